@@ -1,0 +1,96 @@
+"""What travels on the bus, and the effects that a transaction leaves behind, as types.
+
+A message is a doorbell: it may be lost, doubled or late without harm (server.md 1).  Effects are values in
+``tx.outbox``; ``oar.lib.runtime`` delivers them after the commit, never before.
+"""
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Tag(StrEnum):
+    """What may be said to the automaton (server.md 3.2)."""
+
+    QSUB = "Qsub"  #: a job was submitted
+    QSUB_INTERACTIVE = "Qsub -I"
+    TERM = "Term"  #: something changed: schedule
+    BIPBIP = "BipBip"  #: a job has ended
+    SCHEDULING = "Scheduling"  #: the periodic round
+    QRESUME = "Qresume"  #: a job may resume
+    WALLTIME = "Walltime"  #: a change of walltime was asked
+    QDEL = "Qdel"  #: a job must be killed
+    VILLAINS = "Villains"  #: look for passed deadlines
+    FINAUD = "Finaud"  #: ask the nodes whether they live
+    TIME = "Time"  #: nothing else to do
+    CHSTATE = "ChState"  #: events or node states are pending
+
+
+class JobAction(StrEnum):
+    """What the Runner may be asked to look at for a job (server.md 4.1, E4)."""
+
+    RUN = "RUN"
+    END = "END"
+    EXTERMINATE = "EXTERMINATE"
+    KILL = "KILL"
+    SIGNAL = "SIGNAL"
+    SUSPEND = "SUSPEND"
+    RESUME = "RESUME"
+    TELL = "TELL"
+
+
+#: The three forms with underscores that old programs and nodes write (server.md 3.2).
+UNDERSCORED = re.compile(
+    r"(?:OARRUNJOB_(?P<run>[0-9]{1,18})"
+    r"|OAREXEC_(?P<exec>[0-9]{1,18})_(?P<code>[0-9]{1,3})_(?P<status>[0-9]{1,5}|N)_(?P<challenge>[0-9]{1,255})"
+    r"|LEONEXTERMINATE_(?P<exterminate>[0-9]{1,18}))\Z",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Ring the automaton."""
+
+    tag: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ring the Runner for a job.  ``lines`` go to the waiting oarsub with TELL."""
+
+    action: JobAction
+    job_id: int
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Tell the owner of a job what became of it (server.md 8.2).  ``notify`` is the text of ``jobs.notify``."""
+
+    job_id: int
+    job_name: str
+    user: str
+    notify: str
+    host: str  #: where the job was submitted, for ``exec:``
+    tag: str  #: RUNNING, END, ERROR, INFO, SUSPENDED, RESUMING
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """A mail to the administrator."""
+
+    subject: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Ask Greta or the site's commands to halt or wake nodes."""
+
+    command: str  #: HALT, WAKEUP or CHECK
+    nodes: tuple[str, ...] = field(default=())
+
+
+Effect = Wake | Ask | Notice | Mail | Energy

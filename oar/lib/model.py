@@ -1,0 +1,207 @@
+"""Records of what is stored: a row each, frozen, with the words of the trade instead of column names.
+
+Dates are epoch seconds, 0 when there is none; durations are seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from oar.lib.states import (
+    Accounted,
+    Index,
+    JobState,
+    JobType,
+    KillState,
+    Phase,
+    QueueState,
+    Reservation,
+    ResourceState,
+)
+
+#: A value of a column of ``resources``.
+PropertyValue = str | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who is asking: decided once, by the command or the API."""
+
+    name: str
+    uid: int
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether this is oar or root."""
+        return self.name in ("oar", "root")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A submission of work, a row of ``jobs``."""
+
+    id: int
+    array_id: int
+    array_index: int
+    name: str | None
+    user: str
+    project: str
+    queue: str
+    state: JobState
+    job_type: JobType
+    reservation: Reservation
+    message: str
+    scheduler_info: str
+    command: str | None
+    initial_request: str | None
+    info_type: str | None
+    properties: str | None
+    launching_directory: str
+    cpuset_name: str
+    submission_time: int
+    start_time: int
+    stop_time: int
+    exit_code: int | None
+    assigned_moldable: int
+    checkpoint: int
+    checkpoint_signal: int
+    stdout_file: str | None
+    stderr_file: str | None
+    notify: str | None
+    env: str | None
+    resubmit_job_id: int
+    suspended: bool
+    file_id: int | None
+    accounted: Accounted
+    last_karma: float | None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in (JobState.TERMINATED, JobState.ERROR)
+
+    @property
+    def submission_host(self) -> str:
+        """Host on which the job was submitted."""
+        return (self.info_type or "").partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """``property=quantity`` of a request; ALL, BEST, BESTHALF are -1, -2, -3."""
+
+    property: str
+    quantity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One part of a request between two ``+``: a filter (SQL on resources, '' = none) and levels from outside in."""
+
+    filter: str
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Moldable:
+    """One alternative (one ``-l``) of a job as it is stored."""
+
+    id: int
+    job_id: int
+    walltime: int
+    groups: tuple[Group, ...] = ()
+    index: Index = Index.CURRENT
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """The smallest thing that is allocated, a row of ``resources`` with all its columns."""
+
+    id: int
+    type: str
+    network_address: str
+    state: ResourceState
+    next_state: str
+    finaud_decision: bool
+    available_upto: int
+    suspended_jobs: bool
+    properties: Mapping[str, PropertyValue] = field(default_factory=dict)  #: every column, by name
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A class of jobs, a row of ``queues``."""
+
+    name: str
+    priority: int
+    policy: str
+    state: QueueState
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A fact of a job's or a node's history, a row of ``event_logs``."""
+
+    id: int
+    type: str
+    job_id: int
+    date: int
+    description: str
+    to_check: bool
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KillRequest:
+    """Somebody wants a job to end, a row of ``frag_jobs``."""
+
+    job_id: int
+    date: int
+    state: KillState
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """What the Runner knows of a job that it launches, runs or ends, a row of ``job_runs``."""
+
+    job_id: int
+    attempt: int
+    phase: Phase
+    head_host: str
+    bad_hosts: tuple[str, ...]
+    oarexec_code: int | None
+    script_status: int | None
+    report_date: int
+    boot_id: str
+    failures: int
+    next_try: int
+    updated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """A job that must have ended (or started) before another may start (scheduling.md 10)."""
+
+    job_id: int
+    required: int
+    condition: str = ""
+    min_shift: str = ""
+    max_shift: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """A stretch of a job's life in one state, a row of ``job_state_logs``; ``stop`` 0 = still in it."""
+
+    job_id: int
+    state: JobState
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobKeys:
+    """The challenge and the SSH keys of a job."""
+
+    challenge: str
+    private_key: str | None
+    public_key: str | None

@@ -1,0 +1,304 @@
+"""Every enumeration that is stored, spelt as in the database, and which state may follow which.
+
+The moves are data (server.md 9.2): code asks the tables, nobody else knows them.  ``tests/unit/test_states.py`` checks
+that each state is reachable, that each leads to an end, and that the database's CHECK constraints list the same words.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum, StrEnum
+
+
+class JobState(StrEnum):
+    """State of a job, ``jobs.state``."""
+
+    WAITING = "Waiting"  #: in the queue; the scheduler has not started it
+    HOLD = "Hold"  #: not to be scheduled until oarresume
+    TO_LAUNCH = "toLaunch"  #: has its resources; a bipbip will take it
+    TO_ERROR = "toError"  #: the scheduler gave it up; its submitter is still to be told
+    TO_ACK_RESERVATION = "toAckReservation"  #: reservation accepted; its submitter is still to be told
+    LAUNCHING = "Launching"  #: a bipbip prepares the nodes
+    RUNNING = "Running"  #: the command may run
+    SUSPENDED = "Suspended"  #: all its processes are frozen
+    RESUMING = "Resuming"  #: to be thawed as soon as its resources are free
+    FINISHING = "Finishing"  #: the command is over; nodes are being cleaned
+    TERMINATED = "Terminated"  #: ended; the exit code tells how (final)
+    ERROR = "Error"  #: killed, or could not run (final)
+
+
+#: Final states never change.
+FINAL = frozenset({JobState.TERMINATED, JobState.ERROR})
+
+#: States in which a job holds its assigned resources.
+CURRENT = frozenset(
+    {
+        JobState.TO_LAUNCH,
+        JobState.LAUNCHING,
+        JobState.RUNNING,
+        JobState.SUSPENDED,
+        JobState.RESUMING,
+        JobState.FINISHING,
+    }
+)
+
+#: From each state, the states a job may move to (server.md 9.2).  Nothing else is legal.
+JOB_MOVES: Mapping[JobState, frozenset[JobState]] = {
+    JobState.WAITING: frozenset(
+        {JobState.HOLD, JobState.TO_ACK_RESERVATION, JobState.TO_ERROR, JobState.TO_LAUNCH, JobState.ERROR}
+    ),
+    JobState.HOLD: frozenset({JobState.WAITING, JobState.ERROR}),
+    JobState.TO_ACK_RESERVATION: frozenset({JobState.WAITING, JobState.ERROR}),
+    JobState.TO_ERROR: frozenset({JobState.ERROR}),
+    JobState.TO_LAUNCH: frozenset({JobState.LAUNCHING, JobState.WAITING, JobState.ERROR, JobState.FINISHING}),
+    JobState.LAUNCHING: frozenset({JobState.RUNNING, JobState.ERROR, JobState.FINISHING}),
+    JobState.RUNNING: frozenset({JobState.SUSPENDED, JobState.FINISHING}),
+    JobState.SUSPENDED: frozenset({JobState.RESUMING, JobState.FINISHING}),
+    JobState.RESUMING: frozenset({JobState.RUNNING, JobState.SUSPENDED, JobState.FINISHING}),
+    JobState.FINISHING: frozenset({JobState.TERMINATED, JobState.ERROR}),
+    JobState.TERMINATED: frozenset(),
+    JobState.ERROR: frozenset(),
+}
+
+
+def may_become(state: JobState) -> frozenset[JobState]:
+    """Return the states from which a job may move to ``state``."""
+    return frozenset(source for source, targets in JOB_MOVES.items() if state in targets)
+
+
+#: The letter of a state in oarstat's tables (commands-user.md 1.7).
+STATE_LETTERS: Mapping[JobState, str] = {
+    JobState.WAITING: "W",
+    JobState.HOLD: "H",
+    JobState.TO_ACK_RESERVATION: "W",
+    JobState.TO_LAUNCH: "L",
+    JobState.LAUNCHING: "L",
+    JobState.RUNNING: "R",
+    JobState.SUSPENDED: "S",
+    JobState.RESUMING: "S",
+    JobState.FINISHING: "F",
+    JobState.TO_ERROR: "E",
+    JobState.ERROR: "E",
+    JobState.TERMINATED: "T",
+}
+
+
+class JobType(StrEnum):
+    """What the submitter wants, ``jobs.job_type``."""
+
+    PASSIVE = "PASSIVE"  #: run a command
+    INTERACTIVE = "INTERACTIVE"  #: give a shell
+
+
+class Reservation(StrEnum):
+    """Whether a job is an advance reservation, ``jobs.reservation``."""
+
+    NONE = "None"  #: it is not
+    TO_SCHEDULE = "toSchedule"  #: it is; the scheduler has not answered yet
+    SCHEDULED = "Scheduled"  #: it is; the scheduler has answered
+
+
+class Index(StrEnum):
+    """Whether rows that describe a job are those of a live one (``*_index`` columns)."""
+
+    CURRENT = "CURRENT"  #: the job is live
+    LOG = "LOG"  #: the job has ended, or the row no longer holds
+
+
+class Accounted(StrEnum):
+    """Whether oaraccounting has counted a job, ``jobs.accounted``."""
+
+    NO = "NO"
+    YES = "YES"
+    NA = "NA"  #: nothing to count
+
+
+class ResourceState(StrEnum):
+    """State of a resource, ``resources.state``."""
+
+    ALIVE = "Alive"  #: may run jobs
+    ABSENT = "Absent"  #: switched off, asleep or in maintenance
+    SUSPECTED = "Suspected"  #: something went wrong on it
+    DEAD = "Dead"  #: no longer part of the cluster
+
+
+#: ``resources.next_state``: the value that means that no change is asked.
+UNCHANGED = "UnChanged"
+
+#: ``resources.state_num``, written with each state.
+STATE_NUMBERS: Mapping[ResourceState, int] = {
+    ResourceState.ALIVE: 1,
+    ResourceState.ABSENT: 2,
+    ResourceState.SUSPECTED: 3,
+    ResourceState.DEAD: 4,
+}
+
+#: Codes of ``resources.available_upto`` that are not dates (database.md 1.2).
+NEVER_HALTED_NOR_WOKEN = 0
+HALTED_NEVER_WOKEN = 1
+STANDBY_FOR_EVER = 2147483646
+ALWAYS_AVAILABLE = 2147483647
+
+
+class KillState(StrEnum):
+    """Progress of a kill request, ``frag_jobs.frag_state``."""
+
+    LEON = "LEON"  #: Leon must send the kill
+    TIMER_ARMED = "TIMER_ARMED"  #: sent; Sarko watches the time
+    LEON_EXTERMINATE = "LEON_EXTERMINATE"  #: no answer; Leon must end the job in the database
+    FRAGGED = "FRAGGED"  #: over
+
+
+class QueueState(StrEnum):
+    """Whether a queue is scheduled, ``queues.state``."""
+
+    ACTIVE = "Active"
+    NOT_ACTIVE = "notActive"
+
+
+class DependencyCondition(StrEnum):
+    """What a dependency requires of the other job (scheduling.md 10)."""
+
+    OK = "ok"  #: it ended with exit code 0, or none
+    NOT_OK = "notok"  #: it ended otherwise
+    ANY = "any"  #: it ended
+    START = "start"  #: it was started
+
+
+class Phase(StrEnum):
+    """How far a bipbip has come with a job, ``job_runs.phase`` (server.md 5.6)."""
+
+    CLAIMED = "CLAIMED"  #: Launching; nodes not yet prepared
+    NODES_OK = "NODES_OK"  #: job resource manager and ping check are done
+    PROLOGUE_OK = "PROLOGUE_OK"  #: the server prologue is done
+    EXEC_SENT = "EXEC_SENT"  #: oarexec may have been started: only the node knows
+    GO = "GO"  #: Running; the command may have been started: only the node knows
+    STARTED = "STARTED"  #: the node said that the command runs
+    FAILED = "FAILED"  #: the launch was given up; its event is written
+    REPORTED = "REPORTED"  #: the end is known
+    EXTERMINATE = "EXTERMINATE"  #: Leon ended the job in the database
+    EPILOGUE_OK = "EPILOGUE_OK"  #: the server epilogue is done
+    CLEANED = "CLEANED"  #: the nodes are cleaned
+
+
+class EventType(StrEnum):
+    """What happened, ``event_logs.type`` (server.md 5.3); ``SIGNAL_<n>`` is made by ``signal_event``."""
+
+    PING_CHECKER_NODE_SUSPECTED = "PING_CHECKER_NODE_SUSPECTED"
+    PING_CHECKER_NODE_SUSPECTED_END_JOB = "PING_CHECKER_NODE_SUSPECTED_END_JOB"
+    PROLOGUE_ERROR = "PROLOGUE_ERROR"
+    EPILOGUE_ERROR = "EPILOGUE_ERROR"
+    CANNOT_CREATE_TMP_DIRECTORY = "CANNOT_CREATE_TMP_DIRECTORY"
+    CAN_NOT_WRITE_NODE_FILE = "CAN_NOT_WRITE_NODE_FILE"
+    CAN_NOT_WRITE_PID_FILE = "CAN_NOT_WRITE_PID_FILE"
+    USER_SHELL = "USER_SHELL"
+    EXIT_VALUE_OAREXEC = "EXIT_VALUE_OAREXEC"
+    OAREXEC_DIED = "OAREXEC_DIED"
+    SEND_KILL_JOB = "SEND_KILL_JOB"
+    LEON_KILL_BIPBIP_TIMEOUT = "LEON_KILL_BIPBIP_TIMEOUT"
+    EXTERMINATE_JOB = "EXTERMINATE_JOB"
+    WORKING_DIRECTORY = "WORKING_DIRECTORY"
+    OUTPUT_FILES = "OUTPUT_FILES"
+    CANNOT_NOTIFY_OARSUB = "CANNOT_NOTIFY_OARSUB"
+    LOST_SESSION = "LOST_SESSION"
+    WALLTIME = "WALLTIME"
+    SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION = "SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION"
+    REDUCE_RESERVATION_WALLTIME = "REDUCE_RESERVATION_WALLTIME"
+    GET_RESOURCES_BACK_FOR_RESERVATION = "GET_RESOURCES_BACK_FOR_RESERVATION"
+    UNABLE_TO_GET_RESOURCE_BACK_FOR_RESERVATION = "UNABLE_TO_GET_RESOURCE_BACK_FOR_RESERVATION"
+    RESERVATION_NO_NODE = "RESERVATION_NO_NODE"
+    BESTEFFORT_KILL = "BESTEFFORT_KILL"
+    FRAG_JOB_REQUEST = "FRAG_JOB_REQUEST"
+    CHECKPOINT = "CHECKPOINT"
+    CHECKPOINT_ERROR = "CHECKPOINT_ERROR"
+    CHECKPOINT_SUCCESS = "CHECKPOINT_SUCCESS"
+    CHECKPOINT_TIMEOUT = "CHECKPOINT_TIMEOUT"
+    SIG_SUCCESS = "SIG_SUCCESS"
+    SIG_ERROR = "SIG_ERROR"
+    SERVER_PROLOGUE_TIMEOUT = "SERVER_PROLOGUE_TIMEOUT"
+    SERVER_PROLOGUE_EXIT_CODE_ERROR = "SERVER_PROLOGUE_EXIT_CODE_ERROR"
+    SERVER_PROLOGUE_ERROR = "SERVER_PROLOGUE_ERROR"
+    SERVER_EPILOGUE_TIMEOUT = "SERVER_EPILOGUE_TIMEOUT"
+    SERVER_EPILOGUE_EXIT_CODE_ERROR = "SERVER_EPILOGUE_EXIT_CODE_ERROR"
+    SERVER_EPILOGUE_ERROR = "SERVER_EPILOGUE_ERROR"
+    CPUSET_ERROR = "CPUSET_ERROR"
+    CPUSET_CLEAN_ERROR = "CPUSET_CLEAN_ERROR"
+    CPUSET_MANAGER_FILE = "CPUSET_MANAGER_FILE"
+    SUSPEND_RESUME_MANAGER_FILE = "SUSPEND_RESUME_MANAGER_FILE"
+    SUSPEND_ERROR = "SUSPEND_ERROR"
+    RESUME_ERROR = "RESUME_ERROR"
+    SUSPEND_SCRIPT_ERROR = "SUSPEND_SCRIPT_ERROR"
+    RESUME_SCRIPT_ERROR = "RESUME_SCRIPT_ERROR"
+    HOLD_WAITING_JOB = "HOLD_WAITING_JOB"
+    HOLD_RUNNING_JOB = "HOLD_RUNNING_JOB"
+    RESUME_JOB = "RESUME_JOB"
+    MAIL_NOTIFICATION_ERROR = "MAIL_NOTIFICATION_ERROR"
+    USER_MAIL_NOTIFICATION = "USER_MAIL_NOTIFICATION"
+    USER_EXEC_NOTIFICATION = "USER_EXEC_NOTIFICATION"
+    USER_EXEC_NOTIFICATION_ERROR = "USER_EXEC_NOTIFICATION_ERROR"
+    BIPBIP_BAD_JOBID = "BIPBIP_BAD_JOBID"
+    BIPBIP_CHALLENGE = "BIPBIP_CHALLENGE"
+    RESUBMIT_JOB_AUTOMATICALLY = "RESUBMIT_JOB_AUTOMATICALLY"
+    RESUBMIT_JOB_AUTOMATICALLY_CANCELLED = "RESUBMIT_JOB_AUTOMATICALLY_CANCELLED"
+    SSH_TRANSFER_TIMEOUT = "SSH_TRANSFER_TIMEOUT"
+    BAD_HASHTABLE_DUMP = "BAD_HASHTABLE_DUMP"
+    LAUNCHING_OAREXEC_TIMEOUT = "LAUNCHING_OAREXEC_TIMEOUT"
+    JOB_RECOVERED = "JOB_RECOVERED"
+    STOP_SIGNAL_RECEIVED = "STOP_SIGNAL_RECEIVED"
+    ADD_BESTEFFORT_JOB_TYPE = "ADD_BESTEFFORT_JOB_TYPE"
+    DELETE_BESTEFFORT_JOB_TYPE = "DELETE_BESTEFFORT_JOB_TYPE"
+    ADM_RULES_MSG_OUT = "ADM_RULES_MSG_OUT"
+    ADM_RULES_MSG_ERR = "ADM_RULES_MSG_ERR"
+    SWITCH_INTO_TERMINATE_STATE = "SWITCH_INTO_TERMINATE_STATE"
+    SWITCH_INTO_ERROR_STATE = "SWITCH_INTO_ERROR_STATE"
+    FORCE_TERMINATE_FINISHING_JOB = "FORCE_TERMINATE_FINISHING_JOB"
+    LOG_SUSPECTED = "LOG_SUSPECTED"
+    FINAUD_ERROR = "FINAUD_ERROR"
+    FINAUD_RECOVER = "FINAUD_RECOVER"
+    HALT_NODE = "HALT_NODE"
+    WAKEUP_NODE = "WAKEUP_NODE"
+    SCHEDULER_PRIORITY_UPDATED_START = "SCHEDULER_PRIORITY_UPDATED_START"
+    SCHEDULER_PRIORITY_UPDATED_STOP = "SCHEDULER_PRIORITY_UPDATED_STOP"
+    WALLTIME_REQUEST = "WALLTIME_REQUEST"
+    WALLTIME_REQUEST_CANCELLATION = "WALLTIME_REQUEST_CANCELLATION"
+    WALLTIME_CHANGED = "WALLTIME_CHANGED"
+
+
+#: Spellings of OAR 2.5 that an older database may hold.
+OLD_EVENT_NAMES: Mapping[str, EventType] = {
+    "CHECKPOINT_SUCCESSFULL": EventType.CHECKPOINT_SUCCESS,
+    "CANNOT_WRITE_NODE_FILE": EventType.CAN_NOT_WRITE_NODE_FILE,
+    "CANNOT_WRITE_PID_FILE": EventType.CAN_NOT_WRITE_PID_FILE,
+}
+
+
+def signal_event(number: int) -> str:
+    """Return the type of the event that asks for a user's signal (oardel -s)."""
+    return f"SIGNAL_{number}"
+
+
+class ExecCode(IntEnum):
+    """Exit codes of oarexec (server.md 6.3, node.md 4.6)."""
+
+    OK = 0
+    PROLOGUE = 1  #: prologue failed or timed out
+    EPILOGUE = 2  #: epilogue failed or timed out
+    KILLED = 3  #: killed on request
+    KILLED_EPILOGUE = 4  #: killed on request, and the epilogue failed
+    NODE_FILE = 5
+    PID_FILE = 6
+    USER_SHELL = 7  #: the user is unknown on the node
+    RUNTIME_DIRECTORY = 8
+    DIRECTORY = 10  #: the launching directory cannot be entered
+    DIRECTORY_EPILOGUE = 12
+    OUTPUT = 20  #: stdout or stderr file cannot be opened
+    OUTPUT_EPILOGUE = 22
+    TRANSFER = 30  #: the data did not come in time
+    DATA = 31  #: the data was not understood
+    NO_INTERPRETER = 32
+    SESSION_EPILOGUE = 33  #: interactive job over, epilogue failed
+    SESSION = 34  #: interactive job over
+    STALE = 36  #: a newer attempt forbids this one; nothing was done
+    CHECKPOINTED = 40
+    CHECKPOINTED_EPILOGUE = 41
+    SIGNALLED = 42
+    NOT_CONFIRMED = 50  #: made by the server: the launch was not confirmed
+    DIED = 60  #: made by the server: oarexec died without a result

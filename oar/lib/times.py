@@ -1,0 +1,75 @@
+"""Durations and dates as text.  Everything inside OAR is whole seconds; no function here reads a clock.
+
+Durations are read as ``h[:m[:s]]`` and shown without padding (commands-user.md 1.5).  Dates are local time of the
+machine.
+"""
+
+import re
+import time
+from datetime import datetime
+
+from oar.lib.errors import BadRequest
+
+_DURATION = re.compile(r"(\d{1,9})(?::(\d{1,9})(?::(\d{1,9}))?)?\Z", re.ASCII)
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:(?:\s+|T)(\d{1,2}):(\d{1,2})(?::(\d{1,2}))?)?\Z", re.ASCII)
+
+
+def parse_duration(text: str) -> int:
+    """Return the seconds of ``h[:m[:s]]``; minutes and seconds above 59 add up.
+
+    >>> parse_duration("1:30"), parse_duration("0:90"), parse_duration("2")
+    (5400, 5400, 7200)
+
+    Raises BadRequest.
+    """
+    match = _DURATION.match(text.strip())
+    if not match:
+        raise BadRequest(f'"{text}" is not a duration (h[:m[:s]])')
+    hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def format_duration(seconds: int) -> str:
+    """Return ``h:m:s`` without padding.
+
+    >>> format_duration(3600), format_duration(45909)
+    ('1:0:0', '12:45:9')
+    """
+    sign = "-" if seconds < 0 else ""
+    minutes, rest = divmod(abs(seconds), 60)
+    return f"{sign}{minutes // 60}:{minutes % 60}:{rest}"
+
+
+def format_signed_duration(seconds: int) -> str:
+    """Return ``+h:m:s`` or ``-h:m:s``, zero as ``0:0:0`` (oarwalltime)."""
+    return ("+" if seconds > 0 else "") + format_duration(seconds)
+
+
+def format_padded_duration(seconds: int) -> str:
+    """Return ``h:mm:ss`` (layout 2 of oarstat).
+
+    >>> format_padded_duration(3909)
+    '1:05:09'
+    """
+    minutes, rest = divmod(max(0, seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def format_date(date: int) -> str:
+    """Return ``YYYY-MM-DD hh:mm:ss`` in local time; 0 (no date) is empty."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date)) if date else ""
+
+
+def parse_date(text: str) -> int:
+    """Return the epoch of ``YYYY-MM-DD[ hh:mm[:ss]]`` in local time (a date alone: its midnight).
+
+    Raises BadRequest.
+    """
+    match = _DATE.match(text.strip())
+    if not match:
+        raise BadRequest(f'"{text}" is not a date (YYYY-MM-DD hh:mm:ss)')
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups())
+    try:
+        return int(datetime(year, month, day, hour, minute, second).timestamp())
+    except (ValueError, OverflowError, OSError) as error:
+        raise BadRequest(f'"{text}" is not a date ({error})') from None
