@@ -1,0 +1,258 @@
+"""The resource language of ``-l`` and the job types of ``-t``: text -> values -> text (commands-user.md 2, 3.4).
+
+    {gpu='YES'}/switch=1/host=2/core=4+{type='licence'}/licence=1,walltime=1:30
+
+A filter is SQL and may hold any of ``, + / = { }`` inside its quoted strings, so the text is read from left to
+right and never cut at a character that could stand in a filter.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from oar.lib.errors import BadRequest
+from oar.lib.model import Group, Level, Moldable
+from oar.lib.times import format_duration, parse_duration
+
+#: Quantities that are words, as they are stored.
+ALL = -1  #: every block must be free
+BEST = -2  #: all that are free, at least one
+BEST_HALF = -3  #: half of those, rounded up
+
+#: How each word may be spelt; the first spelling of a quantity is the one shown.
+_WORDS = {"ALL": ALL, "BEST": BEST, "BESTHALF": BEST_HALF, "all": ALL, "HALF_BEST": BEST_HALF}
+_SHOWN = {ALL: "ALL", BEST: "BEST", BEST_HALF: "BESTHALF"}
+
+#: Names that users may write for the property that is a node.
+NODE_ALIASES = frozenset({"nodes", "node"})
+
+_LEVEL = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*([0-9]{1,10}|[A-Za-z_]+)\s*\Z", re.ASCII)
+_WALLTIME = re.compile(r"\s*walltime\s*=([^,]*)")
+_LARGEST_QUANTITY = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One ``-l``.  A group without levels, or no group at all, means the default resources of the site."""
+
+    groups: tuple[Group, ...] = ()
+    walltime: int | None = None  #: seconds; None = not given
+
+
+def parse_request(text: str) -> Request:
+    """Read the argument of one ``-l``.
+
+    >>> parse_request("/host=2,walltime=1:30")
+    Request(groups=(Group(filter='', levels=(Level(property='host', quantity=2),)),), walltime=5400)
+
+    Raises BadRequest; the text names the part that is not understood.
+    """
+    return _Reader(text).request()
+
+
+class _Reader:
+    """Reads a request from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def request(self) -> Request:
+        walltime = self._walltime()
+        if walltime is not None and self._done():
+            return Request(walltime=walltime)
+        if walltime is not None:
+            self._at += 1  # the comma behind a leading walltime
+        groups = [self._group()]
+        while not self._done():
+            if self._peek() not in "+,":
+                raise BadRequest(f"cannot recognize -- {self._text[self._at :].strip()} -- resource")
+            last = self._walltime(behind=self._peek())
+            if last is not None:
+                walltime = last
+                break
+            self._at += 1
+            groups.append(self._group())
+        if not self._done():
+            raise BadRequest(f"cannot recognize -- {self._text[self._at :].strip()} -- resource")
+        return Request(tuple(groups), walltime)
+
+    def _walltime(self, behind: str = "") -> int | None:
+        """Read ``walltime=...`` if it stands here (at the beginning, or behind a comma)."""
+        if behind == "+":
+            return None
+        match = _WALLTIME.match(self._text, self._at + len(behind))
+        if not match:
+            return None
+        self._at = match.end()
+        try:
+            seconds = parse_duration(match[1])
+        except BadRequest:
+            raise BadRequest("cannot recognize walltime resource value") from None
+        if seconds == 0:
+            raise BadRequest("walltime must be greater than 0")
+        return seconds
+
+    def _group(self) -> Group:
+        condition = self._filter()
+        if condition is not None and (self._done() or self._peek() in "+,"):
+            return Group(condition, ())
+        if self._peek() == "/":
+            self._at += 1
+        levels = [self._level()]
+        while self._peek() == "/":
+            self._at += 1
+            levels.append(self._level())
+        return Group(condition or "", tuple(levels))
+
+    def _filter(self) -> str | None:
+        """Read ``{...}`` if it stands here; the first ``}`` outside a quoted string ends it."""
+        if self._peek() != "{":
+            return None
+        quote = ""
+        for position in range(self._at + 1, len(self._text)):
+            character = self._text[position]
+            if quote:
+                quote = "" if character == quote else quote
+            elif character in "'\"":
+                quote = character
+            elif character == "}":
+                condition = self._text[self._at + 1 : position].strip()
+                self._at = position + 1
+                return condition
+        raise BadRequest(f"cannot recognize -- {self._text[self._at :].strip()} -- resource")
+
+    def _level(self) -> Level:
+        start = self._at
+        while self._at < len(self._text) and self._text[self._at] not in "/+,{}":
+            self._at += 1
+        text = self._text[start : self._at]
+        match = _LEVEL.match(text)
+        quantity = _quantity(match[2]) if match else None
+        if not match or quantity is None or match[1] == "walltime":
+            raise BadRequest(f"cannot recognize the resource description: {text.strip()}")
+        return Level(match[1], quantity)
+
+    def _peek(self) -> str:
+        """Return the next character that is not blank; '' at the end."""
+        while self._at < len(self._text) and self._text[self._at].isspace():
+            self._at += 1
+        return self._text[self._at : self._at + 1]
+
+    def _done(self) -> bool:
+        return not self._peek()
+
+
+def _quantity(text: str) -> int | None:
+    if text in _WORDS:
+        return _WORDS[text]
+    if text.isdigit() and 0 < int(text) <= _LARGEST_QUANTITY:
+        return int(text)
+    return None
+
+
+def name_nodes(groups: Iterable[Group], columns: Iterable[str], node_property: str) -> tuple[Group, ...]:
+    """Put the property that is a node for ``nodes`` and ``node``, unless a column has that name."""
+    aliases = NODE_ALIASES.difference(columns)
+    return tuple(
+        replace(
+            group,
+            levels=tuple(
+                replace(level, property=node_property) if level.property in aliases else level for level in group.levels
+            ),
+        )
+        for group in groups
+    )
+
+
+def format_quantity(quantity: int) -> str:
+    """Return a quantity as users write it."""
+    return _SHOWN.get(quantity) or str(quantity)
+
+
+def format_group(group: Group) -> str:
+    """Return ``{filter}/property=n/...``; the filter only if there is one."""
+    condition = f"{{{group.filter}}}" if group.filter else ""
+    return condition + "".join(f"/{level.property}={format_quantity(level.quantity)}" for level in group.levels)
+
+
+def format_request(groups: Iterable[Group], walltime: int | None) -> str:
+    """Return the text of one ``-l``.
+
+    >>> format_request((Group("", (Level("host", 2),)),), 3600)
+    '/host=2,walltime=1:0:0'
+    """
+    parts = ["+".join(format_group(group) for group in groups)]
+    if walltime is not None:
+        parts.append(f"walltime={format_duration(walltime)}")
+    return ",".join(part for part in parts if part)
+
+
+def format_wanted_resources(moldables: Iterable[Moldable]) -> str:
+    """Return the ``wanted_resources`` of oarstat: ``-l "..." `` for each alternative, each followed by a blank."""
+    return "".join(f'-l "{format_request(moldable.groups, moldable.walltime)}" ' for moldable in moldables)
+
+
+# --------------------------------------------------------------------------------------------------------- job types
+
+#: Spellings of old documents, and what they mean.
+_OLD_TYPE_NAMES = {"set_placeholder": "placeholder", "use_placeholder": "allowed", "allow": "allowed"}
+_TYPE = re.compile(r"([^=:]*)(?:[=:](.*))?\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeText:
+    """One ``-t``: its name and what follows the first ``=`` or ``:``; None = nothing follows."""
+
+    name: str
+    value: str | None = None
+
+
+def parse_type(text: str) -> TypeText:
+    """Read one ``-t``.
+
+    >>> parse_type("token:matlab=2"), parse_type("besteffort")
+    (TypeText(name='token', value='matlab=2'), TypeText(name='besteffort', value=None))
+    """
+    match = _TYPE.match(text)
+    name, value = (match[1], match[2]) if match else (text, None)
+    name = name.strip()
+    return TypeText(_OLD_TYPE_NAMES.get(name, name), value)
+
+
+class JobTypes:
+    """The types of one job, as questions."""
+
+    __slots__ = ("_types",)
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._types = tuple(parse_type(text) for text in texts)
+
+    def __contains__(self, name: str) -> bool:
+        return any(each.name == name for each in self._types)
+
+    def __iter__(self) -> Iterator[TypeText]:
+        return iter(self._types)
+
+    def value(self, name: str) -> str | None:
+        """Return the value of the last type of that name; None if there is none, or it has no value."""
+        return next((each.value for each in reversed(self._types) if each.name == name), None)
+
+    def values(self, name: str) -> tuple[str, ...]:
+        """Return the values of all types of that name."""
+        return tuple(each.value for each in self._types if each.name == name and each.value is not None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The distinct names, sorted (``T=`` of the job message)."""
+        return tuple(sorted({each.name for each in self._types}))
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether the job may start on sleeping nodes without waking them (``deploy=standby`` and the like)."""
+        return any(each.value == "standby" and each.name in ("deploy", "cosystem", "noop") for each in self._types)
+
+    @property
+    def is_permissive(self) -> bool:
+        """Whether the job may be planned on Absent and Suspected resources."""
+        return self.value("state") == "permissive"

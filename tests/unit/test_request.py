@@ -1,0 +1,140 @@
+"""The resource language: what is read, what is refused and with which words, and the way back to text."""
+
+import contextlib
+import doctest
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oar.lib import request
+from oar.lib.errors import BadRequest
+from oar.lib.model import Group, Level, Moldable
+from oar.lib.request import ALL, BEST, BEST_HALF, JobTypes, Request, TypeText, parse_request, parse_type
+
+
+def group(*levels: tuple[str, int], where: str = "") -> Group:
+    return Group(where, tuple(Level(name, quantity) for name, quantity in levels))
+
+
+@pytest.mark.parametrize(
+    ("text", "groups", "walltime"),
+    [
+        ("nodes=2", (group(("nodes", 2)),), None),
+        ("/nodes=2/core=4,walltime=1:30", (group(("nodes", 2), ("core", 4)),), 5400),
+        (
+            "/switch=1/node=2+{gpu='YES'}/host=1/gpu=2,walltime=0:45:00",
+            (group(("switch", 1), ("node", 2)), group(("host", 1), ("gpu", 2), where="gpu='YES'")),
+            2700,
+        ),
+        ("walltime=3", (), 10800),
+        ("{mem > 64},walltime=2:00", (group(where="mem > 64"),), 7200),
+        ("{cluster IN ('a','b')}/host=ALL", (group(("host", ALL), where="cluster IN ('a','b')"),), None),
+        ("/switch=BEST/host=4", (group(("switch", BEST), ("host", 4)),), None),
+        ("walltime=50:30:00,/node=10/cpu=3,walltime=2:15:00", (group(("node", 10), ("cpu", 3)),), 8100),
+        ("walltime=1,/node=1", (group(("node", 1)),), 3600),
+        ("{mem>64}core=2", (group(("core", 2), where="mem>64"),), None),
+        ("{name = 'a}b+c,d/e'}/core=2", (group(("core", 2), where="name = 'a}b+c,d/e'"),), None),
+        ("{a = 'it''s }'}/core=1", (group(("core", 1), where="a = 'it''s }'"),), None),
+        ('{"odd}name" = 1}/core=1', (group(("core", 1), where='"odd}name" = 1'),), None),
+        ("nodes=1,core=2", (group(("nodes", 1)), group(("core", 2))), None),
+        (" / nodes = 2 / core = all , walltime = 1 ", (group(("nodes", 2), ("core", ALL)),), 3600),
+        ("core=HALF_BEST", (group(("core", BEST_HALF)),), None),
+        ("core=BESTHALF", (group(("core", BEST_HALF)),), None),
+        ("walltime=0:90", (), 5400),
+    ],
+)
+def test_what_is_accepted(text: str, groups: tuple[Group, ...], walltime: int | None) -> None:
+    assert parse_request(text) == Request(groups, walltime)
+
+
+@pytest.mark.parametrize("level", ["nodes", "nodes=", "=3", "nodes=2x", "nodes=-1", "nodes=0", "", "no des=1", "x=FOO"])
+def test_a_bad_level_is_named(level: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_request(f"/core=1/{level}")
+    assert str(caught.value) == f"cannot recognize the resource description: {level}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("core=2}x", "cannot recognize -- }x -- resource"),
+        ("{a=1}{b=2}/core=1", "cannot recognize the resource description: "),
+        ("{mem > 1", "cannot recognize -- {mem > 1 -- resource"),
+        ("core=1,walltime=1,core=2", "cannot recognize -- ,core=2 -- resource"),
+        ("walltime=1:xx", "cannot recognize walltime resource value"),
+        ("walltime=", "cannot recognize walltime resource value"),
+        ("core=1,walltime=best", "cannot recognize walltime resource value"),
+        ("core=1+walltime=2", "cannot recognize the resource description: walltime=2"),
+        ("core=1,", "cannot recognize the resource description: "),
+        ("core=1/", "cannot recognize the resource description: "),
+        ("", "cannot recognize the resource description: "),
+        ("walltime=1,", "cannot recognize the resource description: "),
+        ("core=99999999999", "cannot recognize the resource description: core=99999999999"),
+        ("core=1,walltime=0", "walltime must be greater than 0"),
+    ],
+)
+def test_what_is_refused(text: str, message: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_request(text)
+    assert str(caught.value) == message
+
+
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True).filter(lambda name: name != "walltime")
+quantities = st.integers(1, 2**31 - 1) | st.sampled_from([ALL, BEST, BEST_HALF])
+levels = st.lists(st.builds(Level, names, quantities), min_size=1, max_size=3).map(tuple)
+filters = st.sampled_from(["", "mem > 64", "a = '}{,+/='", "(x IN ('a', 'b')) AND type = 'default'"])
+requests = st.builds(
+    Request,
+    st.lists(st.builds(Group, filters, levels), min_size=1, max_size=3).map(tuple),
+    st.none() | st.integers(1, 10**6),
+)
+
+
+@given(requests)
+def test_text_of_a_request_reads_back_as_the_same_request(asked: Request) -> None:
+    assert parse_request(request.format_request(asked.groups, asked.walltime)) == asked
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_either_read_or_refused(text: str) -> None:
+    with contextlib.suppress(BadRequest):
+        assert isinstance(parse_request(text), Request)
+
+
+def test_nodes_stand_for_the_property_of_the_site() -> None:
+    asked = (group(("nodes", 2), ("core", 1)),)
+    assert request.name_nodes(asked, ["core"], "host") == (group(("host", 2), ("core", 1)),)
+
+
+def test_a_column_named_node_wins_over_the_alias() -> None:
+    asked = (group(("node", 2)),)
+    assert request.name_nodes(asked, ["node"], "host") == asked
+
+
+def test_wanted_resources_show_every_alternative() -> None:
+    first = Moldable(1, 1, 7200, (group(("network_address", 1), ("core", BEST), where="type = 'default'"),))
+    second = Moldable(2, 1, 60, (group(("core", 2)), group(("lic", 1), where="a")))
+    assert request.format_wanted_resources([first, second]) == (
+        '-l "{type = \'default\'}/network_address=1/core=BEST,walltime=2:0:0" -l "/core=2+{a}/lic=1,walltime=0:1:0" '
+    )
+
+
+def test_types_have_a_name_and_a_value() -> None:
+    assert parse_type("timesharing=user,*") == TypeText("timesharing", "user,*")
+    assert parse_type("use_placeholder=x") == TypeText("allowed", "x")
+    assert parse_type("origin=a=b:c") == TypeText("origin", "a=b:c")
+
+
+def test_types_of_a_job_answer_questions() -> None:
+    types = JobTypes(["noop=standby", "token:a=1", "token:b=2", "state=permissive"])
+    assert "noop" in types
+    assert "deploy" not in types
+    assert types.is_standby
+    assert types.is_permissive
+    assert types.values("token") == ("a=1", "b=2")
+    assert types.names == ("noop", "state", "token")
+
+
+def test_the_examples_in_the_docstrings_hold() -> None:
+    assert doctest.testmod(request).failed == 0
