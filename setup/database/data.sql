@@ -1,0 +1,26 @@
+-- The rows a new database begins with.
+
+INSERT INTO schema (version, name) VALUES ('3.1.0', '');
+INSERT INTO alembic_version (version_num) VALUES ('3.1.0');
+
+INSERT INTO queues (queue_name, priority, scheduler_policy, state) VALUES
+    ('admin', 10, 'oar_sched_gantt_with_timesharing', 'Active'),
+    ('default', 2, 'oar_sched_gantt_with_timesharing', 'Active'),
+    ('besteffort', 0, 'oar_sched_gantt_with_timesharing', 'Active');
+
+INSERT INTO scheduler (name, script, description) VALUES
+    ('oar_sched_gantt_with_timesharing', 'oar_sched_gantt_with_timesharing', 'First in, first out'),
+    ('oar_sched_gantt_with_timesharing_and_placeholder', 'oar_sched_gantt_with_timesharing_and_placeholder',
+     'First in, first out'),
+    ('oar_sched_gantt_with_timesharing_and_fairsharing', 'oar_sched_gantt_with_timesharing_and_fairsharing',
+     'Fair share'),
+    ('oar_sched_gantt_with_timesharing_and_fairsharing_and_placeholder',
+     'oar_sched_gantt_with_timesharing_and_fairsharing_and_placeholder', 'Fair share'),
+    ('oar_sched_gantt_with_timesharing_and_fairsharing_and_quotas',
+     'oar_sched_gantt_with_timesharing_and_fairsharing_and_quotas', 'Fair share and quotas'),
+    ('kamelot', 'kamelot', 'The order named by JOB_PRIORITY'),
+    ('kamelot_fifo', 'kamelot_fifo', 'First in, first out, without backfilling');
+
+-- Job 0: the date of the last round.
+INSERT INTO gantt_jobs_predictions (moldable_job_id, start_time) VALUES (0, 0);
+INSERT INTO gantt_jobs_predictions_visu (moldable_job_id, start_time) VALUES (0, 0);

@@ -1,0 +1,55 @@
+-- Who may read what.  Every table is named: a new one stays closed until somebody opens it here.
+-- :"ro" is the read-only login (DB_BASE_LOGIN_RO); the owner of the database runs this, as often as wanted.
+-- challenges, api_tokens, job_runs and public.jobs stay closed; oar_public.jobs stands for the last.
+
+REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA public FROM PUBLIC, :"ro";
+REVOKE ALL ON ALL TABLES IN SCHEMA oar_public FROM PUBLIC, :"ro";
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA public FROM PUBLIC, :"ro";
+REVOKE ALL ON SCHEMA oar_public FROM PUBLIC;
+
+GRANT USAGE ON SCHEMA public TO :"ro";
+GRANT USAGE ON SCHEMA oar_public TO :"ro";
+GRANT SELECT ON
+    accounting,
+    admission_rules,
+    admission_rules_log,
+    alembic_version,
+    assigned_resources,
+    auto_resubmissions,
+    event_log_hostnames,
+    event_logs,
+    files,
+    frag_jobs,
+    gantt_jobs_predictions,
+    gantt_jobs_predictions_log,
+    gantt_jobs_predictions_visu,
+    gantt_jobs_resources,
+    gantt_jobs_resources_log,
+    gantt_jobs_resources_visu,
+    job_dependencies,
+    job_reasons,
+    job_resource_descriptions,
+    job_resource_groups,
+    job_state_logs,
+    job_types,
+    job_usage,
+    moldable_job_descriptions,
+    queues,
+    reservation_logs,
+    reservation_usage,
+    resource_logs,
+    resources,
+    scheduler,
+    schema,
+    walltime_change,
+    view_ar_attribute,
+    view_ar_jobs,
+    view_ar_log,
+    view_ar_time_usage,
+    view_ar_usage,
+    view_jobs,
+    view_nodes,
+    view_usage_daily,
+    oar_public.jobs
+TO :"ro";

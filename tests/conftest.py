@@ -1,0 +1,97 @@
+"""Fixtures of all tests: a private PostgreSQL and a database whose tables are empty at the start of each test."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oar.lib.db import migrate
+from oar.lib.db.engine import Database, DatabaseSettings
+from tests.postgres import PostgreSQL
+
+SETUP = Path(__file__).parent.parent / "setup" / "database"
+
+#: Takes away the columns that a test added to resources.
+FIXED_COLUMNS_ONLY = """
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOR name IN SELECT attname FROM pg_attribute
+                WHERE attrelid = 'public.resources'::regclass AND attnum > {last} AND NOT attisdropped LOOP
+        EXECUTE format('ALTER TABLE public.resources DROP COLUMN %I', name);
+    END LOOP;
+END $$;
+"""
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgreSQL]:
+    """PostgreSQL of this test process; its administrator is "postgres", no password is asked."""
+    server = PostgreSQL()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def template(postgres: PostgreSQL) -> DatabaseSettings:
+    """Make the database from which others are copied: complete, and empty but for the first rows."""
+    settings = DatabaseSettings(host=postgres.socket, name="oar_template", patience=0)
+    admin = postgres.connect("postgres", "postgres")
+    migrate.create_roles(admin, settings)
+    migrate.create_database(admin, settings)
+    admin.close()
+    secure(postgres, settings)
+    owner = postgres.connect(settings.name, settings.user)
+    owner.autocommit = False
+    migrate.install(owner, SETUP, settings.ro_user)
+    owner.close()
+    return settings
+
+
+@pytest.fixture(scope="session")
+def shared_settings(postgres: PostgreSQL, template: DatabaseSettings) -> DatabaseSettings:
+    """Make the database of this test process."""
+    settings = replace(template, name="oar")
+    postgres.execute(f"CREATE DATABASE oar TEMPLATE {template.name} OWNER {settings.user}")
+    secure(postgres, settings)
+    return settings
+
+
+@pytest.fixture(scope="session")
+def empty_tables(postgres: PostgreSQL, shared_settings: DatabaseSettings) -> str:
+    """Give the text that brings the database back to its first rows, whatever a test has done."""
+    connection = postgres.connect(shared_settings.name, shared_settings.user)
+    cursor = connection.cursor()
+    cursor.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
+    deletes = [f"DELETE FROM public.{name};" for (name,) in cursor.fetchall()]
+    cursor.execute("SELECT max(attnum) FROM pg_attribute WHERE attrelid = 'public.resources'::regclass")
+    columns = FIXED_COLUMNS_ONLY.format(last=cursor.fetchall()[0][0])
+    connection.close()
+    return "\n".join([*deletes, columns, (SETUP / "data.sql").read_text()])
+
+
+@pytest.fixture
+def settings(postgres: PostgreSQL, shared_settings: DatabaseSettings, empty_tables: str) -> DatabaseSettings:
+    """Where the database is: no job, no resource; the queues and the other first rows are there."""
+    postgres.execute(empty_tables, shared_settings.name, shared_settings.user)
+    return shared_settings
+
+
+@pytest.fixture
+def database(settings: DatabaseSettings) -> Iterator[Database]:
+    """The database of an installation on which nobody has worked yet."""
+    opened = Database(settings, application="oar:test")
+    yield opened
+    opened.close()
+
+
+def secure(postgres: PostgreSQL, settings: DatabaseSettings) -> None:
+    """Do to a database what an administrator does once it is there."""
+    admin = postgres.connect(settings.name, "postgres")
+    migrate.secure_database(admin, settings)
+    admin.close()

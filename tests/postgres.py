@@ -1,0 +1,115 @@
+"""A private PostgreSQL for one test process: made in a temporary directory, gone with the process."""
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import psycopg2
+
+#: Nothing of it has to survive a crash.
+PROFILE = """
+fsync = off
+synchronous_commit = off
+full_page_writes = off
+shared_buffers = 64MB
+max_connections = 100
+logging_collector = off
+listen_addresses = ''
+"""
+START_SECONDS = 30
+
+
+def find_programs() -> Path:
+    """Return the directory of PostgreSQL's programs: ``$OAR_TEST_PG_BIN``, the newest of Debian's, or of ``PATH``."""
+    named = os.environ.get("OAR_TEST_PG_BIN")
+    if named:
+        return Path(named)
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if installed:
+        return installed[-1].parent
+    found = shutil.which("initdb")
+    if found is None:
+        raise RuntimeError("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    return Path(found).resolve().parent
+
+
+class PostgreSQL:
+    """A server on a socket of its own, run by the user postgres when the tests run as root."""
+
+    def __init__(self) -> None:
+        self.programs = find_programs()
+        self.directory = Path(tempfile.mkdtemp(prefix="oar-pg-", dir="/tmp"))
+        self.socket = str(self.directory)
+        self.prefix = ["setpriv", "--pdeathsig=QUIT"]
+        if os.geteuid() == 0:
+            account = pwd.getpwnam("postgres")
+            os.chown(self.directory, account.pw_uid, account.pw_gid)
+            self.prefix += ["--reuid=postgres", "--regid=postgres", "--init-groups"]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Make the cluster and wait until it takes connections."""
+        data = self.directory / "data"
+        self._run(
+            "initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8"
+        )
+        with (data / "postgresql.conf").open("a") as configuration:
+            configuration.write(f"{PROFILE}unix_socket_directories = '{self.socket}'\n")
+        with (self.directory / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [*self.prefix, str(self.programs / "postgres"), "-D", str(data)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment(),
+                cwd="/",
+            )
+        self._wait()
+
+    def stop(self) -> None:
+        """End the server and remove its files."""
+        if self.process is not None:
+            self.process.send_signal(3)
+            self.process.wait(timeout=START_SECONDS)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def execute(self, statement: str, database: str = "postgres", user: str = "postgres") -> None:
+        """Run ``statement`` by itself, as an administrator of PostgreSQL unless ``user`` says otherwise."""
+        connection = self.connect(database, user)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(statement)
+        finally:
+            connection.close()
+
+    def connect(self, database: str, user: str) -> "psycopg2.extensions.connection":
+        """Open a connection that commits each statement."""
+        connection = psycopg2.connect(host=self.socket, dbname=database, user=user)
+        connection.autocommit = True
+        return connection
+
+    def _environment(self) -> dict[str, str]:
+        return {"LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "/usr/bin:/bin")}
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [*self.prefix, str(self.programs / program), *arguments],
+            check=True,
+            capture_output=True,
+            env=self._environment(),
+            cwd="/",
+        )
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return self.execute("SELECT 1")
+            except psycopg2.OperationalError:
+                if time.monotonic() > deadline or (self.process is not None and self.process.poll() is not None):
+                    raise RuntimeError((self.directory / "log").read_text()) from None
+                time.sleep(0.02)
