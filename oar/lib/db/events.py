@@ -1,0 +1,108 @@
+"""The event log (``tx.events``): facts of jobs and nodes, some of which NodeChangeState has to act on."""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from oar.lib.model import Event
+
+if TYPE_CHECKING:
+    from oar.lib.db.engine import Transaction
+
+_COLUMNS = "e.event_id, e.type, e.job_id, e.date, e.description, e.to_check"
+#: Events to act on, oldest first.
+_PENDING = f"SELECT {_COLUMNS} FROM event_logs e WHERE e.to_check = 'YES' ORDER BY e.event_id LIMIT %s"
+#: One event to act on; none if somebody else has it in hand or has done it.
+_CLAIM = f"""
+    SELECT {_COLUMNS} FROM event_logs e WHERE e.event_id = %s AND e.to_check = 'YES' FOR UPDATE SKIP LOCKED"""
+#: Events of jobs.
+_OF_JOBS = f"SELECT {_COLUMNS} FROM event_logs e WHERE e.job_id = ANY(%s) ORDER BY e.event_id"
+#: Events of some types of one job since a date.
+_OF_TYPES = f"""
+    SELECT {_COLUMNS} FROM event_logs e WHERE e.job_id = %s AND e.type = ANY(%s) AND e.date >= %s ORDER BY e.event_id"""
+_HOSTS = "SELECT event_id, hostname FROM event_log_hostnames WHERE event_id = ANY(%s) ORDER BY event_id, hostname"
+#: Events of nodes since a date.
+_OF_NODES = f"""
+    SELECT h.hostname, {_COLUMNS} FROM event_log_hostnames h JOIN event_logs e USING (event_id)
+    WHERE h.hostname = ANY(%s) AND e.date >= %s ORDER BY h.hostname, e.event_id"""
+#: The last events of each node.
+_LAST_OF_NODES = f"""
+    SELECT hostname, event_id, type, job_id, date, description, to_check FROM (
+        SELECT h.hostname, {_COLUMNS}, row_number() OVER (PARTITION BY h.hostname ORDER BY e.event_id DESC) AS place
+        FROM event_log_hostnames h JOIN event_logs e USING (event_id) WHERE h.hostname = ANY(%s)) numbered
+    WHERE place <= %s ORDER BY hostname, event_id"""
+_INSERT = """
+    INSERT INTO event_logs (type, job_id, date, description, to_check) VALUES (%s, %s, %s, %s, %s)
+    RETURNING event_id"""
+_INSERT_MANY = "INSERT INTO event_logs (type, job_id, date, description, to_check) VALUES %s"
+
+
+class Events:
+    """The event log."""
+
+    def __init__(self, tx: "Transaction") -> None:
+        self._tx = tx
+
+    def add(
+        self, type_: str, job_id: int, description: str, *, to_check: bool = False, hosts: Collection[str] = ()
+    ) -> int:
+        """Write an event; return its id.  ``to_check``: NodeChangeState has to act on it."""
+        row = (str(type_), job_id, self._tx.now, description, "YES" if to_check else "NO")
+        event_id: int = self._tx.value(_INSERT, row)
+        if hosts:
+            self._tx.insert_many(
+                "INSERT INTO event_log_hostnames (event_id, hostname) VALUES %s",
+                [(event_id, host) for host in sorted(set(hosts))],
+            )
+        return event_id
+
+    def add_many(self, events: Sequence[tuple[str, int, str]], *, to_check: bool = False) -> None:
+        """Write events without hosts: ``(type, job id, description)`` each."""
+        flag = "YES" if to_check else "NO"
+        rows = [(str(type_), job_id, self._tx.now, text, flag) for type_, job_id, text in events]
+        if rows:
+            self._tx.insert_many(_INSERT_MANY, rows)
+
+    def pending(self, limit: int = 1000) -> list[Event]:
+        """Return the oldest events to act on."""
+        return self._with_hosts(self._tx.rows(_PENDING, (limit,)))
+
+    def claim(self, event_id: int) -> bool:
+        """Whether an event is still to be acted on; if so it is ours until the end of the transaction."""
+        return self._tx.row(_CLAIM, (event_id,)) is not None
+
+    def done(self, ids: Collection[int]) -> None:
+        """Note that nothing is left to do about events."""
+        self._tx.execute("UPDATE event_logs SET to_check = 'NO' WHERE event_id = ANY(%s)", (list(ids),))
+
+    def of_jobs(self, ids: Collection[int]) -> dict[int, list[Event]]:
+        """Return the events of jobs, oldest first."""
+        found: dict[int, list[Event]] = defaultdict(list)
+        for event in self._with_hosts(self._tx.rows(_OF_JOBS, (list(ids),))):
+            found[event.job_id].append(event)
+        return found
+
+    def of_types(self, job_id: int, types: Collection[str], since: int = 0) -> list[Event]:
+        """Return the events of some types of a job since a date, oldest first."""
+        return [_event(row) for row in self._tx.rows(_OF_TYPES, (job_id, [str(name) for name in types], since))]
+
+    def of_nodes(self, nodes: Collection[str], *, since: int = 0, last: int | None = None) -> dict[str, list[Event]]:
+        """Return the events of nodes, oldest first: those since a date, or the ``last`` of each node."""
+        if last is None:
+            rows = self._tx.rows(_OF_NODES, (list(nodes), since))
+        else:
+            rows = self._tx.rows(_LAST_OF_NODES, (list(nodes), last))
+        found: dict[str, list[Event]] = defaultdict(list)
+        for host, *columns in rows:
+            found[host].append(_event(columns, (host,)))
+        return found
+
+    def _with_hosts(self, rows: Sequence[tuple[Any, ...]]) -> list[Event]:
+        hosts: dict[int, list[str]] = defaultdict(list)
+        for event_id, host in self._tx.rows(_HOSTS, ([row[0] for row in rows],)) if rows else ():
+            hosts[event_id].append(host)
+        return [_event(row, hosts.get(row[0], ())) for row in rows]
+
+
+def _event(row: Sequence[Any], hosts: Collection[str] = ()) -> Event:
+    return Event(row[0], row[1], row[2], row[3], row[4], row[5] == "YES", tuple(hosts))

@@ -1,0 +1,438 @@
+"""Questions and changes about job rows (``tx.jobs``): jobs, requests, types, dependencies, state log, resources."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from oar.lib.errors import NoSuchJob
+from oar.lib.model import Dependency, Group, Job, Level, Moldable, StateChange
+from oar.lib.states import (
+    CURRENT,
+    FINAL,
+    Accounted,
+    Index,
+    JobState,
+    JobType,
+    Reservation,
+)
+
+if TYPE_CHECKING:
+    from oar.lib.db.engine import Transaction
+
+_COLUMNS = """
+    j.job_id, j.array_id, j.array_index, j.job_name, j.job_user, j.project, j.queue_name, j.state, j.job_type,
+    j.reservation, j.message, j.scheduler_info, j.command, j.initial_request, j.info_type, j.properties,
+    j.launching_directory, j.cpuset_name, j.submission_time, j.start_time, j.stop_time, j.exit_code,
+    j.assigned_moldable_job, j.checkpoint, j.checkpoint_signal, j.stdout_file, j.stderr_file, j.notify, j.job_env,
+    j.resubmit_job_id, j.suspended, j.file_id, j.accounted, j.last_karma"""
+
+#: The predicate that the partial indexes of live jobs are proved by; written exactly so (database.md 6).
+LIVE = "j.state <> 'Terminated' AND j.state <> 'Error'"
+
+#: One job.
+_GET = f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = %s"
+#: One job, locked until the end of the transaction.
+_LOCK = f"{_GET} FOR NO KEY UPDATE"
+#: Several jobs.
+_SELECT = f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id"
+#: All live jobs, or those of one user.
+_LIVE = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} ORDER BY j.job_id"
+_LIVE_OF_USER = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} AND j.job_user = %s ORDER BY j.job_id"
+#: Live jobs in some states.
+_IN_STATES = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} AND j.state = ANY(%s) ORDER BY j.job_id"
+#: Jobs of arrays.
+_ARRAYS = f"SELECT {_COLUMNS} FROM jobs j WHERE j.array_id = ANY(%s) ORDER BY j.job_id"
+#: States of jobs.
+_STATES = "SELECT job_id, state FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id"
+
+#: The compare-and-set of the state machine.  A job that ends or finishes gets its stop date once.
+_MOVE = """
+    UPDATE jobs SET state = %(to)s,
+        stop_time = CASE WHEN %(stops)s AND stop_time = 0 THEN GREATEST(%(now)s, start_time * %(started)s)
+                         ELSE stop_time END
+    WHERE job_id = ANY(%(ids)s) AND state = ANY(%(sources)s)
+    RETURNING job_id, job_name, job_user, notify, info_type, exit_code, suspended"""
+#: The state log that goes with it: the open row is closed, a new one opened (closed at once for a final state).
+_LOG_MOVE = """
+    UPDATE job_state_logs SET date_stop = %(now)s WHERE job_id = ANY(%(ids)s) AND date_stop = 0;
+    INSERT INTO job_state_logs (job_id, job_state, date_start, date_stop)
+    SELECT id, %(to)s, %(now)s, %(stop)s FROM unnest(%(ids)s::bigint[]) id"""
+
+#: Everything that ends with a job (database.md 5 rule 3): what describes it becomes history, its resources are given
+#: back, nothing of it is left in hand.
+_CLOSE = """
+    UPDATE resources r SET last_job_date = %(now)s FROM assigned_resources a, jobs j
+        WHERE j.job_id = ANY(%(ids)s) AND a.moldable_job_id = j.assigned_moldable_job
+          AND a.assigned_resource_index = 'CURRENT' AND r.resource_id = a.resource_id;
+    UPDATE job_resource_descriptions d SET res_job_index = 'LOG'
+        FROM job_resource_groups g, moldable_job_descriptions m
+        WHERE m.moldable_job_id = ANY(%(ids)s) AND g.res_group_moldable_id = m.moldable_id
+          AND d.res_job_group_id = g.res_group_id AND d.res_job_index = 'CURRENT';
+    UPDATE job_resource_groups g SET res_group_index = 'LOG' FROM moldable_job_descriptions m
+        WHERE m.moldable_job_id = ANY(%(ids)s) AND g.res_group_moldable_id = m.moldable_id
+          AND g.res_group_index = 'CURRENT';
+    UPDATE assigned_resources a SET assigned_resource_index = 'LOG' FROM moldable_job_descriptions m
+        WHERE m.moldable_job_id = ANY(%(ids)s) AND a.moldable_job_id = m.moldable_id
+          AND a.assigned_resource_index = 'CURRENT';
+    UPDATE moldable_job_descriptions SET moldable_index = 'LOG'
+        WHERE moldable_job_id = ANY(%(ids)s) AND moldable_index = 'CURRENT';
+    UPDATE job_types SET types_index = 'LOG' WHERE job_id = ANY(%(ids)s) AND types_index = 'CURRENT';
+    UPDATE job_dependencies SET job_dependency_index = 'LOG'
+        WHERE job_id = ANY(%(ids)s) AND job_dependency_index = 'CURRENT';
+    UPDATE frag_jobs SET frag_state = 'FRAGGED' WHERE frag_id_job = ANY(%(ids)s) AND frag_state <> 'FRAGGED';
+    UPDATE challenges SET challenge = '' WHERE job_id = ANY(%(ids)s);
+    DELETE FROM job_runs WHERE job_id = ANY(%(ids)s);
+    DELETE FROM job_reasons WHERE job_id = ANY(%(ids)s);
+    DELETE FROM gantt_jobs_predictions p USING moldable_job_descriptions m
+        WHERE m.moldable_job_id = ANY(%(ids)s) AND p.moldable_job_id = m.moldable_id;
+    DELETE FROM gantt_jobs_resources p USING moldable_job_descriptions m
+        WHERE m.moldable_job_id = ANY(%(ids)s) AND p.moldable_job_id = m.moldable_id"""
+
+#: Types of jobs, in order of insertion.
+_TYPES = "SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) ORDER BY job_type_id"
+_CURRENT_TYPES = """
+    SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) AND types_index = 'CURRENT' ORDER BY job_type_id"""
+#: Alternatives of jobs, with their requests.
+_MOLDABLES = """
+    SELECT m.moldable_id, m.moldable_job_id, m.moldable_walltime, m.moldable_index, g.res_group_id,
+           g.res_group_property, d.res_job_resource_type, d.res_job_value
+    FROM moldable_job_descriptions m
+    LEFT JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id
+    LEFT JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id
+    WHERE m.moldable_job_id = ANY(%s)
+    ORDER BY m.moldable_id, g.res_group_id, d.res_job_order"""
+#: What jobs depend on.
+_DEPENDENCIES = """
+    SELECT job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift
+    FROM job_dependencies WHERE job_id = ANY(%s) ORDER BY job_id, job_id_required"""
+#: Resources of jobs; those of a live job are CURRENT, those of an ended one LOG.
+_ASSIGNED = """
+    SELECT m.moldable_job_id, a.resource_id, r.network_address, r.type
+    FROM moldable_job_descriptions m
+    JOIN jobs j ON j.job_id = m.moldable_job_id AND j.assigned_moldable_job = m.moldable_id
+    JOIN assigned_resources a ON a.moldable_job_id = m.moldable_id
+    JOIN resources r ON r.resource_id = a.resource_id
+    WHERE m.moldable_job_id = ANY(%s) AND (NOT %s OR a.assigned_resource_index = 'CURRENT')
+    ORDER BY m.moldable_job_id, a.resource_id"""
+#: How long jobs have been in which state.
+_STATE_CHANGES = """
+    SELECT job_id, job_state, date_start, date_stop FROM job_state_logs WHERE job_id = ANY(%s)
+    ORDER BY job_id, job_state_log_id"""
+#: Live jobs that hold resources of a node, with the types that protect a job from the node's end.
+_ON_NODES = """
+    SELECT DISTINCT j.job_id FROM jobs j
+    JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
+    JOIN resources r ON r.resource_id = a.resource_id
+    WHERE r.network_address = ANY(%s) AND j.state <> 'Terminated' AND j.state <> 'Error' ORDER BY j.job_id"""
+_ON_RESOURCES = """
+    SELECT DISTINCT j.job_id, a.resource_id FROM assigned_resources a
+    JOIN jobs j ON j.assigned_moldable_job = a.moldable_job_id
+    WHERE a.resource_id = ANY(%s) AND a.assigned_resource_index = 'CURRENT'
+      AND j.state <> 'Terminated' AND j.state <> 'Error' ORDER BY j.job_id, a.resource_id"""
+
+_INSERT = """
+    INSERT INTO jobs (job_id, array_id, array_index, initial_request, job_name, cpuset_name, job_type, info_type, state,
+        reservation, message, job_user, project, command, exit_code, queue_name, properties, launching_directory,
+        submission_time, start_time, file_id, notify, checkpoint, checkpoint_signal, stdout_file, stderr_file,
+        resubmit_job_id, job_env)
+    VALUES %s"""
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job row to be inserted; the rest has its default."""
+
+    id: int
+    array_id: int
+    array_index: int
+    initial_request: str
+    name: str | None
+    cpuset_name: str
+    job_type: JobType
+    info_type: str
+    state: JobState
+    reservation: Reservation
+    message: str
+    user: str
+    project: str
+    command: str
+    queue: str
+    properties: str
+    launching_directory: str
+    start_time: int
+    file_id: int | None
+    notify: str | None
+    checkpoint: int
+    checkpoint_signal: int
+    stdout_file: str | None
+    stderr_file: str | None
+    resubmit_job_id: int
+    env: str | None
+
+    def row(self, now: int) -> tuple[Any, ...]:
+        """Return the values of ``_INSERT``."""
+        return (
+            self.id, self.array_id, self.array_index, self.initial_request, self.name, self.cpuset_name, self.job_type,
+            self.info_type, self.state, self.reservation, self.message, self.user, self.project, self.command, None,
+            self.queue, self.properties, self.launching_directory, now, self.start_time, self.file_id, self.notify,
+            self.checkpoint, self.checkpoint_signal, self.stdout_file, self.stderr_file, self.resubmit_job_id, self.env,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedResource:
+    """A resource that a job holds or held."""
+
+    id: int
+    network_address: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class MovedJob:
+    """A job whose state has just changed, with what its notices need."""
+
+    id: int
+    name: str | None
+    user: str
+    notify: str | None
+    info_type: str | None
+    exit_code: int | None
+    suspended: bool
+
+
+class Jobs:
+    """Job rows."""
+
+    def __init__(self, tx: "Transaction") -> None:
+        self._tx = tx
+
+    def get(self, job_id: int) -> Job:
+        """Return one job.  Raises NoSuchJob."""
+        job = self.find(job_id)
+        if job is None:
+            raise NoSuchJob(job_id)
+        return job
+
+    def find(self, job_id: int) -> Job | None:
+        """Return one job, None if there is none."""
+        row = self._tx.row(_GET, (job_id,))
+        return _job(row) if row else None
+
+    def lock(self, job_id: int) -> Job | None:
+        """Return one job and keep others from changing it until the end of the transaction."""
+        row = self._tx.row(_LOCK, (job_id,))
+        return _job(row) if row else None
+
+    def select(self, ids: Collection[int]) -> list[Job]:
+        """Return the jobs that exist among ``ids``, by id."""
+        return [_job(row) for row in self._tx.rows(_SELECT, (list(ids),))]
+
+    def live(self, user: str | None = None) -> list[Job]:
+        """Return the jobs that have not ended, by id."""
+        rows = self._tx.rows(_LIVE) if user is None else self._tx.rows(_LIVE_OF_USER, (user,))
+        return [_job(row) for row in rows]
+
+    def in_states(self, states: Iterable[JobState]) -> list[Job]:
+        """Return the live jobs in one of some states, by id."""
+        return [_job(row) for row in self._tx.rows(_IN_STATES, (_texts(states),))]
+
+    def of_arrays(self, arrays: Collection[int]) -> list[Job]:
+        """Return the jobs of some arrays, ended ones too, by id."""
+        return [_job(row) for row in self._tx.rows(_ARRAYS, (list(arrays),))]
+
+    def states(self, ids: Collection[int]) -> dict[int, JobState]:
+        """Return the state of each job that exists."""
+        return {row[0]: JobState(row[1]) for row in self._tx.rows(_STATES, (list(ids),))}
+
+    def types(self, ids: Collection[int], *, current: bool = False) -> dict[int, tuple[str, ...]]:
+        """Return the types of jobs; with ``current``, those of live jobs that still hold."""
+        types: dict[int, list[str]] = defaultdict(list)
+        for job_id, text in self._tx.rows(_CURRENT_TYPES if current else _TYPES, (list(ids),)):
+            types[job_id].append(text)
+        return {job_id: tuple(texts) for job_id, texts in types.items()}
+
+    def moldables(self, ids: Collection[int]) -> dict[int, list[Moldable]]:
+        """Return the alternatives of jobs with their requests."""
+        return _moldables(self._tx.rows(_MOLDABLES, (list(ids),)))
+
+    def dependencies(self, ids: Collection[int]) -> dict[int, list[Dependency]]:
+        """Return what jobs depend on."""
+        found: dict[int, list[Dependency]] = defaultdict(list)
+        for row in self._tx.rows(_DEPENDENCIES, (list(ids),)):
+            found[row[0]].append(Dependency(*row))
+        return found
+
+    def assigned(self, ids: Collection[int], *, current: bool = False) -> dict[int, list[AssignedResource]]:
+        """Return the resources of jobs, by resource id; with ``current``, only those still held."""
+        found: dict[int, list[AssignedResource]] = defaultdict(list)
+        for job_id, *resource in self._tx.rows(_ASSIGNED, (list(ids), current)):
+            found[job_id].append(AssignedResource(*resource))
+        return found
+
+    def state_changes(self, ids: Collection[int]) -> dict[int, list[StateChange]]:
+        """Return the history of the states of jobs."""
+        found: dict[int, list[StateChange]] = defaultdict(list)
+        for row in self._tx.rows(_STATE_CHANGES, (list(ids),)):
+            found[row[0]].append(StateChange(row[0], JobState(row[1]), row[2], row[3]))
+        return found
+
+    def on_nodes(self, nodes: Collection[str]) -> list[int]:
+        """Return the live jobs that hold a resource of one of the nodes."""
+        return self._tx.column(_ON_NODES, (list(nodes),))
+
+    def on_resources(self, resources: Collection[int]) -> dict[int, list[int]]:
+        """Return the live jobs that hold one of the resources, each with those that it holds."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for job_id, resource_id in self._tx.rows(_ON_RESOURCES, (list(resources),)):
+            found[job_id].append(resource_id)
+        return found
+
+    def move(self, ids: Collection[int], to: JobState, sources: Collection[JobState]) -> "list[MovedJob]":
+        """Give jobs the state ``to`` if they are in one of ``sources``; return those that were, by id.
+
+        Only ``oar.lib.lifecycle`` calls this: a move has consequences that belong in the same transaction.
+        """
+        parameters = {
+            "ids": sorted(ids),
+            "to": to,
+            "sources": _texts(sources),
+            "now": self._tx.now,
+            "stops": to in FINAL or to is JobState.FINISHING,
+            "started": int(to is JobState.FINISHING),
+            "stop": self._tx.now if to in FINAL else 0,
+        }
+        moved = [MovedJob(*row[:6], suspended=row[6] == "YES") for row in sorted(self._tx.rows(_MOVE, parameters))]
+        if moved:
+            self._tx.execute(_LOG_MOVE, parameters | {"ids": [job.id for job in moved]})
+            self._tx.topics.add("jobs")
+        return moved
+
+    def close(self, ids: Collection[int]) -> None:
+        """Do in the database all that belongs to the end of jobs.  Only ``oar.lib.lifecycle`` calls this."""
+        self._tx.execute(_CLOSE, {"ids": sorted(ids), "now": self._tx.now})
+
+    def mark_suspended(self, ids: Collection[int]) -> None:
+        """Note that jobs were suspended at least once."""
+        self._tx.execute("UPDATE jobs SET suspended = 'YES' WHERE job_id = ANY(%s)", (list(ids),))
+
+    def update(self, job_id: int, **columns: Any) -> None:
+        """Set columns other than the state of one job."""
+        if "state" in columns:
+            raise ValueError("a state changes by move")
+        assignments = ", ".join(f"{name} = %({name})s" for name in columns)
+        self._tx.execute(f"UPDATE jobs SET {assignments} WHERE job_id = %(id)s", columns | {"id": job_id})
+
+    def new_ids(self, count: int) -> list[int]:
+        """Return ``count`` fresh job ids, ascending."""
+        return self._tx.column(
+            "SELECT nextval('jobs_job_id_seq') FROM generate_series(1, %s)",
+            (count,),
+        )
+
+    def insert(self, jobs: Sequence[NewJob]) -> None:
+        """Insert jobs in their first state, with its log."""
+        now = self._tx.now
+        self._tx.insert_many(_INSERT, [job.row(now) for job in jobs])
+        self._tx.insert_many(
+            "INSERT INTO job_state_logs (job_id, job_state, date_start) VALUES %s",
+            [(job.id, job.state, now) for job in jobs],
+        )
+        self._tx.topics.add("jobs")
+
+    def insert_types(self, types: Mapping[int, Sequence[str]]) -> None:
+        """Insert the types of jobs."""
+        rows = [(job_id, text) for job_id, texts in types.items() for text in texts]
+        if rows:
+            self._tx.insert_many("INSERT INTO job_types (job_id, type) VALUES %s", rows)
+
+    def insert_dependencies(self, dependencies: Sequence[Dependency]) -> None:
+        """Insert what jobs depend on."""
+        if dependencies:
+            self._tx.insert_many(
+                "INSERT INTO job_dependencies"
+                " (job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift) VALUES %s",
+                [(d.job_id, d.required, d.condition, d.min_shift, d.max_shift) for d in dependencies],
+            )
+
+    def insert_moldables(self, ids: Sequence[int], alternatives: Sequence[tuple[int, Sequence[Group]]]) -> None:
+        """Give each of the jobs the same alternatives, ``(walltime, groups)`` each."""
+        rows = [(job_id, walltime) for job_id in ids for walltime, _ in alternatives]
+        moldables = self._tx.insert_returning(
+            "INSERT INTO moldable_job_descriptions (moldable_job_id, moldable_walltime) VALUES %s"
+            " RETURNING moldable_id",
+            rows,
+        )
+        requests = [groups for _ in ids for _, groups in alternatives]
+        wanted = [(row[0], group) for row, groups in zip(moldables, requests, strict=True) for group in groups]
+        group_ids = self._tx.insert_returning(
+            "INSERT INTO job_resource_groups (res_group_moldable_id, res_group_property) VALUES %s"
+            " RETURNING res_group_id",
+            [(moldable, group.filter) for moldable, group in wanted],
+        )
+        self._tx.insert_many(
+            "INSERT INTO job_resource_descriptions"
+            " (res_job_group_id, res_job_resource_type, res_job_value, res_job_order) VALUES %s",
+            [
+                (row[0], level.property, level.quantity, order)
+                for row, (_, group) in zip(group_ids, wanted, strict=True)
+                for order, level in enumerate(group.levels)
+            ],
+        )
+
+    def follow_resubmission(self, old: int, new: int) -> None:
+        """Let the jobs that depend on ``old`` depend on ``new``."""
+        self._tx.execute("UPDATE job_dependencies SET job_id_required = %s WHERE job_id_required = %s", (new, old))
+
+    def mark_types(self, job_id: int, text: str, index: Index) -> int:
+        """Mark a type of a job as current or as history; return how many rows were."""
+        return self._tx.execute(
+            "UPDATE job_types SET types_index = %s WHERE job_id = %s AND type = %s", (index, job_id, text)
+        )
+
+    def drop_resources(self, job_id: int, nodes: Collection[str]) -> int:
+        """Mark the resources that a job holds on some nodes as no longer held; return how many."""
+        return self._tx.execute(
+            "UPDATE assigned_resources a SET assigned_resource_index = 'LOG' FROM jobs j, resources r"
+            " WHERE j.job_id = %s AND a.moldable_job_id = j.assigned_moldable_job AND r.resource_id = a.resource_id"
+            " AND r.network_address = ANY(%s) AND a.assigned_resource_index = 'CURRENT'",
+            (job_id, list(nodes)),
+        )
+
+
+def _job(row: tuple[Any, ...]) -> Job:
+    values = list(row)
+    values[7] = JobState(row[7])
+    values[8] = JobType(row[8])
+    values[9] = Reservation(row[9])
+    values[22] = row[22] or 0
+    values[30] = row[30] == "YES"
+    values[32] = Accounted(row[32])
+    return Job(*values)
+
+
+def _moldables(rows: Iterable[tuple[Any, ...]]) -> dict[int, list[Moldable]]:
+    """Gather the joined rows: alternatives, their groups, the groups' levels."""
+    heads: dict[int, tuple[Any, ...]] = {}
+    groups: dict[int, dict[int, tuple[str, list[Level]]]] = defaultdict(dict)
+    for moldable_id, job_id, walltime, index, group_id, text, name, value in rows:
+        heads[moldable_id] = (job_id, walltime, index)
+        if group_id is None:
+            continue
+        _, levels = groups[moldable_id].setdefault(group_id, (text or "", []))
+        if name is not None:
+            levels.append(Level(name, value))
+    found: dict[int, list[Moldable]] = defaultdict(list)
+    for moldable_id, (job_id, walltime, index) in heads.items():
+        request = tuple(Group(text, tuple(levels)) for text, levels in groups[moldable_id].values())
+        found[job_id].append(Moldable(moldable_id, job_id, walltime, request, Index(index)))
+    return found
+
+
+def _texts(states: Iterable[JobState]) -> list[str]:
+    return [str(state) for state in states]
+
+
+#: States of jobs that hold resources, as parameters of queries.
+CURRENT_STATES = _texts(sorted(CURRENT))

@@ -1,0 +1,226 @@
+"""Questions and changes about resource rows (``tx.resources``), their log, their columns.
+
+``resources`` has columns that administrators add while the system runs: they are read by name, never assumed.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from oar.lib.model import PropertyValue, Resource
+from oar.lib.states import STATE_NUMBERS, UNCHANGED, ResourceState
+
+if TYPE_CHECKING:
+    from oar.lib.db.engine import Transaction
+
+#: Names and types of the columns of resources, in their order.
+_COLUMNS = """
+    SELECT column_name::text, data_type::text FROM information_schema.columns
+    WHERE table_schema = 'public' AND table_name = 'resources' ORDER BY ordinal_position"""
+#: The resources whose change of state is asked, locked in a fixed order.
+_PENDING = """
+    SELECT resource_id, network_address, state, finaud_decision, next_state, next_finaud_decision FROM resources
+    WHERE next_state <> 'UnChanged' ORDER BY resource_id FOR NO KEY UPDATE"""
+#: Ask for a state of resources; with conditions on what they are now.
+_ASK = """
+    UPDATE resources SET next_state = %(to)s, next_finaud_decision = %(finaud)s
+    WHERE resource_id IN (SELECT resource_id FROM resources WHERE {where} ORDER BY resource_id FOR NO KEY UPDATE)"""
+#: Give resources their state.
+_MOVE = """
+    UPDATE resources SET state = %(to)s, state_num = %(number)s, finaud_decision = %(finaud)s,
+        next_state = 'UnChanged', next_finaud_decision = 'NO'
+    WHERE resource_id = ANY(%(ids)s)"""
+_LOG_VALUES = """
+    UPDATE resource_logs SET date_stop = %(now)s
+    WHERE resource_id = ANY(%(ids)s) AND attribute = %(attribute)s AND date_stop = 0;
+    INSERT INTO resource_logs (resource_id, attribute, value, date_start, finaud_decision)
+    SELECT id, %(attribute)s, %(value)s, %(now)s, %(finaud)s FROM unnest(%(ids)s::integer[]) id"""
+#: Resources of a node that an error makes Suspected (server.md 5.3).
+_SUSPECTABLE = """
+    SELECT resource_id FROM resources
+    WHERE network_address = ANY(%(nodes)s)
+      AND (state = 'Alive' OR (state = 'Suspected' AND %(finaud)s = 'NO' AND finaud_decision = 'YES'))
+    ORDER BY resource_id FOR NO KEY UPDATE"""
+#: Nodes that Finaud tests (server.md 5.4).
+_CHECKABLE = """
+    SELECT network_address, bool_or(state = 'Alive') FROM resources
+    WHERE type = 'default' AND desktop_computing = 'NO' AND next_state = 'UnChanged' AND network_address <> ''
+      AND (state = 'Alive' OR (state = 'Suspected' AND finaud_decision = 'YES'))
+    GROUP BY network_address ORDER BY network_address"""
+#: Nodes on which a job is.
+_BUSY_NODES = """
+    SELECT DISTINCT r.network_address FROM assigned_resources a JOIN resources r USING (resource_id)
+    JOIN jobs j ON j.assigned_moldable_job = a.moldable_job_id
+    WHERE a.assigned_resource_index = 'CURRENT' AND j.state <> 'Terminated' AND j.state <> 'Error'"""
+#: Whether a Suspended job is on each resource, recomputed where it is wrong.
+_RECOUNT_SUSPENDED = """
+    WITH holding AS (
+        SELECT DISTINCT a.resource_id FROM assigned_resources a
+        JOIN jobs j ON j.assigned_moldable_job = a.moldable_job_id
+        WHERE j.state = 'Suspended' AND a.assigned_resource_index = 'CURRENT')
+    UPDATE resources r SET suspended_jobs = CASE WHEN h.resource_id IS NULL THEN 'NO' ELSE 'YES' END
+    FROM resources o LEFT JOIN holding h USING (resource_id)
+    WHERE r.resource_id = o.resource_id
+      AND (r.suspended_jobs = 'YES') <> (h.resource_id IS NOT NULL)"""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingChange:
+    """A resource whose change of state is asked."""
+
+    id: int
+    network_address: str
+    state: ResourceState
+    finaud_decision: bool
+    next_state: ResourceState
+    next_finaud_decision: bool
+
+
+class Resources:
+    """Resource rows."""
+
+    def __init__(self, tx: "Transaction") -> None:
+        self._tx = tx
+
+    def columns(self) -> dict[str, str]:
+        """Return the columns of the table, name to SQL type, in their order."""
+        return dict(self._tx.rows(_COLUMNS))
+
+    def all(self) -> list[Resource]:
+        """Return all resources, by id."""
+        return self._select("true", ())
+
+    def select(self, ids: Collection[int]) -> list[Resource]:
+        """Return the resources that exist among ``ids``, by id."""
+        return self._select("resource_id = ANY(%s)", (list(ids),))
+
+    def of_nodes(self, nodes: Collection[str]) -> list[Resource]:
+        """Return the resources of some nodes, by id."""
+        return self._select("network_address = ANY(%s)", (list(nodes),))
+
+    def pending(self) -> list[PendingChange]:
+        """Return the resources whose change of state is asked, locked."""
+        return [
+            PendingChange(
+                row[0], row[1], ResourceState(row[2]), row[3] == "YES", ResourceState(row[4]), row[5] == "YES"
+            )
+            for row in self._tx.rows(_PENDING)
+        ]
+
+    def ask_state(self, ids: Collection[int], to: ResourceState, *, finaud: bool = False) -> int:
+        """Ask NodeChangeState to give resources a state; return how many exist."""
+        parameters = {"to": to, "finaud": _flag(finaud), "ids": list(ids)}
+        self._tx.topics.add("resources")
+        return self._tx.execute(_ASK.format(where="resource_id = ANY(%(ids)s)"), parameters)
+
+    def ask_state_of_node(
+        self, node: str, to: ResourceState, *, seen: ResourceState, decided_by_finaud: bool | None = None
+    ) -> int:
+        """Ask for a state of a node's resources that are still as they were ``seen`` and of which nothing is asked.
+
+        With ``decided_by_finaud`` only where that is how their present state came.  Always a decision of the system,
+        that it may take back.  Returns the number of resources.
+        """
+        where = "network_address = %(node)s AND state = %(seen)s AND next_state = 'UnChanged'"
+        if decided_by_finaud is not None:
+            where += " AND finaud_decision = %(decided)s"
+        parameters = {"to": to, "finaud": "YES", "node": node, "seen": seen, "decided": _flag(decided_by_finaud)}
+        self._tx.topics.add("resources")
+        return self._tx.execute(_ASK.format(where=where), parameters)
+
+    def suspectable(self, nodes: Collection[str], *, finaud: bool) -> list[int]:
+        """Return the resources of some nodes that an error may make Suspected, locked."""
+        return self._tx.column(_SUSPECTABLE, {"nodes": list(nodes), "finaud": _flag(finaud)})
+
+    def move(self, ids: Collection[int], to: ResourceState, *, finaud: bool) -> None:
+        """Give resources a state, with its log.  Only ``oar.lib.nodes`` calls this."""
+        parameters = {"ids": sorted(ids), "to": to, "number": STATE_NUMBERS[to], "finaud": _flag(finaud)}
+        self._tx.execute(_MOVE, parameters)
+        self._tx.topics.add("resources")
+        self.log(ids, "state", str(to), finaud=finaud)
+
+    def settle(self, ids: Collection[int]) -> None:
+        """Forget what was asked of resources."""
+        self._tx.execute(
+            "UPDATE resources SET next_state = %s, next_finaud_decision = 'NO' WHERE resource_id = ANY(%s)",
+            (UNCHANGED, sorted(ids)),
+        )
+
+    def log(self, ids: Collection[int], attribute: str, value: str, *, finaud: bool = False) -> None:
+        """Open an interval of the history of some value, and close the one before."""
+        parameters = {
+            "ids": sorted(ids),
+            "attribute": attribute,
+            "value": value,
+            "now": self._tx.now,
+            "finaud": _flag(finaud),
+        }
+        self._tx.execute(_LOG_VALUES, parameters)
+
+    def close_log(self, ids: Collection[int], attribute: str) -> None:
+        """Close the open interval of some value."""
+        self._tx.execute(
+            "UPDATE resource_logs SET date_stop = %s WHERE resource_id = ANY(%s) AND attribute = %s AND date_stop = 0",
+            (self._tx.now, sorted(ids), attribute),
+        )
+
+    def checkable_nodes(self) -> dict[str, bool]:
+        """Return the nodes whose life may be tested; whether the node is Alive (else Suspected)."""
+        return dict(self._tx.rows(_CHECKABLE))
+
+    def busy_nodes(self) -> set[str]:
+        """Return the nodes on which there is a job."""
+        return set(self._tx.column(_BUSY_NODES))
+
+    def recount_suspended(self) -> None:
+        """Recompute ``suspended_jobs`` from the jobs that are Suspended."""
+        self._tx.execute(_RECOUNT_SUSPENDED)
+
+    def insert(self, rows: Sequence[Mapping[str, PropertyValue]]) -> list[int]:
+        """Insert resources with the given columns (the same in each row); return their ids, in order."""
+        names = list(rows[0])
+        columns = ", ".join(quoted(name) for name in names)
+        returned = self._tx.insert_returning(
+            f"INSERT INTO resources ({columns}) VALUES %s RETURNING resource_id",
+            [tuple(row[name] for name in names) for row in rows],
+        )
+        self._tx.topics.add("resources")
+        return [row[0] for row in returned]
+
+    def set_property(self, ids: Collection[int], name: str, value: PropertyValue) -> list[int]:
+        """Set a column (its name has been checked) of resources; return those whose value was another."""
+        column = quoted(name)
+        self._tx.topics.add("resources")
+        return self._tx.column(
+            f"UPDATE resources SET {column} = %s WHERE resource_id = ANY(%s) AND {column} IS DISTINCT FROM %s"
+            " RETURNING resource_id",
+            (value, sorted(ids), value),
+        )
+
+    def _select(self, where: str, parameters: Sequence[Any]) -> list[Resource]:
+        """Run a query of whole rows; its columns are whatever the table has now."""
+        rows, names = self._tx.rows_and_names(f"SELECT * FROM resources WHERE {where} ORDER BY resource_id", parameters)
+        return [_resource(dict(zip(names, row, strict=True))) for row in rows]
+
+
+def quoted(name: str) -> str:
+    """Return a column name as an identifier of SQL."""
+    return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+
+def _resource(columns: dict[str, Any]) -> Resource:
+    return Resource(
+        id=columns["resource_id"],
+        type=columns["type"],
+        network_address=columns["network_address"],
+        state=ResourceState(columns["state"]),
+        next_state=columns["next_state"],
+        finaud_decision=columns["finaud_decision"] == "YES",
+        available_upto=columns["available_upto"],
+        suspended_jobs=columns["suspended_jobs"] == "YES",
+        properties=columns,
+    )
+
+
+def _flag(value: bool | None) -> str:
+    return "YES" if value else "NO"

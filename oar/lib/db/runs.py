@@ -1,0 +1,124 @@
+"""What is in hand about jobs (``tx.runs``): the Runner's durable list, kill requests, automatic resubmissions."""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from oar.lib.model import JobRun, KillRequest
+from oar.lib.states import KillState, Phase
+
+if TYPE_CHECKING:
+    from oar.lib.db.engine import Transaction
+
+_RUN = """
+    SELECT job_id, attempt, phase, head_host, bad_hosts, oarexec_code, script_status, report_date, boot_id, failures,
+        next_try, updated FROM job_runs"""
+_CLAIM = """
+    INSERT INTO job_runs (job_id, attempt, phase, head_host, updated) VALUES (%(id)s, 1, 'CLAIMED', %(head)s, %(now)s)
+    ON CONFLICT (job_id) DO UPDATE
+        SET attempt = job_runs.attempt + 1, phase = 'CLAIMED', head_host = %(head)s, updated = %(now)s
+    RETURNING attempt"""
+#: The first report counts; a second one changes nothing.
+_REPORT = """
+    INSERT INTO job_runs (job_id, attempt, phase, oarexec_code, script_status, report_date, updated)
+    VALUES (%(id)s, 1, 'REPORTED', %(code)s, %(status)s, %(now)s, %(now)s)
+    ON CONFLICT (job_id) DO UPDATE SET phase = 'REPORTED', oarexec_code = %(code)s, script_status = %(status)s,
+        report_date = %(now)s, updated = %(now)s
+    WHERE job_runs.report_date = 0"""
+
+
+class Runs:
+    """Rows of ``job_runs``, ``frag_jobs`` and ``auto_resubmissions``."""
+
+    def __init__(self, tx: "Transaction") -> None:
+        self._tx = tx
+
+    def find(self, job_id: int) -> JobRun | None:
+        """Return what the Runner knows of a job, None if it never took it."""
+        row = self._tx.row(f"{_RUN} WHERE job_id = %s", (job_id,))
+        return _run(row) if row else None
+
+    def all(self) -> dict[int, JobRun]:
+        """Return what the Runner knows of all jobs that it has in hand."""
+        return {row[0]: _run(row) for row in self._tx.rows(_RUN)}
+
+    def claim(self, job_id: int, head_host: str) -> int:
+        """Note that a launch begins; return the number of the attempt."""
+        attempt: int = self._tx.value(_CLAIM, {"id": job_id, "head": head_host, "now": self._tx.now})
+        return attempt
+
+    def update(self, job_id: int, **columns: Any) -> None:
+        """Set columns of a job's row."""
+        assignments = "".join(f"{name} = %({name})s, " for name in columns)
+        self._tx.execute(
+            f"UPDATE job_runs SET {assignments}updated = %(now)s WHERE job_id = %(id)s",
+            columns | {"id": job_id, "now": self._tx.now},
+        )
+
+    def report(self, job_id: int, code: int, status: int | None) -> bool:
+        """Note the end of a job; False if it was noted before."""
+        parameters = {"id": job_id, "code": code, "status": status, "now": self._tx.now}
+        return self._tx.execute(_REPORT, parameters) == 1
+
+    def ask_kill(self, ids: Collection[int]) -> list[int]:
+        """Ask for the end of jobs; return those of which it was not asked before."""
+        return sorted(
+            self._tx.column(
+                "INSERT INTO frag_jobs (frag_id_job, frag_date, frag_state)"
+                " SELECT id, %s, 'LEON' FROM unnest(%s::bigint[]) id ORDER BY id ON CONFLICT DO NOTHING"
+                " RETURNING frag_id_job",
+                (self._tx.now, sorted(ids)),
+            )
+        )
+
+    def kill_request(self, job_id: int) -> KillRequest | None:
+        """Return the kill request of a job, None if nobody asked."""
+        row = self._tx.row("SELECT frag_id_job, frag_date, frag_state FROM frag_jobs WHERE frag_id_job = %s", (job_id,))
+        return KillRequest(row[0], row[1], KillState(row[2])) if row else None
+
+    def kill_requests(self, states: Collection[KillState]) -> list[KillRequest]:
+        """Return the kill requests that are in one of some states, by job id."""
+        rows = self._tx.rows(
+            "SELECT frag_id_job, frag_date, frag_state FROM frag_jobs"
+            " WHERE frag_state <> 'FRAGGED' AND frag_state = ANY(%s) ORDER BY frag_id_job",
+            ([str(state) for state in states],),
+        )
+        return [KillRequest(row[0], row[1], KillState(row[2])) for row in rows]
+
+    def move_kill(self, ids: Collection[int], to: KillState, sources: Collection[KillState]) -> list[int]:
+        """Give kill requests the state ``to`` if they are in one of ``sources``; return those that were."""
+        return sorted(
+            self._tx.column(
+                "UPDATE frag_jobs SET frag_state = %s WHERE frag_id_job = ANY(%s) AND frag_state = ANY(%s)"
+                " RETURNING frag_id_job",
+                (to, sorted(ids), [str(state) for state in sources]),
+            )
+        )
+
+    def note_resubmission(self, old: int, new: int) -> bool:
+        """Note that ``old`` was resubmitted automatically as ``new``; False if it was before."""
+        return (
+            self._tx.execute(
+                "INSERT INTO auto_resubmissions (job_id, new_job_id) VALUES (%s, %s) ON CONFLICT DO NOTHING", (old, new)
+            )
+            == 1
+        )
+
+    def was_resubmitted(self, job_id: int) -> bool:
+        """Whether a job was resubmitted automatically."""
+        return self._tx.row("SELECT 1 FROM auto_resubmissions WHERE job_id = %s", (job_id,)) is not None
+
+    def chain_of_resubmissions(self, job_id: int) -> int:
+        """Return how many automatic resubmissions led to a job."""
+        count: int = self._tx.value(_CHAIN, (job_id,))
+        return count
+
+
+_CHAIN = """
+    WITH RECURSIVE chain(id) AS (
+        SELECT job_id FROM auto_resubmissions WHERE new_job_id = %s
+        UNION SELECT a.job_id FROM auto_resubmissions a JOIN chain c ON a.new_job_id = c.id)
+    SELECT count(*) FROM chain"""
+
+
+def _run(row: tuple[Any, ...]) -> JobRun:
+    return JobRun(row[0], row[1], Phase(row[2]), row[3], tuple((row[4] or "").split()), *row[5:])

@@ -1,0 +1,85 @@
+"""The only place where a job changes state.
+
+A move is a compare-and-set on the former state: of two programs that act at once one wins, and the other is told so
+and drops what it was about to do.  The log of states, the dates and, for a final state, everything that ends with the
+job (database.md 5 rule 3) are written in the same transaction; what must be told outside is left in ``tx.outbox``.
+"""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from oar.lib.messages import Ask, Effect, JobAction, Notice, Tag, Wake
+from oar.lib.states import FINAL, JobState, may_become
+
+if TYPE_CHECKING:
+    from oar.lib.db.engine import Transaction
+    from oar.lib.db.jobs import MovedJob
+
+#: What the owner of a job is told when it enters a state: tag and text (server.md 8.2).
+NOTICES = {
+    JobState.RUNNING: ("RUNNING", "Job is running."),
+    JobState.TERMINATED: ("END", "Job stopped normally."),
+    JobState.ERROR: ("ERROR", "Job stopped abnormally or an OAR error occured."),
+    JobState.SUSPENDED: ("SUSPENDED", "Job is suspended."),
+    JobState.RESUMING: ("RESUMING", "Job is resuming."),
+}
+
+
+def move(tx: "Transaction", job_id: int, to: JobState) -> bool:
+    """Move a job to ``to``.  False if its present state does not allow it: somebody else was first."""
+    return bool(move_all(tx, (job_id,), to))
+
+
+def move_all(
+    tx: "Transaction", ids: Collection[int], to: JobState, sources: Collection[JobState] | None = None
+) -> list[int]:
+    """Move several jobs to ``to``; return those that did.
+
+    ``sources`` narrows the states from which they may come (default: all that the table of moves allows).
+    """
+    allowed = may_become(to) if sources is None else may_become(to) & frozenset(sources)
+    moved = tx.jobs.move(ids, to, allowed)
+    if not moved:
+        return []
+    done = [job.id for job in moved]
+    if to in FINAL:
+        tx.jobs.close(done)
+    if to in (JobState.SUSPENDED, JobState.RUNNING) or (to in FINAL and any(job.suspended for job in moved)):
+        _settle_suspension(tx, done, to, moved)
+    for job in moved:
+        tx.outbox.extend(_effects(job, to))
+    return done
+
+
+def _settle_suspension(tx: "Transaction", ids: list[int], to: JobState, moved: "list[MovedJob]") -> None:
+    """Keep ``jobs.suspended`` and ``resources.suspended_jobs`` true to the states."""
+    if to is JobState.SUSPENDED:
+        tx.jobs.mark_suspended(ids)
+    if to is JobState.SUSPENDED or any(job.suspended for job in moved):
+        tx.resources.recount_suspended()
+
+
+def _effects(job: "MovedJob", to: JobState) -> list[Effect]:
+    effects: list[Effect] = []
+    if to is JobState.TO_LAUNCH:
+        effects.append(Ask(JobAction.RUN, job.id))
+    if to in FINAL:
+        effects.append(Wake(Tag.CHSTATE))
+    if job.notify and to in NOTICES:
+        effects.append(_notice(job, to))
+    return effects
+
+
+def _notice(job: "MovedJob", to: JobState) -> Notice:
+    tag, text = NOTICES[to]
+    if to is JobState.TERMINATED:
+        text += f"\nexit_code: {format_exit_code(job.exit_code)}"
+    host = (job.info_type or "").partition(":")[0]
+    return Notice(job.id, job.name or "", job.user, job.notify or "", host, tag, text)
+
+
+def format_exit_code(status: int | None) -> str:
+    """Return a raw wait status as oarstat shows it: ``256 (1,0,0)`` = status (code, signal, core); '' if none."""
+    if status is None:
+        return ""
+    return f"{status} ({status >> 8},{status & 0x7F},{(status >> 7) & 1})"
