@@ -1,0 +1,233 @@
+"""oar.conf: what is read, what is refused, and the sample file."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oar.lib.config import Config, option_of, parse, quoted, sample
+
+SHIPPED = Path(__file__).parents[2] / "etc" / "oar.conf"
+
+
+def errors(text: str) -> list[str]:
+    return [str(problem) for problem in parse(text, "f").errors]
+
+
+def warnings(text: str) -> list[str]:
+    return [str(problem) for problem in parse(text, "f").warnings]
+
+
+# -- syntax -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("DB_BASE_PASSWD=plain", "plain"),
+        ('DB_BASE_PASSWD="two words"', "two words"),
+        ("DB_BASE_PASSWD='it is \"so\"'", 'it is "so"'),
+        ("  DB_BASE_PASSWD = spaced", "spaced"),
+        ("export DB_BASE_PASSWD=exported", "exported"),
+        ('DB_BASE_PASSWD="with # inside"  # and a comment', "with # inside"),
+        ("DB_BASE_PASSWD=a#b # comment", "a#b"),
+        ('DB_BASE_PASSWD="a \\"quoted\\" \\$word"', 'a "quoted" $word'),
+        ("DB_BASE_PASSWD='no \\n escapes'", "no \\n escapes"),
+        ('DB_BASE_PASSWD="kept \\w as it is"', "kept \\w as it is"),
+        ("DB_BASE_PASSWD=$HOME", "$HOME"),
+        ("DB_BASE_PASSWD=", ""),
+        ("DB_BASE_PASSWD=windows\r", "windows"),
+    ],
+)
+def test_an_assignment_is_read_as_a_shell_would_without_expansion(line: str, value: str) -> None:
+    parsed = parse(line)
+    assert parsed.errors == ()
+    assert parsed.config.db_base_passwd == value
+
+
+def test_the_last_assignment_wins_and_the_first_is_warned_about() -> None:
+    assert parse("SERVER_PORT=1\nSERVER_PORT=2").config.server_port == 2
+    assert warnings("SERVER_PORT=1\nSERVER_PORT=2") == ["f:2: SERVER_PORT: set again: line 1 does not count"]
+
+
+def test_all_errors_of_a_file_are_reported_at_once_with_their_lines() -> None:
+    text = '# comment\nSERVER_PORT=high\nwhat is this\nFINAUD_FREQUENCY=-1\nDB_TYPE=mysql\nLOG_FILE="open\n'
+    assert errors(text) == [
+        "f:2: SERVER_PORT: write a whole number",
+        'f:3: not an assignment: write KEY="value"',
+        "f:4: FINAUD_FREQUENCY: write a number not below 0",
+        "f:5: DB_TYPE: MySQL is not supported: move the data to PostgreSQL and write Pg",
+        "f:6: LOG_FILE: the quote is not closed on this line",
+    ]
+
+
+def test_a_line_that_does_not_parse_is_not_shown_since_it_may_hold_a_password() -> None:
+    assert "secret" not in " ".join(errors('DB_BASE_PASSWD="secret" secret\nDB_BASE_PASSWD secret'))
+
+
+def test_a_bad_value_leaves_the_default_so_that_a_command_can_go_on() -> None:
+    assert parse("SERVER_PORT=high").config == Config()
+
+
+def test_an_unknown_key_is_a_warning_that_names_the_nearest_known_one() -> None:
+    assert warnings("SEVER_PORT=1") == ["f:1: SEVER_PORT: unknown key, ignored; the nearest known key is SERVER_PORT"]
+    assert errors("SEVER_PORT=1") == []
+
+
+@given(st.text(max_size=200))
+def test_no_text_at_all_makes_the_parser_fail(text: str) -> None:
+    parse(text)
+
+
+@given(st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=60))
+def test_what_is_written_quoted_is_read_back(text: str) -> None:
+    assert parse(f"DB_BASE_PASSWD={quoted(text)}").config.db_base_passwd == text
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+
+def test_values_that_are_not_set_have_their_documented_defaults() -> None:
+    config = Config()
+    assert (config.server_port, config.appendice_server_port, config.bipbip_commander_port) == (6666, 6670, 6671)
+    assert config.default_job_walltime == 7200
+    assert config.openssh_cmd == "/usr/bin/ssh -p 6667 -e none"
+    assert config.mail_recipient is None
+    assert config.job_resource_manager_property_db_field is None
+
+
+@pytest.mark.parametrize(("text", "value"), [("yes", True), ("TRUE", True), ("1", True), ("No", False), ("0", False)])
+def test_a_boolean_may_be_written_in_six_ways(text: str, value: bool) -> None:
+    assert parse(f"QUOTAS={text}").config.quotas is value
+
+
+@pytest.mark.parametrize("text", ["on", "", "2", "ja"])
+def test_another_word_is_no_boolean(text: str) -> None:
+    assert errors(f"QUOTAS={text}") == ["f:1: QUOTAS: write yes or no"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "SERVER_PORT=65536",
+        "SERVER_HOSTNAME='a b'",
+        "SERVER_HOSTNAME=-oProxyCommand=x",
+        "ALLOWED_NETWORKS=10.0.0.0/33",
+        "JOB_TYPES_EXTRA='a('",
+        'OPENSSH_CMD="ssh \'x"',
+        "OPENSSH_CMD=",
+        "OAR_RUN_DIR=run",
+        "LOG_FORMAT=%s",
+        "DEPENDENCY_CONDITION=maybe",
+        "SCHEDULER_JOB_SECURITY_TIME=0",
+        "SCHEDULER_FAIRSHARING_COEF_USER=nan",
+        "SCHEDULER_FAIRSHARING_USER_TARGETS='{ a => b }'",
+        "SCHEDULER_FAIRSHARING_USER_TARGETS='{ a => '",
+        "SCHEDULER_FAIRSHARING_USER_TARGETS='{\"a\": [1]}'",
+        "DEPLOY_COSYSTEM_JOB_EXEC_SYSTEM=docker",
+        "BIPBIP_WORKERS=0",
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(line: str) -> None:
+    assert len(errors(line)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{ alice => 75, default => 25.5 }",
+        '{"alice": 75, "default": 25.5}',
+        "{'alice': 75, 'default': 25.5}",
+        "alice=75, default=25.5",
+    ],
+)
+def test_a_table_is_json_or_perl_or_plain_pairs(text: str) -> None:
+    line = f"SCHEDULER_FAIRSHARING_USER_TARGETS={quoted(text)}"
+    assert parse(line).config.scheduler_fairsharing_user_targets == {"alice": 75.0, "default": 25.5}
+
+
+def test_commands_in_a_table_keep_their_blanks() -> None:
+    parsed = parse("""SCHEDULER_TOKEN_SCRIPTS="{ fluent => '/usr/bin/count -a fluent', abaqus => /bin/n }" """)
+    assert parsed.config.scheduler_token_scripts == {"fluent": "/usr/bin/count -a fluent", "abaqus": "/bin/n"}
+
+
+def test_a_value_by_queue_may_be_one_value_for_all() -> None:
+    assert parse("WALLTIME_MAX_INCREASE=0.5").config.walltime_max_increase == {"_": 0.5}
+    assert parse("WALLTIME_MAX_INCREASE='{_ => 3600, admin => -1}'").config.walltime_max_increase == {
+        "_": 3600.0,
+        "admin": -1.0,
+    }
+
+
+def test_old_names_are_read_as_the_present_ones() -> None:
+    assert parse("LEON_SOFT_WALLTIME=20").config.jobdel_softwalltime == 20
+    assert parse("META_SCHED_CMD=oar_meta_sched").config.meta_sched_cmd == "kao"
+    assert parse("DB_TYPE=psql").config.db_type == "Pg"
+    option = option_of("taktuk_cmd")
+    assert option is not None
+    assert option.key == "TAKTUK_CMD"
+
+
+def test_the_host_of_deploy_jobs_is_the_server_unless_it_is_set() -> None:
+    assert parse("SERVER_HOSTNAME=srv").config.deploy_hostname == "srv"
+    assert parse("SERVER_HOSTNAME=srv\nDEPLOY_HOSTNAME=").config.deploy_hostname == "srv"
+    assert parse("SERVER_HOSTNAME=srv\nDEPLOY_HOSTNAME=front").config.deploy_hostname == "front"
+
+
+def test_an_empty_cpuset_path_means_no_cgroup() -> None:
+    assert parse("CPUSET_PATH=").config.cpuset_path is None
+    assert Config().cpuset_path == "/oar"
+
+
+def test_values_that_contradict_each_other_are_named() -> None:
+    assert errors("JOB_KILL_GRACE=60") == ["f:1: JOB_KILL_GRACE: must be below JOBDEL_SOFTWALLTIME"]
+    assert len(errors("ENERGY_SAVING_WINDOW_TIME=120")) == 1
+    assert warnings("JOBDEL_WALLTIME=30") == ["f:1: JOBDEL_WALLTIME: not above JOBDEL_SOFTWALLTIME: 61 is taken"]
+    assert parse("JOBDEL_WALLTIME=30").config.jobdel_walltime == 61
+
+
+def test_a_constant_that_is_set_otherwise_is_warned_about() -> None:
+    assert warnings("NOTIFY_TCP_SOCKET_ENABLED=1") == []
+    assert warnings("NOTIFY_TCP_SOCKET_ENABLED=0") == ["f:1: NOTIFY_TCP_SOCKET_ENABLED: has no effect"]
+
+
+def test_the_configuration_is_frozen() -> None:
+    config = Config()
+    with pytest.raises(AttributeError):
+        config.server_port = 1
+    with pytest.raises(AttributeError):
+        config.changed = {}
+    with pytest.raises(TypeError, match="colour"):
+        Config(colour="red")
+    assert config.replace(server_port=1).server_port == 1
+    assert config.server_port == 6666
+
+
+def test_the_origin_of_each_value_is_known() -> None:
+    assert parse("\nLEON_WALLTIME=400", "/etc/oar/oar.conf").origins == {"JOBDEL_WALLTIME": "/etc/oar/oar.conf:2"}
+
+
+# -- the sample file --------------------------------------------------------------------------------------------------
+
+
+def test_the_shipped_file_is_written_from_the_declarations() -> None:
+    assert SHIPPED.read_text() == sample()
+
+
+def test_the_shipped_file_sets_exactly_what_is_marked_as_shipped() -> None:
+    parsed = parse(sample())
+    assert (parsed.errors, parsed.warnings) == ((), ())
+    assert parsed.config == Config(
+        job_resource_manager_property_db_field="cpuset",
+        hierarchy_labels=("resource_id", "network_address", "cpu", "core"),
+    )
+
+
+def test_each_default_is_accepted_where_it_is_written_out() -> None:
+    assignments = [line.removeprefix("#") for line in sample().split("\n") if line.startswith("#") and '="' in line]
+    spoken = [line for line in assignments if not line.startswith(" ")]
+    parsed = parse("\n".join(spoken))
+    assert (parsed.errors, parsed.warnings) == ((), ())
+    for option in Config.options():
+        assert getattr(parsed.config, option.name) == getattr(Config(), option.name), option.key
