@@ -303,7 +303,7 @@ class Jobs:
             "started": int(to is JobState.FINISHING),
             "stop": self._tx.now if to in FINAL else 0,
         }
-        moved = [MovedJob(*row[:6], suspended=row[6] == "YES") for row in sorted(self._tx.rows(_MOVE, parameters))]
+        moved = [_moved(row) for row in sorted(self._tx.rows(_MOVE, parameters))]
         if moved:
             self._tx.execute(_LOG_MOVE, parameters | {"ids": [job.id for job in moved]})
             self._tx.topics.add("jobs")
@@ -410,6 +410,11 @@ def _job(row: tuple[Any, ...]) -> Job:
     values[30] = row[30] == "YES"
     values[32] = Accounted(row[32])
     return Job(*values)
+
+
+def _moved(row: tuple[Any, ...]) -> MovedJob:
+    job_id, name, user, notify, info_type, exit_code, suspended = row
+    return MovedJob(job_id, name, user, notify, info_type, exit_code, suspended == "YES")
 
 
 def _moldables(rows: Iterable[tuple[Any, ...]]) -> dict[int, list[Moldable]]:
