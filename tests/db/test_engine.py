@@ -1,0 +1,118 @@
+"""Transactions, reconnection, locks: oar/lib/db/engine.py on a real PostgreSQL."""
+
+import threading
+from collections.abc import Sequence
+
+import psycopg2
+import pytest
+
+from oar.lib.db.engine import Database, DatabaseSettings, Locks, Transaction, job_lock
+from oar.lib.errors import DatabaseUnavailable
+from oar.lib.messages import Effect, Tag, Wake
+
+
+@pytest.fixture
+def delivered() -> list[Effect]:
+    return []
+
+
+@pytest.fixture
+def telling(settings: DatabaseSettings, delivered: list[Effect]) -> Database:
+    def deliver(effects: Sequence[Effect]) -> None:
+        delivered.extend(effects)
+
+    return Database(settings, deliver=deliver)
+
+
+def test_effects_leave_after_the_commit_and_only_then(telling: Database, delivered: list[Effect]) -> None:
+    with telling.begin() as tx:
+        tx.outbox.append(Wake(Tag.QSUB))
+        assert delivered == []
+    assert delivered == [Wake(Tag.QSUB)]
+
+
+def test_a_transaction_that_fails_changes_and_tells_nothing(telling: Database, delivered: list[Effect]) -> None:
+    with pytest.raises(RuntimeError), telling.begin() as tx:
+        tx.execute("INSERT INTO queues (queue_name) VALUES ('lost')")
+        tx.outbox.append(Wake(Tag.QSUB))
+        raise RuntimeError
+    with telling.begin() as tx:
+        assert not tx.queues.exists("lost")
+    assert delivered == []
+
+
+def test_a_connection_that_died_while_idle_is_replaced(database: Database) -> None:
+    with database.begin() as tx:
+        pid = tx.value("SELECT pg_backend_pid()")
+    other = Database(database.settings)
+    with other.begin() as tx:
+        tx.value("SELECT pg_terminate_backend(%s)", (pid,))
+    with database.begin() as tx:
+        assert tx.value("SELECT pg_backend_pid()") != pid
+
+
+def test_a_connection_that_dies_in_use_is_reported_as_such(database: Database) -> None:
+    other = Database(database.settings)
+    with pytest.raises(DatabaseUnavailable), database.begin() as tx:
+        pid = tx.value("SELECT pg_backend_pid()")
+        with other.begin() as killer:
+            killer.value("SELECT pg_terminate_backend(%s)", (pid,))
+        tx.value("SELECT 1")
+
+
+def test_work_is_done_again_after_a_deadlock(database: Database) -> None:
+    meeting = threading.Barrier(2, timeout=10)
+    met: set[str] = set()
+
+    def lock_both(first: str, second: str) -> None:
+        def work(tx: Transaction) -> None:
+            tx.execute("UPDATE queues SET priority = priority + 1 WHERE queue_name = %s", (first,))
+            if first not in met:
+                met.add(first)
+                meeting.wait()
+            tx.execute("UPDATE queues SET priority = priority + 1 WHERE queue_name = %s", (second,))
+
+        database.run(work)
+
+    other = threading.Thread(target=lock_both, args=("admin", "default"))
+    other.start()
+    lock_both("default", "admin")
+    other.join(20)
+    with database.begin() as tx:
+        priorities = {queue.name: queue.priority for queue in tx.queues.all()}
+    assert (priorities["admin"], priorities["default"]) == (12, 4)
+
+
+def test_the_readonly_login_cannot_write_and_cannot_see_secrets(database: Database) -> None:
+    for sql in ("INSERT INTO queues (queue_name) VALUES ('x')", "SELECT * FROM challenges", "SELECT * FROM job_runs"):
+        with pytest.raises(psycopg2.Error), database.readonly() as tx:
+            tx.execute(sql)
+
+
+def test_an_advisory_lock_is_held_by_one_and_freed_with_its_connection(database: Database) -> None:
+    ours, theirs = Locks(database), Locks(database)
+    assert ours.acquire(job_lock(42))
+    assert not theirs.acquire(job_lock(42))
+    assert "oar:test" in database.holder(job_lock(42))
+    ours.close()
+    with database.begin() as tx:  # the server notices the end of the connection on its own time
+        while tx.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"):
+            pass
+    assert theirs.acquire(job_lock(42))
+    theirs.release(job_lock(42))
+    assert theirs.alive()
+    theirs.close()
+
+
+def test_a_database_that_is_not_there_is_reported_in_one_line(settings: DatabaseSettings) -> None:
+    absent = DatabaseSettings(host="/nonexistent", patience=0)
+    with pytest.raises(DatabaseUnavailable) as error, Database(absent).begin():
+        pass
+    assert "\n" not in str(error.value)
+
+
+def test_the_clock_is_the_databases_or_the_tests(database: Database) -> None:
+    with database.begin() as tx:
+        assert abs(tx.now - tx.value("SELECT EXTRACT(EPOCH FROM clock_timestamp())::bigint")) <= 1
+    with Database(database.settings, clock=lambda: 1000).begin() as tx:
+        assert tx.now == 1000
