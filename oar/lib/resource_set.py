@@ -1,0 +1,92 @@
+"""A set of resources is an int with one bit for each resource: ``&``, ``|``, ``& ~`` and ``bit_count`` run in C.
+
+Which bit is which resource is the business of ``oar.lib.hierarchy``.  Sets are kept apart from other numbers by their
+type, and written to files as ranges of bits (``0-15,32``).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+#: A set of resources.
+ResourceSet = Annotated[int, "set of resources"]
+
+#: Below so many bits, taking them one by one is cheaper than looking for where the n-th stands.
+_FEW = 6
+
+
+def positions(members: ResourceSet) -> Iterator[int]:
+    """Go through the bits that are set, lowest first."""
+    digits = bin(members)[:1:-1]
+    at = digits.find("1")
+    while at >= 0:
+        yield at
+        at = digits.find("1", at + 1)
+
+
+def from_positions(bits: Iterable[int]) -> ResourceSet:
+    """Return the set of these bits."""
+    marks = bytearray()
+    for bit in bits:
+        byte = bit >> 3
+        if byte >= len(marks):
+            marks.extend(bytes(byte + 1 - len(marks)))
+        marks[byte] |= 1 << (bit & 7)
+    return int.from_bytes(marks, "little")
+
+
+def lowest(members: ResourceSet, count: int) -> ResourceSet:
+    """Return the ``count`` lowest bits that are set; all of them if there are fewer."""
+    if count <= _FEW:
+        return _lowest_few(members, count)
+    if members.bit_count() <= count:
+        return members
+    part, before, width = members, 0, members.bit_length()
+    while width > 1:  # the answer is all bits below ``before`` and the ``count`` lowest of ``part``
+        half = width >> 1
+        low = part & ((1 << half) - 1)
+        found = low.bit_count()
+        if found >= count:
+            part, width = low, half
+        else:
+            count -= found
+            part >>= half
+            before += half
+            width -= half
+    return members & ((1 << (before + 1)) - 1)
+
+
+def _lowest_few(members: ResourceSet, count: int) -> ResourceSet:
+    rest = members
+    while rest and count:
+        rest &= rest - 1
+        count -= 1
+    return members ^ rest
+
+
+def format_ranges(members: ResourceSet) -> str:
+    """Return the bits as text.
+
+    >>> format_ranges(0b1011)
+    '0-1,3'
+    """
+    texts = []
+    base = 0
+    while members:
+        skipped = (members & -members).bit_length() - 1
+        members >>= skipped
+        base += skipped
+        length = (~members & (members + 1)).bit_length() - 1
+        texts.append(str(base) if length == 1 else f"{base}-{base + length - 1}")
+        members >>= length
+        base += length
+    return ",".join(texts)
+
+
+def parse_ranges(text: str) -> ResourceSet:
+    """Return the set that ``format_ranges`` wrote."""
+    members = 0
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        low, high = int(first), int(last or first)
+        members |= ((1 << (high - low + 1)) - 1) << low
+    return members
