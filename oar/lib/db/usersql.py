@@ -39,7 +39,7 @@ def evaluate(database: Database, table: Table, text: str) -> list[int]:
 
 
 def check(database: Database, table: Table, text: str) -> str:
-    """Return the condition as it may be stored, to be used in parentheses of its own, before a line's end.  Raises BadSql."""
+    """Return the condition as it may be stored, to be used in parentheses of its own.  Raises BadSql."""
     with _session(database) as tx:
         normal = normalise(text, _columns(tx, table))
         _try_both_forms(database, tx, table, normal)
