@@ -1,0 +1,396 @@
+"""Puts OAR on a machine: the Python package in its own environment, programs, wrappers, configuration, units.
+
+`setup/install server user node` does what `make server-install user-install node-install` do; the test cluster installs
+itself the same way. Existing configuration is never overwritten. Everything obeys DESTDIR.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent
+
+#: Commands of users: in BINDIR, through sudo as oar.
+USER_COMMANDS = ("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oarnotify")
+
+#: Commands of administrators: in SBINDIR; root becomes oar.
+ADMIN_COMMANDS = (
+    "oarnodesetting",
+    "oarproperty",
+    "oarremoveresource",
+    "oarqueue",
+    "oaraccounting",
+    "oaradmissionrules",
+    "oar_resources_add",
+    "oar_resources_init",
+    "oar_phoenix",
+    "oar2trace",
+    "sentinelle",
+    "oar-token",
+)
+
+#: Commands of administrators that need to be root for a part of their work.
+ROOT_COMMANDS = ("oar-server", "oar-database", "oar-conf", "oar-keys")
+
+#: Programs that only OAR itself and administrators in need call: in OARDIR.
+MODULES = {
+    "oar-almighty": "oar.modules.almighty",
+    "oar-bipbip": "oar.modules.bipbip",
+    "oar-bipbip-commander": "oar.modules.bipbip_commander",
+    "oar-finaud": "oar.modules.finaud",
+    "oar-greta": "oar.modules.greta",
+    "oar-leon": "oar.modules.leon",
+    "oar-node-change-state": "oar.modules.node_change_state",
+    "oar-sarko": "oar.modules.sarko",
+    "kao": "oar.kao.meta_sched",
+}
+
+#: Single files for nodes (and frontends); they need python3 >= 3.6 or sh, nothing of the package.
+NODE_TOOLS = (
+    "oarsh_shell",
+    "oarsh",
+    "oarcp",
+    "oarprint",
+    "oarnodecheckrun",
+    "oarnodecheckquery",
+    "oarnodechecklist",
+    "pam_oar_adopt",
+    "detect_new_resources.sh",
+)
+#: Those of them that users call.
+USER_TOOLS = ("oarsh", "oarcp", "oarprint")
+
+_SHIPPED_OARDIR = "/usr/lib/oar"
+
+
+class InstallError(Exception):
+    """One line for the person who installs."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where things go. Paths are those of the running system; `under` puts DESTDIR before them."""
+
+    destdir: str = ""
+    prefix: str = "/usr/local"
+    bindir: str = ""
+    sbindir: str = ""
+    mandir: str = ""
+    docdir: str = ""
+    oardir: str = ""
+    confdir: str = "/etc/oar"
+    homedir: str = "/var/lib/oar"
+    user: str = "oar"
+    python: str = "/usr/bin/python3"
+
+    @property
+    def programs(self) -> str:
+        """OARDIR."""
+        return self.oardir or f"{self.prefix}/lib/oar"
+
+    @property
+    def venv(self) -> str:
+        """The package's own environment."""
+        return f"{self.programs}/venv"
+
+    def under(self, path: str) -> Path:
+        """The place of a path in this installation, its directory made."""
+        place = Path(f"{self.destdir}{path}")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return place
+
+
+# -- the Python package --------------------------------------------------------------------------------------------
+
+
+def make_environment(python: str, venv: Path, requirements: Sequence[str]) -> None:
+    """Make a virtual environment that every user can run, with these packages; uv where it is, else pip."""
+    if uv := shutil.which("uv"):
+        _call([uv, "venv", "--quiet", "--python", python, str(venv)])
+    else:
+        _call([python, "-m", "venv", str(venv)])
+    if requirements:
+        install_packages(venv, requirements)
+
+
+def install_packages(venv: Path, what: Sequence[str]) -> None:
+    """Install into an environment, with the bytecode."""
+    python = venv / "bin" / "python"
+    if uv := shutil.which("uv"):
+        _call([uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), *what])
+    else:
+        _call([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", *what])
+
+
+def install_package(venv: Path, *, with_dependencies: bool) -> None:
+    """Build and install the package from a copy of its sources: a build must not write among them."""
+    with tempfile.TemporaryDirectory(prefix="oar-build-") as copy:
+        for name in ("pyproject.toml", "README.md"):
+            if (SOURCE / name).exists():
+                shutil.copy(SOURCE / name, copy)
+            else:
+                Path(copy, name).touch()
+        shutil.copytree(SOURCE / "oar", Path(copy, "oar"), ignore=shutil.ignore_patterns("__pycache__"))
+        install_packages(venv, [*([] if with_dependencies else ["--no-deps"]), copy])
+
+
+def _call(command: Sequence[str]) -> None:
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
+    }
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False, umask=0o022
+    )
+    if done.returncode:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+        raise InstallError(f"{' '.join(command[:4])} ... failed:\n{said}")
+
+
+def _install_package(target: Target) -> None:
+    venv = target.under(target.venv)
+    if not (venv / "bin" / "python").exists():
+        make_environment(target.python, venv, [])
+    install_package(venv, with_dependencies=not any(venv.glob("lib/python*/site-packages/psycopg2")))
+
+
+# -- programs ------------------------------------------------------------------------------------------------------
+
+
+def module_of(command: str) -> str:
+    """The Python module of a command."""
+    return MODULES.get(command) or f"oar.cli.{command.replace('-', '_')}"
+
+
+def is_there(module: str) -> bool:
+    """True if the sources contain this module: a flavour without some commands is installed without them."""
+    return SOURCE.joinpath(*module.split(".")).with_suffix(".py").exists()
+
+
+def _program(target: Target, name: str) -> None:
+    """OARDIR/<name>: runs its module, deaf to the caller's Python settings."""
+    module = module_of(name)
+    text = f"#!{target.venv}/bin/python -I\nimport sys\n\nfrom {module} import main\n\nsys.exit(main())\n"
+    _write(target.under(f"{target.programs}/{name}"), text, 0o755)
+
+
+def _programs(target: Target, names: Iterable[str]) -> list[str]:
+    there = [name for name in names if is_there(module_of(name))]
+    for name in there:
+        _program(target, name)
+    return there
+
+
+def _user_wrapper(target: Target, name: str) -> None:
+    text = f'#!/bin/sh\nexec sudo -n -H -u {target.user} {target.programs}/{name} "$@"\n'
+    _write(target.under(f"{_bindir(target)}/{name}"), text, 0o755)
+
+
+def _admin_wrapper(target: Target, name: str) -> None:
+    program = f"{target.programs}/{name}"
+    text = f'#!/bin/sh\n[ "$(id -u)" = 0 ] && exec sudo -n -H -u {target.user} {program} "$@"\nexec {program} "$@"\n'
+    _write(target.under(f"{_sbindir(target)}/{name}"), text, 0o755)
+
+
+def _root_wrapper(target: Target, name: str) -> None:
+    _write(target.under(f"{_sbindir(target)}/{name}"), f'#!/bin/sh\nexec {target.programs}/{name} "$@"\n', 0o755)
+
+
+def _bindir(target: Target) -> str:
+    return target.bindir or f"{target.prefix}/bin"
+
+
+def _sbindir(target: Target) -> str:
+    return target.sbindir or f"{target.prefix}/sbin"
+
+
+def _write(place: Path, text: str, mode: int) -> None:
+    place.unlink(missing_ok=True)
+    place.write_text(text)
+    place.chmod(mode)
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def _adapted(target: Target, source: Path) -> str:
+    """A shipped file with this installation's paths."""
+    text = source.read_text().replace(_SHIPPED_OARDIR, target.programs)
+    return text.replace("/etc/oar/", f"{target.confdir}/").replace("/var/lib/oar", target.homedir)
+
+
+def _shipped(target: Target, source: Path, place: str, mode: int, *, is_configuration: bool = False) -> None:
+    """Install one shipped file if it is among the sources; configuration that is there already stays."""
+    if not source.is_file():
+        return
+    path = target.under(place)
+    if is_configuration and path.exists():
+        return
+    _write(path, _adapted(target, source), mode)
+
+
+def _configuration(target: Target) -> None:
+    path = f"{target.confdir}/oar.conf"
+    _shipped(target, SOURCE / "etc" / "oar.conf", path, 0o640, is_configuration=True)
+    if not target.destdir:
+        _give(Path(path), "root", target.user)
+
+
+def _sudo_rules(target: Target) -> None:
+    _shipped(target, SOURCE / "setup" / "nodes" / "sudoers", "/etc/sudoers.d/oar", 0o440)
+
+
+def _units(target: Target, names: Iterable[str]) -> None:
+    for name in names:
+        _shipped(target, SOURCE / "setup" / "systemd" / name, f"/lib/systemd/system/{name}", 0o644)
+
+
+def _tools(target: Target) -> None:
+    for name in NODE_TOOLS:
+        _shipped(target, SOURCE / "oar" / "tools" / name, f"{target.programs}/{name}", 0o755)
+    for name in USER_TOOLS:
+        if (SOURCE / "oar" / "tools" / name).is_file():
+            _write(target.under(f"{_bindir(target)}/{name}"), f'#!/bin/sh\nexec {target.programs}/{name} "$@"\n', 0o755)
+
+
+def _account(target: Target) -> None:
+    """Make the account of OAR if it is missing; only on a running system, as root."""
+    if target.destdir or os.getuid() != 0 or _exists(target.user):
+        return
+    shell = f"{target.programs}/oarsh_shell"
+    _call(
+        [
+            "useradd",
+            "--system",
+            "--user-group",
+            "--create-home",
+            "--home-dir",
+            target.homedir,
+            "--shell",
+            shell,
+            target.user,
+        ]
+    )
+
+
+def _exists(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
+
+
+def _give(path: Path, owner: str, group: str) -> None:
+    if os.getuid() == 0 and path.exists() and _exists(group):
+        shutil.chown(path, owner, group)
+
+
+# -- flavours ------------------------------------------------------------------------------------------------------
+
+
+def install_server(target: Target) -> None:
+    """Modules, administrators' commands, database files, units."""
+    _account(target)
+    _install_package(target)
+    _programs(target, MODULES)
+    for name in _programs(target, ADMIN_COMMANDS):
+        _admin_wrapper(target, name)
+    for name in _programs(target, ROOT_COMMANDS):
+        _root_wrapper(target, name)
+    database = target.under(f"{target.programs}/setup/database")
+    shutil.copytree(
+        SOURCE / "setup" / "database", database, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    _configuration(target)
+    _sudo_rules(target)
+    _units(target, ("oar-server.service", "oar-accounting.service", "oar-accounting.timer", "oar.target"))
+
+
+def install_user(target: Target) -> None:
+    """What a login node needs."""
+    _account(target)
+    if not target.under(f"{target.venv}/bin/python").exists():
+        _install_package(target)
+    for name in _programs(target, USER_COMMANDS):
+        _user_wrapper(target, name)
+    _tools(target)
+    _configuration(target)
+    _sudo_rules(target)
+
+
+def install_node(target: Target) -> None:
+    """What a compute node needs: nothing of the package."""
+    _account(target)
+    _tools(target)
+    nodes = SOURCE / "setup" / "nodes"
+    for name, mode in (("sshd_config", 0o644), ("oar-node-service", 0o755), ("prologue", 0o755), ("epilogue", 0o755)):
+        _shipped(target, nodes / name, f"{target.confdir}/{name}", mode, is_configuration=True)
+    target.under(f"{target.confdir}/check.d/x").parent.chmod(0o755)
+    _sudo_rules(target)
+    _units(target, ("oar-node.service", "oar-node-script.service"))
+
+
+def install_doc(target: Target) -> None:
+    """The manual."""
+    docs = target.under(target.docdir or f"{target.prefix}/share/doc/oar")
+    for name in ("docs", "README.md", "CHANGELOG.md"):
+        source = SOURCE / name
+        if source.is_dir():
+            shutil.copytree(source, docs / name, dirs_exist_ok=True)
+        elif source.is_file():
+            docs.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, docs / name)
+
+
+FLAVOURS = {"server": install_server, "user": install_user, "node": install_node, "doc": install_doc}
+
+
+def install(flavours: Iterable[str], target: Target) -> None:
+    """Install these flavours."""
+    old = os.umask(0o022)
+    try:
+        for flavour in flavours:
+            FLAVOURS[flavour](target)
+    finally:
+        os.umask(old)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program setup/install."""
+    parser = argparse.ArgumentParser(
+        prog="setup/install", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("flavours", nargs="+", choices=sorted(FLAVOURS), metavar="server|user|node|doc")
+    defaults = Target()
+    for name in (
+        "destdir",
+        "prefix",
+        "bindir",
+        "sbindir",
+        "mandir",
+        "docdir",
+        "oardir",
+        "confdir",
+        "homedir",
+        "user",
+        "python",
+    ):
+        parser.add_argument(f"--{name}", default=getattr(defaults, name))
+    options = vars(parser.parse_args(arguments))
+    flavours = options.pop("flavours")
+    try:
+        install(flavours, Target(**options))
+    except (InstallError, OSError) as error:
+        print(f"install: {error}", file=sys.stderr)
+        return 1
+    print(f"Installed: {', '.join(flavours)}.")
+    return 0

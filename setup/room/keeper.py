@@ -1,0 +1,487 @@
+"""The process outside that keeps a room: makes its machines, crashes and heals them on request, and clears up.
+
+Every process, mount, link and namespace of a room dies with the first process of its server, and that dies with the
+keeper. What the kernel does not remove, directories of control groups and of the room, is removed by the keeper's
+guard, a second process that waits for the keeper's end; should the guard be killed, the keeper clears up itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import cgroups, kernel, layout, machine, world
+from .layout import Room, RoomError
+
+_MACHINE_DEADLINE = 30.0
+_END_DEADLINE = 10.0
+
+
+@dataclass
+class Machine:
+    """The server or a node, as the keeper knows it."""
+
+    name: str
+    number: int
+    cgroups: list[str] = field(default_factory=list)
+    pid: int = 0
+    handle: int = -1
+    channel: socket.socket | None = None
+    is_cut: bool = False
+    is_hung: bool = False
+    has_sshd: bool = True
+
+    @property
+    def link(self) -> str:
+        """The room's end of the machine's cable."""
+        return f"v{self.number}"
+
+    @property
+    def state(self) -> str:
+        """One word for status."""
+        if not self.pid:
+            return "down"
+        return "hung" if self.is_hung else "cut" if self.is_cut else "up"
+
+    def as_facts(self) -> dict[str, object]:
+        """For status."""
+        return {
+            "state": self.state,
+            "address": layout.address(self.number),
+            "pid": self.pid,
+            "sshd": self.has_sshd and bool(self.pid),
+            "cgroups": self.cgroups,
+        }
+
+
+class Keeper:
+    """One room and its machines."""
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.group = f"{cgroups.PREFIX}{room.name}-{os.getpid()}"
+        self.machines = {name: Machine(name, number) for name, number in room.machines.items()}
+
+    @property
+    def server(self) -> Machine:
+        """The machine whose end is the room's end."""
+        return self.machines[layout.SERVER]
+
+    @property
+    def nodes(self) -> list[Machine]:
+        """All but the server."""
+        return [entry for entry in self.machines.values() if entry.number]
+
+    def build(self) -> None:
+        """Start the server, then all nodes at once."""
+        cgroups.create_room(self.group)
+        self._begin(self.server)
+        self._expect(self.server, b"joined")
+        self._expect(self.server, b"ready")
+        self.power_on(self.nodes)
+
+    def power_on(self, nodes: list[Machine]) -> None:
+        """Start nodes that are down."""
+        for node in nodes:
+            self._begin(node)
+        for node in nodes:
+            self._expect(node, b"joined")
+        lines = [line for node in nodes for line in self._cable(node)]
+        if lines:
+            self._in_server_network(lines)
+        for node in nodes:
+            node.is_cut = node.is_hung = False
+            node.has_sshd = True
+            self._channel(node).send(b"linked")
+        for node in nodes:
+            self._expect(node, b"ready")
+
+    @staticmethod
+    def _cable(node: Machine) -> list[str]:
+        hardware = layout.hardware_address(node.number)
+        return [
+            f"link add {node.link} type veth peer name eth0 address {hardware} netns {node.pid}",
+            f"link set {node.link} master br0 up",
+        ]
+
+    def _begin(self, entry: Machine) -> None:
+        """Fork what becomes a machine's first process; its pid comes with its first message."""
+        (self.room.logs / entry.name).mkdir(exist_ok=True)
+        entry.cgroups = cgroups.create_machine(self.group, entry.name)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        ours.settimeout(_MACHINE_DEADLINE)
+        entry.channel = ours
+        maker = machine.fork(lambda: self._make_server(theirs) if entry.number == 0 else self._make_node(entry, theirs))
+        theirs.close()
+        if entry.number:
+            os.waitpid(maker, 0)
+
+    def _make_server(self, channel: socket.socket) -> None:
+        """In a child that stays outside as the parent of the server's first process."""
+        kernel.die_with_parent()
+        cgroups.join(self.server.cgroups)
+        kernel.unshare(
+            kernel.NEW_MOUNT | kernel.NEW_UTS | kernel.NEW_IPC | kernel.NEW_PID | kernel.NEW_NET | kernel.NEW_CGROUP
+        )
+        log = self.room.logs / layout.SERVER / "init.log"
+
+        def first_process() -> None:
+            kernel.die_with_parent()
+            machine.run(log, channel, lambda: world.build_server(self.room), 0)
+
+        child = machine.fork(first_process)
+        channel.close()
+        kernel.set_process_name("room-holder")
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        os.waitpid(child, 0)
+
+    def _make_node(self, node: Machine, channel: socket.socket) -> None:
+        """In a child: enter the room, then fork twice, since a pid namespace holds for children only."""
+        cgroups.join(node.cgroups)
+        kernel.enter_namespaces(self.server.pid, ("ipc", "uts", "net", "pid", "mnt"))
+        log = layout.ROOM_DIR / "logs" / node.name
+
+        def first_process() -> None:
+            machine.run(log / "init.log", channel, lambda: world.build_node(node.name, str(log)), node.number)
+
+        def inside() -> None:
+            kernel.unshare(
+                kernel.NEW_MOUNT | kernel.NEW_UTS | kernel.NEW_IPC | kernel.NEW_PID | kernel.NEW_NET | kernel.NEW_CGROUP
+            )
+            machine.fork(first_process)
+
+        _wait_for(machine.fork(inside))
+
+    def _in_server_network(self, lines: list[str], *, force: bool = False) -> None:
+        """Run commands of ip where the room's bridge is; pids are those of the outside."""
+
+        def job() -> None:
+            kernel.enter_namespaces(self.server.pid, ("net",))
+            machine.ip_batch(lines, force=force)
+
+        if _wait_for(machine.fork(job)) and not force:
+            raise RoomError(f"the network of the room could not be changed: {lines}")
+
+    @staticmethod
+    def _channel(entry: Machine) -> socket.socket:
+        if entry.channel is None or not entry.pid:
+            raise RoomError(f"{entry.name} is down")
+        return entry.channel
+
+    def _expect(self, entry: Machine, word: bytes) -> None:
+        """Read one message of a machine; the first one also tells its pid."""
+        assert entry.channel is not None
+        size = struct.calcsize("3i")
+        try:
+            message, ancillary, _, _ = entry.channel.recvmsg(4096, socket.CMSG_SPACE(size))
+        except TimeoutError:
+            raise RoomError(f"{entry.name} does not answer: see {self.room.logs / entry.name}") from None
+        if message != word:
+            text = message.decode(errors="replace").removeprefix("error ") or "it ended at once"
+            raise RoomError(f"{entry.name} cannot start: {text} (see {self.room.logs / entry.name})")
+        if not entry.pid:
+            credentials = next(data for _, kind, data in ancillary if kind == socket.SCM_CREDENTIALS)
+            entry.pid = struct.unpack("3i", credentials[:size])[0]
+            entry.handle = os.pidfd_open(entry.pid)
+
+    # -- what may be done to a node ----------------------------------------------------------------------------------
+
+    def crash(self, node: Machine) -> None:
+        """The node's processes end at once; its peers see closed connections."""
+        self._end(node)
+
+    def power_off(self, node: Machine) -> None:
+        """The node falls silent: its peers see nothing."""
+        self.cut(node)
+        self._end(node)
+
+    def cut(self, node: Machine) -> None:
+        """Pull the cable."""
+        self._channel(node)
+        self._in_server_network([f"link set {node.link} down"])
+        node.is_cut = True
+
+    def heal(self, node: Machine) -> None:
+        """Plug the cable in again."""
+        self._channel(node)
+        self._in_server_network([f"link set {node.link} up"])
+        node.is_cut = False
+
+    def hang(self, node: Machine) -> None:
+        """Freeze every process: the kernel still accepts connections, nobody answers."""
+        self._channel(node)
+        cgroups.freeze(node.cgroups, frozen=True)
+        node.is_hung = True
+
+    def resume(self, node: Machine) -> None:
+        """Let a hung node go on."""
+        self._channel(node)
+        cgroups.freeze(node.cgroups, frozen=False)
+        node.is_hung = False
+
+    def stop_sshd(self, node: Machine) -> None:
+        """New connections are refused; open ones and jobs go on."""
+        self._channel(node).send(b"stop-sshd")
+        self._expect(node, b"ok")
+        node.has_sshd = False
+
+    def start_sshd(self, node: Machine) -> None:
+        """Undo stop_sshd."""
+        self._channel(node).send(b"start-sshd")
+        self._expect(node, b"ok")
+        node.has_sshd = True
+
+    def reboot(self, node: Machine) -> None:
+        """End the node if it is up and start it again: same name and address, empty /tmp and /run."""
+        if node.pid:
+            self._end(node)
+        self.power_on([node])
+
+    def _end(self, node: Machine) -> None:
+        self._channel(node)
+        signal.pidfd_send_signal(node.handle, signal.SIGKILL)
+        cgroups.thaw(node.cgroups)
+        if not select.select([node.handle], [], [], _END_DEADLINE)[0]:
+            raise RoomError(f"{node.name} does not end")
+        self._forget(node)
+
+    def _forget(self, node: Machine) -> None:
+        """What remains to be done when a node has ended, on request or not."""
+        self._in_server_network([f"link del {node.link}"], force=True)
+        os.close(node.handle)
+        if node.channel is not None:
+            node.channel.close()
+        node.pid, node.handle, node.channel = 0, -1, None
+        for path in node.cgroups:
+            cgroups.kill_processes(Path(path))
+
+    # -- answering ---------------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, object]:
+        """The facts of the room."""
+        return {
+            "room": self.room.as_facts(),
+            "keeper": os.getpid(),
+            "directory": str(self.room.directory),
+            "logs": str(self.room.logs),
+            "machines": {name: entry.as_facts() for name, entry in self.machines.items()},
+        }
+
+    def answer(self, request: dict[str, str]) -> dict[str, object]:
+        """Carry out one request of the control socket."""
+        actions: dict[str, Callable[[Machine], None]] = {
+            "crash": self.crash,
+            "power-off": self.power_off,
+            "cut": self.cut,
+            "heal": self.heal,
+            "hang": self.hang,
+            "resume": self.resume,
+            "sshd-stop": self.stop_sshd,
+            "sshd-start": self.start_sshd,
+            "reboot": self.reboot,
+        }
+        if request["action"] == "status":
+            return self.status()
+        node = self.machines.get(request.get("node", ""))
+        if node is None or not node.number:
+            raise RoomError(f"no node {request.get('node')!r} in room {self.room.name!r}: it has {_listed(self.nodes)}")
+        if request["action"] not in actions:
+            raise RoomError(f"nothing called {request['action']!r} can be done to a node")
+        actions[request["action"]](node)
+        return {"node": node.name, "state": node.state, "sshd": node.has_sshd and bool(node.pid)}
+
+    def serve(self, listener: socket.socket, stop: int, lease: int | None) -> None:
+        """Answer requests until the room is to end: asked for, signalled, or the process it was made for is gone."""
+        while True:
+            handles = {entry.handle: entry for entry in self.nodes if entry.pid}
+            watched = [listener, stop, self.server.handle, *handles, *([] if lease is None else [lease])]
+            ready, _, _ = select.select(watched, [], [])
+            for descriptor in ready:
+                if descriptor in handles and handles[descriptor].pid:
+                    self._forget(handles[descriptor])
+            if stop in ready or lease in ready or self.server.handle in ready:
+                return
+            if listener in ready and self._serve_one(listener):
+                return
+
+    def _serve_one(self, listener: socket.socket) -> bool:
+        """One request; True if it was to stop."""
+        connection, _ = listener.accept()
+        connection.settimeout(5)
+        with connection, contextlib.suppress(OSError, ValueError, KeyError):
+            request = json.loads(connection.makefile().readline())
+            if request["action"] == "stop":
+                connection.sendall(b"{}\n")
+                return True
+            connection.settimeout(_MACHINE_DEADLINE)
+            connection.sendall(json.dumps(self._guarded(request)).encode() + b"\n")
+        return False
+
+    def _guarded(self, request: dict[str, str]) -> dict[str, object]:
+        try:
+            return self.answer(request)
+        except (OSError, RoomError) as error:
+            return {"error": str(error)}
+
+
+def _listed(nodes: list[Machine]) -> str:
+    return ", ".join(node.name for node in nodes)
+
+
+def _wait_for(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+# -- starting and clearing up --------------------------------------------------------------------------------------
+
+
+def start(room: Room, lease: int | None) -> None:
+    """Make the room and return when its machines answer; guard and keeper stay behind as daemons.
+
+    `lease` is the pid of a process with which the room is to end.
+    """
+    _claim_directory(room)
+    read_end, write_end = os.pipe()
+    if os.fork() == 0:
+        os.close(read_end)
+        _daemonize(room.directory / "keeper.log", keep=write_end)
+        _guard(room, write_end, lease)
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end) as answer:
+        report = answer.readline().strip()
+    if report != "ready":
+        raise RoomError(report or f"the room ended while it started: see {room.directory}")
+
+
+def _claim_directory(room: Room) -> None:
+    for name in cgroups.stale_rooms():
+        cgroups.remove_room(name)
+    if is_running(room):
+        raise RoomError(f"room {room.name!r} is running: stop it, or choose another name with --room")
+    shutil.rmtree(room.directory, ignore_errors=True)
+    room.directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    room.directory.mkdir(mode=0o700)
+    for name in ("logs", "disk"):
+        (room.directory / name).mkdir(mode=0o755)
+
+
+def is_running(room: Room) -> bool:
+    """True if a keeper answers for this room."""
+    try:
+        ask(room, {"action": "status"})
+    except (OSError, RoomError):
+        return False
+    return True
+
+
+def ask(room: Room, request: dict[str, str]) -> dict[str, object]:
+    """Send one request to a room's keeper and return its answer."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_MACHINE_DEADLINE * 2)
+        try:
+            connection.connect(str(room.control))
+        except OSError:
+            raise RoomError(f"no room {room.name!r} is running") from None
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        text = connection.makefile().readline()
+    answer: dict[str, object] = json.loads(text or '{"error": "the room has ended"}')
+    if "error" in answer:
+        raise RoomError(str(answer["error"]))
+    return answer
+
+
+def stop(room: Room) -> None:
+    """End a room and return when nothing of it is left."""
+    status = ask(room, {"action": "status"})
+    keeper = os.pidfd_open(int(str(status["keeper"])))
+    ask(room, {"action": "stop"})
+    if not select.select([keeper], [], [], _END_DEADLINE)[0]:
+        raise RoomError(f"room {room.name!r} does not end: see {room.directory}")
+    os.close(keeper)
+    deadline = time.monotonic() + _END_DEADLINE
+    while room.directory.exists():
+        if time.monotonic() > deadline:
+            raise RoomError(f"{room.directory} could not be removed")
+        time.sleep(0.005)
+
+
+def _daemonize(log: Path, keep: int) -> None:
+    os.setsid()
+    os.chdir("/")
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    nothing = os.open("/dev/null", os.O_RDONLY)
+    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    for entry in map(int, os.listdir("/proc/self/fd")):
+        if entry > 2 and entry != keep:
+            with contextlib.suppress(OSError):
+                os.close(entry)
+
+
+def _guard(room: Room, report: int, lease: int | None) -> None:
+    """Start the keeper, wait for its end, remove what the kernel leaves."""
+    keeper = machine.fork(lambda: _keep(room, report, lease))
+    os.close(report)
+    kernel.set_process_name("room-guard")
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(keeper, signal.SIGTERM))
+    os.waitpid(keeper, 0)
+    _clear(room, keeper)
+
+
+def _keep(room: Room, report: int, lease: int | None) -> None:
+    """Be the keeper."""
+    kernel.die_with_parent(signal.SIGTERM)
+    kernel.set_process_name("room-keeper")
+    stop, stop_write = os.pipe()
+    os.set_blocking(stop_write, False)
+    signal.set_wakeup_fd(stop_write, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    guard = os.getppid()
+    keeper = Keeper(room)
+    try:
+        handle = None if lease is None else os.pidfd_open(lease)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(room.control))
+        listener.listen(64)
+        keeper.build()
+    except (OSError, RoomError) as error:
+        os.write(report, " ".join(str(error).split()).encode() + b"\n")
+        return
+    os.write(report, b"ready\n")
+    os.close(report)
+    keeper.serve(listener, stop, handle)
+    if os.getppid() != guard:
+        _kill_server(keeper)
+        _clear(room, os.getpid())
+
+
+def _kill_server(keeper: Keeper) -> None:
+    with contextlib.suppress(OSError):
+        signal.pidfd_send_signal(keeper.server.handle, signal.SIGKILL)
+
+
+def _clear(room: Room, keeper: int) -> None:
+    """Remove the directories of a room whose processes are dying or dead."""
+    left = cgroups.remove_room(f"{cgroups.PREFIX}{room.name}-{keeper}")
+    deadline = time.monotonic() + _END_DEADLINE
+    while room.directory.exists() and time.monotonic() < deadline:
+        shutil.rmtree(room.directory, ignore_errors=True)
+    if left:
+        print(f"not removed: {left}", file=sys.stderr)

@@ -1,0 +1,113 @@
+"""Facts of a room: names, addresses, directories, accounts. No system call that changes anything."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+NETWORK = ipaddress.ip_network("10.101.0.0/16")
+SERVER = "server"
+NODE_SSH_PORT = 6667
+
+#: Where an installation puts things; the same paths as a Debian package of the product.
+OARDIR = Path("/usr/lib/oar")
+CONF_DIR = Path("/etc/oar")
+OAR_HOME = Path("/var/lib/oar")
+
+#: Inside the room: its own files, on the memory file system of /run.
+ROOM_DIR = Path("/run/room")
+
+#: name: (uid, login shell). The users of a room are the same on all its machines, as with LDAP and NFS.
+ACCOUNTS = {
+    "oar": (6660, str(OARDIR / "oarsh_shell")),
+    "alice": (6661, "/bin/bash"),
+    "bob": (6662, "/bin/bash"),
+    "carol": (6663, "/bin/bash"),
+}
+USERS = ("alice", "bob", "carol")
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class RoomError(Exception):
+    """What a person is told in one line; the program ends with exit code 1."""
+
+
+def state_root() -> Path:
+    """The directory in which each running room of this user has its own."""
+    if chosen := os.environ.get("OAR_ROOM_STATE"):
+        return Path(chosen)
+    if os.getuid() == 0:
+        return Path("/var/lib/oar-room")
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "oar-room"
+
+
+def cache_root() -> Path:
+    """Where installations of the product wait to be used again."""
+    if chosen := os.environ.get("OAR_ROOM_CACHE"):
+        return Path(chosen)
+    if os.getuid() == 0:
+        return Path("/var/cache/oar-room")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "oar-room"
+
+
+def check_name(name: str) -> str:
+    """A room's name becomes part of paths."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]{0,30}", name):
+        raise RoomError(f"{name!r} is no name for a room: use at most 31 letters a-z, digits, '.', '_' and '-'")
+    return name
+
+
+def node_name(number: int) -> str:
+    """The host name of the node with this number, from 1."""
+    return f"node-{number}"
+
+
+def address(number: int) -> str:
+    """The address of a machine: the server is number 0."""
+    return str(NETWORK[1 + number])
+
+
+def hardware_address(number: int) -> str:
+    """The same after each reboot: its peers remember it."""
+    return f"02:0a:00:00:{number // 256:02x}:{number % 256:02x}"
+
+
+@dataclass(frozen=True)
+class Room:
+    """One room as it was asked for."""
+
+    name: str
+    nodes: int
+    cores: int
+    #: What is shown of the product inside: the top of an installation made by setup/install, or empty for none.
+    installation: str = ""
+    #: True where PostgreSQL may lose data at a crash of the computer: for tests.
+    fast_database: bool = False
+
+    @property
+    def directory(self) -> Path:
+        """On the computer, outside: control socket, logs, database."""
+        return state_root() / self.name
+
+    @property
+    def control(self) -> Path:
+        """The keeper's socket."""
+        return self.directory / "control"
+
+    @property
+    def logs(self) -> Path:
+        """One directory per machine; it is that machine's /var/log."""
+        return self.directory / "logs"
+
+    @property
+    def machines(self) -> dict[str, int]:
+        """Host names and their numbers, the server first."""
+        return {SERVER: 0, **{node_name(number): number for number in range(1, self.nodes + 1)}}
+
+    def as_facts(self) -> dict[str, object]:
+        """For status and for the keeper's file."""
+        return asdict(self)

@@ -1,0 +1,195 @@
+"""A real cluster on this one computer, for tests, demonstrations and people who write tools round OAR.
+
+A room is one server (also the frontend) and some nodes, made of namespaces: each machine has its own host name,
+address, processes, /tmp, /run, /var/lib/oar, view of the control groups, and a real sshd on port 6667. Accounts: oar,
+alice, bob, carol, the same on all machines, which also share /home. PostgreSQL and the server of OAR run in it. Nothing
+of this computer is changed; when the room ends, nothing of it is left. Several rooms with different names can run at
+once.
+
+  setup/cluster start --nodes 4            # everything up: nodes, database, server, resources
+  setup/cluster run alice 'oarsub -l nodes=2 "oarprint host"'
+  setup/cluster shell bob                  # a login on the frontend
+  setup/cluster status                     # JSON
+  setup/cluster node node-2 crash          # see below
+  setup/cluster stop
+
+What can be done to a node:
+  crash       its processes die at once; peers see closed connections
+  power-off   it falls silent; peers notice nothing until they time out
+  cut, heal   pull the network cable, plug it in again
+  hang, resume  freeze every process; the kernel still accepts connections
+  sshd-stop, sshd-start  new connections refused; open sessions and jobs go on
+  reboot      start it again (also after crash or power-off): same name and address, empty /tmp and /run
+  run         setup/cluster node node-2 run [--as USER] COMMAND [ARGUMENT...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import enter, keeper, kernel, layout, product, services
+from .layout import Room, RoomError
+
+NODE_ACTIONS = ("crash", "power-off", "cut", "heal", "hang", "resume", "sshd-stop", "sshd-start", "reboot")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program setup/cluster."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.action(options)
+    except (RoomError, OSError) as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="setup/cluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--room", default=os.environ.get("OAR_ROOM", "main"), help="name of the room (default: $OAR_ROOM, else main)"
+    )
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    _add_start(actions)
+    stop = actions.add_parser("stop", help="end the room; nothing of it is left")
+    stop.set_defaults(action=_stop)
+    actions.add_parser("status", help="the facts of the room as JSON").set_defaults(action=_status)
+    shell = actions.add_parser("shell", help="open a shell on the server")
+    shell.add_argument("user", nargs="?", default="alice")
+    shell.set_defaults(action=_shell)
+    run = actions.add_parser("run", help="run a command on the server as a user")
+    run.add_argument("user")
+    _add_command(run)
+    run.set_defaults(action=_run)
+    node = actions.add_parser("node", help="do something to a node, or run a command on it")
+    node.add_argument("node")
+    node.add_argument("what", choices=[*NODE_ACTIONS, "run"])
+    node.add_argument("--as", dest="user", default="root", help="account for `run` (default root)")
+    node.add_argument("command", nargs=argparse.REMAINDER)
+    node.set_defaults(action=_node, env=[])
+    for name, text in (("server", "the server of OAR"), ("database", "PostgreSQL")):
+        service = actions.add_parser(name, help=f"stop, kill or start {text}")
+        service.add_argument("what", choices=["stop", "kill", "start"])
+        service.set_defaults(action=_service, service=name)
+    logs = actions.add_parser("logs", help="print the logs of all machines")
+    logs.add_argument("--lines", type=int, default=200, help="at most so many of each file (default 200)")
+    logs.set_defaults(action=_logs)
+    return parser
+
+
+def _add_start(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    start = actions.add_parser("start", help="start a room with everything in it")
+    start.add_argument("--nodes", type=int, default=4)
+    start.add_argument("--cores", type=int, default=2, help="resources of each node (default 2)")
+    start.add_argument("--fast-db", action="store_true", help="PostgreSQL in memory without fsync: for tests")
+    start.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="line for the server's oar.conf")
+    start.add_argument("--until", default="resources", choices=services.STEPS, help="stop after this step of the start")
+    start.add_argument("--while", dest="lease", type=int, metavar="PID", help="end the room when this process ends")
+    start.set_defaults(action=_start)
+
+
+def _add_command(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="add to the environment")
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, help="one word goes to a shell, several are run as they are"
+    )
+
+
+def _room(options: argparse.Namespace) -> Room:
+    return Room(layout.check_name(options.room), 0, 0)
+
+
+def _start(options: argparse.Namespace) -> int:
+    if problem := _missing():
+        raise RoomError(problem)
+    if not 1 <= options.nodes <= 1000:
+        raise RoomError("--nodes must be between 1 and 1000")
+    name = layout.check_name(options.room)
+    installation = product.install()
+    room = Room(name, options.nodes, options.cores, str(installation), options.fast_db)
+    keeper.start(room, options.lease)
+    try:
+        services.start(room, options.set, options.until)
+    except BaseException:
+        services.keep_logs(room)
+        keeper.stop(room)
+        raise
+    print(f"Room {name!r} is up: server and {options.nodes} nodes, logs in {room.logs}.")
+    return 0
+
+
+def _missing() -> str:
+    """One line on what this computer lacks for a room, or an empty text."""
+    programs = {"sshd": "openssh-server", "ip": "iproute2", "sudo": "sudo", "ssh-keygen": "openssh-client"}
+    lacking = [package for name, package in programs.items() if not _program(name)]
+    if lacking:
+        return f"missing programs, install the packages: {' '.join(sorted(lacking))}"
+    if os.getuid() != 0:
+        return "the room needs root: namespaces with real users, sudo and control groups"
+    if problem := kernel.missing_namespaces():
+        return f"this computer does not let root make namespaces ({problem}); a container needs --privileged"
+    return ""
+
+
+def _program(name: str) -> bool:
+    return any(Path(directory, name).exists() for directory in layout.PATH.split(":"))
+
+
+def _stop(options: argparse.Namespace) -> int:
+    keeper.stop(_room(options))
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    print(json.dumps(keeper.ask(_room(options), {"action": "status"}), indent=2))
+    return 0
+
+
+def _shell(options: argparse.Namespace) -> int:
+    return _run_on(options, layout.SERVER, options.user, ["/bin/bash", "-l"])
+
+
+def _run(options: argparse.Namespace) -> int:
+    return _run_on(options, layout.SERVER, options.user, options.command)
+
+
+def _run_on(options: argparse.Namespace, machine: str, user: str, command: list[str]) -> int:
+    if command[:1] == ["--"]:
+        command = command[1:]
+    if not command:
+        raise RoomError("which command?")
+    extra = dict(entry.split("=", 1) for entry in getattr(options, "env", []))
+    where = enter.place(keeper.ask(_room(options), {"action": "status"}), machine)
+    return enter.run(where, user, command, extra)
+
+
+def _node(options: argparse.Namespace) -> int:
+    if options.what == "run":
+        return _run_on(options, options.node, options.user, options.command)
+    print(json.dumps(keeper.ask(_room(options), {"action": options.what, "node": options.node})))
+    return 0
+
+
+def _service(options: argparse.Namespace) -> int:
+    status = keeper.ask(_room(options), {"action": "status"})
+    services.control(services.room_of(status), options.service, options.what)
+    return 0
+
+
+def _logs(options: argparse.Namespace) -> int:
+    room = _room(options)
+    keeper.ask(room, {"action": "status"})
+    for path in sorted(entry for entry in room.logs.rglob("*") if entry.is_file()):
+        text = path.read_text(errors="replace").splitlines()[-options.lines :]
+        if text:
+            print(f"==> {path.relative_to(room.logs)} <==", *text, "", sep="\n")
+    return 0

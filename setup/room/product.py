@@ -1,0 +1,113 @@
+"""The product as rooms show it: installed once per state of the sources, kept, laid over /usr and /etc of each room."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import installer
+
+from . import layout
+
+_PYTHON = "/usr/bin/python3"
+_SOURCES = (
+    "pyproject.toml",
+    "README.md",
+    "oar",
+    "setup/nodes",
+    "setup/database",
+    "setup/systemd",
+    "setup/installer.py",
+    "etc",
+)
+_KEPT = 6
+
+
+def install() -> Path:
+    """The top of an installation of the sources as they are now; it is made if it is not there."""
+    root = layout.cache_root()
+    root.mkdir(mode=0o755, parents=True, exist_ok=True)
+    place = root / f"oar-{_digest(_sources())}"
+    with _lock(root):
+        if not place.exists():
+            _make(place, _environment(root))
+            _forget_old(root, place)
+        os.utime(place)
+    return place
+
+
+def _make(place: Path, environment: Path) -> None:
+    unfinished = place.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    target = installer.Target(destdir=str(unfinished), prefix="/usr", python=_PYTHON)
+    shutil.copytree(environment, target.under(target.venv), symlinks=True, copy_function=os.link)
+    try:
+        installer.install(("server", "user", "node"), target)
+    except installer.InstallError as error:
+        raise layout.RoomError(f"the product cannot be installed: {error}") from None
+    unfinished.rename(place)
+
+
+def _environment(root: Path) -> Path:
+    """A virtual environment with the product's dependencies, of which each installation gets hard links."""
+    wanted = tomllib.loads((installer.SOURCE / "pyproject.toml").read_text())["project"]["dependencies"]
+    place = root / f"environment-{_digest([f'{sys.version} {wanted}'.encode()])}"
+    if not place.exists():
+        unfinished = place.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        print("Installing the libraries of OAR ...", flush=True)
+        try:
+            installer.make_environment(_PYTHON, unfinished, wanted)
+        except installer.InstallError as error:
+            raise layout.RoomError(f"the libraries cannot be installed: {error}") from None
+        unfinished.rename(place)
+    return place
+
+
+def _sources() -> Iterator[bytes]:
+    """Names and contents of all that is installed."""
+    for name in _SOURCES:
+        top = installer.SOURCE / name
+        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield f"{path.relative_to(installer.SOURCE)} {path.stat().st_mode & 0o777}\n".encode()
+                yield path.read_bytes()
+
+
+def _digest(parts: Iterator[bytes] | list[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:16]
+
+
+def _forget_old(root: Path, place: Path) -> None:
+    """Remove installations that were not used lately; a running room keeps what it has mounted."""
+    old = sorted(root.glob("oar-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in old[_KEPT:]:
+        if path != place and str(path) not in _mounted_somewhere():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _mounted_somewhere() -> str:
+    """The mount tables of all rooms on this computer."""
+    tables = []
+    for directory in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            if directory.read_text().startswith("room-init"):
+                tables.append((directory.parent / "mountinfo").read_text())
+    return "".join(tables)
+
+
+@contextlib.contextmanager
+def _lock(root: Path) -> Iterator[None]:
+    with (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,110 @@
+"""The steps from empty machines to a cluster that takes jobs, and what may be done to its services afterwards."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import database, layout
+from .layout import Room, RoomError
+
+#: What `start` does, in this order.
+STEPS = ("nodes", "postgresql", "database", "server", "resources")
+_STEP_DEADLINE = 120
+
+#: Of the room only: its network is its own.
+PASSWORD = "room"
+READ_PASSWORD = "room-ro"
+
+
+def room_of(status: dict[str, object]) -> Room:
+    """The room as the keeper tells it."""
+    facts = status["room"]
+    assert isinstance(facts, dict)
+    return Room(**facts)
+
+
+def inside(room: Room, user: str, command: str) -> str:
+    """Run shell text on the server; its output. Raises with the last lines of what it said if it fails."""
+    program = [sys.executable, "-I", str(Path(__file__).resolve().parent.parent / "cluster"), "--room", room.name]
+    done = subprocess.run(
+        [*program, "run", user, command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_STEP_DEADLINE,
+        check=False,
+    )
+    if done.returncode:
+        said = "\n".join((done.stderr + done.stdout).strip().splitlines()[-8:])
+        raise RoomError(f"in the room, as {user}: {command.splitlines()[0]} ended with {done.returncode}:\n{said}")
+    return done.stdout
+
+
+def start(room: Room, settings: Sequence[str], until: str) -> None:
+    """Carry out the steps up to and with `until`."""
+    actions = {
+        "nodes": lambda: _write_configuration(room, settings),
+        "postgresql": lambda: _start_postgresql(room),
+        "database": lambda: _create_database(room),
+        "server": lambda: control(room, "server", "start"),
+        "resources": lambda: _declare_resources(room),
+    }
+    for step in STEPS[: STEPS.index(until) + 1]:
+        actions[step]()
+
+
+def _start_postgresql(room: Room) -> None:
+    data = database.directory(fast=room.fast_database)
+    inside(room, "root", f"install -d -o postgres -g postgres -m 700 {data}")
+    inside(room, "root", f"install -o postgres -m 640 /dev/null {database.LOG}")
+    inside(room, "postgres", database.create_script(fast=room.fast_database))
+    control(room, "database", "start")
+
+
+def control(room: Room, service: str, action: str) -> None:
+    """start, stop or kill the database or the server."""
+    if service == "database":
+        inside(room, "postgres", database.control_command(action, fast=room.fast_database))
+    elif action == "kill":
+        inside(room, "root", "kill -KILL $(cat /run/oar/oar-server.pid)")
+    else:
+        inside(room, "root", f"oar-server {action}")
+
+
+def _create_database(room: Room) -> None:
+    inside(room, "root", "oar-database --create --db-is-local --force-yes")
+
+
+def _write_configuration(room: Room, settings: Sequence[str]) -> None:
+    """The installed oar.conf, and after it the lines of this room: the last assignment of a key wins."""
+    lines = [
+        f'DB_HOSTNAME="{layout.SERVER}"',
+        f'DB_BASE_PASSWD="{PASSWORD}"',
+        f'DB_BASE_PASSWD_RO="{READ_PASSWORD}"',
+        f'SERVER_HOSTNAME="{layout.SERVER}"',
+        'LOG_LEVEL="3"',
+        *settings,
+    ]
+    text = "\n".join(["", "# This room.", *lines])
+    inside(room, "root", f"cat >> /etc/oar/oar.conf <<'END'\n{text}\nEND\nchown root:oar /etc/oar/oar.conf")
+
+
+def _declare_resources(room: Room) -> None:
+    inside(
+        room,
+        "root",
+        f"oar_resources_add --execute --hosts {room.nodes} --cpus 1 --cores {room.cores} --host-prefix node-",
+    )
+
+
+def keep_logs(room: Room) -> None:
+    """Copy the logs of a room whose start failed, and say where."""
+    if room.logs.exists():
+        target = Path(tempfile.mkdtemp(prefix=f"oar-room-{room.name}-logs-"))
+        shutil.copytree(room.logs, target, dirs_exist_ok=True)
+        print(f"cluster: the logs are in {target}", file=sys.stderr)
