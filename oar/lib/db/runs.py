@@ -1,10 +1,11 @@
 """What is in hand about jobs (``tx.runs``): the Runner's durable list, kill requests, automatic resubmissions."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from oar.lib.model import JobRun, KillRequest
-from oar.lib.states import KillState, Phase
+from oar.lib.states import JobState, KillState, Phase
 
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
@@ -25,6 +26,68 @@ _REPORT = """
         report_date = %(now)s, updated = %(now)s
     WHERE job_runs.report_date = 0"""
 
+#: Jobs that the Runner may have to act on: those between launch and end, without the running ones that it has heard
+#: of lately.  The head of a job that no bipbip has claimed is the first of its hosts.
+_IN_HAND = """
+    SELECT j.job_id, j.state, r.phase, COALESCE(NULLIF(r.head_host, ''), (
+            SELECT min(s.network_address) FROM assigned_resources a JOIN resources s USING (resource_id)
+            WHERE a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
+              AND s.type = 'default' AND s.network_address <> ''), ''),
+        COALESCE(r.report_date, 0), COALESCE(r.next_try, 0), COALESCE(r.updated, 0)
+    FROM jobs j LEFT JOIN job_runs r USING (job_id)
+    WHERE j.state <> 'Terminated' AND j.state <> 'Error'
+      AND (j.state IN ('toLaunch', 'Launching', 'Finishing', 'toAckReservation')
+        OR (j.state IN ('Running', 'Suspended', 'Resuming')
+          AND (r.job_id IS NULL OR r.report_date > 0 OR r.updated < %(probe_before)s OR %(ids)s::bigint[] IS NOT NULL)))
+      AND (%(ids)s::bigint[] IS NULL OR j.job_id = ANY(%(ids)s::bigint[]))
+    ORDER BY j.job_id"""
+#: Requests of signals that are young enough and have no result yet.
+_SIGNALS = """
+    SELECT e.event_id, e.job_id, e.type FROM event_logs e
+    WHERE e.date > %(since)s AND (e.type = 'CHECKPOINT' OR e.type LIKE 'SIGNAL\\_%%')
+      AND NOT EXISTS (
+        SELECT 1 FROM event_logs o WHERE o.job_id = e.job_id AND o.event_id > e.event_id
+          AND o.type = ANY(CASE WHEN e.type = 'CHECKPOINT'
+                           THEN ARRAY['CHECKPOINT_SUCCESS', 'CHECKPOINT_ERROR', 'CHECKPOINT_TIMEOUT']
+                           ELSE ARRAY['SIG_SUCCESS', 'SIG_ERROR'] END))
+    ORDER BY e.event_id"""
+#: What an end report is compared with; the jobs stay as they are until the end of the transaction.
+_REPORTED = """
+    SELECT j.job_id, j.state, c.challenge, COALESCE(r.report_date, 0)
+    FROM jobs j LEFT JOIN challenges c USING (job_id) LEFT JOIN job_runs r USING (job_id)
+    WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE OF j"""
+
+
+@dataclass(frozen=True, slots=True)
+class InHand:
+    """A job between its launch and its end, as the Runner has to know it."""
+
+    job_id: int
+    state: JobState
+    phase: Phase | None
+    head_host: str
+    report_date: int
+    next_try: int
+    updated: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignalRequest:
+    """A request to send a signal to a job's command: event ``CHECKPOINT`` or ``SIGNAL_<n>``."""
+
+    event_id: int
+    job_id: int
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedReport:
+    """What the end report of a job is compared with."""
+
+    state: JobState
+    challenge: str
+    report_date: int
+
 
 class Runs:
     """Rows of ``job_runs``, ``frag_jobs`` and ``auto_resubmissions``."""
@@ -40,6 +103,26 @@ class Runs:
     def all(self) -> dict[int, JobRun]:
         """Return what the Runner knows of all jobs that it has in hand."""
         return {row[0]: _run(row) for row in self._tx.rows(_RUN)}
+
+    def in_hand(self, ids: Collection[int] | None = None, *, probe_before: int = 0) -> list[InHand]:
+        """Return the jobs (all, or those of ``ids``) that the Runner may have to act on.
+
+        Running ones only if they were reported, or not heard of since ``probe_before``, or are named in ``ids``.
+        """
+        parameters = {"ids": None if ids is None else list(ids), "probe_before": probe_before}
+        return [
+            InHand(row[0], JobState(row[1]), Phase(row[2]) if row[2] else None, *row[3:])
+            for row in self._tx.rows(_IN_HAND, parameters)
+        ]
+
+    def signal_requests(self, since: int) -> list[SignalRequest]:
+        """Return the requests of signals made after ``since`` that have no result yet."""
+        return [SignalRequest(*row) for row in self._tx.rows(_SIGNALS, {"since": since})]
+
+    def awaited_reports(self, ids: Collection[int]) -> dict[int, AwaitedReport]:
+        """Return what the reports of jobs are compared with, and lock the jobs."""
+        rows = self._tx.rows(_REPORTED, (sorted(ids),))
+        return {row[0]: AwaitedReport(JobState(row[1]), row[2] or "", row[3]) for row in rows}
 
     def claim(self, job_id: int, head_host: str) -> int:
         """Note that a launch begins; return the number of the attempt."""

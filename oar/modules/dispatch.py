@@ -1,0 +1,181 @@
+"""Which action of the Runner goes to which bipbip, and when: pure.
+
+One action at a time works on a job.  Ends and launches share a limit (``MAX_CONCURRENT_JOBS_STARTING_OR_TERMINATING``)
+in which ends come first, so that a burst of submissions cannot keep nodes occupied; kills, signals and probes have a
+limit of their own.  An action goes to the bipbip that talks to its host, whose connection is warm.  What fails is tried
+again after 1, 2, 4 ... 60 s (server.md 5.6).
+"""
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+#: Actions that are not launches or ends: how many at a time.
+OTHERS_AT_A_TIME = 64
+LONGEST_PAUSE = 60
+
+
+class Kind(StrEnum):
+    """What a bipbip may do."""
+
+    END = "END"  #: bring a finishing job to its end
+    LAUNCH = "LAUNCH"  #: bring a job that has its resources to Running, from wherever a former attempt left it
+    KILL = "KILL"  #: ask oarexec to end the job
+    SIGNAL = "SIGNAL"  #: send the checkpoint signal, or a user's
+    SUSPEND = "SUSPEND"  #: freeze the job on its nodes
+    RESUME = "RESUME"  #: thaw it
+    PROBE = "PROBE"  #: ask a host what has become of its jobs
+    SWEEP = "SWEEP"  #: remove from a host what belongs to no job that may be there
+    TELL = "TELL"  #: lines for a waiting oarsub
+    NOTICE = "NOTICE"  #: mail or command for the owner of a job
+
+
+#: Kinds under the limit of launches and ends, in order of preference.
+LIMITED = (Kind.END, Kind.LAUNCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something to do for a job (``job_id``), or for a host when ``job_id`` is 0.  ``args`` do not distinguish it."""
+
+    kind: Kind
+    job_id: int = 0
+    host: str = ""
+    args: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def subject(self) -> str:
+        """What no two actions work on at a time."""
+        return f"job {self.job_id}" if self.job_id else f"{self.kind} {self.host}"
+
+
+@dataclass(slots=True)
+class _Waiting:
+    action: Action
+    order: int
+    not_before: float = 0.0
+
+
+@dataclass(slots=True)
+class _Running:
+    action: Action
+    worker: int
+    since: float
+    again: bool = False  #: it was asked for once more meanwhile
+
+
+class Dispatch:
+    """The actions that wait and those that run.  Times are those of a monotonic clock."""
+
+    def __init__(self, limit: int, workers: int) -> None:
+        self.limit = limit
+        self.workers = workers
+        self._waiting: dict[Action, _Waiting] = {}
+        self._running: dict[Action, _Running] = {}
+        self._failures: dict[Action, int] = {}
+        self._order = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._running)
+
+    @property
+    def running(self) -> list[Action]:
+        """What is being done."""
+        return list(self._running)
+
+    def want(self, action: Action) -> None:
+        """Ask for an action; twice is once.  One that is just being done will be done again."""
+        if action in self._running:
+            self._running[action].again = action.kind not in LIMITED
+        elif action not in self._waiting:
+            self._order += 1
+            self._waiting[action] = _Waiting(action, self._order)
+
+    def knows(self, job_id: int) -> bool:
+        """Whether a launch or an end of the job waits or runs."""
+        return any(Action(kind, job_id) in table for kind in LIMITED for table in (self._waiting, self._running))
+
+    def due(self, now: float) -> list[tuple[int, Action]]:
+        """Return the actions that may begin, each with the number of its bipbip; they count as running."""
+        begun = []
+        busy = {action.subject for action in self._running}
+        limited = sum(action.kind in LIMITED for action in self._running)
+        others = len(self._running) - limited
+        for waiting in sorted(self._waiting.values(), key=_preference):
+            action = waiting.action
+            is_limited = action.kind in LIMITED
+            if waiting.not_before > now or action.subject in busy:
+                continue
+            if limited >= self.limit if is_limited else others >= OTHERS_AT_A_TIME:
+                continue
+            limited, others = limited + is_limited, others + (not is_limited)
+            busy.add(action.subject)
+            worker = self.worker_of(action)
+            del self._waiting[action]
+            self._running[action] = _Running(action, worker, now)
+            begun.append((worker, action))
+        return begun
+
+    def worker_of(self, action: Action) -> int:
+        """Return the bipbip that talks to the action's host."""
+        return zlib.crc32((action.host or str(action.job_id)).encode()) % self.workers
+
+    def next_due(self) -> float | None:
+        """Return when the next pause of an action ends, None if none is in one."""
+        return min((waiting.not_before for waiting in self._waiting.values() if waiting.not_before), default=None)
+
+    def interrupted_by(self, action: Action) -> list[tuple[int, Action]]:
+        """Return the launch that a kill or a signal must not wait for, with its bipbip."""
+        if action.kind not in (Kind.KILL, Kind.SIGNAL):
+            return []
+        launch = self._running.get(Action(Kind.LAUNCH, action.job_id))
+        return [(launch.worker, launch.action)] if launch else []
+
+    def done(self, action: Action, now: float, retry_after: float | None = None) -> None:
+        """Note the end of an action; ``retry_after``: it has to be done again after so many seconds."""
+        running = self._running.pop(action, None)
+        self._failures.pop(action, None)
+        if running is None:
+            return
+        if retry_after is not None:
+            self._again(action, now + retry_after)
+        elif running.again:
+            self._again(action, now)
+
+    def failed(self, action: Action, now: float) -> int:
+        """Note that an action broke off; it will be done again after a pause.  Returns the failures in a row."""
+        self._running.pop(action, None)
+        failures = self._failures.get(action, 0) + 1
+        self._failures[action] = failures
+        self._again(action, now + min(2 ** (failures - 1), LONGEST_PAUSE))
+        return failures
+
+    def give_up(self, action: Action) -> None:
+        """Forget an action that waits."""
+        self._waiting.pop(action, None)
+        self._failures.pop(action, None)
+
+    def of_worker(self, worker: int) -> list[Action]:
+        """Return what a bipbip is doing."""
+        return [running.action for running in self._running.values() if running.worker == worker]
+
+    def older_than(self, seconds: float, now: float) -> list[tuple[int, Action]]:
+        """Return the actions that have run for longer, each with its bipbip."""
+        return [(one.worker, one.action) for one in self._running.values() if one.since + seconds < now]
+
+    def forget_jobs(self, live: Iterable[int]) -> None:
+        """Forget the waiting actions of jobs that are not in ``live``: they have ended."""
+        known = set(live)
+        for action in [one for one in self._waiting if one.job_id and one.job_id not in known]:
+            self.give_up(action)
+
+    def _again(self, action: Action, not_before: float) -> None:
+        self._order += 1
+        self._waiting[action] = _Waiting(action, self._order, not_before)
+
+
+def _preference(waiting: _Waiting) -> tuple[int, int]:
+    """Kills and signals first, then ends, then launches; the oldest first."""
+    rank = LIMITED.index(waiting.action.kind) + 1 if waiting.action.kind in LIMITED else 0
+    return rank, waiting.order
