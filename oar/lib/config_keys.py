@@ -116,7 +116,7 @@ class Config(Values):
     log_categories = Option(
         ITEMS, ("all",), "What is logged beside errors and warnings: main, scheduler, energy; or all."
     )
-    mail_smtp_server = unset(HOST, "Mail server; without it, sender and recipient the administrator gets no mail.")
+    mail_smtp_server = unset(TEXT, "Mail server; without it, sender and recipient the administrator gets no mail.")
     mail_sender = unset(TEXT, "Sender of the server's mails.")
     mail_recipient = unset(ITEMS, "Administrators who get mails.")
     instance_name = unset(TEXT, "Name of this cluster in subjects of mails; the server's host name if not set.")

@@ -1,0 +1,158 @@
+"""Mail to administrators and users, and lines to the oarsub that waits for its job.
+
+Nothing here raises for what fails outside: a notice is best effort, and its sender has better things to do.
+"""
+
+import logging
+import queue
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from email.message import EmailMessage
+
+from oar.lib.config import Config
+
+LOG = logging.getLogger(__name__)
+
+#: Mails of one subject to the administrator within an hour; what comes beyond is told in one digest.
+MOST_PER_HOUR = 20
+_HOUR = 3600.0
+_SMTP_TIMEOUT = 20.0
+_WAITING_MAILS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A mail on its way.  ``told`` gets "" or what went wrong."""
+
+    recipients: tuple[str, ...]
+    subject: str
+    text: str
+    told: Callable[[str], None] | None = None
+
+
+class Mailer:
+    """Sends mails in the background, in order; does nothing where oar.conf names no mail server or no sender."""
+
+    def __init__(self, config: Config) -> None:
+        self._server = config.mail_smtp_server
+        self._sender = config.mail_sender
+        self._administrators = config.mail_recipient or ()
+        self.instance = config.instance_name or socket.gethostname()
+        self._letters: queue.Queue[Letter | None] = queue.Queue(_WAITING_MAILS)
+        self._limit = HourlyLimit(MOST_PER_HOUR)
+        self._thread: threading.Thread | None = None
+
+    def administrators(self, subject: str, text: str) -> None:
+        """Mail the administrators; at most 20 of a subject within an hour, then one digest."""
+        if not self._administrators:
+            return
+        now = time.monotonic()
+        for late, count in self._limit.digests(now):
+            self._post(Letter(self._administrators, f"{late} (digest)", f"{count} more mails with this subject."))
+        if self._limit.allows(subject, now):
+            self._post(Letter(self._administrators, subject, text))
+
+    def user(
+        self, recipients: Sequence[str], subject: str, text: str, told: Callable[[str], None] | None = None
+    ) -> None:
+        """Mail a user; ``told`` is called, in another thread, with "" or with what went wrong."""
+        self._post(Letter(tuple(recipients), subject, text, told))
+
+    def close(self, deadline: float) -> None:
+        """Send what waits, for at most ``deadline`` seconds."""
+        for subject, count in self._limit.digests(time.monotonic(), everything=True):
+            self._post(Letter(self._administrators, f"{subject} (digest)", f"{count} more mails with this subject."))
+        if self._thread is not None:
+            self._letters.put(None)
+            self._thread.join(deadline)
+
+    def _post(self, letter: Letter) -> None:
+        if self._server is None or self._sender is None:
+            self._tell(letter, "mail is not configured")
+            return
+        try:
+            self._letters.put_nowait(letter)
+        except queue.Full:
+            self._tell(letter, "too many mails are waiting")
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="mailer", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        while (letter := self._letters.get()) is not None:
+            self._tell(letter, self._send(letter))
+
+    def _tell(self, letter: Letter, problem: str) -> None:
+        if letter.told is not None:
+            letter.told(problem)
+        elif problem and self._server is not None:
+            LOG.warning("mail %r to %s not sent: %s", letter.subject, ", ".join(letter.recipients), problem)
+
+    def _send(self, letter: Letter) -> str:
+        import smtplib
+
+        message = EmailMessage()
+        message["From"] = _header(self._sender or "")
+        message["To"] = _header(", ".join(letter.recipients))
+        message["Subject"] = _header(f"{letter.subject}")
+        message.set_content(letter.text.encode("utf-8", "replace").decode())
+        host, _, port = (self._server or "").partition(":")
+        try:
+            with smtplib.SMTP(host, int(port) if port else 25, timeout=_SMTP_TIMEOUT) as smtp:
+                smtp.send_message(message)
+        except (OSError, smtplib.SMTPException, ValueError) as error:
+            return str(error) or type(error).__name__
+        return ""
+
+
+def _header(text: str) -> str:
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    return printable.encode("utf-8", "replace").decode()
+
+
+class HourlyLimit:
+    """Lets ``most`` things of a name pass within an hour, and counts the others."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._passed: dict[str, deque[float]] = {}
+        self._held: dict[str, int] = {}
+
+    def allows(self, name: str, now: float) -> bool:
+        """Whether one more may pass at ``now``."""
+        passed = self._recent(name, now)
+        if len(passed) < self._most:
+            passed.append(now)
+            return True
+        self._held[name] = self._held.get(name, 0) + 1
+        return False
+
+    def digests(self, now: float, *, everything: bool = False) -> list[tuple[str, int]]:
+        """Names of which some were held back and may pass again, with how many; forgets them."""
+        ready = [name for name in self._held if everything or len(self._recent(name, now)) < self._most]
+        return [(name, self._held.pop(name)) for name in ready]
+
+    def _recent(self, name: str, now: float) -> deque[float]:
+        passed = self._passed.setdefault(name, deque())
+        while passed and passed[0] <= now - _HOUR:
+            passed.popleft()
+        return passed
+
+
+def tell_oarsub(address: str, line: str, timeout: float) -> str:
+    """Send one line to the oarsub that waits at ``host:port``; "" or what went wrong."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        return f"'{address}' is not host:port"
+    text = "".join(character if character.isprintable() else " " for character in line)
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout) as connection:
+            connection.sendall(text.encode("utf-8", "replace") + b"\n")
+    except (OSError, UnicodeError) as error:
+        return str(error) or type(error).__name__
+    return ""

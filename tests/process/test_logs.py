@@ -1,0 +1,122 @@
+"""Lines of the log: their form, and that nothing a user writes can break it."""
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oar.lib import logs
+from oar.lib.config import Config
+
+LOG = logging.getLogger("oar.modules.test")
+
+
+def written(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+def test_a_line_has_type_date_module_pid_job_and_message(tmp_path: Path) -> None:
+    file = tmp_path / "oar.log"
+    with logs.logging_to(Config(log_file=str(file)), "Bipbip"):
+        logs.of_job(LOG, 42).info("job is %s", "ended")
+        LOG.warning("no job")
+    first, second = written(file)
+    head, tail = first.split("|Bipbip/")
+    assert re.fullmatch(r"I\|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}", head)
+    assert tail == f"{os.getpid()}|42|job is ended"
+    assert second.endswith("||no job")
+    assert second.startswith("W|")
+
+
+def test_a_line_may_be_a_json_object(tmp_path: Path) -> None:
+    file = tmp_path / "oar.log"
+    with logs.logging_to(Config(log_file=str(file), log_format="json"), "Sarko"):
+        LOG.error('a "quoted" word', extra={"job": 7})
+    line = json.loads(file.read_text())
+    assert set(line) == {"level", "date", "module", "pid", "job", "message"}
+    assert (line["level"], line["module"], line["job"], line["message"]) == ("error", "Sarko", 7, 'a "quoted" word')
+
+
+@given(st.text())
+def test_whatever_a_message_holds_it_stays_one_line_without_control_characters(text: str) -> None:
+    line = logs.escaped(text)
+    assert line.isprintable() or not re.search(r"[\x00-\x1f\x7f-\x9f]", line)
+    assert len(line.splitlines()) <= 1
+
+
+def test_a_stack_trace_stays_on_the_line_of_its_message(tmp_path: Path) -> None:
+    file = tmp_path / "oar.log"
+    with logs.logging_to(Config(log_file=str(file)), "Leon"):
+        try:
+            raise RuntimeError("first\nsecond")
+        except RuntimeError:
+            LOG.exception("pass failed")
+    assert len(written(file)) == 1
+    assert "RuntimeError: first\\nsecond" in written(file)[0]
+
+
+def test_the_level_and_the_categories_choose_what_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "oar.log"
+    planner = logging.getLogger("oar.kao.test")
+    with logs.logging_to(Config(log_file=str(file), log_level=3, log_categories=("scheduler",)), "Kao"):
+        planner.debug("planner")
+        LOG.info("server")
+        LOG.error("bad server")
+    assert [line.rsplit("|", 1)[1] for line in written(file)] == ["planner", "bad server"]
+    file.unlink()
+    with logs.logging_to(Config(log_file=str(file), log_level=1), "Kao"):
+        LOG.warning("warned")
+        LOG.error("bad")
+    assert [line.rsplit("|", 1)[1] for line in written(file)] == ["bad"]
+
+
+def test_a_file_that_was_moved_away_is_opened_again(tmp_path: Path) -> None:
+    file = tmp_path / "oar.log"
+    with logs.logging_to(Config(log_file=str(file)), "Leon"):
+        LOG.info("one")
+        file.rename(tmp_path / "oar.log.1")
+        LOG.info("two")
+        file.unlink()
+        LOG.info("three")
+    assert written(tmp_path / "oar.log.1")[0].endswith("one")
+    assert [line.rsplit("|", 1)[1] for line in written(file)] == ["three"]
+
+
+def test_passwords_and_challenges_are_never_written(tmp_path: Path) -> None:
+    file = tmp_path / "oar.log"
+    with logs.logging_to(Config(log_file=str(file), db_base_passwd="s3cr3t!"), "Leon"):
+        LOG.info("password=s3cr3t! in %s", "dsn s3cr3t!")
+        LOG.info("got OAREXEC_12_0_N_123456789012345678901234567890")
+    text = file.read_text()
+    assert "s3cr3t" not in text
+    assert "OAREXEC_12_0_N_***" in text
+    assert "1234567890" not in text
+
+
+def test_a_file_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
+    program = (
+        "import logging\nfrom oar.lib import logs\nfrom oar.lib.config import Config\n"
+        f"logs.set_up(Config(log_file={str(tmp_path / 'no' / 'oar.log')!r}), 'Leon')\n"
+        "logging.getLogger('oar.x').error('told anyway')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "told anyway" in done.stderr
+
+
+def test_many_processes_share_one_file_without_mixing_lines(tmp_path: Path) -> None:
+    file = tmp_path / "oar.log"
+    program = (
+        "import logging\nfrom oar.lib import logs\nfrom oar.lib.config import Config\n"
+        f"logs.set_up(Config(log_file={str(file)!r}), 'Many')\n"
+        "for i in range(200): logging.getLogger('oar.x').info('x' * 500)\n"
+    )
+    children = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
+    assert [child.wait(60) for child in children] == [0, 0, 0]
+    assert len(written(file)) == 600
+    assert all(line.endswith("|" + "x" * 500) for line in written(file))

@@ -1,0 +1,49 @@
+"""The text of oarsub --notify."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oar.lib.errors import BadRequest
+from oar.lib.notices import mail_subject, parse_subscription
+
+
+def test_a_mail_may_go_to_several_addresses_for_some_tags() -> None:
+    subscription = parse_subscription("[end, START]MAIL:a@b.org,c.d+e@f-g.org")
+    assert subscription.way == "mail"
+    assert subscription.targets == ("a@b.org", "c.d+e@f-g.org")
+    assert [tag for tag in ("RUNNING", "END", "ERROR") if subscription.wants(tag)] == ["RUNNING", "END"]
+
+
+def test_without_tags_everything_is_wanted() -> None:
+    assert parse_subscription("mail:a@b").wants("SUSPENDED")
+
+
+def test_a_command_is_a_path_and_its_arguments() -> None:
+    assert parse_subscription("exec:/home/a/tell.sh -v now").targets == ("/home/a/tell.sh", "-v", "now")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "mail:",
+        "mail:a@b\nBcc: x@y",
+        "mail:a@b,",
+        "mail:nobody",
+        "exec:relative",
+        "exec:/bin/sh -c 'x'",
+        "exec:/bin/a;b",
+        "exec:/bin/$(x)",
+        "[WHEN]mail:a@b",
+        "smoke:signal",
+    ],
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest):
+        parse_subscription(text)
+
+
+@given(st.text(max_size=40))
+def test_a_subject_is_one_line_whatever_the_job_is_called(name: str) -> None:
+    assert mail_subject("END", 3, name, "site").isprintable()
