@@ -45,6 +45,7 @@ Connection = psycopg2.extensions.connection
 #: Errors after which the same unit of work may be tried again: serialization failure, deadlock.
 RETRIED = frozenset({"40001", "40P01"})
 RETRIES = 5
+UNDEFINED_TABLE = "42P01"
 
 #: Classes of advisory locks (database.md 5.5): "OAR" for server and jobs, "OAS" for the other singletons.
 JOB_LOCK_CLASS = 0x4F4152
@@ -128,6 +129,16 @@ class Transaction:
     def column(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[Any]:
         """Run a query; return its first column."""
         return [row[0] for row in self.rows(sql, parameters)]
+
+    def schema_version(self) -> str | None:
+        """Return the version of the schema; None if it is not there.  The transaction is of no use after that."""
+        try:
+            version: str | None = self.value("SELECT version FROM schema")
+        except psycopg2.Error as error:
+            if error.pgcode == UNDEFINED_TABLE:
+                return None
+            raise
+        return version
 
     def insert_many(self, sql: str, rows: Iterable[Row], page: int = 1000) -> None:
         """Run ``INSERT ... VALUES %s`` for many rows, ``page`` at a time."""

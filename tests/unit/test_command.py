@@ -1,0 +1,285 @@
+"""The frame of commands: options by GNU's rules, who is asking, how a command ends."""
+
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from oar.cli.command import (
+    ADMIN,
+    NUMBER,
+    USER,
+    Context,
+    Result,
+    Stop,
+    caller,
+    invoke,
+    machine_formats,
+    oar_command,
+    optional_argument,
+)
+from oar.lib.config import Config
+from oar.lib.db.engine import Database, DatabaseSettings
+from oar.lib.errors import BadRequest, NotAllowed, Refused
+from oar.lib.formats import Format
+from oar.lib.model import User
+from oar.lib.runtime import Runtime
+
+REPOSITORY = Path(__file__).parent.parent.parent
+EVE = User("eve", 1001)
+ROOT = User("root", 0)
+
+
+@oar_command("probe", summary="Shows what it was given.")
+@optional_argument("-j", "--job", "jobs", numeric=True)
+@optional_argument("-u", "--user", "users")
+@click.option("-f", "--full", is_flag=True)
+@click.option("-n", "--number", type=NUMBER)
+@click.option("-l", "--resource", "resources", multiple=True)
+@click.option("--reservation")
+@machine_formats
+@click.argument("words", nargs=-1)
+def probe(context: Context, machine: Format | None, **given: object) -> None:
+    """Show the options that are set, in alphabetical order."""
+    shown = [f"{name}={value}" for name, value in sorted(given.items()) if value not in ((), None, False)]
+    click.echo(" ".join([*shown, *([f"machine={machine}"] if machine else []), f"dashes={context.dashes}"]))
+
+
+@oar_command("tool", summary="For administrators.", style=ADMIN, admins_only=True)
+@click.option("--sql-text")
+@click.option("-a", "--add", is_flag=True)
+def tool(context: Context, sql_text: str | None, add: bool) -> int:
+    """Show its options."""
+    click.echo(f"{sql_text} {add}")
+    return 4
+
+
+def given(*arguments: str) -> str:
+    """Return what the probe shows, without the end that says that there was no "--"."""
+    result = invoke(probe, arguments)
+    assert (result.exit, result.err) == (0, "")
+    return result.out.strip().removesuffix(" dashes=None").removesuffix("dashes=None")
+
+
+def refused(*arguments: str) -> str:
+    """Return the line with which the probe refuses."""
+    result = invoke(probe, arguments)
+    assert (result.exit, result.out) == (1, "")
+    return result.err.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--number=4"], "number=4"),
+        (["--number", "4"], "number=4"),
+        (["-n4"], "number=4"),
+        (["-n", "-4"], "number=-4"),
+        (["--num", "4"], "number=4"),
+        (["--reso", "x"], "resources=('x',)"),
+        (["-l", " walltime=0:15\t", "-lb"], "resources=('walltime=0:15', 'b')"),
+        (["-l", "--full"], "resources=('--full',)"),
+        (["-l="], "resources=('=',)"),
+        (["word", "-f", "other"], "full=True words=('word', 'other')"),
+        (["-f", "-"], "full=True words=('-',)"),
+        (["-fj", "42"], "full=True jobs=(42,)"),
+        (["-Jfj", "42"], "full=True jobs=(42,) machine=json"),
+        (["-fj42"], "full=True jobs=(42,)"),
+        (["-j42f"], "full=True jobs=(42,)"),
+        (["-jf"], "full=True jobs=(None,)"),
+        (["-j"], "jobs=(None,)"),
+        (["-j", "-f"], "full=True jobs=(None,)"),
+        (["-j", "1", "-j", "2"], "jobs=(1, 2)"),
+        (["-j", "n1"], "jobs=(None,) words=('n1',)"),
+        (["--job=7", "--job"], "jobs=(7, None)"),
+        (["-u"], "users=(None,)"),
+        (["-fu"], "full=True users=(None,)"),
+        (["-u", "-f"], "full=True users=(None,)"),
+        (["-u", "eve"], "users=('eve',)"),
+        (["-ueve"], "users=('eve',)"),
+        (["-X", "-D"], "machine=dumper"),
+        (["--json", "--yaml"], "machine=yaml"),
+    ],
+)
+def test_options_are_read_by_the_rules_of_gnu(arguments: list[str], expected: str) -> None:
+    assert given(*arguments) == expected
+
+
+def test_two_dashes_end_the_options() -> None:
+    assert given("a", "--", "-f", "--number") == "words=('a', '-f', '--number') dashes=1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--foo"], "Unknown option: foo"),
+        (["--foo=3"], "Unknown option: foo"),
+        (["-fz"], "Unknown option: z"),
+        (["--="], "Unknown option: "),
+        (["--number"], "Option number requires an argument"),
+        (["-n"], "Option n requires an argument"),
+        (["--full=1"], "Option full does not take an argument"),
+        (["--res", "x"], "Option res is ambiguous (reservation, resource)"),
+        (["-n", "x"], 'Value "x" invalid for option number (number expected)'),
+        (["--job=x"], 'Value "x" invalid for option job (number expected)'),
+        (["-n", "99999999999999999999"], 'Value "99999999999999999999" invalid for option number (number expected)'),
+        (["-n", "9223372036854775808"], 'Value "9223372036854775808" invalid for option number (number expected)'),
+        (["-n", "\u0663"], 'Value "\u0663" invalid for option number (number expected)'),
+    ],
+)
+def test_a_wrong_option_is_named_in_one_line(arguments: list[str], expected: str) -> None:
+    assert refused(*arguments) == expected
+
+
+def test_bytes_that_are_not_utf8_are_only_data() -> None:
+    assert refused("--\udcff") == "Unknown option: \\udcff"
+    assert given("-l", "a").isascii()
+
+
+def test_version_and_help_need_neither_configuration_nor_database() -> None:
+    unreadable = {"OARCONFFILE": "/nonexistent/oar.conf"}
+    assert invoke(probe, ["-V"], user=EVE, environment=unreadable) == Result(0, USER.version + "\n", "")
+    assert invoke(probe, ["--vers"], user=EVE, environment=unreadable).out == "OAR version: 3.1.0 (Aurochs)\n"
+    for asked in ("-h", "--help"):
+        result = invoke(probe, [asked], user=EVE, environment=unreadable)
+        assert (result.exit, result.err) == (0, "")
+        assert result.out.startswith("Usage: probe")
+
+
+def test_an_administrators_command_takes_underscores_and_shows_its_usage_after_an_error() -> None:
+    assert invoke(tool, ["--sql_text", "x"], user=ROOT) == Result(4, "x False\n", "")
+    assert invoke(tool, ["--sql_t=x", "-a"], user=ROOT) == Result(4, "x True\n", "")
+    result = invoke(tool, ["--foo"], user=ROOT)
+    assert (result.exit, result.out) == (1, "")
+    assert result.err.splitlines()[0] == "Unknown option: foo"
+    assert result.err.splitlines()[1].startswith("Usage: tool")
+
+
+def test_others_than_oar_and_root_may_not_run_an_administrators_command() -> None:
+    assert invoke(tool, ["--sql-text", "x"], user=EVE) == Result(77, "", "You must be oar or root.\n")
+
+
+# ---------------------------------------------------------------------------------------------------------- identity
+
+
+def test_the_real_uid_tells_who_is_asking() -> None:
+    nobody = pwd.getpwnam("nobody")
+    asked = caller({"SUDO_UID": "0"}, nobody.pw_uid, nobody.pw_uid)
+    assert asked == User("nobody", nobody.pw_uid)
+
+
+def test_under_a_setuid_wrapper_the_callers_variables_do_not_count() -> None:
+    nobody = pwd.getpwnam("nobody").pw_uid
+    assert caller({"SUDO_UID": "0"}, nobody, 0).name == "nobody"
+
+
+def test_a_uid_without_a_name_is_refused() -> None:
+    with pytest.raises(NotAllowed, match="nobody has the user id 54321"):
+        caller({}, 54321, 54321)
+
+
+# ------------------------------------------------------------------------------------------------------------- errors
+
+
+def failing(error: BaseException, **settings: object) -> Result:
+    """Return how a command ends in which ``error`` is raised."""
+
+    @oar_command("failing", summary="Fails.", exit_codes={BadRequest: 18, KeyboardInterrupt: 1})
+    def main(context: Context) -> None:
+        """Fail."""
+        raise error
+
+    return invoke(main, [], user=EVE, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (BadRequest("walltime must be greater than 0"), 18, "# Error: walltime must be greater than 0"),
+        (NotAllowed("job 3 is not yours"), 1, "# Error: job 3 is not yours"),
+        (Refused("[ADMISSION RULE] no"), 254, "[ADMISSION RULE] no"),
+        (Stop("Bad syntax for --gantt", 1), 1, "Bad syntax for --gantt"),
+        (ZeroDivisionError("division"), 3, "# Error: internal error (ZeroDivisionError), see the server logs"),
+        (BadRequest("a\nb \x1b[2J"), 18, "# Error: a b \\x1b[2J"),
+    ],
+)
+def test_an_error_is_one_line_and_an_exit_code(error: Exception, code: int, line: str) -> None:
+    assert failing(error) == Result(code, "", line + "\n")
+
+
+def test_an_interrupt_ends_with_the_code_of_the_command_and_without_a_word() -> None:
+    assert failing(KeyboardInterrupt()) == Result(1, "", "")
+
+
+def test_a_stack_trace_is_shown_only_when_asked_for() -> None:
+    assert "Traceback" not in failing(ZeroDivisionError()).err
+    assert "Traceback" in failing(ZeroDivisionError(), environment={"OAR_DEBUG": "1"}).err
+
+
+@oar_command("asking", summary="Asks the database.")
+def asking(context: Context) -> None:
+    """Ask for the queues."""
+    with context.database.snapshot() as tx:
+        click.echo(len(tx.queues.all()))
+
+
+def test_a_database_that_does_not_answer_is_said_in_one_line(tmp_path: Path) -> None:
+    nowhere = Runtime(Config(), Database(DatabaseSettings(host=str(tmp_path), patience=0)))
+    assert invoke(asking, [], runtime=nowhere, user=EVE) == Result(2, "", "# Error: cannot reach the OAR database.\n")
+
+
+def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    result = invoke(asking, [], user=ROOT, environment={"OARCONFFILE": f"{tmp_path}/none"})
+    assert result == Result(
+        1, "", f"# Error: cannot read the configuration file {tmp_path}/none: No such file or directory\n"
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ process
+
+SCRIPT = """
+import sys
+from oar.cli.command import click, oar_command
+
+@oar_command("script", summary="Prints.")
+@click.argument("words", nargs=-1)
+def main(context, words):
+    if words:
+        click.echo(" ".join(words))
+    for _ in range(100000):
+        click.echo("a line")
+
+main()
+"""
+
+
+def start(*arguments: bytes, stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+    """Start the script as a program in a poor environment."""
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        cwd=REPOSITORY,
+        env={"LC_ALL": "C", "PATH": os.environ["PATH"]},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
+    with start() as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        program.stdout.readline()
+        program.stdout.close()
+        assert program.stderr.read() == b""
+        assert program.wait(timeout=30) == 141
+
+
+def test_bytes_that_are_not_utf8_pass_through() -> None:
+    with start(b"a\xff\xc3\xa9") as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"a\xff\xc3\xa9\n"
+        program.kill()
