@@ -28,14 +28,14 @@ CREATE TABLE resources (
     state varchar(9) NOT NULL DEFAULT 'Alive'
         CHECK (state IN ('Alive', 'Absent', 'Suspected', 'Dead')),
     next_state varchar(9) NOT NULL DEFAULT 'UnChanged'
-        CHECK (next_state IN ('UnChanged', 'Alive', 'Dead', 'Absent', 'Suspected')),
+        CHECK (next_state IN ('UnChanged', 'Alive', 'Absent', 'Suspected', 'Dead')),
     finaud_decision varchar(3) NOT NULL DEFAULT 'NO' CHECK (finaud_decision IN ('YES', 'NO')),
     next_finaud_decision varchar(3) NOT NULL DEFAULT 'NO' CHECK (next_finaud_decision IN ('YES', 'NO')),
     state_num integer NOT NULL DEFAULT 0,
     suspended_jobs varchar(3) NOT NULL DEFAULT 'NO' CHECK (suspended_jobs IN ('YES', 'NO')),
     scheduler_priority bigint NOT NULL DEFAULT 0,
-    switch varchar(50) DEFAULT NULL,
-    cpu integer DEFAULT NULL,
+    switch varchar(50),
+    cpu integer,
     cpuset varchar(255) NOT NULL DEFAULT '0',
     besteffort varchar(3) NOT NULL DEFAULT 'YES' CHECK (besteffort IN ('YES', 'NO')),
     deploy varchar(3) NOT NULL DEFAULT 'NO' CHECK (deploy IN ('YES', 'NO')),
@@ -80,7 +80,7 @@ CREATE TABLE jobs (
     initial_request text,
     job_name varchar(100),
     cpuset_name varchar(255) NOT NULL DEFAULT '',
-    job_type varchar(11) NOT NULL DEFAULT 'PASSIVE' CHECK (job_type IN ('INTERACTIVE', 'PASSIVE')),
+    job_type varchar(11) NOT NULL DEFAULT 'PASSIVE' CHECK (job_type IN ('PASSIVE', 'INTERACTIVE')),
     info_type varchar(255),
     state varchar(16) NOT NULL DEFAULT 'Waiting'
         CHECK (state IN ('Waiting', 'Hold', 'toLaunch', 'toError', 'toAckReservation', 'Launching', 'Running',
@@ -175,7 +175,7 @@ CREATE TABLE job_dependencies (
     min_start_shift varchar(12) NOT NULL DEFAULT '',
     max_start_shift varchar(12) NOT NULL DEFAULT '',
     dependency_condition varchar(5) NOT NULL DEFAULT ''
-        CHECK (dependency_condition IN ('', 'ok', 'any', 'notok', 'start')),
+        CHECK (dependency_condition IN ('', 'ok', 'notok', 'any', 'start')),
     PRIMARY KEY (job_id, job_id_required)
 );
 CREATE INDEX job_dependencies_required ON job_dependencies (job_id_required);

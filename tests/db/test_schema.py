@@ -1,0 +1,242 @@
+"""The schema: what stands in setup/database is what the programs and outside readers rely on."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from psycopg2 import errors
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+from oar.lib.db import schema
+from oar.lib.db.engine import Database, DatabaseSettings
+from oar.lib.version import VERSION
+from tests.db.catalog import TABLES, catalog
+from tests.postgres import PostgreSQL
+
+
+@pytest.fixture
+def described(postgres: PostgreSQL) -> Iterator[Any]:
+    """A database made from the description that the programs have."""
+    postgres.execute("CREATE DATABASE described OWNER oar TEMPLATE template0")
+    engine = create_engine(
+        f"postgresql+psycopg2://oar@/described?host={postgres.socket}", poolclass=NullPool, hide_parameters=True
+    )
+    schema.metadata.create_all(engine)
+    connection = postgres.connect("described", "oar")
+    yield connection
+    connection.close()
+    engine.dispose()
+    postgres.execute("DROP DATABASE described")
+
+
+@pytest.fixture
+def installed(postgres: PostgreSQL, settings: DatabaseSettings) -> Iterator[Any]:
+    """A database as it is installed."""
+    connection = postgres.connect(settings.name, settings.user)
+    yield connection
+    connection.close()
+
+
+@pytest.mark.parametrize("part", TABLES)
+def test_the_description_and_the_installation_give_the_same(described: Any, installed: Any, part: str) -> None:
+    assert catalog(described, (part,))[part] == catalog(installed, (part,))[part]
+
+
+def test_all_views_are_there(installed: Any) -> None:
+    views = [name for scheme, name, _ in catalog(installed, ("views",))["views"] if scheme == "public"]
+    assert views == sorted(schema.VIEWS)
+
+
+def test_checks_are_named_after_table_and_column(installed: Any) -> None:
+    for table, name, definition in catalog(installed, ("constraints",))["constraints"]:
+        if definition.startswith("CHECK"):
+            column = name.removeprefix(f"{table}_").removesuffix("_check")
+            assert f"({column})::text" in definition or f"({column} " in definition
+
+
+def test_index_names_that_maintenance_scripts_use(installed: Any) -> None:
+    names = {name for _, name, _ in catalog(installed, ("indexes",))["indexes"]}
+    assert names >= {
+        "resource_state",
+        "resource_type",
+        "resource_next_state",
+        "resource_suspended_jobs",
+        "ix_resource_logs_id_dstop_attr",
+        "state_id",
+        "job_array_id",
+        "assigned_moldable_job",
+        "job_mold",
+        "moldable_job",
+        "md5sum",
+    }
+
+
+def test_busy_tables_are_vacuumed_early(installed: Any) -> None:
+    storage = dict(catalog(installed, ("storage",))["storage"])
+    for name in ("jobs", "resources", "frag_jobs", "event_logs", "gantt_jobs_predictions", "gantt_jobs_resources_visu"):
+        assert "autovacuum_vacuum_scale_factor=0.02" in storage[name]
+        assert "autovacuum_analyze_scale_factor=0.02" in storage[name]
+    assert "fillfactor=80" in storage["jobs"]
+    assert "fillfactor=80" in storage["resources"]
+
+
+def test_the_read_only_jobs_have_the_columns_of_jobs_in_their_order(installed: Any) -> None:
+    with installed.cursor() as cursor:
+        cursor.execute(
+            "SELECT table_schema, array_agg(column_name::text || data_type ORDER BY ordinal_position)"
+            " FROM information_schema.columns WHERE table_name = 'jobs' GROUP BY table_schema"
+        )
+        columns = dict(cursor.fetchall())
+    assert len(columns) == 2
+    assert columns["oar_public"] == columns["public"]
+
+
+def test_the_first_rows(database: Database) -> None:
+    with database.begin() as tx:
+        assert tx.rows("SELECT version, name FROM schema") == [(VERSION, "")]
+        assert tx.rows("SELECT version_num FROM alembic_version") == [(VERSION,)]
+        assert tx.rows("SELECT queue_name, priority, scheduler_policy, state FROM queues ORDER BY priority DESC") == [
+            ("admin", 10, "oar_sched_gantt_with_timesharing", "Active"),
+            ("default", 2, "oar_sched_gantt_with_timesharing", "Active"),
+            ("besteffort", 0, "oar_sched_gantt_with_timesharing", "Active"),
+        ]
+        for table in ("gantt_jobs_predictions", "gantt_jobs_predictions_visu"):
+            assert tx.rows(f"SELECT moldable_job_id, start_time FROM {table}") == [(0, 0)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO jobs (state) VALUES ('Suspend')",
+        "INSERT INTO resources (state) VALUES ('alive')",
+        "INSERT INTO resources (available_upto) VALUES (2147483648)",
+        "INSERT INTO resources (available_upto) VALUES (-1)",
+        "INSERT INTO walltime_change (job_id, whole) VALUES (1, 'yes')",
+        "INSERT INTO job_dependencies (job_id, job_id_required, dependency_condition) VALUES (1, 2, 'never')",
+    ],
+)
+def test_values_outside_an_enumeration_are_refused(database: Database, statement: str) -> None:
+    with pytest.raises(errors.CheckViolation), database.begin() as tx:
+        tx.execute(statement)
+
+
+def test_one_open_row_per_job_and_per_attribute_of_a_resource(database: Database) -> None:
+    with database.begin() as tx:
+        tx.execute("INSERT INTO job_state_logs (job_id) VALUES (7)")
+        tx.execute("INSERT INTO resource_logs (resource_id, attribute, value) VALUES (7, 'state', 'Alive')")
+    with pytest.raises(errors.UniqueViolation), database.begin() as tx:
+        tx.execute("INSERT INTO job_state_logs (job_id) VALUES (7)")
+    with pytest.raises(errors.UniqueViolation), database.begin() as tx:
+        tx.execute("INSERT INTO resource_logs (resource_id, attribute, value) VALUES (7, 'state', 'Dead')")
+
+
+def test_documented_names_that_are_copies(database: Database) -> None:
+    with database.begin() as tx:
+        tx.execute("INSERT INTO job_types (job_id, type, types_index) VALUES (1, 'besteffort', 'LOG')")
+        assert tx.rows("SELECT types_index, type_index FROM job_types") == [("LOG", "LOG")]
+        assert tx.value("INSERT INTO files (md5sum) VALUES ('x') RETURNING file_id = idfile") is True
+
+
+def test_dates_after_2038_fit(database: Database) -> None:
+    with database.begin() as tx:
+        tx.execute("INSERT INTO jobs (start_time, stop_time) VALUES (4102444800, 5000000000)")
+        tx.execute("INSERT INTO moldable_job_descriptions (moldable_walltime) VALUES (3000000000)")
+        assert tx.value("SELECT stop_time - start_time FROM jobs") == 897555200
+
+
+# -- views ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reservation(database: Database) -> dict[str, int]:
+    """A reservation that is a container with a running and a waiting inner job; ids by their names."""
+    with database.begin() as tx:
+        ids = {}
+        for name, state, start, kind, types, walltime in [
+            ("container", "Running", 1000, "Scheduled", ["container=box"], 500),
+            ("running", "Running", 1100, "None", ["inner=box", "idempotent"], 100),
+            ("waiting", "Waiting", 0, "None", ["inner={container}"], 100),
+            ("ended", "Terminated", 1100, "None", ["inner={container}"], 100),
+        ]:
+            job = tx.value(
+                "INSERT INTO jobs (job_name, job_user, project, state, start_time, submission_time, reservation,"
+                " stop_time) VALUES (%s, 'alice', 'default', %s, %s, 900, %s, %s) RETURNING job_id",
+                (name, state, start, kind, 1150 if state == "Terminated" else 0),
+            )
+            moldable = tx.value(
+                "INSERT INTO moldable_job_descriptions (moldable_job_id, moldable_walltime) VALUES (%s, %s)"
+                " RETURNING moldable_id",
+                (job, walltime),
+            )
+            tx.execute(
+                "UPDATE jobs SET assigned_moldable_job = %s WHERE job_id = %s AND start_time > 0", (moldable, job)
+            )
+            ids[name] = job
+            ids[f"{name} moldable"] = moldable
+            for kind_of_job in types:
+                text = kind_of_job.format(**ids)
+                tx.execute("INSERT INTO job_types (job_id, type) VALUES (%s, %s)", (job, text))
+    return ids
+
+
+def test_view_jobs(database: Database, reservation: dict[str, int]) -> None:
+    with database.begin() as tx:
+        resources = tx.column(
+            "INSERT INTO resources (network_address) VALUES ('n1'), ('n1'), ('n2'), ('') RETURNING resource_id"
+        )
+        for resource in resources:
+            tx.execute(
+                "INSERT INTO assigned_resources (moldable_job_id, resource_id) VALUES (%s, %s)",
+                (reservation["ended moldable"], resource),
+            )
+        tx.execute(
+            "INSERT INTO gantt_jobs_predictions_visu (moldable_job_id, start_time) VALUES (%s, 2000)",
+            (reservation["waiting moldable"],),
+        )
+    question = (
+        "SELECT walltime, nb_resources, nb_nodes, run_time, planned_start, types FROM view_jobs WHERE job_id = %s"
+    )
+    with database.readonly() as tx:
+        ended = tx.row(question, (reservation["ended"],))
+        waiting = tx.row(question, (reservation["waiting"],))
+        assert tx.value("SELECT wait_time FROM view_jobs WHERE job_id = %s", (reservation["ended"],)) == 200
+    inner = [f"inner={reservation['container']}"]
+    assert ended == (100, 4, 2, 50, None, inner)
+    assert waiting == (100, 0, 0, 0, 2000, inner)
+
+
+def test_views_of_reservations(database: Database, reservation: dict[str, int]) -> None:
+    with database.readonly() as tx:
+        attributes = tx.rows("SELECT ar_number, owner, name, account, start_time, end_time FROM view_ar_attribute")
+        inner = tx.column("SELECT job_id FROM view_ar_jobs WHERE ar_id = %s ORDER BY 1", (reservation["container"],))
+        usage = tx.row("SELECT ar_number, job_duration > 50, ar_duration FROM view_ar_time_usage")
+    assert attributes == [(reservation["container"], "alice", "container", "default", 1000, 1500)]
+    assert inner == [reservation[name] for name in ("running", "waiting", "ended")]
+    assert usage == (reservation["container"], True, 500)
+
+
+def test_view_nodes(database: Database) -> None:
+    with database.begin() as tx:
+        ids = tx.column(
+            "INSERT INTO resources (network_address, state, available_upto, drain, last_job_date) VALUES"
+            " ('n1', 'Alive', 2147483647, 'NO', 5), ('n1', 'Absent', 2147483646, 'YES', 9),"
+            " ('n1', 'Absent', 2147483647, 'NO', 0), ('n1', 'Dead', 0, 'NO', 0), ('', 'Alive', 0, 'NO', 0)"
+            " RETURNING resource_id"
+        )
+        tx.execute("INSERT INTO assigned_resources (moldable_job_id, resource_id) VALUES (1, %s)", (ids[0],))
+    with database.readonly() as tx:
+        assert tx.rows("SELECT * FROM view_nodes") == [("n1", 4, 1, 2, 0, 1, 1, 1, "YES", 9)]
+
+
+def test_view_usage_daily(database: Database) -> None:
+    with database.begin() as tx:
+        tx.execute(
+            "INSERT INTO accounting (window_start, window_stop, accounting_user, accounting_project, queue_name,"
+            " consumption_type, consumption) VALUES"
+            " (86400, 129599, 'alice', 'p', 'default', 'ASKED', 10),"
+            " (129600, 172799, 'alice', 'p', 'default', 'ASKED', 5),"
+            " (86400, 129599, 'alice', 'p', 'default', 'USED', 3)"
+        )
+    with database.readonly() as tx:
+        assert tx.rows("SELECT * FROM view_usage_daily") == [(86400, "alice", "p", "default", 15, 3)]
