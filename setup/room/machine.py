@@ -175,8 +175,11 @@ def fork(job: Callable[[], None]) -> int:
     try:
         job()
         status = 0
+    except (OSError, layout.RoomError) as error:
+        print(f"cluster: {error}", file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        raise
     finally:  # whatever happened, the child must not return into the parent's code
-        if status:
-            traceback.print_exc()
-            sys.stderr.flush()
+        sys.stderr.flush()
         os._exit(status)

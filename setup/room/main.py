@@ -60,13 +60,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     _add_start(actions)
+    actions.add_parser("check", help="tell whether this computer can have a room").set_defaults(action=_check)
     stop = actions.add_parser("stop", help="end the room; nothing of it is left")
     stop.set_defaults(action=_stop)
     actions.add_parser("status", help="the facts of the room as JSON").set_defaults(action=_status)
     shell = actions.add_parser("shell", help="open a shell on the server")
     shell.add_argument("user", nargs="?", default="alice")
     shell.set_defaults(action=_shell)
-    run = actions.add_parser("run", help="run a command on the server as a user")
+    run = actions.add_parser("run", help="run a command as a user")
+    run.add_argument("--on", dest="machine", default=layout.SERVER, help="machine (default: the server)")
     run.add_argument("user")
     _add_command(run)
     run.set_defaults(action=_run)
@@ -127,6 +129,13 @@ def _start(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check(_: argparse.Namespace) -> int:
+    if problem := _missing():
+        raise RoomError(problem)
+    print("A room is possible: real users, sudo, control groups, network.")
+    return 0
+
+
 def _missing() -> str:
     """One line on what this computer lacks for a room, or an empty text."""
     programs = {"sshd": "openssh-server", "ip": "iproute2", "sudo": "sudo", "ssh-keygen": "openssh-client"}
@@ -159,7 +168,7 @@ def _shell(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    return _run_on(options, layout.SERVER, options.user, options.command)
+    return _run_on(options, options.machine, options.user, options.command)
 
 
 def _run_on(options: argparse.Namespace, machine: str, user: str, command: list[str]) -> int:

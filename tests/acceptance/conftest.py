@@ -1,0 +1,95 @@
+"""The cluster of the acceptance tests: one room for all of them, and a look at what is left of it at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.harness import Cluster, wait_until
+
+_FAILED = pytest.StashKey[bool]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a room."""
+    for item in items:
+        if "acceptance" in item.path.parts:
+            item.add_marker("room")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Remember that something failed: the logs are kept then."""
+    report = yield
+    if report.failed:  # type: ignore[attr-defined]
+        item.session.stash[_FAILED] = True
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_room_is_possible() -> None:
+    """Without root and namespaces these tests are skipped, but never in CI."""
+    if obstacle := Cluster.obstacle():
+        if os.environ.get("CI"):
+            pytest.fail(obstacle, pytrace=False)
+        pytest.skip(obstacle)
+
+
+@pytest.fixture(scope="session")
+def room(request: pytest.FixtureRequest, _a_room_is_possible: None) -> Iterator[Cluster]:
+    """Four nodes with two cores each, for the whole session."""
+    cluster = Cluster.start(f"test-{os.getpid()}", "--nodes", "4", "--cores", "2", "--fast-db")
+    try:
+        yield cluster
+        cluster.server.do("stop")
+        assert_nothing_crashed(cluster)
+        assert_nobody_left(cluster)
+    except AssertionError:
+        request.session.stash[_FAILED] = True
+        raise
+    finally:
+        if request.session.stash.get(_FAILED, False):
+            keep_logs(cluster)
+        cluster.stop()
+
+
+@pytest.fixture
+def cluster(room: Cluster) -> Iterator[Cluster]:
+    """Lend the room to one test and make it whole again."""
+    yield room
+    room.calm()
+
+
+def assert_nothing_crashed(cluster: Cluster) -> None:
+    """No program of ours left a stack trace in a log."""
+    traces = [
+        str(path)
+        for path in Path(cluster.status()["logs"]).rglob("*")
+        if path.is_file() and "Traceback (most recent call last)" in path.read_text(errors="replace")
+    ]
+    assert not traces, f"stack traces in {traces}"
+
+
+def assert_nobody_left(cluster: Cluster) -> None:
+    """After the server's stop no process of oar or of a user lives on any machine."""
+    everywhere = [cluster.as_user("root"), *(node.as_user("root") for node in cluster.nodes)]
+    people = "oar,alice,bob,carol"
+    wait_until(
+        lambda: not any(person.attempt(f"ps -o user=,args= -u {people}").out.strip() for person in everywhere),
+        15,
+        f"the processes of {people} have ended: "
+        f"{[person.attempt(f'ps -o user=,args= -u {people}').out for person in everywhere]}",
+    )
+
+
+def keep_logs(cluster: Cluster) -> None:
+    """Copy the logs of all machines to where they survive the room."""
+    target = Path(os.environ.get("OAR_TEST_LOGS") or tempfile.mkdtemp(prefix="oar-test-logs-"))
+    shutil.copytree(cluster.status()["logs"], target / cluster.room, dirs_exist_ok=True)
+    sys.stderr.write(f"\nThe logs of the cluster are in {target}.\n")

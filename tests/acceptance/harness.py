@@ -1,0 +1,254 @@
+"""The test cluster as tests see it: people who type commands, nodes that can be harmed, and conditions to wait for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+TOOL = Path(__file__).resolve().parent.parent.parent / "setup" / "cluster"
+_COMMAND_DEADLINE = 60.0
+_START_DEADLINE = 300.0
+_FINAL = ("Terminated", "Error")
+
+T = TypeVar("T")
+
+
+class CommandFailedError(AssertionError):
+    """A command of a test ended otherwise than the test expected."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left."""
+
+    command: str
+    code: int
+    out: str
+    err: str
+
+    def __str__(self) -> str:
+        """All of it, for the report of a failed test."""
+        return f"{self.command!r} ended with {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+def wait_until(condition: Callable[[], T], deadline: float = 30.0, what: str = "") -> T:
+    """Ask again and again until the answer is true, and return it; fail after `deadline` seconds."""
+    end = time.monotonic() + deadline
+    pause = 0.01
+    while not (answer := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {deadline} s: {what or condition}")
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.25)
+    return answer
+
+
+def tool(*arguments: str, room: str, stdin: str = "", deadline: float = _COMMAND_DEADLINE) -> Result:
+    """Run setup/cluster."""
+    done = subprocess.run(
+        [str(TOOL), "--room", room, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        timeout=deadline,
+        check=False,
+    )
+    return Result(" ".join(arguments), done.returncode, done.stdout, done.stderr)
+
+
+def checked(result: Result) -> Result:
+    """The same result, if it is a success."""
+    if result.code:
+        raise CommandFailedError(str(result))
+    return result
+
+
+@dataclass(frozen=True)
+class Person:
+    """An account on the server or, with `machine`, on a node."""
+
+    room: str
+    name: str
+    machine: str = "server"
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: str = "",
+        env: Mapping[str, str] | None = None,
+        deadline: float = _COMMAND_DEADLINE,
+    ) -> str:
+        """Run a command that has to succeed, a line for the shell or a program with arguments; what it printed."""
+        return checked(self.attempt(command, stdin=stdin, env=env, deadline=deadline)).out
+
+    def attempt(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: str = "",
+        env: Mapping[str, str] | None = None,
+        deadline: float = _COMMAND_DEADLINE,
+    ) -> Result:
+        """The same where a failure may be what is wanted."""
+        words = [command] if isinstance(command, str) else ["/usr/bin/env", "--", *command]
+        settings = [word for name, value in (env or {}).items() for word in ("--env", f"{name}={value}")]
+        return tool(
+            "run", "--on", self.machine, *settings, self.name, *words, room=self.room, stdin=stdin, deadline=deadline
+        )
+
+    def submit(self, arguments: str) -> int:
+        """Submit one job with oarsub; its number."""
+        return self.submit_all(arguments)[0]
+
+    def submit_all(self, arguments: str) -> list[int]:
+        """Submit an array with oarsub; the numbers of its jobs."""
+        printed = self.run(f"oarsub {arguments}")
+        return [int(line.partition("=")[2]) for line in printed.splitlines() if line.startswith("OAR_JOB_ID=")]
+
+    def jobs(self, arguments: str = "") -> dict[int, dict[str, Any]]:
+        """What oarstat tells this person."""
+        return {int(number): facts for number, facts in json.loads(self.run(f"oarstat -J {arguments}") or "{}").items()}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node and what can happen to it."""
+
+    room: str
+    name: str
+
+    def as_user(self, name: str) -> Person:
+        """Somebody at work on this node."""
+        return Person(self.room, name, self.name)
+
+    def do(self, action: str) -> None:
+        """crash, power-off, cut, heal, hang, resume, sshd-stop, sshd-start or reboot."""
+        checked(tool("node", self.name, action, room=self.room))
+
+
+@dataclass(frozen=True)
+class Service:
+    """The server of OAR or PostgreSQL."""
+
+    room: str
+    name: str
+
+    def do(self, action: str) -> None:
+        """stop, kill or start."""
+        checked(tool(self.name, action, room=self.room, deadline=120))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One running room."""
+
+    room: str
+
+    @staticmethod
+    def obstacle() -> str:
+        """Why there can be no room on this computer, or an empty text."""
+        result = tool("check", room="none")
+        return result.err.strip() if result.code else ""
+
+    @classmethod
+    def start(cls, room: str, *options: str) -> Cluster:
+        """Start a room that ends with this process at the latest."""
+        checked(tool("start", "--while", str(os.getpid()), *options, room=room, deadline=_START_DEADLINE))
+        return cls(room)
+
+    def stop(self) -> None:
+        """End it."""
+        checked(tool("stop", room=self.room))
+
+    def status(self) -> dict[str, Any]:
+        """The facts of the room."""
+        facts: dict[str, Any] = json.loads(checked(tool("status", room=self.room)).out)
+        return facts
+
+    def as_user(self, name: str) -> Person:
+        """Somebody at work on the server, which is the frontend too."""
+        return Person(self.room, name)
+
+    def node(self, name: str) -> Node:
+        """A node by its name."""
+        return Node(self.room, name)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Every node."""
+        return [Node(self.room, name) for name in self.status()["machines"] if name != "server"]
+
+    @property
+    def server(self) -> Service:
+        """The server of OAR."""
+        return Service(self.room, "server")
+
+    @property
+    def database(self) -> Service:
+        """PostgreSQL."""
+        return Service(self.room, "database")
+
+    def sql(self, statement: str) -> list[list[str]]:
+        """Ask the database itself; rows of texts."""
+        printed = self.as_user("postgres").run(["psql", "-X", "-A", "-t", "-F", "\t", "-d", "oar", "-c", statement])
+        return [line.split("\t") for line in printed.splitlines()]
+
+    def state(self, job: int) -> str:
+        """The state of a job, from the database."""
+        rows = self.sql(f"SELECT state FROM jobs WHERE job_id = {job}")
+        return rows[0][0] if rows else ""
+
+    def wait_for_state(self, job: int, *states: str, deadline: float = 30.0) -> str:
+        """Wait until a job is in one of these states; which."""
+        wait_until(
+            lambda: self.state(job) in (*states, *_FINAL),
+            deadline,
+            f"job {job} in {' or '.join(states)}, it is {self.state(job)}",
+        )
+        reached = self.state(job)
+        assert reached in states, f"job {job} ended in {reached}, wanted {' or '.join(states)}\n{self.story(job)}"
+        return reached
+
+    def story(self, job: int) -> str:
+        """What is known of a job that went wrong."""
+        facts = self.sql(f"SELECT state, exit_code, message FROM jobs WHERE job_id = {job}")
+        events = self.sql(f"SELECT type, description FROM event_logs WHERE job_id = {job} ORDER BY event_id")
+        return f"{facts} {events}"
+
+    def calm(self) -> None:
+        """Undo what a test did: nodes up and alive, services running, no job left."""
+        for name, facts in self.status()["machines"].items():
+            self._mend(Node(self.room, name), facts)
+        self.as_user("root").run("oar-server start")
+        wait_until(self._no_job_lives, 60, "every job of the last test has ended")
+        wait_until(self._all_alive, 60, "every resource is Alive")
+
+    @staticmethod
+    def _mend(node: Node, facts: Mapping[str, Any]) -> None:
+        if node.name == "server":
+            return
+        cures = {"down": "reboot", "hung": "resume", "cut": "heal"}
+        if facts["state"] in cures:
+            node.do(cures[facts["state"]])
+        elif not facts["sshd"]:
+            node.do("sshd-start")
+
+    def _no_job_lives(self) -> bool:
+        living = [row[0] for row in self.sql("SELECT job_id FROM jobs WHERE state NOT IN ('Terminated', 'Error')")]
+        if living:
+            self.as_user("root").attempt(f"oardel {' '.join(living)}")
+        return not living
+
+    def _all_alive(self) -> bool:
+        ill = self.sql("SELECT 1 FROM resources WHERE state <> 'Alive' LIMIT 1")
+        if ill:
+            self.as_user("root").attempt("oarnodesetting --sql \"state <> 'Alive'\" -s Alive")
+        return not ill

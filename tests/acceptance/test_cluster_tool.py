@@ -1,0 +1,219 @@
+"""The test cluster itself: its machines are separate, can be harmed and healed, and leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.harness import TOOL, Cluster, checked, tool, wait_until
+
+pytestmark = pytest.mark.timeout(180)
+
+SSH = "ssh -p 6667 -o BatchMode=yes -o ConnectTimeout=4"
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Cluster]:
+    """Two nodes and PostgreSQL, without a server of OAR."""
+    cluster = Cluster.start(f"tool-{os.getpid()}", "--nodes", "2", "--until", "postgresql", "--fast-db")
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def healed(machines: Cluster) -> Iterator[Cluster]:
+    """The same, for a test that harms node-2."""
+    yield machines
+    machines.node("node-2").do("reboot")
+
+
+def traces_of(room: str) -> list[str]:
+    """What this computer still has of a room: directories and control groups."""
+    root = Path("/sys/fs/cgroup")
+    groups = [*root.glob(f"oar-room-{room}-*"), *root.glob(f"*/oar-room-{room}-*")]
+    directory = Path("/var/lib/oar-room", room)
+    return [str(path) for path in [*groups, *([directory] if directory.exists() else [])]]
+
+
+def small_room(name: str) -> Cluster:
+    """One node, nothing else."""
+    return Cluster.start(f"{name}-{os.getpid()}", "--nodes", "1", "--until", "nodes")
+
+
+def test_every_node_is_a_computer_of_its_own(machines: Cluster) -> None:
+    seen = [
+        machines.as_user("oar").run(
+            f"{SSH} node-{number} 'hostname; touch /tmp/mine-{number}; ls /tmp /run/sshd; ps -e | wc -l'"
+        )
+        for number in (1, 2)
+    ]
+    assert [text.split()[0] for text in seen] == ["node-1", "node-2"]
+    assert "mine-1" not in seen[1]
+    assert all(int(text.split()[-1]) < 15 for text in seen)
+
+
+def test_nodes_share_homes_and_users(machines: Cluster) -> None:
+    machines.as_user("alice").run("echo hello > shared")
+    assert machines.node("node-2").as_user("alice").run("cat shared; id -un; pwd").split() == [
+        "hello",
+        "alice",
+        "/home/alice",
+    ]
+
+
+def test_a_node_sees_only_its_part_of_the_control_groups(machines: Cluster) -> None:
+    node = machines.node("node-1").as_user("root")
+    assert all(line.endswith(":/") for line in node.run("cat /proc/self/cgroup").split())
+    node.run("mkdir -p $(dirname $(find /sys/fs/cgroup -name cgroup.procs | head -1))/mine")
+    assert "mine" not in machines.node("node-2").as_user("root").run("find /sys/fs/cgroup -name mine")
+
+
+def test_users_become_oar_for_its_commands_only(machines: Cluster) -> None:
+    allowed = machines.as_user("alice").run("sudo -n -l")
+    assert "(oar) NOPASSWD: /usr/lib/oar/oarsub" in allowed
+    assert machines.as_user("alice").attempt("sudo -n -u oar id").code == 1
+    assert machines.as_user("oar").run("sudo -n id -u").strip() == "0"
+
+
+def test_users_cannot_read_the_configuration_with_the_passwords(machines: Cluster) -> None:
+    assert machines.as_user("alice").attempt("cat /etc/oar/oar.conf").code == 1
+    assert "DB_BASE_PASSWD" in machines.as_user("oar").run("cat /etc/oar/oar.conf")
+    assert "PASSWD" not in machines.node("node-1").as_user("alice").run("cat /etc/oar/oar.conf")
+
+
+def test_a_crashed_node_ends_its_connections(healed: Cluster) -> None:
+    with session(healed, "node-2") as remote:
+        healed.node("node-2").do("crash")
+        assert remote.wait(10) == 255
+    assert healed.as_user("oar").attempt(f"{SSH} node-2 true").code == 255
+
+
+def test_a_node_without_power_falls_silent(healed: Cluster) -> None:
+    with session(healed, "node-2") as remote:
+        healed.node("node-2").do("power-off")
+        assert healed.status()["machines"]["node-2"]["state"] == "down"
+        assert remote.poll() is None
+
+
+def test_a_rebooted_node_has_its_name_and_an_empty_tmp(healed: Cluster) -> None:
+    healed.node("node-2").as_user("root").run("touch /tmp/before /run/before")
+    healed.node("node-2").do("crash")
+    healed.node("node-2").do("reboot")
+    assert healed.as_user("oar").run(f"{SSH} node-2 'hostname; ls /tmp; ls /run | grep before || true'").split() == [
+        "node-2"
+    ]
+
+
+def test_a_cut_node_heals(healed: Cluster) -> None:
+    healed.node("node-2").do("cut")
+    assert healed.as_user("oar").attempt(f"{SSH} node-2 true").code == 255
+    healed.node("node-2").do("heal")
+    assert healed.as_user("oar").run(f"{SSH} node-2 hostname").strip() == "node-2"
+
+
+def test_a_hung_node_accepts_connections_and_says_nothing(healed: Cluster) -> None:
+    healed.node("node-2").do("hang")
+    assert "banner" in healed.as_user("oar").attempt(f"{SSH} node-2 true").err
+    healed.node("node-2").do("resume")
+    assert healed.as_user("oar").run(f"{SSH} node-2 hostname").strip() == "node-2"
+
+
+def test_sessions_survive_the_stop_of_sshd(healed: Cluster) -> None:
+    with session(healed, "node-2") as remote:
+        healed.node("node-2").do("sshd-stop")
+        assert "refused" in healed.as_user("oar").attempt(f"{SSH} node-2 true").err
+        assert remote.poll() is None
+        healed.node("node-2").do("sshd-start")
+        assert healed.as_user("oar").run(f"{SSH} node-2 hostname").strip() == "node-2"
+
+
+@contextlib.contextmanager
+def session(cluster: Cluster, node: str) -> Iterator[subprocess.Popen[str]]:
+    """An open ssh session on a node; it ends with the test."""
+    command = [str(TOOL), "--room", cluster.room, "run", "oar", f"{SSH} {node} 'echo here; sleep 60'"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as remote:
+        assert remote.stdout is not None
+        assert remote.stdout.readline() == "here\n"
+        try:
+            yield remote
+        finally:
+            remote.kill()
+
+
+def test_the_database_keeps_its_data_when_it_is_killed(machines: Cluster) -> None:
+    postgres = machines.as_user("postgres")
+    postgres.run("psql -qc 'CREATE TABLE kept AS SELECT 42 AS answer'")
+    machines.database.do("kill")
+    wait_until(lambda: postgres.attempt("psql -qc 'SELECT 1'").code, what="PostgreSQL is gone")
+    machines.database.do("start")
+    assert postgres.run("psql -Atc 'SELECT answer FROM kept'").strip() == "42"
+
+
+def test_two_rooms_live_side_by_side() -> None:
+    one, other = small_room("one"), small_room("other")
+    try:
+        for room in (one, other):
+            room.as_user("root").run(f"hostname > /tmp/{room.room}")
+            assert room.as_user("oar").run(f"{SSH} node-1 hostname").strip() == "node-1"
+        assert one.as_user("root").run("ls /tmp").split() == [one.room]
+    finally:
+        one.stop()
+        other.stop()
+    assert traces_of(one.room) == traces_of(other.room) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_room_whose_keeper_ends_leaves_nothing(number: signal.Signals) -> None:
+    room = small_room(f"kept-{number.name.lower()}")
+    server = room.status()["machines"]["server"]["pid"]
+    os.kill(room.status()["keeper"], number)
+    wait_until(lambda: not traces_of(room.room), what="no directory of the room is left")
+    wait_until(lambda: not Path(f"/proc/{server}").exists(), what="the room's processes have ended")
+
+
+def test_a_room_ends_with_the_process_it_was_made_for() -> None:
+    name = f"lent-{os.getpid()}"
+    with subprocess.Popen(["sleep", "300"]) as owner:
+        checked(tool("start", "--nodes", "1", "--until", "nodes", "--while", str(owner.pid), room=name))
+        assert traces_of(name)
+        owner.kill()
+    wait_until(lambda: not traces_of(name), what="the room has ended")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["node", "node-9", "crash"], "no node 'node-9' in room"),
+        (["run", "nobody-here", "true"], "no account 'nobody-here'"),
+        (["run", "--on", "node-9", "root", "true"], "no machine 'node-9'"),
+        (["run", "alice"], "which command?"),
+        (["start", "--until", "nodes"], "is running"),
+    ],
+)
+def test_a_wrong_request_is_answered_in_one_line(machines: Cluster, arguments: list[str], said: str) -> None:
+    result = tool(*arguments, room=machines.room)
+    assert result.code == 1
+    assert said in result.err
+    assert len(result.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("room", "arguments", "said"),
+    [
+        ("absent", ["status"], "no room 'absent' is running"),
+        ("../evil", ["start"], "is no name for a room"),
+        ("many", ["start", "--nodes", "0"], "--nodes must be between"),
+    ],
+)
+def test_a_room_that_cannot_be_is_refused(room: str, arguments: list[str], said: str) -> None:
+    result = tool(*arguments, room=room)
+    assert result.code == 1
+    assert said in result.err
