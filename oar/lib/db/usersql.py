@@ -1,7 +1,7 @@
 """SQL conditions given by users, evaluated under the read-only login: nothing comes back but ids (database.md 4)."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 
 import psycopg2
@@ -32,66 +32,77 @@ _CANCELED = "57014"
 
 def evaluate(database: Database, table: Table, text: str) -> list[int]:
     """Return the ids of the rows that satisfy the condition, ascending.  Raises BadSql."""
-    result = evaluate_all(database, table, [text])[text]
-    if isinstance(result, BadSql):
-        raise result
-    return result
+    with session(database, table) as conditions:
+        return conditions.ids(text)
 
 
 def check(database: Database, table: Table, text: str) -> str:
     """Return the condition as it may be stored, to be used in parentheses of its own.  Raises BadSql."""
-    with _session(database) as tx:
-        normal = normalise(text, _columns(tx, table))
-        _try_both_forms(database, tx, table, normal)
-    return normal
+    with session(database, table) as conditions:
+        return conditions.check(text)
 
 
 def evaluate_all(database: Database, table: Table, texts: Iterable[str]) -> dict[str, list[int] | BadSql]:
     """Evaluate several conditions on one connection; each has ids or an error of its own."""
     results: dict[str, list[int] | BadSql] = {}
-    with _session(database) as tx:
-        columns = _columns(tx, table)
+    with session(database, table) as conditions:
         for text in dict.fromkeys(texts):
             try:
-                normal = normalise(text, columns)
-                _try_both_forms(database, tx, table, normal)
-                results[text] = _ids(database, tx, table, normal)
+                results[text] = conditions.ids(text)
             except BadSql as error:
                 results[text] = error
     return results
 
 
-def _session(database: Database) -> AbstractContextManager[Transaction]:
+@contextmanager
+def session(database: Database, table: Table) -> Iterator["Conditions"]:
+    """Open a session of the read-only login for conditions about one table.  Raises ConfigError."""
     if not database.settings.ro_user:
         raise ConfigError("DB_BASE_LOGIN_RO is not configured.")
-    return database.readonly()
+    with database.readonly() as tx:
+        yield Conditions(tx, table, database.settings.user_sql_timeout)
 
 
-def _columns(tx: Transaction, table: Table) -> dict[str, str]:
-    return dict(tx.rows(_COLUMNS, (table.value,)))
+class Conditions:
+    """Conditions about one table, in an open session of the read-only login."""
 
+    def __init__(self, tx: Transaction, table: Table, limit: int) -> None:
+        """``limit``: the seconds given to each statement, for messages."""
+        self.columns: Mapping[str, str] = dict(tx.rows(_COLUMNS, (table.value,)))  #: names and SQL types
+        self._tx = tx
+        self._table = table
+        self._limit = limit
 
-def _try_both_forms(database: Database, tx: Transaction, table: Table, text: str) -> None:
-    """Refuse text that is valid only inside, or only outside of parentheses: it would be more than a condition."""
-    for form in (f"({text}\n)", f"{text}\n"):
-        _ask(database, tx, f"SELECT {_KEYS[table]} FROM {table} WHERE {form} LIMIT 0")
+    def check(self, text: str) -> str:
+        """Return the condition as it may be stored, to be used in parentheses of its own.  Raises BadSql."""
+        normal = normalise(text, self.columns)
+        for form in (f"({normal}\n)", f"{normal}\n"):
+            # What is valid only inside, or only outside of parentheses would be more than a condition.
+            with self.guarded() as tx:
+                tx.rows(f"SELECT {_KEYS[self._table]} FROM {self._table} WHERE {form} LIMIT 0")
+        return normal
 
+    def ids(self, text: str) -> list[int]:
+        """Return the ids of the rows that satisfy the condition, ascending.  Raises BadSql."""
+        normal = self.check(text)
+        key = _KEYS[self._table]
+        with self.guarded() as tx:
+            return tx.column(f"SELECT {key} FROM {self._table} WHERE ({normal}\n) ORDER BY {key}")
 
-def _ids(database: Database, tx: Transaction, table: Table, text: str) -> list[int]:
-    key = _KEYS[table]
-    return _ask(database, tx, f"SELECT {key} FROM {table} WHERE ({text}\n) ORDER BY {key}")
+    @contextmanager
+    def guarded(self) -> Iterator[Transaction]:
+        """Run a statement that holds checked conditions, without parameters: a '%' of the text stays one.
 
-
-def _ask(database: Database, tx: Transaction, statement: str) -> list[int]:
-    """Run the statement; a failure leaves the transaction usable.  No parameter: a '%' of the text stays one."""
-    tx.execute("SAVEPOINT condition")
-    try:
-        return tx.column(statement)
-    except psycopg2.DatabaseError as error:
-        if error.pgcode is None:  # the connection is lost
-            raise
-        tx.execute("ROLLBACK TO condition")
-        raise BadSql(_explain(error, database.settings.user_sql_timeout)) from error
+        A failure leaves the session usable.  Raises BadSql.
+        """
+        self._tx.execute("SAVEPOINT condition")
+        try:
+            yield self._tx
+        except psycopg2.DatabaseError as error:
+            if error.pgcode is None:  # the connection is lost
+                raise
+            self._tx.execute("ROLLBACK TO condition")
+            raise BadSql(_explain(error, self._limit)) from error
 
 
 def _explain(error: psycopg2.Error, limit: int) -> str:
