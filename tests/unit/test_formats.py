@@ -1,0 +1,174 @@
+"""Machine formats: their layouts letter for letter, and that they can be read back whatever is in them."""
+
+import json
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as some
+
+from oar.lib.formats import Format, dump
+
+JOB = {
+    "12": {
+        "name": "it's",
+        "state": "Running",
+        "walltime": 3600,
+        "exit_code": None,
+        "karma": 0.5,
+        "types": [],
+        "resources": [1, 2],
+        "events": [{"type": "WALLTIME", "date": 5}],
+    }
+}
+
+texts = some.text(some.characters(exclude_categories=["Cs"]), max_size=20)
+scalars = some.none() | some.booleans() | some.integers() | some.floats(allow_nan=False, allow_infinity=False) | texts
+values = some.recursive(
+    scalars, lambda inner: some.lists(inner, max_size=4) | some.dictionaries(texts, inner, max_size=4), max_leaves=20
+)
+
+
+def test_json_is_indented_by_three_with_blanks_round_the_colon() -> None:
+    assert (
+        dump(JOB, Format.JSON)
+        == """\
+{
+   "12" : {
+      "name" : "it's",
+      "state" : "Running",
+      "walltime" : 3600,
+      "exit_code" : null,
+      "karma" : 0.5,
+      "types" : [],
+      "resources" : [
+         1,
+         2
+      ],
+      "events" : [
+         {
+            "type" : "WALLTIME",
+            "date" : 5
+         }
+      ]
+   }
+}
+"""
+    )
+
+
+def test_yaml_is_block_style() -> None:
+    assert (
+        dump({12: {"name": "it's", "state": "Running", "events": [{"type": "A", "date": 5}, [1]]}}, Format.YAML)
+        == """\
+---
+12:
+  name: 'it''s'
+  state: Running
+  events:
+    - type: A
+      date: 5
+    - - 1
+"""
+    )
+    assert dump({12: None, "7": [], "a": {}}, Format.YAML) == "---\n12: ~\n'7': []\na: {}\n"
+
+
+def test_xml_has_one_scalar_item_per_line() -> None:
+    assert (
+        dump({"12": {"state": "Running", "name": None, "types": ["a<b"]}}, Format.XML)
+        == """\
+<?xml version="1.0"?>
+<perldata>
+ <hashref memory_address="0x8">
+  <item key="12">
+   <hashref memory_address="0x10">
+    <item key="state">Running</item>
+    <item key="name" defined="false"></item>
+    <item key="types">
+     <arrayref memory_address="0x18">
+      <item key="0">a&lt;b</item>
+     </arrayref>
+    </item>
+   </hashref>
+  </item>
+ </hashref>
+</perldata>
+"""
+    )
+
+
+def test_dumper_is_a_perl_literal() -> None:
+    value = {"12": {"name": "it's \\", "n": 3, "none": None, "types": [], "list": ["a"], "k": 0.5}}
+    assert dump(value, Format.DUMPER, one_line=True) == (
+        r"{'12' => {'name' => 'it\'s \\','n' => 3,'none' => undef,'types' => [],'list' => ['a'],'k' => '0.5'}}" + "\n"
+    )
+    assert (
+        dump({"12": {"state": "Running", "types": ["a", "b"]}}, Format.DUMPER)
+        == """\
+{
+  '12' => {
+    'state' => 'Running',
+    'types' => [
+      'a',
+      'b'
+    ]
+  }
+}
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("format", "expected"),
+    [
+        (Format.JSON, "{}\n"),
+        (Format.YAML, "--- {}\n"),
+        (Format.DUMPER, "{}\n"),
+        (Format.XML, '<?xml version="1.0"?>\n<perldata>\n <hashref memory_address="0x8">\n </hashref>\n</perldata>\n'),
+    ],
+)
+def test_nothing_is_an_empty_document(format: Format, expected: str) -> None:
+    assert dump({}, format) == expected
+
+
+@pytest.mark.parametrize("text", ["YES", "no", "12", "1:30", "2031-03-04", "~", "", " a", "a: b", "a #b", "null", ".5"])
+def test_a_text_that_yaml_would_read_as_something_else_is_quoted(text: str) -> None:
+    assert yaml.safe_load(dump({"a": text}, Format.YAML)) == {"a": text}
+    assert dump({"a": text}, Format.YAML) == f"---\na: '{text}'\n"
+
+
+@pytest.mark.parametrize("text", ["R=2,W=2:0:0,J=B (Karma=0.1)", "/home/eve/a.out", "n-1.site"])
+def test_ordinary_texts_stay_plain_in_yaml(text: str) -> None:
+    assert dump({"a": text}, Format.YAML) == f"---\na: {text}\n"
+    assert yaml.safe_load(dump({"a": text}, Format.YAML)) == {"a": text}
+
+
+@given(values)
+def test_json_can_be_read_back(value: Any) -> None:
+    assert json.loads(dump(value, Format.JSON)) == value
+
+
+@given(values)
+def test_yaml_can_be_read_back(value: Any) -> None:
+    assert yaml.safe_load(dump(value, Format.YAML)) == value
+
+
+@given(some.dictionaries(some.integers(), texts))
+def test_numbers_are_numbers_as_keys_of_yaml(value: dict[int, str]) -> None:
+    assert yaml.safe_load(dump(value, Format.YAML)) == value
+
+
+@given(values)
+def test_xml_is_well_formed_whatever_is_in_it(value: Any) -> None:
+    document = dump(value, Format.XML)
+    assert ElementTree.fromstring(document.encode()).tag == "perldata"
+    assert all(line.strip().startswith("<") for line in document.rstrip().split("\n"))
+
+
+@given(some.lists(some.text("ab<>&\"'\n\t é\u2028", max_size=12)))
+def test_texts_survive_xml(value: list[str]) -> None:
+    items = ElementTree.fromstring(dump(value, Format.XML).encode()).findall("arrayref/item")
+    assert [item.text or "" for item in items] == value
