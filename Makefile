@@ -1,0 +1,32 @@
+# Everything is done by programs of setup/; these are their short names.
+# make check | demo | server-install | user-install | node-install | doc-install
+
+PREFIX = /usr/local
+BINDIR = $(PREFIX)/bin
+SBINDIR = $(PREFIX)/sbin
+MANDIR = $(PREFIX)/share/man
+DOCDIR = $(PREFIX)/share/doc/oar
+OARDIR = $(PREFIX)/lib/oar
+OARCONFDIR = /etc/oar
+OARHOMEDIR = /var/lib/oar
+OARUSER = oar
+DESTDIR =
+PYTHON = /usr/bin/python3
+
+INSTALL = setup/install --prefix "$(PREFIX)" --bindir "$(BINDIR)" --sbindir "$(SBINDIR)" --mandir "$(MANDIR)" \
+	--docdir "$(DOCDIR)" --oardir "$(OARDIR)" --confdir "$(OARCONFDIR)" --homedir "$(OARHOMEDIR)" --user "$(OARUSER)" \
+	--destdir "$(DESTDIR)" --python "$(PYTHON)"
+
+.PHONY: help check demo server-install user-install node-install doc-install
+
+help:
+	@sed -n 2p Makefile
+
+check:
+	setup/test
+
+demo:
+	setup/demo
+
+server-install user-install node-install doc-install:
+	$(INSTALL) $(@:-install=)

@@ -1,0 +1,55 @@
+# Debian packages for the test cluster: sourced by setup/demo and setup/test. Installs what is missing, once.
+
+# Programs and the package that brings each.
+OAR_PACKAGES='python3:/usr/bin/python3 python3-venv:/usr/lib/python3*/ensurepip/__init__.py
+openssh-server:/usr/sbin/sshd openssh-client:/usr/bin/ssh-keygen sudo:/usr/bin/sudo iproute2:/usr/sbin/ip:/sbin/ip:/usr/bin/ip:/bin/ip
+procps:/usr/bin/ps:/bin/ps util-linux:/usr/bin/setpriv postgresql:/usr/lib/postgresql/*/bin/initdb'
+
+say() {
+    printf '%s\n' "$*" >&2
+}
+
+# missing_packages: names of the packages none of whose files is there.
+missing_packages() {
+    for entry in $OAR_PACKAGES; do
+        package=${entry%%:*}
+        found=
+        for pattern in $(printf %s "${entry#*:}" | tr : ' '); do
+            for file in $pattern; do
+                [ -e "$file" ] && found=yes
+            done
+        done
+        [ -n "$found" ] || printf '%s ' "$package"
+    done
+}
+
+# install_packages: as root on Debian, install them; elsewhere say in one line what is missing.
+install_packages() {
+    missing=$(missing_packages)
+    [ -z "$missing" ] && return 0
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        say "Missing: install the packages $missing(as root: apt-get install $missing)."
+        return 1
+    fi
+    say "Installing Debian packages: $missing"
+    log=$(mktemp)
+    if ! apt_install "$missing" >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        say "The packages could not be installed."
+        return 1
+    fi
+    rm -f "$log"
+}
+
+apt_install() {
+    # Debian's postgresql makes and starts a database cluster of its own unless it is told not to; ours is private.
+    no_cluster=/etc/postgresql-common/createcluster.d/oar-no-main-cluster.conf
+    mkdir -p "${no_cluster%/*}"
+    echo 'create_main_cluster = false' >"$no_cluster"
+    status=0
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq </dev/null &&
+        apt-get install -y -qq --no-install-recommends ${CI:+-o Dpkg::Options::=--force-unsafe-io} $1 </dev/null || status=$?
+    rm -f "$no_cluster"
+    return $status
+}
