@@ -1,0 +1,253 @@
+"""Start a real cluster on this one computer, let alice work on it, show what happens, and leave nothing behind.
+
+  setup/demo                  start, work, show, stop
+  setup/demo --keep           leave the cluster up
+  setup/demo --nodes 8        more nodes
+  setup/demo shell [USER]     a shell on the cluster that was kept (users: alice, bob, carol, oar, root)
+  setup/demo stop             end it
+
+The cluster is a room of setup/cluster, which can do much more: see setup/cluster --help.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOM = "demo"
+TOOL = Path(__file__).resolve().parent / "cluster"
+_DEADLINE = 60.0
+
+_HELLO = """\
+#!/bin/bash
+# Say hello from every node of this job, by its name in the node file.
+for node in $(uniq "$OAR_NODEFILE"); do
+    oarsh "$node" 'echo "hello from $(hostname), I am $(id -un)"'
+done
+"""
+_PRIMES = """\
+#!/usr/bin/python3
+# Each job of the array counts the primes of its own 2500 numbers.
+import os
+
+first = (int(os.environ["OAR_ARRAY_INDEX"]) - 1) * 2500
+print(sum(all(n % d for d in range(2, int(n**0.5) + 1)) for n in range(max(first, 2), first + 2500)))
+"""
+_ARRAY_SIZE = 8
+_PRIMES_BELOW_20000 = 2262
+_WALLTIME = 4
+
+
+class DemoError(Exception):
+    """Something of the cluster does not work: one or a few lines."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a part of the demonstration showed."""
+
+    what: str
+    is_good: bool
+    detail: str
+
+
+def say(text: str) -> None:
+    """Tell the person what happens."""
+    print(f"\n# {text}", flush=True)
+
+
+def tool(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run setup/cluster on the room of the demonstration."""
+    command = [str(TOOL), "--room", ROOM, *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=300)
+
+
+def quiet(user: str, command: str, stdin: str = "") -> str:
+    """Run a command on the frontend without showing it."""
+    done = tool("run", user, command, stdin=stdin)
+    if done.returncode:
+        raise DemoError(f"{user}$ {command}\n{(done.stdout + done.stderr).strip()}")
+    return done.stdout
+
+
+def typed(user: str, command: str) -> str:
+    """Run a command on the frontend and show it with what it prints."""
+    print(f"{user}$ {command}", flush=True)
+    printed = quiet(user, command)
+    print("".join(f"  {line}\n" for line in printed.splitlines()), end="", flush=True)
+    return printed
+
+
+def submit(command: str) -> list[int]:
+    """Let alice submit; the numbers of the jobs."""
+    printed = typed("alice", command)
+    return [int(line.partition("=")[2]) for line in printed.splitlines() if line.startswith("OAR_JOB_ID=")]
+
+
+def jobs(numbers: Sequence[int]) -> dict[int, dict[str, object]]:
+    """What oarstat knows of these jobs."""
+    asked = " ".join(f"-j {number}" for number in numbers)
+    known: dict[str, dict[str, object]] = json.loads(quiet("alice", f"oarstat -J {asked}"))
+    return {int(number): facts for number, facts in known.items()}
+
+
+def wait_for(numbers: Sequence[int], states: Sequence[str]) -> dict[int, dict[str, object]]:
+    """Wait until all these jobs are in one of the states."""
+    end = time.monotonic() + _DEADLINE
+    while True:
+        known = jobs(numbers)
+        if all(known.get(number, {}).get("state") in states for number in numbers):
+            return known
+        if time.monotonic() > end:
+            seen = {number: facts.get("state") for number, facts in known.items()}
+            raise DemoError(f"not within {_DEADLINE:.0f} s: jobs in {' or '.join(states)}; they are {seen}")
+        time.sleep(0.1)
+
+
+def events(number: int) -> str:
+    """The events of a job."""
+    return quiet("alice", f"oarstat -e -j {number}")
+
+
+# -- the parts -----------------------------------------------------------------------------------------------------
+
+
+def work(nodes: int) -> list[Finding]:
+    """Submit everything, look at it while it runs, then look at the results."""
+    for name, text in (("hello.sh", _HELLO), ("primes.py", _PRIMES)):
+        quiet("alice", f"cat > {name}; chmod +x {name}", stdin=text)
+    several = min(3, nodes)
+    say(f"alice submits: a job on {several} nodes at once, an array that counts primes, two jobs that sleep too long.")
+    parallel = submit(f"oarsub -n hello -l nodes={several},walltime=0:5 ./hello.sh")[0]
+    array = submit(f"oarsub -n primes -l core=1,walltime=0:5 --array {_ARRAY_SIZE} ./primes.py")
+    unwanted = submit("oarsub -n unwanted -l core=1,walltime=1 'sleep 3600'")[0]
+    too_long = submit(f"oarsub -n too-long -l core=1,walltime=0:0:{_WALLTIME} 'sleep 3600'")[0]
+    say("The queue now:")
+    typed("alice", "oarstat")
+    wait_for([unwanted], ["Running"])
+    say("What the nodes do:")
+    typed("alice", "oarstat -u alice")
+    typed("alice", "oarnodes -s")
+    say("alice deletes one of the sleepers; the other reaches its walltime and is ended.")
+    typed("alice", f"oardel {unwanted}")
+    return [
+        look_at_parallel(parallel, several),
+        look_at_array(array),
+        look_at_ended(unwanted, "the deleted job ended", "FRAG_JOB_REQUEST"),
+        look_at_ended(too_long, f"the job with {_WALLTIME} s of walltime was ended", "WALLTIME"),
+    ]
+
+
+def look_at_parallel(job: int, several: int) -> Finding:
+    """Did every node say hello?"""
+    facts = wait_for([job], ["Terminated", "Error"])[job]
+    path = f"/home/alice/{facts['stdout_file']}"
+    said = quiet("alice", f"cat {path}").splitlines()
+    good = facts["state"] == "Terminated" and len({line for line in said if line.endswith("I am alice")}) == several
+    return Finding(f"job {job} reached {several} nodes", good, f"{path}:\n" + "\n".join(f"    {line}" for line in said))
+
+
+def look_at_array(array: Sequence[int]) -> Finding:
+    """Do the parts make up the number of primes that everybody knows?"""
+    known = wait_for(array, ["Terminated", "Error"])
+    paths = [f"/home/alice/{known[job]['stdout_file']}" for job in array]
+    counts = quiet("alice", f"cat {' '.join(paths)}").split()
+    total = sum(int(count) for count in counts if count.isdigit())
+    detail = f"{paths[0]} ... {paths[-1]}: {' + '.join(counts)} = {total}, expected {_PRIMES_BELOW_20000}"
+    return Finding(f"array {array[0]} counted the primes below 20000", total == _PRIMES_BELOW_20000, detail)
+
+
+def look_at_ended(job: int, what: str, event: str) -> Finding:
+    """Did it end for this reason?"""
+    facts = wait_for([job], ["Terminated", "Error"])[job]
+    told = [line for line in events(job).splitlines() if event in line]
+    return Finding(f"{what} (job {job})", bool(told), f"state {facts['state']}; {told[0] if told else events(job)}")
+
+
+# -- the frame -----------------------------------------------------------------------------------------------------
+
+
+def is_running() -> bool:
+    """True if a cluster was kept."""
+    return tool("status").returncode == 0
+
+
+def start(nodes: int, *, keep: bool) -> None:
+    """Start the room; without --keep it ends with this process, however that ends."""
+    say(f"Starting a cluster: one server, which is also the frontend, and {nodes} nodes; users alice, bob, carol.")
+    began = time.monotonic()
+    lease = [] if keep else ["--while", str(os.getpid())]
+    command = [str(TOOL), "--room", ROOM, "start", "--nodes", str(nodes), *lease]
+    if code := subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode:
+        raise SystemExit(code)
+    print(f"({time.monotonic() - began:.1f} s)")
+
+
+def demonstrate(nodes: int, *, keep: bool) -> int:
+    """The whole story."""
+    kept = is_running()
+    if kept:
+        say("Using the cluster that is up (setup/demo stop ends it).")
+        nodes = len(json.loads(tool("status").stdout)["machines"]) - 1
+    else:
+        start(nodes, keep=keep)
+    stays = keep or kept
+    try:
+        findings = work(nodes)
+        report(findings)
+        good = all(finding.is_good for finding in findings)
+    except (DemoError, subprocess.TimeoutExpired, json.JSONDecodeError, KeyError, IndexError) as error:
+        print(f"\nThe demonstration broke off: {error}", file=sys.stderr)
+        good = False
+    finally:
+        if not stays:
+            say("Stopping the cluster; nothing of it is left, also not the files in /home/alice.")
+            tool("stop")
+    if stays:
+        say("The cluster stays up: setup/demo shell alice, setup/cluster --room demo status, setup/demo stop.")
+    print("\nThe cluster works: everything went as it should." if good else "\nThe cluster does NOT work as it should.")
+    return 0 if good else 1
+
+
+def report(findings: Sequence[Finding]) -> None:
+    """Print the results and where they are."""
+    say("Results:")
+    for finding in findings:
+        print(f"{'ok    ' if finding.is_good else 'FAILED'} {finding.what}\n       {finding.detail}")
+    say("All of alice's jobs:")
+    typed("alice", "oarstat --sql \"job_user = 'alice'\"")
+
+
+def main() -> int:
+    """The second half of setup/demo."""
+    parser = argparse.ArgumentParser(
+        prog="setup/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--keep", action="store_true", help="leave the cluster up")
+    parser.add_argument("--nodes", type=int, default=4, help="number of nodes (default 4)")
+    parser.add_argument("action", nargs="?", choices=["shell", "stop"])
+    parser.add_argument("user", nargs="?", default="alice")
+    options = parser.parse_args()
+    actions: dict[str, Callable[[], int]] = {
+        "shell": lambda: subprocess.run([str(TOOL), "--room", ROOM, "shell", options.user], check=False).returncode,
+        "stop": lambda: subprocess.run([str(TOOL), "--room", ROOM, "stop"], check=False).returncode,
+    }
+    if options.action:
+        return actions[options.action]()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    return demonstrate(options.nodes, keep=options.keep)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
