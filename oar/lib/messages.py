@@ -4,6 +4,7 @@ A message is a doorbell: it may be lost, doubled or late without harm (server.md
 ``tx.outbox``; ``oar.lib.runtime`` delivers them after the commit, never before.
 """
 
+import json
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -37,6 +38,8 @@ class JobAction(StrEnum):
     SUSPEND = "SUSPEND"
     RESUME = "RESUME"
     TELL = "TELL"
+    SWEEP = "SWEEP"  #: not of a job: ``lines`` are nodes that must be cleaned before they may be Alive
+    HEAL = "HEAL"  #: not of a job: ``lines`` are "<resource id> <node>" for SUSPECTED_HEALING_EXEC_FILE
 
 
 #: The three forms with underscores that old programs and nodes write (server.md 3.2).
@@ -94,3 +97,11 @@ class Energy:
 
 
 Effect = Wake | Ask | Notice | Mail | Energy
+
+
+def encode_request(effect: Wake | Ask) -> bytes:
+    """Return what a command writes to the tag endpoint."""
+    if isinstance(effect, Wake):
+        return json.dumps({"cmd": effect.tag}).encode()
+    command = "OARRUN" if effect.action is JobAction.RUN else effect.action.value
+    return json.dumps({"cmd": command, "job_id": effect.job_id}).encode()

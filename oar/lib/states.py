@@ -253,6 +253,8 @@ class EventType(StrEnum):
     LOG_SUSPECTED = "LOG_SUSPECTED"
     FINAUD_ERROR = "FINAUD_ERROR"
     FINAUD_RECOVER = "FINAUD_RECOVER"
+    #: A node was cleaned and may be Alive; written by the Runner to be checked, consumed by NodeChangeState.
+    NODE_SWEPT = "NODE_SWEPT"
     HALT_NODE = "HALT_NODE"
     WAKEUP_NODE = "WAKEUP_NODE"
     SCHEDULER_PRIORITY_UPDATED_START = "SCHEDULER_PRIORITY_UPDATED_START"

@@ -11,10 +11,17 @@ if TYPE_CHECKING:
 
 _COLUMNS = "e.event_id, e.type, e.job_id, e.date, e.description, e.to_check"
 #: Events to act on, oldest first.
-_PENDING = f"SELECT {_COLUMNS} FROM event_logs e WHERE e.to_check = 'YES' ORDER BY e.event_id LIMIT %s"
-#: One event to act on; none if somebody else has it in hand or has done it.
-_CLAIM = f"""
-    SELECT {_COLUMNS} FROM event_logs e WHERE e.event_id = %s AND e.to_check = 'YES' FOR UPDATE SKIP LOCKED"""
+_PENDING = f"""
+    SELECT {_COLUMNS} FROM event_logs e WHERE e.to_check = 'YES' AND e.event_id > %s ORDER BY e.event_id LIMIT %s"""
+#: Those of some events that are still to be acted on and that nobody else has in hand.
+_CLAIM = """
+    SELECT event_id FROM event_logs WHERE event_id = ANY(%s) AND to_check = 'YES' ORDER BY event_id
+    FOR UPDATE SKIP LOCKED"""
+#: The events of one type that are to be acted on.
+_CLAIM_TYPE = """
+    SELECT event_id FROM event_logs WHERE to_check = 'YES' AND type = %s ORDER BY event_id FOR UPDATE SKIP LOCKED"""
+#: Which jobs have events of which types.
+_HAVING = "SELECT DISTINCT job_id, type FROM event_logs WHERE job_id = ANY(%s) AND type = ANY(%s)"
 #: Events of jobs.
 _OF_JOBS = f"SELECT {_COLUMNS} FROM event_logs e WHERE e.job_id = ANY(%s) ORDER BY e.event_id"
 #: Events of some types of one job since a date.
@@ -63,13 +70,25 @@ class Events:
         if rows:
             self._tx.insert_many(_INSERT_MANY, rows)
 
-    def pending(self, limit: int = 1000) -> list[Event]:
-        """Return the oldest events to act on."""
-        return self._with_hosts(self._tx.rows(_PENDING, (limit,)))
+    def pending(self, limit: int = 1000, *, after: int = 0) -> list[Event]:
+        """Return the oldest events to act on, of those with an id above ``after``."""
+        return self._with_hosts(self._tx.rows(_PENDING, (after, limit)))
 
-    def claim(self, event_id: int) -> bool:
-        """Whether an event is still to be acted on; if so it is ours until the end of the transaction."""
-        return self._tx.row(_CLAIM, (event_id,)) is not None
+    def claim(self, ids: Collection[int]) -> set[int]:
+        """Return the events that are still to be acted on; they are ours until the end of the transaction."""
+        return set(self._tx.column(_CLAIM, (list(ids),)))
+
+    def take_hosts(self, type_: str) -> set[str]:
+        """Return the hosts of the events of a type that are to be acted on; they count as done."""
+        ids = self._tx.column(_CLAIM_TYPE, (str(type_),))
+        if not ids:
+            return set()
+        self.done(ids)
+        return {host for _, host in self._tx.rows(_HOSTS, (ids,))}
+
+    def having(self, ids: Collection[int], types: Collection[str]) -> set[tuple[int, str]]:
+        """Return which of some jobs have events of which of some types."""
+        return {(row[0], row[1]) for row in self._tx.rows(_HAVING, (list(ids), [str(name) for name in types]))}
 
     def done(self, ids: Collection[int]) -> None:
         """Note that nothing is left to do about events."""

@@ -34,6 +34,8 @@ LIVE = "j.state <> 'Terminated' AND j.state <> 'Error'"
 _GET = f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = %s"
 #: One job, locked until the end of the transaction.
 _LOCK = f"{_GET} FOR NO KEY UPDATE"
+#: Several jobs, locked in a fixed order.
+_LOCK_ALL = f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE"
 #: Several jobs.
 _SELECT = f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id"
 #: All live jobs, or those of one user.
@@ -131,6 +133,19 @@ _ON_RESOURCES = """
     WHERE a.resource_id = ANY(%s) AND a.assigned_resource_index = 'CURRENT'
       AND j.state <> 'Terminated' AND j.state <> 'Error' ORDER BY j.job_id, a.resource_id"""
 
+#: Live jobs inside containers: inner=<id> names the container, inner=<name> the newest container=<name> before the job.
+_INNER = """
+    SELECT DISTINCT inside.container, inside.job_id FROM (
+        SELECT t.job_id, CASE
+            WHEN substr(t.type, 7) ~ '^[0-9]{1,18}$' THEN substr(t.type, 7)::bigint
+            ELSE (SELECT max(named.job_id) FROM job_types named
+                  WHERE named.type = 'container=' || substr(t.type, 7) AND named.job_id < t.job_id)
+            END AS container
+        FROM job_types t WHERE t.types_index = 'CURRENT' AND t.type LIKE 'inner=%%') inside
+    JOIN jobs j ON j.job_id = inside.job_id
+    WHERE inside.container = ANY(%s) AND j.state <> 'Terminated' AND j.state <> 'Error'
+    ORDER BY inside.container, inside.job_id"""
+
 _INSERT = """
     INSERT INTO jobs (job_id, array_id, array_index, initial_request, job_name, cpuset_name, job_type, info_type, state,
         reservation, message, job_user, project, command, exit_code, queue_name, properties, launching_directory,
@@ -225,6 +240,10 @@ class Jobs:
         row = self._tx.row(_LOCK, (job_id,))
         return _job(row) if row else None
 
+    def lock_all(self, ids: Collection[int]) -> dict[int, Job]:
+        """Return the jobs that exist, and keep others from changing them until the end of the transaction."""
+        return {row[0]: _job(row) for row in self._tx.rows(_LOCK_ALL, (sorted(ids),))} if ids else {}
+
     def select(self, ids: Collection[int]) -> list[Job]:
         """Return the jobs that exist among ``ids``, by id."""
         return [_job(row) for row in self._tx.rows(_SELECT, (list(ids),))]
@@ -288,6 +307,10 @@ class Jobs:
         for job_id, resource_id in self._tx.rows(_ON_RESOURCES, (list(resources),)):
             found[job_id].append(resource_id)
         return found
+
+    def inner(self, containers: Collection[int]) -> list[tuple[int, int]]:
+        """Return the live jobs inside some containers: ``(container, job)`` each."""
+        return [(row[0], row[1]) for row in self._tx.rows(_INNER, (list(containers),))] if containers else []
 
     def move(self, ids: Collection[int], to: JobState, sources: Collection[JobState]) -> "list[MovedJob]":
         """Give jobs the state ``to`` if they are in one of ``sources``; return those that were, by id.

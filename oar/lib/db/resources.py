@@ -19,8 +19,15 @@ _COLUMNS = """
     WHERE table_schema = 'public' AND table_name = 'resources' ORDER BY ordinal_position"""
 #: The resources whose change of state is asked, locked in a fixed order.
 _PENDING = """
-    SELECT resource_id, network_address, state, finaud_decision, next_state, next_finaud_decision FROM resources
-    WHERE next_state <> 'UnChanged' ORDER BY resource_id FOR NO KEY UPDATE"""
+    SELECT resource_id, network_address, type = 'default' AND desktop_computing = 'NO', state, finaud_decision,
+        next_state, next_finaud_decision
+    FROM resources WHERE next_state <> 'UnChanged' ORDER BY resource_id FOR NO KEY UPDATE"""
+#: The nodes that have to be cleaned before they come back.
+_TO_SWEEP = """
+    SELECT DISTINCT network_address FROM resources
+    WHERE next_state = 'Alive' AND state IN ('Suspected', 'Absent') AND network_address <> '' AND type = 'default'
+      AND desktop_computing = 'NO'
+    ORDER BY network_address"""
 #: Ask for a state of resources; with conditions on what they are now.
 _ASK = """
     UPDATE resources SET next_state = %(to)s, next_finaud_decision = %(finaud)s
@@ -37,8 +44,8 @@ _LOG_VALUES = """
     SELECT id, %(attribute)s, %(value)s, %(now)s, %(finaud)s FROM unnest(%(ids)s::integer[]) id"""
 #: Resources of a node that an error makes Suspected (server.md 5.3).
 _SUSPECTABLE = """
-    SELECT resource_id FROM resources
-    WHERE network_address = ANY(%(nodes)s)
+    SELECT resource_id, network_address FROM resources
+    WHERE network_address = ANY(%(nodes)s) AND network_address <> ''
       AND (state = 'Alive' OR (state = 'Suspected' AND %(finaud)s = 'NO' AND finaud_decision = 'YES'))
     ORDER BY resource_id FOR NO KEY UPDATE"""
 #: Nodes that Finaud tests (server.md 5.4).
@@ -70,10 +77,26 @@ class PendingChange:
 
     id: int
     network_address: str
+    runs_jobs: bool  #: the server starts jobs on its node
     state: ResourceState
     finaud_decision: bool
     next_state: ResourceState
     next_finaud_decision: bool
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything becomes different."""
+        return (self.state, self.finaud_decision) != (self.next_state, self.next_finaud_decision)
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether its node must be cleaned first: jobs may have ended there while nobody could reach it."""
+        return (
+            self.next_state is ResourceState.ALIVE
+            and self.state in (ResourceState.SUSPECTED, ResourceState.ABSENT)
+            and self.runs_jobs
+            and self.network_address != ""
+        )
 
 
 class Resources:
@@ -102,7 +125,7 @@ class Resources:
         """Return the resources whose change of state is asked, locked."""
         return [
             PendingChange(
-                row[0], row[1], ResourceState(row[2]), row[3] == "YES", ResourceState(row[4]), row[5] == "YES"
+                row[0], row[1], row[2], ResourceState(row[3]), row[4] == "YES", ResourceState(row[5]), row[6] == "YES"
             )
             for row in self._tx.rows(_PENDING)
         ]
@@ -128,9 +151,13 @@ class Resources:
         self._tx.topics.add("resources")
         return self._tx.execute(_ASK.format(where=where), parameters)
 
-    def suspectable(self, nodes: Collection[str], *, finaud: bool) -> list[int]:
-        """Return the resources of some nodes that an error may make Suspected, locked."""
-        return self._tx.column(_SUSPECTABLE, {"nodes": list(nodes), "finaud": _flag(finaud)})
+    def to_sweep(self) -> list[str]:
+        """Return the nodes that have to be cleaned before they may be Alive, as is asked."""
+        return self._tx.column(_TO_SWEEP)
+
+    def suspectable(self, nodes: Collection[str], *, finaud: bool) -> dict[int, str]:
+        """Return the resources of some nodes that an error may make Suspected, each with its node, locked."""
+        return dict(self._tx.rows(_SUSPECTABLE, {"nodes": list(nodes), "finaud": _flag(finaud)}))
 
     def move(self, ids: Collection[int], to: ResourceState, *, finaud: bool) -> None:
         """Give resources a state, with its log.  Only ``oar.lib.nodes`` calls this."""

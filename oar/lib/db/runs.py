@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _RUN = """
     SELECT job_id, attempt, phase, head_host, bad_hosts, oarexec_code, script_status, report_date, boot_id, failures,
-        next_try, updated FROM job_runs"""
+        next_try, updated, detail FROM job_runs"""
 _CLAIM = """
     INSERT INTO job_runs (job_id, attempt, phase, head_host, updated) VALUES (%(id)s, 1, 'CLAIMED', %(head)s, %(now)s)
     ON CONFLICT (job_id) DO UPDATE
@@ -38,7 +38,8 @@ _IN_HAND = """
     WHERE j.state <> 'Terminated' AND j.state <> 'Error'
       AND (j.state IN ('toLaunch', 'Launching', 'Finishing', 'toAckReservation')
         OR (j.state IN ('Running', 'Suspended', 'Resuming')
-          AND (r.job_id IS NULL OR r.report_date > 0 OR r.updated < %(probe_before)s OR %(ids)s::bigint[] IS NOT NULL)))
+          AND (r.job_id IS NULL OR r.phase = 'GO' OR r.report_date > 0 OR r.updated < %(probe_before)s
+            OR %(ids)s::bigint[] IS NOT NULL)))
       AND (%(ids)s::bigint[] IS NULL OR j.job_id = ANY(%(ids)s::bigint[]))
     ORDER BY j.job_id"""
 #: Requests of signals that are young enough and have no result yet.
@@ -56,6 +57,16 @@ _REPORTED = """
     SELECT j.job_id, j.state, c.challenge, COALESCE(r.report_date, 0)
     FROM jobs j LEFT JOIN challenges c USING (job_id) LEFT JOIN job_runs r USING (job_id)
     WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE OF j"""
+#: What decides whether a job may be submitted again.
+_STANDINGS = """
+    SELECT id, EXISTS (SELECT 1 FROM frag_jobs f WHERE f.frag_id_job = id),
+        EXISTS (SELECT 1 FROM auto_resubmissions a WHERE a.job_id = id), r.oarexec_code
+    FROM unnest(%s::bigint[]) id LEFT JOIN job_runs r ON r.job_id = id"""
+#: Leon gives jobs up: the Runner cleans what it can and ends them.
+_EXTERMINATE = """
+    INSERT INTO job_runs (job_id, attempt, phase, updated)
+    SELECT id, 0, 'EXTERMINATE', %(now)s FROM unnest(%(ids)s::bigint[]) id
+    ON CONFLICT (job_id) DO UPDATE SET phase = 'EXTERMINATE', updated = %(now)s"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +98,15 @@ class AwaitedReport:
     state: JobState
     challenge: str
     report_date: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What decides whether a job may be submitted again."""
+
+    kill_asked: bool = False
+    was_resubmitted: bool = False
+    oarexec_code: int | None = None
 
 
 class Runs:
@@ -137,6 +157,13 @@ class Runs:
             columns | {"id": job_id, "now": self._tx.now},
         )
 
+    def note_started(self, job_id: int) -> None:
+        """Note that the command of a job runs, unless its end is known already."""
+        self._tx.execute(
+            "UPDATE job_runs SET phase = 'STARTED', updated = %s WHERE job_id = %s AND phase IN ('EXEC_SENT', 'GO')",
+            (self._tx.now, job_id),
+        )
+
     def report(self, job_id: int, code: int, status: int | None) -> bool:
         """Note the end of a job; False if it was noted before."""
         parameters = {"id": job_id, "code": code, "status": status, "now": self._tx.now}
@@ -152,6 +179,18 @@ class Runs:
                 (self._tx.now, sorted(ids)),
             )
         )
+
+    def exterminate(self, ids: Collection[int]) -> None:
+        """Note that jobs were given up: the Runner has to end them."""
+        self._tx.execute(_EXTERMINATE, {"ids": sorted(ids), "now": self._tx.now})
+
+    def standings(self, ids: Collection[int]) -> dict[int, Standing]:
+        """Return for each of some jobs what decides whether it may be submitted again."""
+        return {row[0]: Standing(*row[1:]) for row in self._tx.rows(_STANDINGS, (sorted(ids),))} if ids else {}
+
+    def kills_asked(self, ids: Collection[int]) -> set[int]:
+        """Return the jobs whose end was asked."""
+        return set(self._tx.column("SELECT frag_id_job FROM frag_jobs WHERE frag_id_job = ANY(%s)", (list(ids),)))
 
     def kill_request(self, job_id: int) -> KillRequest | None:
         """Return the kill request of a job, None if nobody asked."""

@@ -1,0 +1,98 @@
+"""The only place where a resource changes state.
+
+Others ask: they write ``next_state``, and NodeChangeState applies it here; or they write an event whose consequence is
+a suspicion.  All resources of a node change together, with their log, in one statement (server.md 5.3).
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oar.lib.messages import Ask, Effect, JobAction, Mail
+from oar.lib.request import JobTypes
+from oar.lib.states import EventType, ResourceState
+
+if TYPE_CHECKING:
+    from oar.lib.db.engine import Transaction
+    from oar.lib.db.resources import PendingChange
+
+#: States that end the jobs of a node, and the types of jobs that they do not concern: nothing of them runs there.
+_ENDS_JOBS = frozenset({ResourceState.DEAD, ResourceState.ABSENT})
+_UNCONCERNED = ("cosystem", "noop")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What came of the changes that were asked."""
+
+    moved: "tuple[PendingChange, ...]" = ()
+    doomed: tuple[int, ...] = ()  #: the jobs that must end
+
+
+def suspect(tx: "Transaction", nodes: Collection[str], *, finaud: bool, named: bool = True) -> list[int]:
+    """Make the resources of nodes Suspected that an error may make so; return them.
+
+    ``finaud``: Finaud may take it back.  ``named``: the event that is the reason names the nodes; else one that does is
+    written.
+    """
+    found = tx.resources.suspectable(nodes, finaud=finaud)
+    if not found:
+        return []
+    tx.resources.move(found, ResourceState.SUSPECTED, finaud=finaud)
+    hosts = sorted(set(found.values()))
+    if not named:
+        tx.events.add(EventType.LOG_SUSPECTED, 0, f"[NodeChangeState] {', '.join(hosts)}: Suspected", hosts=hosts)
+    tx.outbox.append(Mail("Suspecting nodes", "\n".join(hosts)))
+    tx.outbox.extend(_heal(found))
+    return list(found)
+
+
+def apply_pending(tx: "Transaction", *, sweeps: bool) -> Changes:
+    """Give resources the states that were asked for.
+
+    With ``sweeps``, a node that comes back is cleaned first: until the Runner has written that it is, what was asked
+    stays asked, and the Runner is reminded.
+    """
+    swept = tx.events.take_hosts(EventType.NODE_SWEPT)
+    pending = tx.resources.pending()
+    unclean = {one.network_address for one in pending if sweeps and one.comes_back} - swept
+    ready = [one for one in pending if not (one.comes_back and one.network_address in unclean)]
+    moved = tuple(one for one in ready if one.changes)
+    for (state, finaud), ids in _by_target(moved).items():
+        tx.resources.move(ids, state, finaud=finaud)
+    tx.resources.settle([one.id for one in ready if not one.changes])
+    if unclean:
+        tx.outbox.append(Ask(JobAction.SWEEP, 0, tuple(sorted(unclean))))
+    tx.outbox.extend(_heal({one.id: one.network_address for one in moved if one.next_state is ResourceState.SUSPECTED}))
+    if moved:
+        tx.outbox.append(Mail("Resource state modifications", "\n".join(_lines(moved))))
+    return Changes(moved, tuple(doomed(tx, [one.id for one in moved if one.next_state in _ENDS_JOBS])))
+
+
+def doomed(tx: "Transaction", resources: Collection[int]) -> list[int]:
+    """Return the live jobs that must end when these resources are taken away."""
+    jobs = tx.jobs.on_resources(resources) if resources else {}
+    types = tx.jobs.types(jobs, current=True) if jobs else {}
+    return [job for job in jobs if not any(name in JobTypes(types.get(job, ())) for name in _UNCONCERNED)]
+
+
+def _by_target(changes: "Iterable[PendingChange]") -> dict[tuple[ResourceState, bool], list[int]]:
+    groups: dict[tuple[ResourceState, bool], list[int]] = defaultdict(list)
+    for one in changes:
+        groups[one.next_state, one.next_finaud_decision].append(one.id)
+    return groups
+
+
+def _heal(suspected: Mapping[int, str]) -> list[Effect]:
+    """Ask that the site's script looks after what became Suspected."""
+    lines = tuple(f"{resource} {node}" for resource, node in sorted(suspected.items()))
+    return [Ask(JobAction.HEAL, 0, lines)] if lines else []
+
+
+def _lines(changes: "Iterable[PendingChange]") -> list[str]:
+    """One line for each node and change."""
+    counts: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for one in changes:
+        counts[one.network_address or "-", one.state, one.next_state].append(one.id)
+    return [f"{node}: {old} -> {new} ({len(ids)} resources)" for (node, old, new), ids in sorted(counts.items())]
