@@ -1,0 +1,232 @@
+"""``Remote``: the only way to the nodes.  One warm session per node, shared by all threads of a process.
+
+Sessions are opened when first needed, by a bounded number of threads, and closed when they have not been used for a
+time or when there are too many.  One thread reads all of them.  A node that hangs costs those who wait for it their
+deadline, and nobody else anything.
+"""
+
+import contextlib
+import os
+import queue
+import selectors
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from oar.lib.errors import NodeUnavailable
+from oar.lib.remote import bootstrap
+from oar.lib.remote.channels import ChannelLost
+from oar.lib.remote.dialogue import Dialogue
+from oar.lib.remote.fanout import Fanout
+from oar.lib.remote.requests import Command, Outcome, Ran, RemoteSettings, Request, Unreachable
+from oar.lib.remote.session import NodeSession
+from oar.lib.remote.transports import CannotReach, LocalTransport, Transport, choose
+
+CONNECTING_THREADS = 64
+LOOK_SECONDS = 20.0
+
+#: What a caller learns when a session was asked for: the session, or how it failed.
+Opened = NodeSession | Outcome
+
+
+class Remote:
+    """Runs requests on nodes; see ``run``, ``dialogue``, ``command``."""
+
+    def __init__(self, settings: RemoteSettings, transport: Transport | None = None) -> None:
+        self.settings = settings
+        self.transport = transport or choose(settings)
+        privilege = () if isinstance(self.transport, LocalTransport) else settings.privilege_cmd
+        self._command = bootstrap.command(privilege)
+        self._lock = threading.Lock()
+        self._sessions: dict[str, NodeSession] = {}
+        self._waiting: dict[str, list[Callable[[Opened], None]]] = {}
+        self._connectors = ThreadPoolExecutor(CONNECTING_THREADS, thread_name_prefix="connect")
+        self._closed = False
+        self._selector = selectors.DefaultSelector()
+        self._new: queue.SimpleQueue[NodeSession] = queue.SimpleQueue()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._reader = threading.Thread(target=self._read_all, name="nodes", daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- what callers use ----------------------------------------------------------------------------------------
+
+    def run(self, requests: Mapping[str, Request | Command], seconds: float) -> dict[str, Outcome]:
+        """Carry out one request per node, all at once; each node's outcome, at the latest after ``seconds``."""
+        return Fanout(self, requests, seconds).outcomes()
+
+    def command(
+        self, node: str, argv: tuple[str, ...], stdin: str, seconds: float, account: str | None = "oar"
+    ) -> Outcome:
+        """Run an argument list on one node."""
+        return self.run({node: Command(argv, stdin, account)}, seconds)[node]
+
+    def dialogue(self, node: str, request: Request, seconds: float) -> Dialogue:
+        """Start a request that is talked with; ``seconds`` is its whole time on the node.
+
+        Raises NodeUnavailable.
+        """
+        return Dialogue.begin(self, node, request, seconds)
+
+    # -- sessions ------------------------------------------------------------------------------------------------
+
+    def session(self, node: str, use: Callable[[Opened], None]) -> None:
+        """Give the node's session to ``use``: at once if it is warm, else from a connecting thread.
+
+        ``use`` must not block.  Several callers who want the same cold node share one connection.
+        """
+        with self._lock:
+            session = self._sessions.get(node)
+            if session is not None and session.lost is None:
+                self._sessions[node] = self._sessions.pop(node)  # the last of the mapping is the last used
+            else:
+                session = None
+                first = node not in self._waiting
+                self._waiting.setdefault(node, []).append(use)
+                if first and not self._closed:
+                    self._connectors.submit(self._open, node)
+        if session is not None:
+            use(session)
+
+    def open_session(self, node: str, seconds: float) -> NodeSession:
+        """Return the node's session.  Raises NodeUnavailable."""
+        answers: queue.SimpleQueue[Opened] = queue.SimpleQueue()
+        self.session(node, answers.put)
+        try:
+            opened = answers.get(timeout=seconds)
+        except queue.Empty:
+            raise NodeUnavailable(f"{node}: no connection within {seconds:.0f} s") from None
+        match opened:
+            case NodeSession():
+                return opened
+            case Unreachable(reason):
+                raise NodeUnavailable(f"{node}: {reason}")
+            case _:
+                raise NodeUnavailable(f"{node}: {opened}")
+
+    def warm_nodes(self) -> list[str]:
+        """Return the nodes that have a live session, the least recently used first."""
+        with self._lock:
+            return [node for node, session in self._sessions.items() if session.lost is None]
+
+    def _open(self, node: str) -> None:
+        opened = self._connect(node)
+        with self._lock:
+            if isinstance(opened, NodeSession):
+                self._sessions[node] = opened
+            users = self._waiting.pop(node, [])
+            surplus = self._surplus()
+        for use in users:
+            use(opened)
+        for session in surplus:
+            self._drop(session)
+
+    def _connect(self, node: str) -> Opened:
+        limit = time.monotonic() + self.settings.connect_seconds
+        try:
+            channel = self.transport.open(node, self._command, self.settings.connect_seconds)
+        except CannotReach as error:
+            return Unreachable(str(error))
+        session = NodeSession(node, channel)
+        with contextlib.suppress(ChannelLost):
+            session.begin()
+        self._new.put(session)
+        self._wake()
+        if session.wait_ready(max(0.1, limit - time.monotonic())):
+            return session
+        session.end("no answer from the node's session program")
+        self._wake()
+        status, said = session.channel.last_words()
+        if status == bootstrap.NO_INTERPRETER:
+            return Ran(status, (), said)
+        return Unreachable(session.lost or "lost")
+
+    def _surplus(self) -> list[NodeSession]:
+        """Return the sessions to close because there are too many: the longest unused ones that are idle."""
+        too_many = len(self._sessions) - self.settings.pool_max
+        return [session for session in self._sessions.values() if not session.busy][: max(0, too_many)]
+
+    def _drop(self, session: NodeSession) -> None:
+        with self._lock:
+            if session.busy:
+                return
+            if self._sessions.get(session.node) is session:
+                del self._sessions[session.node]
+        session.end("closed")
+        self._wake()
+
+    # -- the reading thread --------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError, OSError):
+            os.write(self._wake_write, b"w")
+
+    def _read_all(self) -> None:
+        next_look = time.monotonic() + LOOK_SECONDS
+        while not self._closed:
+            for key, _ in self._selector.select(max(0.0, next_look - time.monotonic())):
+                if key.fd == self._wake_read:
+                    self._take_news()
+                elif not key.data.feed():
+                    self._release(key.data)
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + LOOK_SECONDS
+                self._close_idle()
+        for session in self._registered():
+            session.end("closed")
+            self._release(session)
+
+    def _registered(self) -> list[NodeSession]:
+        return [key.data for key in self._selector.get_map().values() if isinstance(key.data, NodeSession)]
+
+    def _take_news(self) -> None:
+        """Listen to the sessions that were opened, let go those that were given up."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._wake_read, 4096):
+                pass
+        with contextlib.suppress(queue.Empty):
+            while True:
+                session = self._new.get_nowait()
+                self._selector.register(session.channel.fileno(), selectors.EVENT_READ, session)
+        for session in self._registered():
+            if session.lost is not None:
+                self._release(session)
+
+    def _release(self, session: NodeSession) -> None:
+        self._selector.unregister(session.channel.fileno())
+        with self._lock:
+            if self._sessions.get(session.node) is session:
+                del self._sessions[session.node]
+        session.channel.close()
+
+    def _close_idle(self) -> None:
+        oldest = time.monotonic() - self.settings.pool_idle
+        with self._lock:
+            idle = [session for session in self._sessions.values() if not session.busy and session.used < oldest]
+        for session in idle:
+            self._drop(session)
+
+    def close(self) -> None:
+        """Close all sessions; requests that still run are lost."""
+        if self._closed:
+            return
+        self._closed = True
+        self._wake()
+        self._reader.join(10)
+        self._connectors.shutdown(wait=False, cancel_futures=True)
+        self._selector.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)

@@ -1,0 +1,82 @@
+"""What may be asked of a node, and what can come of it: plain values.
+
+A ``Request`` names one of the node programs of ``oar/tools`` (each says in its first lines what data it takes) and is
+carried out by the node session; a ``Command`` is an argument list.  The ``Outcome`` of either separates "could not
+reach the node" from "ran and failed".
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+
+class Request:
+    """One action of one node program.  The same value may be sent to many nodes: its data is encoded once.
+
+    The node's own name is not part of the data; it goes with each request.
+    """
+
+    def __init__(self, program: str, action: str, data: Mapping[str, Any]) -> None:
+        self.program = program
+        self.action = action
+        self.data = data
+
+    @cached_property
+    def encoded_data(self) -> str:
+        """The data as JSON, in ASCII."""
+        return json.dumps(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """An argument list to be run on a node, as ``account`` (None: as the session, which is root)."""
+
+    argv: tuple[str, ...]
+    stdin: str = ""
+    account: str | None = "oar"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """It was carried out and ended by itself; 128 + n: by signal n."""
+
+    exit: int
+    lines: tuple[str, ...] = ()
+    stderr: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """The node could not be reached, or was lost; ``began``: after it had taken the request."""
+
+    reason: str
+    began: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The node did not end it in time; ``began``: it had taken the request."""
+
+    seconds: float
+    began: bool = False
+    lines: tuple[str, ...] = ()
+
+
+Outcome = Ran | Unreachable | TimedOut
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSettings:
+    """How nodes are reached: the part of oar.conf that concerns it, and the account's files."""
+
+    openssh_cmd: tuple[str, ...] = ("/usr/bin/ssh", "-p", "6667", "-e", "none")
+    transport: str = "auto"
+    pool_max: int = 512
+    pool_idle: float = 600
+    connect_seconds: float = 15.0
+    privilege_cmd: tuple[str, ...] = ("sudo", "-n")
+    control_directory: str = "/run/oar/ipc"
+    home: str = "/var/lib/oar"
+    account: str = "oar"

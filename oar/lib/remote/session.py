@@ -1,0 +1,187 @@
+"""The server's end of one node session: sends requests, hands on what comes back (``oar/tools/node_session.py``).
+
+Whoever sends a request gives a *sink*, a function that takes the events of that request.  It is called from the
+reading thread and must not block: sinks put the event into a queue.
+"""
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from oar.lib.remote import bootstrap
+from oar.lib.remote.channels import Channel, ChannelLost
+from oar.lib.remote.requests import Command, Request
+
+WRITE_SECONDS = 10.0
+LONGEST_LINE = 4 << 20  #: a node that sends more without a newline does not speak our language
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The node has taken the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the program's output."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The program has ended."""
+
+    exit: int
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The session broke; what becomes of the request is not known."""
+
+    reason: str
+
+
+Event = Accepted | Line | Ended | Lost
+Sink = Callable[[Event], None]
+
+
+class NodeSession:
+    """One node's warm session.  Thread-safe; ``feed`` is called by the reading thread alone."""
+
+    def __init__(self, node: str, channel: Channel) -> None:
+        self.node = node
+        self.channel = channel
+        self.boot_id = ""
+        self.lost: str | None = None
+        self.used = time.monotonic()
+        self._ready = threading.Event()
+        self._lock = threading.Lock()
+        self._sinks: dict[int, Sink] = {}
+        self._numbers = itertools.count(1)
+        self._buffer = bytearray()
+
+    @property
+    def busy(self) -> bool:
+        """Has it requests that have not ended?"""
+        return bool(self._sinks)
+
+    def begin(self) -> None:
+        """Send the session program and all node programs.  Raises ChannelLost."""
+        blocks = [bootstrap.session_program(), *(program.load for program in bootstrap.programs().values())]
+        self.channel.write(b"".join(blocks), WRITE_SECONDS)
+
+    def wait_ready(self, seconds: float) -> bool:
+        """Wait until the session has said that it is there, or is lost; False if it is not there."""
+        self._ready.wait(seconds)
+        return self._ready.is_set() and self.lost is None
+
+    def send(self, request: Request | Command, seconds: float, sink: Sink) -> int:
+        """Send a request; its number.  Raises ChannelLost before anything was promised to the sink."""
+        number = next(self._numbers)
+        text = _encoded(number, self.node, request, seconds)
+        with self._lock:
+            if self.lost is not None:
+                raise ChannelLost(self.lost)
+            self._sinks[number] = sink
+            self.used = time.monotonic()
+        self._write(text)
+        return number
+
+    def say(self, number: int, **message: str) -> None:
+        """Send ``op`` and the rest to a running request.  Raises ChannelLost."""
+        self._write(json.dumps({"id": number, **message}).encode("ascii") + b"\n")
+
+    def forget(self, number: int) -> None:
+        """Stop listening to a request and cancel it."""
+        with self._lock:
+            if self._sinks.pop(number, None) is None or self.lost is not None:
+                return
+        try:
+            self.say(number, op="cancel")
+        except ChannelLost:
+            return
+
+    def _write(self, data: bytes) -> None:
+        try:
+            with self._lock:
+                self.channel.write(data, WRITE_SECONDS)
+        except ChannelLost as error:
+            self.end(str(error))
+            raise
+
+    def feed(self) -> bool:
+        """Read what has come and hand it to the sinks; False when the session is over."""
+        block = self.channel.read()
+        if block is None:
+            return True
+        if not block or len(self._buffer) > LONGEST_LINE:
+            self.end(self._reason())
+            return False
+        self._buffer += block
+        *lines, rest = self._buffer.split(b"\n")
+        self._buffer = rest
+        for line in lines:
+            if not self._take(bytes(line)):
+                self.end(f"unexpected answer: {line[:200]!a}")
+                return False
+        return True
+
+    def _take(self, line: bytes) -> bool:
+        """Hand one message on; False if it is not one of ours."""
+        try:
+            message = json.loads(line)
+        except ValueError:
+            return False
+        match message:
+            case {"hello": int(), "boot_id": str(boot_id)}:
+                self.boot_id = boot_id
+                self._ready.set()
+            case {"id": int(number), "accepted": _}:
+                self._tell(number, Accepted())
+            case {"id": int(number), "line": str(text)}:
+                self._tell(number, Line(text))
+            case {"id": int(number), "exit": int(code), "stderr": str(said)}:
+                self._tell(number, Ended(code, said))
+                with self._lock:
+                    self._sinks.pop(number, None)
+                    self.used = time.monotonic()
+            case _:
+                return False
+        return True
+
+    def _tell(self, number: int, event: Event) -> None:
+        sink = self._sinks.get(number)
+        if sink is not None:
+            sink(event)
+
+    def _reason(self) -> str:
+        status, said = self.channel.last_words()
+        if said:
+            return said.splitlines()[-1][:400]
+        return "connection lost" if status is None else f"the session ended with exit code {status}"
+
+    def end(self, reason: str) -> None:
+        """Give the session up: all who wait for something of it are told."""
+        with self._lock:
+            if self.lost is not None:
+                return
+            self.lost = reason
+            sinks, self._sinks = list(self._sinks.values()), {}
+        self._ready.set()
+        for sink in sinks:
+            sink(Lost(reason))
+
+
+def _encoded(number: int, node: str, request: Request | Command, seconds: float) -> bytes:
+    head: dict[str, object] = {"id": number, "node": node, "deadline": round(seconds, 3)}
+    if isinstance(request, Command):
+        head |= {"op": "command", "argv": request.argv, "stdin": request.stdin, "account": request.account}
+        return json.dumps(head).encode("ascii") + b"\n"
+    digest = bootstrap.programs()[request.program].hash
+    head |= {"op": "run", "program": request.program, "hash": digest, "action": request.action}
+    return f'{json.dumps(head)[:-1]}, "data": {request.encoded_data}}}\n'.encode("ascii")

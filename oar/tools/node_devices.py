@@ -1,0 +1,136 @@
+"""Which GPUs of a node a job may use: the others are refused to its processes (``JRM_DEVICES``).
+
+Version 2 of control groups refuses devices by a program of the kernel's BPF machine, made and attached here through
+the ``bpf`` system call; version 1 by lines in ``devices.deny``.
+"""
+
+import os
+import re
+import stat
+import struct
+
+import node_cgroups
+from node_base import NodeError
+
+BPF_PROG_LOAD, BPF_PROG_ATTACH = 5, 8
+BPF_PROG_TYPE_CGROUP_DEVICE, BPF_CGROUP_DEVICE, BPF_F_ALLOW_MULTI = 15, 6, 2
+SYSTEM_CALL = {"x86_64": 321, "aarch64": 280, "ppc64le": 361, "riscv64": 280, "s390x": 351}
+CHARACTER_DEVICE = 2
+#: Devices that are GPUs or their parts; the groups are the index.
+CANDIDATES = (
+    (re.compile(r"/dev/nvidia([0-9]+)\Z"), 0),
+    (re.compile(r"/dev/dri/card([0-9]+)\Z"), 0),
+    (re.compile(r"/dev/dri/renderD([0-9]+)\Z"), 128),
+)
+ALWAYS_REFUSED = ("/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2")
+
+
+def restrict(confinement, allowed):
+    """Refuse the job all GPUs of this node but the allowed ones; None: the property is not used on this node."""
+    if allowed is None:
+        return
+    refused = refused_numbers(candidates(), allowed)
+    if not refused:
+        return
+    groups, payload = confinement.groups, confinement.leaves.payload
+    if groups.manager == "cgroup2":
+        attach(groups.tracker(payload), device_program(refused))
+    elif "devices" in groups.mounts:
+        for major, minor in refused:
+            node_cgroups.write(groups.directory("devices", payload) + "/devices.deny", "c %d:%d rwm" % (major, minor))
+    else:
+        raise NodeError(4, "JRM_DEVICES is set but the devices hierarchy is not mounted")
+
+
+def candidates():
+    """The character devices of this node that are GPUs: path -> (major, minor)."""
+    found = {}
+    for directory in ("/dev", "/dev/dri", "/dev/nvidia-caps"):
+        for name in os.listdir(directory) if os.path.isdir(directory) else []:
+            path = directory + "/" + name
+            if index_of(path) is not None or directory == "/dev/nvidia-caps":
+                information = os.stat(path)
+                if stat.S_ISCHR(information.st_mode):
+                    found[path] = (os.major(information.st_rdev), os.minor(information.st_rdev))
+    return found
+
+
+def index_of(path):
+    for pattern, first in CANDIDATES:
+        found = pattern.match(path)
+        if found:
+            return int(found.group(1)) - first
+    return None
+
+
+def refused_numbers(devices, allowed):
+    """(major, minor) of the devices that a job with these values of ``gpudevice`` may not open."""
+    words = {word for value in allowed for word in re.split(r"[,+\s]+", value) if word}
+    indexes = {int(word) for word in words if word.isdigit()}
+    refused = set()
+    for path, numbers in devices.items():
+        index = index_of(path)
+        wanted = path in words or (index is not None and index in indexes)
+        if path in ALWAYS_REFUSED or (index is not None and not wanted):
+            refused.add(numbers)
+    return sorted(refused)
+
+
+def instruction(code, target=0, source=0, offset=0, value=0):
+    return struct.pack("=BBhi", code, source << 4 | target, offset, value)
+
+
+def device_program(refused):
+    """BPF: 0 for each refused character device, else 1.  The context is {type and access, major, minor}."""
+    program = [
+        instruction(0x61, target=2, source=1, offset=0),  # r2 = *(u32 *)(context + 0)
+        instruction(0x54, target=2, value=0xFFFF),  # r2 &= 0xffff: the type
+        instruction(0x61, target=3, source=1, offset=4),  # r3 = major
+        instruction(0x61, target=4, source=1, offset=8),  # r4 = minor
+    ]
+    for major, minor in refused:
+        program += [
+            instruction(0x55, target=2, offset=4, value=CHARACTER_DEVICE),  # not a character device: next
+            instruction(0x55, target=3, offset=3, value=major),
+            instruction(0x55, target=4, offset=2, value=minor),
+            instruction(0xB7, target=0, value=0),
+            instruction(0x95),
+        ]
+    return b"".join([*program, instruction(0xB7, target=0, value=1), instruction(0x95)])
+
+
+def attach(directory, program):
+    """Load a program and attach it to a control group; it lives as long as the group."""
+    import ctypes
+
+    code = ctypes.create_string_buffer(program)
+    licence = ctypes.create_string_buffer(b"GPL")
+    load = struct.pack(
+        "=IIQQIIQI",
+        BPF_PROG_TYPE_CGROUP_DEVICE,
+        len(program) // 8,
+        ctypes.addressof(code),
+        ctypes.addressof(licence),
+        *(0, 0, 0, 0),
+    )
+    descriptor = bpf(BPF_PROG_LOAD, load)
+    group = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        bpf(BPF_PROG_ATTACH, struct.pack("=IIII", group, descriptor, BPF_CGROUP_DEVICE, BPF_F_ALLOW_MULTI))
+    finally:
+        os.close(group)
+        os.close(descriptor)
+
+
+def bpf(command, attributes):
+    import ctypes
+
+    number = SYSTEM_CALL.get(os.uname().machine)
+    if number is None:
+        raise NodeError(4, "JRM_DEVICES: the bpf system call of %s is not known" % os.uname().machine)
+    libc = ctypes.CDLL(None, use_errno=True)
+    block = ctypes.create_string_buffer(attributes, 128)
+    result = libc.syscall(number, command, block, 128)
+    if result < 0:
+        raise NodeError(4, "bpf: %s" % os.strerror(ctypes.get_errno()))
+    return result

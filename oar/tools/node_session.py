@@ -1,0 +1,350 @@
+"""The warm end of a server's connection to this node: reads requests, forks one child for each, carries their talk.
+
+The server streams this program through ``ssh`` to an interpreter that is root already (see ``oar/lib/remote``); it is
+no daemon, since it ends when its standard input ends.  One JSON object per line, in both directions:
+
+==========================================================  ======================================================
+from the server                                             to the server
+==========================================================  ======================================================
+``{"op": "load", "name": n, "hash": h, "source": text}``    ``{"hello": 1, "boot_id": b, "python": v}`` at start
+``{"op": "run", "id": i, "program": n, "hash": h,``         ``{"id": i, "accepted": pid}``
+``"action": a, "node": host, "deadline": s, "data": d}``    ``{"id": i, "line": text}`` one line of its output
+``{"op": "command", "id": i, "argv": [...], "account": u,`` ``{"id": i, "exit": code, "stderr": tail}`` the end
+``"node": host, "deadline": s, "stdin": text}``
+``{"op": "line", "id": i, "text": t}`` a line for a child
+``{"op": "close", "id": i}`` end of file for it
+``{"op": "cancel", "id": i}`` close, TERM, KILL
+==========================================================  ======================================================
+
+A child has its part of the talk as descriptors 0, 1 and 2 and no other descriptor, is the leader of its own session,
+and lives on when this program ends: it sees an end of file.  Exit code 128 + n: ended by signal n.
+
+Python >= 3.6, standard library only: this file and the programs it loads travel to nodes with nothing installed.
+"""
+
+import errno
+import json
+import os
+import select
+import signal
+import sys
+import time
+import types
+
+STDERR_TAIL = 4096  #: bytes of a child's standard error that are sent with its end
+LONGEST_LINE = 1 << 20  #: a child that writes a longer line has it cut there
+READ_SIZE = 1 << 16
+CANCEL_GRACE = 10.0  #: seconds between the TERM and the KILL of a cancelled request
+STALE_EXIT = 31
+
+
+class Child:
+    """One running request: its process and the session's ends of its three pipes."""
+
+    def __init__(self, request_id, pid, pipes, deadline):
+        self.request_id = request_id
+        self.pid = pid
+        self.stdin, self.stdout, self.stderr = pipes
+        self.deadline = deadline
+        self.kill_at = None
+        self.to_write = b""
+        self.closing = False
+        self.partial = b""
+        self.tail = b""
+
+    def descriptors(self):
+        return [fd for fd in (self.stdin, self.stdout, self.stderr) if fd is not None]
+
+
+class Session:
+    """The state of the loop: programs by name, children by request and by pid."""
+
+    def __init__(self):
+        self.programs = {}
+        self.children = {}
+        self.buffer = b""
+        self.poll = select.poll()
+        self.owners = {}
+        self.wake_read, self.wake_write = os.pipe()
+        for fd in (self.wake_read, self.wake_write):
+            os.set_blocking(fd, False)
+
+    # -- the channel -------------------------------------------------------------------------------------------
+
+    def send(self, message):
+        """Write one line to the server; a broken channel ends the session."""
+        rest = (json.dumps(message) + "\n").encode("ascii")
+        try:
+            while rest:
+                rest = rest[os.write(1, rest) :]
+        except OSError:
+            os._exit(0)
+
+    def receive(self):
+        """Take what came from the server; an end of file ends the session, never its children."""
+        block = os.read(0, READ_SIZE)
+        if not block:
+            os._exit(0)
+        lines = (self.buffer + block).split(b"\n") if b"\n" in block else [self.buffer + block]
+        self.buffer = lines.pop()
+        for line in lines:
+            self.handle(json.loads(line.decode("utf-8")))
+
+    def handle(self, message):
+        op = message.get("op")
+        if op == "load":
+            self.load(message["name"], message["hash"], message["source"])
+        elif op == "run":
+            self.run(message)
+        elif op == "command":
+            self.start(message, lambda: execute(message))
+        elif message.get("id") in self.children:
+            child = self.children[message["id"]]
+            if op == "line":
+                self.feed(child, message["text"].encode("utf-8", "surrogateescape") + b"\n")
+            elif op == "close":
+                child.closing = True
+                self.feed(child, b"")
+            elif op == "cancel":
+                self.cancel(child)
+
+    # -- programs ----------------------------------------------------------------------------------------------
+
+    def load(self, name, digest, source):
+        """Compile a program once; later ones may import it by its name."""
+        if name in self.programs and self.programs[name][0] == digest:
+            return
+        module = types.ModuleType(name)
+        module.__file__ = "<" + name + ">"
+        sys.modules[name] = module
+        exec(compile(source, "<" + name + ">", "exec"), module.__dict__)
+        self.programs[name] = (digest, module)
+
+    def run(self, message):
+        digest, module = self.programs.get(message["program"], (None, None))
+        if digest != message["hash"]:
+            text = "program %s of hash %s is not loaded in this session" % (message["program"], message["hash"])
+            self.send({"id": message["id"], "exit": STALE_EXIT, "stderr": text})
+            return
+        self.start(message, lambda: module.main(message["action"], message["data"]))
+
+    # -- children ----------------------------------------------------------------------------------------------
+
+    def start(self, message, body):
+        """Fork a child that runs ``body`` and exits with what it returns."""
+        try:
+            pipes = [os.pipe() for _ in range(3)]
+            pid = os.fork()
+        except OSError as error:
+            self.send({"id": message["id"], "exit": STALE_EXIT, "stderr": "cannot start a process: %s" % error})
+            return
+        (in_read, in_write), (out_read, out_write), (err_read, err_write) = pipes
+        if pid == 0:
+            become_child((in_read, out_write, err_write), message, body)
+        for fd in (in_read, out_write, err_write):
+            os.close(fd)
+        for fd in (in_write, out_read, err_read):
+            os.set_blocking(fd, False)
+        limit = message.get("deadline")
+        deadline = None if limit is None else time.monotonic() + limit
+        child = Child(message["id"], pid, (in_write, out_read, err_read), deadline)
+        self.children[child.request_id] = child
+        for fd in (out_read, err_read):
+            self.owners[fd] = child
+            self.poll.register(fd, select.POLLIN)
+        self.send({"id": child.request_id, "accepted": pid})
+        if "stdin" in message:
+            child.closing = True
+            self.feed(child, message["stdin"].encode("utf-8", "surrogateescape"))
+
+    def feed(self, child, data):
+        """Give a child bytes of its standard input, now as far as the pipe takes them."""
+        if child.stdin is None:
+            return
+        child.to_write += data
+        try:
+            while child.to_write:
+                child.to_write = child.to_write[os.write(child.stdin, child.to_write) :]
+        except OSError as error:
+            if error.errno == errno.EAGAIN:
+                self.owners[child.stdin] = child
+                self.poll.register(child.stdin, select.POLLOUT)
+                return
+            child.to_write, child.closing = b"", True
+        if child.closing:
+            self.forget(child.stdin)
+            child.stdin = None
+        elif child.stdin in self.owners:
+            self.poll.unregister(child.stdin)
+            del self.owners[child.stdin]
+
+    def forget(self, fd):
+        if fd in self.owners:
+            self.poll.unregister(fd)
+            del self.owners[fd]
+        os.close(fd)
+
+    def take(self, child, fd):
+        """Read what a child wrote; False at the end of file or when there is no more for now."""
+        try:
+            block = os.read(fd, READ_SIZE)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EINTR):
+                return False
+            block = b""
+        if not block:
+            if fd in self.owners:
+                self.poll.unregister(fd)
+                del self.owners[fd]
+            return False
+        if fd == child.stderr:
+            child.tail = (child.tail + block)[-STDERR_TAIL:]
+            return True
+        lines = (child.partial + block).split(b"\n")
+        child.partial = lines.pop()[:LONGEST_LINE]
+        for line in lines:
+            self.send({"id": child.request_id, "line": line.decode("utf-8", "replace")})
+        return True
+
+    def cancel(self, child):
+        child.closing, child.deadline = True, None
+        self.feed(child, b"")
+        child.kill_at = time.monotonic() + CANCEL_GRACE
+        signal_group(child.pid, signal.SIGTERM)
+
+    def reap(self):
+        """Send the ends of the children that have ended, after all that they wrote."""
+        try:
+            while os.read(self.wake_read, READ_SIZE):
+                pass
+        except OSError:
+            pass
+        for child in list(self.children.values()):
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid:
+                self.end(child, status)
+
+    def end(self, child, status):
+        for fd in (child.stdout, child.stderr):
+            while self.take(child, fd):
+                pass
+        if child.partial:
+            self.send({"id": child.request_id, "line": child.partial.decode("utf-8", "replace")})
+        for fd in child.descriptors():
+            self.forget(fd)
+        del self.children[child.request_id]
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+        self.send({"id": child.request_id, "exit": code, "stderr": child.tail.decode("utf-8", "replace")})
+
+    def enforce(self):
+        """Cancel what is past its deadline, kill what did not obey; seconds until the next such moment."""
+        now = time.monotonic()
+        for child in self.children.values():
+            if child.deadline is not None and now >= child.deadline:
+                self.cancel(child)
+            if child.kill_at is not None and now >= child.kill_at:
+                child.kill_at = None
+                signal_group(child.pid, signal.SIGKILL)
+        moments = [m for c in self.children.values() for m in (c.deadline, c.kill_at) if m is not None]
+        return max(0.0, min(moments) - now) if moments else None
+
+    # -- the loop ----------------------------------------------------------------------------------------------
+
+    def loop(self):
+        signal.set_wakeup_fd(self.wake_write)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.poll.register(0, select.POLLIN)
+        self.poll.register(self.wake_read, select.POLLIN)
+        self.send({"hello": 1, "boot_id": boot_id(), "python": "%d.%d.%d" % sys.version_info[:3]})
+        while True:
+            wait = self.enforce()
+            for fd, _ in self.poll.poll(None if wait is None else wait * 1000 + 1):
+                if fd == 0:
+                    self.receive()
+                elif fd == self.wake_read:
+                    self.reap()
+                elif fd in self.owners:
+                    child = self.owners[fd]
+                    if fd == child.stdin:
+                        self.feed(child, b"")
+                    else:
+                        self.take(child, fd)
+
+
+def become_child(standard, message, body):
+    """In the forked child: only its own pipes, default signals, its own session; then ``body``, and the end."""
+    code = 1
+    try:
+        os.setsid()
+        for target, fd in enumerate([os.dup(fd) for fd in standard]):
+            os.dup2(fd, target)
+        close_all_but_standard()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        os.environ["TAKTUK_HOSTNAME"] = message.get("node") or ""
+        code = body()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException as error:  # noqa: BLE001 - the last guard of a process: say it, end
+        os.write(2, ("%s: %s\n" % (type(error).__name__, error)).encode("utf-8", "replace"))
+    finally:
+        os._exit(code if isinstance(code, int) else 1)
+
+
+def close_all_but_standard():
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass
+
+
+def execute(message):
+    """Body of a ``command`` request: run an argument list as an account of this node."""
+    if message.get("account"):
+        become_account(message["account"])
+    argv = [word.encode("utf-8", "surrogateescape") for word in message["argv"]]
+    os.chdir("/")
+    os.execvpe(argv[0], argv, os.environb)
+
+
+def become_account(name):
+    import pwd
+
+    account = pwd.getpwnam(name)
+    if os.geteuid() == 0:
+        os.initgroups(name, account.pw_gid)
+        os.setgid(account.pw_gid)
+        os.setuid(account.pw_uid)
+    for variable in ("USER", "LOGNAME"):
+        os.environ[variable] = name
+    os.environ["HOME"] = account.pw_dir
+
+
+def signal_group(pid, number):
+    for target in (os.killpg, os.kill):
+        try:
+            return target(pid, number)
+        except ProcessLookupError:
+            continue
+    return None
+
+
+def boot_id():
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def main():
+    os.chdir("/")
+    os.umask(0o022)
+    os.environ["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    Session().loop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""A node in a box: the node programs as real processes, with accounts, files and control groups of their own.
+
+The box is a set of namespaces (mount, pid, ipc, host name) of this machine, with its own passwd file, /tmp and
+run-time directory; the control groups are the machine's, below a directory named after the test process.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from oar.lib.remote.dialogue import Dialogue
+from oar.lib.remote.pool import Remote
+from oar.lib.remote.requests import Outcome, Ran, RemoteSettings, Request
+from oar.lib.remote.transports import LocalTransport
+
+ACCOUNTS = {"oar": 5001, "alice": 5002, "bob": 5003}
+NODE = "node1"
+_INIT = """
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+print("ready", flush=True)
+while True:
+    signal.sigwait({signal.SIGCHLD})
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+"""
+_SETUP = """
+set -e
+mount --make-rprivate /
+mount --bind {base}/passwd /etc/passwd
+mount --bind {base}/group /etc/group
+for d in /tmp /var/tmp /dev/shm; do mount -t tmpfs -o mode=1777 tmpfs $d; done
+hostname {node}
+exec {python} -c "$INIT"
+"""
+
+
+class NodeBox:
+    """One node; ``remote`` reaches it as the server would."""
+
+    def __init__(self) -> None:
+        self.base = Path(tempfile.mkdtemp(prefix="oar-box-", dir="/run"))
+        self.base.chmod(0o755)
+        self.runtime = self.base / "runtime"
+        self.cpuset_path = f"/oar_test_{os.getpid()}_{self.base.name[-8:]}"
+        self._write_accounts()
+        environment = dict(os.environ, INIT=_INIT)
+        script = _SETUP.format(base=self.base, node=NODE, python=sys.executable)
+        self._init = subprocess.Popen(
+            [
+                "unshare",
+                "--mount",
+                "--uts",
+                "--ipc",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount-proc",
+                "sh",
+                "-c",
+                script,
+            ],
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        assert self._init.stdout is not None
+        assert self._init.stdout.readline() == b"ready\n"
+        children = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children").read_text()
+        self.pid = int(children.split()[0])
+        self.remote = self.new_remote()
+
+    def new_remote(self) -> Remote:
+        """Return another server's way to this node."""
+        return Remote(RemoteSettings(), LocalTransport(self.enter()))
+
+    def enter(self) -> list[str]:
+        """Return the words before a command that is to run in the box."""
+        return ["nsenter", "-t", str(self.pid), "-m", "-u", "-i", "-p"]
+
+    def _write_accounts(self) -> None:
+        passwd = Path("/etc/passwd").read_text()
+        group = Path("/etc/group").read_text()
+        for name, uid in ACCOUNTS.items():
+            home = self.base / "home" / name
+            home.mkdir(parents=True)
+            os.chown(home, uid, uid)
+            passwd += f"{name}:x:{uid}:{uid}::{home}:/bin/bash\n"
+            group += f"{name}:x:{uid}:\n"
+        (self.base / "passwd").write_text(passwd)
+        (self.base / "group").write_text(group)
+
+    def home(self, name: str) -> Path:
+        return self.base / "home" / name
+
+    def run(self, program: str, action: str, data: Mapping[str, Any], seconds: float = 30) -> Outcome:
+        return self.remote.run({NODE: Request(program, action, data)}, seconds)[NODE]
+
+    def jrm(self, action: str, data: Mapping[str, Any]) -> Ran:
+        outcome = self.run("job_resource_manager_cgroups", action, data)
+        assert isinstance(outcome, Ran), outcome
+        return outcome
+
+    def ctl(self, job: Mapping[str, Any], name: str, **more: Any) -> int:
+        data = {"job_id": job["job_id"], "tmp_directory": str(self.runtime), "signal": name, **more}
+        outcome = self.run("oarexec", "ctl", data)
+        assert isinstance(outcome, Ran), outcome
+        return outcome.exit
+
+    def probe(self, job: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        """Ask the node what it knows of a job."""
+        asked = {
+            "job_id": job["job_id"],
+            "name": f"{job['user']}_{job['job_id']}",
+            "user": job["user"],
+            "challenge": hashlib.sha256(job["challenge"].encode()).hexdigest(),
+            "attempt": job["attempt"],
+            **more,
+        }
+        data = {"oar_tmp_directory": str(self.runtime), "cpuset_path": self.cpuset_path, "jobs": [asked]}
+        outcome = self.run("node_probe", "probe", data)
+        assert isinstance(outcome, Ran), outcome
+        assert outcome.exit == 0, outcome
+        answer: dict[str, Any] = json.loads(outcome.lines[0])
+        return answer
+
+    def sh(self, script: str, user: str = "root") -> str:
+        """Run a shell script in the box as a user; its output."""
+        words = self.enter()
+        if user != "root":
+            words += ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
+        return subprocess.run(
+            [*words, "sh", "-c", script], check=True, capture_output=True, text=True, timeout=30
+        ).stdout
+
+    def launch(self, job: Mapping[str, Any], remote: Remote | None = None) -> "Launch":
+        """Start oarexec for a job as the Runner does."""
+        return Launch((remote or self.remote).dialogue(NODE, Request("oarexec", "run", job), 60), job)
+
+    def start(self, job: Mapping[str, Any]) -> None:
+        """Start a job to the point where its command runs and oarexec is detached."""
+        with self.launch(job) as launch:
+            launch.until("oarexec is initialized and ready to do the job")
+            launch.go()
+            launch.until("STARTED")
+            assert launch.end().exit == 0
+
+    def ended(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """Wait for the end of a job; what the node says of it then."""
+
+        def answer() -> dict[str, Any] | None:
+            found = self.probe(job)
+            return found if found["answer"] == "ended" else None
+
+        found: dict[str, Any] = wait_until(answer)
+        return found
+
+    def clean(self, job: Mapping[str, Any]) -> Ran:
+        return self.jrm("clean", self.init_data(job["job_id"], job["user"]))
+
+    def init_data(self, job_id: int = 1, user: str = "alice", **more: Any) -> dict[str, Any]:
+        """Return data for ``init`` and ``clean`` of a job with processor 0."""
+        resources = [{"resource_id": 7, "type": "default", "network_address": NODE, "cpuset": "0", "core": 1}]
+        return {
+            "job_id": job_id, "name": f"{user}_{job_id}", "user": user, "job_user": user, "nodes": {NODE: ["0"]},
+            "cpuset_path": self.cpuset_path, "compute_thread_siblings": False, "ssh_keys": None,
+            "oar_tmp_directory": str(self.runtime), "types": {}, "resources": resources,
+            "node_file_db_fields": "network_address", "node_file_db_fields_distinct_values": "resource_id",
+            "array_id": job_id, "array_index": 1, "stdout_file": "out", "stderr_file": "err",
+            "launching_directory": str(self.home(user)), "job_name": "", "project": "default", "walltime": "1:0:0",
+            "walltime_seconds": 3600, "attempt": 1, "options": {},
+        } | more  # fmt: skip
+
+    def job_data(self, job_id: int = 1, user: str = "alice", **more: Any) -> dict[str, Any]:
+        """Return data for oarexec of a passive job, ``init`` included."""
+        return {
+            "job_id": job_id, "array_id": job_id, "array_index": 1, "user": user, "job_user": user, "job_name": "",
+            "project": "default", "types": {}, "reservation": "None", "mode": "PASSIVE", "command": "true",
+            "stdout_file": "out", "stderr_file": "err", "launching_directory": str(self.home(user)), "job_env": {},
+            "walltime": "1:0:0", "walltime_seconds": 3600, "challenge": "1234567890", "almighty_hostname": "127.0.0.1",
+            "almighty_port": 9, "checkpoint_signal": 12, "pro_epi_timeout": 10, "tmp_directory": str(self.runtime),
+            "detach_oarexec": 1, "cpuset_full_path": f"{self.cpuset_path}/{user}_{job_id}", "attempt": 1,
+            "kill_grace": 0, "init": self.init_data(job_id, user),
+        } | more  # fmt: skip
+
+    def groups(self) -> list[Path]:
+        """Return the directories of all control groups of this box, of every hierarchy."""
+        found = [path for mount in Path("/sys/fs/cgroup").iterdir() for path in mount.glob(self.cpuset_path[1:] + "/*")]
+        return [path for path in found if path.is_dir()]
+
+    def close(self) -> None:
+        self.remote.close()
+        self._init.send_signal(signal.SIGKILL)
+        self._init.wait()
+        assert self._init.stdout is not None
+        self._init.stdout.close()
+        for mount in Path("/sys/fs/cgroup").iterdir():
+            remove_groups(mount / self.cpuset_path[1:])
+        shutil.rmtree(self.base)
+
+
+class Launch:
+    """The server's side of one launch."""
+
+    def __init__(self, dialogue: Dialogue, job: Mapping[str, Any]) -> None:
+        self.dialogue = dialogue
+        self.job = job
+        self.lines: list[str] = []
+
+    def until(self, line: str) -> None:
+        """Read lines up to one that must come."""
+        while True:
+            said = self.dialogue.receive(20)
+            assert isinstance(said, str), (said, self.lines)
+            self.lines.append(said)
+            if said == line:
+                return
+
+    def go(self) -> None:
+        self.dialogue.send(f"GO {self.job['attempt']}")
+
+    def end(self) -> Ran:
+        """Read the rest; how the request ended."""
+        while True:
+            said = self.dialogue.receive(20)
+            if isinstance(said, Ran):
+                return said
+            assert said is not None, self.lines
+            self.lines.append(said)
+
+    def __enter__(self) -> "Launch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dialogue.close()
+
+
+def remove_groups(top: Path) -> None:
+    """Remove a tree of control groups whose processes are about to end."""
+
+    def removed() -> bool:
+        for directory, _, _ in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(directory)
+        return not top.exists()
+
+    wait_until(removed)
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 20) -> Any:
+    """Return the first true value of a condition; fail if there is none in time."""
+    limit = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < limit, "the condition did not become true"
+        time.sleep(0.005)
+    return value
+
+
+def node_box() -> Iterator[NodeBox]:
+    """Yield a box and remove it."""
+    box = NodeBox()
+    try:
+        yield box
+    finally:
+        box.close()
+
+
+__all__ = ["NODE", "NodeBox", "node_box", "wait_until"]
