@@ -8,9 +8,11 @@
     │   ├── WrongState         the job is not in a state that allows it
     │   └── Refused            an admission rule said no
     ├── ConfigError        a file of the administrator: file, line, key
+    ├── SchemaError        the database is not as this version needs it: oar-database
     ├── Unavailable        database, bus or node: try again
     │   ├── DatabaseUnavailable
     │   ├── ServerUnavailable
+    │   ├── AlreadyRunning     another server has the ports or the lock
     │   └── NodeUnavailable
     └── Bug                it cannot be; the log has the trace
 
@@ -79,6 +81,12 @@ class ConfigError(OarError):
     exit_code = 1
 
 
+class SchemaError(OarError):
+    """The schema of the database is not what is needed for what was asked."""
+
+    exit_code = 1
+
+
 class Unavailable(OarError):
     """Something outside does not answer; trying again may help."""
 
@@ -91,6 +99,12 @@ class DatabaseUnavailable(Unavailable):
 
 class ServerUnavailable(Unavailable):
     """The OAR server does not take messages."""
+
+
+class AlreadyRunning(Unavailable):
+    """Another server has the ports or the lock."""
+
+    exit_code = 4
 
 
 class NodeUnavailable(Unavailable):

@@ -1,0 +1,161 @@
+"""The line port: nodes and old clients write one line over TCP, and may get one back (server.md 4.1, E2; 4.3).
+
+One non-blocking listener and one epoll, so that thousands of silent clients cost nothing and block nobody.
+"""
+
+import ipaddress
+import select
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from oar.lib.frames import LONGEST_TAG
+
+#: A client that has not written its line by then is sent away.
+SILENCE = 5.0
+#: A client that has got no answer by then is sent away; a node asks again.
+ANSWER_TIME = 60.0
+MOST_OPEN = 4096
+_BACKLOG = 1024
+_ACCEPTS_PER_TURN = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a client wrote.  ``peer`` is for ``answer``."""
+
+    peer: int
+    text: str
+
+
+@dataclass(slots=True)
+class _Client:
+    connection: socket.socket
+    deadline: float
+    received: bytearray = field(default_factory=bytearray)
+    has_written: bool = False
+
+
+class LinePort:
+    """The listener and its clients.  ``fileno`` is readable when ``receive`` has something to do."""
+
+    def __init__(self, port: int, networks: Sequence[str], *, most_open: int = MOST_OPEN) -> None:
+        self._networks = [ipaddress.ip_network(network, strict=False) for network in networks]
+        self._most_open = most_open
+        self._clients: dict[int, _Client] = {}
+        self._peers: dict[int, int] = {}  # file descriptor -> peer
+        self._last_peer = 0
+        self._epoll = select.epoll()
+        try:
+            self._listener = _listen(port)
+        except OSError:
+            self._epoll.close()
+            raise
+        self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+
+    @property
+    def port(self) -> int:
+        """The port that is bound."""
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def fileno(self) -> int:
+        """For a poller."""
+        return self._epoll.fileno()
+
+    def receive(self, now: float) -> list[Line]:
+        """Accept, read and close as far as it goes without waiting; return the lines that are complete."""
+        lines: list[Line] = []
+        for number, _ in self._epoll.poll(0, 512):
+            if number == self._listener.fileno():
+                self._accept(now)
+            elif number in self._peers:
+                line = self._read(self._peers[number], now)
+                if line is not None:
+                    lines.append(line)
+        return lines
+
+    def expire(self, now: float) -> float | None:
+        """Send away those whose time is over; return when the next one's is."""
+        for peer in [peer for peer, client in self._clients.items() if client.deadline <= now]:
+            self._close(peer)
+        return min((client.deadline for client in self._clients.values()), default=None)
+
+    def answer(self, peer: int, text: str) -> None:
+        """Write a line to a client, if it is still there, and close."""
+        client = self._clients.get(peer)
+        if client is None:
+            return
+        with suppress(OSError):  # it went away: whoever needs the answer asks again
+            client.connection.send(text.encode() + b"\n")
+        self._close(peer)
+
+    def close(self) -> None:
+        """Close everything."""
+        for peer in list(self._clients):
+            self._close(peer)
+        self._listener.close()
+        self._epoll.close()
+
+    def _accept(self, now: float) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                connection, address = self._listener.accept()
+            except OSError:
+                return  # nobody left, or no descriptor left: the others' time will come to an end
+            if len(self._clients) >= self._most_open or not self._is_allowed(address[0]):
+                connection.close()
+                continue
+            connection.setblocking(False)
+            self._last_peer += 1
+            self._clients[self._last_peer] = _Client(connection, now + SILENCE)
+            self._peers[connection.fileno()] = self._last_peer
+            self._epoll.register(connection.fileno(), select.EPOLLIN)
+
+    def _is_allowed(self, host: str) -> bool:
+        address = ipaddress.ip_address(host.partition("%")[0])
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return any(address in network for network in self._networks)
+
+    def _read(self, peer: int, now: float) -> Line | None:
+        client = self._clients[peer]
+        try:
+            data = client.connection.recv(4096)
+        except BlockingIOError:
+            return None
+        except OSError:
+            self._close(peer)
+            return None
+        if client.has_written:
+            if not data:
+                self._close(peer)
+            return None
+        client.received += data
+        line, newline, _ = client.received.partition(b"\n")
+        if len(line) > LONGEST_TAG or (not data and not line):
+            self._close(peer)
+            return None
+        if data and not newline:
+            return None
+        client.has_written = True
+        client.deadline = now + ANSWER_TIME
+        if not data:  # it wrote no newline and may not listen any more; the line counts all the same
+            self._epoll.unregister(client.connection.fileno())
+        return Line(peer, line.rstrip(b"\r").decode("utf-8", "backslashreplace"))
+
+    def _close(self, peer: int) -> None:
+        client = self._clients.pop(peer)
+        del self._peers[client.connection.fileno()]
+        client.connection.close()
+
+
+def _listen(port: int) -> socket.socket:
+    """Listen on all addresses, of both families where the machine has them."""
+    if socket.has_dualstack_ipv6():
+        listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
+    else:
+        listener = socket.create_server(("", port), backlog=_BACKLOG)
+    listener.setblocking(False)
+    return listener

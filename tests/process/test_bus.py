@@ -1,0 +1,253 @@
+"""The bus with real sockets: commands, children, and the line port with all kinds of clients."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import zmq
+
+from oar.lib import bus, lineport
+from oar.lib.config import Config
+from oar.lib.errors import AlreadyRunning, ConfigError, ServerUnavailable
+from oar.lib.lineport import LinePort
+from oar.lib.messages import Ask, JobAction, Tag, Wake
+
+EVERYBODY = ("0.0.0.0/0", "::/0")
+
+
+@pytest.fixture
+def context() -> Iterator["zmq.Context[zmq.Socket[bytes]]"]:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    yield context
+    context.term()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_rings_and_the_server_hears(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    port = free_port()
+    with closing(bus.Pull(context, "localhost", port)) as pull:
+        config = Config(server_hostname="localhost", appendice_server_port=port)
+        bus.send_effects(config, [Wake(Tag.QSUB), Wake(Tag.QSUB), Ask(JobAction.SIGNAL, 3)])
+        heard: list[bytes] = []
+        while len(heard) < 2:
+            assert bus.Poll(pull).wait(20)
+            heard += pull.receive()
+    assert heard == [b'{"cmd": "Qsub"}', b'{"cmd": "SIGNAL", "job_id": 3}']
+
+
+def test_a_command_without_a_server_is_told_so_and_ends() -> None:
+    config = Config(server_hostname="127.0.0.1", appendice_server_port=free_port())
+    with pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1:\d+"):
+        bus.send_effects(config, [Wake(Tag.QSUB)])
+
+
+def test_nothing_to_say_needs_no_server() -> None:
+    bus.send_effects(Config(server_hostname="no.such.host.invalid"), [])
+
+
+def test_an_address_that_is_taken_is_reported_as_a_running_server(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(AlreadyRunning, match="already started"):
+        bus.Pull(context, "127.0.0.1", other.getsockname()[1])
+
+
+def test_an_address_that_is_not_ours_is_a_fault_of_the_configuration(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    for host in ("192.0.2.1", "no.such.host.invalid"):
+        with pytest.raises(ConfigError, match=host):
+            bus.Pull(context, host, free_port())
+
+
+# -- children ---------------------------------------------------------------------------------------------------------
+
+
+def test_children_and_their_parent_speak_over_the_control_endpoint(
+    context: "zmq.Context[zmq.Socket[bytes]]", tmp_path: Path
+) -> None:
+    endpoint = f"ipc://{tmp_path}/ipc/almighty.ipc"
+    with closing(bus.Router(context, endpoint)) as router, closing(bus.Dealer(context, endpoint)) as dealer:
+        assert (tmp_path / "ipc").stat().st_mode & 0o777 == 0o700
+        assert dealer.send(b"hello")
+        assert bus.Poll(router).wait(20) == [router]
+        [(sender, data)] = router.receive()
+        assert data == b"hello"
+        assert router.send(sender, b"run")
+        assert bus.Poll(dealer).wait(20) == [dealer]
+        assert dealer.receive() == [b"run"]
+        assert not router.send(b"nobody", b"run")
+    assert not (tmp_path / "ipc" / "almighty.ipc").exists()
+
+
+def test_a_poll_ends_when_its_time_is_over() -> None:
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        poll = bus.Poll(reader)
+        assert poll.wait(0) == []
+        assert poll.wait(0.01) == []
+        writer.send(b"x")
+        assert poll.wait(20) == [reader]
+        poll.remove(reader)
+        assert poll.wait(0) == []
+
+
+# -- the line port ----------------------------------------------------------------------------------------------------
+
+
+class Served:
+    """A line port served by a thread that answers OK to each line."""
+
+    def __init__(self, port: LinePort) -> None:
+        self.port = port
+        self.lines: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        poll = bus.Poll(self.port)
+        while not self._stop.is_set():
+            poll.wait(0.05)
+            for line in self.port.receive(time.monotonic()):
+                self.lines.append(line.text)
+                self.port.answer(line.peer, "OK")
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.port.close()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port.port), timeout=20)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    served = Served(LinePort(0, EVERYBODY))
+    yield served
+    served.stop()
+
+
+def test_a_line_is_heard_and_answered_on_the_same_connection(served: Served) -> None:
+    with served.connect() as client:
+        client.sendall(b"OAREXEC_1_0_N_12\n")
+        assert client.makefile("rb").read() == b"OK\n"
+    assert served.lines == ["OAREXEC_1_0_N_12"]
+
+
+def test_a_line_may_come_in_pieces_and_without_its_end(served: Served) -> None:
+    with served.connect() as client:
+        for piece in (b"Te", b"r", b"m\r", b"\n"):
+            client.sendall(piece)
+        assert client.makefile("rb").read() == b"OK\n"
+    with served.connect() as client:
+        client.sendall(b"ChState")
+        client.shutdown(socket.SHUT_WR)
+        assert client.makefile("rb").read() == b"OK\n"
+    assert served.lines == ["Term", "ChState"]
+
+
+def test_a_client_that_closes_at_once_is_heard(served: Served) -> None:
+    with served.connect() as client:
+        client.sendall(b"Term\n")
+    with served.connect() as client:
+        client.sendall(b"Qsub\n")
+        assert client.makefile("rb").read() == b"OK\n"
+    assert sorted(served.lines) == ["Qsub", "Term"]
+
+
+def test_silent_clients_delay_nobody(served: Served) -> None:
+    silent = [served.connect() for _ in range(200)]
+    try:
+        with served.connect() as client:
+            client.sendall(b"Term\n")
+            assert client.makefile("rb").read() == b"OK\n"
+    finally:
+        for client in silent:
+            client.close()
+
+
+def test_a_line_that_is_too_long_and_one_that_is_empty_close_the_connection(served: Served) -> None:
+    for data in (b"x" * 256, b"\n"):
+        with served.connect() as client:
+            client.sendall(data)
+            client.shutdown(socket.SHUT_WR)
+            assert client.makefile("rb").read() in (b"", b"OK\n")
+    assert [line for line in served.lines if line] == []
+
+
+def wait_readable(port: LinePort) -> None:
+    assert bus.Poll(port).wait(20)
+
+
+def test_a_silent_client_is_sent_away_after_its_time() -> None:
+    with closing(LinePort(0, EVERYBODY)) as port, socket.create_connection(("127.0.0.1", port.port), 20) as client:
+        wait_readable(port)
+        assert port.receive(100.0) == []
+        assert port.expire(104.9) == 105.0
+        assert port.expire(105.0) is None
+        assert client.recv(1) == b""
+
+
+def test_a_client_that_waits_for_its_answer_has_more_time() -> None:
+    with closing(LinePort(0, EVERYBODY)) as port, socket.create_connection(("127.0.0.1", port.port), 20) as client:
+        wait_readable(port)
+        port.receive(100.0)
+        client.sendall(b"Term\n")
+        wait_readable(port)
+        [line] = port.receive(101.0)
+        assert port.expire(110.0) == 161.0
+        port.answer(line.peer, "GONE")
+        assert client.makefile("rb").read() == b"GONE\n"
+        port.answer(line.peer, "GONE")
+
+
+def test_a_client_that_does_not_wait_for_its_answer_is_forgotten() -> None:
+    with closing(LinePort(0, EVERYBODY)) as port:
+        with socket.create_connection(("127.0.0.1", port.port), 20) as client:
+            wait_readable(port)
+            port.receive(0.0)
+            client.sendall(b"Term\n")
+            wait_readable(port)
+            [line] = port.receive(0.0)
+        wait_readable(port)
+        assert port.receive(0.0) == []
+        assert port.expire(0.0) is None
+        port.answer(line.peer, "OK")
+
+
+def test_peers_from_other_networks_are_closed_at_once() -> None:
+    with (
+        closing(LinePort(0, ("10.0.0.0/8",))) as port,
+        socket.create_connection(("127.0.0.1", port.port), 20) as client,
+    ):
+        wait_readable(port)
+        assert port.receive(0.0) == []
+        assert client.recv(1) == b""
+
+
+def test_more_clients_than_allowed_are_closed_at_once() -> None:
+    with closing(LinePort(0, EVERYBODY, most_open=1)) as port:
+        with socket.create_connection(("127.0.0.1", port.port), 20):
+            wait_readable(port)
+            port.receive(0.0)
+            with socket.create_connection(("127.0.0.1", port.port), 20) as second:
+                wait_readable(port)
+                port.receive(0.0)
+                assert second.recv(1) == b""
+        port.expire(lineport.SILENCE)
+        with socket.create_connection(("127.0.0.1", port.port), 20) as third:
+            wait_readable(port)
+            port.receive(10.0)
+            third.sendall(b"Term\n")
+            wait_readable(port)
+            assert [line.text for line in port.receive(10.0)] == ["Term"]
