@@ -1,0 +1,335 @@
+"""Child processes with deadlines, signals as flags, and the datagrams to systemd.
+
+Children are started from argument lists, never through a shell, in a process group of their own.  A daemon's child
+holds the read end of a pipe, its lifeline: end of file there means that its parent is gone.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO
+
+#: Name of the variable that tells a child the number of its lifeline.
+LIFELINE = "OAR_LIFELINE"
+_PR_SET_PDEATHSIG = 1
+_TAIL_LINES = 20
+_TAIL_WIDTH = 500
+_TAIL_BYTES = 65536
+
+
+# -- signals as flags -------------------------------------------------------------------------------------------------
+
+
+class Signals:
+    """What signals have asked for.  The handlers set flags and wake the poll; they do nothing else."""
+
+    def __init__(self) -> None:
+        self.stop = False
+        self.reload = False
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def fileno(self) -> int:
+        """Readable after a signal, SIGCHLD included."""
+        return self._reader.fileno()
+
+    def clear(self) -> None:
+        """Make it unreadable again.  The flags stay."""
+        with suppress(BlockingIOError):
+            while self._reader.recv(512):
+                pass
+
+    def _on_stop(self, number: int, frame: object) -> None:
+        self.stop = True
+
+    def _on_reload(self, number: int, frame: object) -> None:
+        self.reload = True
+
+    def _on_child(self, number: int, frame: object) -> None:
+        """Only to be woken."""
+
+    def _install(self) -> "dict[int, signal._HANDLER]":
+        handlers = dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1), self._on_stop)
+        handlers |= {signal.SIGHUP: self._on_reload, signal.SIGCHLD: self._on_child}
+        return {number: signal.signal(number, handler) for number, handler in handlers.items()}
+
+    def _close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+
+@contextmanager
+def signals() -> Iterator[Signals]:
+    """Take the signals of a daemon; put the old handlers back at the end.  Main thread only."""
+    taken = Signals()
+    old_wakeup = signal.set_wakeup_fd(taken._writer.fileno(), warn_on_full_buffer=False)
+    old = taken._install()
+    try:
+        yield taken
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(old_wakeup)
+        taken._close()
+
+
+# -- parent and child -------------------------------------------------------------------------------------------------
+
+
+class Lifeline:
+    """The parent's side: the pipe that the kernel closes when the parent is gone, whatever it died of."""
+
+    def __init__(self) -> None:
+        self.child_end, self._own_end = os.pipe()
+
+    def environment(self) -> dict[str, str]:
+        """What tells the child the number of its end."""
+        return {LIFELINE: str(self.child_end)}
+
+    def close(self) -> None:
+        """Let the children know."""
+        os.close(self._own_end)
+        os.close(self.child_end)
+
+
+class ParentWatch:
+    """The child's side: ``fileno`` is readable once the parent is gone.  Without a lifeline it never is."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        """For a poll."""
+        return self._descriptor
+
+    def is_gone(self) -> bool:
+        """Whether the parent is gone."""
+        os.set_blocking(self._descriptor, False)
+        try:
+            return os.read(self._descriptor, 1) == b""
+        except BlockingIOError:
+            return False
+
+
+def watch_parent(environment: Mapping[str, str]) -> ParentWatch | None:
+    """Follow the parent that started this process with a lifeline; None if it was started by hand.
+
+    The kernel is also asked for SIGTERM at the parent's death, which wakes what does not poll.
+    """
+    number = environment.get(LIFELINE, "")
+    if not number.isdecimal():
+        return None
+    with suppress(OSError):
+        os.set_inheritable(int(number), False)
+        _ask_for_death_signal()
+        return ParentWatch(int(number))
+    return None
+
+
+def _ask_for_death_signal() -> None:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+class Child:
+    """A long-lived child.  What it writes, on either stream, is read as it comes; the last lines are kept."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        lifeline: Lifeline | None = None,
+    ) -> None:
+        """Start it.  Raises OSError."""
+        self.argv = tuple(argv)
+        self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._process = subprocess.Popen(
+            self.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**environment, **(lifeline.environment() if lifeline else {})},
+            pass_fds=(lifeline.child_end,) if lifeline else (),
+            process_group=0,
+            umask=0o022,
+        )
+        assert self._process.stdout is not None  # it was asked for
+        self._output: IO[bytes] = self._process.stdout
+        os.set_blocking(self._output.fileno(), False)
+        self._partial = b""
+        self._code: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Readable when it has written something, or closed its streams."""
+        return self._output.fileno()
+
+    def read(self) -> bool:
+        """Take what it has written into the tail; False at the end of its streams."""
+        try:
+            data = self._output.read(_TAIL_BYTES)
+        except OSError:
+            return False
+        if data is None:
+            return True
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if len(self._partial) > _TAIL_WIDTH:
+            lines, self._partial = [*lines, self._partial], b""
+        self.tail.extend(line[:_TAIL_WIDTH].decode("utf-8", "backslashreplace") for line in lines if line.strip())
+        return data != b""
+
+    def poll(self) -> int | None:
+        """Return its exit code, minus a signal's number, or None while it lives."""
+        if self._code is None:
+            self._code = self._process.poll()
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        """Signal it and what it has started in its group."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def last_words(self) -> str:
+        """Return the last lines that it wrote."""
+        while self.read() and self.poll() is None:
+            if not self._has_more():
+                break
+        lines = [*self.tail, self._partial.decode("utf-8", "backslashreplace")]
+        return "\n".join(line for line in lines if line.strip())
+
+    def _has_more(self) -> bool:
+        import select
+
+        return bool(select.select([self.fileno()], [], [], 0)[0])
+
+    def close(self) -> None:
+        """Kill it if it lives, reap it, close its streams."""
+        self.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self._output.close()
+
+
+# -- one command with a deadline --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int | None  #: exit code, or minus a signal's number; None: it could not be started, or had to be killed
+    timed_out: bool
+    output: str  #: the end of what it wrote, on both streams; or why it could not be started
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it ended by itself with 0."""
+        return self.code == 0
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout: float,
+    environment: Mapping[str, str] | None = None,
+    directory: str | None = None,
+    stdin: bytes = b"",
+) -> Outcome:
+    """Run a command to its end, or kill its process group after ``timeout`` seconds.
+
+    What it writes goes through a file, so that a daemon it leaves behind cannot hold the caller.
+    """
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as given:
+        given.write(stdin)
+        given.seek(0)
+        try:
+            process = subprocess.Popen(
+                list(argv),
+                stdin=given,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if environment is None else dict(environment),
+                cwd=directory,
+                process_group=0,
+            )
+        except (OSError, ValueError) as error:
+            return Outcome(None, False, f"cannot start {argv[0] if argv else ''}: {error}")
+        try:
+            code: int | None = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            code = None
+        return Outcome(code, code is None, _end_of(output))
+
+
+def _end_of(file: IO[bytes]) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _TAIL_BYTES))
+    return file.read().decode("utf-8", "backslashreplace")
+
+
+def said(code: int) -> str:
+    """Return an exit code in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"
+
+
+# -- systemd ----------------------------------------------------------------------------------------------------------
+
+
+class ServiceManager:
+    """systemd, if it started this process: one datagram per message (sd_notify)."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._address = environment.get("NOTIFY_SOCKET", "")
+        microseconds = environment.get("WATCHDOG_USEC", "")
+        is_for_us = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        #: Seconds between two signs of life; None: not asked for.
+        self.watchdog_period = int(microseconds) / 2e6 if microseconds.isdecimal() and is_for_us else None
+
+    def ready(self) -> None:
+        """The service is up."""
+        self._tell("READY=1")
+
+    def reloading(self) -> None:
+        """The configuration is being read again; ``ready`` follows."""
+        self._tell("RELOADING=1")
+
+    def stopping(self) -> None:
+        """The service is about to end."""
+        self._tell("STOPPING=1")
+
+    def status(self, text: str) -> None:
+        """One line for systemctl status."""
+        self._tell(f"STATUS={' '.join(text.split())}")
+
+    def alive(self) -> None:
+        """A sign of life."""
+        self._tell("WATCHDOG=1")
+
+    def _tell(self, text: str) -> None:
+        if not self._address:
+            return
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as datagram, suppress(OSError):
+            datagram.setblocking(False)
+            datagram.sendto(text.encode(), address)

@@ -1,0 +1,217 @@
+"""Children, deadlines, signals and systemd's datagrams, with real processes."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from oar.lib import process
+from oar.lib.process import Child, Lifeline, ServiceManager
+
+ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
+
+
+def until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def ended(child: Child) -> int:
+    until(lambda: child.poll() is not None)
+    code = child.poll()
+    assert code is not None
+    return code
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+# -- one command ------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_gives_its_code_and_what_it_wrote() -> None:
+    outcome = process.run(["sh", "-c", "cat; echo bad >&2; exit 3"], timeout=30, stdin=b"given\n")
+    assert (outcome.code, outcome.timed_out, outcome.output) == (3, False, "given\nbad\n")
+    assert not outcome.is_good
+
+
+def test_arguments_are_data() -> None:
+    nasty = "a b'\"$(x);\n*"
+    assert process.run(["printf", "%s", nasty], timeout=30).output == nasty
+
+
+def test_a_command_that_is_too_slow_is_killed_with_its_children(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    outcome = process.run(["sh", "-c", f"sleep 1000 & echo $! $$ > {pids}; wait"], timeout=1)
+    assert (outcome.code, outcome.timed_out) == (None, True)
+    for pid in pids.read_text().split():
+        until(lambda pid=pid: not is_alive(int(pid)))  # type: ignore[misc]
+
+
+def test_a_daemon_left_behind_does_not_hold_the_caller(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    outcome = process.run(["sh", "-c", f"sleep 1000 & echo $! > {pid}; echo done"], timeout=30)
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert (outcome.code, outcome.output) == (0, "done\n")
+
+
+def test_a_command_that_is_not_there_is_an_outcome_too() -> None:
+    outcome = process.run(["/no/such/program"], timeout=30)
+    assert outcome.code is None
+    assert "cannot start /no/such/program" in outcome.output
+    assert process.run(["a\0b"], timeout=30).code is None
+
+
+def test_a_killed_command_tells_its_signal() -> None:
+    assert process.run(["sh", "-c", "kill -9 $$"], timeout=30).code == -9
+    assert process.said(-9) == "signal SIGKILL"
+    assert process.said(2) == "exit code 2"
+
+
+# -- long-lived children ----------------------------------------------------------------------------------------------
+
+
+def test_the_last_lines_of_a_child_are_kept() -> None:
+    child = Child(["sh", "-c", "seq 1 1000; echo why >&2; printf unfinished; exit 4"], environment=ENVIRONMENT)
+    while child.read():
+        select.select([child], [], [], 30)
+    assert ended(child) == 4
+    assert child.last_words().split("\n")[-3:] == ["1000", "why", "unfinished"]
+    assert len(child.tail) == 20
+    child.close()
+
+
+def test_a_signal_reaches_the_whole_group() -> None:
+    child = Child(["sh", "-c", "sleep 1000 & echo $!; wait"], environment=ENVIRONMENT)
+    until(lambda: child.read() and len(child.tail) == 1)
+    grandchild = int(child.tail[0])
+    child.send_signal(signal.SIGKILL)
+    assert ended(child) == -9
+    until(lambda: not is_alive(grandchild))
+    child.send_signal(signal.SIGKILL)
+    child.close()
+
+
+def test_closing_a_child_leaves_no_process() -> None:
+    child = Child(["sleep", "1000"], environment=ENVIRONMENT)
+    child.close()
+    assert not is_alive(child.pid)
+
+
+def test_a_child_that_cannot_be_started_raises() -> None:
+    try:
+        Child(["/no/such/program"], environment=ENVIRONMENT)
+    except FileNotFoundError:
+        return
+    raise AssertionError("it was started")
+
+
+CHILD = """
+import os, select, sys
+from oar.lib import process
+watch = process.watch_parent(os.environ)
+print("up", flush=True)
+select.select([watch], [], [], 60)
+print("gone" if watch.is_gone() else "woken", flush=True)
+"""
+
+
+def test_a_child_notices_that_its_parent_has_closed_the_lifeline() -> None:
+    lifeline = Lifeline()
+    child = Child([sys.executable, "-c", CHILD], environment=os.environ, lifeline=lifeline)
+    until(lambda: child.read() and "up" in child.tail)
+    lifeline.close()
+    assert ended(child) == 0
+    assert "gone" in child.last_words()
+    child.close()
+
+
+PARENT = f"""
+import os, sys, time
+from oar.lib.process import Child, Lifeline
+lifeline = Lifeline()
+child = Child([sys.executable, "-c", {CHILD!r}], environment=os.environ, lifeline=lifeline)
+while not child.tail:
+    child.read()
+    time.sleep(0.01)
+print(child.pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_child_does_not_survive_the_sudden_death_of_its_parent() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    until(lambda: not is_alive(pid))
+
+
+def test_a_process_started_by_hand_has_no_parent_to_follow() -> None:
+    assert process.watch_parent({}) is None
+    assert process.watch_parent({"OAR_LIFELINE": "99999"}) is None
+    assert process.watch_parent({"OAR_LIFELINE": "x"}) is None
+
+
+# -- signals ----------------------------------------------------------------------------------------------------------
+
+
+def test_signals_set_flags_and_wake_a_poll() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with process.signals() as taken:
+        assert not select.select([taken], [], [], 0)[0]
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert select.select([taken], [], [], 30)[0]
+        assert (taken.reload, taken.stop) == (True, False)
+        taken.clear()
+        assert not select.select([taken], [], [], 0)[0]
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert select.select([taken], [], [], 30)[0]
+        assert taken.stop
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_end_of_a_child_wakes_a_poll() -> None:
+    with process.signals() as taken:
+        child = Child(["true"], environment=ENVIRONMENT)
+        assert select.select([taken], [], [], 30)[0]
+        assert ended(child) == 0
+        child.close()
+
+
+# -- systemd ----------------------------------------------------------------------------------------------------------
+
+
+def test_systemd_is_told_in_datagrams(tmp_path: Path) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(path)
+        systemd.settimeout(30)
+        manager = ServiceManager({"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "60000000"})
+        manager.ready()
+        manager.status("two\nlines")
+        manager.alive()
+        manager.stopping()
+        assert [systemd.recv(100) for _ in range(4)] == [b"READY=1", b"STATUS=two lines", b"WATCHDOG=1", b"STOPPING=1"]
+        assert manager.watchdog_period == 30.0
+
+
+def test_without_systemd_nothing_is_told() -> None:
+    manager = ServiceManager({"NOTIFY_SOCKET": "/no/such/socket", "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"})
+    manager.ready()
+    assert manager.watchdog_period is None
+    ServiceManager({}).ready()
