@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oar.lib.db import migrate
-from oar.lib.db.engine import Database, DatabaseSettings
+from oar.lib.db.engine import Connection, Database, DatabaseSettings
 from tests.postgres import PostgreSQL
 
 SETUP = Path(__file__).parent.parent / "setup" / "database"
@@ -41,15 +41,11 @@ def postgres() -> Iterator[PostgreSQL]:
 def template(postgres: PostgreSQL) -> DatabaseSettings:
     """Make the database from which others are copied: complete, and empty but for the first rows."""
     settings = DatabaseSettings(host=postgres.socket, name="oar_template", patience=0)
-    admin = postgres.connect("postgres", "postgres")
-    migrate.create_roles(admin, settings)
-    migrate.create_database(admin, settings)
-    admin.close()
-    secure(postgres, settings)
-    owner = postgres.connect(settings.name, settings.user)
-    owner.autocommit = False
-    migrate.install(owner, SETUP, settings.ro_user)
-    owner.close()
+
+    def administrator(name: str) -> Connection:
+        return postgres.connect(name, "postgres")
+
+    migrate.Migrator(settings, SETUP, connect_admin=administrator, with_rules=False).create()
     return settings
 
 
@@ -91,7 +87,7 @@ def database(settings: DatabaseSettings) -> Iterator[Database]:
 
 
 def secure(postgres: PostgreSQL, settings: DatabaseSettings) -> None:
-    """Do to a database what an administrator does once it is there."""
+    """Close a copied database as its original is: what belongs to a database itself is not copied."""
     admin = postgres.connect(settings.name, "postgres")
-    migrate.secure_database(admin, settings)
+    migrate.secure_database(migrate.Session(admin), settings)
     admin.close()

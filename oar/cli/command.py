@@ -470,14 +470,16 @@ def oar_command(
                 context.require_admin()
             return function(context, **options)
 
-        parameters = list(reversed(getattr(function, "__click_params__", [])))
+        parameters: list[click.Parameter] = list(reversed(getattr(function, "__click_params__", [])))
+        declared = {each for parameter in parameters for each in parameter.opts}
+        common = [each for each in _common_options(style, version_names) if declared.isdisjoint(each.opts)]
         return Command(
             name,
             style=style,
             not_admin=not_admin,
             exit_codes=exit_codes or {},
             callback=callback,
-            params=[*parameters, *_common_options(style, version_names)],
+            params=[*parameters, *common],
             help=summary,
             context_settings={"help_option_names": list(help_names), "max_content_width": 120},
         )

@@ -1,0 +1,309 @@
+"""oar-database: create, bring up to date, check, repair, empty and drop the database (database.md 9)."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from oar.cli.command import ADMIN, Context, Stop, oar_command
+from oar.lib.config import Config, parse
+from oar.lib.db.engine import Connection, DatabaseSettings
+from oar.lib.db.migrate import Migrator
+from oar.lib.errors import ConfigError, DatabaseUnavailable
+from oar.lib.runtime import conf_file, database_settings, read_config
+from oar.lib.version import VERSION
+
+EXIT_BAD_ROWS = 2
+
+#: Where Debian's PostgreSQL has its socket.
+SOCKET_DIRECTORY = "/var/run/postgresql"
+
+#: The synonyms that OAR 3 has for actions.
+WORDS: Mapping[str, str] = {
+    "create": "create",
+    "upgrade": "setup",
+    "reset": "reset",
+    "drop": "drop",
+    "check": "check",
+}
+#: What an action does that cannot be undone.
+WARNINGS: Mapping[str, str] = {
+    "reset": "All tables of OAR in the database {name} will be dropped and created anew: all data will be lost.",
+    "drop": "The database {name} will be dropped: all data will be lost.",
+}
+#: The settings that must have a value: what they are, option, key.
+REQUIRED: Mapping[str, tuple[str, str, str]] = {
+    "host": ("host", "host", "DB_HOSTNAME"),
+    "name": ("name", "name", "DB_BASE_NAME"),
+    "user": ("user", "user", "DB_BASE_LOGIN"),
+    "ro_user": ("read-only user", "ro-user", "DB_BASE_LOGIN_RO"),
+}
+#: Those that a login over the network needs besides.
+PASSWORDS: Mapping[str, tuple[str, str, str]] = {
+    "password": ("password", "pass", "DB_BASE_PASSWD"),
+    "ro_password": ("read-only password", "ro-pass", "DB_BASE_PASSWD_RO"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the action is to be done."""
+
+    db_is_local: bool
+    db_admin_user: str | None
+    db_admin_pass: str | None
+    no_admission_rules: bool
+    show_sql: bool
+    dry_run: bool
+    deep: bool
+
+
+def action(
+    name: str, *declarations: str, help: str
+) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
+    """Declare an option that names what to do."""
+    return click.option(*declarations, f"is_{name}", is_flag=True, help=help)
+
+
+@oar_command(
+    "oar-database", summary="Create, upgrade, check or drop the database of OAR.", style=ADMIN, admins_only=True
+)
+@click.argument("words", nargs=-1, metavar="[create|upgrade|reset|check|drop]")
+@action("create", "-c", "--create", help="Create logins, database, schema and default data.")
+@action("init", "--init", help="Create schema and default data in an empty database whose logins exist.")
+@action("setup", "-s", "--setup", "--upgrade", help="Bring the schema to the current version, whatever it is now.")
+@action("reset", "-r", "--reset", help="Drop all tables and create them anew; all data is lost.")
+@action("drop", "--drop", help="Drop the database and its logins; all data is lost.")
+@action("check", "--check", help="Tell whether the database can be used.")
+@action("fix_ro_user", "--fix-ro-user-priv", help="Create the read-only login if it is missing; renew its rights.")
+@action("fix_index", "--fix-index", help="Close the rows of ended jobs; create missing indexes.")
+@click.option("--deep", is_flag=True, help="With --check: look for rows that do not fit together.")
+@click.option("--conf", metavar="FILE", help="Configuration file (default: $OARCONFFILE, /etc/oar/oar.conf).")
+@click.option("--db-type", metavar="TYPE", help="Pg, the only one.")
+@click.option("--db-host", metavar="HOST", help="Host of the database, or the directory of its socket.")
+@click.option("--db-port", metavar="PORT", help="Port of the database.")
+@click.option("--db-user", metavar="NAME", help="Login that owns the database.")
+@click.option("--db-pass", metavar="PASSWORD", help="Its password.")
+@click.option("--db-name", metavar="NAME", help="Name of the database.")
+@click.option("--db-ro-user", metavar="NAME", help="Login that only reads.")
+@click.option("--db-ro-pass", metavar="PASSWORD", help="Its password.")
+@click.option("--db-is-local", is_flag=True, help="Become the system user postgres, administrator of PostgreSQL here.")
+@click.option("--db-admin-user", metavar="NAME", help="Administrator of PostgreSQL.")
+@click.option("--db-admin-pass", metavar="PASSWORD", help="His password.")
+@click.option("--no-admission-rules", is_flag=True, help="Do not insert the default admission rules.")
+@click.option("-y", "--force-yes", is_flag=True, help="Ask nothing.")
+@click.option("-f", "--force-sql", is_flag=True, help="Ignored: an upgrade is done as a whole or not at all.")
+@click.option("-d", "--debug", "show_sql", is_flag=True, help="Print the SQL.")
+@click.option("--dry-run", is_flag=True, help="Print the SQL and do nothing.")
+def main(
+    context: Context, words: tuple[str, ...], force_yes: bool, force_sql: bool, conf: str | None, **given: object
+) -> int:
+    """Find out what is to be done, and do it."""
+    chosen = _chosen(words, [name.removeprefix("is_") for name, is_on in given.items() if name[:3] == "is_" and is_on])
+    settings = _settings(_read(context, conf), given)
+    options = Options(**{name: given[name] for name in Options.__slots__})  # type: ignore[arg-type]
+    _require(settings, create=chosen == "create")
+    if force_sql:
+        context.warn("--force-sql is ignored: an upgrade is done as a whole or not at all.")
+    if chosen in WARNINGS and not (force_yes or options.dry_run):
+        _confirm(WARNINGS[chosen].format(name=settings.name))
+    if chosen == "check":
+        return _check(settings, deep=options.deep)
+    _do(chosen, settings, options)
+    return 0
+
+
+def setup_directory() -> Path:
+    """Return where setup/database is: beside the installed program, or in the checkout this module is in."""
+    places = [Path(sys.argv[0]).resolve().parent, Path(__file__).resolve().parent.parent.parent]
+    for place in places:
+        if (place / "setup/database/schema.sql").is_file():
+            return place / "setup/database"
+    raise ConfigError(f"setup/database is neither in {places[0]} nor in {places[1]}: the installation is incomplete.")
+
+
+# -- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def _chosen(words: tuple[str, ...], options: list[str]) -> str:
+    """Return the one action.  Raises UsageError."""
+    unknown = [word for word in words if word not in WORDS]
+    if unknown:
+        raise click.UsageError(f"Unknown action: {unknown[0]}")
+    actions = sorted({*options, *(WORDS[word] for word in words)})
+    if len(actions) != 1:
+        raise click.UsageError("Only one action can be done at a time." if actions else "What is to be done?")
+    return actions[0]
+
+
+def _read(context: Context, conf: str | None) -> Config:
+    """Return the configuration; an absent file counts as empty unless it is named."""
+    path = conf or conf_file(context.environment)
+    if conf is None and not os.path.exists(path):
+        return parse("").config
+    parsed = read_config(path)
+    for problem in parsed.errors:
+        if problem.key == "DB_TYPE":
+            raise Stop("[ERROR] MySQL is not supported.")
+        if problem.key.startswith("DB_"):
+            raise ConfigError(str(problem))
+    return parsed.config
+
+
+def _settings(config: Config, given: Mapping[str, object]) -> DatabaseSettings:
+    """Return where the database is: options win over the configuration file."""
+    kind = str(given["db_type"] or config.db_type).lower()
+    if kind == "mysql":
+        raise Stop("[ERROR] MySQL is not supported.")
+    if kind not in ("pg", "psql", "pgsql"):
+        raise Stop(f"[ERROR] The database type {kind} is not supported: use Pg.")
+    names = {
+        "host": "db_host",
+        "user": "db_user",
+        "password": "db_pass",
+        "name": "db_name",
+        "ro_user": "db_ro_user",
+        "ro_password": "db_ro_pass",
+    }
+    changes = {name: given[option] for name, option in names.items() if given[option] is not None}
+    port = given["db_port"]
+    if port is not None:
+        if not (str(port).isascii() and str(port).isdigit() and 0 < int(str(port)) < 65536):
+            raise Stop(f"[ERROR] {port} is not a port (--db-port: 1 to 65535).")
+        changes["port"] = int(str(port))
+    return replace(database_settings(config, patience=0), **changes)  # type: ignore[arg-type]
+
+
+def _require(settings: DatabaseSettings, *, create: bool) -> None:
+    """Refuse to begin without what will be needed.  Raises Stop."""
+    through_network = not settings.host.startswith("/")
+    for name, (what, option, key) in {**REQUIRED, **(PASSWORDS if create and through_network else {})}.items():
+        if not getattr(settings, name):
+            raise Stop(
+                f"[ERROR] You must specify the database {what} (--db-{option} or {key} in the configuration file)."
+            )
+
+
+def _confirm(warning: str) -> None:
+    """Go on only if a person says so.  Raises Stop."""
+    click.echo(warning)
+    if not sys.stdin.isatty():
+        raise Stop("Aborted.")
+    click.echo("Continue? [y/N] ", nl=False)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Stop("Aborted.")
+
+
+# -- what is done -----------------------------------------------------------------------------------------------------
+
+
+def _do(chosen: str, settings: DatabaseSettings, options: Options) -> None:
+    import psycopg2
+
+    migrator = Migrator(
+        settings,
+        setup_directory(),
+        connect_admin=_administrator(settings, options),
+        with_rules=not options.no_admission_rules,
+        say=click.echo,
+        show=click.echo if options.show_sql or options.dry_run else None,
+        dry=options.dry_run,
+    )
+    actions = {
+        "create": migrator.create,
+        "init": migrator.init,
+        "setup": migrator.setup,
+        "reset": migrator.reset,
+        "drop": migrator.drop,
+        "fix_ro_user": migrator.fix_ro_user,
+        "fix_index": migrator.fix_index,
+    }
+    try:
+        actions[chosen]()
+    except DatabaseUnavailable as error:
+        raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
+    except psycopg2.Error as error:
+        raise Stop(f"[ERROR] {str(error).partition(chr(10))[0]}") from error
+
+
+def _administrator(settings: DatabaseSettings, options: Options) -> "Callable[[str], Connection] | None":
+    """Return how a database is opened by an administrator of PostgreSQL; None if nobody said how."""
+    import psycopg2
+
+    def connect(name: str, host: str, user: str, password: str | None) -> Connection:
+        connection = psycopg2.connect(
+            host=host,
+            port=settings.port,
+            dbname=name,
+            user=user,
+            password=password,
+            connect_timeout=5,
+            passfile="/dev/null/none",  # the caller's file is not asked
+        )
+        connection.autocommit = True
+        return connection
+
+    def connect_locally(name: str) -> Connection:
+        host = settings.host if settings.host.startswith("/") else SOCKET_DIRECTORY
+        with _as_postgres():
+            return connect(name, host, "postgres", None)
+
+    if options.db_is_local:
+        return connect_locally
+    if options.db_admin_user:
+        user, password = options.db_admin_user, options.db_admin_pass
+        return lambda name: connect(name, settings.host, user, password)
+    return None
+
+
+@contextmanager
+def _as_postgres() -> Iterator[None]:
+    """Be the system user postgres for a moment: PostgreSQL asks the kernel who connects.  Raises Stop."""
+    import pwd
+
+    before = os.geteuid()
+    try:
+        os.seteuid(pwd.getpwnam("postgres").pw_uid)
+    except KeyError:
+        raise Stop("[ERROR] --db-is-local: there is no system user postgres on this machine.") from None
+    except PermissionError:
+        raise Stop("[ERROR] --db-is-local: run oar-database as root, to become the system user postgres.") from None
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def _check(settings: DatabaseSettings, *, deep: bool) -> int:
+    """Print the verdict about the database; return the exit code."""
+    from oar.lib.db import check
+    from oar.lib.db.engine import Database
+
+    database = Database(settings, application="oar:database")
+    try:
+        with database.snapshot() as tx:
+            version = tx.schema_version()
+        if version is None:
+            return _failed("No OAR database schema version found.")
+        if version != VERSION:
+            return _failed(f"OAR database version mismatch. Current version is {version} while {VERSION} is required.")
+        if deep:
+            with database.snapshot() as tx:
+                found = check.violations(tx, settings.ro_user)
+            for violation in found:
+                click.echo(str(violation))
+            if found:
+                return EXIT_BAD_ROWS
+    except DatabaseUnavailable:
+        return _failed("Cannot connect to OAR database.")
+    click.echo("[Success] The OAR database is accessible and ready.")
+    return 0
+
+
+def _failed(text: str) -> int:
+    click.echo(f"[Failed] {text}")
+    return 1

@@ -1,0 +1,31 @@
+"""Runs the migrations in versions/ on the connection that oar-database gives (database.md 9.1)."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from alembic import context
+from alembic.runtime.migration import MigrationContext, MigrationInfo
+
+
+def keep_schema_equal(
+    ctx: MigrationContext, step: MigrationInfo, heads: Collection[Any], run_args: Mapping[str, Any]
+) -> None:
+    """Write the documented row of the version in the transaction of the migration."""
+    version = step.up_revision_id
+    ctx.execute("DELETE FROM schema")
+    ctx.execute(f"INSERT INTO schema (version, name) VALUES ('{version}', '')")
+
+
+def run() -> None:
+    """Run each migration in a transaction of its own; without a connection, print them."""
+    context.configure(
+        connection=context.config.attributes.get("connection"),
+        dialect_name="postgresql",
+        transaction_per_migration=True,
+        on_version_apply=keep_schema_equal,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+run()

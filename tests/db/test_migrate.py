@@ -1,0 +1,199 @@
+"""Migrations: a chain of hand-written steps ends where a new database begins."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oar.lib.db import migrate
+from oar.lib.db.engine import SCHEMA_LOCK, SERVER_LOCK, Connection, Database, DatabaseSettings
+from oar.lib.db.migrate import Migrator, read_rules, version_number
+from oar.lib.errors import SchemaError
+from oar.lib.version import VERSION
+from tests.conftest import SETUP
+from tests.postgres import PostgreSQL
+
+STEP = '''
+"""{what}"""
+
+from alembic import op
+
+revision = "{version}"
+down_revision = "{before}"
+
+
+def upgrade():
+    op.execute("{statement}")
+
+
+def downgrade():
+    raise NotImplementedError("there is no way back: restore the backup")
+'''
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A copy of setup/database, to which a test adds migrations."""
+    copy = tmp_path / "a 100% directory"
+    shutil.copytree(SETUP, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+@pytest.fixture
+def own(postgres: PostgreSQL, template: DatabaseSettings) -> Iterator[DatabaseSettings]:
+    """A database that a test may change as it likes."""
+    settings = replace(template, name="migrated")
+    postgres.execute(f"CREATE DATABASE migrated TEMPLATE {template.name} OWNER oar")
+    admin = postgres.connect("migrated", "postgres")
+    migrate.secure_database(migrate.Session(admin), settings)
+    admin.close()
+    yield settings
+    postgres.execute("DROP DATABASE migrated WITH (FORCE)")
+
+
+def add_step(directory: Path, version: str, before: str, statement: str) -> None:
+    text = STEP.format(what="A step.", version=version, before=before, statement=statement)
+    (directory / "versions" / f"{version}.py").write_text(text)
+
+
+def make_old(settings: DatabaseSettings, version: str = "3.0.9") -> None:
+    """Pretend that the database is at an earlier version of ours."""
+    with Database(settings).begin() as tx:
+        tx.execute("UPDATE schema SET version = %s", (version,))
+        tx.execute("UPDATE alembic_version SET version_num = %s", (version,))
+
+
+def baseline(directory: Path, version: str = "3.0.9") -> None:
+    """Put an earlier version before the shipped first one."""
+    add_step(directory, version, "", "SELECT 1")
+    path = directory / "versions" / f"{version}.py"
+    path.write_text(path.read_text().replace('down_revision = ""', "down_revision = None"))
+    first = directory / "versions" / "3.1.0.py"
+    first.write_text(first.read_text().replace("down_revision = None", f'down_revision = "{version}"'))
+
+
+def versions(settings: DatabaseSettings) -> tuple[object, object]:
+    with Database(settings).begin() as tx:
+        return tx.value("SELECT version FROM schema"), tx.value("SELECT version_num FROM alembic_version")
+
+
+def test_the_newest_migration_is_the_version_of_the_program() -> None:
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    configuration = Config()
+    configuration.set_main_option("script_location", str(SETUP))
+    configuration.set_main_option("path_separator", "os")
+    assert ScriptDirectory.from_config(configuration).get_heads() == [VERSION]
+
+
+def test_an_older_database_is_upgraded_and_the_documented_row_follows(own: DatabaseSettings, directory: Path) -> None:
+    baseline(directory)
+    make_old(own)
+    first = directory / "versions" / "3.1.0.py"
+    first.write_text(
+        first.read_text().replace(
+            '    """Leave',
+            '    from alembic import op\n\n    op.execute(\'ALTER TABLE queues ADD COLUMN colour text\')\n    """Leave',
+        )
+    )
+    said: list[str] = []
+    Migrator(own, directory, say=said.append).setup()
+    assert said == [
+        "The current schema version is 3.0.9. Upgrading to 3.1.0.",
+        "There is no way back but your backup of the database.",
+    ]
+    assert versions(own) == ("3.1.0", "3.1.0")
+    with Database(own).readonly() as tx:
+        assert tx.value("SELECT count(colour) FROM queues") == 0
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(own: DatabaseSettings, directory: Path) -> None:
+    baseline(directory)
+    make_old(own)
+    first = directory / "versions" / "3.1.0.py"
+    first.write_text(
+        first.read_text().replace(
+            '    """Leave',
+            "    from alembic import op\n\n    op.execute('ALTER TABLE queues ADD COLUMN colour text')\n"
+            '    op.execute(\'ALTER TABLE nothing ADD COLUMN colour text\')\n    """Leave',
+        )
+    )
+    with pytest.raises(SchemaError, match=r'relation "nothing" does not exist$'):
+        Migrator(own, directory).setup()
+    assert versions(own) == ("3.0.9", "3.0.9")
+    with Database(own).begin() as tx:
+        assert tx.value("SELECT count(*) FROM information_schema.columns WHERE column_name = 'colour'") == 0
+
+
+def test_a_dry_upgrade_prints_the_statements(own: DatabaseSettings, directory: Path) -> None:
+    baseline(directory)
+    make_old(own)
+    said: list[str] = []
+    Migrator(own, directory, say=said.append, dry=True).setup()
+    assert "INSERT INTO schema (version, name) VALUES ('3.1.0', '')" in "\n".join(said)
+    assert versions(own) == ("3.0.9", "3.0.9")
+
+
+def test_the_statements_of_an_upgrade_can_be_shown(own: DatabaseSettings, directory: Path) -> None:
+    baseline(directory)
+    make_old(own)
+    shown: list[str] = []
+    Migrator(own, directory, show=shown.append).setup()
+    assert "DELETE FROM schema;" in shown
+
+
+@pytest.mark.parametrize(
+    ("lock", "message"),
+    [
+        (SERVER_LOCK, "The OAR server is running, stop it first."),
+        (SCHEMA_LOCK, "The schema is being changed by oar:other"),
+    ],
+)
+def test_nobody_upgrades_under_a_running_server_or_another_upgrade(
+    own: DatabaseSettings, directory: Path, lock: tuple[int, int], message: str
+) -> None:
+    baseline(directory)
+    make_old(own)
+    with Database(own, application="oar:other").sole(lock), pytest.raises(SchemaError, match=message):
+        Migrator(own, directory).setup()
+    assert versions(own) == ("3.0.9", "3.0.9")
+
+
+def test_a_database_in_use_is_not_emptied_by_mistake(own: DatabaseSettings) -> None:
+    with Database(own, application="oar:almighty").sole(SERVER_LOCK), pytest.raises(SchemaError, match="running"):
+        Migrator(own, SETUP).reset()
+
+
+def test_rules_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for name in ("10_last.py", "2_second.py", "OFF_3_off.py", "1_first.py", "README", "x_1.py"):
+        (tmp_path / name).write_text(f"# {name}\n")
+    (tmp_path / "4_directory").mkdir()
+    rules = read_rules(tmp_path)
+    assert [(rule.priority, rule.enabled) for rule in rules] == [(1, True), (2, True), (3, False), (10, True)]
+    assert rules[2].text == "# OFF_3_off.py\n"
+    assert read_rules(tmp_path / "nowhere") == []
+
+
+def test_versions_compare_as_numbers() -> None:
+    names = ["3.10.0", "2.4.0", "3.1.0", "3.0.0.dev3", "3.2", "2.5.10"]
+    assert sorted(names, key=version_number) == ["2.4.0", "2.5.10", "3.0.0.dev3", "3.1.0", "3.2", "3.10.0"]
+
+
+def test_names_with_quotes_are_names(postgres: PostgreSQL, template: DatabaseSettings) -> None:
+    settings = replace(
+        template, name='odd "name"; --', user='odd "rw"', ro_user="odd 'ro' %s", password="p'\\w", ro_password="%s"
+    )
+
+    def administrator(name: str) -> Connection:
+        return postgres.connect(name, "postgres")
+
+    migrator = Migrator(settings, SETUP, connect_admin=administrator)
+    migrator.create()
+    try:
+        assert migrator.version() == VERSION
+    finally:
+        migrator.database.close()
+        migrator.drop()

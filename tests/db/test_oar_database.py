@@ -1,0 +1,240 @@
+"""oar-database as an administrator types it, on a real PostgreSQL."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from oar.cli import oar_database
+from oar.cli.command import Result, invoke
+from oar.lib.model import User
+from oar.lib.version import VERSION
+from tests.db.catalog import catalog
+from tests.postgres import PostgreSQL
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def conf(postgres: PostgreSQL, tmp_path: Path) -> Iterator[Path]:
+    """A configuration that names a database of its own, which is not there yet."""
+    path = tmp_path / "oar.conf"
+    path.write_text(
+        f'DB_HOSTNAME="{postgres.socket}"\nDB_BASE_NAME="fresh"\n'
+        'DB_BASE_LOGIN="fresh_rw"\nDB_BASE_PASSWD="pass \'word"\n'
+        'DB_BASE_LOGIN_RO="fresh_ro"\nDB_BASE_PASSWD_RO="secret-ro"\n'
+    )
+    yield path
+    postgres.execute("DROP DATABASE IF EXISTS fresh")
+    for login in ("fresh_rw", "fresh_ro"):
+        postgres.execute(f"DROP ROLE IF EXISTS {login}")
+
+
+@pytest.fixture
+def run(conf: Path) -> Run:
+    """Run oar-database with this configuration, as an administrator of PostgreSQL would."""
+
+    def run(*arguments: str, admin: bool = True, user: str = "root") -> Result:
+        options = ["--conf", str(conf), *(["--db-admin-user=postgres"] if admin else [])]
+        return invoke(oar_database.main, [*options, *arguments], user=User(user, 0))
+
+    return run
+
+
+def test_create_then_check(run: Run) -> None:
+    assert run("--create") == Result(0, f"The database fresh is ready (version {VERSION}).\n", "")
+    assert run("--check") == Result(0, "[Success] The OAR database is accessible and ready.\n", "")
+    assert run("--check", "--deep") == Result(0, "[Success] The OAR database is accessible and ready.\n", "")
+    again = run("--create")
+    assert (again.exit, again.out) == (1, "")
+    assert again.err.startswith(f"[ERROR] The database fresh already has an OAR schema (version {VERSION}).")
+
+
+def test_what_create_makes_is_what_the_tests_use(run: Run, postgres: PostgreSQL, database: object) -> None:
+    run("create")
+    both = [postgres.connect(name, user) for name, user in (("fresh", "fresh_rw"), ("oar", "oar"))]
+    first, second = (catalog(connection) for connection in both)
+    for connection in both:
+        connection.close()
+    grants = [
+        (table, grantee.replace("fresh_ro", "oar_ro").replace("fresh_rw", "oar"), right)
+        for table, grantee, right in first.pop("grants")
+    ]
+    assert sorted(grants) == sorted(second.pop("grants"))
+    assert first == second
+
+
+def test_setup_creates_and_then_has_nothing_to_do(run: Run) -> None:
+    assert run("--setup").out == f"The database fresh is ready (version {VERSION}).\n"
+    assert run("--setup") == Result(0, f"The database is up to date (version {VERSION}).\n", "")
+    assert run("upgrade", admin=False) == Result(0, f"The database is up to date (version {VERSION}).\n", "")
+
+
+def test_setup_fills_an_empty_database(run: Run, postgres: PostgreSQL) -> None:
+    postgres.execute("CREATE ROLE fresh_rw LOGIN")
+    postgres.execute("CREATE ROLE fresh_ro LOGIN")
+    postgres.execute("CREATE DATABASE fresh OWNER fresh_rw")
+    assert run("--check", admin=False) == Result(1, "[Failed] No OAR database schema version found.\n", "")
+    result = run("--setup", admin=False)
+    assert result.out.startswith("No schema version found. Initialising the database.\n")
+    assert run("--check", admin=False).exit == 0
+
+
+def test_init_needs_a_database_that_is_empty(run: Run, postgres: PostgreSQL) -> None:
+    postgres.execute("CREATE ROLE fresh_rw LOGIN")
+    postgres.execute("CREATE ROLE fresh_ro LOGIN")
+    postgres.execute("CREATE DATABASE fresh OWNER fresh_rw")
+    assert run("--init", admin=False).exit == 0
+    assert "already has an OAR schema" in run("--init", admin=False).err
+
+
+def test_reset_twice_then_drop_twice(run: Run, postgres: PostgreSQL) -> None:
+    run("--create")
+    postgres.execute("INSERT INTO resources (network_address) VALUES ('node-1')", "fresh", "fresh_rw")
+    for _ in range(2):
+        assert run("--reset", "-y").out == f"The database fresh is empty again (version {VERSION}).\n"
+    connection = postgres.connect("fresh", "fresh_rw")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM resources")
+        assert cursor.fetchone() == (0,)
+    connection.close()
+    assert run("--drop", "--force-yes") == Result(
+        0, "The database fresh is dropped.\nThe login fresh_ro is dropped.\nThe login fresh_rw is dropped.\n", ""
+    )
+    assert run("--drop", "--force-yes") == Result(1, "", "[ERROR] The database fresh does not exist.\n")
+
+
+def test_a_login_that_owns_something_else_is_kept(run: Run, postgres: PostgreSQL) -> None:
+    run("--create")
+    postgres.execute("CREATE DATABASE other OWNER fresh_rw")
+    assert "The login fresh_rw is kept: something else uses it.\n" in run("--drop", "-y").out
+    postgres.execute("DROP DATABASE other")
+
+
+@pytest.mark.parametrize("action", ["--reset", "--drop"])
+def test_nothing_is_lost_unless_somebody_says_yes(run: Run, action: str) -> None:
+    run("--create")
+    result = run(action)
+    assert (result.exit, result.err) == (1, "Aborted.\n")
+    assert "all data will be lost" in result.out
+    assert run("--check").exit == 0
+
+
+def test_the_shipped_rules_are_inserted_unless_refused(run: Run, postgres: PostgreSQL) -> None:
+    def enabled() -> int:
+        connection = postgres.connect("fresh", "fresh_rw")
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM admission_rules WHERE enabled = 'YES'")
+            (count,) = cursor.fetchall()[0]
+        connection.close()
+        return int(count)
+
+    files = [path.name for path in (oar_database.setup_directory() / "admission_rules").glob("[0-9]*")]
+    run("--create")
+    assert enabled() == len(files)
+    run("--reset", "-y", "--no-admission-rules")
+    assert enabled() == 0
+
+
+def test_check_tells_what_is_wrong(run: Run, postgres: PostgreSQL) -> None:
+    assert run("--check") == Result(1, "[Failed] Cannot connect to OAR database.\n", "")
+    run("--create")
+    postgres.execute("UPDATE schema SET version = '2.5.10'", "fresh", "fresh_rw")
+    assert run("check") == Result(
+        1, f"[Failed] OAR database version mismatch. Current version is 2.5.10 while {VERSION} is required.\n", ""
+    )
+    postgres.execute("DELETE FROM schema", "fresh", "fresh_rw")
+    assert run("--check") == Result(1, "[Failed] No OAR database schema version found.\n", "")
+
+
+def test_an_unknown_future_is_not_touched(run: Run, postgres: PostgreSQL) -> None:
+    run("--create")
+    postgres.execute("UPDATE schema SET version = '3.10.0'", "fresh", "fresh_rw")
+    assert run("--upgrade") == Result(
+        1, "", f"[ERROR] The schema version 3.10.0 is newer than this program ({VERSION}).\n"
+    )
+
+
+def test_a_database_of_an_earlier_generation_is_not_touched(run: Run, postgres: PostgreSQL) -> None:
+    run("--create")
+    postgres.execute("UPDATE schema SET version = '2.5.10'; DROP TABLE alembic_version", "fresh", "fresh_rw")
+    result = run("--upgrade")
+    assert (result.exit, result.out) == (1, "")
+    assert result.err.startswith("[ERROR] The schema version 2.5.10 is that of an earlier generation of OAR")
+
+
+def test_rights_are_renewed(run: Run, postgres: PostgreSQL) -> None:
+    run("--create")
+    postgres.execute(
+        "GRANT SELECT ON challenges TO fresh_ro; REVOKE SELECT ON queues FROM fresh_ro", "fresh", "fresh_rw"
+    )
+    assert run("--check", "--deep") == Result(2, "challenges: 1 rows: fresh_ro may read it\n", "")
+    assert run("--fix-ro-user-priv", admin=False).exit == 0
+    assert run("--check", "--deep").exit == 0
+    postgres.execute("SELECT * FROM queues", "fresh", "fresh_ro")
+
+
+def test_a_missing_read_only_login_is_created(run: Run, postgres: PostgreSQL) -> None:
+    run("--create")
+    postgres.execute("DROP OWNED BY fresh_ro; DROP ROLE fresh_ro", "fresh")
+    assert run("--check", "--deep").out == "resources: 1 rows: the login fresh_ro does not exist\n"
+    assert "does not exist: run oar-database --fix-ro-user-priv" in run("--fix-ro-user-priv", admin=False).err
+    assert run("--fix-ro-user-priv").exit == 0
+    assert run("--check", "--deep").exit == 0
+
+
+def test_a_dry_run_does_nothing_and_shows_no_password(run: Run) -> None:
+    result = run("--create", "--dry-run")
+    assert result.exit == 0
+    assert 'CREATE ROLE "fresh_rw" LOGIN;' in result.out
+    assert "PASSWORD '***'" in result.out
+    assert "pass 'word" not in result.out
+    assert "secret-ro" not in result.out
+    assert run("--check").out == "[Failed] Cannot connect to OAR database.\n"
+    run("--create")
+    assert "DROP TABLE" in run("--reset", "--dry-run").out
+    assert run("--check", "--deep").exit == 0
+
+
+def test_debug_shows_what_is_done(run: Run) -> None:
+    result = run("--create", "-d")
+    assert "CREATE TABLE jobs" in result.out
+    assert "secret-ro" not in result.out
+    assert run("--check").exit == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--create", "--db-type", "mysql"], "[ERROR] MySQL is not supported."),
+        (["--create", "--db-name", ""], "[ERROR] You must specify the database name (--db-name or DB_BASE_NAME in the"),
+        (["--create", "--db-host", "db", "--db-pass", ""], "[ERROR] You must specify the database password (--db-pass"),
+        (["--create", "--db-port", "0x1"], "[ERROR] 0x1 is not a port"),
+        (["--create", "--conf", "/nowhere/oar.conf"], "[ERROR] cannot read the configuration file /nowhere/oar.conf"),
+        (["--create", "--drop"], "Only one action can be done at a time."),
+        (["archive-all"], "Unknown action: archive-all"),
+        ([], "What is to be done?"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(run: Run, arguments: list[str], error: str) -> None:
+    result = run(*arguments)
+    assert (result.exit, result.out) == (1, "")
+    assert result.err.startswith(error)
+
+
+def test_others_than_oar_and_root_are_refused(run: Run) -> None:
+    assert run("--check", user="alice") == Result(77, "", "You must be oar or root.\n")
+
+
+def test_without_an_administrator_nothing_is_created(run: Run) -> None:
+    result = run("--create", admin=False)
+    assert (result.exit, result.out) == (1, "")
+    assert "--db-is-local or --db-admin-user" in result.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming postgres takes root")
+def test_root_becomes_postgres_for_a_moment(run: Run) -> None:
+    assert run("--setup", "--db-is-local", admin=False).out == f"The database fresh is ready (version {VERSION}).\n"
+    assert os.geteuid() == 0
+    assert run("--drop", "--db-is-local", "-y", admin=False).exit == 0
