@@ -20,7 +20,8 @@ def found(database: Database) -> Said:
 def job(tx: Transaction, state: str, *, resource: int | None = None, kind: str | None = None, stop: int = 0) -> int:
     """Insert a job with all its rows, as they are while it lives; return its id."""
     job_id: int = tx.value(
-        "INSERT INTO jobs (state, queue_name, job_user, stop_time) VALUES (%s, 'default', 'alice', %s) RETURNING job_id",
+        "INSERT INTO jobs (state, queue_name, job_user, stop_time) VALUES (%s, 'default', 'alice', %s)"
+        " RETURNING job_id",
         (state, stop),
     )
     moldable = tx.value(
