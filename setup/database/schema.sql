@@ -374,7 +374,8 @@ CREATE TABLE job_runs (
     boot_id varchar(64) NOT NULL DEFAULT '',
     failures integer NOT NULL DEFAULT 0,
     next_try bigint NOT NULL DEFAULT 0,
-    updated bigint NOT NULL DEFAULT 0
+    updated bigint NOT NULL DEFAULT 0,
+    detail text NOT NULL DEFAULT ''
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
 -- Why a waiting job has not started.

@@ -419,6 +419,7 @@ job_runs = _table(
     _integer("failures"),
     _number("next_try"),
     _number("updated"),
+    _text("detail"),
 )
 job_reasons = _table(
     "job_reasons",
