@@ -256,3 +256,35 @@ class JobTypes:
     def is_permissive(self) -> bool:
         """Whether the job may be planned on Absent and Suspected resources."""
         return self.value("state") == "permissive"
+
+
+# ------------------------------------------------------------------------------------------------------- job message
+
+
+def format_job_message(
+    *,
+    resources: int,
+    walltime: int,
+    kind: str,
+    name: str = "",
+    queue: str = "default",
+    project: str = "default",
+    types: Iterable[str] = (),
+    remark: str = "",
+) -> str:
+    """Return ``jobs.message`` (scheduling.md 6.2).  ``kind``: R for a reservation, I interactive, else B.
+
+    >>> format_job_message(resources=16, walltime=7200, kind="B", name="fem", project="bio", types=["idempotent"])
+    'R=16,W=2:0:0,J=B,N=fem,P=bio,T=idempotent'
+    """
+    parts = [f"R={resources}", f"W={format_duration(walltime)}", f"J={kind}"]
+    if name:
+        parts.append(f"N={name}")
+    if queue not in ("default", "besteffort"):
+        parts.append(f"Q={queue}")
+    if project != "default":
+        parts.append(f"P={project}")
+    names = JobTypes(types).names
+    if names:
+        parts.append(f"T={'|'.join(names)}")
+    return ",".join(parts) + (f" ({remark})" if remark else "")

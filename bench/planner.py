@@ -1,0 +1,152 @@
+"""Cost of planning, without the database: ``python bench/planner.py [case ...]``.
+
+Platform of switches (25 nodes), nodes (2 cpus), cpus (10 cores); 85 % of the machine is busy with running jobs.
+Waiting jobs: half ``/core=n``, a fifth ``/node=1/core=n``, a fifth ``/node=n``, a tenth ``/switch=1/node=n``, walltimes
+from 5 minutes to 48 hours.  Every job gets its start and its resources.  Seconds of CPU of one thread.
+"""
+
+import random
+import resource
+import sys
+import time
+from collections.abc import Callable
+
+from oar.kao.model import (
+    Alternative,
+    AskedGroup,
+    Pool,
+    Resources,
+    RunningJob,
+    Settings,
+    Snapshot,
+    WaitingJob,
+)
+from oar.kao.schedule import schedule
+from oar.lib.model import Level, Queue
+from oar.lib.states import JobState, QueueState, ResourceState
+
+NOW = 1_800_000_000
+CORES, CPUS, NODES = 10, 2, 25
+
+
+def platform(cores: int) -> Resources:
+    """Return a machine of so many cores."""
+    per_node = CORES * CPUS
+    nodes = tuple(f"node-{core // per_node}" for core in range(cores))
+    return Resources(
+        ids=tuple(range(1, cores + 1)),
+        types=("default",) * cores,
+        states=(ResourceState.ALIVE,) * cores,
+        addresses=nodes,
+        available_upto=(2147483647,) * cores,
+        order=tuple(range(cores)),
+        reservation_order=tuple(range(cores)),
+        columns={
+            "switch": tuple(core // (per_node * NODES) for core in range(cores)),
+            "node": nodes,
+            "cpu": tuple(core // CORES for core in range(cores)),
+            "core": tuple(range(cores)),
+        },
+    )
+
+
+def running(cores: int, rng: random.Random) -> list[RunningJob]:
+    """Return jobs on 85 % of the machine."""
+    jobs: list[RunningJob] = []
+    at = 0
+    while at < cores * 0.85:
+        width = min(rng.choice([1, 2, 4, 8, 20, 40, 80]), cores - at)
+        walltime = rng.randint(300, 48 * 3600)
+        start = NOW - rng.randrange(walltime)
+        held = ((1 << width) - 1) << at
+        number = len(jobs) + 1
+        jobs.append(
+            RunningJob(
+                number, "default", "u", "p", "", JobState.RUNNING, start_time=start, walltime=walltime, resources=held
+            )
+        )
+        at += width
+    return jobs
+
+
+def levels(rng: random.Random) -> tuple[Level, ...]:
+    """Return a request of the mix."""
+    kind = rng.random()
+    if kind < 0.5:
+        return (Level("core", rng.randint(1, 64)),)
+    if kind < 0.7:
+        return Level("node", 1), Level("core", rng.randint(1, 16))
+    if kind < 0.9:
+        return (Level("node", rng.randint(1, 8)),)
+    return Level("switch", 1), Level("node", rng.randint(1, 8))
+
+
+def waiting(count: int, rng: random.Random, kinds: int, first: int) -> list[WaitingJob]:
+    """Return waiting jobs; ``kinds`` different ones, 0 = all walltimes differ."""
+    walltimes = rng.sample(range(300, 48 * 3600), count)
+    mix = [(levels(rng), rng.randint(300, 48 * 3600)) for _ in range(kinds)]
+    jobs = []
+    for index in range(count):
+        asked, walltime = rng.choice(mix) if mix else (levels(rng), walltimes[index])
+        number = first + index
+        jobs.append(
+            WaitingJob(
+                number,
+                "default",
+                f"user{number % 50}",
+                "default",
+                "",
+                JobState.WAITING,
+                alternatives=(Alternative(number, walltime, (AskedGroup(0, asked),)),),
+            )
+        )
+    return jobs
+
+
+def plain(jobs: int, cores: int, kinds: int = 0, seed: int = 1) -> Snapshot:
+    """Return the snapshot of a case of the table."""
+    rng = random.Random(seed)
+    machine = platform(cores)
+    busy = running(cores, rng)
+    return Snapshot(
+        now=NOW,
+        resources=machine,
+        queues=(Queue("default", 2, "", QueueState.ACTIVE),),
+        pools=(Pool(machine.everything),),
+        waiting=tuple(waiting(jobs, rng, kinds, len(busy) + 1)),
+        running=tuple(busy),
+        settings=Settings(max_jobs=0, timeout=0),
+    )
+
+
+#: name -> (the snapshot, the seconds allowed)
+CASES: dict[str, tuple[Callable[[], Snapshot], float]] = {
+    "1,000 jobs on 1,000 cores": (lambda: plain(1000, 1000), 0.15),
+    "1,000 jobs on 10,000 cores": (lambda: plain(1000, 10000), 0.4),
+    "10,000 jobs on 10,000 cores, 40 kinds": (lambda: plain(10000, 10000, kinds=40), 2.5),
+    "10,000 jobs on 10,000 cores": (lambda: plain(10000, 10000), 8.0),
+    "10,000 jobs on 100,000 cores": (lambda: plain(10000, 100000), 90.0),
+}
+
+
+def measure(make: Callable[[], Snapshot]) -> tuple[float, int]:
+    """Return the CPU seconds of one plan, and how many jobs have a place."""
+    snapshot = make()
+    begin = time.process_time()
+    plan = schedule(snapshot)
+    return time.process_time() - begin, len(plan.placements)
+
+
+def main(wanted: list[str]) -> None:
+    """Print the table."""
+    print(f"{'case':42} {'seconds':>8} {'at most':>8} {'placed':>7} {'MiB':>6}")
+    for name, (make, limit) in CASES.items():
+        if wanted and not any(word in name for word in wanted):
+            continue
+        seconds, placed = measure(make)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        print(f"{name:42} {seconds:8.2f} {limit:8.2f} {placed:7} {memory:6}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,159 @@
+"""Why a job has no placement, or does not start now: codes and sentences of scheduling.md 6.3, with their numbers."""
+
+from collections.abc import Sequence
+
+from oar.kao.model import Json, Reason
+from oar.lib.model import Level
+from oar.lib.request import format_quantity
+from oar.lib.times import format_date
+
+#: A reason names at most so many jobs or nodes.
+NAMED = 10
+
+
+def impossible(text: str, levels: Sequence[Level], trouble: str = "") -> Reason:
+    """The request cannot be satisfied even by an empty machine."""
+    group = _group(text, levels)
+    if trouble:
+        return Reason("IMPOSSIBLE", f"cannot evaluate the request: {trouble}", {"group": group, "trouble": trouble})
+    return Reason("IMPOSSIBLE", f"no resource satisfies the request: {group}", {"group": group})
+
+
+def _group(text: str, levels: Sequence[Level]) -> str:
+    asked = "".join(f"/{level.property}={format_quantity(level.quantity)}" for level in levels)
+    return (f"{{{text}}}" if text else "") + asked
+
+
+def not_alive(suspected: Sequence[str], absent: Sequence[str], counts: tuple[int, int]) -> Reason:
+    """The request could be satisfied if resources were not Suspected or Absent."""
+    data: dict[str, Json] = {
+        "suspected": list(suspected[:NAMED]),
+        "absent": list(absent[:NAMED]),
+        "counts": list(counts),
+    }
+    return Reason("NOT_ALIVE", f"not enough usable resources: {counts[0]} Suspected, {counts[1]} Absent", data)
+
+
+def busy(date: int, jobs: Sequence[int]) -> Reason:
+    """The job starts when others have ended."""
+    named = ",".join(str(job) for job in jobs[:NAMED]) + (",..." if len(jobs) > NAMED else "")
+    data: dict[str, Json] = {"date": date, "jobs": list(jobs[:NAMED])}
+    return Reason("BUSY", f"waiting for resources until {format_date(date)} (jobs {named})", data)
+
+
+def no_slot(detail: str = "") -> Reason:
+    """The resources are never free for long enough."""
+    return Reason("NO_SLOT", "no matching slot", {"detail": detail} if detail else {})
+
+
+def unknown_dependency(job: int) -> Reason:
+    """It is not known when the required job ends."""
+    text = f"cannot determine scheduling time due to dependency with the job {job}"
+    return Reason("DEPENDENCY", text, {"job": job})
+
+
+def broken_dependency(job: int) -> Reason:
+    """The required job ended otherwise than asked, or the window cannot be kept."""
+    return Reason("DEPENDENCY", f"dependency on job {job} cannot be satisfied", {"job": job})
+
+
+def dependency_until(job: int, date: int) -> Reason:
+    """The job starts when the required job is expected to allow it."""
+    return Reason("DEPENDENCY", f"waiting for job {job} until {format_date(date)}", {"job": job, "date": date})
+
+
+def cyclic_dependency(jobs: Sequence[int]) -> Reason:
+    """Jobs that wait for each other."""
+    named = ", ".join(str(job) for job in jobs[:NAMED])
+    return Reason("DEPENDENCY", f"the jobs {named} wait for each other", {"jobs": list(jobs[:NAMED])})
+
+
+def container_unplaced(container: str, *, is_known: bool) -> Reason:
+    """The container has no place yet, or will be looked at later in the round."""
+    text = "is yet to scheduled, inner job not scheduled" if is_known else "is not known yet"
+    return Reason("CONTAINER", f"inner job: container {container} {text}", {"container": container})
+
+
+def container_small(container: str, size: int) -> Reason:
+    """The container has too few resources for the job."""
+    text = f"inner job: container {container} holds only {size} resources"
+    return Reason("CONTAINER", text, {"container": container, "resources": size})
+
+
+def container_until(container: str, date: int) -> Reason:
+    """The job starts with, or inside, its container."""
+    text = f"inner job: waiting for room in container {container} until {format_date(date)}"
+    return Reason("CONTAINER", text, {"container": container, "date": date})
+
+
+def postponed(date: int) -> Reason:
+    """The user asked for a later start."""
+    return Reason("POSTPONED", f"postponed to {format_date(date)}", {"date": date})
+
+
+def deadline(end: int, limit: int) -> Reason:
+    """The job would end too late."""
+    text = f"its deadline is not met: {format_date(end)} > {format_date(limit)}"
+    return Reason("DEADLINE", text, {"end": end, "deadline": limit})
+
+
+def few_tokens(name: str, have: int, want: int) -> Reason:
+    """The site has too few tokens now."""
+    return Reason("TOKEN", f"no enough tokens: {name} ({have} < {want})", {"token": name, "have": have, "want": want})
+
+
+def no_tokens(name: str) -> Reason:
+    """The site's script gave no number."""
+    return Reason("TOKEN", f"token value cannot be retrieved ({name})", {"token": name})
+
+
+def limit(before: int) -> Reason:
+    """A limit of the round was reached before this job's turn."""
+    return Reason("LIMIT", f"not planned in this round: {before} jobs before it", {"jobs": before})
+
+
+def waits_for_nodes(hosts: Sequence[str]) -> Reason:
+    """The place is there, but its nodes are not Alive."""
+    named = ",".join(hosts[:NAMED]) + (",..." if len(hosts) > NAMED else "")
+    return Reason("LAUNCH", f"waiting for {named} to be Alive", {"hosts": list(hosts[:NAMED])})
+
+
+def waits_for_besteffort(jobs: Sequence[int]) -> Reason:
+    """The place is there, but besteffort jobs must leave it first."""
+    return Reason("LAUNCH", f"waiting for besteffort job {jobs[0]} to end", {"jobs": list(jobs[:NAMED])})
+
+
+def waits_for_holder(job: int) -> Reason:
+    """The place should be free, but a job has not left it yet."""
+    return Reason("LAUNCH", f"waiting for job {job} to give its resources back", {"jobs": [job]})
+
+
+def waits_for_container(container: str) -> Reason:
+    """The place is there, but the container does not run yet."""
+    return Reason("LAUNCH", f"waiting for container {container} to run", {"container": container})
+
+
+def killed() -> Reason:
+    """Somebody asked for the job's end."""
+    return Reason("LAUNCH", "a kill request is pending")
+
+
+def reservation_date(date: int) -> Reason:
+    """A reservation waits for its date."""
+    return Reason("LAUNCH", f"reserved for {format_date(date)}", {"date": date})
+
+
+def shared_suspected(kind: str) -> Reason:
+    """A resource that every job needs is Suspected: nothing is planned."""
+    text = f"no job is planned: a resource of type {kind} is Suspected"
+    return Reason("NOT_ALIVE", text, {"type": kind})
+
+
+def internal(now: int, detail: str) -> Reason:
+    """Planning this job failed in a way that nobody foresaw."""
+    return Reason("INTERNAL", f"internal error, see the log (round {now})", {"detail": detail})
+
+
+def unreadable(detail: str) -> Reason:
+    """A type of the job has a value that means nothing."""
+    return Reason("INTERNAL", f"cannot read a type of the job: {detail}", {"detail": detail})

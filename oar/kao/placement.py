@@ -1,0 +1,305 @@
+"""One job into the slots, or the reason why not (scheduling.md 7)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oar.kao import explain
+from oar.kao.dependencies import MISSED, Dependencies, Missed, Window
+from oar.kao.model import FOREVER, Alternative, AskedGroup, Placement, Reason, Snapshot, WaitingJob
+from oar.kao.search import earliest, fit_at
+from oar.kao.slots import Ask, Found
+from oar.kao.spaces import COMMON, Occupation, Space, Spaces
+from oar.kao.traits import Traits
+from oar.lib.hierarchy import Hierarchy, Layout, PooledGroup, RequestFit
+from oar.lib.model import PropertyValue
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a job: a placement, a reason why it has none or why it is not now, or both."""
+
+    placement: Placement | None = None
+    reason: Reason | None = None
+    error: str = ""  #: the job can never run: it goes to toError with this message
+
+
+class Requests:
+    """The requests of a snapshot, ready to be asked."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        resources = snapshot.resources
+        columns: dict[str, tuple[PropertyValue, ...]] = dict(resources.columns)
+        columns.setdefault("network_address", resources.addresses)
+        layout = Layout(columns, len(resources.ids))
+        self._pools = snapshot.pools
+        self._shared = ~resources.where(resources.types, snapshot.settings.always_assigned_type or None)
+        self._hierarchies = (Hierarchy(layout, resources.order), Hierarchy(layout, resources.reservation_order))
+        self._known: dict[tuple[tuple[AskedGroup, ...], bool], RequestFit | Reason] = {}
+
+    def get(self, groups: tuple[AskedGroup, ...], *, is_distant: bool = False) -> RequestFit | Reason:
+        """Return what is to be asked; the reason why it cannot be asked."""
+        key = groups, is_distant
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._new(groups, self._hierarchies[is_distant])
+        return known
+
+    def text(self, group: AskedGroup) -> str:
+        """Return the filter of a group as it was written."""
+        return self._pools[group.pool].text
+
+    def _new(self, groups: tuple[AskedGroup, ...], hierarchy: Hierarchy) -> RequestFit | Reason:
+        for group in groups:
+            unknown = [level.property for level in group.levels if not hierarchy.layout.knows(level.property)]
+            trouble = f'there is no property "{unknown[0]}"' if unknown else self._pools[group.pool].trouble
+            if trouble or not group.levels:
+                return explain.impossible(self.text(group), group.levels, trouble or "it asks nothing")
+        return hierarchy.request(
+            tuple(PooledGroup(self._pools[group.pool].members & self._shared, group.levels) for group in groups)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How the jobs of a queue are planned."""
+
+    dependency_condition: str = "ok"
+    is_reservation: bool = False
+    is_distant: bool = False  #: a reservation whose date is so far away that the state of nodes means nothing
+
+
+class Placer:
+    """Places jobs one after the other; each leaves less for those after it."""
+
+    def __init__(self, snapshot: Snapshot, spaces: Spaces, traits: Mapping[int, Traits]) -> None:
+        self.placed: dict[int, Placement] = {}
+        self.tokens = dict(snapshot.tokens)
+        self.requests = Requests(snapshot)
+        self.dependencies = Dependencies(snapshot, self.placed)
+        self._snapshot = snapshot
+        self._now = snapshot.now
+        self._settings = snapshot.settings
+        self._spaces = spaces
+        self._containers = _container_names(snapshot, traits)
+        self._possible: dict[tuple[int, str, str], Reason | None] = {}
+        self._treated: set[int] = set()
+
+    def place(self, job: WaitingJob, traits: Traits, policy: Policy) -> Outcome:
+        """Place a job and enter it; or tell why it has no place."""
+        self._treated.add(job.id)
+        error = self._never(job, traits)
+        if error:
+            return Outcome(error=error)
+        space = self._space(job, traits)
+        if isinstance(space, Reason):
+            return Outcome(reason=space)
+        window = self.dependencies.window(job, policy.dependency_condition)
+        if isinstance(window, Missed):
+            return Outcome(error=MISSED)
+        if isinstance(window, Reason):
+            return Outcome(reason=window)
+        reason = self._few_tokens(traits)
+        if reason:
+            return Outcome(reason=reason)
+        return self._best(_Task(job, traits, policy, space, window))
+
+    def enter(self, job_id: int, placement: Placement, traits: Traits) -> None:
+        """Let a placement occupy its resources for those that come after it."""
+        self.placed[job_id] = placement
+        end = placement.end + self._settings.security_time
+        occupation = Occupation(job_id, placement.start, end, placement.resources)
+        self._spaces.of(traits).enter(occupation, traits)
+        if traits.container:
+            self._spaces.open(traits, occupation)
+        if placement.start <= self._now:
+            for name, count in traits.tokens:
+                self.tokens[name] = (self.tokens.get(name) or 0) - count
+
+    def fit_reservation(self, job: WaitingJob, traits: Traits, start: int, policy: Policy) -> Placement | None:
+        """Return a reservation's place at exactly its date, by the first alternative that fits."""
+        for alternative in job.alternatives:
+            ask = self._ask(alternative, traits, policy)
+            if isinstance(ask, Reason):
+                continue
+            resources = fit_at(self._spaces.of(traits).slots, ask, start)
+            if resources:
+                return Placement(job.id, alternative.id, start, alternative.walltime, resources)
+        return None
+
+    def next_start(self, job: WaitingJob, traits: Traits, start: int, policy: Policy) -> int:
+        """Return when a refused reservation could start with its first alternative; 0 = never."""
+        ask = self._ask(job.alternatives[0], traits, policy)
+        found = None if isinstance(ask, Reason) else earliest(self._spaces.of(traits).slots, ask, start)
+        return found.start if found else 0
+
+    def container_error(self, job: WaitingJob, traits: Traits) -> str:
+        """Return why an inner job can never run because of its container; '' if it can."""
+        if not traits.inner:
+            return ""
+        if traits.inner in (traits.container, str(job.id)):
+            return "Inner job: job cannot be its own container, setting it to error"
+        if traits.inner not in self._containers and self._spaces.find(traits.inner) is None:
+            return f"Inner job: container {traits.inner} does not exist, inner job will never run, setting it to error"
+        return ""
+
+    def _never(self, job: WaitingJob, traits: Traits) -> str:
+        """Return the message of a job that can never run; '' if it may."""
+        if traits.unreadable_date:
+            return f"Cannot read the date of type {traits.unreadable_date}"
+        if traits.expire and self._now > traits.expire:
+            return f"Job will never run (expire={traits.expire_text}), setting it to error"
+        shortest = min((each.walltime for each in job.alternatives), default=0)
+        if traits.deadline and self._now + shortest > traits.deadline:
+            return f"Job will never run (deadline={traits.deadline_text}), setting it to error"
+        return self.container_error(job, traits)
+
+    def _space(self, job: WaitingJob, traits: Traits) -> Space | Reason:
+        space = self._spaces.find(traits.inner or COMMON)
+        if space is None:
+            known = self._containers.get(traits.inner, -1)
+            return explain.container_unplaced(traits.inner, is_known=known in self._treated)
+        return space.for_besteffort() if traits.is_besteffort else space
+
+    def _few_tokens(self, traits: Traits) -> Reason | None:
+        for name, count in traits.tokens:
+            have = self.tokens.get(name)
+            if have is None:
+                return explain.no_tokens(name)
+            if have < count:
+                return explain.few_tokens(name, have, count)
+        return None
+
+    def _best(self, task: "_Task") -> Outcome:
+        """Choose the alternative that ends first."""
+        best: Placement | None = None
+        refusal: Reason | None = None
+        begin = max(self._now, task.window.begin, task.traits.postpone)
+        if task.traits.inner:
+            begin = max(begin, self._spaces.opens_at(task.traits.inner))
+        for alternative in task.job.alternatives:
+            latest = FOREVER if best is None else best.end - alternative.walltime - 1
+            placement = self._alternative(task, alternative, begin, latest)
+            if isinstance(placement, Placement):
+                best = placement
+            elif refusal is None:
+                refusal = placement
+        if best is None:
+            return Outcome(reason=refusal or explain.no_slot())
+        reason = self._too_late(task, best)
+        if reason:
+            return Outcome(reason=reason)
+        self.enter(task.job.id, best, task.traits)
+        return Outcome(best, self._why_later(task, best) if best.start > self._now else None)
+
+    def _alternative(self, task: "_Task", alternative: Alternative, begin: int, latest: int) -> Placement | Reason:
+        ask = self._ask(alternative, task.traits, task.policy)
+        if isinstance(ask, Reason):
+            return ask
+        obstacle = self._obstacle(ask, alternative, task.traits)
+        if obstacle:
+            return obstacle
+        found = self._earliest(task.space, ask, begin, latest)
+        if found is None:
+            return explain.no_slot()
+        return Placement(task.job.id, alternative.id, found.start, alternative.walltime, found.resources)
+
+    def _earliest(self, space: Space, ask: Ask, begin: int, latest: int) -> Found | None:
+        bound = space.bounds.of(ask)
+        found = earliest(space.slots, ask, max(begin, bound), latest)
+        if found and begin == self._now and found.start > begin:
+            space.bounds.learn(ask, found.start)
+        return found
+
+    def _ask(self, alternative: Alternative, traits: Traits, policy: Policy) -> Ask | Reason:
+        request = self.requests.get(alternative.groups, is_distant=policy.is_distant)
+        if isinstance(request, Reason):
+            return request
+        kind, usable = self._spaces.usable.by(traits, is_reservation=policy.is_reservation)
+        duration = alternative.walltime + self._settings.security_time
+        if policy.is_reservation:
+            return Ask(request, usable, duration, traits.shares, kind)
+        if traits.is_besteffort:
+            duration = self._besteffort_gap(duration)
+        return Ask(request, usable, max(duration, self._settings.hole_minimum), traits.shares, kind)
+
+    def _besteffort_gap(self, duration: int) -> int:
+        settings = self._settings
+        if not settings.besteffort_duration:
+            return duration
+        shortest = max(settings.besteffort_duration, settings.besteffort_kill_before, settings.security_time)
+        return min(shortest, duration)
+
+    def _obstacle(self, ask: Ask, alternative: Alternative, traits: Traits) -> Reason | None:
+        """Return why the request cannot be satisfied even when nothing runs; None if it can."""
+        key = id(ask.request), ask.kind, traits.inner
+        if key not in self._possible:
+            self._possible[key] = self._find_obstacle(ask, alternative, traits)
+        return self._possible[key]
+
+    def _find_obstacle(self, ask: Ask, alternative: Alternative, traits: Traits) -> Reason | None:
+        usable = self._spaces.usable
+        if not ask.request.fit(usable.present):
+            return self._impossible(alternative)
+        if not ask.request.fit(ask.usable):
+            resources = self._snapshot.resources
+            wanted = 0
+            for group in alternative.groups:
+                wanted |= self._snapshot.pools[group.pool].members
+            suspected, absent = wanted & usable.suspected, wanted & usable.absent & ~usable.wakeable
+            counts = suspected.bit_count(), absent.bit_count()
+            return explain.not_alive(resources.nodes_of(suspected), resources.nodes_of(absent), counts)
+        if traits.inner and self._spaces.size_of(traits.inner) < ask.request.least:
+            return explain.container_small(traits.inner, self._spaces.size_of(traits.inner))
+        return None
+
+    def _impossible(self, alternative: Alternative) -> Reason:
+        """Name the first group that cannot be satisfied with those before it."""
+        groups = alternative.groups
+        for count in range(1, len(groups)):
+            request = self.requests.get(groups[:count])
+            if isinstance(request, RequestFit) and not request.fit(self._spaces.usable.present):
+                return explain.impossible(self.requests.text(groups[count - 1]), groups[count - 1].levels)
+        return explain.impossible(self.requests.text(groups[-1]), groups[-1].levels)
+
+    def _too_late(self, task: "_Task", placement: Placement) -> Reason | None:
+        """Return why a placement is not kept: a limit of the user or of a dependency is passed."""
+        if placement.start > task.window.latest:
+            return explain.broken_dependency(task.window.latest_job)
+        if task.traits.deadline and placement.end > task.traits.deadline:
+            return explain.deadline(placement.end, task.traits.deadline)
+        if task.traits.expire and placement.start > task.traits.expire:
+            return explain.no_slot(f"it expires at {task.traits.expire_text}")
+        return None
+
+    def _why_later(self, task: "_Task", placement: Placement) -> Reason:
+        """Return why a job does not start now."""
+        start = placement.start
+        if start == task.traits.postpone:
+            return explain.postponed(start)
+        if start == task.window.begin:
+            return explain.dependency_until(task.window.begin_job, start)
+        jobs = task.space.ending_at(start, placement.resources)
+        if not jobs and task.traits.inner:
+            return explain.container_until(task.traits.inner, start)
+        return explain.busy(start, jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A job that is being placed, and what is known of it."""
+
+    job: WaitingJob
+    traits: Traits
+    policy: Policy
+    space: Space
+    window: Window
+
+
+def _container_names(snapshot: Snapshot, traits: Mapping[int, Traits]) -> dict[str, int]:
+    """Return the containers that there are, by each name that inner jobs may use."""
+    names: dict[str, int] = {}
+    for job in (*snapshot.running, *snapshot.waiting):
+        container = traits[job.id].container if job.id in traits else ""
+        if container:
+            names[container] = names[str(job.id)] = job.id
+    return names

@@ -1,0 +1,106 @@
+"""The order in which jobs are tried: policies of queues, first come, fair share (scheduling.md 3.1, 7.3, 11)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from oar.kao.model import Consumption, FairShare, Settings, WaitingJob
+from oar.kao.traits import Traits
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePolicy:
+    """What ``queues.scheduler_policy`` means."""
+
+    order: str  #: FIFO or FAIRSHARE; '' = JOB_PRIORITY
+    has_old_quotas: bool = False
+    dependency_condition: str = ""  #: '' = DEPENDENCY_CONDITION
+    is_backfilling: bool = True
+
+
+_OLD = "oar_sched_gantt_with_timesharing"
+_FIFO = QueuePolicy("FIFO")
+_FAIR = QueuePolicy("FAIRSHARE")
+
+#: Names of the planner of this package.  Every other name is that of an external scheduler.
+POLICIES: Mapping[str, QueuePolicy] = {
+    _OLD: _FIFO,
+    f"{_OLD}_and_placeholder": _FIFO,
+    f"{_OLD}_and_fairsharing": _FAIR,
+    f"{_OLD}_and_fairsharing_and_placeholder": _FAIR,
+    f"{_OLD}_and_fairsharing_and_quotas": QueuePolicy("FAIRSHARE", has_old_quotas=True, dependency_condition="any"),
+    "kamelot": QueuePolicy(""),
+    "default": QueuePolicy(""),
+    "": QueuePolicy(""),
+    "kamelot_fifo": QueuePolicy("FIFO", is_backfilling=False),
+    "kamelot-fifo": QueuePolicy("FIFO", is_backfilling=False),
+}
+
+
+def policy_of(name: str) -> QueuePolicy | None:
+    """Return what a policy name means; None for an external scheduler."""
+    return POLICIES.get(name)
+
+
+def order_of(policy: QueuePolicy, settings: Settings) -> str:
+    """Return the order of a queue: an explicit JOB_PRIORITY wins over FIFO of old names, never over fair share."""
+    if policy.order == "FAIRSHARE" or (policy.order and not settings.is_priority_explicit):
+        return policy.order
+    return "FAIRSHARE" if settings.job_priority in ("FAIRSHARE", "FAIRSHARING") else settings.job_priority
+
+
+def karma(user: str, project: str, consumption: Consumption, keys: FairShare) -> float:
+    """Return how much more than its share a user has had; the smallest goes first."""
+    used, asked = consumption.used or 1, consumption.asked or 1
+    project_part = consumption.used_by_project.get(project, 0) / used - keys.project_targets.get(project, 0.0) / 100
+    target = keys.user_targets.get(user, 0.0) / 100
+    user_part = consumption.used_by_user.get(user, 0) / used - target
+    asked_part = consumption.asked_by_user.get(user, 0) / asked - target
+    return (
+        keys.coefficient_project * project_part
+        + keys.coefficient_user * user_part
+        + keys.coefficient_asked * asked_part
+    )
+
+
+def first_of_each_user(jobs: Iterable[WaitingJob], most: int) -> list[WaitingJob]:
+    """Return the ``most`` oldest jobs of each user and queue (0 = all)."""
+    counts: dict[tuple[str, str], int] = {}
+    kept = []
+    for job in sorted(jobs, key=lambda job: job.id):
+        place = job.queue, job.user
+        counts[place] = counts.get(place, 0) + 1
+        if not most or counts[place] <= most:
+            kept.append(job)
+    return kept
+
+
+def defer(jobs: Sequence[WaitingJob], traits: Mapping[int, Traits]) -> tuple[list[WaitingJob], list[WaitingJob]]:
+    """Move a job whose container or required job comes later to directly behind it; return also those in a circle."""
+    present = {job.id for job in jobs}
+    containers = {name: job.id for job in jobs if traits[job.id].container for name in _names(job, traits[job.id])}
+    needs = {job.id: _needs(job, traits[job.id], containers) & present for job in jobs}
+    followers: dict[int, list[WaitingJob]] = {}
+    done: set[int] = set()
+    ordered: list[WaitingJob] = []
+    for job in jobs:
+        ready = [job]
+        while ready:
+            next_job = ready.pop()
+            missing = needs[next_job.id] - done
+            if missing:
+                followers.setdefault(min(missing), []).append(next_job)
+                continue
+            done.add(next_job.id)
+            ordered.append(next_job)
+            ready.extend(reversed(followers.pop(next_job.id, [])))
+    return ordered, [job for job in jobs if job.id not in done]
+
+
+def _names(job: WaitingJob, traits: Traits) -> tuple[str, str]:
+    return traits.container, str(job.id)
+
+
+def _needs(job: WaitingJob, traits: Traits, containers: Mapping[str, int]) -> set[int]:
+    needed = {dependency.required for dependency in job.dependencies}
+    container = containers.get(traits.inner, job.id)
+    return needed if container == job.id else needed | {container}

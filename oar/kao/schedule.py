@@ -1,0 +1,369 @@
+"""One round of planning: ``schedule(snapshot) -> plan`` (scheduling.md 1, steps 3 to 8, 10 and 11).
+
+Pure: the same snapshot always gives the same plan.  ``Round`` is the same work cut at the groups of queues, for the
+rounds in which an external scheduler plans some of them.
+"""
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from oar.kao import explain
+from oar.kao.launching import Launching, kill
+from oar.kao.model import (
+    Answer,
+    Consumption,
+    Kill,
+    Launch,
+    Placement,
+    Plan,
+    Reason,
+    Snapshot,
+    WaitingJob,
+)
+from oar.kao.placement import Outcome, Placer, Policy
+from oar.kao.priority import QueuePolicy, defer, first_of_each_user, karma, order_of, policy_of
+from oar.kao.reservations import EXPIRED, Reservations
+from oar.kao.spaces import Spaces
+from oar.kao.traits import Traits, traits_of
+from oar.lib.errors import BadRequest
+from oar.lib.hierarchy import RequestFit
+from oar.lib.model import Queue
+from oar.lib.request import format_job_message
+from oar.lib.states import JobState, QueueState, Reservation, ResourceState
+
+#: Besteffort jobs get at least this part of SCHEDULER_TIMEOUT.
+BESTEFFORT_SHARE = 0.1
+
+LATE = "some jobs were not scheduled because the scheduler's timeout was reached"
+
+
+def schedule(snapshot: Snapshot, spent: Callable[[], float] = lambda: 0.0) -> Plan:
+    """Plan all queues.  ``spent`` tells the seconds used so far; the plan stops growing at SCHEDULER_TIMEOUT."""
+    this = Round(snapshot, spent)
+    for queues in this.groups():
+        this.plan_queues(queues)
+    this.plan_besteffort()
+    return this.finish()
+
+
+@dataclass(slots=True)
+class _Decisions:
+    """What has been decided so far."""
+
+    placements: dict[int, Placement] = field(default_factory=dict)
+    reasons: dict[int, Reason] = field(default_factory=dict)
+    karma: dict[int, float] = field(default_factory=dict)
+    launches: list[Launch] = field(default_factory=list)
+    kills: dict[int, Kill] = field(default_factory=dict)
+    accepted: list[Answer] = field(default_factory=list)
+    refused: list[Answer] = field(default_factory=list)
+    expired: list[Answer] = field(default_factory=list)
+    regained: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+
+class Round:
+    """A round in the making."""
+
+    def __init__(self, snapshot: Snapshot, spent: Callable[[], float] = lambda: 0.0) -> None:
+        self.snapshot = snapshot
+        self._settings = snapshot.settings
+        self._spent = spent
+        gap = max(self._settings.besteffort_kill_before, self._settings.security_time)
+        self._horizon = snapshot.now + gap  #: besteffort jobs go for what begins until then
+        self._done = _Decisions()
+        self._traits = self._read_types()
+        known = _without_unreadable(snapshot, self._traits)
+        self._spaces = Spaces(known, self._traits)
+        self._placer = Placer(known, self._spaces, self._traits)
+        self._launching = Launching(known, self._traits, self._spaces.usable)
+        self._reservations = Reservations(known, self._placer, self._launching, self._traits)
+        self._jobs = {job.id: job for job in known.waiting}
+        self._queues = {queue.name: queue for queue in snapshot.queues}
+        self._active = {queue.name for queue in snapshot.queues if queue.state is QueueState.ACTIVE}
+        self._blocked = self._shared_resources_suspected()
+        self._regain()
+
+    # ------------------------------------------------------------------------------------------------------- planning
+
+    def groups(self) -> list[list[Queue]]:
+        """Return the active queues that have something to plan, those of equal priority together, highest first."""
+        busy = {job.queue for job in self._jobs.values()} & self._active
+        queues = [queue for queue in self.snapshot.queues if queue.name in busy]
+        priorities = sorted({queue.priority for queue in queues}, reverse=True)
+        return [sorted((q for q in queues if q.priority == each), key=lambda q: q.name) for each in priorities]
+
+    def plan_queues(self, queues: Sequence[Queue]) -> None:
+        """Plan the ordinary jobs of queues of equal priority, then their reservations."""
+        names = {queue.name for queue in queues}
+        waiting = [job for job in self._jobs.values() if job.queue in names]
+        ordinary = [
+            job for job in waiting if job.reservation is Reservation.NONE and not self._traits[job.id].is_besteffort
+        ]
+        self._place_all(ordinary, queues, self._settings.timeout)
+        for job in sorted(waiting, key=lambda job: job.id):
+            if job.reservation is Reservation.SCHEDULED and job.state is JobState.WAITING:
+                self._guarded(job, self._follow_reservation)
+        new = [job for job in waiting if job.reservation is Reservation.TO_SCHEDULE]
+        for job in self._reservations.in_order(new):
+            self._guarded(job, self._answer_reservation)
+
+    def plan_besteffort(self) -> None:
+        """Plan the besteffort jobs of all active queues, in the order of the queues."""
+        used = self._spent()
+        limit = max(self._settings.timeout, used + BESTEFFORT_SHARE * self._settings.timeout)
+        for queues in self.groups():
+            names = {queue.name for queue in queues}
+            jobs = [
+                job
+                for job in self._jobs.values()
+                if job.queue in names and self._traits[job.id].is_besteffort and job.reservation is Reservation.NONE
+            ]
+            self._place_all(jobs, queues, limit)
+
+    def _place_all(self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], limit: float) -> None:
+        """Place jobs in their order, as far as the limits of the round allow."""
+        policies = {queue.name: policy_of(queue.policy) or QueuePolicy("") for queue in queues}
+        ordered, circle = defer(self._in_order(jobs, queues, policies), self._traits)
+        for job in circle:
+            self._done.reasons[job.id] = explain.cyclic_dependency([each.id for each in circle])
+        planned = 0
+        is_full = False
+        for job in ordered:
+            if self._blocked:
+                self._done.reasons[job.id] = self._blocked
+                continue
+            is_late = bool(self._settings.timeout) and self._spent() > limit
+            if is_late and not is_full:
+                self._done.troubles.append(f"{LATE} ({self._settings.timeout} s)")
+            is_full = is_full or is_late or bool(self._settings.max_jobs and planned >= self._settings.max_jobs)
+            if is_full:
+                self._done.reasons[job.id] = explain.limit(planned)
+                continue
+            planned += 1
+            policy = policies[job.queue]
+            self._guarded(job, partial(self._place, policy))
+            placement = self._done.placements.get(job.id)
+            is_full = not policy.is_backfilling and (placement is None or placement.start > self.snapshot.now)
+
+    def _place(self, policy: QueuePolicy, job: WaitingJob) -> None:
+        condition = policy.dependency_condition or self._settings.dependency_condition
+        outcome = self._placer.place(job, self._traits[job.id], Policy(dependency_condition=condition))
+        self._record(job, outcome)
+        if outcome.placement:
+            self._try_to_start(job, outcome.placement, condition)
+
+    def _record(self, job: WaitingJob, outcome: Outcome) -> None:
+        if outcome.error:
+            self._done.refused.append(Answer(job.id, outcome.error))
+        if outcome.placement:
+            self._done.placements[job.id] = outcome.placement
+        if outcome.reason:
+            self._done.reasons[job.id] = outcome.reason
+
+    def _in_order(
+        self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], policies: Mapping[str, QueuePolicy]
+    ) -> list[WaitingJob]:
+        order = order_of(policies[queues[0].name], self._settings)
+        if order != "FAIRSHARE":
+            return sorted(jobs, key=lambda job: job.id)
+        consumption = self.snapshot.consumption.get(queues[0].priority, Consumption(0, 0))
+        kept = first_of_each_user(jobs, self._settings.max_jobs_per_user)
+        for job in kept:
+            self._done.karma[job.id] = karma(job.user, job.project, consumption, self._settings.fairshare)
+        left_out = {job.id for job in jobs} - {job.id for job in kept}
+        for job_id in left_out:
+            self._done.reasons[job_id] = explain.limit(self._settings.max_jobs_per_user)
+        return sorted(kept, key=lambda job: (self._done.karma[job.id], job.id))
+
+    # ---------------------------------------------------------------------------------------------------- reservations
+
+    def _answer_reservation(self, job: WaitingJob) -> None:
+        answer, placement = self._reservations.answer(job)
+        if placement is None:
+            self._done.refused.append(answer)
+            return
+        self._done.accepted.append(answer)
+        self._done.placements[job.id] = placement
+        self._done.reasons[job.id] = explain.reservation_date(placement.start)
+
+    def _follow_reservation(self, job: WaitingJob) -> None:
+        policy = policy_of(self._queues[job.queue].policy) or QueuePolicy("")
+        due = self._reservations.due(job, policy.dependency_condition or self._settings.dependency_condition)
+        if due.log:
+            self._done.troubles.append(due.log)
+        if due.is_expired:
+            self._done.expired.append(Answer(job.id, EXPIRED))
+            return
+        if due.placement:
+            self._done.placements[job.id] = due.placement
+            if due.may_kill:
+                self._kill_for(job, due.placement)
+        if due.launch:
+            self._done.launches.append(due.launch)
+        self._done.reasons[job.id] = due.reason or explain.no_slot("its resources are lost")
+        if due.launch:
+            del self._done.reasons[job.id]
+
+    def _regain(self) -> None:
+        """Look for the resources of accepted reservations whose predictions were lost."""
+        for job in sorted(self._jobs.values(), key=lambda job: job.id):
+            if job.reservation is Reservation.SCHEDULED and job.granted is None and job.queue in self._active:
+                found = self._reservations.regain(job)
+                (self._done.regained if found else self._done.lost).append(job.id)
+
+    # ------------------------------------------------------------------------------------------------ starting, killing
+
+    def _try_to_start(self, job: WaitingJob, placement: Placement, condition: str) -> None:
+        """Start a job whose placement begins now, or tell what is in its way."""
+        if placement.start > self._horizon:
+            return
+        obstacle = self._launching.obstacle(job, self._placer.dependencies, condition)
+        if obstacle is None:
+            self._kill_for(job, placement)
+        if placement.start > self.snapshot.now:
+            return
+        obstacle = obstacle or self._launching.holder(job, placement) or self._launching.absent(job, placement)
+        if obstacle:
+            self._done.reasons[job.id] = obstacle
+        else:
+            self._done.launches.append(Launch(placement))
+
+    def _kill_for(self, job: WaitingJob, placement: Placement) -> None:
+        """Have the besteffort jobs killed that stand in the way of a job that could start otherwise."""
+        if placement.start > self._horizon or not self._launching.is_waking(job, placement):
+            return
+        for victim in self._launching.besteffort_in_the_way(job, placement):
+            if victim.id not in self._done.kills:
+                deed = kill(victim, job.id, self.snapshot.now)
+                if deed:
+                    self._done.kills[victim.id] = deed
+
+    # ---------------------------------------------------------------------------------------------------------- results
+
+    def finish(self) -> Plan:
+        """Return the plan."""
+        done, snapshot = self._done, self.snapshot
+        self._keep_other_reservations()
+        shared = self._shared_alive()
+        return Plan(
+            now=snapshot.now,
+            placements=tuple(_with(placement, shared) for placement in done.placements.values()),
+            reasons={job_id: done.reasons[job_id] for job_id in sorted(done.reasons)},
+            messages=self._messages(),
+            karma=dict(sorted(done.karma.items())),
+            launches=tuple(
+                Launch(_with(each.placement, shared), each.old_walltime, each.is_reduced) for each in done.launches
+            ),
+            kills=tuple(done.kills.values()),
+            accepted=tuple(done.accepted),
+            refused=tuple(done.refused),
+            expired=tuple(done.expired),
+            regained=tuple(done.regained),
+            lost=tuple(done.lost),
+            resumed=self._resumed(),
+            wake=(),
+            troubles=tuple(done.troubles),
+        )
+
+    def _resumed(self) -> tuple[int, ...]:
+        resuming = [job for job in self.snapshot.running if job.state is JobState.RESUMING]
+        return tuple(job.id for job in sorted(resuming, key=lambda job: job.id) if self._launching.may_resume(job))
+
+    def _keep_other_reservations(self) -> None:
+        for job in sorted(self._jobs.values(), key=lambda job: job.id):
+            if job.granted and job.id not in self._done.placements and job.id not in self._expired():
+                walltime = next((a.walltime for a in job.alternatives if a.id == job.granted.alternative), 0)
+                self._done.placements[job.id] = Placement(
+                    job.id, job.granted.alternative, job.granted.start, walltime, job.granted.resources
+                )
+
+    def _expired(self) -> set[int]:
+        return {answer.job_id for answer in self._done.expired}
+
+    def _messages(self) -> dict[int, str]:
+        """Return the message of each job that was looked at."""
+        answered = {answer.job_id for answer in (*self._done.refused, *self._done.expired)}
+        messages: dict[int, str] = {}
+        for job_id, job in self._jobs.items():
+            if job.queue in self._active and job_id not in answered:
+                messages[job_id] = self._message(job)
+        return messages
+
+    def _message(self, job: WaitingJob) -> str:
+        placement = self._done.placements.get(job.id)
+        remarks = [f"Karma={self._done.karma[job.id]:.3f}"] if job.id in self._done.karma else []
+        reason = self._done.reasons.get(job.id)
+        if reason:
+            remarks.append(reason.text.partition("\n")[0])
+        kind = "I" if job.is_interactive else "B"
+        return format_job_message(
+            resources=placement.resources.bit_count() if placement else self._estimate(job),
+            walltime=placement.walltime if placement else job.alternatives[0].walltime if job.alternatives else 0,
+            kind="R" if job.reservation is not Reservation.NONE else kind,
+            name=job.name,
+            queue=job.queue,
+            project=job.project,
+            types=job.types,
+            remark=",".join(remarks),
+        )
+
+    def _estimate(self, job: WaitingJob) -> int:
+        """Return how many resources a job without placement would have on an empty machine."""
+        request = self._placer.requests.get(job.alternatives[0].groups) if job.alternatives else None
+        return request.fit(self._spaces.usable.present).bit_count() if isinstance(request, RequestFit) else 0
+
+    # ---------------------------------------------------------------------------------------------------------- details
+
+    def _read_types(self) -> dict[int, Traits]:
+        traits: dict[int, Traits] = {}
+        for job in self.snapshot.running:
+            try:
+                traits[job.id] = traits_of(job)
+            except BadRequest:
+                traits[job.id] = Traits()
+        for waiting in self.snapshot.waiting:
+            try:
+                traits[waiting.id] = traits_of(waiting)
+            except BadRequest as error:
+                self._done.reasons[waiting.id] = explain.unreadable(str(error))
+        return traits
+
+    def _guarded(self, job: WaitingJob, work: Callable[[WaitingJob], None]) -> None:
+        """Do something for one job; its trouble is its own (scheduling.md 1)."""
+        try:
+            work(job)
+        except Exception as error:  # noqa: BLE001 - the guard of each job: the round must go on
+            self._done.reasons[job.id] = explain.internal(self.snapshot.now, f"{type(error).__name__}: {error}")
+            self._done.troubles.append(f"[{job.id}] {traceback.format_exc()}")
+
+    def _shared_resources_suspected(self) -> Reason | None:
+        kind = self._settings.always_assigned_type
+        resources = self.snapshot.resources
+        suspected = resources.where(resources.states, ResourceState.SUSPECTED)
+        if not kind or not resources.where(resources.types, kind) & suspected:
+            return None
+        reason = explain.shared_suspected(kind)
+        self._done.troubles.append(reason.text)
+        return reason
+
+    def _shared_alive(self) -> int:
+        return self._spaces.usable.shared & self._spaces.usable.alive
+
+
+def _with(placement: Placement, shared: int) -> Placement:
+    """Add the resources that every job gets."""
+    if not shared:
+        return placement
+    resources = placement.resources | shared
+    return Placement(placement.job_id, placement.alternative, placement.start, placement.walltime, resources)
+
+
+def _without_unreadable(snapshot: Snapshot, traits: Mapping[int, Traits]) -> Snapshot:
+    """Leave out the jobs whose types mean nothing."""
+    if all(job.id in traits for job in snapshot.waiting):
+        return snapshot
+    return replace(snapshot, waiting=tuple(job for job in snapshot.waiting if job.id in traits))
