@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from oar.lib import incidents
-from oar.lib.messages import Ask, JobAction, Notice, Tag, Wake
+from oar.lib.messages import Notice, Tag, Wake
 from oar.lib.model import Event, Job, User
 from oar.lib.request import JobTypes
 from oar.lib.states import EventType, Index, JobState, JobType, Reservation, signal_event
@@ -324,8 +324,3 @@ def jobs_of_arrays(tx: "Transaction", arrays: Sequence[int]) -> tuple[list[int],
     jobs = tx.jobs.of_arrays(arrays)
     known = {job.array_id for job in jobs}
     return [job.id for job in jobs], [array for array in arrays if array not in known]
-
-
-def tell_oarsub(job: Job, line: str) -> Ask:
-    """Return the effect that says a line to the oarsub that waits for a job."""
-    return Ask(JobAction.TELL, job.id, (line,))

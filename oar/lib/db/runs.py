@@ -62,11 +62,12 @@ _STANDINGS = """
     SELECT id, EXISTS (SELECT 1 FROM frag_jobs f WHERE f.frag_id_job = id),
         EXISTS (SELECT 1 FROM auto_resubmissions a WHERE a.job_id = id), r.oarexec_code
     FROM unnest(%s::bigint[]) id LEFT JOIN job_runs r ON r.job_id = id"""
-#: Leon gives jobs up: the Runner cleans what it can and ends them.
+#: Leon gives jobs up: the Runner cleans what it can and ends them.  One whose end has begun goes on with it.
 _EXTERMINATE = """
     INSERT INTO job_runs (job_id, attempt, phase, updated)
     SELECT id, 0, 'EXTERMINATE', %(now)s FROM unnest(%(ids)s::bigint[]) id
-    ON CONFLICT (job_id) DO UPDATE SET phase = 'EXTERMINATE', updated = %(now)s"""
+    ON CONFLICT (job_id) DO UPDATE SET phase = 'EXTERMINATE', updated = %(now)s
+    WHERE job_runs.phase NOT IN ('EXTERMINATE', 'REPORTED', 'EPILOGUE_OK', 'CLEANED')"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,10 @@ class Runs:
         row = self._tx.row(f"{_RUN} WHERE job_id = %s", (job_id,))
         return _run(row) if row else None
 
+    def select(self, ids: Collection[int]) -> dict[int, JobRun]:
+        """Return what the Runner knows of some jobs, of those that it took."""
+        return {row[0]: _run(row) for row in self._tx.rows(f"{_RUN} WHERE job_id = ANY(%s)", (list(ids),))}
+
     def all(self) -> dict[int, JobRun]:
         """Return what the Runner knows of all jobs that it has in hand."""
         return {row[0]: _run(row) for row in self._tx.rows(_RUN)}
@@ -157,12 +162,20 @@ class Runs:
             columns | {"id": job_id, "now": self._tx.now},
         )
 
-    def note_started(self, job_id: int) -> None:
-        """Note that the command of a job runs, unless its end is known already."""
-        self._tx.execute(
-            "UPDATE job_runs SET phase = 'STARTED', updated = %s WHERE job_id = %s AND phase IN ('EXEC_SENT', 'GO')",
-            (self._tx.now, job_id),
+    def note_started(self, job_id: int, boot_id: str = "") -> bool:
+        """Note that the command of a job runs; False if that, or its end, is known already."""
+        return (
+            self._tx.execute(
+                "UPDATE job_runs SET phase = 'STARTED', boot_id = %s, updated = %s"
+                " WHERE job_id = %s AND phase IN ('EXEC_SENT', 'GO')",
+                (boot_id, self._tx.now, job_id),
+            )
+            == 1
         )
+
+    def jobs_of_head(self, host: str) -> list[int]:
+        """Return the jobs in hand whose command runs on a host."""
+        return self._tx.column("SELECT job_id FROM job_runs WHERE head_host = %s ORDER BY job_id", (host,))
 
     def report(self, job_id: int, code: int, status: int | None) -> bool:
         """Note the end of a job; False if it was noted before."""

@@ -1,0 +1,344 @@
+"""What follows from an event or an exit code of oarexec: oar/lib/incidents.py."""
+
+import dataclasses
+
+import pytest
+
+from oar.lib.incidents import (
+    EXEC_EVENTS,
+    INCIDENTS,
+    JobFacts,
+    Site,
+    Verdict,
+    event_type,
+    events_of,
+    judge,
+    may_be_rerun,
+    needs_check,
+)
+from oar.lib.messages import JobAction, Tag
+from oar.lib.model import Event, Job
+from oar.lib.request import JobTypes
+from oar.lib.states import (
+    FINAL,
+    JOB_MOVES,
+    Accounted,
+    EventType,
+    ExecCode,
+    JobState,
+    JobType,
+    Reservation,
+)
+
+SITE = Site(confines=True, max_resubmissions=3)
+HOSTS = ("node-1", "node-2")
+
+JOB = Job(
+    id=42,
+    array_id=42,
+    array_index=1,
+    name=None,
+    user="alice",
+    project="default",
+    queue="default",
+    state=JobState.FINISHING,
+    job_type=JobType.PASSIVE,
+    reservation=Reservation.NONE,
+    message="",
+    scheduler_info="",
+    command="true",
+    initial_request="",
+    info_type="frontend",
+    properties="",
+    launching_directory="/home/alice",
+    cpuset_name="alice_42",
+    submission_time=1000,
+    start_time=2000,
+    stop_time=3000,
+    exit_code=0,
+    assigned_moldable=1,
+    checkpoint=0,
+    checkpoint_signal=12,
+    stdout_file=None,
+    stderr_file=None,
+    notify=None,
+    env=None,
+    resubmit_job_id=0,
+    suspended=False,
+    file_id=None,
+    accounted=Accounted.NO,
+    last_karma=None,
+)
+
+
+def facts(*types: str, job: Job = JOB, **known: object) -> JobFacts:
+    """Return what is known of a job with some types."""
+    return JobFacts(job, JobTypes(types), HOSTS, **known)  # type: ignore[arg-type]
+
+
+def job(**columns: object) -> Job:
+    """Return the job with other values."""
+    return dataclasses.replace(JOB, **columns)  # type: ignore[arg-type]
+
+
+def verdict(type_: str, known: JobFacts | None, *, hosts: tuple[str, ...] = (), text: str = "") -> Verdict:
+    """Return the judgement of an event."""
+    return judge(Event(1, type_, 42 if known else 0, 3000, text, True, hosts), known, SITE)
+
+
+# -- exit codes -------------------------------------------------------------------------------------------------------
+
+
+def test_every_exit_code_ends_the_job_or_says_that_nothing_was_done() -> None:
+    silent = {code for code in ExecCode if code not in EXEC_EVENTS}
+    assert silent == {ExecCode.STALE}
+    for code in EXEC_EVENTS:
+        assert any(verdict(type_, facts()).state in FINAL for type_ in events_of(code)), code
+
+
+def test_an_unknown_exit_code_is_an_error_of_oarexec() -> None:
+    assert events_of(77) == (EventType.EXIT_VALUE_OAREXEC,)
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [(0, "Terminated"), (2, "Terminated"), (3, "Error"), (4, "Error"), (10, "Error"), (22, "Error"), (33, "Terminated")]
+    + [(34, "Terminated"), (40, "Terminated"), (41, "Terminated"), (42, "Terminated"), (50, "Error"), (60, "Error")]
+    + [(code, "Error") for code in (1, 5, 6, 7, 8, 30, 31, 32, 99)],
+)
+def test_the_first_event_that_ends_the_job_tells_how(code: int, state: str) -> None:
+    states = [verdict(type_, facts()).state for type_ in events_of(code)]
+    assert next(found for found in states if found) == state
+
+
+# -- states and suspicions --------------------------------------------------------------------------------------------
+
+
+def test_no_incident_asks_for_what_no_job_can_do() -> None:
+    targets = {incident.state for incident in INCIDENTS.values()} - {None}
+    assert targets == {JobState.TERMINATED, JobState.ERROR}
+    assert all(may in JOB_MOVES[JobState.FINISHING] for may in targets)
+
+
+def test_a_final_state_is_not_left() -> None:
+    ended = facts(job=job(state=JobState.TERMINATED))
+    for type_ in INCIDENTS:
+        assert verdict(type_, ended).state is None
+        assert not verdict(type_, ended).resubmit
+
+
+def test_the_head_is_to_blame_for_what_happens_on_it() -> None:
+    assert verdict("PROLOGUE_ERROR", facts()).suspects == ("node-1",)
+    assert verdict("EPILOGUE_ERROR", facts()).suspects == ("node-1",)
+    assert verdict("LAUNCHING_OAREXEC_TIMEOUT", facts()).suspects == ("node-1",)
+
+
+def test_hosts_that_an_event_names_are_to_blame_and_no_other() -> None:
+    assert verdict("CPUSET_CLEAN_ERROR", facts(), hosts=("node-2",)).suspects == ("node-2",)
+    assert verdict("EXIT_VALUE_OAREXEC", facts()).suspects == ()
+    assert verdict("EXIT_VALUE_OAREXEC", facts(), hosts=("node-1",)).suspects == ("node-1",)
+
+
+def test_a_suspicion_by_a_ping_may_be_taken_back_by_finaud() -> None:
+    assert verdict("PING_CHECKER_NODE_SUSPECTED", facts(), hosts=("node-2",)).by_finaud
+    assert not verdict("CPUSET_ERROR", facts(), hosts=("node-2",)).by_finaud
+
+
+def test_bad_data_is_nobody_elses_fault() -> None:
+    assert verdict("BAD_HASHTABLE_DUMP", facts()) == Verdict(state=JobState.ERROR)
+
+
+def test_errors_of_a_command_on_a_frontend_suspect_no_node() -> None:
+    for name in ("deploy", "cosystem"):
+        for type_ in ("PROLOGUE_ERROR", "EPILOGUE_ERROR", "USER_SHELL", "FORCE_TERMINATE_FINISHING_JOB"):
+            assert verdict(type_, facts(name)).suspects == ()
+        assert not verdict("PROLOGUE_ERROR", facts(name)).resubmit
+
+
+def test_all_nodes_are_suspected_when_nothing_cleans_them() -> None:
+    assert verdict("FORCE_TERMINATE_FINISHING_JOB", facts()).suspects == HOSTS
+    assert verdict("EXTERMINATE_JOB", facts()).suspects == ()
+    unconfined = judge(Event(1, "EXTERMINATE_JOB", 42, 0, "", True), facts(), Site(confines=False))
+    assert unconfined.suspects == HOSTS
+
+
+@pytest.mark.parametrize("type_", ["PING_CHECKER_NODE_SUSPECTED", "CPUSET_ERROR"])
+def test_a_reservation_goes_on_without_its_bad_hosts(type_: str) -> None:
+    launching = job(state=JobState.LAUNCHING, reservation=Reservation.SCHEDULED)
+    found = verdict(type_, facts(job=launching), hosts=("node-2",))
+    assert (found.state, found.suspects) == (None, ("node-2",))
+    assert verdict("PROLOGUE_ERROR", facts(job=launching)).state is JobState.ERROR
+    assert verdict("RESERVATION_NO_NODE", facts(job=launching)).state is JobState.ERROR
+
+
+@pytest.mark.parametrize(
+    "type_", [type_ for type_ in EventType if type_.startswith("SERVER_")] + ["CPUSET_MANAGER_FILE"]
+)
+def test_errors_of_the_server_stop_the_queues(type_: str) -> None:
+    assert verdict(type_, facts()).stops_queues
+    assert verdict(type_, facts()).suspects == ()
+
+
+def test_an_event_of_a_node_concerns_no_job() -> None:
+    found = verdict("PING_CHECKER_NODE_SUSPECTED", None, hosts=("node-1",))
+    assert found == Verdict(suspects=("node-1",), by_finaud=True)
+    assert verdict("RESUME_JOB", None) == Verdict()
+
+
+def test_what_nobody_knows_is_done_with() -> None:
+    assert verdict("SOMETHING_ELSE", facts()) == Verdict()
+
+
+def test_old_spellings_are_read() -> None:
+    assert event_type("CANNOT_WRITE_NODE_FILE") is EventType.CAN_NOT_WRITE_NODE_FILE
+    assert verdict("CANNOT_WRITE_PID_FILE", facts()).state is JobState.ERROR
+
+
+def test_traces_are_not_to_be_checked() -> None:
+    assert needs_check("PROLOGUE_ERROR")
+    assert needs_check("HOLD_RUNNING_JOB")
+    assert needs_check("FRAG_JOB_REQUEST")
+    for trace in ("SEND_KILL_JOB", "WALLTIME", "OAREXEC_DIED", "WORKING_DIRECTORY", "SIGNAL_10", "nonsense"):
+        assert not needs_check(trace)
+
+
+# -- submitted again --------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_broke_without_its_fault_is_submitted_again() -> None:
+    assert verdict("PROLOGUE_ERROR", facts()).resubmit
+    assert verdict("SERVER_PROLOGUE_ERROR", facts()).resubmit
+    assert not verdict("BAD_HASHTABLE_DUMP", facts()).resubmit
+    assert not verdict("SWITCH_INTO_ERROR_STATE", facts()).resubmit
+
+
+@pytest.mark.parametrize(
+    ("known", "reason"),
+    [
+        (facts(job=job(job_type=JobType.INTERACTIVE)), "it is interactive"),
+        (facts(job=job(reservation=Reservation.SCHEDULED)), "it is a reservation"),
+        (facts("deploy"), "its command runs on a frontend"),
+        (facts(was_resubmitted=True), "it was resubmitted before"),
+        (facts(kill_asked=True), "its deletion was asked"),
+        (facts(chain=3), "it was resubmitted 3 times in a row"),
+    ],
+)
+def test_some_jobs_are_not_submitted_again_and_that_is_said(known: JobFacts, reason: str) -> None:
+    found = verdict("PROLOGUE_ERROR", known)
+    assert (found.resubmit, found.not_resubmitted) == (False, reason)
+
+
+def test_a_command_that_may_have_run_is_only_repeated_if_it_is_idempotent() -> None:
+    for text, types, again in [
+        ("state unknown", (), False),
+        ("state unknown", ("idempotent",), True),
+        ("proved: not started", (), True),
+    ]:
+        assert verdict("LAUNCHING_OAREXEC_TIMEOUT", facts(*types), text=text).resubmit is again
+    assert not verdict("EXIT_VALUE_OAREXEC", facts()).resubmit
+    assert verdict("EXIT_VALUE_OAREXEC", facts("idempotent")).resubmit
+
+
+def test_a_node_without_interpreter_did_not_run_the_command() -> None:
+    assert verdict("EXIT_VALUE_OAREXEC", facts(oarexec_code=32), hosts=("node-1",)).resubmit
+
+
+RERUN = job(exit_code=99 << 8)
+
+
+@pytest.mark.parametrize("type_", ["SWITCH_INTO_TERMINATE_STATE", "SWITCH_INTO_ERROR_STATE"])
+def test_an_idempotent_job_asks_for_another_run_by_its_exit_status(type_: str) -> None:
+    assert verdict(type_, facts("idempotent", job=RERUN)).resubmit
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        facts(job=RERUN),
+        facts("idempotent"),
+        facts("idempotent", job=dataclasses.replace(RERUN, exit_code=99)),
+        facts("idempotent", job=dataclasses.replace(RERUN, exit_code=None)),
+        facts("idempotent", job=dataclasses.replace(RERUN, stop_time=2060)),
+        facts("idempotent", job=dataclasses.replace(RERUN, reservation=Reservation.SCHEDULED)),
+        facts("idempotent", job=dataclasses.replace(RERUN, job_type=JobType.INTERACTIVE)),
+        facts("idempotent", job=RERUN, was_resubmitted=True),
+        facts("idempotent", job=RERUN, kill_sent=True),
+    ],
+)
+def test_no_other_job_gets_another_run_by_it(known: JobFacts) -> None:
+    found = verdict("SWITCH_INTO_TERMINATE_STATE", known)
+    assert (found.state, found.resubmit, found.not_resubmitted) == (JobState.TERMINATED, False, "")
+
+
+@pytest.mark.parametrize("type_", ["SWITCH_INTO_ERROR_STATE", "EXTERMINATE_JOB"])
+def test_an_idempotent_besteffort_job_that_lost_its_place_is_submitted_again(type_: str) -> None:
+    both = ("besteffort", "idempotent")
+    assert verdict(type_, facts(*both, besteffort_kill=True, kill_asked=True, kill_sent=True, oarexec_code=3)).resubmit
+    assert not verdict(type_, facts(*both, oarexec_code=3)).resubmit
+    assert not verdict(type_, facts("besteffort", besteffort_kill=True)).resubmit
+    assert not verdict(type_, facts(*both, besteffort_kill=True, oarexec_code=20)).resubmit
+
+
+def test_more_is_only_asked_about_jobs_that_may_be_rerun() -> None:
+    assert not may_be_rerun(EventType.SWITCH_INTO_TERMINATE_STATE, JOB)
+    assert may_be_rerun(EventType.SWITCH_INTO_TERMINATE_STATE, RERUN)
+    assert may_be_rerun(EventType.PROLOGUE_ERROR, JOB)
+    assert not may_be_rerun(EventType.CPUSET_CLEAN_ERROR, JOB)
+
+
+# -- hold and resume --------------------------------------------------------------------------------------------------
+
+
+def steered(type_: str, state: JobState, *types: str, **columns: object) -> Verdict:
+    """Return the judgement of a request about a job in some state."""
+    return verdict(type_, facts(*types, job=job(state=state, **columns)))
+
+
+@pytest.mark.parametrize("type_", ["HOLD_WAITING_JOB", "HOLD_RUNNING_JOB"])
+def test_any_hold_stops_what_waits_or_is_about_to_go_on(type_: str) -> None:
+    assert steered(type_, JobState.WAITING) == Verdict(state=JobState.HOLD)
+    assert steered(type_, JobState.RESUMING) == Verdict(state=JobState.SUSPENDED, tag=Tag.TERM)
+
+
+def test_whoever_waits_for_a_held_job_is_told() -> None:
+    assert steered("HOLD_WAITING_JOB", JobState.WAITING, job_type=JobType.INTERACTIVE).held
+
+
+def test_an_accepted_reservation_is_not_held() -> None:
+    assert steered("HOLD_WAITING_JOB", JobState.WAITING, reservation=Reservation.SCHEDULED) == Verdict()
+
+
+def test_only_the_hold_of_running_jobs_suspends() -> None:
+    assert steered("HOLD_WAITING_JOB", JobState.RUNNING) == Verdict()
+    assert steered("HOLD_RUNNING_JOB", JobState.RUNNING) == Verdict(action=JobAction.SUSPEND, pending=True)
+    assert steered("HOLD_RUNNING_JOB", JobState.RUNNING, "noop") == Verdict(state=JobState.SUSPENDED, tag=Tag.TERM)
+
+
+@pytest.mark.parametrize("state", [JobState.TO_LAUNCH, JobState.LAUNCHING])
+def test_the_hold_of_a_job_that_starts_waits_until_it_runs(state: JobState) -> None:
+    assert steered("HOLD_RUNNING_JOB", state) == Verdict(pending=True)
+    assert steered("HOLD_WAITING_JOB", state) == Verdict()
+
+
+def test_what_cannot_be_frozen_is_not_suspended() -> None:
+    assert "cosystem" in steered("HOLD_RUNNING_JOB", JobState.RUNNING, "cosystem").refused
+    assert "deploy" in steered("HOLD_RUNNING_JOB", JobState.RUNNING, "deploy").refused
+    request = Event(1, "HOLD_RUNNING_JOB", 42, 0, "", True)
+    assert "CPUSET" in judge(request, facts(job=job(state=JobState.RUNNING)), Site(confines=False)).refused
+
+
+def test_resume_undoes_each_kind_of_hold() -> None:
+    assert steered("RESUME_JOB", JobState.HOLD) == Verdict(state=JobState.WAITING, tag=Tag.QRESUME)
+    assert steered("RESUME_JOB", JobState.SUSPENDED) == Verdict(state=JobState.RESUMING, tag=Tag.QRESUME)
+    assert steered("RESUME_JOB", JobState.RUNNING) == Verdict()
+
+
+@pytest.mark.parametrize("type_", ["HOLD_WAITING_JOB", "HOLD_RUNNING_JOB", "RESUME_JOB"])
+@pytest.mark.parametrize("state", list(JobState))
+def test_requests_only_ask_for_legal_moves(type_: str, state: JobState) -> None:
+    wanted = steered(type_, state).state
+    assert wanted is None or wanted in JOB_MOVES[state]
+
+
+def test_the_owner_hears_of_a_deletion() -> None:
+    assert verdict("FRAG_JOB_REQUEST", facts()) == Verdict(notice=True)
