@@ -204,7 +204,8 @@ def mount_view() -> None:
     """Show a machine its own part of each hierarchy under /sys; it runs in the machine's new namespaces."""
     root = Path("/sys/fs/cgroup")
     inside = [(entry, entry.path.relative_to(root)) for entry in hierarchies() if entry.path.is_relative_to(root)]
-    kernel.detach("/sys")
+    with contextlib.suppress(OSError):  # without root the inherited one stays below
+        kernel.detach("/sys")
     kernel.mount("sysfs", "/sys", "sysfs", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     if any(place != Path() for _, place in inside):
         kernel.tmpfs(root)

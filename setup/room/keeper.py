@@ -16,6 +16,7 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -188,10 +189,10 @@ class Keeper:
         try:
             message, ancillary, _, _ = entry.channel.recvmsg(4096, socket.CMSG_SPACE(size))
         except TimeoutError:
-            raise RoomError(f"{entry.name} does not answer: see {self.room.logs / entry.name}") from None
+            raise RoomError(f"{entry.name} does not answer") from None
         if message != word:
             text = message.decode(errors="replace").removeprefix("error ") or "it ended at once"
-            raise RoomError(f"{entry.name} cannot start: {text} (see {self.room.logs / entry.name})")
+            raise RoomError(f"{entry.name} cannot start: {text}")
         if not entry.pid:
             credentials = next(data for _, kind, data in ancillary if kind == socket.SCM_CREDENTIALS)
             entry.pid = struct.unpack("3i", credentials[:size])[0]
@@ -462,7 +463,7 @@ def _keep(room: Room, report: int, lease: int | None) -> None:
         listener.listen(64)
         keeper.build()
     except (OSError, RoomError) as error:
-        os.write(report, " ".join(str(error).split()).encode() + b"\n")
+        os.write(report, " ".join(f"{error}; {keep_logs(room)}".split()).encode() + b"\n")
         return
     os.write(report, b"ready\n")
     os.close(report)
@@ -470,6 +471,13 @@ def _keep(room: Room, report: int, lease: int | None) -> None:
     if os.getppid() != guard:
         _kill_server(keeper)
         _clear(room, os.getpid())
+
+
+def keep_logs(room: Room) -> str:
+    """Copy the logs to where they survive the room, and say where."""
+    target = tempfile.mkdtemp(prefix=f"oar-room-{room.name}-logs-")
+    shutil.copytree(room.logs, target, dirs_exist_ok=True)
+    return f"the logs are in {target}"
 
 
 def _kill_server(keeper: Keeper) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 NETWORK = ipaddress.ip_network("10.101.0.0/16")
@@ -61,6 +61,11 @@ def check_name(name: str) -> str:
     return name
 
 
+def home(name: str) -> str:
+    """The home directory of an account of the room."""
+    return str(OAR_HOME) if name == "oar" else f"/home/{name}"
+
+
 def node_name(number: int) -> str:
     """The host name of the node with this number, from 1."""
     return f"node-{number}"
@@ -83,15 +88,19 @@ class Room:
     name: str
     nodes: int
     cores: int
-    #: What is shown of the product inside: the top of an installation made by setup/install, or empty for none.
+    #: What is shown of the product inside: the top of an installation made by setup/install.
     installation: str = ""
     #: True where PostgreSQL may lose data at a crash of the computer: for tests.
     fast_database: bool = False
+    #: True in a user namespace: no control groups, and of this computer's files only copies can be changed.
+    is_rootless: bool = False
+    #: The directory of all rooms, as the environment told at the start.
+    state: str = field(default_factory=lambda: str(state_root()))
 
     @property
     def directory(self) -> Path:
         """On the computer, outside: control socket, logs, database."""
-        return state_root() / self.name
+        return Path(self.state, self.name)
 
     @property
     def control(self) -> Path:

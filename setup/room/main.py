@@ -30,9 +30,8 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from . import enter, keeper, kernel, layout, product, services
+from . import enter, keeper, layout, levels, product, services
 from .layout import Room, RoomError
 
 NODE_ACTIONS = ("crash", "power-off", "cut", "heal", "hang", "resume", "sshd-stop", "sshd-start", "reboot")
@@ -111,18 +110,19 @@ def _room(options: argparse.Namespace) -> Room:
 
 
 def _start(options: argparse.Namespace) -> int:
-    if problem := _missing():
+    if problem := levels.missing():
         raise RoomError(problem)
     if not 1 <= options.nodes <= 1000:
         raise RoomError("--nodes must be between 1 and 1000")
     name = layout.check_name(options.room)
+    levels.become_root_of_a_namespace(sys.argv[1:])
     installation = product.install()
-    room = Room(name, options.nodes, options.cores, str(installation), options.fast_db)
+    room = Room(name, options.nodes, options.cores, str(installation), options.fast_db, levels.is_rootless())
     keeper.start(room, options.lease)
     try:
         services.start(room, options.set, options.until)
     except BaseException:
-        services.keep_logs(room)
+        print(f"cluster: {keeper.keep_logs(room)}", file=sys.stderr)
         keeper.stop(room)
         raise
     print(f"Room {name!r} is up: server and {options.nodes} nodes, logs in {room.logs}.")
@@ -130,27 +130,13 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _check(_: argparse.Namespace) -> int:
-    if problem := _missing():
+    if problem := levels.missing():
         raise RoomError(problem)
-    print("A room is possible: real users, sudo, control groups, network.")
+    if os.getuid() == 0:
+        print("level 1: a room with everything")
+    else:
+        print("level 2: a room without root, so without control groups")
     return 0
-
-
-def _missing() -> str:
-    """One line on what this computer lacks for a room, or an empty text."""
-    programs = {"sshd": "openssh-server", "ip": "iproute2", "sudo": "sudo", "ssh-keygen": "openssh-client"}
-    lacking = [package for name, package in programs.items() if not _program(name)]
-    if lacking:
-        return f"missing programs, install the packages: {' '.join(sorted(lacking))}"
-    if os.getuid() != 0:
-        return "the room needs root: namespaces with real users, sudo and control groups"
-    if problem := kernel.missing_namespaces():
-        return f"this computer does not let root make namespaces ({problem}); a container needs --privileged"
-    return ""
-
-
-def _program(name: str) -> bool:
-    return any(Path(directory, name).exists() for directory in layout.PATH.split(":"))
 
 
 def _stop(options: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import installer
 
-from . import layout
+from . import layout, levels
 
 _PYTHON = "/usr/bin/python3"
 _SOURCES = (
@@ -40,7 +40,15 @@ def install() -> Path:
             _make(place, _environment(root))
             _forget_old(root, place)
         os.utime(place)
+    for directory in (layout.OARDIR, layout.CONF_DIR):
+        _hide_below(Path(f"{place}{directory}"))
     return place
+
+
+def _hide_below(directory: Path) -> None:
+    """In a room this directory is shown alone, not merged with what this computer may have there."""
+    kind = "user" if levels.is_rootless() else "trusted"
+    os.setxattr(directory, f"{kind}.overlay.opaque", b"y")
 
 
 def _make(place: Path, environment: Path) -> None:

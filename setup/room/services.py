@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -88,6 +86,7 @@ def _write_configuration(room: Room, settings: Sequence[str]) -> None:
         f'DB_BASE_PASSWD_RO="{READ_PASSWORD}"',
         f'SERVER_HOSTNAME="{layout.SERVER}"',
         'LOG_LEVEL="3"',
+        *(['CGROUP_MANAGER="none"'] if room.is_rootless else []),
         *settings,
     ]
     text = "\n".join(["", "# This room.", *lines])
@@ -100,11 +99,3 @@ def _declare_resources(room: Room) -> None:
         "root",
         f"oar_resources_add --execute --hosts {room.nodes} --cpus 1 --cores {room.cores} --host-prefix node-",
     )
-
-
-def keep_logs(room: Room) -> None:
-    """Copy the logs of a room whose start failed, and say where."""
-    if room.logs.exists():
-        target = Path(tempfile.mkdtemp(prefix=f"oar-room-{room.name}-logs-"))
-        shutil.copytree(room.logs, target, dirs_exist_ok=True)
-        print(f"cluster: the logs are in {target}", file=sys.stderr)

@@ -8,14 +8,21 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from . import cgroups, kernel, layout
-from .layout import ACCOUNTS, CONF_DIR, OAR_HOME, OARDIR, ROOM_DIR, Room
+from . import accounts, cgroups, kernel, layout
+from .layout import CONF_DIR, OAR_HOME, OARDIR, ROOM_DIR, Room
 
 _NODE_CONFIGURATION = """\
 # A node reads only what concerns it; nothing of the database.
 SERVER_HOSTNAME="server"
 OAR_RUNTIME_DIRECTORY="/var/lib/oar"
 CPUSET_PATH="/oar"
+"""
+
+
+_SUDOERS = """\
+Defaults env_reset, secure_path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+root ALL=(ALL:ALL) ALL
+@includedir /etc/sudoers.d
 """
 
 
@@ -30,8 +37,12 @@ def build_server(room: Room) -> None:
     kernel.tmpfs("/run")
     for name in ("room", "room/logs", "room/disk", "sshd", "lock"):
         Path("/run", name).mkdir(mode=0o755)
-    for top in ("etc", "var", "usr"):
+    _prepare_changes(room)
+    for top in ("etc", "usr"):
         _overlay(room, top)
+    _empty_var()
+    if room.is_rootless:
+        kernel.bind(_changes("sudoers.d"), "/etc/sudoers.d")
     _own_memory_file_systems()
     kernel.tmpfs("/home")
     kernel.tmpfs("/root", "700")
@@ -39,8 +50,6 @@ def build_server(room: Room) -> None:
     kernel.bind(f"/proc/self/fd/{disk}", ROOM_DIR / "disk")
     kernel.bind(f"/proc/self/fd/{log_directory}", "/var/log")
     cgroups.mount_view()
-    _write_accounts()
-    _write_host_tables(room)
     _make_homes()
     _make_server_home(room)
 
@@ -65,81 +74,59 @@ def build_node(name: str, log_directory: str) -> None:
     _own(OAR_HOME, "oar")
 
 
+def _changes(top: str) -> Path:
+    """What this room changes in a directory of this computer; in memory."""
+    return ROOM_DIR / "changes" / top / "upper"
+
+
+def _prepare_changes(room: Room) -> None:
+    """Write the room's own files before they are laid over: a rootless room cannot change what root owns."""
+    for top in ("etc", "usr"):
+        _changes(top).mkdir(parents=True)
+        (_changes(top).parent / "work").mkdir()
+    shell = Path(f"{room.installation}{OARDIR}", "oarsh_shell")
+    accounts.write_tables(_changes("etc"), {} if shell.exists() else {"oar": "/bin/sh"})
+    accounts.write_host_tables(_changes("etc"), room)
+    if room.is_rootless:
+        _bring_sudo(room)
+
+
+def _bring_sudo(room: Room) -> None:
+    """Copies of sudo that belong to this room's root: only such a program may change the user in here."""
+    usr, etc = _changes("usr"), _changes("etc")
+    for source in (Path("/usr/bin/sudo"), *Path("/usr/libexec/sudo").glob("*")):
+        target = usr / source.relative_to("/usr")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        target.chmod(0o4755 if source.name == "sudo" else 0o644)
+    (etc / "sudoers").write_text(_SUDOERS)
+    (etc / "sudo.conf").write_text("")
+    rules = _changes("sudoers.d")
+    rules.mkdir(parents=True)
+    shutil.copyfile(Path(room.installation, "etc/sudoers.d/oar"), rules / "oar")
+    for path in (etc / "sudoers", rules / "oar"):
+        path.chmod(0o440)
+
+
 def _overlay(room: Room, top: str) -> None:
-    """Lay the product's installation over one directory of this computer, with changes kept in memory."""
-    layer = ROOM_DIR / "changes" / top
-    for name in ("upper", "work"):
-        (layer / name).mkdir(parents=True)
-    lower = [f"/{top}"]
-    if room.installation and (installed := Path(room.installation, top)).is_dir():
-        lower.insert(0, str(installed))
-    options = f"lowerdir={':'.join(lower)},upperdir={layer / 'upper'},workdir={layer / 'work'}"
-    kernel.mount("overlay", f"/{top}", "overlay", options=options)
+    """Lay the product's installation, and the room's changes, over one directory of this computer."""
+    upper = _changes(top)
+    options = f"lowerdir={room.installation}/{top}:/{top},upperdir={upper},workdir={upper.parent / 'work'}"
+    kernel.mount("overlay", f"/{top}", "overlay", options=options + (",userxattr" if room.is_rootless else ""))
+
+
+def _empty_var() -> None:
+    """A /var of the room's own."""
+    kernel.tmpfs("/var")
+    for name in ("cache", "lib/oar", "lib/postgresql", "log", "mail", "spool", "tmp"):
+        Path("/var", name).mkdir(parents=True)
+    for name, target in (("run", "/run"), ("lock", "/run/lock")):
+        Path("/var", name).symlink_to(target)
 
 
 def _own_memory_file_systems() -> None:
     for place in ("/tmp", "/var/tmp", "/dev/shm"):
         kernel.tmpfs(place, "1777")
-
-
-def _write_accounts() -> None:
-    """Add the room's accounts to those of this computer, in place of any with the same name or number."""
-    names = {*ACCOUNTS, "oarsh"}
-    numbers = {str(uid) for uid, _ in ACCOUNTS.values()} | {"6669"}
-    people = ",".join(layout.USERS)
-    passwd = [f"{name}:x:{uid}:{uid}::{_home(name)}:{_shell(shell)}" for name, (uid, shell) in ACCOUNTS.items()]
-    group = [f"{name}:x:{uid}:" for name, (uid, _) in ACCOUNTS.items()] + [f"oarsh:x:6669:{people}"]
-    shadow = [f"{name}:*:19000:0:99999:7:::" for name in ACCOUNTS]  # '*', not '!': sshd takes '!' for a locked account
-    for system, number in (("sshd", 6670), ("postgres", 6671)):
-        if not _has_line("/etc/passwd", system):
-            passwd.append(f"{system}:x:{number}:{number}::/run/{system}:/usr/sbin/nologin")
-            group.append(f"{system}:x:{number}:")
-            shadow.append(f"{system}:*:19000:0:99999:7:::")
-    _add_lines("/etc/passwd", passwd, names, numbers, 0o644)
-    _add_lines("/etc/group", group, names, numbers, 0o644)
-    _add_lines("/etc/shadow", shadow, names, set(), 0o640)
-
-
-def _add_lines(path: str, lines: list[str], names: set[str], numbers: set[str], mode: int) -> None:
-    kept = [line for line in _lines(path) if not _names_account(line, names, numbers)]
-    Path(path).write_text("\n".join([*kept, *lines]) + "\n")
-    Path(path).chmod(mode)
-
-
-def _names_account(line: str, names: set[str], numbers: set[str]) -> bool:
-    fields = line.split(":")
-    return fields[0] in names or (len(fields) > 2 and fields[2] in numbers)
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).exists() else []
-
-
-def _has_line(path: str, name: str) -> bool:
-    return any(line.startswith(f"{name}:") for line in _lines(path))
-
-
-def _home(name: str) -> str:
-    return str(OAR_HOME) if name == "oar" else f"/home/{name}"
-
-
-def _shell(shell: str) -> str:
-    return shell if Path(shell).exists() else "/bin/sh"
-
-
-def _write_host_tables(room: Room) -> None:
-    hosts = ["127.0.0.1 localhost"] + [f"{layout.address(number)} {name}" for name, number in room.machines.items()]
-    _replace("/etc/hosts", "\n".join(hosts) + "\n")
-    _replace("/etc/resolv.conf", "")
-    _replace("/etc/hostname", layout.SERVER + "\n")
-    switch = [line for line in _lines("/etc/nsswitch.conf") if not line.startswith("hosts:")]
-    _replace("/etc/nsswitch.conf", "\n".join([*switch, "hosts: files"]) + "\n")
-
-
-def _replace(path: str, text: str) -> None:
-    """Write a file anew; it may be a link that leads nowhere in here."""
-    Path(path).unlink(missing_ok=True)
-    Path(path).write_text(text)
 
 
 def _make_homes() -> None:
@@ -150,11 +137,13 @@ def _make_homes() -> None:
 
 
 def _make_server_home(room: Room) -> None:
-    shutil.rmtree(OAR_HOME, ignore_errors=True)
-    OAR_HOME.mkdir(mode=0o755, parents=True)
-    for path, owner in (("/run/oar", "oar"), ("/run/postgresql", "postgres")):
-        Path(path).mkdir(mode=0o755)
+    OAR_HOME.chmod(0o755)
+    for path, owner in (("/run/oar", "oar"), ("/run/postgresql", "postgres"), ("/var/lib/postgresql", "postgres")):
+        Path(path).mkdir(mode=0o755, exist_ok=True)
         _own(Path(path), owner)
+    log = Path("/var/log/oar.log")
+    log.touch(0o640)
+    _own(log, "oar")
     keys = ROOM_DIR / "keys"
     keys.mkdir(mode=0o700)
     hosts = {name: _make_etc(name) for name in room.machines}
@@ -173,7 +162,6 @@ def _make_server_home(room: Room) -> None:
 def _make_etc(name: str) -> Path:
     """The directory that is /etc/oar on a machine: on nodes a copy of what is installed for them."""
     if name == layout.SERVER:
-        CONF_DIR.mkdir(exist_ok=True)
         return CONF_DIR
     etc = ROOM_DIR / "nodes" / name / "etc"
     etc.mkdir(parents=True)
@@ -191,9 +179,14 @@ def _make_keys(wanted: Iterable[tuple[Path, str]]) -> None:
     """ssh-keygen for each, at the same time."""
     base = ["ssh-keygen", "-q", "-t", "ed25519", "-N", ""]
     commands = [[*base, "-C", comment, "-f", str(path)] for path, comment in wanted]
-    running = [subprocess.Popen(command, stdin=subprocess.DEVNULL) for command in commands]
-    if any(process.wait() for process in running):
-        raise layout.RoomError("ssh-keygen failed: is the package openssh-client installed?")
+    pipe = subprocess.PIPE
+    running = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) for command in commands]
+    for process in running:
+        _, said = process.communicate()
+        if process.returncode:
+            raise layout.RoomError(
+                f"ssh-keygen ended with {process.returncode}: {said.decode(errors='replace').strip()}"
+            )
 
 
 def _known_hosts(room: Room, public: dict[str, list[str]]) -> str:
@@ -216,7 +209,7 @@ def _make_oar_ssh(home: Path, keys: Path) -> None:
 
 
 def _own(top: Path, name: str) -> None:
-    """Give a directory and all in it to an account (read from our own table: the C library may have cached another)."""
-    uid, gid = next((int(f[2]), int(f[3])) for f in (line.split(":") for line in _lines("/etc/passwd")) if f[0] == name)
+    """Give a file, or a directory and all in it, to an account."""
+    uid, gid = accounts.ids(name)
     for path in (top, *top.rglob("*")):
         os.lchown(path, uid, gid)
