@@ -1,0 +1,298 @@
+"""Deadlines are seen when they pass, and not before: oar/modules/sarko.py."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from oar.lib import lifecycle
+from oar.lib.config import Config
+from oar.lib.db.deadlines import KillTimer, TimeLimit
+from oar.lib.db.engine import SERVER_LOCK, Database, DatabaseSettings
+from oar.lib.messages import Ask, Effect, JobAction, Tag, Wake
+from oar.lib.runtime import Runtime
+from oar.lib.states import EventType, JobState, JobType, KillState, ResourceState
+from oar.modules import sarko
+from oar.modules.sarko import LEON_HAS_WORK, NOTHING, KillStep, Look, Pass, kill_step, look_at_checkpoint, look_at_end
+from tests.builders import add_job, add_resources
+
+BEGIN = 1_900_000_000
+
+
+@dataclass
+class World:
+    """A database whose clock the test sets, and what is sent."""
+
+    database: Database
+    clock: list[int]
+    sent: list[Effect] = field(default_factory=list)
+    config: Config = field(default_factory=Config)
+
+    def at(self, seconds: int) -> None:
+        """Set the clock to so many seconds after the begin."""
+        self.clock[0] = BEGIN + seconds
+
+    def sarko(self) -> Pass:
+        """Let Sarko make a pass."""
+        return sarko.run(Runtime(self.config, self.database))
+
+    def events(self, job_id: int, type_: EventType) -> int:
+        """Return how many events of a type a job has."""
+        with self.database.begin() as tx:
+            return len(tx.events.of_types(job_id, [type_]))
+
+    def kill(self, job_id: int) -> KillState | None:
+        """Return how far the kill request of a job is."""
+        with self.database.begin() as tx:
+            request = tx.runs.kill_request(job_id)
+        return request.state if request else None
+
+    def running(self, **columns: object) -> int:
+        """Add a job that runs from the begin for at most 100 s."""
+        return add_job(self.database, JobState.RUNNING, on=add_resources(self.database), walltime=100, **columns)  # type: ignore[arg-type]
+
+    def killed(self, job_id: int) -> int:
+        """Note that Leon has sent a kill to a job now."""
+        with self.database.begin() as tx:
+            tx.runs.ask_kill([job_id])
+            tx.runs.move_kill([job_id], KillState.TIMER_ARMED, [KillState.LEON])
+            tx.events.add(EventType.SEND_KILL_JOB, job_id, "")
+        return job_id
+
+
+@pytest.fixture
+def world(settings: DatabaseSettings) -> Iterator[World]:
+    """Everything at its begin."""
+    clock = [BEGIN]
+    database = Database(settings, clock=lambda: clock[0])
+    world = World(database, clock)
+    database.deliver = world.sent.extend
+    yield world
+    database.close()
+
+
+# -- walltimes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_killed_when_its_time_is_over_and_not_before(world: World) -> None:
+    job_id = world.running()
+    world.at(100)
+    assert world.sarko() == Pass(NOTHING, BEGIN + 101)
+    assert world.kill(job_id) is None
+    world.at(101)
+    assert world.sarko() == Pass(LEON_HAS_WORK, None)
+    assert world.kill(job_id) is KillState.LEON
+    assert world.events(job_id, EventType.WALLTIME) == 1
+    assert world.events(job_id, EventType.FRAG_JOB_REQUEST) == 1
+
+
+def test_a_job_whose_end_is_asked_is_not_asked_twice(world: World) -> None:
+    job_id = world.running()
+    world.at(101)
+    world.sarko()
+    assert world.sarko().code == NOTHING
+    assert world.events(job_id, EventType.WALLTIME) == 1
+
+
+def test_the_time_in_which_a_job_was_suspended_does_not_count(world: World) -> None:
+    job_id = world.running()
+    for seconds, state in [(10, JobState.SUSPENDED), (40, JobState.RESUMING), (60, JobState.RUNNING)]:
+        world.at(seconds)
+        with world.database.begin() as tx:
+            assert lifecycle.move(tx, job_id, state)
+    world.at(150)
+    assert world.sarko() == Pass(NOTHING, BEGIN + 151)
+    world.at(151)
+    assert world.sarko().code == LEON_HAS_WORK
+
+
+def test_a_suspended_job_has_all_the_time_of_the_world(world: World) -> None:
+    job_id = world.running()
+    with world.database.begin() as tx:
+        assert lifecycle.move(tx, job_id, JobState.SUSPENDED)
+    world.at(10_000)
+    assert world.sarko() == Pass(NOTHING, None)
+
+
+def test_a_job_that_has_reported_its_end_is_not_killed(world: World) -> None:
+    job_id = world.running()
+    with world.database.begin() as tx:
+        tx.runs.claim(job_id, "node-1")
+        tx.runs.report(job_id, 0, 0)
+    world.at(500)
+    assert world.sarko().code == NOTHING
+
+
+def test_a_walltime_that_passed_while_the_server_was_stopped_waits_for_news_of_the_job(runtime: Runtime) -> None:
+    database = runtime.database
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database), walltime=100)
+    with database.begin() as tx:
+        tx.jobs.update(job_id, start_time=tx.now - 5000)
+    with database.sole(SERVER_LOCK):
+        first = sarko.run(runtime)
+        assert (first.code, first.next is None) == (NOTHING, False)
+        with database.begin() as tx:
+            tx.runs.claim(job_id, "node-1")
+        assert sarko.run(runtime).code == LEON_HAS_WORK
+
+
+@pytest.mark.parametrize(
+    ("now", "start", "heard", "look"),
+    [
+        (1100, None, 0, Look(False, 1101)),
+        (1101, None, 0, Look(True)),
+        (2000, 1990, 900, Look(False, 2050)),
+        (2000, 1990, 1995, Look(True)),
+        (2050, 1990, 900, Look(True)),
+    ],
+)
+def test_when_the_time_of_a_job_is_over(now: int, start: int | None, heard: int, look: Look) -> None:
+    assert look_at_end(TimeLimit(1, 1000, 100, 0, 0, heard), now, start) == look
+
+
+def test_the_end_of_a_container_ends_the_jobs_in_it(world: World) -> None:
+    container = world.running(types=["container"])
+    inner = add_job(world.database, types=[f"inner={container}"])
+    other = add_job(world.database)
+    world.at(101)
+    world.sarko()
+    assert world.kill(inner) is KillState.LEON
+    assert world.kill(other) is None
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_asked_once_to_write_a_checkpoint(world: World) -> None:
+    job_id = world.running(checkpoint=30)
+    world.at(69)
+    assert world.sarko() == Pass(NOTHING, BEGIN + 70)
+    world.at(70)
+    assert world.sarko().code == NOTHING
+    assert Ask(JobAction.SIGNAL, job_id) in world.sent
+    world.at(80)
+    assert world.sarko() == Pass(NOTHING, BEGIN + 101)
+    assert world.events(job_id, EventType.CHECKPOINT) == 1
+
+
+def test_a_checkpoint_that_did_not_reach_the_job_is_asked_again_after_a_minute(world: World) -> None:
+    job_id = world.running(checkpoint=90)
+    world.at(10)
+    world.sarko()
+    with world.database.begin() as tx:
+        tx.events.add(EventType.CHECKPOINT_ERROR, job_id, "")
+    world.at(60)
+    assert world.sarko().next == BEGIN + 70
+    world.at(70)
+    world.sarko()
+    assert world.events(job_id, EventType.CHECKPOINT) == 2
+
+
+def test_an_interactive_job_gets_no_checkpoint_signal(world: World) -> None:
+    job_id = world.running(checkpoint=30, job_type=JobType.INTERACTIVE)
+    world.at(80)
+    world.sarko()
+    assert world.events(job_id, EventType.CHECKPOINT) == 0
+
+
+def test_when_a_checkpoint_is_due() -> None:
+    limit = TimeLimit(1, 1000, 100, 0, 30, 0)
+    assert look_at_checkpoint(limit, 1069, None) == Look(False, 1070)
+    assert look_at_checkpoint(limit, 1070, None) == Look(True)
+    assert look_at_checkpoint(limit, 1080, (1070, False)) == Look(False)
+    assert look_at_checkpoint(limit, 1080, (1070, True)) == Look(False, 1130)
+
+
+# -- kills ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_kill_without_answer_is_repeated_and_at_last_the_job_is_given_up(world: World) -> None:
+    job_id = world.killed(world.running())
+    world.at(60)
+    assert world.sarko() == Pass(NOTHING, BEGIN + 61)
+    world.at(61)
+    assert world.sarko().code == LEON_HAS_WORK
+    assert world.kill(job_id) is KillState.LEON
+    with world.database.begin() as tx:
+        tx.runs.move_kill([job_id], KillState.TIMER_ARMED, [KillState.LEON])
+        tx.events.add(EventType.SEND_KILL_JOB, job_id, "")
+    world.at(100)
+    assert world.sarko() == Pass(NOTHING, BEGIN + 122)
+    world.at(301)
+    assert world.sarko().code == LEON_HAS_WORK
+    assert world.kill(job_id) is KillState.LEON_EXTERMINATE
+
+
+def test_a_kill_that_was_obeyed_is_over(world: World) -> None:
+    job_id = world.killed(world.running())
+    with world.database.begin() as tx:
+        lifecycle.move(tx, job_id, JobState.FINISHING)
+    world.at(1000)
+    assert world.sarko() == Pass(NOTHING, None)
+    assert world.kill(job_id) is KillState.FRAGGED
+
+
+def test_a_job_submitted_into_a_killed_container_ends_too(world: World) -> None:
+    container = world.killed(world.running(types=["container=mine"]))
+    inner = add_job(world.database, types=["inner=mine"])
+    with world.database.begin() as tx:
+        lifecycle.move(tx, container, JobState.FINISHING)
+    world.sarko()
+    assert world.kill(inner) is KillState.LEON
+
+
+@pytest.mark.parametrize(
+    ("now", "state", "sent", "step"),
+    [
+        (1060, JobState.RUNNING, 1000, KillStep(None, 1061)),
+        (1061, JobState.RUNNING, 1000, KillStep(KillState.LEON)),
+        (1061, JobState.LAUNCHING, 0, KillStep(KillState.LEON)),
+        (1100, JobState.RUNNING, 1061, KillStep(None, 1122)),
+        (1290, JobState.RUNNING, 1260, KillStep(None, 1301)),
+        (1301, JobState.RUNNING, 1260, KillStep(KillState.LEON_EXTERMINATE)),
+        (1010, JobState.FINISHING, 1000, KillStep(KillState.FRAGGED)),
+        (1010, JobState.ERROR, 1000, KillStep(KillState.FRAGGED)),
+        (1010, None, 0, KillStep(KillState.FRAGGED)),
+    ],
+)
+def test_what_becomes_of_a_kill(now: int, state: JobState | None, sent: int, step: KillStep) -> None:
+    assert kill_step(KillTimer(1, 1000, state, sent, False), now, 60, 300) == step
+
+
+# -- resources --------------------------------------------------------------------------------------------------------
+
+
+def asked(world: World) -> list[tuple[str, bool]]:
+    """Return what state is asked for each resource, and whether the system may take it back."""
+    with world.database.begin() as tx:
+        return [(one.next_state, one.properties["next_finaud_decision"] == "YES") for one in tx.resources.all()]
+
+
+def test_a_desktop_computer_that_does_not_call_is_suspected(world: World) -> None:
+    add_resources(world.database, nodes=1, cores=1, desktop_computing="YES", expiry_date=BEGIN + 10)
+    world.at(10)
+    world.sarko()
+    assert asked(world) == [("UnChanged", False)]
+    world.at(11)
+    world.sarko()
+    assert asked(world) == [("Suspected", True)]
+    assert Wake(Tag.CHSTATE) in world.sent
+
+
+def test_a_node_that_stays_suspected_is_given_up_if_the_site_wants_it(world: World) -> None:
+    ids = add_resources(world.database, nodes=3, cores=1)
+    with world.database.begin() as tx:
+        tx.resources.move(ids[:1], ResourceState.SUSPECTED, finaud=False)
+        tx.resources.move(ids[1:2], ResourceState.ABSENT, finaud=False)
+    world.at(1000)
+    world.sarko()
+    assert asked(world) == [("UnChanged", False)] * 3
+    world.config = Config(dead_switch_time=900)
+    world.sarko()
+    assert asked(world) == [("Dead", True), ("UnChanged", False), ("UnChanged", False)]
+    assert Wake(Tag.CHSTATE) in world.sent
+
+
+def test_nothing_to_do_is_said(world: World) -> None:
+    assert world.sarko() == Pass(NOTHING, None)
+    assert world.sent == []
