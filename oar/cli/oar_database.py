@@ -12,7 +12,7 @@ import click
 from oar.cli.command import ADMIN, Context, Stop, oar_command
 from oar.lib.config import Config, parse
 from oar.lib.db.engine import Connection, DatabaseSettings
-from oar.lib.db.migrate import Migrator
+from oar.lib.db.migrate import Migrator, connect_admin, readable_errors
 from oar.lib.errors import ConfigError, DatabaseUnavailable
 from oar.lib.runtime import conf_file, database_settings, read_config
 from oar.lib.version import VERSION
@@ -202,8 +202,6 @@ def _confirm(warning: str) -> None:
 
 
 def _do(chosen: str, settings: DatabaseSettings, options: Options) -> None:
-    import psycopg2
-
     migrator = Migrator(
         settings,
         setup_directory(),
@@ -223,40 +221,25 @@ def _do(chosen: str, settings: DatabaseSettings, options: Options) -> None:
         "fix_index": migrator.fix_index,
     }
     try:
-        actions[chosen]()
+        with readable_errors():
+            actions[chosen]()
     except DatabaseUnavailable as error:
         raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
-    except psycopg2.Error as error:
-        raise Stop(f"[ERROR] {str(error).partition(chr(10))[0]}") from error
 
 
 def _administrator(settings: DatabaseSettings, options: Options) -> "Callable[[str], Connection] | None":
     """Return how a database is opened by an administrator of PostgreSQL; None if nobody said how."""
-    import psycopg2
-
-    def connect(name: str, host: str, user: str, password: str | None) -> Connection:
-        connection = psycopg2.connect(
-            host=host,
-            port=settings.port,
-            dbname=name,
-            user=user,
-            password=password,
-            connect_timeout=5,
-            passfile="/dev/null/none",  # the caller's file is not asked
-        )
-        connection.autocommit = True
-        return connection
 
     def connect_locally(name: str) -> Connection:
         host = settings.host if settings.host.startswith("/") else SOCKET_DIRECTORY
         with _as_postgres():
-            return connect(name, host, "postgres", None)
+            return connect_admin(host, settings.port, name, "postgres", None)
 
     if options.db_is_local:
         return connect_locally
     if options.db_admin_user:
         user, password = options.db_admin_user, options.db_admin_pass
-        return lambda name: connect(name, settings.host, user, password)
+        return lambda name: connect_admin(settings.host, settings.port, name, user, password)
     return None
 
 

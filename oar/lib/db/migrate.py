@@ -117,7 +117,25 @@ def _part(part: "str | Secret | sql.Composable", *, hide: bool = False) -> sql.C
     return part
 
 
+@contextmanager
+def readable_errors() -> Iterator[None]:
+    """Turn what the server refuses into SchemaError, in one line."""
+    try:
+        yield
+    except psycopg2.Error as error:
+        raise SchemaError(str(error).strip().partition("\n")[0]) from error
+
+
 # -- what an administrator of PostgreSQL does ----------------------------------------------------------------------
+
+
+def connect_admin(host: str, port: int, name: str, user: str, password: str | None) -> Connection:
+    """Open a database in autocommit mode; the caller's own PostgreSQL settings are not asked."""
+    connection = psycopg2.connect(
+        host=host, port=port, dbname=name, user=user, password=password, connect_timeout=5, passfile="/dev/null/none"
+    )
+    connection.autocommit = True
+    return connection
 
 
 def create_logins(admin: Session, settings: DatabaseSettings) -> None:

@@ -1,0 +1,79 @@
+"""The sources of OAR as the tests of its form see them: modules, their imports, their functions, their texts."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGE = ROOT / "oar"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A source file."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def is_package(self) -> bool:
+        """Whether it is an ``__init__.py``."""
+        return self.path.name == "__init__.py"
+
+    def imports(self) -> Iterator[str]:
+        """Give the full name of everything that is imported anywhere in the file, for type checking too."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """Give all functions and methods."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node
+
+    def texts(self) -> Iterator[tuple[int, str]]:
+        """Give line and value of each string that is not a docstring; an f-string's parts are one text."""
+        ignored = set(_docstrings(self.tree))
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.JoinedStr):
+                constants = [part for part in node.values if isinstance(part, ast.Constant)]
+                ignored.update(constants)
+                yield node.lineno, " ".join(str(part.value) for part in constants)
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in ignored:
+                yield node.lineno, node.value
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            yield body[0].value
+
+
+@cache
+def modules() -> dict[str, Module]:
+    """Return all modules of the package by name; the tools, which are no modules, are not among them."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        if not name.startswith("oar.tools"):
+            found[name] = Module(name, path, ast.parse(path.read_text(encoding="utf-8")))
+    return found
+
+
+@cache
+def tools() -> dict[str, Module]:
+    """Return the programs for nodes, by their file names."""
+    found = {}
+    for path in sorted((PACKAGE / "tools").iterdir()):
+        if path.is_file() and (path.suffix == ".py" or "python" in path.read_text(encoding="utf-8").split("\n")[0]):
+            found[path.name] = Module(path.name, path, ast.parse(path.read_text(encoding="utf-8")))
+    return found

@@ -1,0 +1,257 @@
+"""Imports point down, never in a circle, and every library has its home (architecture.md 3).
+
+Imports inside functions and for type checking count as well: a circle of types is still a circle.
+"""
+
+import ast
+import graphlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.unit.sources import ROOT, Module, modules, tools
+
+FACTS = (
+    "errors states times config config_keys config_kinds model request resource_set hierarchy sqltext formats frames"
+    " messages topology version"
+)
+GROUPS = {  # group of a module: the first prefix that fits
+    **{f"oar.lib.{name}": "facts" for name in FACTS.split()},
+    "oar.lib.db": "database",
+    **{f"oar.lib.{name}": "doors" for name in "bus lineport process remote notify logs".split()},
+    "oar.lib.runtime": "runtime",
+    "oar.lib": "services",
+    **{f"oar.kao.{name}": "rounds" for name in "platform token_scripts forecast external plugins meta_sched".split()},
+    "oar.kao": "planner",
+    "oar.modules": "modules",
+    "oar.cli": "cli",
+    "oar.api": "api",
+    "oar.web": "web",
+}
+BELOW_FACES = {"facts", "database", "doors", "services", "runtime", "planner", "rounds"}
+MAY_USE: dict[str, set[str]] = {
+    "facts": set(),
+    "database": {"facts"},
+    "doors": {"facts"},
+    "services": {"facts", "database"},
+    "runtime": {"facts", "database", "doors"},
+    "planner": {"facts"},
+    "rounds": {"facts", "database", "doors", "services", "runtime", "planner"},
+    "modules": BELOW_FACES,
+    "cli": BELOW_FACES,
+    "web": BELOW_FACES,
+    "api": BELOW_FACES | {"web"},
+}
+
+#: Where a library may be imported: everywhere under these prefixes.
+HOMES = {
+    "psycopg2": ("oar.lib.db",),
+    "sqlalchemy": ("oar.lib.db",),
+    "alembic": ("oar.lib.db",),
+    "zmq": ("oar.lib.bus",),
+    "paramiko": ("oar.lib.remote",),
+    "cryptography": ("oar.lib.job_keys",),  # comes with paramiko: the keys of jobs are made with it
+    "yaml": ("oar.lib.formats",),
+    "click": ("oar.cli",),
+    "rich": ("oar.cli",),
+    "fastapi": ("oar.api", "oar.web"),
+    "uvicorn": ("oar.api",),
+    "jwt": ("oar.api",),
+    "prometheus_client": ("oar.api",),
+    "jinja2": ("oar.web",),
+}
+
+#: What services and planner decide from must be given to them: they reach for nothing.
+OUTER_WORLD = {
+    "services": {"socket", "subprocess", "zmq", "smtplib", "threading", "multiprocessing"},
+    "planner": {"socket", "subprocess", "time", "random", "os", "datetime", "logging", "threading"},
+    "facts": {"socket", "subprocess", "os", "random", "logging", "threading", "pathlib"},
+}
+
+USER_COMMANDS = ("oarsub", "oarstat", "oardel", "oarnodes", "oarhold", "oarresume")
+HEAVY = {
+    "alembic", "asyncio", "concurrent", "cryptography", "email", "http", "importlib.metadata", "logging",
+    "multiprocessing", "paramiko", "rich", "sqlalchemy", "ssl", "subprocess", "unittest", "urllib.request", "xml",
+    "yaml", "zmq",
+}  # fmt: skip
+
+
+def fits(name: str, prefix: str) -> bool:
+    """A prefix fits at a dot or at the end."""
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def group(name: str) -> str:
+    return next((kind for prefix, kind in GROUPS.items() if fits(name, prefix)), "package")
+
+
+def imported_module(name: str) -> str | None:
+    """Return the module of ours that an imported name is, or is in."""
+    if name in modules():
+        return name
+    parent = name.rpartition(".")[0]
+    return parent if parent in modules() else None
+
+
+ARROWS = [
+    (module.name, target)
+    for module in modules().values()
+    for target in map(imported_module, module.imports())
+    if target and target != module.name
+]
+
+
+def test_imports_point_down() -> None:
+    assert not [
+        (source, target)
+        for source, target in ARROWS
+        if not modules()[target].is_package and group(target) not in MAY_USE[group(source)] | {group(source)}
+    ]
+
+
+def test_no_circles() -> None:
+    """The order of the graph exists: CycleError shows the way round otherwise.
+
+    The tables of a transaction are its attributes, and take it as their argument: that knot, inside the database
+    group, is left out.
+    """
+    graph: dict[str, set[str]] = {name: set() for name in modules()}
+    for source, target in ARROWS:
+        if not (fits(source, "oar.lib.db") and fits(target, "oar.lib.db.engine")):
+            graph[source].add(target)
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_every_library_is_imported_at_home_only() -> None:
+    strangers = []
+    for module in modules().values():
+        for name in module.imports():
+            library = name.partition(".")[0]
+            known = library == "oar" or library in sys.stdlib_module_names
+            if not known and not any(fits(module.name, home) for home in HOMES.get(library, ())):
+                strangers.append((module.name, library))
+    assert not strangers
+
+
+def test_what_decides_reaches_for_nothing() -> None:
+    assert not [
+        (module.name, name)
+        for module in modules().values()
+        for name in module.imports()
+        if name.partition(".")[0] in OUTER_WORLD.get(group(module.name), set())
+    ]
+
+
+def test_programs_of_nodes_stand_alone() -> None:
+    """Standard library only, and each other: they travel to nodes where nothing of ours is installed."""
+    own = {name.removesuffix(".py") for name in tools()}
+    strangers = [
+        (tool.name, name)
+        for tool in tools().values()
+        for name in tool.imports()
+        if name.partition(".")[0] not in sys.stdlib_module_names and name.partition(".")[0] not in own
+    ]
+    assert not strangers
+
+
+SQL = re.compile(
+    r"\s*(SELECT\s.*\bFROM\b|INSERT\s+INTO\s|UPDATE\s+\S+\s+SET\s|DELETE\s+FROM\s|(CREATE|ALTER|DROP)\s+"
+    r"(TABLE|INDEX|VIEW|ROLE|DATABASE)\b|TRUNCATE\s|LOCK\s+TABLE\s|WITH\s+\w+\s+AS\s*\()",
+    re.DOTALL,
+)
+RAW = {"execute", "rows", "row", "value", "column", "insert_many", "insert_returning", "copy_in"}
+
+
+def outside_the_database() -> list[Module]:
+    return [module for module in modules().values() if group(module.name) != "database"]
+
+
+def test_sql_is_written_in_the_database_package_only() -> None:
+    assert not [
+        f"{module.path.relative_to(ROOT)}:{line}: {text.strip()[:60]}"
+        for module in outside_the_database()
+        for line, text in module.texts()
+        if SQL.match(text)
+    ]
+
+
+def test_nobody_else_sends_text_to_the_database() -> None:
+    assert not [
+        f"{module.path.relative_to(ROOT)}:{node.lineno}"
+        for module in outside_the_database()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in RAW
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "tx"
+    ]
+
+
+@pytest.mark.parametrize(("table", "door"), [("jobs", "oar.lib.lifecycle"), ("resources", "oar.lib.nodes")])
+def test_states_change_through_one_door(table: str, door: str) -> None:
+    """``tx.jobs.move`` is called by lifecycle alone, ``tx.resources.move`` by nodes alone."""
+    callers = {
+        module.name
+        for module in modules().values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr == "move"
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == table
+    }
+    assert callers <= {door}
+
+
+def run_python(program: str, *arguments: str) -> str:
+    """Run a program in a bare interpreter that finds our package and our libraries; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-B", "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{program}", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+IMPORT_ALL = """
+import importlib, os, signal, sys, threading
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+FORBIDDEN = ("socket.", "subprocess.", "os.fork", "os.exec", "os.posix_spawn", "os.system", "os.putenv", "os.unsetenv",
+             "os.chdir", "os.mkdir", "os.remove", "os.rename")
+current = ""
+
+def watch(event, arguments):
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
+    if current and (writes or event.startswith(FORBIDDEN)):
+        raise RuntimeError(f"{current}: {event} {arguments}")
+
+def no_signals(*arguments):
+    raise RuntimeError(f"{current}: signal.signal {arguments}")
+
+sys.addaudithook(watch)
+signal.signal = no_signals
+before = dict(os.environ)
+for current in sys.argv[1:]:
+    importlib.import_module(current)
+    if "logging" in sys.modules:
+        assert not sys.modules["logging"].root.handlers, f"{current} sets up logging"
+    assert threading.active_count() == 1, f"{current} starts a thread"
+    assert dict(os.environ) == before, f"{current} changes the environment"
+"""
+
+
+def test_importing_a_module_does_nothing() -> None:
+    """No file is written, no socket opened, no process, thread or signal handler made, no log set up."""
+    run_python(IMPORT_ALL, *modules())
+
+
+@pytest.mark.parametrize("command", [name for name in USER_COMMANDS if f"oar.cli.{name}" in modules()])
+def test_user_commands_start_light(command: str) -> None:
+    """They load click and psycopg2; whatever is heavy is imported by the function that needs it."""
+    loaded = run_python(f"import oar.cli.{command}\nprint(*sys.modules)").split()
+    assert not [name for name in loaded if any(fits(name, heavy) for heavy in HEAVY)]
