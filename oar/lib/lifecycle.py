@@ -9,19 +9,20 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from oar.lib.messages import Ask, Effect, JobAction, Notice, Tag, Wake
+from oar.lib.notices import TEXTS
 from oar.lib.states import FINAL, JobState, may_become
 
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
     from oar.lib.db.jobs import MovedJob
 
-#: What the owner of a job is told when it enters a state: tag and text (server.md 8.2).
+#: The notice that the owner of a job gets when it enters a state (server.md 8.2).
 NOTICES = {
-    JobState.RUNNING: ("RUNNING", "Job is running."),
-    JobState.TERMINATED: ("END", "Job stopped normally."),
-    JobState.ERROR: ("ERROR", "Job stopped abnormally or an OAR error occured."),
-    JobState.SUSPENDED: ("SUSPENDED", "Job is suspended."),
-    JobState.RESUMING: ("RESUMING", "Job is resuming."),
+    JobState.RUNNING: "RUNNING",
+    JobState.TERMINATED: "END",
+    JobState.ERROR: "ERROR",
+    JobState.SUSPENDED: "SUSPENDED",
+    JobState.RESUMING: "RESUMING",
 }
 
 
@@ -71,7 +72,8 @@ def _effects(job: "MovedJob", to: JobState) -> list[Effect]:
 
 
 def _notice(job: "MovedJob", to: JobState) -> Notice:
-    tag, text = NOTICES[to]
+    tag = NOTICES[to]
+    text = TEXTS[tag]
     if to is JobState.TERMINATED:
         text += f"\nexit_code: {format_exit_code(job.exit_code)}"
     host = (job.info_type or "").partition(":")[0]

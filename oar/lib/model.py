@@ -175,6 +175,7 @@ class JobRun:
     failures: int
     next_try: int
     updated: int
+    detail: str  #: what oarexec said of its end
 
 
 @dataclass(frozen=True, slots=True)

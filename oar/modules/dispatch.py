@@ -11,6 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from oar.lib.db.runs import InHand
+from oar.lib.messages import JobAction
+from oar.lib.states import JobState, Phase
+
 #: Actions that are not launches or ends: how many at a time.
 OTHERS_AT_A_TIME = 64
 LONGEST_PAUSE = 60
@@ -28,26 +32,59 @@ class Kind(StrEnum):
     PROBE = "PROBE"  #: ask a host what has become of its jobs
     SWEEP = "SWEEP"  #: remove from a host what belongs to no job that may be there
     TELL = "TELL"  #: lines for a waiting oarsub
-    NOTICE = "NOTICE"  #: mail or command for the owner of a job
+    NOTICE = "NOTICE"  #: a command for the owner of a job
+    HEAL = "HEAL"  #: the site's script for suspected nodes
 
 
 #: Kinds under the limit of launches and ends, in order of preference.
 LIMITED = (Kind.END, Kind.LAUNCH)
 
+#: Kinds that speak of a job but do nothing with it: they wait for nothing but one another.
+SPOKEN = (Kind.TELL, Kind.NOTICE)
+
+#: What the Runner may be asked for by name; the rest it finds in the database.
+ASKED = {
+    JobAction.KILL: Kind.KILL,
+    JobAction.SIGNAL: Kind.SIGNAL,
+    JobAction.SUSPEND: Kind.SUSPEND,
+    JobAction.RESUME: Kind.RESUME,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something to do for a job (``job_id``), or for a host when ``job_id`` is 0.  ``args`` do not distinguish it."""
+    """Something to do for a job (``job_id``), or for a host when ``job_id`` is 0."""
 
     kind: Kind
     job_id: int = 0
-    host: str = ""
-    args: tuple[str, ...] = field(default=(), compare=False)
+    host: str = field(default="", compare=False)  #: of a job: the one that its command runs on
+    args: tuple[str, ...] = ()
 
     @property
     def subject(self) -> str:
         """What no two actions work on at a time."""
-        return f"job {self.job_id}" if self.job_id else f"{self.kind} {self.host}"
+        if self.kind in SPOKEN:
+            return f"{self.kind} {self.job_id}"
+        return f"job {self.job_id}" if self.job_id else f"{self.kind} {' '.join(self.args)}"
+
+
+def host_action(kind: Kind, host: str) -> Action:
+    """Return an action on a host."""
+    return Action(kind, 0, host, (host,))
+
+
+def wanted(one: InHand, probe_before: int) -> Action | None:
+    """Return what is to be done for a job between its launch and its end, None if nothing (server.md 5.6)."""
+    host = one.head_host
+    if one.state is JobState.TO_LAUNCH or (one.state is JobState.LAUNCHING and not one.report_date):
+        return None if one.phase is Phase.FAILED else Action(Kind.LAUNCH, one.job_id, host)
+    if one.state is JobState.TO_ACK_RESERVATION:
+        return Action(Kind.TELL, one.job_id)
+    if one.report_date or one.state is JobState.FINISHING:
+        return None if one.phase is Phase.CLEANED else Action(Kind.END, one.job_id, host)
+    if one.phase is Phase.GO:
+        return Action(Kind.LAUNCH, one.job_id, host)
+    return host_action(Kind.PROBE, host) if host and one.updated < probe_before else None
 
 
 @dataclass(slots=True)
@@ -165,10 +202,11 @@ class Dispatch:
         return [(one.worker, one.action) for one in self._running.values() if one.since + seconds < now]
 
     def forget_jobs(self, live: Iterable[int]) -> None:
-        """Forget the waiting actions of jobs that are not in ``live``: they have ended."""
+        """Forget what waits to be done with jobs that are not in ``live``; what is to be said of them is said."""
         known = set(live)
-        for action in [one for one in self._waiting if one.job_id and one.job_id not in known]:
-            self.give_up(action)
+        for action in [one for one in self._waiting if one.job_id and one.kind not in SPOKEN]:
+            if action.job_id not in known:
+                self.give_up(action)
 
     def _again(self, action: Action, not_before: float) -> None:
         self._order += 1

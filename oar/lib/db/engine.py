@@ -159,6 +159,15 @@ class Transaction:
 
         self._cursor.copy_expert(sql, io.StringIO("".join(lines)))
 
+    def need_not_last(self) -> None:
+        """Let the commit not wait for the disk: what is written is found out again if it is lost."""
+        self._cursor.execute("SET LOCAL synchronous_commit TO off")
+
+    @property
+    def connection(self) -> Connection:
+        """The connection itself, for a library that brings its own statements."""
+        return self._cursor.connection
+
     @cached_property
     def jobs(self) -> "Jobs":
         """Job rows."""
@@ -289,11 +298,11 @@ class Database:
     @contextmanager
     def sole(self, lock: tuple[int, int]) -> Iterator["Lock | None"]:
         """Hold an advisory lock on a connection of its own; None if somebody else has it."""
-        locks = Locks(self)
+        held = Lock(self, lock)
         try:
-            yield Lock(locks) if locks.acquire(lock) else None
+            yield held if held.take() else None
         finally:
-            locks.close()
+            held.close()
 
     def holder(self, lock: tuple[int, int]) -> str:
         """Tell who holds an advisory lock: ``application (pid n)``; '' if nobody."""
@@ -430,12 +439,26 @@ class Locks:
 class Lock:
     """An advisory lock held on a dedicated connection."""
 
-    def __init__(self, locks: Locks) -> None:
-        self._locks = locks
+    def __init__(self, database: Database, key: tuple[int, int]) -> None:
+        self._database = database
+        self._key = key
+        self._locks: Locks | None = None
 
-    def alive(self) -> bool:
-        """Whether it is still held."""
-        return self._locks.alive()
+    def take(self) -> bool:
+        """Take the lock, or see whether it is still held, again after the connection was lost.
+
+        False: somebody else has it.  Raises DatabaseUnavailable.
+        """
+        if self._locks is not None and self._locks.alive():
+            return True
+        self.close()
+        self._locks = Locks(self._database)
+        return self._locks.acquire(self._key)
+
+    def close(self) -> None:
+        """Give it back."""
+        if self._locks is not None:
+            self._locks.close()
 
 
 _LOCK_HOLDER = """

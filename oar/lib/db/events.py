@@ -90,6 +90,13 @@ class Events:
         """Return which of some jobs have events of which of some types."""
         return {(row[0], row[1]) for row in self._tx.rows(_HAVING, (list(ids), [str(name) for name in types]))}
 
+    def clear(self, job_id: int, type_: str) -> None:
+        """Note that nothing is left to do about the events of a type of a job."""
+        self._tx.execute(
+            "UPDATE event_logs SET to_check = 'NO' WHERE job_id = %s AND type = %s AND to_check = 'YES'",
+            (job_id, str(type_)),
+        )
+
     def done(self, ids: Collection[int]) -> None:
         """Note that nothing is left to do about events."""
         self._tx.execute("UPDATE event_logs SET to_check = 'NO' WHERE event_id = ANY(%s)", (list(ids),))

@@ -140,6 +140,24 @@ class Runs:
             for row in self._tx.rows(_IN_HAND, parameters)
         ]
 
+    def live(self) -> list[int]:
+        """Return the jobs that have not ended and have left the queue."""
+        return self._tx.column(
+            "SELECT job_id FROM jobs WHERE state <> 'Terminated' AND state <> 'Error' AND state <> 'Waiting'"
+            " AND state <> 'Hold'"
+        )
+
+    def stale_kills(self, before: int) -> bool:
+        """Whether Leon has left a kill request untreated since before a date."""
+        return (
+            self._tx.row(
+                "SELECT 1 FROM frag_jobs WHERE frag_state <> 'FRAGGED' AND frag_state IN ('LEON', 'LEON_EXTERMINATE')"
+                " AND frag_date < %s LIMIT 1",
+                (before,),
+            )
+            is not None
+        )
+
     def signal_requests(self, since: int) -> list[SignalRequest]:
         """Return the requests of signals made after ``since`` that have no result yet."""
         return [SignalRequest(*row) for row in self._tx.rows(_SIGNALS, {"since": since})]
@@ -172,6 +190,21 @@ class Runs:
             )
             == 1
         )
+
+    def note_silence(self, host: str, *, silent: bool) -> int:
+        """Count the probes in a row that a host did not answer; return how many it has been now."""
+        return max(
+            self._tx.column(
+                "UPDATE job_runs SET failures = CASE WHEN %s THEN failures + 1 ELSE 0 END"
+                " WHERE head_host = %s RETURNING failures",
+                (silent, host),
+            ),
+            default=0,
+        )
+
+    def silent_hosts(self, times: int) -> set[str]:
+        """Return the hosts that have not answered so many probes in a row."""
+        return set(self._tx.column("SELECT head_host FROM job_runs WHERE failures >= %s", (times,)))
 
     def jobs_of_head(self, host: str) -> list[int]:
         """Return the jobs in hand whose command runs on a host."""

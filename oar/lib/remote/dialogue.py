@@ -61,6 +61,11 @@ class Dialogue:
         assert isinstance(event, Accepted | Ended)
         return cls(session, number, events)
 
+    @property
+    def boot_id(self) -> str:
+        """Which life of the node this is."""
+        return self._session.boot_id
+
     def send(self, line: str) -> None:
         """Say one line to the program.  Raises NodeUnavailable."""
         try:

@@ -1,0 +1,184 @@
+"""END: bring a job whose end is known to the point where NodeChangeState gives it its final state (server.md 6.3).
+
+The end itself (exit code, state Finishing) is stored before; each step here may be done again after a crash.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oar.lib import incidents, lifecycle
+from oar.lib.db.engine import Transaction
+from oar.lib.messages import Tag, Wake
+from oar.lib.states import EventType, ExecCode, JobState, Phase
+from oar.modules.actions import job_data, nodes
+from oar.modules.actions.context import Context, log
+from oar.modules.actions.job_data import JobData
+from oar.modules.actions.scripts import ScriptFailure, run_server_script
+
+#: Ends that are told to the scheduler at once as something normal.
+NORMAL = frozenset({ExecCode.OK, ExecCode.SESSION, ExecCode.CHECKPOINTED, ExecCode.CHECKPOINTED_EPILOGUE, 42})
+
+_EPILOGUE_EVENTS = {
+    "missing": EventType.SERVER_EPILOGUE_ERROR,
+    "code": EventType.SERVER_EPILOGUE_EXIT_CODE_ERROR,
+    "timeout": EventType.SERVER_EPILOGUE_TIMEOUT,
+}
+
+#: What oarexec's description of its end is put after in an event.
+_PHRASES = {
+    EventType.SWITCH_INTO_TERMINATE_STATE: "Ask to change the job state",
+    EventType.SWITCH_INTO_ERROR_STATE: "Ask to change the job state",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """An event that the end of a job writes."""
+
+    event: EventType
+    text: str
+    hosts: tuple[str, ...] = ()
+
+
+def finish(context: Context, job_id: int) -> None:
+    """Do what is left of the end of a job: epilogue, cleaning, events."""
+    with context.database.begin() as tx:
+        data = _begin(tx, job_id)
+    if data is None:
+        return
+    traces = _epilogue(context, data)
+    answers = _clean(context, data)
+    traces += _unclean(context, data, answers)
+    with context.database.begin() as tx:
+        _conclude(tx, context, data, traces)
+        tx.jobs.add_usage(_usage(answers))
+
+
+def note_finishing(tx: Transaction, job_id: int, code: int, status: int | None) -> None:
+    """Move a job whose end is reported to Finishing, with its exit code."""
+    if lifecycle.move(tx, job_id, JobState.FINISHING):
+        killed = code in (ExecCode.KILLED, ExecCode.KILLED_EPILOGUE)
+        tx.jobs.update(job_id, exit_code=None if killed else status)
+
+
+def _begin(tx: Transaction, job_id: int) -> JobData | None:
+    """Return the job if there is something left to do for its end."""
+    data = job_data.read(tx, job_id)
+    if data is None or data.job.is_final:
+        return None
+    if data.job.state is not JobState.FINISHING:
+        if data.run is None or not data.run.report_date:
+            return None
+        note_finishing(tx, job_id, data.run.oarexec_code or 0, data.run.script_status)
+        data = job_data.read(tx, job_id)
+    return None if data is None or (data.run and data.run.phase is Phase.CLEANED) else data
+
+
+def _epilogue(context: Context, data: JobData) -> list[Trace]:
+    command = context.config.server_epilogue_exec_file
+    if not command or (data.run and data.run.phase is Phase.EPILOGUE_OK):
+        return []
+    try:
+        run_server_script(context.config, command, data)
+    except ScriptFailure as failure:
+        return [Trace(_EPILOGUE_EVENTS[failure.kind], str(failure))]
+    with context.database.begin() as tx:
+        if data.run and data.run.phase is Phase.REPORTED:
+            tx.runs.update(data.job.id, phase=Phase.EPILOGUE_OK)
+    return []
+
+
+def _clean(context: Context, data: JobData) -> dict[str, nodes.Answer]:
+    """Kill and remove what the job left on its nodes."""
+    hosts = data.processors(context.config)
+    if not hosts:
+        return {}
+    seconds = 2 * context.config.oar_ssh_connection_timeout
+    return nodes.manage(context, "clean", hosts, job_data.manager_data(data, context.config), seconds)
+
+
+def _unclean(context: Context, data: JobData, answers: Mapping[str, nodes.Answer]) -> list[Trace]:
+    """Return the events of nodes that could not be cleaned, or do not answer any more."""
+    traces = []
+    bad = {host: answer.reason for host, answer in answers.items() if not answer.good}
+    if bad:
+        log.warning("job %s: not clean: %s", data.job.id, bad)
+        text = "; ".join(f"{host}: {reason}" for host, reason in sorted(bad.items()))
+        traces.append(Trace(EventType.CPUSET_CLEAN_ERROR, text, tuple(sorted(bad))))
+    if context.config.activate_pingchecker_at_job_end and not (data.is_noop or data.is_elsewhere):
+        silent = nodes.unreachable(context, data.hosts)
+        if silent:
+            text = ", ".join(sorted(silent))
+            traces.append(Trace(EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB, text, tuple(sorted(silent))))
+    return traces
+
+
+def _conclude(tx: Transaction, context: Context, data: JobData, traces: Sequence[Trace]) -> None:
+    """Write the events of the end and note that it is done, together."""
+    job_id = data.job.id
+    run = tx.runs.find(job_id)
+    job = tx.jobs.lock(job_id)
+    if job is None or job.state is not JobState.FINISHING or (run and run.phase is Phase.CLEANED):
+        return
+    for one in [*_end_of(context, data), *traces]:
+        tx.events.add(one.event, job_id, f"[bipbip {job_id}] {one.text}", to_check=True, hosts=one.hosts)
+    if run is None:
+        tx.runs.claim(job_id, data.exec_host(context.config))
+    tx.runs.update(job_id, phase=Phase.CLEANED)
+    tx.outbox.append(Wake(Tag.CHSTATE))
+    if run and run.oarexec_code in NORMAL:
+        tx.outbox.append(Wake(Tag.TERM))
+    tx.outbox.append(Wake(Tag.BIPBIP))
+
+
+def _end_of(context: Context, data: JobData) -> list[Trace]:
+    """Return the events that say how the job ended."""
+    run = data.run
+    if run is None:  # the row of a database of another version
+        ended = data.job.exit_code is not None
+        event = EventType.SWITCH_INTO_TERMINATE_STATE if ended else EventType.SWITCH_INTO_ERROR_STATE
+        return [Trace(event, _PHRASES[event])]
+    if run.phase is Phase.EXTERMINATE:
+        return [Trace(EventType.EXTERMINATE_JOB, "The job did not answer to its kill: it is given up", _all(data))]
+    code = run.oarexec_code or 0
+    detail = run.detail.strip() or f"exit code {code} of oarexec"
+    return [
+        Trace(event, _PHRASES.get(event, detail), _blamed(context, data, event, code))
+        for event in incidents.events_of(code)
+    ]
+
+
+def _all(data: JobData) -> tuple[str, ...]:
+    return data.hosts
+
+
+def _blamed(context: Context, data: JobData, event: EventType, code: int) -> tuple[str, ...]:
+    """Return the hosts that an event names: the head, where it is the head's fault."""
+    if event is not EventType.EXIT_VALUE_OAREXEC or data.is_elsewhere:
+        return ()
+    if code == ExecCode.DIED and _head_is_well(context, data):
+        return ()
+    return (data.exec_host(context.config),)
+
+
+def _head_is_well(context: Context, data: JobData) -> bool:
+    """Whether the head answers and was not rebooted since the launch: then oarexec was killed, and the node is fine."""
+    from oar.modules.actions import probe
+
+    finding = probe.ask_one(context, data.exec_host(context.config), data)
+    return finding is not probe.SILENT and bool(data.run) and finding.boot_id == (data.run.boot_id if data.run else "")
+
+
+def _usage(answers: Mapping[str, nodes.Answer]) -> list[tuple[int, str, dict[str, Any]]]:
+    """Return what the job used on each node, as ``clean`` found it in the node's cgroups."""
+    found = []
+    for host, answer in answers.items():
+        for line in answer.lines:
+            try:
+                said = json.loads(line)
+                found.append((int(said["job_id"]), host, dict(said["usage"])))
+            except (ValueError, KeyError, TypeError):
+                log.warning("clean on %s answered %.200r", host, line)
+    return found

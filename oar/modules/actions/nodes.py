@@ -1,0 +1,96 @@
+"""Many nodes at once: the job resource manager, and whether nodes answer."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oar.lib.config import Config
+from oar.lib.remote.requests import Command, Outcome, Ran, Request, TimedOut
+from oar.modules import ping_checker
+from oar.modules.actions.context import Context, log
+from oar.modules.actions.job_data import BUILT_IN_MANAGERS
+
+#: The built-in manager (``oar/tools/job_resource_manager_cgroups.py``).
+MANAGER = "job_resource_manager_cgroups.py"
+#: Its exit codes that oarexec passes on when it does the manager's work first (node.md 3.1).
+MANAGER_CODES = frozenset({4, 9, 11, 13, 16, 17, 18, 19})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of an action on one node."""
+
+    good: bool
+    reason: str = ""
+    lines: tuple[str, ...] = ()
+    reached: bool = True
+
+
+class ManagerMissing(Exception):
+    """The site's job resource manager cannot be read."""
+
+
+def site_manager(config: Config) -> str | None:
+    """Return the path of the site's own job resource manager, None if it is the built-in one."""
+    path = config.job_resource_manager_file
+    return None if not path or Path(path).name in BUILT_IN_MANAGERS else path
+
+
+def manage(
+    context: Context, action: str, hosts: Collection[str], data: Mapping[str, Any], seconds: float
+) -> dict[str, Answer]:
+    """Let the job resource manager of each host do ``action``.  Raises ManagerMissing."""
+    request = _manager_request(context.config, action, data)
+    outcomes = context.remote.run(dict.fromkeys(hosts, request), seconds)
+    if context.config.debug_remote_commands:
+        for host, outcome in outcomes.items():
+            log.info("%s on %s: %s", action, host, outcome)
+    return {host: answer_of(outcome) for host, outcome in outcomes.items()}
+
+
+def answer_of(outcome: Outcome) -> Answer:
+    """Return what an outcome means: good is exit code 0."""
+    if isinstance(outcome, Ran):
+        text = outcome.stderr.strip().replace("\n", " ")
+        return Answer(outcome.exit == 0, text or f"exit code {outcome.exit}", outcome.lines)
+    if isinstance(outcome, TimedOut):
+        return Answer(False, f"no answer within {outcome.seconds:.0f} s", reached=False)
+    return Answer(False, outcome.reason, reached=False)
+
+
+def has_checker(config: Config) -> bool:
+    """Whether the site has configured how to tell living nodes from others."""
+    return ping_checker.is_configured(config)
+
+
+def unreachable(context: Context, hosts: Collection[str]) -> dict[str, str]:
+    """Return the hosts that do not answer the ping checker, with the reason."""
+    return dict.fromkeys(ping_checker.bad_hosts(context.config, hosts), "does not answer the ping checker")
+
+
+def _manager_request(config: Config, action: str, data: Mapping[str, Any]) -> Request | Command:
+    path = site_manager(config)
+    return Request(MANAGER, action, data) if path is None else site_program(path, action, data)
+
+
+def site_program(path: str, action: str, data: Mapping[str, Any]) -> Command:
+    """Return the command that runs a program of the site on a node.  Raises ManagerMissing."""
+    try:
+        program = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ManagerMissing(f"cannot read {path}: {error.strerror}") from None
+    return Command(("/bin/sh", "-c", _RUN_SITE_PROGRAM, path, action), stdin=_with_program(program, data))
+
+
+#: Puts the program that comes first on stdin in a private file and runs it on the rest (its first line names its
+#: interpreter).
+_RUN_SITE_PROGRAM = (
+    "umask 077; d=$(mktemp -d) || exit 19; trap 'rm -rf \"$d\"' EXIT;"
+    ' IFS= read -r n && head -c "$n" >"$d/manager" && chmod 700 "$d/manager" && "$d/manager" "$1"'
+)
+
+
+def _with_program(program: str, data: Mapping[str, Any]) -> str:
+    return f"{len(program.encode())}\n{program}{json.dumps(data)}"

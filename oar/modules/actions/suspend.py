@@ -1,0 +1,124 @@
+"""SUSPEND and RESUME: freeze and thaw a job on all its nodes (server.md 6.4)."""
+
+from pathlib import Path
+
+from oar.lib import control, lifecycle
+from oar.lib.db.engine import Transaction
+from oar.lib.messages import Mail, Tag, Wake
+from oar.lib.remote.requests import Command, Request
+from oar.lib.states import EventType, JobState
+from oar.modules.actions import job_data, nodes
+from oar.modules.actions.context import Context
+from oar.modules.actions.job_data import JobData
+from oar.modules.actions.scripts import ScriptFailure, run_script
+
+BUILT_IN = "suspend_resume_manager.py"
+SECONDS = 30
+
+
+def suspend(context: Context, job_id: int) -> None:
+    """Freeze a running job that somebody asked to hold, or one that is Suspended and was found running."""
+    data = _read(context, job_id)
+    if data is None or data.job.state not in (JobState.RUNNING, JobState.SUSPENDED):
+        return
+    bad = _manage(context, data, "suspend")
+    if bad:
+        _manage(context, data, "resume")
+        _fail(context, data, EventType.SUSPEND_ERROR, bad)
+        return
+    if data.job.state is JobState.RUNNING:
+        with context.database.begin() as tx:
+            _note_suspended(tx, job_id)
+        _after_suspend(context, data)
+
+
+def _note_suspended(tx: Transaction, job_id: int) -> None:
+    lifecycle.move(tx, job_id, JobState.SUSPENDED)
+    tx.events.clear(job_id, EventType.HOLD_RUNNING_JOB)
+    tx.outbox.append(Wake(Tag.TERM))
+
+
+def _after_suspend(context: Context, data: JobData) -> None:
+    command = context.config.just_after_suspend_exec_file
+    if not command:
+        return
+    try:
+        run_script(command, data, context.config.suspend_resume_script_timeout)
+    except ScriptFailure as failure:
+        with context.database.begin() as tx:
+            tx.events.add(EventType.SUSPEND_SCRIPT_ERROR, data.job.id, f"[bipbip {data.job.id}] {failure}")
+            tx.outbox.append(Mail("Suspend script error", f"Job {data.job.id}: {failure}"))
+            lifecycle.move(tx, data.job.id, JobState.RESUMING)
+            tx.outbox.append(Wake(Tag.QRESUME))
+
+
+def resume(context: Context, job_id: int) -> None:
+    """Thaw a job whose resources are free again, or one that is Running and was found frozen."""
+    data = _read(context, job_id)
+    if data is None or data.job.state not in (JobState.RESUMING, JobState.RUNNING):
+        return
+    if data.job.state is JobState.RESUMING and not _before_resume(context, data):
+        return
+    bad = _manage(context, data, "resume")
+    if bad:
+        _fail(context, data, EventType.RESUME_ERROR, bad)
+        return
+    if data.job.state is JobState.RESUMING:
+        with context.database.begin() as tx:
+            lifecycle.move(tx, job_id, JobState.RUNNING)
+
+
+def _before_resume(context: Context, data: JobData) -> bool:
+    """Run the site's script; False if it failed: then the job ends."""
+    command = context.config.just_before_resume_exec_file
+    if not command:
+        return True
+    try:
+        run_script(command, data, context.config.suspend_resume_script_timeout)
+    except ScriptFailure as failure:
+        with context.database.begin() as tx:
+            tx.events.add(EventType.RESUME_SCRIPT_ERROR, data.job.id, f"[bipbip {data.job.id}] {failure}")
+            control.ask_end(tx, [data.job.id])
+        return False
+    return True
+
+
+def _read(context: Context, job_id: int) -> JobData | None:
+    with context.database.begin() as tx:
+        return job_data.read(tx, job_id)
+
+
+def _manage(context: Context, data: JobData, action: str) -> dict[str, str]:
+    """Freeze or thaw on all nodes; return the bad ones with the reason."""
+    hosts = data.processors(context.config)
+    request = _request(context, data, action)
+    if isinstance(request, str):
+        with context.database.begin() as tx:
+            tx.events.add(EventType.SUSPEND_RESUME_MANAGER_FILE, data.job.id, f"[bipbip {data.job.id}] {request}")
+        return {}
+    outcomes = context.remote.run(dict.fromkeys(hosts, request), SECONDS)
+    answers = {host: nodes.answer_of(outcome) for host, outcome in outcomes.items()}
+    return {host: answer.reason for host, answer in answers.items() if not answer.good}
+
+
+def _request(context: Context, data: JobData, action: str) -> Request | Command | str:
+    """Return what is to be run on the nodes, or why it cannot be."""
+    path = context.config.suspend_resume_file
+    given = job_data.suspend_data(data, context.config)
+    if not path or Path(path).stem == Path(BUILT_IN).stem:
+        return Request(BUILT_IN, action, given)
+    try:
+        return nodes.site_program(path, action, given)
+    except nodes.ManagerMissing as error:
+        return str(error)
+
+
+def _fail(context: Context, data: JobData, event: EventType, bad: dict[str, str]) -> None:
+    """Suspect the bad nodes, and end the job: nobody knows in which state its parts are."""
+    job_id = data.job.id
+    text = "; ".join(f"{host}: {reason}" for host, reason in sorted(bad.items()))
+    with context.database.begin() as tx:
+        tx.events.clear(job_id, EventType.HOLD_RUNNING_JOB)
+        tx.events.add(event, job_id, f"[bipbip {job_id}] {text}", to_check=True, hosts=bad)
+        control.ask_end(tx, [job_id])
+        tx.outbox.append(Wake(Tag.CHSTATE))

@@ -1,0 +1,68 @@
+"""TELL and NOTICE: lines for a waiting oarsub, mails and commands for the owner of a job (server.md 4.4, 8.2).
+
+What is told may be lost; what depends on its having been told comes back as an event or as a state.
+"""
+
+import time
+from collections.abc import Sequence
+
+from oar.lib import control, lifecycle
+from oar.lib.db.engine import Transaction
+from oar.lib.messages import Tag, Wake
+from oar.lib.model import Job
+from oar.lib.notify import tell_oarsub
+from oar.lib.states import EventType, JobState
+from oar.modules.actions.context import Context, log
+
+TRIES = 3
+#: Pauses between the tries for a line whose arrival matters.
+PAUSE = 3.0
+GOOD_RESERVATION = "GOOD RESERVATION"
+GOOD_JOB = "GOOD JOB"
+
+
+def tell(context: Context, job_id: int, lines: Sequence[str]) -> None:
+    """Say lines to the oarsub that waits for a job.  Without lines: say what its state calls for."""
+    with context.database.begin() as tx:
+        job = tx.jobs.find(job_id)
+    if job is None:
+        return
+    if job.state is JobState.TO_ACK_RESERVATION:
+        _acknowledge(context, job)
+        return
+    for line in lines:
+        problem = _say(context, job, line, tries=TRIES if line == GOOD_JOB else 1)
+        if problem and line == GOOD_JOB:
+            with context.database.begin() as tx:
+                _note_lost(tx, job_id, problem)
+
+
+def _acknowledge(context: Context, job: Job) -> None:
+    """Tell that the reservation is accepted; then it waits for its date.  One that nobody waits for is given up."""
+    problem = _say(context, job, GOOD_RESERVATION, tries=TRIES)
+    with context.database.begin() as tx:
+        if problem:
+            _note_lost(tx, job.id, problem)
+        elif lifecycle.move(tx, job.id, JobState.WAITING):
+            tx.outbox.append(Wake(Tag.TERM))
+
+
+def _note_lost(tx: Transaction, job_id: int, problem: str) -> None:
+    tx.events.add(EventType.CANNOT_NOTIFY_OARSUB, job_id, f"Can not notify oarsub for the job {job_id} ({problem})")
+    control.ask_end(tx, [job_id])
+
+
+def _say(context: Context, job: Job, line: str, *, tries: int) -> str:
+    """Say one line; return why it did not arrive, '' if it did.  A job of the API has nobody who waits."""
+    address = job.info_type or ""
+    if ":" not in address:
+        return ""
+    problem = ""
+    for attempt in range(tries):
+        if attempt:
+            time.sleep(PAUSE)
+        problem = tell_oarsub(address, line, context.config.oarsub_notify_timeout)
+        if not problem:
+            return ""
+    log.info("job %s: oarsub at %s was not told: %s", job.id, address, problem)
+    return problem

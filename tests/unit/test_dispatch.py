@@ -1,0 +1,162 @@
+"""Which action of the Runner begins when: oar/modules/dispatch.py."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oar.lib.db.runs import InHand
+from oar.lib.states import JobState, Phase
+from oar.modules import orders
+from oar.modules.dispatch import LIMITED, Action, Dispatch, Kind, host_action, wanted
+
+ONE = InHand(42, JobState.TO_LAUNCH, None, "n1", 0, 0, 100)
+
+
+def begun(dispatch: Dispatch, now: float = 0.0) -> list[Action]:
+    return [action for _, action in dispatch.due(now)]
+
+
+def test_an_action_asked_twice_is_done_once() -> None:
+    dispatch = Dispatch(limit=25, workers=2)
+    dispatch.want(Action(Kind.LAUNCH, 1, "n1"))
+    dispatch.want(Action(Kind.LAUNCH, 1, "n1"))
+    assert begun(dispatch) == [Action(Kind.LAUNCH, 1, "n1")]
+    assert begun(dispatch) == []
+
+
+def test_ends_come_before_launches_and_share_their_limit() -> None:
+    dispatch = Dispatch(limit=2, workers=1)
+    for job in (1, 2, 3):
+        dispatch.want(Action(Kind.LAUNCH, job))
+    dispatch.want(Action(Kind.END, 4))
+    assert begun(dispatch) == [Action(Kind.END, 4), Action(Kind.LAUNCH, 1)]
+    dispatch.done(Action(Kind.END, 4), now=1.0)
+    assert begun(dispatch, 1.0) == [Action(Kind.LAUNCH, 2)]
+
+
+def test_kills_do_not_wait_for_the_limit_but_for_the_job() -> None:
+    dispatch = Dispatch(limit=1, workers=1)
+    dispatch.want(Action(Kind.LAUNCH, 1))
+    assert begun(dispatch) == [Action(Kind.LAUNCH, 1)]
+    dispatch.want(Action(Kind.KILL, 1))
+    dispatch.want(Action(Kind.KILL, 2))
+    assert dispatch.interrupted_by(Action(Kind.KILL, 1)) == [
+        (dispatch.worker_of(Action(Kind.LAUNCH, 1)), Action(Kind.LAUNCH, 1))
+    ]
+    assert begun(dispatch) == [Action(Kind.KILL, 2)]
+    dispatch.done(Action(Kind.LAUNCH, 1), now=1.0)
+    assert begun(dispatch, 1.0) == [Action(Kind.KILL, 1)]
+
+
+def test_lines_for_oarsub_do_not_wait_for_the_launch_and_keep_their_order() -> None:
+    dispatch = Dispatch(limit=1, workers=1)
+    dispatch.want(Action(Kind.LAUNCH, 1))
+    first, second = Action(Kind.TELL, 1, args=("Starting...",)), Action(Kind.TELL, 1, args=("GOOD JOB",))
+    dispatch.want(first)
+    dispatch.want(second)
+    assert begun(dispatch) == [first, Action(Kind.LAUNCH, 1)]
+    dispatch.done(first, now=1.0)
+    assert begun(dispatch, 1.0) == [second]
+
+
+def test_what_breaks_off_is_tried_again_after_longer_and_longer_pauses() -> None:
+    dispatch = Dispatch(limit=1, workers=1)
+    action = Action(Kind.END, 1)
+    dispatch.want(action)
+    now, pauses = 0.0, []
+    for _ in range(9):
+        assert begun(dispatch, now) == [action]
+        dispatch.failed(action, now)
+        due = dispatch.next_due()
+        assert due is not None
+        assert begun(dispatch, due - 0.5) == []
+        pauses.append(due - now)
+        now = due
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_a_kill_asked_again_while_it_is_done_is_done_again() -> None:
+    dispatch = Dispatch(limit=1, workers=1)
+    kill = Action(Kind.KILL, 1)
+    dispatch.want(kill)
+    begun(dispatch)
+    dispatch.want(kill)
+    dispatch.done(kill, now=1.0)
+    assert begun(dispatch, 1.0) == [kill]
+
+
+def test_a_host_has_always_the_same_bipbip() -> None:
+    dispatch = Dispatch(limit=100, workers=3)
+    for job in range(20):
+        dispatch.want(Action(Kind.LAUNCH, job + 1, "n7"))
+    assert len({worker for worker, _ in dispatch.due(0.0)}) == 1
+
+
+def test_jobs_that_have_ended_are_forgotten_but_not_what_is_to_be_said_of_them() -> None:
+    dispatch = Dispatch(limit=1, workers=1)
+    line = Action(Kind.TELL, 1, args=("JOB KILLED",))
+    for action in (Action(Kind.KILL, 1), line, host_action(Kind.SWEEP, "n1")):
+        dispatch.want(action)
+    dispatch.forget_jobs([2])
+    assert set(begun(dispatch)) == {line, host_action(Kind.SWEEP, "n1")}
+
+
+@pytest.mark.parametrize(
+    ("one", "kind"),
+    [
+        (ONE, Kind.LAUNCH),
+        (replace(ONE, state=JobState.LAUNCHING, phase=Phase.CLAIMED), Kind.LAUNCH),
+        (replace(ONE, state=JobState.LAUNCHING, phase=Phase.EXEC_SENT), Kind.LAUNCH),
+        (replace(ONE, state=JobState.LAUNCHING, phase=Phase.FAILED), None),
+        (replace(ONE, state=JobState.LAUNCHING, phase=Phase.REPORTED, report_date=9), Kind.END),
+        (replace(ONE, state=JobState.RUNNING, phase=Phase.GO), Kind.LAUNCH),
+        (replace(ONE, state=JobState.RUNNING, phase=Phase.STARTED), None),
+        (replace(ONE, state=JobState.RUNNING, phase=Phase.STARTED, updated=10), Kind.PROBE),
+        (replace(ONE, state=JobState.RUNNING, phase=Phase.REPORTED, report_date=9), Kind.END),
+        (replace(ONE, state=JobState.SUSPENDED, phase=Phase.STARTED, updated=10), Kind.PROBE),
+        (replace(ONE, state=JobState.FINISHING, phase=None), Kind.END),
+        (replace(ONE, state=JobState.FINISHING, phase=Phase.EXTERMINATE), Kind.END),
+        (replace(ONE, state=JobState.FINISHING, phase=Phase.CLEANED, report_date=9), None),
+        (replace(ONE, state=JobState.TO_ACK_RESERVATION), Kind.TELL),
+    ],
+    ids=lambda value: f"{value.state}-{value.phase}" if isinstance(value, InHand) else str(value),
+)
+def test_what_is_to_be_done_follows_from_state_and_phase(one: InHand, kind: Kind | None) -> None:
+    action = wanted(one, probe_before=50)
+    assert (action.kind if action else None) is kind
+
+
+@given(st.lists(st.tuples(st.sampled_from(Kind), st.integers(1, 5)), max_size=40), st.integers(1, 4))
+def test_no_two_actions_work_on_one_job_and_the_limit_holds(asked: list[tuple[Kind, int]], limit: int) -> None:
+    dispatch = Dispatch(limit, workers=2)
+    for kind, job in asked:
+        dispatch.want(Action(kind, job))
+    now, done = 0.0, set()
+    while running := begun(dispatch, now):
+        subjects = [action.subject for action in dispatch.running]
+        assert len(subjects) == len(set(subjects))
+        assert sum(action.kind in LIMITED for action in dispatch.running) <= limit
+        for action in running:
+            dispatch.done(action, now)
+            done.add(action)
+        now += 1.0
+    assert done == {Action(kind, job) for kind, job in asked}
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        orders.Do(Action(Kind.LAUNCH, 42, "n1")),
+        orders.Do(Action(Kind.TELL, 42, args=("# é\n", "x"))),
+        orders.Interrupt(42),
+        orders.Did(host_action(Kind.SWEEP, "n1"), again=2.5),
+        orders.Did(Action(Kind.END, 42), failed=True),
+    ],
+    ids=str,
+)
+def test_orders_survive_the_pipe(order: orders.Order) -> None:
+    line = orders.encode(order)
+    assert line.count(b"\n") == 1
+    assert orders.decode(line) == order
