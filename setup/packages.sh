@@ -23,8 +23,9 @@ missing_packages() {
     done
 }
 
-# install_packages: as root on Debian, install them; elsewhere say in one line what is missing.
+# install_packages [PACKAGE:FILE...]: those and what is above; as root on Debian, install them; elsewhere say in one line what is missing.
 install_packages() {
+    OAR_PACKAGES="$OAR_PACKAGES $*"
     missing=$(missing_packages)
     [ -z "$missing" ] && return 0
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then

@@ -224,14 +224,27 @@ class Keeper:
     def hang(self, node: Machine) -> None:
         """Freeze every process: the kernel still accepts connections, nobody answers."""
         self._channel(node)
-        cgroups.freeze(node.cgroups, frozen=True)
-        node.is_hung = True
+        self._freeze(node, frozen=True)
 
     def resume(self, node: Machine) -> None:
         """Let a hung node go on."""
         self._channel(node)
-        cgroups.freeze(node.cgroups, frozen=False)
-        node.is_hung = False
+        self._freeze(node, frozen=False)
+
+    @staticmethod
+    def _freeze(node: Machine, *, frozen: bool) -> None:
+        """By control group, or where there is none by a signal to all but the first process."""
+        number = signal.SIGSTOP if frozen else signal.SIGCONT
+
+        def signal_all() -> None:
+            kernel.enter_namespaces(node.pid, ("pid",))
+            _wait_for(machine.fork(lambda: os.kill(-1, number)))
+
+        if node.cgroups:
+            cgroups.freeze(node.cgroups, frozen=frozen)
+        else:
+            _wait_for(machine.fork(signal_all))
+        node.is_hung = frozen
 
     def stop_sshd(self, node: Machine) -> None:
         """New connections are refused; open ones and jobs go on."""

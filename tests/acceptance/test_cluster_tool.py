@@ -188,6 +188,45 @@ def test_a_room_ends_with_the_process_it_was_made_for() -> None:
     wait_until(lambda: not traces_of(name), what="the room has ended")
 
 
+def test_a_room_needs_no_root() -> None:
+    outer = small_room("outer")
+    try:
+        give_alice_a_computer(outer)
+        alice = outer.as_user("alice")
+        assert "level 2" in alice.run("src/setup/cluster check")
+        alice.run("src/setup/cluster start --nodes 2 --until postgresql --fast-db")
+        inside = "src/setup/cluster run oar"
+        assert alice.run(f"{inside} '{SSH} node-2 \"hostname; sudo -n id -u\"'").split() == ["node-2", "0"]
+        alice.run("src/setup/cluster node node-2 hang")
+        assert alice.attempt(f"{inside} '{SSH} node-2 true'").code == 255
+        alice.run("src/setup/cluster stop")
+        assert alice.run("ls .local/state/oar-room").split() == []
+    finally:
+        outer.stop()
+
+
+def give_alice_a_computer(outer: Cluster) -> None:
+    """Ids for a user namespace, the sources, and the installation (there is no network to make one)."""
+    for table in ("/etc/subuid", "/etc/subgid"):
+        outer.as_user("root").run(f"echo alice:100000:65536 >> {table}")
+    installation = Path(outer.status()["room"]["installation"])
+    sources = TOOL.parent.parent
+    copy(outer, sources, "src", [name for name in product_sources() if (sources / name).exists()])
+    copy(outer, installation.parent, ".cache/oar-room", [installation.name])
+
+
+def product_sources() -> list[str]:
+    """What an installation is made of."""
+    return ["pyproject.toml", "README.md", "oar", "setup", "etc"]
+
+
+def copy(room: Cluster, directory: Path, target: str, names: list[str]) -> None:
+    """Copy files of this computer to alice."""
+    unpack = [str(TOOL), "--room", room.room, "run", "alice", f"mkdir -p {target} && tar -x -C {target}"]
+    with subprocess.Popen(["tar", "-c", "-C", str(directory), *names], stdout=subprocess.PIPE) as pack:
+        subprocess.run(unpack, stdin=pack.stdout, check=True, timeout=60)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
