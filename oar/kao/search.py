@@ -115,16 +115,25 @@ class _Search:
                 self.parts.append(page.common)
             else:
                 last = bisect_left(starts, end)
-                for index in range(self.index, last):
-                    free = page.available(index, keys)
-                    self.parts.append(free)
-                    if free & self.witness != self.witness and not self._renew():
-                        self.index = index
-                        return False
+                if not self._follow_slots(last):
+                    return False
                 if last < len(starts):
                     return True
             self.at += 1
             self.index = 0
+        return True
+
+    def _follow_slots(self, last: int) -> bool:
+        """Follow the witness through slots of the present page, up to ``last``."""
+        page, keys = self.pages[self.at], self.ask.keys
+        opened, frees, parts = page.open, page.free, self.parts
+        is_plain = not (keys and page.keyed)
+        for index in range(self.index, last):
+            free = frees[index] & opened if is_plain else page.available(index, keys)
+            parts.append(free)
+            if free & self.witness != self.witness and not self._renew():
+                self.index = index
+                return False
         return True
 
     def _renew(self) -> bool:
