@@ -1,0 +1,160 @@
+"""oarnodes: the resources, their states, the jobs and the events on nodes (commands-user.md 6)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from oar.cli import render
+from oar.cli.command import DIGITS, Context, machine_formats, oar_command, optional_argument
+from oar.lib import views
+from oar.lib.db import listings
+from oar.lib.db.engine import Transaction
+from oar.lib.errors import BadRequest
+from oar.lib.formats import Format, dump
+from oar.lib.times import parse_date
+from oar.lib.views import ResourceView
+
+NOTHING = "/!\\ No nodes to display..."
+LAST_EVENTS = 20  #: per node, where neither a date nor a number is given
+
+
+@oar_command("oarnodes", summary="Show the resources of all nodes, or of those that are named.")
+@click.option("-a", "--all", is_flag=True, expose_value=False, help="All resources with their properties (default).")
+@optional_argument("-r", "--resource", "resources", numeric=True, metavar="[ID]", help="This resource; all without ID.")
+@click.option("-s", "--state", is_flag=True, help="The states only.")
+@click.option("-l", "--list", "names_only", is_flag=True, help="The names of the nodes only.")
+@click.option("-j", "--jobs", is_flag=True, help="The jobs on the nodes.")
+@optional_argument("-e", "--events", metavar="[DATE|last|last N]", help="The events of the nodes since a date.")
+@click.option("--sql", metavar="CONDITION", help="The resources that satisfy a condition of SQL.")
+@machine_formats
+@click.argument("nodes", nargs=-1)
+def main(
+    context: Context,
+    *,
+    resources: tuple[int | None, ...],
+    state: bool,
+    names_only: bool,
+    jobs: bool,
+    events: tuple[str | None, ...],
+    sql: str | None,
+    machine: Format | None,
+    nodes: tuple[str, ...],
+) -> None:
+    """Check what goes together, then show."""
+    by_resource = bool(resources) or sql is not None
+    others = {"node names": nodes, "--events": events, "--jobs": jobs, "--list": names_only}
+    for name, given in others.items():
+        if by_resource and given:
+            raise BadRequest(f"--resource and --sql cannot be combined with {name}")
+    ids = _ids(context, resources, sql)
+    events_asked, nodes = _events_asked(events, nodes)
+    with context.database.snapshot() as tx:
+        if names_only or events_asked:
+            names = [node for node in listings.nodes(tx) if not nodes or node in nodes]
+            text = _events(tx, names, events_asked, machine) if events_asked else _names(names, machine)
+            is_empty = not names
+        else:
+            shown = views.resource_views(tx, ids=ids, nodes=nodes or None, with_jobs=not state)
+            is_empty = not shown
+            if jobs:
+                text = _jobs(tx, shown, machine)
+            elif state:
+                text = _states(shown, machine, by_resource=by_resource)
+            else:
+                text = _full(shown, tx.now, machine, properties_only=by_resource and ids is None)
+    click.echo(text, nl=False)
+    if is_empty and not by_resource:
+        click.echo(NOTHING, err=True)
+
+
+def _ids(context: Context, resources: Sequence[int | None], sql: str | None) -> list[int] | None:
+    """Return the resources that are named or satisfy the condition; None for all.  Raises BadSql."""
+    ids = [number for number in resources if number is not None and number < 2**31]
+    if sql is None:
+        return None if None in resources or not resources else ids
+    from oar.lib.db.usersql import Table, evaluate
+
+    matching = evaluate(context.database, Table.RESOURCES, sql)
+    return sorted(set(matching).intersection(ids)) if resources and None not in resources else matching
+
+
+@dataclass(frozen=True, slots=True)
+class EventsAsked:
+    """Which events of nodes: the last ones of each, or those since a date."""
+
+    last: int = LAST_EVENTS
+    since: int | None = None
+
+
+def _events_asked(given: Sequence[str | None], nodes: tuple[str, ...]) -> tuple[EventsAsked | None, tuple[str, ...]]:
+    """Return what -e means, and the words that are nodes: a number behind ``last`` is not one.  Raises BadRequest."""
+    if not given:
+        return None, nodes
+    text = given[-1]
+    if text is None:
+        return EventsAsked(), nodes
+    word, *rest = text.split()
+    if word != "last":
+        return EventsAsked(since=parse_date(text)), nodes
+    if not rest and nodes and DIGITS.issuperset(nodes[0]):
+        rest, nodes = [nodes[0]], nodes[1:]
+    if not rest:
+        return EventsAsked(), nodes
+    if len(rest) > 1 or not DIGITS.issuperset(rest[0]):
+        raise BadRequest(f"--events takes a date, last, or last and a number, not '{text}'")
+    return EventsAsked(last=min(int(rest[0][:10]), 1_000_000)), nodes
+
+
+# -------------------------------------------------------------------------------------------------------------- texts
+
+
+def _full(shown: Sequence[ResourceView], now: int, machine: Format | None, *, properties_only: bool) -> str:
+    if machine is Format.YAML:
+        return dump({each.id: _with_plain_job(each) for each in shown}, machine)
+    if machine:
+        return dump({each.id: each.record for each in shown}, machine, one_line=True)
+    if properties_only:
+        return "".join(render.properties_line(each) for each in shown)
+    return render.full_resources(shown, now)
+
+
+def _with_plain_job(resource: ResourceView) -> dict[str, object]:
+    """Return the record with a single job as a number: readers of YAML expect it without quotes."""
+    record = resource.record
+    return {**record, "jobs": resource.jobs[0]} if len(resource.jobs) == 1 else record
+
+
+def _states(shown: Sequence[ResourceView], machine: Format | None, *, by_resource: bool) -> str:
+    if not machine:
+        return render.resource_states(shown) if by_resource else render.node_states(shown)
+    if by_resource:
+        return dump({each.id: each.state for each in shown}, machine, one_line=True)
+    nodes: dict[str, dict[int, str]] = {}
+    for each in shown:
+        nodes.setdefault(each.node, {})[each.id] = each.state
+    return dump(nodes, machine, one_line=True)
+
+
+def _names(names: Sequence[str], machine: Format | None) -> str:
+    return dump(names, machine, one_line=True) if machine else render.node_names(names)
+
+
+def _jobs(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None) -> str:
+    nodes = views.jobs_on_nodes(tx, shown)
+    if not machine:
+        return render.node_jobs(nodes)
+    records = {node: {each.job.id: each.record for each in jobs} for node, jobs in nodes.items()}
+    return dump(records, machine, one_line=True)
+
+
+def _events(tx: Transaction, names: Sequence[str], asked: EventsAsked, machine: Format | None) -> str:
+    if asked.since is None:
+        found = listings.last_events(tx, names, asked.last)
+    else:
+        found = tx.events.of_nodes(names, since=asked.since)
+    events = {node: found[node] for node in names if node in found}
+    if not machine:
+        return render.node_events(events)
+    records = {node: [{**views.event_record(each), "hostname": node} for each in some] for node, some in events.items()}
+    return dump(records, machine, one_line=True)

@@ -1,0 +1,244 @@
+"""oarnodes as a user sees it: every layout letter for letter, on a real database."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from oar.cli.command import Result, invoke
+from oar.cli.oarnodes import main
+from oar.lib.config import Config
+from oar.lib.db.engine import Database, DatabaseSettings
+from oar.lib.model import User
+from oar.lib.runtime import Runtime
+from oar.lib.states import JobState
+from oar.lib.times import format_date
+from tests.builders import add_job, add_resources
+
+EVE = User("eve", 1001)
+NOW = 1_930_000_000
+DATE = format_date(NOW)
+NO_NODES = "/!\\ No nodes to display...\n"
+
+
+class Cluster:
+    """A database with resources, and oarnodes as a user calls it."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.ids = add_resources(database, nodes=2, cores=2)
+
+    def oarnodes(self, *arguments: str | int) -> Result:
+        """Run oarnodes."""
+        return invoke(main, [str(each) for each in arguments], runtime=Runtime(Config(), self.database), user=EVE)
+
+    def shows(self, *arguments: str | int) -> str:
+        """Run oarnodes, which must succeed without a word on stderr; return what it prints."""
+        result = self.oarnodes(*arguments)
+        assert (result.exit, result.err) == (0, "")
+        return result.out
+
+    def read(self, *arguments: str | int) -> object:
+        """Return what JSON says."""
+        return json.loads(self.shows(*arguments, "-J"))
+
+    def job(self, *resources: int, **columns: object) -> int:
+        """Add a running job."""
+        return add_job(self.database, JobState.RUNNING, on=resources, **columns)  # type: ignore[arg-type]
+
+    def execute(self, statement: str, *parameters: object) -> None:
+        """Change something by hand."""
+        with self.database.begin() as tx:
+            tx.execute(statement, parameters)
+
+    def event(self, kind: str, node: str, job_id: int = 0) -> None:
+        """Add an event of a node."""
+        with self.database.begin() as tx:
+            tx.events.add(kind, job_id, f"{kind} on\n{node}", hosts=[node])
+
+
+@pytest.fixture
+def cluster(settings: DatabaseSettings) -> Iterator[Cluster]:
+    """Two nodes of two cores, no job, and a clock that stands still."""
+    database = Database(settings, clock=lambda: NOW)
+    yield Cluster(database)
+    database.close()
+
+
+PROPERTIES = (
+    "properties: available_upto=2147483647, besteffort=YES, cpuset=0, deploy=NO, desktop_computing=NO, drain=NO, "
+    "last_available_upto=0, network_address=node-1, type=default\n"
+)
+
+
+def test_a_resource_in_full(cluster: Cluster) -> None:
+    job = cluster.job(cluster.ids[0], types=["timesharing"])
+    assert cluster.shows("-r", cluster.ids[0]) == (
+        f"network_address: node-1\nresource_id: {cluster.ids[0]}\nstate: Alive\njobs: {job}\n{PROPERTIES}\n"
+    )
+    other = cluster.job(cluster.ids[0], types=["timesharing"])
+    assert f"\njobs: {job}, {other}\n" in cluster.shows("-r", cluster.ids[0])
+
+
+def test_properties_that_an_administrator_added_are_shown_where_they_are_set(cluster: Cluster) -> None:
+    cluster.execute("ALTER TABLE resources ADD COLUMN gpu integer")
+    cluster.execute("UPDATE resources SET gpu = 3 WHERE resource_id = %s", cluster.ids[1])
+    assert "gpu" not in cluster.shows("-r", cluster.ids[0])
+    assert ", drain=NO, gpu=3, last_available_upto=0" in cluster.shows("-r", cluster.ids[1])
+    assert cluster.shows("--sql", "gpu = '3'").splitlines()[1] == f"resource_id: {cluster.ids[1]}"
+
+
+def test_resources_come_by_node_and_those_without_one_at_the_end(cluster: Cluster) -> None:
+    (licence,) = add_resources(cluster.database, nodes=1, cores=1, network_address="", type="licence")
+    (late,) = add_resources(cluster.database, nodes=1, cores=1)
+    ids = [line.split()[1] for line in cluster.shows().splitlines() if line.startswith("resource_id")]
+    one, two, three, four = cluster.ids
+    assert ids == [str(each) for each in (one, two, late, three, four, licence)]
+
+
+def test_an_absent_resource_that_can_be_woken_is_in_standby(cluster: Cluster) -> None:
+    def state(until: int) -> str:
+        cluster.execute("UPDATE resources SET state = 'Absent', available_upto = %s", until)
+        return cluster.shows("-r", cluster.ids[0]).splitlines()[2]
+
+    assert state(2147483647) == "state: Absent"
+    assert state(2147483646) == "state: Absent (standby)"
+    assert state(NOW + 1) == "state: Absent (standby)"
+    assert state(NOW) == "state: Absent"
+
+
+def test_jobs_are_shown_only_on_a_resource_that_is_alive(cluster: Cluster) -> None:
+    cluster.job(cluster.ids[0])
+    cluster.execute("UPDATE resources SET state = 'Suspected'")
+    assert "jobs:" not in cluster.shows()
+
+
+def test_only_the_properties(cluster: Cluster) -> None:
+    lines = cluster.shows("-r").splitlines(keepends=True)
+    assert lines[0] == PROPERTIES
+    assert len(lines) == 4
+
+
+def test_all_is_what_is_shown_anyway(cluster: Cluster) -> None:
+    assert cluster.shows("-a") == cluster.shows() != ""
+
+
+def test_states(cluster: Cluster) -> None:
+    one, two, three, four = cluster.ids
+    cluster.execute("UPDATE resources SET state = 'Dead' WHERE resource_id = %s", two)
+    assert cluster.shows("-s") == (
+        f"node-1:\n    {one}: Alive\n    {two}: Dead\nnode-2:\n    {three}: Alive\n    {four}: Alive\n"
+    )
+    assert cluster.shows("-s", "node-2") == f"node-2:\n    {three}: Alive\n    {four}: Alive\n"
+    assert cluster.shows("-s", "-r", one, "-r", two) == f"{one}: Alive\n{two}: Dead\n"
+    assert cluster.shows("-s", "--sql", "state = 'Dead'") == f"{two}: Dead\n"
+    assert cluster.read("-s", "node-1") == {"node-1": {str(one): "Alive", str(two): "Dead"}}
+    assert cluster.read("-s", "-r", two) == {str(two): "Dead"}
+    assert cluster.shows("-s", "-Y", "node-1") == f"---\nnode-1:\n  {one}: Alive\n  {two}: Dead\n"
+
+
+def test_names(cluster: Cluster) -> None:
+    add_resources(cluster.database, nodes=1, cores=1, network_address="")
+    assert cluster.shows("-l") == "node-1\nnode-2\n"
+    assert cluster.read("-l", "node-2") == ["node-2"]
+
+
+def test_jobs_on_nodes(cluster: Cluster) -> None:
+    one, two, three, _ = cluster.ids
+    job = cluster.job(one, two, three, user="eve", name="md", project="bio", types=["idempotent", "besteffort"])
+    assert cluster.shows("-j", "node-1") == (
+        "node-1:\n"
+        f"    {job}:\n"
+        f"        assigned_resources: {one}, {two}\n"
+        "        name: md\n"
+        "        owner: eve\n"
+        "        project: bio\n"
+        "        queue: default\n"
+        "        resources_count: 2\n"
+        "        resources_total: 3\n"
+        "        state: Running\n"
+        "        types: idempotent, besteffort\n"
+    )
+    document = cluster.read("-j")
+    assert isinstance(document, dict)
+    assert document["node-1"][str(job)]["projet"] == "bio"
+    assert document["node-2"][str(job)]["assigned_resources"] == [three]
+    assert document["node-2"][str(job)]["types"] == ["idempotent", "besteffort"]
+
+
+def test_events_of_nodes(cluster: Cluster) -> None:
+    for number in range(25):
+        cluster.event(f"HALT_NODE_{number}", "node-1")
+    cluster.event("FINAUD_ERROR", "node-2", job_id=7)
+    assert cluster.shows("-e", "--", "node-2") == f"{DATE}|node-2|7| FINAUD_ERROR: FINAUD_ERROR on\\nnode-2\n"
+    assert len(cluster.shows("-e").splitlines()) == 21
+    assert len(cluster.shows("-e", "last").splitlines()) == 21
+    assert len(cluster.shows("-e", "last 3").splitlines()) == 4
+    assert cluster.shows("-e", "last", "2", "node-1").splitlines() == [
+        f"{DATE}|node-1|0| HALT_NODE_{number}: HALT_NODE_{number} on\\nnode-1" for number in (23, 24)
+    ]
+    assert len(cluster.shows("-e", DATE).splitlines()) == 26
+    assert cluster.shows("-e", format_date(NOW + 1)) == ""
+    document = cluster.read("-e", "last 1", "node-2")
+    assert isinstance(document, dict)
+    assert sorted(document["node-2"][0]) == [
+        "date", "description", "event_id", "hostname", "job_id", "to_check", "type",
+    ]  # fmt: skip
+
+
+def test_every_column_is_in_the_record(cluster: Cluster) -> None:
+    document = cluster.read()
+    assert isinstance(document, dict)
+    assert list(document) == [str(each) for each in cluster.ids]
+    with cluster.database.begin() as tx:
+        assert list(document[str(cluster.ids[0])]) == list(tx.resources.columns())
+    one, two = cluster.job(cluster.ids[0]), cluster.job(cluster.ids[0])
+    record = cluster.read("-r", cluster.ids[0])
+    assert isinstance(record, dict)
+    assert record[str(cluster.ids[0])]["jobs"] == f"{one}, {two}"
+
+
+def test_yaml_shows_a_single_job_as_a_number(cluster: Cluster) -> None:
+    job = cluster.job(cluster.ids[0])
+    text = cluster.shows("-Y")
+    assert text.startswith("---\n")
+    assert f"\n  jobs: {job}\n" in text
+    assert yaml.safe_load(text)[cluster.ids[0]]["jobs"] == job
+
+
+def test_perl_data_is_one_line(cluster: Cluster) -> None:
+    assert cluster.shows("-D").count("\n") == 1
+
+
+def test_nothing_to_show(cluster: Cluster) -> None:
+    assert cluster.oarnodes("node-9") == Result(0, "", NO_NODES)
+    assert cluster.oarnodes("-s", "node-9") == Result(0, "", NO_NODES)
+    assert cluster.oarnodes("-l", "node-9") == Result(0, "", NO_NODES)
+    assert cluster.oarnodes("-e", "--", "node-9") == Result(0, "", NO_NODES)
+    assert cluster.oarnodes("--sql", "false") == Result(0, "", "")
+    assert cluster.oarnodes("-r", "99999999999") == Result(0, "", "")
+    assert cluster.oarnodes("--sql", "false", "-J") == Result(0, "{}\n", "")
+    cluster.execute("DELETE FROM resources")
+    assert cluster.oarnodes() == Result(0, "", NO_NODES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["-r", "1", "node-1"], "# Error: --resource and --sql cannot be combined with node names"),
+        (["--sql", "true", "-e"], "# Error: --resource and --sql cannot be combined with --events"),
+        (["-r", "-j"], "# Error: --resource and --sql cannot be combined with --jobs"),
+        (["-r", "-l"], "# Error: --resource and --sql cannot be combined with --list"),
+        (["-e", "last x"], "# Error: --events takes a date, last, or last and a number, not 'last x'"),
+        (["-e", "node-1"], '# Error: "node-1" is not a date (YYYY-MM-DD hh:mm:ss)'),
+        (["--sql", "1=1 --"], "# Error: invalid SQL condition: '--' is not allowed"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(cluster: Cluster, arguments: list[str], text: str) -> None:
+    assert cluster.oarnodes(*arguments) == Result(1, "", text + "\n")
+
+
+def test_no_value_can_forge_a_line(cluster: Cluster) -> None:
+    cluster.execute("UPDATE resources SET switch = %s", "x\nstate: Dead")
+    assert "switch=x\\nstate: Dead" in cluster.shows()
