@@ -56,7 +56,11 @@ MODULES = {
 
 #: Single files for nodes (and frontends); they need python3 >= 3.6 or sh, nothing of the package.
 NODE_TOOLS = (
+    "node_base.py",
+    "node_cgroups.py",
+    "node_devices.py",
     "oarsh_shell",
+    "oarsh_session.py",
     "oarsh",
     "oarcp",
     "oarprint",

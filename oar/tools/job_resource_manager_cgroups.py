@@ -141,8 +141,9 @@ def make_group(data, confinement, files, own_oarexec):
                 cpus = share_cpus(data, cpus)
         mems = memory_nodes(data, cpus)
         groups.create(confinement.leaves, cpus, mems, memory_limit(data, cpus))
-        if options_of(data).get("devices"):
-            node_devices.restrict(confinement, allowed_devices(data))
+        allowed = allowed_devices(data) if options_of(data).get("devices") else None
+        if allowed is not None:
+            node_devices.restrict(groups, confinement.leaves.payload, allowed)
     except OSError as error:
         raise NodeError(5, "cannot make the group %s: %s" % (data["name"], error)) from None
 

@@ -148,6 +148,13 @@ def remove_tree(path):
                 time.sleep(0.002)
 
 
+def remove_empty(path):
+    """Remove the groups below ``path`` that have no process."""
+    for name in names_in(path):
+        with contextlib.suppress(OSError):
+            os.rmdir(path + "/" + name)
+
+
 def waited(condition, seconds):
     """Wait until ``condition()``; False if it took longer than ``seconds``."""
     limit = time.monotonic() + seconds
@@ -293,7 +300,19 @@ class GroupsTwo:
             write(directory + "/cpuset.mems", cpu_list(mems))
 
     def join(self, leaves, part, pid=0):
-        write(self.tracker(leaves.of(part)) + "/cgroup.procs", str(pid))
+        self.move(leaves, leaves.of(part), pid)
+
+    def move(self, leaves, leaf, pid):
+        write(self.tracker(leaf) + "/cgroup.procs", str(pid))
+
+    def cpus(self, group):
+        return parse_cpus([read(self.tracker(group) + "/cpuset.cpus").strip()])
+
+    def make_leaf(self, leaf):
+        make(self.tracker(leaf))
+
+    def forget_sessions(self, payload):
+        remove_empty(self.tracker(payload))
 
     def freeze(self, group, frozen, seconds=FREEZE_SECONDS):
         """Freeze or thaw; False if not all obeyed in time."""
@@ -392,9 +411,25 @@ class GroupsOne:
             write(directory + "/cpuset.mems", cpu_list(mems))
 
     def join(self, leaves, part, pid=0):
+        self.move(leaves, leaves.of(part), pid)
+
+    def move(self, leaves, leaf, pid):
         for controller in self.mounts:
-            group = leaves.of(part) if controller in LEAF_CONTROLLERS else leaves.group
+            group = leaf if controller in LEAF_CONTROLLERS else leaves.group
             write(self.directory(controller, group) + "/cgroup.procs", str(pid))
+
+    def cpus(self, group):
+        return parse_cpus([read(self.directory("cpuset", group) + "/cpuset.cpus").strip()])
+
+    def make_leaf(self, leaf):
+        for controller in self.mounts:
+            if controller in LEAF_CONTROLLERS:
+                make(self.directory(controller, leaf))
+
+    def forget_sessions(self, payload):
+        for controller in self.mounts:
+            if controller in LEAF_CONTROLLERS:
+                remove_empty(self.directory(controller, payload))
 
     def freeze(self, group, frozen, seconds=FREEZE_SECONDS):
         directory = self.tracker(group)
@@ -569,6 +604,23 @@ class Confinement:
             return self.groups.is_frozen(self.leaves.payload)
         states = [state_of(pid) for pid in self.payload()]
         return bool(states) and all(state == b"T" for state in states)
+
+    def cpus(self):
+        """The processors of the job on this node."""
+        return self.groups.cpus(self.leaves.group)
+
+    def enter_session(self, token):
+        """Make a group of its own for one session below the payload; its name.  Those of ended sessions go."""
+        leaf = "%s/s%d" % (self.leaves.payload, token)
+        if self.real:
+            self.groups.forget_sessions(self.leaves.payload)
+            self.groups.make_leaf(leaf)
+        return leaf
+
+    def move(self, leaf, pid):
+        """Move a process of a session to its group."""
+        if self.real:
+            self.groups.move(self.leaves, leaf, pid)
 
     def usage(self):
         return self.groups.usage(self.leaves)

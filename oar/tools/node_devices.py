@@ -25,19 +25,16 @@ CANDIDATES = (
 ALWAYS_REFUSED = ("/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2")
 
 
-def restrict(confinement, allowed):
-    """Refuse the job all GPUs of this node but the allowed ones; None: the property is not used on this node."""
-    if allowed is None:
-        return
+def restrict(groups, leaf, allowed):
+    """Refuse a leaf all GPUs of this node but the allowed ones."""
     refused = refused_numbers(candidates(), allowed)
     if not refused:
         return
-    groups, payload = confinement.groups, confinement.leaves.payload
     if groups.manager == "cgroup2":
-        attach(groups.tracker(payload), device_program(refused))
+        attach(groups.tracker(leaf), device_program(refused))
     elif "devices" in groups.mounts:
         for major, minor in refused:
-            node_cgroups.write(groups.directory("devices", payload) + "/devices.deny", "c %d:%d rwm" % (major, minor))
+            node_cgroups.write(groups.directory("devices", leaf) + "/devices.deny", "c %d:%d rwm" % (major, minor))
     else:
         raise NodeError(4, "JRM_DEVICES is set but the devices hierarchy is not mounted")
 

@@ -6,20 +6,24 @@ reach the node" from "ran and failed".
 """
 
 import json
+import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
+
+from oar.lib.config import Config
 
 
 class Request:
-    """One action of one node program.  The same value may be sent to many nodes: its data is encoded once.
+    """One action of one node program, named like its file.
 
-    The node's own name is not part of the data; it goes with each request.
+    The same value may be sent to many nodes: its data is encoded once, and the node's own name is not part of it.
     """
 
     def __init__(self, program: str, action: str, data: Mapping[str, Any]) -> None:
-        self.program = program
+        self.program = program.removesuffix(".py")
         self.action = action
         self.data = data
 
@@ -80,3 +84,16 @@ class RemoteSettings:
     control_directory: str = "/run/oar/ipc"
     home: str = "/var/lib/oar"
     account: str = "oar"
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the settings that oar.conf gives."""
+        return cls(
+            openssh_cmd=tuple(shlex.split(config.openssh_cmd)),
+            transport=config.oar_ssh_transport,
+            pool_max=config.oar_ssh_pool_max,
+            pool_idle=config.oar_ssh_pool_idle,
+            privilege_cmd=tuple(shlex.split(config.oar_privilege_cmd)),
+            control_directory=f"{config.oar_run_dir}/ipc",
+            home=os.path.expanduser("~"),
+        )

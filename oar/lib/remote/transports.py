@@ -7,7 +7,6 @@ client can do.
 import contextlib
 import os
 import re
-import shlex
 import socket
 import subprocess
 import threading
@@ -327,8 +326,3 @@ class KnownHosts:
             raise CannotReach(f"cannot store the host key of {name} in {self._path}: {error.strerror}") from None
         with os.fdopen(descriptor, "ab") as file:
             file.write(line.encode("ascii"))
-
-
-def as_words(command: str) -> tuple[str, ...]:
-    """Return the words of a command of oar.conf."""
-    return tuple(shlex.split(command))
