@@ -1,0 +1,345 @@
+"""Which module of the server runs next, and when: pure (server.md 3).
+
+Two tables hold what is known: what a tag asks for (``WANTS``), and what the end of a module asks for (``FOLLOW``).
+There are three lanes; in each, one module runs at a time, and wanted ones wait in the order of asking (asking twice
+counts once).  So a slow round never delays a kill, and a burst of a thousand tags costs one round.
+
+Whoever wants a round gets a look at events and node states first: NodeChangeState runs before the meta-scheduler,
+unless it has just done so.  Whatever is asked, a wanted module starts after at most as many others as there are
+modules in its lane.
+
+``now`` is any clock that does not jump; nothing here reads one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+from oar.lib.messages import Tag
+
+
+class Module(StrEnum):
+    """A module of the automaton; the value is the name of its file and of its worker."""
+
+    META_SCHED = "meta_sched"
+    NODE_CHANGE_STATE = "node_change_state"
+    SARKO = "sarko"
+    LEON = "leon"
+    FINAUD = "finaud"
+
+
+class Lane(StrEnum):
+    """A row of modules of which one runs at a time."""
+
+    SCHED = "sched"
+    KILL = "kill"
+    CHECK = "check"
+
+
+class NodeChangeStateCode(IntEnum):
+    """What a pass of NodeChangeState ends with."""
+
+    NOTHING = 0
+    SCHEDULE = 1  #: a resource has changed
+    KILL = 2  #: a job must be killed
+
+
+class MetaSchedCode(IntEnum):
+    """What a round ends with."""
+
+    DONE = 0
+    AGAIN = 1  #: a reservation that was just accepted starts now
+    KILL = 2  #: a job must be killed
+
+
+class SarkoCode(IntEnum):
+    """What a pass of Sarko ends with."""
+
+    NOTHING = 0
+    KILL = 1  #: Leon has work
+
+
+class LeonCode(IntEnum):
+    """What a pass of Leon ends with."""
+
+    NOTHING = 0
+    SCHEDULE = 1  #: a job has left the queue
+
+
+class FinaudCode(IntEnum):
+    """What a pass of Finaud ends with."""
+
+    NOTHING = 0
+    CHANGE = 1  #: a node changes its state
+
+
+LANES: Mapping[Module, Lane] = {
+    Module.META_SCHED: Lane.SCHED,
+    Module.NODE_CHANGE_STATE: Lane.SCHED,
+    Module.SARKO: Lane.KILL,
+    Module.LEON: Lane.KILL,
+    Module.FINAUD: Lane.CHECK,
+}
+
+#: What a tag asks for.
+WANTS: Mapping[Tag, Module | None] = {
+    Tag.QSUB: Module.META_SCHED,
+    Tag.QSUB_INTERACTIVE: Module.META_SCHED,
+    Tag.TERM: Module.META_SCHED,
+    Tag.BIPBIP: Module.META_SCHED,
+    Tag.SCHEDULING: Module.META_SCHED,
+    Tag.QRESUME: Module.META_SCHED,
+    Tag.WALLTIME: Module.META_SCHED,
+    Tag.QDEL: Module.LEON,
+    Tag.VILLAINS: Module.SARKO,
+    Tag.FINAUD: Module.FINAUD,
+    Tag.CHSTATE: Module.NODE_CHANGE_STATE,
+    Tag.TIME: None,
+}
+
+#: What the end of a module asks for, in order, before what others have asked for.  Another code is a failure.
+FOLLOW: Mapping[tuple[Module, int], tuple[Module, ...]] = {
+    (Module.NODE_CHANGE_STATE, NodeChangeStateCode.NOTHING): (),
+    (Module.NODE_CHANGE_STATE, NodeChangeStateCode.SCHEDULE): (Module.META_SCHED,),
+    (Module.NODE_CHANGE_STATE, NodeChangeStateCode.KILL): (Module.LEON, Module.META_SCHED),
+    (Module.META_SCHED, MetaSchedCode.DONE): (),
+    (Module.META_SCHED, MetaSchedCode.AGAIN): (Module.META_SCHED,),
+    (Module.META_SCHED, MetaSchedCode.KILL): (Module.LEON,),
+    (Module.SARKO, SarkoCode.NOTHING): (),
+    (Module.SARKO, SarkoCode.KILL): (Module.LEON,),
+    (Module.LEON, LeonCode.NOTHING): (),
+    (Module.LEON, LeonCode.SCHEDULE): (Module.META_SCHED,),
+    (Module.FINAUD, FinaudCode.NOTHING): (),
+    (Module.FINAUD, FinaudCode.CHANGE): (Module.NODE_CHANGE_STATE,),
+}
+
+#: Modules that are wanted from time to time although nobody asks.
+_PERIODIC = (Module.META_SCHED, Module.SARKO, Module.FINAUD)
+
+#: At least one round in this time, whatever happens.
+LONGEST_WITHOUT_ROUND = 60.0
+#: With adaptive distance, a round is followed by a pause as long as it was, at most this.
+LONGEST_PAUSE = 5.0
+#: A deadline hint never makes Sarko run more often than this: clocks of two machines differ.
+SHORTEST_HINT = 1.0
+#: A look of NodeChangeState that is younger than this is good enough for a round.
+FRESH = 1.0
+LONGEST_BACK_OFF = 60.0
+#: So many failures in a row at the same queues stop them.
+FAILURES_OF_A_GROUP = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The periods of oar.conf, in seconds."""
+
+    sarko: float
+    finaud: float  #: 0 = never
+    between_rounds: float  #: 0 = adaptive
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A module is to make a pass.  ``disable``: queues that the meta-scheduler is to stop first."""
+
+    module: Module
+    disable: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Record:
+    """What is known of a module's passes."""
+
+    started: float | None = None
+    ended: float | None = None
+    duration: float = 0.0
+    passes: int = 0
+    failures: int = 0  #: in all
+    failures_in_a_row: int = 0
+    not_before: float = float("-inf")
+    code: int | None = None  #: of the last pass; None: it failed, or there was none
+
+
+@dataclass(slots=True)
+class _Group:
+    """Queues at which the meta-scheduler failed, and how often in a row."""
+
+    queues: tuple[str, ...] = ()
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class Automaton:
+    """The state of the server.  ``due`` says what is to be started; the rest tells it what has happened."""
+
+    timing: Timing
+    records: dict[Module, Record] = field(default_factory=lambda: {module: Record() for module in Module})
+    queues: dict[Lane, list[Module]] = field(default_factory=lambda: {lane: [] for lane in Lane})
+    running: dict[Lane, Module | None] = field(default_factory=lambda: dict.fromkeys(Lane))
+    disable: tuple[str, ...] = ()
+    _hint: float | None = None
+    _stale: bool = True  #: events or node states may have changed since NodeChangeState began to look
+    _has_looked: bool = False  #: NodeChangeState has looked for the round that is wanted; once is enough
+    _at: tuple[str, ...] = ()
+    _group: _Group = field(default_factory=_Group)
+
+    def start(self) -> None:
+        """Look at everything, as after a stop of unknown length."""
+        for tag in (Tag.CHSTATE, Tag.SCHEDULING, Tag.VILLAINS):
+            self.on_tag(tag)
+        if self.timing.finaud > 0:
+            self.on_tag(Tag.FINAUD)
+
+    # -- what has happened --
+
+    def on_tag(self, tag: Tag) -> None:
+        """Somebody asks for a look."""
+        module = WANTS[tag]
+        if module is not None:
+            self._want(module)
+
+    def at(self, queues: tuple[str, ...]) -> None:
+        """The meta-scheduler begins with a group of queues."""
+        self._at = queues
+
+    def on_exit(self, module: Module, code: int | None, now: float, hint: float | None = None) -> None:
+        """A pass is over; ``code`` None: it failed.  ``hint``: when Sarko will have something to do."""
+        lane = LANES[module]
+        if self.running[lane] is not module:
+            return
+        self.running[lane] = None
+        record = self.records[module]
+        record.ended = now
+        record.duration = now - (record.started if record.started is not None else now)
+        if code is None or (module, code) not in FOLLOW:
+            self._fail(module, now)
+            return
+        record.code = code
+        record.failures_in_a_row = 0
+        if module is Module.SARKO:
+            self._hint = hint
+        if module is Module.META_SCHED:
+            self.disable, self._group = (), _Group()
+        for follower in reversed(FOLLOW[module, code]):
+            self._want_first(follower)
+
+    # -- what is to be done --
+
+    def due(self, now: float) -> list[Start]:
+        """Return what starts now, at most one module per lane; it counts as running from here on."""
+        self._ask_periodic(now)
+        return [start for lane in Lane if self.running[lane] is None and (start := self._next(lane, now)) is not None]
+
+    def wait(self, now: float) -> float:
+        """Return how long nothing will be due if nothing happens, in seconds."""
+        dates = [self._period_end(module) for module in _PERIODIC if module not in self.queues[LANES[module]]]
+        dates += [
+            max(self.records[module].not_before, self._next_round() if module is Module.META_SCHED else now)
+            for lane in Lane
+            if self.running[lane] is None
+            for module in self.queues[lane]
+        ]
+        return max(0.0, min([*dates, now + LONGEST_WITHOUT_ROUND]) - now)
+
+    @property
+    def rounds_begun(self) -> int:
+        """How many rounds have begun."""
+        return self.records[Module.META_SCHED].passes
+
+    # -- inside --
+
+    def _want(self, module: Module) -> None:
+        if module is Module.NODE_CHANGE_STATE:
+            self._stale = True
+        queue = self.queues[LANES[module]]
+        if module not in queue:
+            queue.append(module)
+
+    def _want_first(self, module: Module) -> None:
+        queue = self.queues[LANES[module]]
+        if module in queue:
+            queue.remove(module)
+        queue.insert(0, module)
+        if module is Module.NODE_CHANGE_STATE:
+            self._stale = True
+
+    def _fail(self, module: Module, now: float) -> None:
+        """Try again, later and later."""
+        record = self.records[module]
+        record.code = None
+        record.failures += 1
+        record.failures_in_a_row += 1
+        record.not_before = now + min(2.0 ** (record.failures_in_a_row - 1), LONGEST_BACK_OFF)
+        self._want(module)
+        if module is Module.META_SCHED:
+            same = self._at == self._group.queues
+            self._group = _Group(self._at, self._group.failures + 1 if same else 1)
+            if self._at and self._group.failures >= FAILURES_OF_A_GROUP:
+                self.disable = tuple(dict.fromkeys((*self.disable, *self._at)))
+
+    def _ask_periodic(self, now: float) -> None:
+        for module in _PERIODIC:
+            if now >= self._period_end(module):
+                self._want(module)
+
+    def _period_end(self, module: Module) -> float:
+        """When the module is wanted whether or not anybody asks; never while it runs."""
+        started = self.records[module].started
+        if self.running[LANES[module]] is module:
+            return float("inf")
+        if module is Module.META_SCHED:
+            return float("-inf") if started is None else started + LONGEST_WITHOUT_ROUND
+        if module is Module.FINAUD and self.timing.finaud <= 0:
+            return float("inf")
+        if started is None:
+            return float("-inf")
+        if module is Module.FINAUD:
+            return started + self.timing.finaud
+        end = started + self.timing.sarko
+        return end if self._hint is None else min(end, max(self._hint, started + SHORTEST_HINT))
+
+    def _next_round(self) -> float:
+        """When the next round may begin."""
+        record = self.records[Module.META_SCHED]
+        if record.started is None or record.ended is None:
+            return float("-inf")
+        if self.timing.between_rounds > 0:
+            return record.started + self.timing.between_rounds
+        return record.ended + min(record.duration, LONGEST_PAUSE)
+
+    def _may_start(self, module: Module, now: float) -> bool:
+        if now < self.records[module].not_before:
+            return False
+        return module is not Module.META_SCHED or now >= self._next_round()
+
+    def _next(self, lane: Lane, now: float) -> Start | None:
+        """Take the first wanted module that may start."""
+        module = next((module for module in self.queues[lane] if self._may_start(module, now)), None)
+        if module is None:
+            return None
+        if module is Module.META_SCHED and not self._is_fresh(now):
+            module = Module.NODE_CHANGE_STATE
+            self._has_looked = True
+        if module in self.queues[lane]:
+            self.queues[lane].remove(module)
+        self.running[lane] = module
+        record = self.records[module]
+        record.started = now
+        record.passes += 1
+        if module is Module.NODE_CHANGE_STATE:
+            self._stale = False
+        if module is not Module.META_SCHED:
+            return Start(module)
+        self._at = ()
+        self._has_looked = False
+        return Start(module, self.disable)
+
+    def _is_fresh(self, now: float) -> bool:
+        """Whether a round may begin without NodeChangeState looking first."""
+        record = self.records[Module.NODE_CHANGE_STATE]
+        if self._has_looked or now < record.not_before:
+            return True  # in the second case it fails: rounds go on without it
+        round_ = self.records[Module.META_SCHED].started
+        if self._stale or record.ended is None or (round_ is not None and record.ended <= round_):
+            return False
+        return now - record.ended < FRESH
