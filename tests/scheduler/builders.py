@@ -67,7 +67,7 @@ class Cluster:
             size,
         )
         self.settings = Settings(**settings)
-        self.queues = QUEUES
+        self.queues: tuple[Queue, ...] = QUEUES
         self.waiting: list[WaitingJob] = []
         self.running: list[RunningJob] = []
         self.required: list[RequiredJob] = []
