@@ -18,6 +18,8 @@ from . import kernel
 PREFIX = "oar-room-"
 _REMOVAL_DEADLINE = 5.0
 _FREEZE_DEADLINE = 5.0
+#: Where a machine's processes are in v2 with controllers: its top must be free of them to hand controllers down to jobs.
+_LEAF = "system"
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ def create_machine(room: str, machine: str) -> list[str]:
         path = hierarchy.path / room / machine
         remove_tree(path)
         _make(hierarchy, path)
+        if hierarchy.is_v2 and (path / "cgroup.controllers").read_text().strip():
+            (path / _LEAF).mkdir()
         paths.append(str(path))
     return paths
 
@@ -112,9 +116,18 @@ def _empty_into_leaf(path: Path) -> None:
 
 
 def join(paths: list[str], pid: int = 0) -> None:
-    """Move process `pid` (0: the caller) into these directories."""
+    """Move process `pid` (0: the caller) into the directories of a machine."""
+    for path in map(Path, paths):
+        leaf = path / _LEAF
+        ((leaf if leaf.exists() else path) / "cgroup.procs").write_text(str(pid or os.getpid()))
+
+
+def begin_namespace(paths: list[str]) -> None:
+    """Put the caller into a machine's directories and let a new control group namespace begin there."""
     for path in paths:
-        Path(path, "cgroup.procs").write_text(str(pid or os.getpid()))
+        Path(path, "cgroup.procs").write_text(str(os.getpid()))
+    kernel.unshare(kernel.NEW_CGROUP)
+    join(paths)
 
 
 def freeze(paths: list[str], *, frozen: bool) -> None:

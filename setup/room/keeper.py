@@ -27,6 +27,8 @@ from .layout import Room, RoomError
 
 _MACHINE_DEADLINE = 30.0
 _END_DEADLINE = 10.0
+#: What each machine has of its own, besides its view of the control groups.
+_NAMESPACES = kernel.NEW_MOUNT | kernel.NEW_UTS | kernel.NEW_IPC | kernel.NEW_PID | kernel.NEW_NET
 
 
 @dataclass
@@ -132,10 +134,8 @@ class Keeper:
     def _make_server(self, channel: socket.socket) -> None:
         """In a child that stays outside as the parent of the server's first process."""
         kernel.die_with_parent()
-        cgroups.join(self.server.cgroups)
-        kernel.unshare(
-            kernel.NEW_MOUNT | kernel.NEW_UTS | kernel.NEW_IPC | kernel.NEW_PID | kernel.NEW_NET | kernel.NEW_CGROUP
-        )
+        cgroups.begin_namespace(self.server.cgroups)
+        kernel.unshare(_NAMESPACES)
         log = self.room.logs / layout.SERVER / "init.log"
 
         def first_process() -> None:
@@ -151,7 +151,7 @@ class Keeper:
 
     def _make_node(self, node: Machine, channel: socket.socket) -> None:
         """In a child: enter the room, then fork twice, since a pid namespace holds for children only."""
-        cgroups.join(node.cgroups)
+        cgroups.begin_namespace(node.cgroups)
         kernel.enter_namespaces(self.server.pid, ("ipc", "uts", "net", "pid", "mnt"))
         log = layout.ROOM_DIR / "logs" / node.name
 
@@ -159,9 +159,7 @@ class Keeper:
             machine.run(log / "init.log", channel, lambda: world.build_node(node.name, str(log)), node.number)
 
         def inside() -> None:
-            kernel.unshare(
-                kernel.NEW_MOUNT | kernel.NEW_UTS | kernel.NEW_IPC | kernel.NEW_PID | kernel.NEW_NET | kernel.NEW_CGROUP
-            )
+            kernel.unshare(_NAMESPACES)
             machine.fork(first_process)
 
         _wait_for(machine.fork(inside))
