@@ -18,7 +18,7 @@ from . import kernel
 PREFIX = "oar-room-"
 _REMOVAL_DEADLINE = 5.0
 _FREEZE_DEADLINE = 5.0
-#: Where a machine's processes are in v2 with controllers: its top must be free of them to hand controllers down to jobs.
+#: Where a machine's processes are in v2 with controllers: its top, free of them, hands controllers down to jobs.
 _LEAF = "system"
 
 
