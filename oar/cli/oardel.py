@@ -1,0 +1,229 @@
+"""oardel: ends jobs, or sends them a signal (commands-user.md 7)."""
+
+import time
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import click
+
+from oar.cli.command import Context, Stop, oar_command
+from oar.cli.selection import complain, job_selection, select_jobs, show_usage
+from oar.lib import control
+from oar.lib.control import Answer, No, SignalRequest
+from oar.lib.errors import ServerUnavailable
+from oar.lib.messages import Ask, JobAction
+
+#: What an answer of ``control`` ends with, and what is said.
+CODES = {
+    No.NOT_YOURS: 1,
+    No.NOT_RUNNING: 5,
+    No.ALREADY_KILLED: 6,
+    No.INTERACTIVE: 7,
+    No.UNKNOWN_JOB: 7,
+    No.NOT_ADMIN: 8,
+    No.NOT_FINISHING: 10,
+    No.NOT_LONG_ENOUGH: 11,
+}
+REASONS = {
+    No.NOT_YOURS: "You are not the right user.",
+    No.NOT_RUNNING: "This job is not running.",
+    No.ALREADY_KILLED: "This job was already killed.",
+    No.INTERACTIVE: "The job is Interactive.",
+    No.UNKNOWN_JOB: "This job does not exist.",
+}
+SERVER_UNREACHABLE, NODE_UNREACHABLE, BAD_ID, NOT_ADMIN, NOT_RUNNING = 2, 3, 4, 8, 9
+SEVERAL = 15
+
+#: Seconds between two looks for the result of a signal.
+FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.5
+
+
+@oar_command("oardel", summary="End jobs, or send them a signal.")
+@click.option("-c", "--checkpoint", is_flag=True, help="Send the checkpoint signal instead.")
+@click.option("-s", "--signal", "signal_text", metavar="SIGNAL", help="Send this signal instead: a name or a number.")
+@click.option("-b", "--besteffort", is_flag=True, help="Let running jobs be besteffort, or no longer (administrators).")
+@click.option("--force-terminate-finishing-job", "force", is_flag=True, help="End jobs stuck in Finishing (admins).")
+@job_selection
+def main(
+    context: Context,
+    *,
+    checkpoint: bool,
+    signal_text: str | None,
+    besteffort: bool,
+    force: bool,
+    words: tuple[str, ...],
+    array: bool,
+    sql: str | None,
+) -> int:
+    """Act on the jobs."""
+    if not words and sql is None:
+        return show_usage()
+    signal = None if checkpoint or signal_text is None else _signal(signal_text)
+    if not (checkpoint or signal) and (force or besteffort) and not context.user.is_admin:
+        option = "--force-terminate-finishing-job" if force else "-b"
+        raise Stop(f"You must be oar or root to use the {option} option", NOT_ADMIN)
+    selection = select_jobs(context, words, array=array, sql=sql)
+    complain(selection.complaints)
+    codes = [BAD_ID] * len(selection.complaints)
+    if checkpoint or signal:
+        codes += _send(context, selection.ids, signal)
+    elif force:
+        codes += _force(context, selection.ids)
+    elif besteffort:
+        codes += _toggle(context, selection.ids)
+    else:
+        codes += _delete(context, selection.ids)
+    return exit_code(codes)
+
+
+def exit_code(codes: Collection[int]) -> int:
+    """Return what the command ends with: 0, the code of the failure, or the one for several different ones."""
+    failures = set(codes) - {0}
+    return SEVERAL if len(failures) > 1 else max(failures, default=0)
+
+
+# -- delete, force, toggle --------------------------------------------------------------------------------------------
+
+
+def _delete(context: Context, ids: Sequence[int]) -> list[int]:
+    config = context.runtime.config
+    with context.database.begin() as tx:
+        answers = control.delete(tx, context.user, ids, with_inner=config.kill_inner_jobs_with_container)
+    for answer in answers:
+        click.echo(f"Deleting the job = {answer.job_id} ...{'ERROR' if answer.no else 'REGISTERED'}.")
+        if answer.no:
+            click.echo(f"Cannot frag {answer.job_id} ; {REASONS[answer.no]}", err=True)
+    registered = [str(answer.job_id) for answer in answers if not answer.no]
+    if registered:
+        click.echo(f"The job(s) [ {' '.join(registered)} ] will be deleted in the near future.")
+    return _codes(answers)
+
+
+def _force(context: Context, ids: Sequence[int]) -> list[int]:
+    config = context.runtime.config
+    least = 4 * config.oar_ssh_connection_timeout + config.server_prologue_epilogue_timeout
+    with context.database.begin() as tx:
+        answers = control.force_end(tx, context.user, ids, least=least)
+    for answer in answers:
+        click.echo(f"Force the termination of the job = {answer.job_id} ...{'ERROR' if answer.no else 'REGISTERED'}.")
+        match answer.no:
+            case No.UNKNOWN_JOB:
+                complain([f"The job {answer.job_id} does not exist."])
+            case No.NOT_FINISHING:
+                complain([f"The job {answer.job_id} is not in the Finishing state."])
+            case No.NOT_LONG_ENOUGH:
+                state = f"not in the Finishing state for more than {least}s ({answer.seconds}s)"
+                complain([f"The job {answer.job_id} is {state}."])
+    return _codes(answers)
+
+
+def _toggle(context: Context, ids: Sequence[int]) -> list[int]:
+    with context.database.begin() as tx:
+        answers = control.toggle_besteffort(tx, context.user, ids)
+    for answer in answers:
+        if answer.no is None:
+            click.echo(f"{answer.text} besteffort type for the job {answer.job_id}.")
+        elif answer.no is No.UNKNOWN_JOB:
+            complain([f"The job {answer.job_id} does not exist."])
+        else:
+            complain([f"The job {answer.job_id} is not in the Running state."])
+    return [
+        NOT_RUNNING if answer.no is No.NOT_RUNNING else code
+        for answer, code in zip(answers, _codes(answers), strict=True)
+    ]
+
+
+def _codes(answers: Sequence[Answer]) -> list[int]:
+    return [CODES[answer.no] if answer.no else 0 for answer in answers]
+
+
+# -- signals ----------------------------------------------------------------------------------------------------------
+
+
+class _Signal(NamedTuple):
+    number: int
+    name: str
+
+
+class _Words(NamedTuple):
+    """How a kind of signal is spoken of."""
+
+    begin: str
+    verb: str
+    done: str
+
+
+def _signal(text: str) -> _Signal:
+    """Return the signal that is meant.  Raises Stop."""
+    from signal import Signals
+
+    names = {signal.name: signal.value for signal in Signals}
+    numbers = {value: name for name, value in names.items()}
+    word = text.upper()
+    for name in (word, f"SIG{word}"):
+        if name in names:
+            return _Signal(names[name], name)
+    if word.isascii() and word.isdigit() and len(word) <= 2 and 1 <= int(word) <= 64:
+        return _Signal(int(word), numbers.get(int(word), str(int(word))))
+    raise Stop(f'Unknown signal "{text}"')
+
+
+def _send(context: Context, ids: Sequence[int], signal: _Signal | None) -> list[int]:
+    """Ask for the signals, ring the Runner, and say what came of each."""
+    words = _Words("Checkpointing the job {id} ...", "checkpoint", "checkpoint itself")
+    if signal:
+        words = _Words(
+            f"Signaling the job {{id}} with {signal.name} signal.\n", "signal", f"signal itself with {signal.name}"
+        )
+    with context.database.begin() as tx:
+        asked = [control.request_signal(tx, context.user, one, signal.number if signal else None) for one in ids]
+    unreachable = _ring(context, [one.job_id for one in asked if isinstance(one, SignalRequest)])
+    deadline = time.monotonic() + context.runtime.config.oar_ssh_connection_timeout
+    return [_result(context, one, words, unreachable, deadline) for one in asked]
+
+
+def _ring(context: Context, ids: Sequence[int]) -> str:
+    """Ring the Runner for jobs; return what to say if that is not possible."""
+    from oar.lib import bus
+
+    config = context.runtime.config
+    try:
+        bus.send_effects(config, [Ask(JobAction.SIGNAL, job_id) for job_id in ids])
+    except ServerUnavailable:
+        return f"Cannot contact the OAR server {config.server_hostname}:{config.server_port}."
+    return ""
+
+
+def _result(context: Context, asked: Answer | SignalRequest, words: _Words, unreachable: str, deadline: float) -> int:
+    """Print what came of one request; return its code."""
+    click.echo(words.begin.format(id=asked.job_id), nl=False)
+    if isinstance(asked, Answer):
+        code = CODES[asked.no] if asked.no else 0
+        text = f"Cannot {words.verb} {asked.job_id} ; {REASONS[asked.no]}" if asked.no else ""
+    elif unreachable:
+        code, text = SERVER_UNREACHABLE, unreachable
+    elif _wait(context, asked, deadline):
+        click.echo("DONE.")
+        click.echo(f"The job {asked.job_id} was notified to {words.done} on {asked.host}.")
+        return 0
+    else:
+        seconds = context.runtime.config.oar_ssh_connection_timeout
+        host = asked.host or "the node of the job"
+        code, text = NODE_UNREACHABLE, f"Cannot contact {host}, operation timed out ({seconds} s)."
+    click.echo("ERROR.")
+    complain([text])
+    return code
+
+
+def _wait(context: Context, asked: SignalRequest, deadline: float) -> bool:
+    """Wait until the Runner says what came of a signal; whether it was sent."""
+    pause = FIRST_LOOK
+    while True:
+        with context.database.snapshot() as tx:
+            result = control.result_of(tx, asked)
+        if result is not None:
+            return result
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)

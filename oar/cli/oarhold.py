@@ -1,0 +1,46 @@
+"""oarhold: asks that jobs are not started, or are suspended (commands-user.md 8)."""
+
+import click
+
+from oar.cli.command import Context, oar_command
+from oar.cli.selection import complain, job_selection, select_jobs, show_usage
+from oar.lib import control
+from oar.lib.control import HoldRules, No
+
+REASONS = {
+    No.UNKNOWN_JOB: "this job does not exist.",
+    No.NOT_YOURS: "you are not the right user.",
+    No.WRONG_STATE: "the job is not in the right state (try '-r' option).",
+    No.ADMIN_HOLD: "only oar or root users can use '-r' option.",
+}
+FAILED, IMPOSSIBLE = 1, 2
+
+
+def hold_rules(context: Context) -> HoldRules:
+    """Return what the site allows."""
+    config = context.runtime.config
+    return HoldRules(config.users_allowed_hold_resume, config.job_resource_manager_property_db_field is not None)
+
+
+@oar_command("oarhold", summary="Ask that jobs are not started.")
+@click.option("-r", "--running", is_flag=True, help="Suspend jobs that run, too.")
+@job_selection
+def main(context: Context, running: bool, words: tuple[str, ...], array: bool, sql: str | None) -> int:
+    """Hold the jobs."""
+    if not words and sql is None:
+        return show_usage()
+    selection = select_jobs(context, words, array=array, sql=sql)
+    complain(selection.complaints)
+    codes = [IMPOSSIBLE] * len(selection.complaints)
+    with context.database.begin() as tx:
+        answers = control.hold(tx, context.user, selection.ids, hold_rules(context), running=running)
+    for answer in answers:
+        if answer.no is None:
+            click.echo(f"[{answer.job_id}] Hold request was sent to the OAR server.")
+        elif answer.text:
+            complain([answer.text])
+            codes.append(IMPOSSIBLE)
+        else:
+            complain([f"/!\\ Cannot hold {answer.job_id}: {REASONS.get(answer.no, 'unknown reason.')}"])
+            codes.append(FAILED)
+    return max(codes, default=0)

@@ -1,0 +1,338 @@
+"""Who may delete, hold, resume, signal, and what follows in the database: oar/lib/control.py."""
+
+import threading
+
+import pytest
+
+from oar.lib import control, lifecycle
+from oar.lib.control import Answer, HoldRules, No, SignalRequest
+from oar.lib.db.engine import Database
+from oar.lib.messages import Effect, Notice, Tag, Wake
+from oar.lib.model import Event, User
+from oar.lib.states import EventType, JobState, JobType, KillState, Reservation
+from tests.builders import add_job, add_resources, state_of
+
+ALICE = User("alice", 1001)
+EVE = User("eve", 1002)
+ROOT = User("root", 0)
+
+
+def delete(database: Database, user: User, *ids: int, with_inner: bool = True) -> list[No | None]:
+    """Ask for the end of jobs; return the refusals."""
+    with database.begin() as tx:
+        return [answer.no for answer in control.delete(tx, user, ids, with_inner=with_inner)]
+
+
+def kill_of(database: Database, job_id: int) -> KillState | None:
+    """Return how far the kill request of a job is."""
+    with database.begin() as tx:
+        request = tx.runs.kill_request(job_id)
+    return request.state if request else None
+
+
+def events_of(database: Database, job_id: int) -> list[Event]:
+    """Return the events of a job."""
+    with database.begin() as tx:
+        return tx.events.of_jobs([job_id]).get(job_id, [])
+
+
+# -- delete -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_owner_deletes_his_job(database: Database, sent: list[Effect]) -> None:
+    job_id = add_job(database)
+    assert delete(database, ALICE, job_id) == [None]
+    assert kill_of(database, job_id) is KillState.LEON
+    assert [(event.type, event.description) for event in events_of(database, job_id)] == [
+        ("FRAG_JOB_REQUEST", f"User alice requested to frag the job {job_id}")
+    ]
+    assert sent == [Wake(Tag.CHSTATE), Wake(Tag.QDEL)]
+    assert state_of(database, job_id) is JobState.WAITING
+
+
+def test_an_administrator_deletes_any_job_and_another_user_none(database: Database, sent: list[Effect]) -> None:
+    job_id = add_job(database)
+    assert delete(database, EVE, job_id) == [No.NOT_YOURS]
+    assert kill_of(database, job_id) is None
+    assert events_of(database, job_id) == []
+    assert sent == []
+    assert delete(database, ROOT, job_id) == [None]
+
+
+def test_a_second_deletion_is_refused_and_the_server_is_told_again(database: Database, sent: list[Effect]) -> None:
+    job_id = add_job(database)
+    delete(database, ALICE, job_id)
+    sent.clear()
+    assert delete(database, ALICE, job_id) == [No.ALREADY_KILLED]
+    assert sent == [Wake(Tag.CHSTATE), Wake(Tag.QDEL)]
+    assert len(events_of(database, job_id)) == 1
+
+
+def test_who_deletes_a_job_that_has_ended_has_what_he_wants(database: Database, sent: list[Effect]) -> None:
+    job_id = add_job(database, JobState.ERROR)
+    sent.clear()
+    assert delete(database, ALICE, job_id) == [None]
+    assert kill_of(database, job_id) is None
+    assert sent == []
+
+
+def test_each_id_has_its_answer_in_order(database: Database) -> None:
+    mine, other = add_job(database), add_job(database, user="bob")
+    assert delete(database, ALICE, other, 4711, mine) == [No.NOT_YOURS, No.UNKNOWN_JOB, None]
+
+
+def test_only_a_job_with_notices_has_an_event_to_be_checked(database: Database) -> None:
+    quiet, loud = add_job(database), add_job(database, notify="mail:alice@example.org")
+    delete(database, ALICE, quiet, loud)
+    assert [event.to_check for event in events_of(database, quiet) + events_of(database, loud)] == [False, True]
+
+
+def test_what_the_owner_is_told_of_a_deletion(database: Database) -> None:
+    job_id = add_job(database, notify="mail:alice@example.org", name="long")
+    delete(database, ROOT, job_id)
+    with database.begin() as tx:
+        notice = control.deletion_notice(tx.jobs.get(job_id), events_of(database, job_id)[0])
+    text = f"Your job was asked to be deleted - User root requested to frag the job {job_id}"
+    assert notice == Notice(job_id, "long", "alice", "mail:alice@example.org", "frontend", "INFO", text)
+
+
+def test_a_container_takes_the_jobs_in_it_along(database: Database) -> None:
+    container = add_job(database, types=["container"])
+    inner = add_job(database, types=[f"inner={container}", "container=box"])
+    innermost = add_job(database, types=["inner=box"])
+    delete(database, ALICE, container)
+    assert [kill_of(database, one) for one in (container, inner, innermost)] == [KillState.LEON] * 3
+    assert [event.description for event in events_of(database, inner)] == [
+        f"Container job {container} was fragged, frag inner job"
+    ]
+
+
+def test_a_site_may_let_inner_jobs_live(database: Database) -> None:
+    container = add_job(database, types=["container"])
+    inner = add_job(database, types=[f"inner={container}"])
+    delete(database, ALICE, container, with_inner=False)
+    assert kill_of(database, inner) is None
+
+
+def test_the_newest_container_of_a_name_before_the_job_is_meant(database: Database) -> None:
+    old = add_job(database, types=["container=box"])
+    inner = add_job(database, types=["inner=box"])
+    new = add_job(database, types=["container=box"])
+    delete(database, ALICE, new)
+    assert kill_of(database, inner) is None
+    delete(database, ALICE, old)
+    assert kill_of(database, inner) is KillState.LEON
+
+
+def test_of_two_that_delete_at_once_one_is_told_that_it_is_under_way(database: Database) -> None:
+    job_id = add_job(database)
+    start = threading.Barrier(2, timeout=20)
+    answers: list[No | None] = []
+
+    def ask() -> None:
+        with database.begin() as tx:
+            start.wait()
+            answers.append(control.delete(tx, ALICE, [job_id], with_inner=True)[0].no)
+
+    askers = [threading.Thread(target=ask) for _ in range(2)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join(20)
+    assert set(answers) <= {None, No.ALREADY_KILLED}
+    assert len([event for event in events_of(database, job_id) if event.type == "FRAG_JOB_REQUEST"]) == 1
+
+
+# -- forced end -------------------------------------------------------------------------------------------------------
+
+
+def force(database: Database, user: User, job_id: int, least: int) -> Answer:
+    """Force the end of a job."""
+    with database.begin() as tx:
+        return control.force_end(tx, user, [job_id], least=least)[0]
+
+
+def test_only_a_job_that_is_stuck_in_its_end_is_forced(database: Database, sent: list[Effect]) -> None:
+    stuck = add_job(database, JobState.FINISHING, on=add_resources(database))
+    with database.begin() as tx:
+        tx.execute("UPDATE job_state_logs SET date_start = date_start - 600 WHERE job_id = %s", (stuck,))
+    sent.clear()
+    assert force(database, ALICE, stuck, 540).no is No.NOT_ADMIN
+    assert force(database, ROOT, 4711, 540).no is No.UNKNOWN_JOB
+    assert force(database, ROOT, add_job(database), 540).no is No.NOT_FINISHING
+    refused = force(database, ROOT, stuck, 700)
+    assert (refused.no, 600 <= refused.seconds < 640) == (No.NOT_LONG_ENOUGH, True)
+    assert force(database, ROOT, stuck, 540).no is None
+    event = events_of(database, stuck)[-1]
+    assert (event.type, event.to_check) == (EventType.FORCE_TERMINATE_FINISHING_JOB, True)
+    assert sent == [Wake(Tag.CHSTATE)]
+
+
+# -- besteffort -------------------------------------------------------------------------------------------------------
+
+
+def toggle(database: Database, user: User, job_id: int) -> Answer:
+    """Change whether a job is besteffort."""
+    with database.begin() as tx:
+        return control.toggle_besteffort(tx, user, [job_id])[0]
+
+
+def types_of(database: Database, job_id: int) -> tuple[str, ...]:
+    """Return the types of a job that hold."""
+    with database.begin() as tx:
+        return tx.jobs.types([job_id], current=True).get(job_id, ())
+
+
+def test_an_administrator_makes_a_running_job_besteffort_and_back(database: Database, sent: list[Effect]) -> None:
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database), types=["timesharing"])
+    sent.clear()
+    assert toggle(database, ROOT, job_id) == Answer(job_id, text="Add")
+    assert types_of(database, job_id) == ("timesharing", "besteffort")
+    assert sent == [Wake(Tag.TERM)]
+    assert toggle(database, ROOT, job_id).text == "Remove"
+    assert types_of(database, job_id) == ("timesharing",)
+    assert toggle(database, ROOT, job_id).text == "Add"
+    with database.begin() as tx:
+        assert tx.jobs.types([job_id])[job_id] == ("timesharing", "besteffort")
+    assert [event.type for event in events_of(database, job_id)] == [
+        "ADD_BESTEFFORT_JOB_TYPE",
+        "DELETE_BESTEFFORT_JOB_TYPE",
+        "ADD_BESTEFFORT_JOB_TYPE",
+    ]
+
+
+def test_no_other_job_becomes_besteffort(database: Database) -> None:
+    waiting = add_job(database)
+    assert toggle(database, ROOT, waiting).no is No.NOT_RUNNING
+    assert toggle(database, ALICE, waiting).no is No.NOT_ADMIN
+    assert toggle(database, ROOT, 4711).no is No.UNKNOWN_JOB
+
+
+# -- signals ----------------------------------------------------------------------------------------------------------
+
+
+def signal(database: Database, user: User, job_id: int, number: int | None = None) -> Answer | SignalRequest:
+    """Ask for a signal to a job."""
+    with database.begin() as tx:
+        return control.request_signal(tx, user, job_id, number)
+
+
+def test_a_request_for_a_signal_is_an_event_and_its_result_another(database: Database) -> None:
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
+    with database.begin() as tx:
+        tx.runs.claim(job_id, "node-1")
+        tx.events.add(EventType.SIG_SUCCESS, job_id, "of an older request")
+    request = signal(database, ALICE, job_id, 10)
+    assert isinstance(request, SignalRequest)
+    assert request.host == "node-1"
+    event = events_of(database, job_id)[-1]
+    assert (event.type, event.to_check) == ("SIGNAL_10", False)
+    with database.begin() as tx:
+        assert control.result_of(tx, request) is None
+        tx.events.add(EventType.SIG_ERROR, job_id, "")
+        assert control.result_of(tx, request) is False
+
+
+def test_a_checkpoint_is_asked_by_its_own_event(database: Database) -> None:
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
+    request = signal(database, ROOT, job_id)
+    assert isinstance(request, SignalRequest)
+    with database.begin() as tx:
+        tx.events.add(EventType.CHECKPOINT_SUCCESS, job_id, "")
+        assert control.result_of(tx, request) is True
+
+
+def test_who_may_not_signal_what(database: Database) -> None:
+    running = add_job(database, JobState.RUNNING, on=add_resources(database))
+    interactive = add_job(database, JobState.RUNNING, on=add_resources(database), job_type=JobType.INTERACTIVE)
+    for user, job_id, no in [
+        (EVE, running, No.NOT_YOURS),
+        (ALICE, add_job(database), No.NOT_RUNNING),
+        (ALICE, interactive, No.INTERACTIVE),
+        (ALICE, 4711, No.UNKNOWN_JOB),
+    ]:
+        assert signal(database, user, job_id, 10) == Answer(job_id, no)
+    assert events_of(database, running) == []
+
+
+# -- hold and resume --------------------------------------------------------------------------------------------------
+
+STRICT = HoldRules()
+LENIENT = HoldRules(users_may_suspend=True)
+
+
+def hold(database: Database, user: User, job_id: int, rules: HoldRules = STRICT, *, running: bool = False) -> Answer:
+    """Ask that a job is held."""
+    with database.begin() as tx:
+        return control.hold(tx, user, [job_id], rules, running=running)[0]
+
+
+def resume(database: Database, user: User, job_id: int, rules: HoldRules = STRICT) -> No | None:
+    """Ask that a job goes on."""
+    with database.begin() as tx:
+        return control.resume(tx, user, [job_id], rules)[0].no
+
+
+def test_a_hold_is_a_request_that_the_server_carries_out(database: Database, sent: list[Effect]) -> None:
+    job_id = add_job(database)
+    assert hold(database, ALICE, job_id).no is None
+    assert [(event.type, event.to_check) for event in events_of(database, job_id)] == [("HOLD_WAITING_JOB", True)]
+    assert sent == [Wake(Tag.CHSTATE)]
+    assert state_of(database, job_id) is JobState.WAITING
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_which_jobs_may_be_held(database: Database, state: JobState) -> None:
+    job_id = add_job(database, state, on=add_resources(database))
+    plain, running = hold(database, ROOT, job_id), hold(database, ROOT, job_id, running=True)
+    assert (plain.no is None) is (state in ("Waiting", "Resuming"))
+    assert (running.no is None) is (state in ("Waiting", "Resuming", "toLaunch", "Launching", "Running"))
+
+
+def test_an_accepted_reservation_cannot_be_held(database: Database) -> None:
+    assert hold(database, ALICE, add_job(database, reservation=Reservation.SCHEDULED)).no is No.WRONG_STATE
+
+
+def test_who_may_suspend(database: Database) -> None:
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
+    assert hold(database, ALICE, job_id, running=True).no is No.ADMIN_HOLD
+    assert hold(database, EVE, job_id, LENIENT, running=True).no is No.NOT_YOURS
+    assert hold(database, ALICE, job_id, LENIENT, running=True).no is None
+    assert hold(database, ROOT, job_id, running=True).no is None
+    assert hold(database, ROOT, 4711, running=True).no is No.UNKNOWN_JOB
+
+
+def test_jobs_that_cannot_be_frozen_are_not_suspended(database: Database) -> None:
+    for name in ("cosystem", "deploy"):
+        job_id = add_job(database, JobState.RUNNING, on=add_resources(database), types=[name])
+        answer = hold(database, ROOT, job_id, running=True)
+        assert answer.text == f"This job is of the {name} type. We cannot suspend this kind of jobs."
+        assert events_of(database, job_id) == []
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
+    answer = hold(database, ROOT, job_id, HoldRules(confines=False), running=True)
+    assert answer.text == "CPUSET tag is not configured in the oar.conf."
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_which_jobs_may_be_resumed(database: Database, state: JobState) -> None:
+    job_id = add_job(database, state, on=add_resources(database))
+    assert (resume(database, ROOT, job_id) is None) is (state in ("Hold", "Suspended"))
+
+
+def test_who_may_resume(database: Database) -> None:
+    held = add_job(database, JobState.HOLD)
+    suspended = add_job(database, JobState.SUSPENDED, on=add_resources(database))
+    assert resume(database, EVE, held) is No.NOT_YOURS
+    assert resume(database, ALICE, held) is None
+    assert resume(database, ALICE, suspended) is No.ADMIN_RESUME
+    assert resume(database, ALICE, suspended, LENIENT) is None
+    assert resume(database, ALICE, 4711) is No.UNKNOWN_JOB
+
+
+def test_a_request_changes_nothing_by_itself(database: Database) -> None:
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
+    hold(database, ROOT, job_id, running=True)
+    delete(database, ROOT, job_id)
+    assert state_of(database, job_id) is JobState.RUNNING
+    with database.begin() as tx:
+        assert lifecycle.move(tx, job_id, JobState.FINISHING)
