@@ -171,8 +171,8 @@ class _Reader:
         self._underscores = underscores
         for parameter in parameters:
             if isinstance(parameter, click.Option):
-                for name in [*parameter.opts, *parameter.secondary_opts]:
-                    self._add(name, _taken_by(parameter))
+                for name in parameter.opts:
+                    self._add(name, _Known(parameter.opts[0], _taken_by(parameter)))
         self.options: list[str] = []
         self.words: list[str] = []
         self.dashes: int | None = None  #: number of words before "--", None if there was none
@@ -195,11 +195,11 @@ class _Reader:
                 self.words.append(argument)
         return [*self.options, "--", *self.words]
 
-    def _add(self, name: str, takes: str) -> None:
+    def _add(self, name: str, known: _Known) -> None:
         if name.startswith("--"):
-            self._long[self._plain(name[2:])] = _Known(name, takes)
+            self._long[self._plain(name[2:])] = known
         else:
-            self._short[name[1:]] = _Known(name, takes)
+            self._short[name[1:]] = known
 
     def _plain(self, name: str) -> str:
         return name.replace("_", "-") if self._underscores else name
@@ -303,6 +303,7 @@ class Context:
     ) -> None:
         self.command = command
         self.environment = environment
+        self.arguments: tuple[str, ...] = ()  #: the command line as it was given
         self.dashes: int | None = None  #: number of words before a "--" in the command line, None if there was none
         self._user = user
         self._runtime = runtime
@@ -386,6 +387,7 @@ class Command(click.Command):
         reader = _Reader(self.get_params(ctx), underscores=self.style.underscores)
         canonical = reader.read(args)
         if isinstance(ctx.obj, Context):
+            ctx.obj.arguments = tuple(args)
             ctx.obj.dashes = reader.dashes
         return super().parse_args(ctx, canonical)
 
