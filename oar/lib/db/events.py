@@ -34,10 +34,11 @@ _OF_NODES = f"""
     WHERE h.hostname = ANY(%s) AND e.date >= %s ORDER BY h.hostname, e.event_id"""
 #: The last events of each node.
 _LAST_OF_NODES = f"""
-    SELECT hostname, event_id, type, job_id, date, description, to_check FROM (
-        SELECT h.hostname, {_COLUMNS}, row_number() OVER (PARTITION BY h.hostname ORDER BY e.event_id DESC) AS place
-        FROM event_log_hostnames h JOIN event_logs e USING (event_id) WHERE h.hostname = ANY(%s)) numbered
-    WHERE place <= %s ORDER BY hostname, event_id"""
+    SELECT h.hostname, {_COLUMNS} FROM unnest(%s::text[]) AS node (name)
+    CROSS JOIN LATERAL (
+        SELECT hostname, event_id FROM event_log_hostnames WHERE hostname = node.name
+        ORDER BY event_id DESC LIMIT %s) h
+    JOIN event_logs e USING (event_id) ORDER BY h.hostname, e.event_id"""
 _INSERT = """
     INSERT INTO event_logs (type, job_id, date, description, to_check) VALUES (%s, %s, %s, %s, %s)
     RETURNING event_id"""

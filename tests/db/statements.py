@@ -1,0 +1,56 @@
+"""The named statements of oar/lib/db, as the server is asked to prepare them."""
+
+import importlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from oar.lib import db
+
+#: What creates and repairs a database reads whole tables, and says so.
+OTHER = {"engine", "migrate", "check", "schema", "usersql"}
+
+_STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\s")
+_PARAMETER = re.compile(r"%\((\w+)\)s|%s|%%")
+_VALUES = re.compile(r"\(([^()]*)\)\s*VALUES %s")
+_ROWS = re.compile(r"\(VALUES %s\)\s*(?:AS\s+)?\w+\s*\(([^()]*)\)")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A named constant, or one of the statements in it, with ``$1``, ``$2`` for its parameters."""
+
+    name: str
+    sql: str
+    parameters: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def statements() -> list[Statement]:
+    """Return those constants that are whole statements; templates that are still to be filled are left out."""
+    found = []
+    for path in sorted(Path(db.__file__).parent.glob("*.py")):
+        if path.stem in OTHER or path.stem == "__init__":
+            continue
+        module = importlib.import_module(f"oar.lib.db.{path.stem}")
+        for name, value in sorted(vars(module).items()):
+            if isinstance(value, str) and name.strip("_").isupper() and _STATEMENT.match(value) and "{" not in value:
+                found += [_prepared(f"{path.stem}.{name}", part) for part in value.split(";") if part.strip()]
+    return found
+
+
+def _prepared(name: str, text: str) -> Statement:
+    text = _VALUES.sub(lambda match: f"({match[1]}) VALUES ({', '.join(['%s'] * (match[1].count(',') + 1))})", text)
+    text = _ROWS.sub(lambda match: match[0].replace("%s", f"({', '.join(['%s'] * (match[1].count(',') + 1))})"), text)
+    numbers: dict[str, int] = {}
+
+    def number(match: re.Match[str]) -> str:
+        if match[0] == "%%":
+            return "%"
+        key = match[1] or f"{match.start()}"
+        return f"${numbers.setdefault(key, len(numbers) + 1)}"
+
+    sql = _PARAMETER.sub(number, text)
+    return Statement(name, sql, len(numbers))

@@ -1,0 +1,89 @@
+"""Every statement fits the schema, and none reads through the past to find the present."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from oar.lib.db import migrate
+from oar.lib.db.engine import Database, DatabaseSettings
+from tests.db.history import fill
+from tests.db.statements import Statement, statements
+from tests.postgres import PostgreSQL
+
+FINISHED = 200_000
+LIVE = 500
+
+#: Tables that grow with every job that ever was.
+GROWING = {
+    "assigned_resources",
+    "challenges",
+    "event_log_hostnames",
+    "event_logs",
+    "frag_jobs",
+    "job_dependencies",
+    "job_resource_descriptions",
+    "job_resource_groups",
+    "job_state_logs",
+    "job_types",
+    "jobs",
+    "moldable_job_descriptions",
+}
+
+#: What may be read whole: the repairs at the server's start look through the dependencies, of which there are few.
+READ_WHOLE = {"repairs._ENDED_JOBS": {"job_dependencies"}}
+
+
+@pytest.fixture
+def past(postgres: PostgreSQL, template: DatabaseSettings) -> Iterator[Database]:
+    """A database with 200,000 finished jobs and 500 live ones."""
+    postgres.execute(f"CREATE DATABASE past TEMPLATE {template.name} OWNER oar")
+    settings = replace(template, name="past")
+    admin = postgres.connect("past", "postgres")
+    migrate.secure_database(migrate.Session(admin), settings)
+    admin.close()
+    database = Database(settings)
+    fill(database, finished=FINISHED, live=LIVE)
+    yield database
+    database.close()
+    postgres.execute("DROP DATABASE past")
+
+
+@pytest.fixture
+def connection(past: Database) -> Iterator[Any]:
+    """A connection that plans without knowing the values."""
+    opened = past.connection()
+    with opened.cursor() as cursor:
+        cursor.execute("SET plan_cache_mode TO force_generic_plan; SET max_parallel_workers_per_gather TO 0")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("statement", statements(), ids=str)
+def test_a_statement_fits_the_schema(database: Database, statement: Statement) -> None:
+    with database.begin() as tx:
+        tx.execute(f"PREPARE question AS {statement.sql}")
+        tx.execute("DEALLOCATE question")
+
+
+def test_no_statement_reads_through_the_past(connection: Any) -> None:
+    """Each finds its rows by an index.  One test for all, so that the past is made once."""
+    slow = {}
+    for statement in statements():
+        plan = plan_of(connection, statement)
+        read = set(re.findall(r"Seq Scan on (\w+)", plan))
+        if read & GROWING - READ_WHOLE.get(statement.name, set()):
+            slow[statement.name] = plan
+    assert not slow, "\n\n".join(f"{name}\n{plan}" for name, plan in slow.items())
+
+
+def plan_of(connection: Any, statement: Statement) -> str:
+    """Return how the server would carry out the statement, whatever its parameters are."""
+    values = f"({', '.join(['NULL'] * statement.parameters)})" if statement.parameters else ""
+    with connection.cursor() as cursor:
+        cursor.execute("DEALLOCATE ALL")
+        cursor.execute(f"PREPARE question AS {statement.sql}")
+        cursor.execute(f"EXPLAIN EXECUTE question{values}")
+        return "\n".join(row[0] for row in cursor.fetchall())
