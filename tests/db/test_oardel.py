@@ -1,0 +1,371 @@
+"""What oardel, oarhold and oarresume print, and how they end (commands-user.md 7, 8)."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+import zmq
+
+from oar.cli import oardel, oarhold, oarresume
+from oar.cli.command import Command, Result, invoke
+from oar.lib import bus
+from oar.lib.config import Config
+from oar.lib.db.engine import Database
+from oar.lib.model import User
+from oar.lib.runtime import Runtime
+from oar.lib.states import EventType, JobState, JobType, Reservation
+from tests.builders import add_job, add_resources
+
+ALICE = User("alice", 1001)
+ROOT = User("root", 0)
+
+
+class Frontend:
+    """A machine on which users type commands."""
+
+    def __init__(self, database: Database, config: Config) -> None:
+        self.database = database
+        self.config = config
+
+    def type(self, command: Command, *arguments: object, user: User = ALICE) -> Result:
+        """Run a command as a user."""
+        words = [str(argument) for argument in arguments]
+        return invoke(command, words, runtime=Runtime(self.config, self.database), user=user)
+
+    def oardel(self, *arguments: object, user: User = ALICE) -> Result:
+        """Run oardel as a user."""
+        return self.type(oardel.main, *arguments, user=user)
+
+    def running(self, *types: str, **columns: object) -> int:
+        """Add a running job of alice, whose head is node-1."""
+        job_id = add_job(
+            self.database, JobState.RUNNING, on=add_resources(self.database, nodes=1), types=types, **columns
+        )  # type: ignore[arg-type]
+        with self.database.begin() as tx:
+            tx.runs.claim(job_id, "node-1")
+        return job_id
+
+
+@pytest.fixture
+def frontend(database: Database) -> Frontend:
+    """A frontend of a site as shipped, whose server is not there."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    return Frontend(
+        database,
+        Config(
+            appendice_server_port=port,
+            server_hostname="127.0.0.1",
+            job_resource_manager_property_db_field="cpuset",
+            oar_ssh_connection_timeout=120,
+        ),
+    )
+
+
+class Runner(threading.Thread):
+    """Says what came of signals as soon as it is rung for a job."""
+
+    def __init__(self, frontend: Frontend, result: EventType) -> None:
+        super().__init__()
+        self.frontend = frontend
+        self.result = result
+        self.heard: list[bytes] = []
+        self._over = threading.Event()
+        self._zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._bell = bus.Pull(self._zmq, "127.0.0.1", frontend.config.appendice_server_port)
+
+    def run(self) -> None:
+        """Serve until it is stopped."""
+        poll = bus.Poll(self._bell)
+        while not self._over.is_set():
+            poll.wait(0.05)
+            self.heard += self._bell.receive()
+            with self.frontend.database.begin() as tx:
+                for request in tx.runs.signal_requests(0) if self.heard else []:
+                    tx.events.add(self.result, request.job_id, "")
+
+    def stop(self) -> None:
+        """End."""
+        self._over.set()
+        self.join(20)
+        self._bell.close()
+        self._zmq.term()
+
+
+@pytest.fixture
+def runner(frontend: Frontend) -> Iterator[Runner]:
+    """A Runner that succeeds."""
+    runner = Runner(frontend, EventType.CHECKPOINT_SUCCESS)
+    runner.start()
+    yield runner
+    runner.stop()
+
+
+# -- delete -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_deletion_is_registered(frontend: Frontend) -> None:
+    first, second = add_job(frontend.database), add_job(frontend.database)
+    assert frontend.oardel(first, second) == Result(
+        0,
+        f"Deleting the job = {first} ...REGISTERED.\n"
+        f"Deleting the job = {second} ...REGISTERED.\n"
+        f"The job(s) [ {first} {second} ] will be deleted in the near future.\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("whose", "reason", "code"),
+    [
+        ("bob", "You are not the right user.", 1),
+        ("alice", "This job was already killed.", 6),
+        (None, "This job does not exist.", 7),
+    ],
+)
+def test_a_refused_deletion_says_why(frontend: Frontend, whose: str | None, reason: str, code: int) -> None:
+    job_id = add_job(frontend.database, user=whose) if whose else 4711
+    if whose == "alice":
+        frontend.oardel(job_id)
+    assert frontend.oardel(job_id) == Result(
+        code, f"Deleting the job = {job_id} ...ERROR.\n", f"Cannot frag {job_id} ; {reason}\n"
+    )
+
+
+def test_a_job_that_has_ended_is_a_success(frontend: Frontend) -> None:
+    job_id = add_job(frontend.database, JobState.ERROR)
+    assert frontend.oardel(job_id).exit == 0
+
+
+def test_several_different_failures_have_a_code_of_their_own(frontend: Frontend) -> None:
+    others = add_job(frontend.database, user="bob")
+    mine = add_job(frontend.database)
+    result = frontend.oardel(others, 4711, mine)
+    assert result.exit == 15
+    assert result.out.endswith(f"The job(s) [ {mine} ] will be deleted in the near future.\n")
+
+
+def test_what_is_no_id_is_said_and_the_rest_is_done(frontend: Frontend) -> None:
+    job_id = add_job(frontend.database)
+    result = frontend.oardel("abc", job_id, "12x", "9" * 40)
+    assert result.exit == 4
+    assert f"[ {job_id} ]" in result.out
+    assert result.err == (
+        '[ERROR] "abc" is not a valid job identifier\n'
+        '[ERROR] "12x" is not a valid job identifier\n'
+        f'[ERROR] "{"9" * 40}" is not a valid job identifier\n'
+    )
+
+
+@pytest.mark.parametrize("order", ["before", "behind"])
+def test_all_jobs_of_an_array(frontend: Frontend, order: str) -> None:
+    first = add_job(frontend.database, array_id=100)
+    second = add_job(frontend.database, array_id=100, array_index=2)
+    add_job(frontend.database)
+    result = frontend.oardel("--array", 100) if order == "before" else frontend.oardel(100, "--array")
+    assert result.out.endswith(f"The job(s) [ {first} {second} ] will be deleted in the near future.\n")
+
+
+def test_what_is_no_array_is_said(frontend: Frontend) -> None:
+    assert frontend.oardel("--array", "42", "x") == Result(
+        4,
+        "",
+        '[ERROR] "x" is not a valid job array identifier\n[ERROR] "42" is not a valid array job\n',
+    )
+
+
+def test_jobs_by_a_condition_and_by_id(frontend: Frontend) -> None:
+    named = add_job(frontend.database, name="long")
+    other = add_job(frontend.database)
+    result = frontend.oardel(other, "--sql", "job_name = 'long'")
+    assert result.out.endswith(f"The job(s) [ {other} {named} ] will be deleted in the near future.\n")
+    assert frontend.oardel("--sql", "job_name = 'none'") == Result(
+        0, "", "# Warning: no job satisfies the SQL condition.\n"
+    )
+
+
+@pytest.mark.parametrize("text", ["1=1; DELETE FROM jobs", "1=1) OR (1=1", "no_column = 3", ""])
+def test_a_bad_condition_is_refused_and_changes_nothing(frontend: Frontend, text: str) -> None:
+    add_job(frontend.database)
+    result = frontend.oardel("--sql", text)
+    assert (result.exit, result.out) == (1, "")
+    assert result.err.startswith("# Error: ")
+    assert result.err.count("\n") == 1
+
+
+def test_nothing_to_do_shows_the_usage(frontend: Frontend) -> None:
+    for command in (oardel.main, oarhold.main, oarresume.main):
+        result = frontend.type(command)
+        assert (result.exit, result.out) == (1, "")
+        assert result.err.startswith(f"Usage: {command.name}")
+
+
+# -- checkpoint and signal --------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_asked_and_its_result_awaited(frontend: Frontend, runner: Runner) -> None:
+    job_id = frontend.running()
+    assert frontend.oardel("-c", job_id) == Result(
+        0,
+        f"Checkpointing the job {job_id} ...DONE.\nThe job {job_id} was notified to checkpoint itself on node-1.\n",
+        "",
+    )
+    assert runner.heard == [b'{"cmd": "SIGNAL", "job_id": %d}' % job_id]
+
+
+@pytest.mark.parametrize("word", ["USR1", "SIGUSR1", "usr1", "10"])
+def test_a_signal_is_asked_by_name_or_number(frontend: Frontend, runner: Runner, word: str) -> None:
+    runner.result = EventType.SIG_SUCCESS
+    job_id = frontend.running()
+    assert frontend.oardel("-s", word, job_id) == Result(
+        0,
+        f"Signaling the job {job_id} with SIGUSR1 signal.\nDONE.\n"
+        f"The job {job_id} was notified to signal itself with SIGUSR1 on node-1.\n",
+        "",
+    )
+    with frontend.database.begin() as tx:
+        assert len(tx.events.of_types(job_id, ["SIGNAL_10"])) == 1
+
+
+def test_a_node_that_does_not_answer_is_named(frontend: Frontend, runner: Runner) -> None:
+    runner.result = EventType.CHECKPOINT_ERROR
+    job_id = frontend.running()
+    assert frontend.oardel("-c", job_id) == Result(
+        3, f"Checkpointing the job {job_id} ...ERROR.\n", "Cannot contact node-1, operation timed out (120 s).\n"
+    )
+
+
+def test_a_server_that_does_not_answer_is_an_error_of_a_signal(frontend: Frontend) -> None:
+    job_id = frontend.running()
+    port = frontend.config.server_port
+    assert frontend.oardel("-c", job_id) == Result(
+        2, f"Checkpointing the job {job_id} ...ERROR.\n", f"Cannot contact the OAR server 127.0.0.1:{port}.\n"
+    )
+
+
+def test_which_jobs_take_no_signal(frontend: Frontend) -> None:
+    others = frontend.running(user="bob")
+    interactive = frontend.running(job_type=JobType.INTERACTIVE)
+    waiting = add_job(frontend.database)
+    for job_id, reason, code in [
+        (others, "You are not the right user.", 1),
+        (waiting, "This job is not running.", 5),
+        (interactive, "The job is Interactive.", 7),
+        (4711, "This job does not exist.", 7),
+    ]:
+        assert frontend.oardel("-c", job_id) == Result(
+            code, f"Checkpointing the job {job_id} ...ERROR.\n", f"Cannot checkpoint {job_id} ; {reason}\n"
+        )
+        assert frontend.oardel("-s", "TERM", job_id) == Result(
+            code,
+            f"Signaling the job {job_id} with SIGTERM signal.\nERROR.\n",
+            f"Cannot signal {job_id} ; {reason}\n",
+        )
+
+
+@pytest.mark.parametrize("word", ["FOO", "0", "65", "-9", "9 9", "\u0661"])
+def test_an_unknown_signal_is_refused(frontend: Frontend, word: str) -> None:
+    assert frontend.oardel(f"--signal={word}", 1) == Result(1, "", f'Unknown signal "{word}"\n')
+
+
+# -- for administrators -----------------------------------------------------------------------------------------------
+
+
+def test_besteffort_is_given_and_taken(frontend: Frontend) -> None:
+    job_id = frontend.running()
+    assert frontend.oardel("-b", job_id, user=ROOT) == Result(0, f"Add besteffort type for the job {job_id}.\n", "")
+    assert frontend.oardel("-b", job_id, user=ROOT).out == f"Remove besteffort type for the job {job_id}.\n"
+    waiting = add_job(frontend.database)
+    assert frontend.oardel("-b", waiting, user=ROOT) == Result(
+        9, "", f"The job {waiting} is not in the Running state.\n"
+    )
+
+
+def test_a_job_stuck_in_its_end_is_freed(frontend: Frontend) -> None:
+    job_id = add_job(frontend.database, JobState.FINISHING, on=add_resources(frontend.database))
+    begin = f"Force the termination of the job = {job_id} ..."
+    early = frontend.oardel("--force-terminate-finishing-job", job_id, user=ROOT)
+    assert (early.exit, early.out) == (11, f"{begin}ERROR.\n")
+    assert early.err.startswith(f"The job {job_id} is not in the Finishing state for more than 540s (")
+    with frontend.database.begin() as tx:
+        tx.execute("UPDATE job_state_logs SET date_start = date_start - 541 WHERE job_id = %s", (job_id,))
+    assert frontend.oardel("--force", job_id, user=ROOT) == Result(0, f"{begin}REGISTERED.\n", "")
+    waiting = add_job(frontend.database)
+    assert frontend.oardel("--force", waiting, user=ROOT) == Result(
+        10,
+        f"Force the termination of the job = {waiting} ...ERROR.\n",
+        f"The job {waiting} is not in the Finishing state.\n",
+    )
+
+
+def test_users_may_do_neither(frontend: Frontend) -> None:
+    assert frontend.oardel("-b", 1) == Result(8, "", "You must be oar or root to use the -b option\n")
+    assert frontend.oardel("--force-terminate-finishing-job", 1) == Result(
+        8, "", "You must be oar or root to use the --force-terminate-finishing-job option\n"
+    )
+
+
+# -- oarhold, oarresume -----------------------------------------------------------------------------------------------
+
+
+def test_a_hold_is_requested(frontend: Frontend) -> None:
+    job_id = add_job(frontend.database)
+    assert frontend.type(oarhold.main, job_id) == Result(
+        0, f"[{job_id}] Hold request was sent to the OAR server.\n", ""
+    )
+    running = frontend.running()
+    assert frontend.type(oarhold.main, "-r", running, user=ROOT) == Result(
+        0, f"[{running}] Hold request was sent to the OAR server.\n", ""
+    )
+
+
+def test_why_a_job_is_not_held(frontend: Frontend) -> None:
+    running = frontend.running()
+    others = add_job(frontend.database, user="bob")
+    reserved = add_job(frontend.database, reservation=Reservation.SCHEDULED)
+    for arguments, reason in [
+        ([4711], "this job does not exist."),
+        ([others], "you are not the right user."),
+        ([running], "the job is not in the right state (try '-r' option)."),
+        ([reserved], "the job is not in the right state (try '-r' option)."),
+        (["-r", running], "only oar or root users can use '-r' option."),
+    ]:
+        result = frontend.type(oarhold.main, *arguments)
+        assert result == Result(1, "", f"/!\\ Cannot hold {arguments[-1]}: {reason}\n")
+
+
+def test_kinds_of_jobs_that_are_never_suspended(frontend: Frontend) -> None:
+    job_id = frontend.running("deploy")
+    assert frontend.type(oarhold.main, "-r", job_id, user=ROOT) == Result(
+        2, "", "This job is of the deploy type. We cannot suspend this kind of jobs.\n"
+    )
+    frontend.config = frontend.config.replace(job_resource_manager_property_db_field=None)
+    assert frontend.type(oarhold.main, "-r", frontend.running(), user=ROOT) == Result(
+        2, "", "CPUSET tag is not configured in the oar.conf.\n"
+    )
+
+
+def test_a_resumption_is_requested(frontend: Frontend) -> None:
+    job_id = add_job(frontend.database, JobState.HOLD)
+    assert frontend.type(oarresume.main, job_id) == Result(
+        0, f"[{job_id}] Resume request was sent to the OAR server.\n", ""
+    )
+
+
+def test_why_a_job_is_not_resumed(frontend: Frontend) -> None:
+    suspended = add_job(frontend.database, JobState.SUSPENDED, on=add_resources(frontend.database))
+    others = add_job(frontend.database, JobState.HOLD, user="bob")
+    for job_id, reason in [
+        (4711, "this job does not exist."),
+        (others, "you are not the right user."),
+        (add_job(frontend.database), "the job is not in the Hold or Suspended state."),
+        (suspended, "only oar or root user can resume Suspended jobs."),
+    ]:
+        assert frontend.type(oarresume.main, job_id) == Result(1, "", f"/!\\ Cannot resume {job_id}: {reason}\n")
+
+
+def test_bad_ids_of_a_hold(frontend: Frontend) -> None:
+    for command in (oarhold.main, oarresume.main):
+        assert frontend.type(command, "x") == Result(2, "", '[ERROR] "x" is not a valid job identifier\n')
