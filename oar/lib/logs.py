@@ -21,6 +21,8 @@ _LETTERS = ((logging.ERROR, "E"), (logging.WARNING, "W"), (logging.INFO, "I"))
 _NAMED = {"E": "error", "W": "warning", "I": "info", "D": "debug"}
 #: First part of a logger's name -> category of LOG_CATEGORIES; the others are "main".
 _CATEGORIES = (("oar.kao", "scheduler"), ("oar.modules.greta", "energy"))
+#: Libraries that tell what only their authors want to know.
+_TALKATIVE = ("paramiko", "asyncio")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 #: The challenge of an end report, wherever it slips into a message.
@@ -37,26 +39,30 @@ def of_job(logger: logging.Logger, job_id: int) -> JobLogger:
 
 @contextmanager
 def logging_to(config: Config, module: str) -> Iterator[None]:
-    """Write what ``oar``'s loggers get as the configuration says, in the name of ``module``, until the end."""
+    """Write what loggers get as the configuration says, in the name of ``module``, until the end."""
     handler = set_up(config, module)
     try:
         yield
     finally:
-        logging.getLogger("oar").removeHandler(handler)
+        logging.getLogger().removeHandler(handler)
         handler.close()
 
 
 def set_up(config: Config, module: str) -> logging.Handler:
-    """Replace what ``oar``'s loggers write to; also after the configuration has changed."""
+    """Replace what loggers write to; also after the configuration has changed.
+
+    The root logger is taken, since a module that runs as a program is called ``__main__``.
+    """
     handler = LineHandler(config.log_file, config.log_format, module, _secrets(config))
     handler.addFilter(_CategoryFilter(config.log_categories))
-    root = logging.getLogger("oar")
-    for old in list(root.handlers):
+    root = logging.getLogger()
+    for old in [old for old in root.handlers if isinstance(old, LineHandler)]:
         root.removeHandler(old)
         old.close()
     root.addHandler(handler)
     root.setLevel(_LEVELS.get(config.log_level, logging.DEBUG))
-    root.propagate = False
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
     return handler
 
 

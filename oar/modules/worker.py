@@ -1,0 +1,225 @@
+"""The two forms of a module (server.md 2): one pass by hand, or a process that makes a pass whenever Almighty asks.
+
+A module is a function that looks at the database and does what is due.  Its file ends with
+
+    def main() -> int:
+        return worker.main("sarko", run)
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import zmq
+
+from oar.lib import bus, frames, logs, process, runtime
+from oar.lib.errors import ConfigError, DatabaseUnavailable
+from oar.lib.frames import At, BadFrame, Done, Frame, Hello, Ping, Pong, Run, Stop
+from oar.lib.messages import Effect
+from oar.lib.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+#: A worker is replaced after so many passes, or when it holds so much memory.
+PASSES_OF_A_LIFE = 10_000
+MOST_BYTES = 512 << 20
+
+#: Exit codes that no module uses: the database is away; the pass broke off.
+UNAVAILABLE = 69
+BROKEN = 70
+USAGE = 64
+
+
+class Pass(Protocol):
+    """How a pass ended, if there is more to say than an exit code."""
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+
+    @property
+    def next(self) -> int | None:
+        """Epoch at which there will be something to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the meta-scheduler is told with a pass, and how it tells where it is."""
+
+    disable: tuple[str, ...] = ()  #: queues to stop first: rounds broke off at them
+    announce: Callable[[Sequence[str]], None] = lambda queues: None
+
+
+Module = Callable[[Runtime], int | Pass]
+Scheduler = Callable[[Runtime, Order], int | Pass]
+
+
+class _Result(NamedTuple):
+    code: int
+    next: int | None = None
+
+
+def main(name: str, run: Module) -> int:
+    """Run a module as a program, in the form that the command line asks for; return its exit code."""
+    return main_of_scheduler(name, lambda opened, order: run(opened))
+
+
+def main_of_scheduler(name: str, run: Scheduler) -> int:
+    """Run a module that takes orders as a program; return its exit code."""
+    match sys.argv[1:]:
+        case []:
+            return one_shot(name, run)
+        case ["--worker", endpoint]:
+            return serve(name, run, endpoint)
+    sys.stderr.write(f"usage: {os.path.basename(sys.argv[0])} [--worker ENDPOINT]\n")
+    return USAGE
+
+
+def one_shot(name: str, run: Scheduler) -> int:
+    """Make one pass; what it leaves to be told goes over the bus as from a command."""
+    try:
+        opened = runtime.open_runtime(name)
+    except (ConfigError, DatabaseUnavailable) as error:
+        sys.stderr.write(f"[ERROR] {error}\n")
+        return error.exit_code
+    with logs.logging_to(opened.config, spoken(name)):
+        code = _guarded(run, opened, Order()).code
+    opened.close()
+    return code
+
+
+def serve(name: str, run: Scheduler, endpoint: str) -> int:
+    """Make passes until told to stop, or until it is time to be replaced."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    dealer = bus.Dealer(context, endpoint)
+    try:
+        with process.signals() as signals:
+            worker = Worker(name, run, dealer)
+            worker.work(signals, process.watch_parent(os.environ))
+            return 0
+    except (ConfigError, DatabaseUnavailable) as error:
+        sys.stderr.write(f"{error}\n")
+        return UNAVAILABLE
+    finally:
+        dealer.close()
+        context.term()
+
+
+class Worker:
+    """A module waiting for passes."""
+
+    def __init__(self, name: str, run: Scheduler, dealer: bus.Dealer) -> None:
+        self._name = name
+        self._run = run
+        self._dealer = dealer
+        self._passes = 0
+        self._is_over = False
+        self._path = runtime.conf_file()
+        self._version = _version(self._path)
+        self._runtime = runtime.open_runtime(name, self._path, self._deliver)
+        logs.set_up(self._runtime.config, spoken(name))
+
+    def work(self, signals: process.Signals, parent: process.ParentWatch | None) -> None:
+        """Take what comes, one after the other."""
+        poll = bus.Poll(self._dealer, signals, *([parent] if parent else []))
+        self._tell(Hello(self._name, os.getpid()))
+        while not (self._is_over or signals.stop):
+            ready = poll.wait(None)
+            signals.clear()
+            if parent in ready:
+                log.info("the server is gone")
+                break
+            for data in self._dealer.receive():
+                self._take(data)
+        self._runtime.close()
+
+    def _take(self, data: bytes) -> None:
+        try:
+            frame = frames.decode(data)
+        except BadFrame as error:
+            log.warning("bad frame from the server: %s", error)
+            return
+        match frame:
+            case Run():
+                self._pass(frame)
+            case Ping():
+                self._tell(Pong())
+            case Stop():
+                self._is_over = True
+            case _:
+                log.warning("unexpected frame %s", type(frame).__name__)
+
+    def _pass(self, order: Run) -> None:
+        self._follow_configuration()
+        given = Order(order.disable, lambda queues: self._tell(At(tuple(queues))))
+        code, following = _guarded(self._run, self._runtime, given)
+        self._tell(Done(order.id, code, following))
+        self._passes += 1
+        if self._passes >= PASSES_OF_A_LIFE or resident_bytes() >= MOST_BYTES:
+            self._is_over = True
+
+    def _follow_configuration(self) -> None:
+        """Read oar.conf again if the file has changed; a bad one changes nothing."""
+        version = _version(self._path)
+        if version == self._version:
+            return
+        self._version = version
+        try:
+            parsed = runtime.read_config(self._path)
+        except ConfigError as error:
+            log.error("%s: the old values stay", error)
+            return
+        if parsed.errors:
+            log.error("%s: the old values stay", parsed.errors[0])
+            return
+        self._runtime.close()
+        self._runtime = runtime.open_runtime(self._name, self._path, self._deliver)
+        logs.set_up(self._runtime.config, spoken(self._name))
+        log.info("the configuration was read again")
+
+    def _deliver(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            self._tell(effect)
+
+    def _tell(self, frame: Frame) -> None:
+        if not self._dealer.send(frames.encode(frame)):
+            log.warning("the server does not take %s", type(frame).__name__)
+
+
+def _guarded(run: Scheduler, opened: Runtime, order: Order) -> _Result:
+    """Make a pass; whatever goes wrong in it is logged and becomes an exit code."""
+    try:
+        result = run(opened, order)
+    except DatabaseUnavailable as error:
+        log.error("the pass broke off: %s", error)
+        return _Result(UNAVAILABLE)
+    except Exception:  # the guard of a module's pass
+        log.exception("the pass broke off")
+        return _Result(BROKEN)
+    return _Result(result) if isinstance(result, int) else _Result(result.code, result.next)
+
+
+def spoken(name: str) -> str:
+    """Return a module's name as the log has it.
+
+    >>> spoken("node_change_state")
+    'NodeChangeState'
+    """
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _version(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process holds."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
