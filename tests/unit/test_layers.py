@@ -14,16 +14,17 @@ import pytest
 from tests.unit.sources import ROOT, Module, modules, tools
 
 FACTS = (
-    "errors states times config config_keys config_kinds model request resource_set hierarchy sqltext formats frames"
-    " messages topology version"
-)
+    "errors", "states", "times", "config", "config_keys", "config_kinds", "model", "request", "resource_set",
+    "hierarchy", "sqltext", "formats", "frames", "messages", "topology", "version",
+)  # fmt: skip
+ROUNDS = ("platform", "token_scripts", "forecast", "external", "plugins", "meta_sched")
 GROUPS = {  # group of a module: the first prefix that fits
-    **{f"oar.lib.{name}": "facts" for name in FACTS.split()},
+    **{f"oar.lib.{name}": "facts" for name in FACTS},
     "oar.lib.db": "database",
-    **{f"oar.lib.{name}": "doors" for name in "bus lineport process remote notify logs".split()},
+    **{f"oar.lib.{name}": "doors" for name in ("bus", "lineport", "process", "remote", "notify", "logs")},
     "oar.lib.runtime": "runtime",
     "oar.lib": "services",
-    **{f"oar.kao.{name}": "rounds" for name in "platform token_scripts forecast external plugins meta_sched".split()},
+    **{f"oar.kao.{name}": "rounds" for name in ROUNDS},
     "oar.kao": "planner",
     "oar.modules": "modules",
     "oar.cli": "cli",
