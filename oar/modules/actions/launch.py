@@ -26,6 +26,8 @@ from oar.modules.actions.scripts import ScriptFailure, run_server_script
 READY_LINE = "oarexec is initialized and ready to do the job"
 STARTED_LINE = "STARTED"
 END_LINE = "OAREXEC_SCRIPT_EXIT_VALUE"
+#: Says the exit code of the job resource manager, when oarexec does its work first.
+INIT_LINE = "INIT"
 ATTEMPTS = 3
 STARTED_SECONDS = 30
 #: Time that oarexec is given besides its prologue and the way to the node.
@@ -255,6 +257,13 @@ def _talk(one: _Launch, dialogue: Dialogue, deadline: float) -> Later | None:
                 return None
             case str() as line if line.startswith(END_LINE):
                 return _ended_at_once(one, dialogue, line)
+            case str() as line if line.startswith(INIT_LINE) and line != f"{INIT_LINE} 0":
+                raise LaunchFailed(
+                    EventType.CPUSET_ERROR,
+                    f"[bipbip {one.id}] {one.head}: {_last_words(dialogue)}",
+                    [one.head],
+                    _SILENT,
+                )
             case str() as line if line.startswith(("ALREADY", "STALE")):
                 dialogue.close()
                 return _resume(one)
@@ -265,6 +274,12 @@ def _talk(one: _Launch, dialogue: Dialogue, deadline: float) -> Later | None:
                 if said_go or time.monotonic() > deadline:
                     dialogue.close()
                     return _resume(one)
+
+
+def _last_words(dialogue: Dialogue) -> str:
+    """Return why the job resource manager failed."""
+    answer = dialogue.receive(STARTED_SECONDS)
+    return answer.stderr.strip() if isinstance(answer, Ran) else "the job resource manager failed"
 
 
 def _wait_on(one: _Launch, dialogue: Dialogue, deadline: float, *, said_go: bool) -> None:
@@ -351,8 +366,6 @@ def _exited(one: _Launch, code: int, text: str, *, said_go: bool) -> Later | Non
     log.info("job %s: oarexec ended with %s: %s", one.id, code, text)
     if code in (ExecCode.OK, ExecCode.STALE) or said_go:
         return _resume(one)
-    if code in nodes.MANAGER_CODES:
-        raise LaunchFailed(EventType.CPUSET_ERROR, f"[bipbip {one.id}] {one.head}: {text}", [one.head], _SILENT)
     _end(one, code, None, text)
     return None
 

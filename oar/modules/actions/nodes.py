@@ -13,9 +13,7 @@ from oar.modules.actions.context import Context, log
 from oar.modules.actions.job_data import BUILT_IN_MANAGERS
 
 #: The built-in manager (``oar/tools/job_resource_manager_cgroups.py``).
-MANAGER = "job_resource_manager_cgroups.py"
-#: Its exit codes that oarexec passes on when it does the manager's work first (node.md 3.1).
-MANAGER_CODES = frozenset({4, 9, 11, 13, 16, 17, 18, 19})
+MANAGER = "job_resource_manager_cgroups"
 
 
 @dataclass(frozen=True, slots=True)

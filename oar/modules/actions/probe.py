@@ -38,7 +38,7 @@ SILENT = Finding("silent")
 
 def ask(context: Context, host: str, jobs: Collection[JobData], *, fence: int = 0) -> dict[int, Finding]:
     """Ask a host for its jobs; a job of which it says nothing is SILENT."""
-    request = Request("node_probe.py", "probe", job_data.probe_data(jobs, context.config, fence=fence))
+    request = Request("node_probe", "probe", job_data.probe_data(jobs, context.config, fence=fence))
     outcome = context.remote.run({host: request}, SECONDS)[host]
     found = dict.fromkeys((one.job.id for one in jobs), SILENT)
     if isinstance(outcome, Ran):
@@ -78,7 +78,9 @@ def _number(value: Any, default: int) -> int:
 
 
 def _status(value: Any) -> int | None:
-    return value if isinstance(value, int) and 0 <= value <= 0xFFFF else None
+    """Return the raw wait status in digits, None for ``N``."""
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() and int(text) <= 0xFFFF else None
 
 
 def probe(context: Context, host: str) -> Later | None:

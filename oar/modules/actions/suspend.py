@@ -12,7 +12,7 @@ from oar.modules.actions.context import Context
 from oar.modules.actions.job_data import JobData
 from oar.modules.actions.scripts import ScriptFailure, run_script
 
-BUILT_IN = "suspend_resume_manager.py"
+BUILT_IN = "suspend_resume_manager"
 SECONDS = 30
 
 
@@ -105,7 +105,7 @@ def _request(context: Context, data: JobData, action: str) -> Request | Command 
     """Return what is to be run on the nodes, or why it cannot be."""
     path = context.config.suspend_resume_file
     given = job_data.suspend_data(data, context.config)
-    if not path or Path(path).stem == Path(BUILT_IN).stem:
+    if not path or Path(path).stem == BUILT_IN:
         return Request(BUILT_IN, action, given)
     try:
         return nodes.site_program(path, action, given)

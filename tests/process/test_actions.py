@@ -1,0 +1,361 @@
+"""The actions of the bipbips on a real node and a real database: launch, end, kill, signal, probe, sweep."""
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from oar.lib import config as configuration
+from oar.lib.db.engine import Database
+from oar.lib.frames import Report, decode_tag
+from oar.lib.messages import Ask, Effect, JobAction
+from oar.lib.model import Job, JobRun
+from oar.lib.states import EventType, ExecCode, JobState, KillState, Phase, ResourceState, signal_event
+from oar.modules.actions import finish, probe, signals, suspend
+from oar.modules.actions.context import Context, Later
+from oar.modules.actions.launch import launch
+from tests.builders import add_job, add_resources, state_of
+from tests.process.node_box import NODE, NodeBox, wait_until
+
+REPORT_SECONDS = 20
+
+
+class Port:
+    """The server's line port: takes the report of one job at a time."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(REPORT_SECONDS)
+        self.number: int = self._listener.getsockname()[1]
+
+    def report(self, answer: str = "OK") -> Report:
+        connection, _ = self._listener.accept()
+        with connection, connection.makefile("rw") as stream:
+            tag = decode_tag(stream.readline().rstrip("\n"))
+            stream.write(answer + "\n")
+            stream.flush()
+        assert isinstance(tag, Report)
+        return tag
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@dataclass
+class World:
+    """A node, a database, and the actions between them."""
+
+    box: NodeBox
+    database: Database
+    context: Context
+    port: Port
+    resources: list[int]
+    told: list[Effect] = field(default_factory=list)
+    interrupted: set[int] = field(default_factory=set)
+
+    def job(self, command: str, state: JobState = JobState.TO_LAUNCH, **columns: object) -> int:
+        return add_job(
+            self.database,
+            state,
+            on=self.resources[:1],
+            command=command,
+            launching_directory=str(self.box.home("alice")),
+            **columns,  # type: ignore[arg-type]
+        )
+
+    def row(self, job_id: int) -> Job:
+        with self.database.begin() as tx:
+            return tx.jobs.get(job_id)
+
+    def run(self, job_id: int) -> JobRun | None:
+        with self.database.begin() as tx:
+            return tx.runs.find(job_id)
+
+    def phase(self, job_id: int) -> Phase | None:
+        run = self.run(job_id)
+        return run.phase if run else None
+
+    def events(self, job_id: int) -> list[str]:
+        with self.database.begin() as tx:
+            return [event.type for event in tx.events.of_jobs([job_id]).get(job_id, [])]
+
+    def take_report(self, job_id: int) -> None:
+        """Do what the Runner does with an end report."""
+        report = self.port.report()
+        assert report.job_id == job_id
+        with self.database.begin() as tx:
+            status = None if report.status == "N" else int(report.status)
+            assert tx.runs.report(job_id, report.code, status)
+            finish.note_finishing(tx, job_id, report.code, status)
+
+    def ask_kill(self, job_id: int) -> None:
+        with self.database.begin() as tx:
+            tx.runs.ask_kill([job_id])
+            tx.runs.move_kill([job_id], KillState.TIMER_ARMED, [KillState.LEON])
+
+
+@pytest.fixture
+def world(box: NodeBox, database: Database) -> Iterator[World]:
+    port = Port()
+    text = f"""
+        SERVER_HOSTNAME="0.0.0.0"
+        SERVER_PORT="{port.number}"
+        OAR_RUNTIME_DIRECTORY="{box.runtime}"
+        CPUSET_PATH="{box.cpuset_path}"
+        JOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD="cpuset"
+        JOB_KILL_GRACE="0"
+        JRM_CLEAR_DIRS=""
+        OAR_SSH_CONNECTION_TIMEOUT="20"
+    """
+    parsed = configuration.parse(text)
+    assert not parsed.errors
+    resources = add_resources(database, nodes=1, cores=2, network_address=NODE)
+    interrupted: set[int] = set()
+
+    def watch(name: str, body: Callable[[], None]) -> None:
+        threading.Thread(target=body, name=name, daemon=True).start()
+
+    context = Context(parsed.config, database, box.remote, interrupted.__contains__, watch)
+    made = World(box, database, context, port, resources, interrupted=interrupted)
+    database.deliver = made.told.extend
+    yield made
+    port.close()
+
+
+def test_a_job_runs_and_ends_with_its_exit_code(world: World) -> None:
+    job_id = world.job("echo $OAR_JOB_ID; exit 3")
+    assert launch(world.context, job_id) is None
+    assert state_of(world.database, job_id) is JobState.RUNNING
+    world.take_report(job_id)
+    assert state_of(world.database, job_id) is JobState.FINISHING
+    finish.finish(world.context, job_id)
+    assert world.phase(job_id) is Phase.CLEANED
+    assert world.events(job_id) == [EventType.SWITCH_INTO_TERMINATE_STATE]
+    assert world.row(job_id).exit_code == 3 * 256
+    assert (world.box.home("alice") / f"OAR.{job_id}.stdout").read_text() == f"{job_id}\n"
+    assert not [group for group in world.box.groups() if str(job_id) in group.name]
+    with world.database.begin() as tx:
+        cpu = tx.value("SELECT cpu_seconds FROM job_usage WHERE job_id = %s", (job_id,))
+    assert cpu is None or cpu > 0
+
+
+def test_launching_twice_starts_the_command_once(world: World) -> None:
+    job_id = world.job("echo x >>count; sleep 100")
+    launch(world.context, job_id)
+    launch(world.context, job_id)
+    count = world.box.home("alice") / "count"
+    wait_until(count.exists)
+    assert count.read_text() == "x\n"
+    end(world, job_id)
+    count.unlink()
+
+
+def end(world: World, job_id: int) -> None:
+    """Kill a job and let it end."""
+    world.ask_kill(job_id)
+    signals.kill(world.context, job_id)
+    world.take_report(job_id)
+    finish.finish(world.context, job_id)
+
+
+def test_a_job_killed_while_it_runs_has_no_exit_code(world: World) -> None:
+    job_id = world.job("sleep 100")
+    launch(world.context, job_id)
+    end(world, job_id)
+    assert world.events(job_id) == [EventType.SWITCH_INTO_ERROR_STATE]
+    assert world.row(job_id).exit_code is None
+    text = (world.box.home("alice") / f"OAR.{job_id}.stderr").read_text()
+    assert f"Job {job_id} KILLED ##" in text
+
+
+def test_a_job_whose_deletion_was_asked_before_its_start_never_starts(world: World) -> None:
+    job_id = world.job("touch started")
+    with world.database.begin() as tx:
+        tx.runs.ask_kill([job_id])
+    assert launch(world.context, job_id) is None
+    run = world.run(job_id)
+    assert run is not None
+    assert (run.oarexec_code, run.report_date > 0) == (ExecCode.KILLED, True)
+    finish.finish(world.context, job_id)
+    assert world.events(job_id) == [EventType.SWITCH_INTO_ERROR_STATE]
+    assert not (world.box.home("alice") / "started").exists()
+
+
+@pytest.mark.parametrize("phase", [Phase.CLAIMED, Phase.NODES_OK, Phase.PROLOGUE_OK, Phase.EXEC_SENT])
+def test_a_launch_that_broke_off_goes_on_after_its_phase(world: World, phase: Phase) -> None:
+    job_id = world.job("true", JobState.LAUNCHING)
+    with world.database.begin() as tx:
+        tx.runs.claim(job_id, NODE)
+        tx.runs.update(job_id, phase=phase)
+    assert launch(world.context, job_id) is None
+    world.take_report(job_id)
+    finish.finish(world.context, job_id)
+    assert world.events(job_id) == [EventType.SWITCH_INTO_TERMINATE_STATE]
+
+
+def test_a_go_that_was_lost_is_said_again(world: World) -> None:
+    job_id = world.job("echo once >>lost; sleep 100", JobState.RUNNING)
+    with world.database.begin() as tx:
+        tx.runs.claim(job_id, NODE)
+        tx.runs.update(job_id, phase=Phase.GO)
+    assert launch(world.context, job_id) is None
+    assert world.phase(job_id) is Phase.STARTED
+    lost = world.box.home("alice") / "lost"
+    wait_until(lost.exists)
+    assert lost.read_text() == "once\n"
+    end(world, job_id)
+    lost.unlink()
+
+
+def test_a_running_job_is_found_again_by_a_new_launcher(world: World) -> None:
+    job_id = world.job("sleep 100")
+    launch(world.context, job_id)
+    with world.database.begin() as tx:  # as if the bipbip had died before it noted the start
+        tx.runs.update(job_id, phase=Phase.GO)
+    assert launch(world.context, job_id) is None
+    assert world.phase(job_id) is Phase.STARTED
+    assert EventType.JOB_RECOVERED in world.events(job_id)
+    end(world, job_id)
+
+
+def test_an_end_whose_report_was_lost_is_fetched_from_the_node(world: World) -> None:
+    job_id = world.job("exit 7")
+    launch(world.context, job_id)
+    assert world.port.report("").job_id == job_id  # closed without an answer: oarexec keeps the end
+    probe.probe(world.context, NODE)
+    run = world.run(job_id)
+    assert run is not None
+    assert (run.oarexec_code, run.script_status) == (0, 7 * 256)
+    assert Ask(JobAction.END, job_id) in world.told
+    finish.finish(world.context, job_id)
+    assert world.events(job_id) == [EventType.SWITCH_INTO_TERMINATE_STATE]
+
+
+def test_an_oarexec_that_died_is_found_dead(world: World) -> None:
+    job_id = world.job("sleep 100")
+    launch(world.context, job_id)
+    pid = (world.box.runtime / f"pid_of_oarexec_for_jobId_{job_id}").read_text().split()[0]
+    world.box.sh(f"kill -9 {pid}")
+
+    def found() -> bool:
+        probe.probe(world.context, NODE)
+        run = world.run(job_id)
+        return run is not None and run.oarexec_code == ExecCode.DIED
+
+    wait_until(found)
+    finish.finish(world.context, job_id)
+    assert world.events(job_id) == [EventType.OAREXEC_DIED, EventType.EXIT_VALUE_OAREXEC]
+    assert world.box.sh("pgrep -u alice sleep || true") == ""
+
+
+def test_a_working_directory_that_is_not_there_is_the_user_s_error(world: World) -> None:
+    job_id = world.job("true")
+    with world.database.begin() as tx:
+        tx.jobs.update(job_id, launching_directory="/nonexistent/dir")
+    assert launch(world.context, job_id) is None
+    finish.finish(world.context, job_id)
+    assert world.events(job_id) == [EventType.SWITCH_INTO_ERROR_STATE, EventType.WORKING_DIRECTORY]
+    with world.database.begin() as tx:
+        (event,) = tx.events.of_types(job_id, [EventType.WORKING_DIRECTORY])
+    assert "/nonexistent/dir" in event.description
+
+
+def test_processors_that_the_node_does_not_have_are_the_node_s_error(world: World) -> None:
+    with world.database.begin() as tx:
+        tx.resources.set_property(world.resources, "cpuset", "4095")
+    job_id = world.job("true")
+    assert launch(world.context, job_id) is None
+    assert world.phase(job_id) is Phase.FAILED
+    assert world.events(job_id) == [EventType.CPUSET_ERROR]
+
+
+def test_signals_reach_the_command_and_are_answered_for(world: World) -> None:
+    job_id = world.job("trap 'echo got >>signalled' USR1; while :; do sleep 0.1; done")
+    launch(world.context, job_id)
+    with world.database.begin() as tx:
+        tx.events.add(signal_event(10), job_id, "oardel -s")
+    signals.signal(world.context, job_id)
+    assert EventType.SIG_SUCCESS in world.events(job_id)
+    wait_until((world.box.home("alice") / "signalled").exists)
+    signals.signal(world.context, job_id)
+    assert world.events(job_id).count(EventType.SIG_SUCCESS) == 1
+    end(world, job_id)
+    (world.box.home("alice") / "signalled").unlink()
+
+
+def test_a_suspended_job_stands_still_until_it_is_resumed(world: World) -> None:
+    job_id = world.job("while :; do echo tick >>ticks; sleep 0.05; done")
+    launch(world.context, job_id)
+    ticks = world.box.home("alice") / "ticks"
+    wait_until(ticks.exists)
+    suspend.suspend(world.context, job_id)
+    assert state_of(world.database, job_id) is JobState.SUSPENDED
+    size = ticks.stat().st_size
+    suspend.suspend(world.context, job_id)
+    assert ticks.stat().st_size == size
+    with world.database.begin() as tx:
+        from oar.lib import lifecycle
+
+        assert lifecycle.move(tx, job_id, JobState.RESUMING)
+    suspend.resume(world.context, job_id)
+    assert state_of(world.database, job_id) is JobState.RUNNING
+    wait_until(lambda: ticks.stat().st_size > size)
+    end(world, job_id)
+    ticks.unlink()
+
+
+def test_a_sweep_removes_what_belongs_to_no_job_and_says_so(world: World) -> None:
+    job_id = world.job("sleep 100")
+    launch(world.context, job_id)
+    with world.database.begin() as tx:
+        tx.runs.report(job_id, ExecCode.DIED, None)
+        finish.note_finishing(tx, job_id, ExecCode.DIED, None)
+        from oar.lib import lifecycle
+
+        lifecycle.move(tx, job_id, JobState.ERROR)
+        tx.resources.move(world.resources, ResourceState.SUSPECTED, finaud=False)
+        tx.resources.ask_state(world.resources, ResourceState.ALIVE)
+    assert probe.sweep(world.context, NODE) is None
+    assert world.box.sh("pgrep -u alice sleep || true") == ""
+    with world.database.begin() as tx:
+        assert [event.type for event in tx.events.pending()] == [EventType.NODE_SWEPT]
+
+
+def test_a_node_that_cannot_be_reached_fails_the_launch_at_once(world: World, tmp_path: Path) -> None:
+    from oar.lib.remote.pool import Remote
+    from oar.lib.remote.requests import RemoteSettings
+    from oar.lib.remote.transports import LocalTransport
+
+    job_id = world.job("true")
+    with Remote(RemoteSettings(), LocalTransport([str(tmp_path / "no-such-program")])) as nowhere:
+        gone = Context(world.context.config, world.database, nowhere, world.context.interrupted, world.context.watch)
+        assert launch(gone, job_id) is None
+    assert world.phase(job_id) is Phase.FAILED
+    assert world.events(job_id) == [EventType.CPUSET_ERROR]
+
+
+def test_a_hung_launch_is_left_when_the_job_is_to_be_killed(world: World) -> None:
+    prologue = world.box.base / "prologue"
+    prologue.write_text("#!/bin/sh\nsleep 100\n")
+    prologue.chmod(0o755)
+    os.chmod(world.box.base, 0o755)
+    parsed = configuration.parse(
+        f'PROLOGUE_EXEC_FILE="{prologue}"\nPROLOGUE_EPILOGUE_TIMEOUT="50"\nCPUSET_PATH="{world.box.cpuset_path}"\n'
+        f'OAR_RUNTIME_DIRECTORY="{world.box.runtime}"\nJOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD="cpuset"\n'
+    )
+    slow = Context(parsed.config, world.database, world.box.remote, world.interrupted.__contains__, world.context.watch)
+    job_id = world.job("true")
+    results: list[Later | None] = []
+    launcher = threading.Thread(target=lambda: results.append(launch(slow, job_id)))
+    launcher.start()
+    wait_until(lambda: world.phase(job_id) is Phase.EXEC_SENT)
+    world.interrupted.add(job_id)
+    launcher.join(30)
+    assert results == [None]
+    run = world.run(job_id)
+    assert run is not None
+    assert run.oarexec_code == ExecCode.KILLED
