@@ -29,11 +29,12 @@ def main(action, data):
         if action != "probe":
             raise NodeError(3, "unknown action '%s'" % node_base.escaped(str(action)))
         node_base.require(data, {"oar_tmp_directory": (str,), "jobs": list})
+        directory = node_base.runtime_directory(data["oar_tmp_directory"], 13)
         groups = node_cgroups.groups_of(data)
         with node_base.acting_as(node_base.oar_account()):
             for job in data["jobs"]:
                 node_base.require(job, JOB)
-                node_base.say(json.dumps(answer(data["oar_tmp_directory"], groups, job)))
+                node_base.say(json.dumps(answer(directory, groups, job)))
     except NodeError as error:
         node_base.complain("[node_probe] " + str(error))
         return error.code
