@@ -17,13 +17,11 @@ from oar.cli.command import (
     oar_command,
     optional_argument,
 )
-from oar.lib import views
 from oar.lib.db.engine import Transaction
 from oar.lib.errors import BadRequest
 from oar.lib.formats import Format, dump
 from oar.lib.model import Job
 from oar.lib.times import parse_date
-from oar.lib.views import ResourceView
 
 EXIT_NO_JOB_GIVEN = 255
 LAYOUTS = (1, 2, 3)
@@ -224,14 +222,17 @@ def _events(tx: Transaction, jobs: Sequence[Job], machine: Format | None) -> str
 
 
 def _properties(tx: Transaction, jobs: Sequence[Job], machine: Format | None) -> str:
+    from oar.lib import views
+
     resources = views.resources_of_jobs(tx, [job.id for job in jobs])
     if machine:
         return dump({job_id: [each.columns for each in some] for job_id, some in resources.items()}, machine)
-    flat: list[ResourceView] = [each for some in resources.values() for each in some]
-    return render.property_lines(flat)
+    return render.property_lines(each for some in resources.values() for each in some)
 
 
 def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Format | None, layout: int) -> str:
+    from oar.lib import views
+
     shown = views.job_views(tx, jobs, views.privacy(context.runtime.config, context.user))
     if machine:
         return dump({view.job.id: views.job_record(view) for view in shown}, machine)
@@ -239,6 +240,8 @@ def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Forma
 
 
 def _show_gantt(context: Context, dates: tuple[int, int], machine: Format | None) -> None:
+    from oar.lib import views
+
     privacy = views.privacy(context.runtime.config, context.user)
     with context.database.snapshot() as tx:
         record = views.gantt(tx, *dates, privacy)
@@ -246,6 +249,8 @@ def _show_gantt(context: Context, dates: tuple[int, int], machine: Format | None
 
 
 def _show_usage(context: Context, dates: tuple[int, int], user: str | None, machine: Format | None) -> None:
+    from oar.lib import views
+
     with context.database.snapshot() as tx:
         usages = views.usages(tx, *dates, user)
     if machine:

@@ -4,12 +4,14 @@ Whatever a user could choose is shown with ``visible``: no name may forge a line
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from oar.lib.lifecycle import format_exit_code
 from oar.lib.model import Event, Job
 from oar.lib.states import STATE_LETTERS
 from oar.lib.times import format_date, format_duration, format_padded_duration
-from oar.lib.views import JobOnNode, JobView, ProjectUsage, ResourceView, Usage, started
+
+if TYPE_CHECKING:
+    from oar.lib.views import JobOnNode, JobView, ProjectUsage, ResourceView, Usage
 
 #: Control characters, and what readers of Unicode take for the end of a line.
 _HIDDEN = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)]}
@@ -92,7 +94,7 @@ def _row_1_array(number: str, letter: str, job: Job) -> str:
 
 def _row_2(number: str, letter: str, job: Job, *, now: int, by_array: bool) -> str:
     place = f"{number:<9} {job.array_id:<9} {job.array_index:<5}" if by_array else f"{number:<9}"
-    start = started(job)
+    start = job.started
     duration = format_padded_duration((job.stop_time or now) - start if start else 0)
     return f"{place} {letter} {visible(job.user):<8.8} {duration:>10.10} {visible(job.message)}"
 
@@ -113,13 +115,13 @@ _RENAMED = {
 }
 
 
-def full_jobs(views: Iterable[JobView], *, layout: int = 1) -> str:
+def full_jobs(views: "Iterable[JobView]", *, layout: int = 1) -> str:
     """Return all that is known of jobs, ``key = value`` in lines."""
     names = _RENAMED if layout == 3 else {}
     return "".join(_full_job(view, names) for view in views)
 
 
-def _full_job(view: JobView, names: Mapping[str, str]) -> str:
+def _full_job(view: "JobView", names: Mapping[str, str]) -> str:
     lines = [f"{names.get('Job_Id', 'Job_Id')}: {view.job.id}"]
     lines += [f"    {names.get(key, key)} = {visible(value)}" for key, value in _full_values(view)]
     lines.append("    events = ")
@@ -127,12 +129,14 @@ def _full_job(view: JobView, names: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n\n"
 
 
-def _full_values(view: JobView) -> list[tuple[str, str]]:
+def _full_values(view: "JobView") -> list[tuple[str, str]]:
+    from oar.lib.lifecycle import format_exit_code
+
     job = view.job
     reserved = view.reserved_resources
     dates = [
         ("submissionTime", format_date(job.submission_time)),
-        ("startTime", format_date(view.start_time)),
+        ("startTime", format_date(view.job.started)),
         ("stopTime", format_date(job.stop_time)),
     ]
     return [
@@ -167,7 +171,7 @@ def _full_values(view: JobView) -> list[tuple[str, str]]:
     ]
 
 
-def _reserved(view: JobView) -> str:
+def _reserved(view: "JobView") -> str:
     return "+".join(str(each.id) if each.is_usable else f"({each.id})" for each in view.reserved_resources or ())
 
 
@@ -190,12 +194,12 @@ def _event_with_continuation(start: str, text: str) -> str:
     return start + ("\n" + " " * len(start)).join(lines) + "\n"
 
 
-def property_lines(resources: Iterable[ResourceView]) -> str:
+def property_lines(resources: "Iterable[ResourceView]") -> str:
     """Return resources in the format of the property file of a job, which oarprint reads."""
     return "".join(",".join(_properties_on_node(resource)) + "\n" for resource in resources)
 
 
-def _properties_on_node(resource: ResourceView) -> list[str]:
+def _properties_on_node(resource: "ResourceView") -> list[str]:
     texts = [(name, "" if value is None else str(value)) for name, value in resource.described]
     return [f" {name} = '{visible(_backslashed(text))}' " for name, text in texts]
 
@@ -214,7 +218,7 @@ _USAGE_HEAD = (
 NO_WINDOW = "No window found"
 
 
-def usage_table(usages: Iterable[Usage]) -> str:
+def usage_table(usages: "Iterable[Usage]") -> str:
     """Return what each user consumed."""
     return _USAGE_HEAD + "".join(
         f"    {visible(each.user):<10.10} {format_date(each.first_window_start):<19}  "
@@ -223,7 +227,7 @@ def usage_table(usages: Iterable[Usage]) -> str:
     )
 
 
-def usage_summary(user: str, start: int, stop: int, usage: Usage | None) -> str:
+def usage_summary(user: str, start: int, stop: int, usage: "Usage | None") -> str:
     """Return what one user consumed between two dates, by project; ``usage`` is None if no window was found."""
     first = f"Usage summary for user '{visible(user)}' from {format_date(start)[:10]} to {format_date(stop)[:10]}:"
     lines = [
@@ -240,7 +244,7 @@ def usage_summary(user: str, start: int, stop: int, usage: Usage | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _project_lines(project: ProjectUsage) -> list[str]:
+def _project_lines(project: "ProjectUsage") -> list[str]:
     lines = [
         f"  {visible(project.project)}:",
         _labelled("    Asked:", _consumption(project.asked)),
@@ -278,12 +282,12 @@ def _counted(number: int, unit: str) -> str:
 # ---------------------------------------------------------------------------------------------------------- resources
 
 
-def full_resources(resources: Iterable[ResourceView], now: int) -> str:
+def full_resources(resources: "Iterable[ResourceView]", now: int) -> str:
     """Return all that is shown of resources, a paragraph each."""
     return "".join(_full_resource(resource, now) for resource in resources)
 
 
-def _full_resource(resource: ResourceView, now: int) -> str:
+def _full_resource(resource: "ResourceView", now: int) -> str:
     state = f"{resource.state} (standby)" if resource.is_standby(now) else str(resource.state)
     is_busy = resource.state == "Alive" and resource.jobs
     jobs = f"jobs: {', '.join(map(str, resource.jobs))}\n" if is_busy else ""
@@ -295,12 +299,12 @@ def _full_resource(resource: ResourceView, now: int) -> str:
     )
 
 
-def properties_line(resource: ResourceView) -> str:
+def properties_line(resource: "ResourceView") -> str:
     """Return what describes a resource, in one line."""
     return f"properties: {', '.join(f'{name}={visible(str(value))}' for name, value in resource.properties)}\n"
 
 
-def node_states(resources: Iterable[ResourceView]) -> str:
+def node_states(resources: "Iterable[ResourceView]") -> str:
     """Return the states of resources under the names of their nodes."""
     lines: list[str] = []
     node: str | None = None
@@ -312,7 +316,7 @@ def node_states(resources: Iterable[ResourceView]) -> str:
     return "".join(lines)
 
 
-def resource_states(resources: Iterable[ResourceView]) -> str:
+def resource_states(resources: "Iterable[ResourceView]") -> str:
     """Return the states of resources."""
     return "".join(f"{resource.id}: {resource.state}\n" for resource in resources)
 
@@ -322,12 +326,12 @@ def node_names(names: Iterable[str]) -> str:
     return "".join(f"{visible(name)}\n" for name in names)
 
 
-def node_jobs(nodes: Mapping[str, Sequence[JobOnNode]]) -> str:
+def node_jobs(nodes: "Mapping[str, Sequence[JobOnNode]]") -> str:
     """Return the jobs on nodes."""
     return "".join(f"{visible(node)}:\n" + "".join(_job_on_node(each) for each in jobs) for node, jobs in nodes.items())
 
 
-def _job_on_node(each: JobOnNode) -> str:
+def _job_on_node(each: "JobOnNode") -> str:
     shown = {key: value for key, value in each.record.items() if key != "projet"}
     shown |= {"assigned_resources": ", ".join(map(str, each.resources)), "types": ", ".join(each.types)}
     lines = [f"        {key}: {visible(str(value))}\n" for key, value in shown.items()]

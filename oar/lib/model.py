@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from oar.lib.states import (
+    NOT_STARTED,
     Accounted,
     Index,
     JobState,
@@ -78,6 +79,12 @@ class Job:
     def is_final(self) -> bool:
         """Whether the job has ended."""
         return self.state in (JobState.TERMINATED, JobState.ERROR)
+
+    @property
+    def started(self) -> int:
+        """Date of its start, 0 if it never started: ``start_time`` of a reservation is the date that it asked for."""
+        never = self.state in NOT_STARTED or (self.stop_time and self.start_time > self.stop_time)
+        return 0 if never or not self.assigned_moldable else self.start_time
 
     @property
     def submission_host(self) -> str:

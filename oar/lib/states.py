@@ -28,6 +28,11 @@ class JobState(StrEnum):
 #: Final states never change.
 FINAL = frozenset({JobState.TERMINATED, JobState.ERROR})
 
+#: States in which a job has not been started.
+NOT_STARTED = frozenset(
+    {JobState.WAITING, JobState.HOLD, JobState.TO_LAUNCH, JobState.TO_ACK_RESERVATION, JobState.TO_ERROR}
+)
+
 #: States in which a job holds its assigned resources.
 CURRENT = frozenset(
     {

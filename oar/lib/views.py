@@ -13,7 +13,7 @@ from oar.lib.db import listings
 from oar.lib.db.listings import Assigned, PlannedResource, Prediction
 from oar.lib.model import Dependency, Event, Job, Moldable, User
 from oar.lib.request import format_wanted_resources
-from oar.lib.states import ALWAYS_AVAILABLE, JobState, JobType, Reservation, ResourceState
+from oar.lib.states import ALWAYS_AVAILABLE, NOT_STARTED, JobType, Reservation, ResourceState
 
 if TYPE_CHECKING:
     from oar.lib.config import Config
@@ -34,10 +34,6 @@ SYSTEM_PROPERTIES = frozenset(
         "expiry_date",
         "scheduler_priority",
     }
-)
-#: States in which a job has not been started.
-NOT_STARTED = frozenset(
-    {JobState.WAITING, JobState.HOLD, JobState.TO_LAUNCH, JobState.TO_ACK_RESERVATION, JobState.TO_ERROR}
 )
 INTERACTIVE_OUTPUT = "<interactive shell>"
 
@@ -92,11 +88,6 @@ class JobView:
     initial_request: str  #: '' where it may not be seen
 
     @property
-    def start_time(self) -> int:
-        """When the job was started; 0 if it was not."""
-        return started(self.job)
-
-    @property
     def scheduled_start(self) -> int | None:
         """When the scheduler means to start it; None if it does not know or the job was started."""
         return self.prediction.start if self.prediction and self.job.state in NOT_STARTED else None
@@ -134,12 +125,6 @@ class JobView:
         if self.job.job_type is JobType.INTERACTIVE:
             return INTERACTIVE_OUTPUT
         return output_file(pattern or "", self.job, self.assigned.nodes[0] if self.assigned.nodes else None)
-
-
-def started(job: Job) -> int:
-    """Return the date of the start of a job; 0 if it was not started (a reservation keeps its requested date)."""
-    never = job.state in NOT_STARTED or (job.stop_time and job.start_time > job.stop_time)
-    return 0 if never or not job.assigned_moldable else job.start_time
 
 
 def output_file(pattern: str, job: Job, host: str | None) -> str:
@@ -221,7 +206,7 @@ def job_record(view: JobView) -> dict[str, object]:
     }
     if reserved is not None:
         record["reserved_resources"] = [each.id for each in reserved]
-    scheduled, start = view.scheduled_start, view.start_time
+    scheduled, start = view.scheduled_start, view.job.started
     return record | {
         "walltime": view.walltime,
         "submissionTime": job.submission_time,
@@ -258,7 +243,7 @@ def event_record(event: Event) -> dict[str, object]:
 def gantt(tx: "Transaction", start: int, stop: int, privacy: Privacy) -> dict[str, object]:
     """Return jobs and resources between two dates (commands-user.md 5.7)."""
     views = job_views(tx, tx.jobs.select(listings.jobs_between(tx, start, stop)), privacy)
-    foreseen = {view.prediction.moldable: view for view in views if view.prediction and not view.start_time}
+    foreseen = {view.prediction.moldable: view for view in views if view.prediction and not view.job.started}
     planned = listings.planned(tx, list(foreseen))
     resources = listings.resources(tx)
     return {
@@ -270,7 +255,7 @@ def gantt(tx: "Transaction", start: int, stop: int, privacy: Privacy) -> dict[st
 
 def _gantt_job(view: JobView, planned: Mapping[int, Sequence[PlannedResource]]) -> dict[str, object]:
     job, assigned = view.job, view.assigned
-    start, walltime = view.start_time, view.walltime or 0
+    start, walltime = view.job.started, view.walltime or 0
     if not start and view.prediction:
         start = view.prediction.start
         coming = planned.get(view.prediction.moldable, ())
