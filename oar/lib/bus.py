@@ -7,7 +7,7 @@ for ever, and what cannot be handed over in a second is reported, since the data
 import os
 import socket as sockets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -167,6 +167,18 @@ class Dealer(_Socket):
         except zmq.ZMQError:
             return False
         return True
+
+
+@contextmanager
+def connected(endpoint: str) -> Iterator[Dealer]:
+    """Give a child its side of the control endpoint, for as long as the block lasts."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    dealer = Dealer(context, endpoint)
+    try:
+        yield dealer
+    finally:
+        dealer.close()
+        context.term()
 
 
 class Poll:

@@ -13,8 +13,6 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Sequence
 
-import zmq
-
 from oar.lib import bus, frames, logs, process, recovery, runtime
 from oar.lib.db.engine import SERVER_LOCK, Lock, Transaction
 from oar.lib.db.runs import AwaitedReport
@@ -410,22 +408,16 @@ def _give_up(tx: Transaction, job_id: int) -> None:
 
 def serve(opened: Runtime, endpoint: str) -> int:
     """Be the Runner; exit code 4 if another server is running."""
-    context = zmq.Context()
-    dealer = bus.Dealer(context, endpoint)
-    try:
-        with opened.database.sole(SERVER_LOCK) as lock:
-            if lock is None:
-                log.error("another OAR server is running: %s", opened.database.holder(SERVER_LOCK))
-                return ALREADY_RUNNING
-            dealer.send(frames.encode(Hello("bipbip_commander", os.getpid())))
-            with process.signals() as signals:
-                runner = Runner(opened, dealer, lock)
-                with opened.database.begin() as tx:
-                    recovery.repair(tx)
-                return runner.run(signals, process.watch_parent(os.environ))
-    finally:
-        dealer.close()
-        context.term()
+    with bus.connected(endpoint) as dealer, opened.database.sole(SERVER_LOCK) as lock:
+        if lock is None:
+            log.error("another OAR server is running: %s", opened.database.holder(SERVER_LOCK))
+            return ALREADY_RUNNING
+        dealer.send(frames.encode(Hello("bipbip_commander", os.getpid())))
+        with process.signals() as signals:
+            runner = Runner(opened, dealer, lock)
+            with opened.database.begin() as tx:
+                recovery.repair(tx)
+            return runner.run(signals, process.watch_parent(os.environ))
 
 
 def main() -> None:

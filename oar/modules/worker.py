@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import zmq
-
 from oar.lib import bus, frames, logs, process, runtime
 from oar.lib.errors import ConfigError, DatabaseUnavailable
 from oar.lib.frames import At, BadFrame, Done, Frame, Hello, Ping, Pong, Run, Stop
@@ -93,19 +91,14 @@ def one_shot(name: str, run: Scheduler) -> int:
 
 def serve(name: str, run: Scheduler, endpoint: str) -> int:
     """Make passes until told to stop, or until it is time to be replaced."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    dealer = bus.Dealer(context, endpoint)
     try:
-        with process.signals() as signals:
+        with bus.connected(endpoint) as dealer, process.signals() as signals:
             worker = Worker(name, run, dealer)
             worker.work(signals, process.watch_parent(os.environ))
             return 0
     except (ConfigError, DatabaseUnavailable) as error:
         sys.stderr.write(f"{error}\n")
         return UNAVAILABLE
-    finally:
-        dealer.close()
-        context.term()
 
 
 class Worker:
