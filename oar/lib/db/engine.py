@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from oar.lib.db.jobs import Jobs
     from oar.lib.db.queues import Queues
     from oar.lib.db.resources import Resources
+    from oar.lib.db.rounds import Rounds
     from oar.lib.db.runs import Runs
     from oar.lib.db.secrets import Secrets
 
@@ -188,6 +189,13 @@ class Transaction:
         from oar.lib.db.gantt import Gantt
 
         return Gantt(self)
+
+    @cached_property
+    def rounds(self) -> "Rounds":
+        """What a scheduling round reads, and the starts that it decides on."""
+        from oar.lib.db.rounds import Rounds
+
+        return Rounds(self)
 
     @cached_property
     def events(self) -> "Events":

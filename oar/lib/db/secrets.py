@@ -17,9 +17,15 @@ class Secrets:
 
     def insert(self, keys: Mapping[int, JobKeys]) -> None:
         """Store the challenge and the keys of new jobs."""
-        self._tx.insert_many(
-            "INSERT INTO challenges (job_id, challenge, ssh_private_key, ssh_public_key) VALUES %s",
-            [(job_id, key.challenge, key.private_key, key.public_key) for job_id, key in keys.items()],
+        self._tx.execute(
+            "INSERT INTO challenges (job_id, challenge, ssh_private_key, ssh_public_key)"
+            " SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[])",
+            (
+                list(keys),
+                [key.challenge for key in keys.values()],
+                [key.private_key for key in keys.values()],
+                [key.public_key for key in keys.values()],
+            ),
         )
 
     def get(self, job_id: int) -> JobKeys | None:
@@ -29,13 +35,13 @@ class Secrets:
         )
         return JobKeys(*row) if row else None
 
-    def key_in_use(self, private_key: str, user: str) -> bool:
-        """Whether another live job of the user has this private key."""
+    def key_in_use(self, public_key: str, user: str, *, but: int = 0) -> bool:
+        """Whether a live job of the user has the key of this public key; one job does not count."""
         return (
             self._tx.row(
-                "SELECT 1 FROM challenges c JOIN jobs j USING (job_id) WHERE c.ssh_private_key = %s"
-                " AND j.job_user = %s AND j.state <> 'Terminated' AND j.state <> 'Error' LIMIT 1",
-                (private_key, user),
+                "SELECT 1 FROM jobs j JOIN challenges c USING (job_id) WHERE c.ssh_public_key = %s"
+                " AND j.job_user = %s AND j.state <> 'Terminated' AND j.state <> 'Error' AND j.job_id <> %s LIMIT 1",
+                (public_key, user, but),
             )
             is not None
         )

@@ -1,0 +1,68 @@
+"""Files that a user names are opened with the user's rights, never with those of oar (commands-user.md 1.1)."""
+
+import os
+from dataclasses import dataclass
+
+from oar.lib.model import User
+
+#: More than this of a file is not read: scripts and lists are small.
+LARGEST_FILE = 16 << 20
+
+_READ = 'head -c "$2" -- "$1" || exit 2; test -x "$1" || exit 3'
+#: The file may exist with looser rights: they are taken away before anything is written.
+_WRITE = 'umask 077; : > "$1" && chmod 600 -- "$1" && cat > "$1"'
+_NOT_EXECUTABLE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class UserFile:
+    """What was read of a file."""
+
+    data: bytes
+    is_executable: bool
+
+
+class UserFiles:
+    """The way to the files of one user; ``privilege`` is the command by which oar becomes another (``sudo -n``)."""
+
+    def __init__(self, user: User, privilege: str) -> None:
+        self._user = user
+        self._privilege = privilege
+
+    def read(self, path: str) -> UserFile:
+        """Return what is in a file.  Raises OSError."""
+        if self._user.uid == os.geteuid():
+            with open(path, "rb") as file:
+                return UserFile(file.read(LARGEST_FILE), os.access(path, os.X_OK))
+        code, data = self._run(_READ, path, b"")
+        if code not in (0, _NOT_EXECUTABLE):
+            raise PermissionError(f"cannot read {path}")
+        return UserFile(data, code == 0)
+
+    def write_secret(self, path: str, text: str) -> None:
+        """Write a file that nobody else may read, in the place of one that is there.  Raises OSError."""
+        code, _ = self._run(_WRITE, path, text.encode())
+        if code:
+            raise PermissionError(f"cannot write {path}")
+
+    def _run(self, script: str, path: str, data: bytes) -> tuple[int, bytes]:
+        """Run a piece of shell as the user; its file is an argument, never a part of the text."""
+        import pwd
+        import shlex
+        import subprocess
+
+        words = ["/bin/sh", "-c", script, "sh", path, str(LARGEST_FILE)]
+        uid = self._user.uid
+        if os.geteuid() == uid:
+            done = subprocess.run(words, input=data, capture_output=True, check=False)
+        elif os.geteuid() == 0 or os.getuid() == uid:
+            account = pwd.getpwuid(uid)
+            groups = os.getgrouplist(account.pw_name, account.pw_gid) if os.geteuid() == 0 else None
+            group = account.pw_gid if os.geteuid() == 0 else None
+            done = subprocess.run(
+                words, input=data, capture_output=True, check=False, user=uid, group=group, extra_groups=groups
+            )
+        else:
+            words = [*shlex.split(self._privilege), "-u", f"#{uid}", "--", *words]
+            done = subprocess.run(words, input=data, capture_output=True, check=False)
+        return done.returncode, done.stdout

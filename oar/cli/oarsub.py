@@ -1,0 +1,416 @@
+"""oarsub: submit a job, an array, a reservation; or a job that has ended once more (commands-user.md 3)."""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from oar.cli import oarsub_options
+from oar.cli.as_user import UserFiles
+from oar.cli.command import Context, Hangup, Stop, machine_formats, oar_command, optional_argument
+from oar.cli.oarsub_options import EXIT_SCRIPT, Options
+from oar.lib import submission
+from oar.lib.errors import NoSuchJob, UserError
+from oar.lib.request import JobTypes
+from oar.lib.submission import KeyWish, Submission, Submitted
+from oar.lib.submission_checks import BadSubmission, Code, check_modes
+
+if TYPE_CHECKING:
+    from oar.cli.oarsub_answer import Answer, Listener
+    from oar.lib.proposal import Proposal
+
+#: Texts of which the last line asks to look at the submission again.
+VERIFY = "# Error: please verify your job submission syntax."
+KEY_OPTIONS = "you must set the --use-job-key (or -k) option in order to use other job key related options."
+TWO_KEYS = "you cannot import a job key both inline and from a file at the same time."
+INTERRUPTED = 1
+
+
+@oar_command(
+    "oarsub",
+    summary="Submit a job that runs COMMAND, one word for the shell that you type it in.",
+    exit_codes={KeyboardInterrupt: INTERRUPTED, Hangup: INTERRUPTED, NoSuchJob: Code.CONNECT},
+)
+@optional_argument("-C", "--connect", numeric=True, metavar="[ID]", help="Open a shell in a running job.")
+@oarsub_options.options
+@machine_formats
+@click.argument("words", nargs=-1, metavar="[COMMAND]")
+def main(context: Context, **given: Any) -> int | None:
+    """Submit, and tell what came of it."""
+    try:
+        return _Oarsub(context, Options(**given)).run()
+    except BadSubmission as error:
+        return _complain(context, error)
+
+
+def _complain(context: Context, error: BadSubmission) -> int:
+    """Print what is wrong, as documented for each code."""
+    _say_error(error.prefix + str(error))
+    if error.usage:
+        click.echo(context.command.get_usage(click.get_current_context()), err=error.code is not Code.COMMAND)
+    if error.verify:
+        _say_error(VERIFY)
+    return error.exit_code
+
+
+def _say_error(text: str) -> None:
+    click.echo(text.encode("utf-8", "backslashreplace").decode(), err=True)
+
+
+class _Oarsub:
+    """One call of the command."""
+
+    def __init__(self, context: Context, typed: Options) -> None:
+        self._context = context
+        self._options = typed
+        self._requested = oarsub_options.initial_request(context.arguments)
+
+    def run(self) -> int | None:
+        """Do what the options ask, in the documented order of checks."""
+        self._read_old_checkpoint()
+        options = self._options
+        if options.resubmit is not None:
+            return self._resubmit(options.resubmit)
+        command = self._command()
+        if options.connect:
+            from oar.cli import oarsub_session
+
+            return oarsub_session.connect(self._context, options.connect[-1])
+        check_modes(_modes(options, command))
+        if options.scan:
+            self._scan(command)
+        return self._submit(command)
+
+    def _read_old_checkpoint(self) -> None:
+        """Read ``-k <seconds> <command>`` as people wrote it when -k was the delay of the checkpoint."""
+        options, arguments = self._options, self._context.arguments
+        if len(options.words) == 2 and options.words[0].isascii() and options.words[0].isdigit():
+            followed = [arguments[place + 1] for place, each in enumerate(arguments[:-1]) if each == "-k"]
+            if followed == [options.words[0]]:
+                self._context.warn('"-k <seconds>" is obsolete, use --checkpoint.')
+                self._options = replace(
+                    options, words=options.words[1:], use_job_key=False, checkpoint=int(followed[0])
+                )
+
+    def _command(self) -> str:
+        options = self._options
+        try:
+            command = oarsub_options.command_of(options.words, self._context.dashes)
+        except ValueError as error:
+            raise BadSubmission(Code.COMMAND, str(error), usage=True) from None
+        if options.interactive and command:
+            self._context.warn(
+                f"you asked for an Interactive job SO I will ignore arguments: {command} ; Is your syntax right?"
+            )
+            return ""
+        return command
+
+    # -- what is read for the user ----------------------------------------------------------------------------------
+
+    @property
+    def _files(self) -> UserFiles:
+        return UserFiles(self._context.user, self._context.runtime.config.oar_privilege_cmd)
+
+    def _read_lines(self, path: str, what: str) -> list[str]:
+        """Return the lines of a file that the user names."""
+        try:
+            return self._files.read(path).data.decode("utf-8", "surrogateescape").split("\n")
+        except OSError:
+            raise Stop(f"[ERROR] Cannot open the {what} {path}.", EXIT_SCRIPT) from None
+
+    def _scan(self, command: str) -> None:
+        """Add the options of the script, the first word of the command."""
+        import shlex
+
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            words = command.split()
+        if not words:
+            return
+        path = words[0]
+        try:
+            script = self._files.read(path)
+        except OSError:
+            raise Stop(f"[ERROR] Cannot open the file {path}.", EXIT_SCRIPT) from None
+        if not script.is_executable:
+            self._context.warn(f"{path} is not executable.")
+        text = script.data.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+        ctx = click.get_current_context()
+        scanned = oarsub_options.scan(text, path, self._context.command.params, _say_error)
+        typed = frozenset(
+            name
+            for name in Options.__slots__
+            if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        )
+        self._options = oarsub_options.merge(
+            self._options,
+            typed,
+            scanned,
+            self._context.warn,
+            keep_requests=self._context.runtime.config.oarsub_script_resources == "replace",
+            long_names=self._long_name,
+        )
+        self._requested += "".join(f"; {line}" for line in scanned.lines)
+
+    def _long_name(self, name: str) -> str:
+        option = next(each for each in self._context.command.params if each.name == name)
+        return next((each for each in option.opts if each.startswith("--")), option.opts[0]).lstrip("-")
+
+    def _parameters(self) -> tuple[str, ...] | None:
+        path = self._options.parameter_file
+        if path is None:
+            return None
+        lines = (line.partition("#")[0].strip() for line in self._read_lines(path, "parameter file"))
+        return tuple(line for line in lines if line)
+
+    def _directory(self) -> str:
+        """Return the working directory of the job, absolute."""
+        given = self._options.directory
+        if given and given.startswith("/"):
+            return given
+        try:
+            return os.path.join(os.getcwd(), given) if given else os.getcwd()
+        except FileNotFoundError:
+            raise Stop("# Error: the current directory is gone, give one with -d.") from None
+
+    def _key(self) -> KeyWish | None:
+        """Return which job key is asked for.  Raises BadSubmission."""
+        options, environment = self._options, self._context.environment
+        inline, path = options.key_inline, options.key_file
+        if options.public_key is not None and inline is None:
+            raise BadSubmission(Code.REQUEST, "--ssh_public_key needs --ssh_private_key.")
+        from_environment = environment.get("OAR_JOB_KEY_FILE") or None
+        force = self._context.runtime.config.oarsub_force_job_key or from_environment is not None
+        is_seeds = any(each.startswith(("--ssh_pr", "--ssh-pr")) for each in self._context.arguments)
+        if not (options.use_job_key or force or is_seeds):
+            if inline or path or options.key_export:
+                raise BadSubmission(Code.REQUEST, KEY_OPTIONS)
+            return None
+        if inline and path:
+            raise BadSubmission(Code.REQUEST, TWO_KEYS)
+        path = path or (None if inline else from_environment)
+        if path:
+            self._explain(f"Import job key from file: {path}")
+            inline = "\n".join(self._read_lines(path, "job key file"))
+        else:
+            self._explain("Import job key inline." if inline else "Generate a job key...")
+        return KeyWish(inline, options.public_key)
+
+    def _explain(self, text: str) -> None:
+        if self._options.verbosity and self._options.machine is None:
+            click.echo(f"# {text}")
+
+    # -- a new job ----------------------------------------------------------------------------------------------------
+
+    def _submit(self, command: str) -> int | None:
+        options, runtime = self._options, self._context.runtime
+        parameters = self._parameters()
+        host = runtime.config.oarsub_local_address or os.uname().nodename
+        given = Submission(
+            user=self._context.user.name,
+            command=command,
+            is_interactive=options.interactive,
+            requests=options.requests,
+            array_size=1 if options.array is None else options.array,
+            parameters=parameters,
+            queue=options.queue,
+            properties=options.properties,
+            reservation=options.reservation,
+            checkpoint=options.checkpoint or 0,
+            signal=options.signal,
+            types=options.types,
+            directory=self._directory(),
+            project=options.project,
+            name=options.name,
+            dependencies=options.dependencies,
+            notify=options.notify,
+            stdout=options.stdout,
+            stderr=options.stderr,
+            hold=options.hold,
+            cpuset_name=options.cpuset_name,
+            info_type=host,
+            initial_request=self._requested,
+        )
+        now = int(time.time())
+        proposal = submission.prepare(given, runtime.config, now)
+        given = replace(given, key=self._key())
+        proposal = replace(proposal, use_job_key=given.key is not None)
+        if options.interactive:
+            from oar.cli import oarsub_session
+
+            oarsub_session.open_interactive()
+        if options.reservation is not None:
+            return self._reserve(given, proposal, host, now)
+        self._tell(self._send(given, proposal))
+        return None
+
+    def _send(self, given: Submission, proposal: "Proposal") -> Submitted:
+        from oar.lib.admission import RuleFailed, RuleRefused
+
+        runtime = self._context.runtime
+        if self._options.stagein and "desktop_computing" not in JobTypes(given.types):
+            self._context.warn("--stagein is only used by desktop_computing jobs.")
+        try:
+            return submission.submit(self._context.database, runtime.config, given, proposal)
+        except (RuleRefused, RuleFailed) as error:
+            self._print_output(error.output.out, error.output.err)
+            if isinstance(error, RuleFailed):
+                self._log(error.trace)
+            raise
+
+    def _log(self, trace: str) -> None:
+        """Write in the server's log what is wrong with a rule; a host without that log shows it nowhere."""
+        import logging
+
+        from oar.lib import logs
+
+        try:
+            with logs.logging_to(self._context.runtime.config, "oarsub"):
+                logging.getLogger("oar.admission").error("%s", trace)
+        except OSError:
+            return
+
+    def _print_output(self, out: str, err: str) -> None:
+        if self._options.machine is None:
+            click.echo(out, nl=False)
+        click.echo(err, nl=False, err=True)
+
+    def _tell(self, submitted: Submitted) -> None:
+        """Print what other programs read."""
+        self._print_output(submitted.output.out, submitted.output.err)
+        for text in submitted.warnings:
+            self._context.warn(text)
+        self._export_keys(submitted)
+        self._print_ids(submitted.ids)
+
+    def _print_ids(self, ids: Sequence[int]) -> None:
+        if self._options.machine is not None:
+            from oar.lib.formats import dump
+
+            for job_id in ids:
+                click.echo(dump({"job_id": str(job_id)}, self._options.machine, one_line=True), nl=False)
+            return
+        click.echo("".join(f"OAR_JOB_ID={job_id}\n" for job_id in ids), nl=False)
+        if len(ids) > 1:
+            click.echo(f"OAR_ARRAY_ID={ids[0]}")
+
+    def _export_keys(self, submitted: Submitted) -> None:
+        pattern = self._options.key_export
+        if pattern is None:
+            return
+        for job_id, key in submitted.keys.items():
+            path = pattern.replace("%jobid%", str(job_id))
+            self._explain(f"Export job key to file: {path}")
+            try:
+                self._files.write_secret(path, key.private)
+            except OSError:
+                self._context.warn(f"cannot write the key of job {job_id} to {path}.")
+
+    # -- reservations -------------------------------------------------------------------------------------------------
+
+    def _reserve(self, given: Submission, proposal: "Proposal", host: str, now: int) -> int:
+        from oar.cli import oarsub_answer
+        from oar.lib.submission_checks import parse_window
+
+        window = parse_window(given.reservation or "", now)
+        if window.stop:
+            self._explain(window.guess())
+        listener = oarsub_answer.Listener(self._context.runtime.config.server_hostname)
+        waiting = replace(proposal, info_type=f"{host}:{listener.port}")
+        submitted = self._send(given, waiting)
+        try:
+            self._tell(submitted)
+            self._comment("Advance reservation request: waiting for validation...")
+            answer = self._wait(submitted.ids, listener)
+        finally:
+            listener.close()
+        self._comment(
+            "Reservation valid --> OK" if answer.is_granted else f"Reservation not valid --> KO ({answer.reason})"
+        )
+        self._run_hook(submitted.ids[0], granted=answer.is_granted)
+        return 0 if answer.is_granted else Code.REFUSED_RESERVATION
+
+    def _comment(self, text: str) -> None:
+        if self._options.machine is None:
+            click.echo(f"# {text}")
+
+    def _wait(self, ids: Sequence[int], listener: "Listener") -> "Answer":
+        """Wait for the answer to the first of the jobs; who goes away does not want them any more."""
+        import signal
+
+        from oar.cli import oarsub_answer
+
+        former = signal.signal(signal.SIGTERM, _hang_up)
+        try:
+            return oarsub_answer.wait(self._context.database, ids[0], listener)
+        except KeyboardInterrupt:
+            _say_error(f"# Caught Interrupt (^C), Deleting the job {ids[0]}...")
+            self._delete(ids)
+            _say_error("Job(s) deleted.")
+            raise
+        except (Hangup, BrokenPipeError):
+            self._delete(ids)
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, former)
+
+    def _delete(self, ids: Iterable[int]) -> None:
+        from oar.lib import control
+
+        with self._context.database.begin() as tx:
+            control.delete(tx, self._context.user, list(ids), with_inner=True)
+
+    def _run_hook(self, job_id: int, *, granted: bool) -> None:
+        hook = self._context.runtime.config.advance_reservation_validation_hook_exec_file
+        if not hook:
+            return
+        import subprocess
+
+        try:
+            code = subprocess.run([hook, str(job_id), str(int(granted))], check=False).returncode
+        except OSError:
+            code = -1
+        if code:
+            raise Stop("# Error: an error occured in the advance reservation validation hook")
+
+    # -- jobs that exist ----------------------------------------------------------------------------------------------
+
+    def _resubmit(self, job_id: int) -> int:
+        from oar.lib import resubmission
+
+        if self._options.verbosity and self._options.machine is None:
+            click.echo(f"# Resubmitting job {job_id}...", nl=False)
+        try:
+            with self._context.database.begin() as tx:
+                new = resubmission.resubmit(tx, self._context.user, job_id)
+        except UserError as error:
+            raise Stop(f"# Error: {error}", Code.RESUBMIT) from None
+        if self._options.verbosity and self._options.machine is None:
+            click.echo("# DONE")
+        self._print_ids([new])
+        return 0
+
+
+def _hang_up(number: int, frame: object) -> NoReturn:
+    raise Hangup
+
+
+def _modes(options: Options, command: str) -> Any:
+    """Return what decides whether the options that were typed go together; a script may still add to them."""
+    typed = Submission(
+        user="",
+        command=command or ("-" if options.scan else ""),
+        is_interactive=options.interactive,
+        reservation=options.reservation,
+        types=options.types,
+        notify=options.notify,
+    )
+    return typed.modes
+
+
+if __name__ == "__main__":
+    main()

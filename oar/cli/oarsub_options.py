@@ -1,0 +1,263 @@
+"""The options of oarsub as one record, and those of ``#OAR`` lines in a script (commands-user.md 3.2, 3.11).
+
+A line of a script is read by the same parser as the command line, so that both know the same options; what stands on
+the command line wins.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from oar.cli.command import NUMBER, USER, BadOption, Command, Stop
+from oar.lib.errors import BadRequest
+from oar.lib.formats import Format
+
+#: Options that a script may not set.
+NOT_IN_SCRIPTS = frozenset({"interactive", "connect", "scan", "resubmit", "verbosity", "show_version", "debug"})
+#: Options of which those of a script are added to those of the command line.
+ADDED = ("requests", "types", "dependencies")
+
+_MARK = re.compile(r"#OAR\s+(?P<option>--[A-Za-z][\w-]*|-[A-Za-z])(?P<rest>.*)\Z", re.ASCII | re.DOTALL)
+_ESCAPED = re.compile(r'\\([ "\\$])')
+#: How the options begin whose argument is a private key.
+_INLINE_KEYS = ("--import-job-key-i", "--ssh_pr", "--ssh-pr")
+_HIDDEN = "[HIDDEN INLINE JOB KEY]"
+_TYPE = re.compile(r"--t(?:y(?:p(?:e)?)?)?(?:=(?P<value>.*))?\Z", re.DOTALL)
+EXIT_SCRIPT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What may be given to oarsub; what was not given has its empty value."""
+
+    words: tuple[str, ...] = ()
+    interactive: bool = False
+    connect: tuple[int | None, ...] = ()
+    requests: tuple[str, ...] = ()
+    array: int | None = None
+    parameter_file: str | None = None
+    scan: bool = False
+    queue: str | None = None
+    properties: str | None = None
+    reservation: str | None = None
+    checkpoint: int | None = None
+    signal: str | None = None
+    types: tuple[str, ...] = ()
+    directory: str | None = None
+    project: str | None = None
+    name: str | None = None
+    dependencies: tuple[str, ...] = ()
+    notify: str | None = None
+    resubmit: int | None = None
+    use_job_key: bool = False
+    key_file: str | None = None
+    key_inline: str | None = None
+    public_key: str | None = None
+    key_export: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    hold: bool = False
+    stagein: str | None = None
+    stagein_md5sum: str | None = None
+    cpuset_name: str | None = None
+    verbosity: int = 0
+    machine: Format | None = None
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+_DECLARATIONS: Sequence[Decorator] = (
+    click.option("-I", "--interactive", is_flag=True, help="Open a shell in the job."),
+    click.option("-l", "--resource", "requests", multiple=True, metavar="REQUEST", help="Resources and walltime."),
+    click.option("--array", type=NUMBER, metavar="N", help="N jobs that differ in their index."),
+    click.option("--array-param-file", "parameter_file", metavar="FILE", help="One job for each line of FILE."),
+    click.option("-S", "--scanscript", "--Scanscript", "scan", is_flag=True, help="Read #OAR lines of the script."),
+    click.option("-q", "--queue", metavar="QUEUE", help="Queue of the job."),
+    click.option("-p", "--property", "properties", metavar="SQL", help="Condition on the resources."),
+    click.option("-r", "--reservation", metavar="START[,END]", help="Start at this date, or refuse."),
+    click.option("--checkpoint", type=NUMBER, metavar="SECONDS", help="Signal the job so long before its end."),
+    click.option("--signal", metavar="SIGNAL", help="That signal: number or name."),
+    click.option("-t", "--type", "types", multiple=True, metavar="TYPE", help="Type of the job."),
+    click.option("-d", "--directory", metavar="DIR", help="Directory in which the command runs."),
+    click.option("--project", metavar="TEXT", help="Project of the job."),
+    click.option("-n", "--name", metavar="TEXT", help="Name of the job."),
+    click.option(
+        "-a", "--anterior", "--after", "dependencies", multiple=True, metavar="ID", help="Start after that job."
+    ),
+    click.option("--notify", metavar="[TAGS]mail:ADDRESS|exec:COMMAND", help="Whom to tell what becomes of the job."),
+    click.option("--resubmit", type=NUMBER, metavar="ID", help="Submit a job that has ended again."),
+    click.option("-k", "--use-job-key", is_flag=True, help="Give the job an SSH key of its own."),
+    click.option("-i", "--import-job-key-from-file", "key_file", metavar="FILE", help="Take the key from FILE."),
+    click.option(
+        "--import-job-key-inline",
+        "--import-job-key-inline-priv",
+        "--ssh_private_key",
+        "--ssh-private-key",
+        "key_inline",
+        metavar="KEY",
+        help="Take this private key.",
+    ),
+    click.option("--ssh_public_key", "--ssh-public-key", "public_key", metavar="KEY", help="Its public key."),
+    click.option("-e", "--export-job-key-to-file", "key_export", metavar="FILE", help="Write the key to FILE."),
+    click.option("-O", "--stdout", metavar="FILE", help="Where the output goes."),
+    click.option("-E", "--stderr", metavar="FILE", help="Where the error output goes."),
+    click.option("--hold", is_flag=True, help="Do not start before oarresume."),
+    click.option("-s", "--stagein", metavar="FILE", help="File for a desktop computing job."),
+    click.option("--stagein-md5sum", metavar="SUM", help="Its checksum, or that of a file that is already there."),
+    click.option(
+        "--force_cpuset_name", "--force-cpuset-name", "cpuset_name", metavar="NAME", help="Name of its cpuset."
+    ),
+    click.option("-v", "verbosity", count=True, help="Say what is done."),
+)
+
+
+def options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare the options of a job."""
+    for declare in reversed(_DECLARATIONS):
+        function = declare(function)
+    return function
+
+
+# -- the line as it is kept -------------------------------------------------------------------------------------------
+
+
+def initial_request(arguments: Iterable[str]) -> str:
+    """Return the command line as it is stored: no key in it, and types spelt ``-t <type>`` as readers look for them."""
+    words: list[str] = ["oarsub"]
+    hide_next = False
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        is_key = name.startswith(_INLINE_KEYS)
+        kind = _TYPE.match(argument)
+        if hide_next:
+            words.append(_HIDDEN)
+        elif is_key and equals:
+            words.append(f"{name}={_HIDDEN}")
+        elif kind:
+            words += ["-t", *([kind["value"]] if kind["value"] is not None else [])]
+        elif argument.startswith("-t") and len(argument) > 2:
+            words += ["-t", argument[2:]]
+        else:
+            words.append(argument)
+        hide_next = is_key and not equals and not hide_next
+    return " ".join(words)
+
+
+def command_of(words: Sequence[str], dashes: int | None) -> str:
+    """Return the command that the words are; several are joined only behind ``--``.  Raises ValueError."""
+    if len(words) > 1 and dashes == 0:
+        return shlex.join(words)
+    if len(words) > 1:
+        raise ValueError('only one command is accepted, quote it or put it after "--".')
+    return words[0] if words else ""
+
+
+# -- scripts ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """What a script says."""
+
+    options: Options
+    given: frozenset[str]  #: names of the options that it sets
+    lines: tuple[str, ...]
+
+
+def scan(text: str, path: str, parameters: Sequence[click.Parameter], complain: Callable[[str], None]) -> Scanned:
+    """Read the ``#OAR`` lines of a script.  Raises Stop when one is not understood, after a complaint for each."""
+    lines = text.split("\n")
+    if not lines[0].startswith("#"):
+        return Scanned(Options(), frozenset(), ())
+    parser = Command(
+        "oarsub",
+        style=USER,
+        not_admin=1,
+        exit_codes={},
+        params=[
+            each for each in parameters if each.name not in NOT_IN_SCRIPTS and not str(each.name).startswith("as_")
+        ],
+        add_help_option=False,
+    )
+    found, given, marked, errors = Options(), set[str](), [], 0
+    for line in (each.rstrip() for each in lines):
+        if not re.match(r"#OAR\s", line):
+            continue
+        try:
+            values = _read_line(line, parser)
+        except (BadOption, click.UsageError, BadRequest):
+            complain(f"/!\\ Not able to scan file line: {line}.")
+            errors += 1
+            continue
+        marked.append(line)
+        given.update(values)
+        added = {name: (*getattr(found, name), *values[name]) for name in ADDED if name in values}
+        found = replace(found, **values | added)
+    if errors:
+        raise Stop(f"[ERROR] {errors} error(s) encountered while parsing the file {path}.", EXIT_SCRIPT)
+    return Scanned(found, frozenset(given), tuple(marked))
+
+
+def _read_line(line: str, parser: Command) -> dict[str, Any]:
+    """Return what one line sets.  Raises BadOption, BadRequest."""
+    match = _MARK.match(line)
+    if not match:
+        raise BadRequest("not an option")
+    option, rest = match["option"], match["rest"]
+    value = _unquoted(rest.removeprefix("=").strip())
+    is_valued = bool(rest.strip())
+    arguments = [option, value] if not option.startswith("--") else [f"{option}={value}"]
+    ctx = parser.make_context("oarsub", arguments if is_valued else [option])
+    if ctx.args or ctx.params.get("words"):
+        raise BadRequest("more than an option")
+    return {
+        name: ctx.params[name]
+        for name in ctx.params
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and name != "words"
+    }
+
+
+def _unquoted(value: str) -> str:
+    """Return a value without the quotes round it, and without the backslashes of a shell."""
+    quote = value[:1]
+    if len(value) > 1 and quote in "\"'" and value.endswith(quote) and not re.search(rf"(?<!\\){quote}", value[1:-1]):
+        value = value[1:-1]
+        if quote == "'":
+            return value
+    return _ESCAPED.sub(r"\1", value)
+
+
+def merge(
+    typed: Options,
+    given: frozenset[str],
+    script: Scanned,
+    warn: Callable[[str], None],
+    *,
+    keep_requests: bool,
+    long_names: Callable[[str], str],
+) -> Options:
+    """Put together what was typed (of which ``given`` was) and what the script says.
+
+    ``keep_requests``: requests that were typed are not joined by those of the script.
+    """
+    changes: dict[str, Any] = {}
+    for name in (field.name for field in fields(Options)):
+        value = getattr(script.options, name)
+        if name not in script.given:
+            continue
+        if name in ADDED and not (name == "requests" and keep_requests and typed.requests):
+            changes[name] = (*getattr(typed, name), *value)
+        elif name not in given:
+            changes[name] = value
+        elif not isinstance(value, bool):
+            shown = " ".join(value) if isinstance(value, tuple) else value
+            warn(
+                f"ignore script value for {long_names(name)} parameter: {shown};"
+                " another value was given on the command line."
+            )
+    return replace(typed, **changes)

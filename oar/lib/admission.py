@@ -1,0 +1,324 @@
+"""Admission rules: the administrator's own Python, which may change or refuse a submission (commands-admin.md 8).
+
+Each rule is compiled by itself; all run in one namespace of documented names, so that functions and comprehensions of
+a rule see its variables, and later rules see those of earlier ones.  Whatever goes wrong in a rule refuses the
+submission: rules fail closed.
+"""
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import lru_cache
+from io import StringIO
+from pathlib import Path
+from types import CodeType
+from typing import Any, NoReturn
+
+from oar.lib.config import Config, option_of
+from oar.lib.db.queues import Rule
+from oar.lib.errors import ConfigError, Refused
+
+#: Address space that rules may take beyond what the process has when they begin.
+MEMORY = 1 << 30
+
+#: Names of files that hold a rule; others in the directory are none.
+_RULE_FILE = re.compile(r"(OFF_)?(\d{1,9})_.*", re.ASCII | re.DOTALL)
+
+#: What of the environment a rule sees.
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class RuleRefused(Refused):
+    """A rule refused the submission; the message is the rule's own."""
+
+    def __init__(self, text: str, output: "Output") -> None:
+        super().__init__(text)
+        self.output = output
+
+
+class RuleFailed(Refused):
+    """A rule is broken: the user is told whom to ask, the administrator gets ``trace``."""
+
+    def __init__(self, rule: int, trace: str, output: "Output") -> None:
+        super().__init__(f"# Error: an admission rule failed, please tell your administrator (rule {rule}).")
+        self.trace = trace
+        self.output = output
+
+
+class Rejection(Exception):
+    """What ``reject(message)`` raises inside a rule."""
+
+
+class _TimeIsUp(BaseException):
+    """The rules together took too long; no Exception, so that no rule catches it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What rules printed."""
+
+    out: str = ""
+    err: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The rules that hold, and how long they may take."""
+
+    rules: tuple[Rule, ...]
+    timeout: int  #: seconds, for all of them
+
+
+@lru_cache(maxsize=1024)
+def compile_rule(rule_id: int, text: str) -> CodeType:
+    """Return the code of a rule.  Raises SyntaxError or ValueError when the text is not Python."""
+    return compile(text, f"<admission rule #{rule_id}>", "exec", dont_inherit=True)
+
+
+def explain_bad_text(rule_id: int, text: str) -> str | None:
+    """Return why a text is no rule, ``line 3: <error>``; None if it compiles."""
+    try:
+        compile_rule(rule_id, text)
+    except SyntaxError as error:
+        return f"line {error.lineno or 1}: {error.msg}"
+    except ValueError as error:  # a NUL character
+        return f"line 1: {error}"
+    return None
+
+
+def read_rules(directory: Path) -> list[Rule]:
+    """Return the rules that are files of a directory, in the order in which they run; their number is their priority.
+
+    Raises ConfigError when somebody else than oar and root could have written them.
+    """
+    try:
+        status = directory.stat()
+        files = sorted(directory.iterdir(), key=lambda path: path.name)
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
+            raise ConfigError(f"{directory} must belong to root or oar and be writable by nobody else")
+        rules = [_read_rule(path, match) for path in files if (match := _RULE_FILE.fullmatch(path.name))]
+    except OSError as error:
+        raise ConfigError(f"cannot read the admission rules of {directory}: {error.strerror}") from None
+    return sorted(rules, key=lambda rule: rule.priority)
+
+
+def _read_rule(path: Path, match: re.Match[str]) -> Rule:
+    number = int(match[2])
+    return Rule(number, number, match[1] is None, path.read_text(encoding="utf-8", errors="replace"))
+
+
+class Namespace(dict[str, Any]):
+    """The globals of all rules.  Names that are costly to make are made when a rule first asks for them."""
+
+    def __init__(self, names: Mapping[str, Any], makers: Mapping[str, Callable[[], Any]]) -> None:
+        super().__init__(names)
+        self._makers = makers
+
+    def __missing__(self, name: str) -> Any:
+        value = self[name] = self._makers[name]()
+        return value
+
+    def add_property(self, condition: str) -> None:
+        """Ask one more thing of the resources."""
+        former = self.get("properties")
+        self["properties"] = f"({former}) AND {condition}" if former else condition
+
+
+def run(
+    program: Program, names: Mapping[str, Any], makers: Mapping[str, Callable[[], Any]]
+) -> tuple[Namespace, Output]:
+    """Run the rules; return the names as they left them, and what they printed.
+
+    Raises RuleRefused, RuleFailed.
+    """
+    namespace = Namespace({**_helpers(), **names}, makers)
+    namespace["add_property"] = namespace.add_property
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err), _bounded(program.timeout):
+        for rule in program.rules:
+            _run_one(rule, namespace, out, err)
+    return namespace, Output(out.getvalue(), err.getvalue())
+
+
+def _run_one(rule: Rule, namespace: Namespace, out: StringIO, err: StringIO) -> None:
+    try:
+        exec(compile_rule(rule.id, rule.text), namespace)
+    except SystemExit as error:
+        text = error.code if isinstance(error.code, str) else f"[ADMISSION RULE] Refused by rule {rule.id}."
+        raise RuleRefused(text, Output(out.getvalue(), err.getvalue())) from None
+    except (Exception, _TimeIsUp) as error:  # noqa: BLE001 - the guard of rules: they fail closed
+        output = Output(out.getvalue(), err.getvalue())
+        if type(error) in (Exception, Rejection):
+            raise RuleRefused(str(error), output) from None
+        raise RuleFailed(rule.id, _trace(rule, error), output) from None
+
+
+def _trace(rule: Rule, error: BaseException) -> str:
+    """Return what the administrator needs to mend a rule."""
+    import traceback
+
+    if isinstance(error, _TimeIsUp):
+        error = TimeoutError("ADMISSION_RULES_TIMEOUT is over")
+    steps = traceback.extract_tb(error.__traceback__)[1:]
+    lines = rule.text.splitlines()
+    where = [
+        f"  {step.filename} line {step.lineno}: {lines[step.lineno - 1].strip()}"
+        for step in steps
+        if step.filename == f"<admission rule #{rule.id}>" and step.lineno and step.lineno <= len(lines)
+    ]
+    what = "".join(traceback.format_exception_only(error)).strip()
+    return "\n".join([f"admission rule #{rule.id}: {what}", *where])
+
+
+@contextmanager
+def _bounded(seconds: int) -> Iterator[None]:
+    """Give rules so much time and memory, and surroundings in which nothing of the user's is left."""
+    with _clean_surroundings(), _memory_limit(), _time_limit(seconds):
+        yield
+
+
+@contextmanager
+def _time_limit(seconds: int) -> Iterator[None]:
+    def stop(number: int, frame: object) -> NoReturn:
+        raise _TimeIsUp
+
+    former = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+
+
+@contextmanager
+def _memory_limit() -> Iterator[None]:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min([pages * resource.getpagesize() + MEMORY, *limits]), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@contextmanager
+def _clean_surroundings() -> Iterator[None]:
+    """Give rules a fixed environment and directory: nothing of the user's is left to stumble over."""
+    import pwd
+
+    former = dict(os.environ)
+    try:
+        directory = os.getcwd()
+    except FileNotFoundError:
+        directory = "/"
+    kept = {name: value for name, value in former.items() if name.startswith("OAR") or name == "LANG"}
+    os.environ.clear()
+    os.environ.update(kept, PATH=_PATH, HOME=pwd.getpwuid(os.geteuid()).pw_dir)
+    os.chdir("/")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(former)
+        _return_to(directory)
+
+
+def _return_to(directory: str) -> None:
+    try:
+        os.chdir(directory)
+    except OSError:
+        os.chdir("/")
+
+
+# ----------------------------------------------------------------------------------------- what rules find in scope
+
+
+class ConfigView(Mapping[str, Any]):
+    """oar.conf as rules see it: values by key, without the passwords."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def __getitem__(self, key: str) -> Any:
+        option = option_of(key)
+        if option is None or option.secret:
+            raise KeyError(key)
+        return getattr(self._config, option.name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (option.key for option in Config.options() if not option.secret)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _helpers() -> dict[str, Any]:
+    import time
+
+    from oar.lib.times import parse_date, parse_duration
+
+    return {
+        "__name__": "admission_rules",
+        "re": re,
+        "os": os,
+        "time": time,
+        "sql_to_duration": parse_duration,
+        "duration_to_sql": _duration_to_sql,
+        "sql_to_local": parse_date,
+        "local_to_sql": _local_to_sql,
+        "in_group": in_group,
+        "user_groups": user_groups,
+        "reject": _reject,
+        "warn": _warn,
+    }
+
+
+def _reject(message: str) -> NoReturn:
+    raise Rejection(message)
+
+
+def _warn(message: str) -> None:
+    import sys
+
+    sys.stderr.write(f"{message}\n")
+
+
+def _duration_to_sql(seconds: int) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def _local_to_sql(date: int) -> str:
+    import time
+
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date))
+
+
+def user_groups(user: str) -> list[str]:
+    """Return the groups of a user, primary and supplementary, as the machine knows them."""
+    import grp
+    import pwd
+
+    try:
+        primary = pwd.getpwnam(user).pw_gid
+    except KeyError:
+        return []
+    names = []
+    for group in os.getgrouplist(user, primary):
+        try:
+            names.append(grp.getgrgid(group).gr_name)
+        except KeyError:  # a number without a name
+            continue
+    return names
+
+
+def in_group(user: str, group: str) -> bool:
+    """Whether a user is in a group."""
+    return group in user_groups(user)

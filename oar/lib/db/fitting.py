@@ -1,0 +1,98 @@
+"""How many resources a group of a request takes of the whole cluster, counted by the database.
+
+Everything that is not Dead counts as free.  From the innermost level outwards, blocks that hold enough are counted and
+the largest of them are taken.  Conditions are texts that passed ``oar.lib.db.usersql``; the transaction is one of the
+read-only login.
+"""
+
+from collections.abc import Sequence
+
+from oar.lib.db.engine import Transaction
+from oar.lib.model import Group, Level, PropertyValue
+from oar.lib.request import ALL, BEST_HALF
+
+#: The property that each resource has a value of its own for.
+FINEST = "resource_id"
+
+
+def count(tx: Transaction, condition: str, levels: Sequence[Level]) -> int | None:
+    """Return the number of resources that the levels take of those that satisfy the condition; None if too few.
+
+    The properties are names of columns; the condition may be empty.
+    """
+    pool = _pool(condition, levels)
+    if levels[-1].property == FINEST and len({level.property for level in levels}) == len(levels):
+        inner = f"SELECT {_columns(levels)}1 AS size FROM resources WHERE {pool}"
+    else:
+        inner = (
+            f"SELECT {_columns(levels)}count(*) AS size FROM resources WHERE {pool}"
+            f" GROUP BY {', '.join(str(number + 1) for number in range(len(levels)))}"
+        )
+    for depth in range(len(levels) - 1, 0, -1):
+        inner = _level(inner, depth, levels[depth].quantity)
+    number: int | None = tx.value(_outermost(inner, levels))
+    return number
+
+
+def pools(tx: Transaction, groups: Sequence[Group], condition: str) -> tuple[list[dict[str, PropertyValue]], list[int]]:
+    """Return the resources that some group could take, with the properties that the groups name, and their pools.
+
+    A resource's pool is a number whose bit *n* tells whether it satisfies group *n*.  ``condition`` is that of all
+    groups.
+    """
+    names = sorted({level.property for group in groups for level in group.levels} | {FINEST})
+    tests = [f"({_pool(both(condition, group.filter), group.levels)}) IS TRUE" for group in groups]
+    bits = " + ".join(f"CASE WHEN {test} THEN {1 << number} ELSE 0 END" for number, test in enumerate(tests))
+    rows = tx.rows(f"SELECT {', '.join(map(_quoted, names))}, {bits} FROM resources ORDER BY {FINEST}")
+    kept = [row for row in rows if row[-1]]
+    return [dict(zip(names, row, strict=False)) for row in kept], [row[-1] for row in kept]
+
+
+def both(first: str, second: str) -> str:
+    """Return the condition that both conditions hold; either may be empty."""
+    return " AND ".join(f"({text}\n)" for text in (first, second) if text)
+
+
+def _pool(condition: str, levels: Sequence[Level]) -> str:
+    """Return the condition of what may be taken at all: alive in the long run, and with a value for each level."""
+    names = {level.property: _quoted(level.property) for level in levels if level.property != FINEST}
+    tests = [f"{name} IS NOT NULL AND {name}::text <> ''" for name in names.values()]
+    return " AND ".join(["state <> 'Dead'", *tests, *([f"({condition}\n)"] if condition else [])])
+
+
+def _columns(levels: Sequence[Level]) -> str:
+    return "".join(f"{_quoted(level.property)} AS level{number}, " for number, level in enumerate(levels))
+
+
+def _level(inner: str, depth: int, quantity: int) -> str:
+    """Return the blocks of the levels above ``depth`` with their sizes, NULL for those that hold too little."""
+    outer = ", ".join(f"level{number}" for number in range(depth))
+    ranked = (
+        f"SELECT {outer}, size, row_number() OVER (PARTITION BY {outer} ORDER BY size DESC NULLS LAST) AS place,"
+        f" count(size) OVER (PARTITION BY {outer}) AS fitting, count(*) OVER (PARTITION BY {outer}) AS present"
+        f" FROM ({inner}) blocks{depth}"
+    )
+    return f"SELECT {outer}, {_taken(quantity)} AS size FROM ({ranked}) ranked{depth} GROUP BY {outer}"
+
+
+def _outermost(inner: str, levels: Sequence[Level]) -> str:
+    ranked = (
+        "SELECT size, row_number() OVER (ORDER BY size DESC NULLS LAST) AS place,"
+        f" count(size) OVER () AS fitting, count(*) OVER () AS present FROM ({inner}) blocks"
+    )
+    return f"SELECT {_taken(levels[0].quantity)} FROM ({ranked}) ranked"
+
+
+def _taken(quantity: int) -> str:
+    """Return the size of what is taken of ranked blocks: the largest ones first, NULL if they are too few."""
+    if quantity > 0:
+        return f"CASE WHEN min(fitting) >= {quantity} THEN sum(size) FILTER (WHERE place <= {quantity}) END::bigint"
+    if quantity == ALL:
+        return "CASE WHEN min(fitting) = min(present) THEN sum(size) END::bigint"
+    wanted = "(fitting + 1) / 2" if quantity == BEST_HALF else "fitting"
+    return f"CASE WHEN min(fitting) >= 1 THEN sum(size) FILTER (WHERE place <= {wanted}) END::bigint"
+
+
+def _quoted(name: str) -> str:
+    """Return a column's name as an identifier, in a statement that has no parameters."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,397 @@
+"""Check, admit, insert: what makes a job of what somebody asks for, for oarsub and the API alike.
+
+``prepare`` finds what can be found without the database; ``submit`` runs the admission rules, asks whether the cluster
+could ever satisfy the request, and inserts the jobs in one transaction, in their first real state.  A submission that
+is refused leaves no row.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from oar.lib import admission, job_keys, submission_checks
+from oar.lib.config import Config
+from oar.lib.db import new_jobs
+from oar.lib.db.jobs import NewJob
+from oar.lib.db.new_jobs import Alternative, NewJobs
+from oar.lib.db.queues import Rule
+from oar.lib.errors import BadSql
+from oar.lib.feasibility import Cluster, UnknownProperty, open_cluster
+from oar.lib.job_keys import KeyPair
+from oar.lib.messages import Tag, Wake
+from oar.lib.model import Dependency, Group, JobKeys
+from oar.lib.proposal import Proposal, amend, makers, names_of
+from oar.lib.request import JobTypes, Request, format_job_message
+from oar.lib.states import EventType, JobState, JobType, Reservation
+from oar.lib.submission_checks import BadSubmission, Code, Modes, Window
+
+if TYPE_CHECKING:
+    from oar.lib.db.engine import Database, Transaction
+
+#: How many random bytes a challenge is made of.
+_CHALLENGE_BYTES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWish:
+    """A job key that is asked for: imported if a private key is given, else made."""
+
+    private: str | None = field(default=None, repr=False)
+    public: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What somebody asks for, as it was given."""
+
+    user: str
+    command: str = ""
+    is_interactive: bool = False
+    requests: tuple[str, ...] = ()  #: each -l
+    array_size: int = 1
+    parameters: tuple[str, ...] | None = None  #: lines of a parameter file
+    queue: str | None = None
+    properties: str | None = None
+    reservation: str | None = None  #: ``start[,end]``
+    checkpoint: int = 0
+    signal: str | None = None
+    types: tuple[str, ...] = ()
+    directory: str = "/"
+    project: str | None = None
+    name: str | None = None
+    dependencies: tuple[str, ...] = ()
+    notify: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    hold: bool = False
+    key: KeyWish | None = None
+    cpuset_name: str | None = None
+    info_type: str = ""  #: host, or host:port of the oarsub that waits for an answer
+    initial_request: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    file_id: int | None = None
+    in_api: bool = False
+
+    @property
+    def modes(self) -> Modes:
+        """What decides whether options go together."""
+        return Modes(
+            interactive=self.is_interactive,
+            reservation=self.reservation is not None,
+            command=bool(self.command.strip()),
+            noop="noop" in JobTypes(self.types),
+            array=self.array_size != 1,
+            parameters=self.parameters is not None,
+            notify=self.notify,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of a submission."""
+
+    ids: tuple[int, ...]
+    array_id: int
+    output: admission.Output
+    warnings: tuple[str, ...]
+    keys: Mapping[int, KeyPair]
+
+
+# -- without the database ---------------------------------------------------------------------------------------------
+
+
+def prepare(given: Submission, config: Config, now: int) -> Proposal:
+    """Return what is asked, understood; the order of the complaints is documented.  Raises BadSubmission."""
+    submission_checks.check_modes(given.modes)
+    requests = submission_checks.parse_requests(given.requests, config)
+    commands = _commands(given)
+    submission_checks.check_array(given.modes, len(commands), config.max_array_size)
+    window = submission_checks.parse_window(given.reservation, now) if given.reservation is not None else None
+    warnings = _window_warnings(window, requests)
+    if window is not None and window.walltime is not None:
+        requests = tuple(Request(each.groups, each.walltime or window.walltime) for each in requests)
+    proposal = Proposal(
+        user=given.user,
+        job_type=JobType.INTERACTIVE if _has_no_command(given) else JobType.PASSIVE,
+        requests=requests,
+        queue=given.queue or None,
+        project=given.project or None,
+        properties=given.properties or None,
+        start=window.start if window else 0,
+        types=given.types,
+        command=given.command,
+        name=given.name or None,
+        notify=given.notify or None,
+        stdout=given.stdout or None,
+        stderr=given.stderr or None,
+        directory=given.directory,
+        checkpoint=given.checkpoint,
+        signal=_signal(given, config),
+        dependencies=given.dependencies,
+        hold=given.hold,
+        env=dict(given.env),
+        use_job_key=given.key is not None or config.oarsub_force_job_key,
+        array_size=len(commands),
+        parameters=given.parameters or (),
+        initial_request=given.initial_request,
+        info_type=given.info_type,
+        in_api=given.in_api,
+        warnings=tuple(warnings),
+    )
+    check(proposal)
+    submission_checks.check_stored("submission line", given.initial_request)
+    submission_checks.check_cpuset_name(given.cpuset_name, len(commands))
+    return proposal
+
+
+def check(proposal: Proposal) -> None:
+    """Refuse texts that no job can have; asked again of what the rules leave.  Raises BadSubmission."""
+    submission_checks.check_notify(proposal.notify)
+    submission_checks.check_file_names(proposal.stdout, proposal.stderr)
+    for command in commands_of(proposal):
+        submission_checks.check_command(command)
+    submission_checks.check_text("job name", proposal.name, submission_checks.LONGEST_NAME)
+    submission_checks.check_text("queue name", proposal.queue, submission_checks.LONGEST_NAME)
+    submission_checks.check_text("project", proposal.project)
+    for text in proposal.types:
+        submission_checks.check_text("job type", text, submission_checks.LONGEST_TYPE)
+    submission_checks.check_stored("working directory", proposal.directory)
+    submission_checks.parse_dependencies(proposal.dependencies)
+    if proposal.checkpoint < 0:
+        raise BadSubmission(Code.REQUEST, "the checkpoint delay cannot be negative.")
+
+
+def commands_of(proposal: Proposal) -> Sequence[str]:
+    """Return the commands of an array with parameters, else the one command."""
+    if proposal.parameters:
+        return [f"{proposal.command} {line}" for line in proposal.parameters]
+    return [proposal.command]
+
+
+def _commands(given: Submission) -> range:
+    """Return one number for each job of the array."""
+    return range(given.array_size if given.parameters is None else len(given.parameters))
+
+
+def _has_no_command(given: Submission) -> bool:
+    """Whether nothing is executed until somebody connects: also a reservation without command."""
+    return given.is_interactive or (given.reservation is not None and not given.command.strip())
+
+
+def _signal(given: Submission, config: Config) -> int:
+    return submission_checks.parse_signal(given.signal) if given.signal else config.signal
+
+
+def _window_warnings(window: Window | None, requests: Sequence[Request]) -> list[str]:
+    if window is not None and window.stop and any(request.walltime is not None for request in requests):
+        return ["ignore reservation end date because walltime is set in resource description."]
+    return []
+
+
+# -- with the database ------------------------------------------------------------------------------------------------
+
+
+def submit(database: "Database", config: Config, given: Submission, proposal: Proposal) -> Submitted:
+    """Admit what was prepared, and insert its jobs; the server is told once they are there.
+
+    Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
+    """
+    with open_cluster(database) as cluster, database.begin() as tx:
+        proposal, output = _admit(tx, database, cluster, config, proposal)
+        if not tx.queues.exists(proposal.queue or ""):
+            raise BadSubmission(Code.QUEUE, f"queue '{proposal.queue}' does not exist")
+        size = _feasible(cluster, proposal)
+        keys = _keys(tx, given, proposal)
+        dependencies = _dependencies(tx, proposal)
+        warnings = list(proposal.warnings) + _check_cpuset(tx, given)
+        new = NewJobs(
+            first=_job(given, proposal, size),
+            commands=commands_of(proposal),
+            count=proposal.array_size,
+            alternatives=[Alternative(each.walltime or 0, each.groups) for each in proposal.requests],
+            types=proposal.types,
+            dependencies=dependencies,
+        )
+        ids = new_jobs.insert(tx, new, secrets_of(keys, new.count))
+        if config.oarsub_store_adm_rules_outputs:
+            _store_output(tx, ids[0], output)
+        tx.outbox.append(Wake(Tag.QSUB_INTERACTIVE if given.is_interactive else Tag.QSUB))
+    exported = dict(zip(ids, keys, strict=True)) if keys else {}
+    return Submitted(tuple(ids), ids[0], output, tuple(warnings), exported)
+
+
+def _admit(
+    tx: "Transaction", database: "Database", cluster: Cluster, config: Config, proposal: Proposal
+) -> tuple[Proposal, admission.Output]:
+    """Let the rules have their say; what they leave is checked as if the user had given it."""
+    proposal = replace(
+        proposal,
+        requests=_checked_filters(cluster, submission_checks.named(proposal.requests, cluster.columns, config)),
+        properties=_condition(cluster, proposal.properties),
+    )
+    names = names_of(tx, cluster, config, proposal)
+    program = admission.Program(_rules(tx, config), config.admission_rules_timeout)
+    left, output = admission.run(program, names, makers(tx, database))
+    amended = amend(proposal, left, names, config, output)
+    check(amended)
+    return amended, output
+
+
+def _rules(tx: "Transaction", config: Config) -> tuple[Rule, ...]:
+    if config.admission_rules_in_files:
+        from pathlib import Path
+
+        return tuple(rule for rule in admission.read_rules(Path(config.admission_rules_path)) if rule.enabled)
+    return tuple(tx.queues.rules(enabled=True))
+
+
+def _checked_filters(cluster: Cluster, requests: Sequence[Request]) -> tuple[Request, ...]:
+    """Check the conditions of a user before any rule puts its own beside them."""
+    return tuple(
+        Request(
+            tuple(Group(_condition(cluster, group.filter) or "", group.levels) for group in request.groups),
+            request.walltime,
+        )
+        for request in requests
+    )
+
+
+def _condition(cluster: Cluster, text: str | None) -> str | None:
+    try:
+        return cluster.condition(text) if text else None
+    except BadSql as error:
+        raise BadSubmission(Code.REQUEST, str(error)) from None
+
+
+def _feasible(cluster: Cluster, proposal: Proposal) -> int:
+    """Refuse what the cluster can never satisfy; return what the first alternative would take."""
+    sizes = []
+    for request in proposal.requests:
+        try:
+            size = cluster.size(request.groups, proposal.properties or "")
+        except UnknownProperty as error:
+            raise BadSubmission(Code.REQUEST, str(error), prefix="# ") from None
+        except BadSql as error:
+            raise BadSubmission(Code.REQUEST, str(error)) from None
+        if size is None:
+            raise BadSubmission(Code.REQUEST, "There are not enough resources for your request", prefix="# ")
+        sizes.append(size)
+    return sizes[0]
+
+
+def _keys(tx: "Transaction", given: Submission, proposal: Proposal) -> list[KeyPair]:
+    """Return the key pair of each job, none if no key is asked for."""
+    wish = given.key
+    if wish is None or wish.private is None:
+        return [job_keys.generate() for _ in range(proposal.array_size)] if proposal.use_job_key else []
+    if proposal.array_size > 1:
+        raise BadSubmission(Code.REQUEST, "a job key cannot be imported for an array job.")
+    pair = job_keys.read(wish.private, wish.public)
+    if tx.secrets.key_in_use(pair.public, proposal.user):
+        raise BadSubmission(Code.REQUEST, "Another job is using the same ssh keys", prefix="/!\\ ")
+    return [pair]
+
+
+def _dependencies(tx: "Transaction", proposal: Proposal) -> tuple[Dependency, ...]:
+    dependencies = submission_checks.parse_dependencies(proposal.dependencies)
+    if dependencies:
+        known = tx.jobs.states([each.required for each in dependencies])
+        for each in dependencies:
+            if each.required not in known:
+                raise BadSubmission(Code.REQUEST, f"dependency on unknown job {each.required}.")
+    return dependencies
+
+
+def _check_cpuset(tx: "Transaction", given: Submission) -> list[str]:
+    """Refuse a name of cpuset that could be somebody else's; return warnings."""
+    name = given.cpuset_name
+    if name is None:
+        return []
+    import pwd
+
+    for match in re.finditer("_", name):
+        try:
+            pwd.getpwnam(f"{given.user}_{name[: match.start()]}")
+        except KeyError:
+            continue
+        raise BadSubmission(Code.REQUEST, f'invalid cpuset name "{name}".')
+    full = f"{given.user}_{name}"
+    return [f"cpuset name {full} is used by job {job_id}." for job_id in new_jobs.jobs_of_cpuset(tx, full)[:1]]
+
+
+def secrets_of(keys: Sequence[KeyPair], count: int) -> list[JobKeys]:
+    """Return a challenge, and the keys if there are any, for each job."""
+    random = os.urandom(_CHALLENGE_BYTES * count)
+    challenges = [
+        str(int.from_bytes(random[start : start + _CHALLENGE_BYTES], "big"))
+        for start in range(0, len(random), _CHALLENGE_BYTES)
+    ]
+    if not keys:
+        return [JobKeys(challenge, None, None) for challenge in challenges]
+    return [JobKeys(challenge, key.private, key.public) for challenge, key in zip(challenges, keys, strict=True)]
+
+
+def _job(given: Submission, proposal: Proposal, size: int) -> NewJob:
+    is_reservation = proposal.start > 0
+    kind = "I" if given.is_interactive else "B"
+    message = format_job_message(
+        resources=size,
+        walltime=proposal.requests[0].walltime or 0,
+        kind="R" if is_reservation else kind,
+        name=proposal.name or "",
+        queue=proposal.queue or "",
+        project=proposal.project or "",
+        types=proposal.types,
+    )
+    has_files = proposal.job_type is JobType.PASSIVE
+    return NewJob(
+        id=0,
+        array_id=0,
+        array_index=1,
+        initial_request=proposal.initial_request,
+        name=proposal.name,
+        cpuset_name=f"{given.user}_{given.cpuset_name}" if given.cpuset_name else "",
+        job_type=proposal.job_type,
+        info_type=proposal.info_type,
+        state=JobState.HOLD if proposal.hold else JobState.WAITING,
+        reservation=Reservation.TO_SCHEDULE if is_reservation else Reservation.NONE,
+        message=message,
+        user=proposal.user,
+        project=proposal.project or "",
+        command="" if given.is_interactive else proposal.command,
+        queue=proposal.queue or "",
+        properties=proposal.stored_properties,
+        launching_directory=proposal.directory,
+        start_time=proposal.start,
+        file_id=given.file_id,
+        notify=proposal.notify,
+        checkpoint=proposal.checkpoint,
+        checkpoint_signal=proposal.signal,
+        stdout_file=_file(proposal.stdout, proposal.name, "stdout") if has_files else None,
+        stderr_file=_file(proposal.stderr, proposal.name, "stderr") if has_files else None,
+        resubmit_job_id=0,
+        env=_stored_env(proposal.env),
+    )
+
+
+def _file(given: str | None, name: str | None, stream: str) -> str:
+    return given or submission_checks.default_file_name(name, stream)
+
+
+def _stored_env(env: Mapping[str, str]) -> str | None:
+    if not env:
+        return None
+    import json
+
+    return json.dumps(dict(env))
+
+
+def _store_output(tx: "Transaction", job_id: int, output: admission.Output) -> None:
+    for event, text in (
+        (EventType.ADM_RULES_MSG_OUT, output.out),
+        (EventType.ADM_RULES_MSG_ERR, output.err),
+    ):
+        if text:
+            tx.events.add(event, job_id, text)

@@ -1,0 +1,334 @@
+"""What is wrong with a submission before anything is asked of the database (commands-user.md 3).
+
+Everything here is a function of what the user gave and, for dates, of the time; each complaint has the exit code that
+is documented for oarsub.
+"""
+
+import re
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from oar.lib.config import Config
+from oar.lib.errors import BadRequest
+from oar.lib.model import Dependency, Group
+from oar.lib.request import Request, name_nodes, parse_request
+from oar.lib.states import DependencyCondition
+from oar.lib.times import format_duration, parse_date
+
+#: A kernel gives one argument of a command at most this many bytes.
+LONGEST_COMMAND = 131071
+LONGEST_NAME = 100
+LONGEST_TYPE = 255
+LONGEST_TEXT = 255
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9_./\-%\\ +=@:,~]*\Z", re.ASCII)
+_NOTIFY = re.compile(r"\s*(\[\s*.+\s*\]\s*)?(mail|exec)\s*:(.+)\Z", re.DOTALL)
+_NOTIFY_TAGS = frozenset({"RUNNING", "START", "END", "ERROR", "INFO", "SUSPENDED", "RESUMING"})
+_NOTIFY_COMMAND = re.compile(r"[a-zA-Z0-9_./ -]+\Z", re.ASCII)
+_CPUSET_NAME = re.compile(r"[A-Za-z0-9_-]{1,50}\Z", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_CONDITIONS = "|".join(DependencyCondition)
+_SHIFT = r"[\[\]]?[+-]?\d{1,10}"
+_DEPENDENCY = re.compile(
+    rf"(\d{{1,18}})(?::({_CONDITIONS}))?(?:\s*,\s*({_SHIFT})?\s*(?:,\s*({_SHIFT})?)?)?\s*\Z", re.ASCII
+)
+_TIME = re.compile(r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}))?)?\Z", re.ASCII)
+_RELATIVE = re.compile(r"\+(\d{1,6})(?::(\d{1,2})(?::(\d{1,2}))?)?\Z", re.ASCII)
+_DAY = 86400
+
+
+class Code(IntEnum):
+    """Exit codes of oarsub (commands-user.md 3.15)."""
+
+    OPTION = 1
+    RESUBMIT = 4
+    COMMAND = 5
+    ARRAY = 6
+    RESERVATION = 7
+    REQUEST = 8  #: resources, keys, dependencies, names
+    INTERACTIVE_PARAMETERS = 9
+    REFUSED_RESERVATION = 10
+    NO_SESSION = 11
+    FILE = 12
+    NOTIFY_CHARACTERS = 16
+    NOOP = 17
+    SYNTAX = 18
+    CONNECT = 20
+    STDERR = 243
+    STDOUT = 244
+    QUEUE = 248
+    NOTIFY = 250
+
+
+class BadSubmission(BadRequest):
+    """What is asked cannot be.  ``str`` is the sentence; the rest tells a command how to show it."""
+
+    def __init__(
+        self, code: Code, text: str, *, prefix: str = "# Error: ", verify: bool | None = None, usage: bool = False
+    ) -> None:
+        """``verify``: the line that asks to check the syntax follows (default: with the code of requests)."""
+        super().__init__(text)
+        self.code = code
+        self.exit_code = int(code)
+        self.prefix = prefix
+        self.verify = code is Code.REQUEST if verify is None else verify
+        self.usage = usage  #: the usage of the command follows
+
+
+# -- modes ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """What decides whether options go together."""
+
+    interactive: bool
+    reservation: bool
+    command: bool
+    noop: bool
+    array: bool  #: an array of more or fewer than one job is asked
+    parameters: bool  #: ... by a file
+    notify: str | None
+
+
+def check_modes(modes: Modes) -> None:
+    """Refuse options that exclude each other.  Raises BadSubmission."""
+    if modes.interactive:
+        if modes.reservation:
+            raise BadSubmission(Code.RESERVATION, "a reservation cannot be interactive.", usage=True)
+        if modes.noop:
+            raise BadSubmission(Code.NOOP, "a noop job cannot be interactive.")
+    elif not (modes.command or modes.reservation or modes.noop):
+        raise BadSubmission(Code.COMMAND, "a command is needed.", usage=True)
+    _check_notify_characters(modes.notify)
+
+
+def check_array(modes: Modes, size: int, most: int) -> None:
+    """Refuse an array that cannot be.  Raises BadSubmission."""
+    if modes.interactive and modes.parameters:
+        raise BadSubmission(
+            Code.INTERACTIVE_PARAMETERS, "a parameter file-based array job cannot be interactive.", verify=False
+        )
+    if size <= 0:
+        raise BadSubmission(Code.ARRAY, "an array job must have a positive number of sub-jobs.", usage=True)
+    if size > most:
+        raise BadSubmission(Code.ARRAY, f"an array job cannot have more than {most} sub-jobs.")
+    if modes.interactive and modes.array:
+        raise BadSubmission(Code.REQUEST, "an array job cannot be interactive.", verify=False)
+
+
+def _check_notify_characters(notify: str | None) -> None:
+    match = _NOTIFY.match(notify or "")
+    if match and match[2] == "exec" and not _NOTIFY_COMMAND.match(match[3].strip()):
+        raise BadSubmission(
+            Code.NOTIFY_CHARACTERS,
+            "insecure characters found in notification method (the allowed regexp is: [a-zA-Z0-9_.\\/ -]+).",
+        )
+
+
+# -- texts ----------------------------------------------------------------------------------------------------------
+
+
+def check_notify(notify: str | None) -> None:
+    """Refuse what is no notification.  Raises BadSubmission."""
+    if notify is None:
+        return
+    match = _NOTIFY.match(notify)
+    tags = match[1].strip()[1:-1].split(",") if match and match[1] else []
+    if not match or _CONTROL.search(notify) or any(tag.strip().upper() not in _NOTIFY_TAGS for tag in tags):
+        raise BadSubmission(Code.NOTIFY, "bad syntax for the notify option")
+    _check_notify_characters(notify)
+
+
+def check_file_names(stdout: str | None, stderr: str | None) -> None:
+    """Refuse names of output files with characters that are not allowed.  Raises BadSubmission."""
+    if stdout is not None and not _FILE_NAME.match(stdout):
+        raise BadSubmission(Code.STDOUT, "invalid stdout file name (bad character)")
+    if stderr is not None and not _FILE_NAME.match(stderr):
+        raise BadSubmission(Code.STDERR, "invalid stderr file name (bad character)")
+
+
+def check_command(command: str) -> None:
+    """Refuse a command that no kernel would take, or no database.  Raises BadSubmission."""
+    if _SURROGATE.search(command) or "\0" in command:
+        raise BadSubmission(Code.COMMAND, "the command is not UTF-8 text.")
+    size = len(command.encode())
+    if size > LONGEST_COMMAND:
+        raise BadSubmission(Code.COMMAND, f"the command is too long ({size} bytes, at most {LONGEST_COMMAND}).")
+
+
+def check_text(what: str, text: str | None, longest: int = LONGEST_TEXT) -> None:
+    """Refuse a short text that is too long or has control characters.  Raises BadSubmission."""
+    if text is None:
+        return
+    if _SURROGATE.search(text):
+        raise BadSubmission(Code.REQUEST, f"the {what} is not UTF-8 text.")
+    if _CONTROL.search(text):
+        raise BadSubmission(Code.REQUEST, f"the {what} has a control character.")
+    if len(text) > longest:
+        raise BadSubmission(Code.REQUEST, f"the {what} is longer than {longest} characters.")
+
+
+def check_stored(what: str, text: str | None) -> None:
+    """Refuse a text that the database cannot hold.  Raises BadSubmission."""
+    if text is not None and (_SURROGATE.search(text) or "\0" in text):
+        raise BadSubmission(Code.REQUEST, f"the {what} is not UTF-8 text.")
+
+
+def parse_signal(text: str) -> int:
+    """Return the number of a signal given as ``12``, ``USR2`` or ``SIGUSR2``.  Raises BadRequest."""
+    name = text.strip().upper()
+    if name.isdigit() and 0 < int(name) < signal.NSIG:
+        return int(name)
+    known = {each.name: int(each) for each in signal.Signals}
+    number = known.get(name if name.startswith("SIG") else f"SIG{name}")
+    if number is None:
+        raise BadRequest(f"unknown signal {text}.")
+    return number
+
+
+def check_cpuset_name(name: str | None, size: int) -> None:
+    """Refuse a name that is none for a cpuset, or that an array's jobs would share.  Raises BadSubmission."""
+    if name is not None and (not _CPUSET_NAME.match(name) or name.isdigit() or size > 1):
+        raise BadSubmission(Code.REQUEST, f'invalid cpuset name "{name}".')
+
+
+def default_file_name(name: str | None, stream: str) -> str:
+    """Return the pattern of an output file for a job whose user gave none.
+
+    >>> default_file_name("a/b", "stdout"), default_file_name(None, "stderr")
+    ('OAR.a_b.%jobid%.stdout', 'OAR.%jobid%.stderr')
+    """
+    middle = f"{name.replace('/', '_')}." if name else ""
+    return f"OAR.{middle}%jobid%.{stream}"
+
+
+# -- requests -------------------------------------------------------------------------------------------------------
+
+
+def parse_requests(texts: Iterable[str], config: Config) -> tuple[Request, ...]:
+    """Read what all ``-l`` ask; the default resources stand where one names none.  Raises BadSubmission."""
+    try:
+        given = [parse_request(text) for text in texts] or [Request()]
+    except BadRequest as error:
+        raise BadSubmission(Code.SYNTAX, str(error)) from None
+    default = parse_request(config.oarsub_default_resources).groups
+    return tuple(Request(_with_default(request.groups, default), request.walltime) for request in given)
+
+
+def _with_default(groups: Sequence[Group], default: Sequence[Group]) -> tuple[Group, ...]:
+    completed: list[Group] = []
+    for group in groups or (Group("", ()),):
+        if group.levels:
+            completed.append(group)
+        else:
+            completed += [Group(_and(group.filter, each.filter), each.levels) for each in default]
+    return tuple(completed)
+
+
+def _and(first: str, second: str) -> str:
+    return f"({first}) AND ({second})" if first and second else first or second
+
+
+def named(requests: Sequence[Request], columns: Iterable[str], config: Config) -> tuple[Request, ...]:
+    """Put the property that is a node for ``nodes`` and ``node``, unless the site has a column of that name."""
+    names = frozenset(columns)
+    return tuple(
+        Request(name_nodes(request.groups, names, config.oarsub_nodes_resources), request.walltime)
+        for request in requests
+    )
+
+
+# -- dependencies ---------------------------------------------------------------------------------------------------
+
+
+def parse_dependencies(texts: Iterable[str]) -> tuple[Dependency, ...]:
+    """Read what all ``-a`` ask, the last one for each job; ``job_id`` is 0.  Raises BadSubmission.
+
+    >>> parse_dependencies(["12:ok,60,]600"])
+    (Dependency(job_id=0, required=12, condition='ok', min_shift='60', max_shift=']600'),)
+    """
+    found: dict[int, Dependency] = {}
+    for text in texts:
+        match = _DEPENDENCY.match(text.strip())
+        if not match:
+            raise BadSubmission(
+                Code.REQUEST, f"bad dependency {_shown(text)}: write id[:ok|notok|any|start][,min[,max]]."
+            )
+        condition, least, most = (part or "" for part in match.groups()[1:])
+        found[int(match[1])] = Dependency(0, int(match[1]), condition, least, most)
+    return tuple(found.values())
+
+
+def _shown(text: str) -> str:
+    return '"' + _CONTROL.sub("?", _SURROGATE.sub("?", text))[:60] + '"'
+
+
+# -- reservations ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The dates of a reservation; ``stop`` 0 = not given."""
+
+    start: int
+    stop: int = 0
+
+    @property
+    def walltime(self) -> int | None:
+        """Its length, None if it has no end."""
+        return self.stop - self.start if self.stop else None
+
+    def guess(self) -> str:
+        """Return what oarsub -v says about it."""
+        from oar.lib.times import format_date
+
+        return (
+            f"Guessed reservation start: {format_date(self.start)} end: {format_date(self.stop)}"
+            f" (computed walltime: {format_duration(self.stop - self.start)})."
+        )
+
+
+def parse_window(text: str, now: int) -> Window:
+    """Read ``start[,end]`` of ``-r``; a start in the past is now.  Raises BadSubmission.
+
+    A time alone is today's; an end that is a time not after the start is the next day's.
+    """
+    first, comma, last = text.partition(",")
+    start = _date(first, now, now, "start")
+    if not comma:
+        return Window(max(start, now))
+    stop = _date(last, start, start, "end")
+    if _TIME.match(last.strip()) and stop <= start:
+        stop += _DAY
+    if stop <= start:
+        raise BadSubmission(Code.RESERVATION, "reservation end date must be after start date.")
+    moved = max(0, now - start)
+    return Window(start + moved, stop + moved)
+
+
+def _date(text: str, day: int, origin: int, which: str) -> int:
+    """Read a date, a time on a day, ``now``, or a distance from ``origin``."""
+    import time
+
+    text = text.strip()
+    relative, hour = _RELATIVE.match(text), _TIME.match(text)
+    try:
+        if text == "now" and which == "start":
+            return origin
+        if relative:
+            hours, minutes, seconds = (int(part or 0) for part in relative.groups())
+            return origin + hours * 3600 + minutes * 60 + seconds
+        if hour:
+            parts = ":".join(f"{int(part or 0):02}" for part in hour.groups())
+            return parse_date(f"{time.strftime('%Y-%m-%d', time.localtime(day))} {parts}")
+        return parse_date(text)
+    except BadRequest:
+        raise BadSubmission(
+            Code.RESERVATION,
+            f"syntax error in <{which} date> for the -r or --reservation option."
+            ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".',
+        ) from None

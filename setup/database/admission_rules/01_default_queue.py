@@ -1,0 +1,3 @@
+# Put a job that names no queue in the default queue
+if not queue:
+    queue = "default"

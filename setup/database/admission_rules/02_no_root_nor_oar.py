@@ -1,0 +1,3 @@
+# Refuse jobs of root and oar
+if user in ("root", "oar"):
+    reject("[ADMISSION RULE] root and oar users are not allowed to submit jobs.")

@@ -1,0 +1,29 @@
+# Refuse unknown job types
+TYPES = [
+    r"container(=\w+)?",
+    r"container_users=[\w.-]+(\+[\w.-]+)*",
+    r"ar=hard",
+    r"deploy(=standby)?",
+    r"desktop_computing",
+    r"besteffort",
+    r"cosystem(=standby)?",
+    r"idempotent",
+    r"(set_)?placeholder=\w+",
+    r"(allowed|use_placeholder|allow)=\w+",
+    r"inner=\w+",
+    r"timesharing(=(\*|user),(\*|name|job_name)|=(\*|name|job_name),(\*|user))?",
+    r"token:\w+=\d+",
+    r"noop(=standby)?",
+    r"(postpone|deadline|expire)=\d{4}-\d{1,2}-\d{1,2}(\s+\d{1,2}:\d{1,2}(:\d{1,2})?)?",
+    r"state=permissive",
+    r"nice=\d+(\.\d+)?",
+    r"(find|assign)=\w[\w:.=-]*",
+    r"checkpoint",
+    *config["JOB_TYPES_EXTRA"],
+]
+if user in ("oar", "root"):
+    TYPES.append("no_quotas")
+KNOWN_TYPE = re.compile("|".join(f"(?:{each})" for each in TYPES), re.ASCII)
+for each in types:
+    if not KNOWN_TYPE.fullmatch(each):
+        reject(f"[ADMISSION RULE] Error: unknown job type: {each}")

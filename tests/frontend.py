@@ -1,0 +1,61 @@
+"""A machine on which users type commands, for tests of what these do to the database."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from oar.cli.command import Command, Result, invoke
+from oar.lib import admission
+from oar.lib.config import Config
+from oar.lib.db.engine import Database
+from oar.lib.messages import Effect
+from oar.lib.model import Job, User
+from oar.lib.runtime import Runtime
+
+RULES = Path(__file__).parent.parent / "setup" / "database" / "admission_rules"
+ALICE = User("alice", 0)  #: with the rights of whoever runs the tests: her files are theirs
+
+
+@dataclass
+class Frontend:
+    """A site with its configuration; what its server would be told is kept."""
+
+    database: Database
+    config: Config = field(default_factory=Config)
+    told: list[Effect] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.database.deliver = self.told.extend
+
+    def type(
+        self, command: Command, *words: object, user: User = ALICE, environment: dict[str, str] | None = None
+    ) -> Result:
+        """Run a command as a user."""
+        runtime = Runtime(self.config, self.database)
+        return invoke(command, [str(word) for word in words], runtime=runtime, user=user, environment=environment)
+
+    def jobs(self) -> list[Job]:
+        """Return all jobs, by id."""
+        with self.database.snapshot() as tx:
+            return tx.jobs.select(tx.column("SELECT job_id FROM jobs"))
+
+    def count(self, table: str) -> int:
+        """Return the number of rows of a table."""
+        with self.database.snapshot() as tx:
+            number: int = tx.value(f"SELECT count(*) FROM {table}")
+        return number
+
+    def ask(self, question: Callable[..., object], *arguments: object) -> object:
+        """Ask something in a transaction."""
+        with self.database.begin() as tx:
+            return question(tx, *arguments)
+
+
+def add_rules(database: Database, *rules: str, defaults: bool = True) -> None:
+    """Install the default admission rules, and after them others."""
+    texts: Sequence[tuple[int, bool, str]] = (
+        [(rule.priority, rule.enabled, rule.text) for rule in admission.read_rules(RULES)] if defaults else []
+    )
+    with database.begin() as tx:
+        for priority, enabled, text in [*texts, *((50, True, rule) for rule in rules)]:
+            tx.queues.insert_rule(text, priority=priority, enabled=enabled, author="oar")
