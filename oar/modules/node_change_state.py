@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from oar.lib import control, incidents, lifecycle, nodes, resubmission
 from oar.lib.errors import Bug, UserError
 from oar.lib.incidents import JobFacts, Site, Verdict
-from oar.lib.messages import Ask, JobAction, Mail, Wake
+from oar.lib.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.model import Event, Job
 from oar.lib.request import JobTypes
 from oar.lib.states import EventType, JobState, QueueState
@@ -168,12 +168,12 @@ def _submit_again(tx: "Transaction", decision: _Decision) -> str:
     """Submit a copy of the job; return why not, if it cannot be."""
     old = decision.job.id
     try:
-        new = resubmission.copy(tx, old)
+        new = resubmission.copy(tx, old, automatically=True)
     except UserError as error:
         return str(error)
-    tx.runs.note_resubmission(old, new)
     text = f"[NodeChangeState] {decision.event.type}: job {old} is submitted again (new id = {new})"
     tx.events.add(EventType.RESUBMIT_JOB_AUTOMATICALLY, old, text)
+    tx.outbox.append(Wake(Tag.QSUB))
     return ""
 
 

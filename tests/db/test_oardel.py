@@ -39,9 +39,8 @@ class Frontend:
 
     def running(self, *types: str, **columns: object) -> int:
         """Add a running job of alice, whose head is node-1."""
-        job_id = add_job(
-            self.database, JobState.RUNNING, on=add_resources(self.database, nodes=1), types=types, **columns
-        )  # type: ignore[arg-type]
+        nodes = add_resources(self.database, nodes=1)
+        job_id = add_job(self.database, JobState.RUNNING, on=nodes, types=types, **columns)  # type: ignore[arg-type]
         with self.database.begin() as tx:
             tx.runs.claim(job_id, "node-1")
         return job_id
@@ -325,15 +324,15 @@ def test_why_a_job_is_not_held(frontend: Frontend) -> None:
     running = frontend.running()
     others = add_job(frontend.database, user="bob")
     reserved = add_job(frontend.database, reservation=Reservation.SCHEDULED)
-    for arguments, reason in [
-        ([4711], "this job does not exist."),
-        ([others], "you are not the right user."),
-        ([running], "the job is not in the right state (try '-r' option)."),
-        ([reserved], "the job is not in the right state (try '-r' option)."),
-        (["-r", running], "only oar or root users can use '-r' option."),
+    for options, job_id, reason in [
+        ((), 4711, "this job does not exist."),
+        ((), others, "you are not the right user."),
+        ((), running, "the job is not in the right state (try '-r' option)."),
+        ((), reserved, "the job is not in the right state (try '-r' option)."),
+        (("-r",), running, "only oar or root users can use '-r' option."),
     ]:
-        result = frontend.type(oarhold.main, *arguments)
-        assert result == Result(1, "", f"/!\\ Cannot hold {arguments[-1]}: {reason}\n")
+        result = frontend.type(oarhold.main, *options, job_id)
+        assert result == Result(1, "", f"/!\\ Cannot hold {job_id}: {reason}\n")
 
 
 def test_kinds_of_jobs_that_are_never_suspended(frontend: Frontend) -> None:

@@ -271,10 +271,6 @@ class Runs:
             == 1
         )
 
-    def key_is_taken(self, job_id: int) -> bool:
-        """Whether another live job of the same user has the SSH key of a job, so that a copy cannot have it."""
-        return self._tx.row(_KEY_TAKEN, (job_id,)) is not None
-
     def was_resubmitted(self, job_id: int) -> bool:
         """Whether a job was resubmitted automatically."""
         return self._tx.row("SELECT 1 FROM auto_resubmissions WHERE job_id = %s", (job_id,)) is not None
@@ -285,11 +281,6 @@ class Runs:
         return count
 
 
-_KEY_TAKEN = """
-    SELECT 1 FROM challenges c JOIN jobs j ON j.job_id = c.job_id
-    JOIN challenges other ON other.ssh_public_key = c.ssh_public_key AND other.job_id <> c.job_id
-    JOIN jobs o ON o.job_id = other.job_id AND o.job_user = j.job_user
-    WHERE c.job_id = %s AND o.state <> 'Terminated' AND o.state <> 'Error' LIMIT 1"""
 _CHAIN = """
     WITH RECURSIVE chain(id) AS (
         SELECT job_id FROM auto_resubmissions WHERE new_job_id = %s

@@ -1,0 +1,452 @@
+"""Events and pending states are worked off, each with all its traces: oar/modules/node_change_state.py."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from oar.lib import control
+from oar.lib.control import HoldRules
+from oar.lib.db.engine import Database
+from oar.lib.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
+from oar.lib.model import Event, User
+from oar.lib.runtime import Runtime
+from oar.lib.states import EventType, JobState, JobType, KillState, ResourceState
+from oar.modules import node_change_state as ncs
+from tests.builders import add_job, add_resources, state_of
+
+ROOT = User("root", 0)
+
+
+def happen(database: Database, type_: str, job_id: int, *hosts: str, text: str = "") -> int:
+    """Write an event that is to be checked."""
+    with database.begin() as tx:
+        return tx.events.add(type_, job_id, text, to_check=True, hosts=hosts)
+
+
+def events_of(database: Database, job_id: int, type_: str = "") -> list[Event]:
+    """Return the events of a job."""
+    with database.begin() as tx:
+        return [event for event in tx.events.of_jobs([job_id]).get(job_id, []) if type_ in ("", event.type)]
+
+
+def unchecked(database: Database) -> list[str]:
+    """Return the types of the events that are still to be acted on."""
+    with database.begin() as tx:
+        return [event.type for event in tx.events.pending()]
+
+
+def states(database: Database) -> dict[int, tuple[str, str, bool]]:
+    """Return state, asked state and who decided, of each resource."""
+    with database.begin() as tx:
+        return {one.id: (str(one.state), one.next_state, one.finaud_decision) for one in tx.resources.all()}
+
+
+def log_of(database: Database, resource: int) -> list[str]:
+    """Return the states that a resource has had."""
+    with database.begin() as tx:
+        return tx.column(
+            "SELECT value FROM resource_logs WHERE resource_id = %s AND attribute = 'state' ORDER BY resource_log_id",
+            (resource,),
+        )
+
+
+# -- ends of jobs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("type_", "state"),
+    [("SWITCH_INTO_TERMINATE_STATE", JobState.TERMINATED), ("SWITCH_INTO_ERROR_STATE", JobState.ERROR)],
+)
+def test_an_event_ends_a_job_with_everything_that_belongs_to_it(
+    runtime: Runtime, sent: list[Effect], type_: str, state: JobState
+) -> None:
+    database = runtime.database
+    job_id = add_job(database, JobState.FINISHING, on=add_resources(database), notify="mail:alice@example.org")
+    happen(database, type_, job_id)
+    assert ncs.run(runtime) == ncs.NOTHING
+    assert state_of(database, job_id) is state
+    assert unchecked(database) == []
+    assert Wake(Tag.CHSTATE) in sent
+    assert [effect.tag for effect in sent if isinstance(effect, Notice)][-1] == (
+        "END" if state is JobState.TERMINATED else "ERROR"
+    )
+    with database.begin() as tx:
+        assert tx.jobs.assigned([job_id], current=True) == {}
+
+
+def test_the_first_event_that_ends_a_job_wins(runtime: Runtime) -> None:
+    database = runtime.database
+    job_id = add_job(database, JobState.FINISHING, on=add_resources(database))
+    happen(database, "SWITCH_INTO_TERMINATE_STATE", job_id)
+    happen(database, "SERVER_EPILOGUE_ERROR", job_id)
+    ncs.run(runtime)
+    assert state_of(database, job_id) is JobState.TERMINATED
+
+
+def test_a_burst_of_ends_is_treated_in_one_pass(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database)
+    ids = [add_job(database, JobState.FINISHING, on=resources) for _ in range(30)]
+    for job_id in ids:
+        happen(database, "SWITCH_INTO_TERMINATE_STATE", job_id)
+    ncs.run(runtime)
+    assert {state_of(database, job_id) for job_id in ids} == {JobState.TERMINATED}
+
+
+def test_an_event_that_cannot_be_treated_stops_no_other(runtime: Runtime, stubborn: None) -> None:
+    database = runtime.database
+    good, bad, last = (add_job(database, JobState.FINISHING, on=add_resources(database)) for _ in range(3))
+    with database.begin() as tx:
+        tx.execute(f"UPDATE jobs SET message = 'cannot end' WHERE job_id = {bad}")
+    for job_id in (good, bad, last):
+        happen(database, "SWITCH_INTO_TERMINATE_STATE", job_id)
+    ncs.run(runtime)
+    assert [state_of(database, one) for one in (good, bad, last)] == [
+        JobState.TERMINATED,
+        JobState.FINISHING,
+        JobState.TERMINATED,
+    ]
+    assert unchecked(database) == ["SWITCH_INTO_TERMINATE_STATE"]
+
+
+@pytest.fixture
+def stubborn(database: Database) -> Iterator[None]:
+    """Let the database refuse the end of a job whose message says so."""
+    with database.begin() as tx:
+        tx.execute("ALTER TABLE jobs ADD CONSTRAINT refuses CHECK (message <> 'cannot end' OR state <> 'Terminated')")
+    yield
+    with database.begin() as tx:
+        tx.execute("ALTER TABLE jobs DROP CONSTRAINT refuses")
+
+
+def test_events_without_a_job_or_of_no_known_type_are_done_with(runtime: Runtime) -> None:
+    for type_, job_id in [("NONSENSE", 0), ("SWITCH_INTO_ERROR_STATE", 4711), ("RESUME_JOB", 0), ("WALLTIME", 0)]:
+        happen(runtime.database, type_, job_id)
+    assert ncs.run(runtime) == ncs.NOTHING
+    assert unchecked(runtime.database) == []
+
+
+def test_two_that_treat_the_same_event_do_it_once(runtime: Runtime) -> None:
+    database = runtime.database
+    job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
+    happen(database, "PROLOGUE_ERROR", job_id)
+    passes = [threading.Thread(target=ncs.run, args=(runtime,)) for _ in range(2)]
+    for one in passes:
+        one.start()
+    for one in passes:
+        one.join(20)
+    assert state_of(database, job_id) is JobState.ERROR
+    assert len(events_of(database, job_id, "RESUBMIT_JOB_AUTOMATICALLY")) == 1
+
+
+# -- suspicions -------------------------------------------------------------------------------------------------------
+
+
+def test_the_head_of_a_job_whose_prologue_failed_is_suspected(runtime: Runtime, sent: list[Effect]) -> None:
+    database = runtime.database
+    ids = add_resources(database, nodes=2, cores=2)
+    job_id = add_job(database, JobState.FINISHING, on=ids)
+    happen(database, "PROLOGUE_ERROR", job_id)
+    assert ncs.run(runtime) == ncs.SCHEDULE
+    assert [state[0] for state in states(database).values()] == ["Suspected", "Suspected", "Alive", "Alive"]
+    assert log_of(database, ids[0]) == ["Alive", "Suspected"]
+    assert log_of(database, ids[2]) == ["Alive"]
+    assert Ask(JobAction.HEAL, 0, (f"{ids[0]} node-1", f"{ids[1]} node-1")) in sent
+    assert Mail("Suspecting nodes", "node-1") in sent
+    with database.begin() as tx:
+        named = tx.events.of_nodes(["node-1"])["node-1"]
+    assert [event.type for event in named] == ["LOG_SUSPECTED"]
+
+
+def test_hosts_of_an_event_are_suspected_once(runtime: Runtime) -> None:
+    database = runtime.database
+    ids = add_resources(database, nodes=1, cores=1)
+    happen(database, "PING_CHECKER_NODE_SUSPECTED_END_JOB", 0, "node-1")
+    assert ncs.run(runtime) == ncs.SCHEDULE
+    assert states(database)[ids[0]] == ("Suspected", "UnChanged", True)
+    happen(database, "PING_CHECKER_NODE_SUSPECTED_END_JOB", 0, "node-1")
+    assert ncs.run(runtime) == ncs.NOTHING
+    happen(database, "CPUSET_CLEAN_ERROR", 0, "node-1")
+    assert ncs.run(runtime) == ncs.SCHEDULE
+    assert states(database)[ids[0]] == ("Suspected", "UnChanged", False)
+
+
+@pytest.mark.parametrize("state", [ResourceState.ABSENT, ResourceState.DEAD])
+def test_what_is_away_is_not_suspected(runtime: Runtime, state: ResourceState) -> None:
+    database = runtime.database
+    ids = add_resources(database, nodes=1, cores=1)
+    with database.begin() as tx:
+        tx.resources.move(ids, state, finaud=False)
+    happen(database, "CPUSET_CLEAN_ERROR", 0, "node-1")
+    assert ncs.run(runtime) == ncs.NOTHING
+    assert states(database)[ids[0]][0] == state
+
+
+def test_errors_of_server_scripts_stop_the_queues(runtime: Runtime, sent: list[Effect]) -> None:
+    database = runtime.database
+    job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
+    happen(database, "SERVER_PROLOGUE_ERROR", job_id, text="no such file")
+    ncs.run(runtime)
+    with database.begin() as tx:
+        assert {queue.state for queue in tx.queues.all()} == {"notActive"}
+    mail = next(effect for effect in sent if isinstance(effect, Mail))
+    assert mail.subject == "Stop all scheduling queues"
+    assert "oarnotify -E" in mail.text
+    assert "no such file" in mail.text
+
+
+# -- submitted again --------------------------------------------------------------------------------------------------
+
+
+def copies_of(database: Database, job_id: int) -> list[int]:
+    """Return the jobs that are a copy of one."""
+    with database.begin() as tx:
+        return tx.column("SELECT job_id FROM jobs WHERE resubmit_job_id = %s ORDER BY 1", (job_id,))
+
+
+def test_a_job_that_broke_without_its_fault_waits_again(runtime: Runtime, sent: list[Effect]) -> None:
+    database = runtime.database
+    job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
+    dependant = add_job(database)
+    with database.begin() as tx:
+        tx.execute("INSERT INTO job_dependencies (job_id, job_id_required) VALUES (%s, %s)", (dependant, job_id))
+    happen(database, "PROLOGUE_ERROR", job_id)
+    ncs.run(runtime)
+    (copy,) = copies_of(database, job_id)
+    assert state_of(database, job_id) is JobState.ERROR
+    assert state_of(database, copy) is JobState.WAITING
+    (event,) = events_of(database, job_id, "RESUBMIT_JOB_AUTOMATICALLY")
+    assert f"(new id = {copy})" in event.description
+    assert Wake(Tag.QSUB) in sent
+    with database.begin() as tx:
+        assert [one.required for one in tx.jobs.dependencies([dependant])[dependant]] == [copy]
+
+
+def test_a_chain_of_copies_comes_to_an_end(runtime: Runtime) -> None:
+    database = runtime.database
+    job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
+    for _ in range(3):
+        happen(database, "PROLOGUE_ERROR", job_id)
+        ncs.run(runtime)
+        (job_id,) = copies_of(database, job_id)
+        with database.begin() as tx:
+            tx.execute("UPDATE jobs SET state = 'Launching' WHERE job_id = %s", (job_id,))
+            tx.execute("UPDATE job_state_logs SET job_state = 'Launching' WHERE job_id = %s", (job_id,))
+    happen(database, "PROLOGUE_ERROR", job_id)
+    ncs.run(runtime)
+    assert copies_of(database, job_id) == []
+    (event,) = events_of(database, job_id, "RESUBMIT_JOB_AUTOMATICALLY_CANCELLED")
+    assert "3 times in a row" in event.description
+
+
+def test_an_idempotent_job_that_ends_with_99_waits_again(runtime: Runtime) -> None:
+    database = runtime.database
+    job_id = add_job(database, JobState.FINISHING, on=add_resources(database), types=["idempotent"])
+    with database.begin() as tx:
+        tx.jobs.update(job_id, exit_code=99 << 8, start_time=tx.now - 100)
+    happen(database, "SWITCH_INTO_TERMINATE_STATE", job_id)
+    ncs.run(runtime)
+    (copy,) = copies_of(database, job_id)
+    with database.begin() as tx:
+        assert tx.jobs.types([copy])[copy] == ("idempotent",)
+        assert tx.jobs.get(copy).exit_code is None
+
+
+def test_an_idempotent_besteffort_job_that_was_killed_for_another_waits_again(runtime: Runtime) -> None:
+    database = runtime.database
+    types = ["besteffort", "idempotent"]
+    job_id = add_job(database, JobState.FINISHING, on=add_resources(database), types=types)
+    with database.begin() as tx:
+        tx.runs.ask_kill([job_id])
+        tx.events.add(EventType.BESTEFFORT_KILL, job_id, "")
+        tx.events.add(EventType.SEND_KILL_JOB, job_id, "")
+        tx.runs.report(job_id, 3, None)
+    happen(database, "SWITCH_INTO_ERROR_STATE", job_id)
+    ncs.run(runtime)
+    assert len(copies_of(database, job_id)) == 1
+
+
+# -- hold and resume --------------------------------------------------------------------------------------------------
+
+
+def steer(runtime: Runtime, job_id: int, what: str) -> None:
+    """Ask to hold, suspend or resume a job, and let it be treated."""
+    rules = HoldRules()
+    with runtime.database.begin() as tx:
+        if what == "resume":
+            control.resume(tx, ROOT, [job_id], rules)
+        else:
+            control.hold(tx, ROOT, [job_id], rules, running=what == "suspend")
+    ncs.run(runtime)
+
+
+def test_a_waiting_job_is_held_and_let_go(runtime: Runtime, sent: list[Effect]) -> None:
+    job_id = add_job(runtime.database, job_type=JobType.INTERACTIVE)
+    steer(runtime, job_id, "hold")
+    assert state_of(runtime.database, job_id) is JobState.HOLD
+    assert Ask(JobAction.TELL, job_id, ("Start prediction: undefined (Hold)",)) in sent
+    steer(runtime, job_id, "resume")
+    assert state_of(runtime.database, job_id) is JobState.WAITING
+    assert Wake(Tag.QRESUME) in sent
+    assert unchecked(runtime.database) == []
+
+
+def test_hold_and_resume_in_one_pass_come_in_order(runtime: Runtime) -> None:
+    job_id = add_job(runtime.database)
+    happen(runtime.database, "HOLD_WAITING_JOB", job_id)
+    happen(runtime.database, "RESUME_JOB", job_id)
+    happen(runtime.database, "HOLD_WAITING_JOB", job_id)
+    ncs.run(runtime)
+    assert state_of(runtime.database, job_id) is JobState.HOLD
+    assert unchecked(runtime.database) == []
+
+
+def test_a_running_job_is_frozen_by_the_runner_and_the_request_kept_until_then(
+    runtime: Runtime, sent: list[Effect]
+) -> None:
+    job_id = add_job(runtime.database, JobState.RUNNING, on=add_resources(runtime.database))
+    steer(runtime, job_id, "suspend")
+    assert Ask(JobAction.SUSPEND, job_id) in sent
+    assert state_of(runtime.database, job_id) is JobState.RUNNING
+    assert unchecked(runtime.database) == ["HOLD_RUNNING_JOB"]
+
+
+def test_a_job_that_starts_is_suspended_when_it_runs(runtime: Runtime, sent: list[Effect]) -> None:
+    database = runtime.database
+    job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
+    steer(runtime, job_id, "suspend")
+    assert unchecked(database) == ["HOLD_RUNNING_JOB"]
+    assert Ask(JobAction.SUSPEND, job_id) not in sent
+
+
+def test_a_job_of_which_nothing_runs_is_suspended_at_once(runtime: Runtime, sent: list[Effect]) -> None:
+    database = runtime.database
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database), types=["noop"])
+    steer(runtime, job_id, "suspend")
+    assert state_of(database, job_id) is JobState.SUSPENDED
+    assert Wake(Tag.TERM) in sent
+    steer(runtime, job_id, "resume")
+    assert state_of(database, job_id) is JobState.RESUMING
+    assert Wake(Tag.QRESUME) in sent
+    steer(runtime, job_id, "hold")
+    assert state_of(database, job_id) is JobState.SUSPENDED
+
+
+def test_a_deploy_job_is_not_suspended(runtime: Runtime) -> None:
+    database = runtime.database
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database), types=["deploy"])
+    happen(database, "HOLD_RUNNING_JOB", job_id)
+    ncs.run(runtime)
+    assert state_of(database, job_id) is JobState.RUNNING
+    assert unchecked(database) == []
+    (event,) = events_of(database, job_id, "SUSPEND_ERROR")
+    assert event.hosts == ()
+
+
+def test_the_owner_hears_that_somebody_deletes_his_job(runtime: Runtime, sent: list[Effect]) -> None:
+    job_id = add_job(runtime.database, notify="mail:alice@example.org")
+    with runtime.database.begin() as tx:
+        control.delete(tx, ROOT, [job_id], with_inner=True)
+    ncs.run(runtime)
+    (notice,) = [effect for effect in sent if isinstance(effect, Notice)]
+    assert notice.tag == "INFO"
+    assert notice.text.startswith("Your job was asked to be deleted - User root")
+
+
+# -- pending states ---------------------------------------------------------------------------------------------------
+
+
+def ask(database: Database, ids: list[int], to: ResourceState, *, finaud: bool = False) -> None:
+    """Ask for a state of resources."""
+    with database.begin() as tx:
+        tx.resources.ask_state(ids, to, finaud=finaud)
+
+
+def test_a_change_that_is_asked_is_made_and_logged(runtime: Runtime, sent: list[Effect]) -> None:
+    database = runtime.database
+    ids = add_resources(database, nodes=1, cores=2)
+    ask(database, ids, ResourceState.SUSPECTED, finaud=True)
+    assert ncs.run(runtime) == ncs.SCHEDULE
+    assert states(database) == dict.fromkeys(ids, ("Suspected", "UnChanged", True))
+    assert log_of(database, ids[0]) == ["Alive", "Suspected"]
+    assert Ask(JobAction.HEAL, 0, tuple(f"{one} node-1" for one in ids)) in sent
+    assert Mail("Resource state modifications", "node-1: Alive -> Suspected (2 resources)") in sent
+
+
+def test_a_change_to_what_is_already_so_is_forgotten(runtime: Runtime, sent: list[Effect]) -> None:
+    database = runtime.database
+    ids = add_resources(database, nodes=1, cores=1)
+    ask(database, ids, ResourceState.ALIVE)
+    assert ncs.run(runtime) == ncs.NOTHING
+    assert states(database) == {ids[0]: ("Alive", "UnChanged", False)}
+    assert log_of(database, ids[0]) == ["Alive"]
+    assert sent == []
+
+
+@pytest.mark.parametrize("state", [ResourceState.DEAD, ResourceState.ABSENT])
+def test_jobs_on_what_goes_away_must_end(runtime: Runtime, sent: list[Effect], state: ResourceState) -> None:
+    database = runtime.database
+    ids = add_resources(database, nodes=2, cores=1)
+    here = add_job(database, JobState.RUNNING, on=ids[:1])
+    noop = add_job(database, JobState.RUNNING, on=ids[:1], types=["noop"])
+    cosystem = add_job(database, JobState.RUNNING, on=ids[:1], types=["cosystem"])
+    there = add_job(database, JobState.RUNNING, on=ids[1:])
+    ask(database, ids[:1], state)
+    assert ncs.run(runtime) == ncs.KILL
+    with database.begin() as tx:
+        requests = [request.job_id for request in tx.runs.kill_requests([KillState.LEON])]
+    assert requests == [here]
+    assert Wake(Tag.QDEL) in sent
+    assert {noop, cosystem, there}.isdisjoint(requests)
+    assert events_of(database, here)[0].description == f"User oar requested to frag the job {here}"
+
+
+@pytest.mark.parametrize("state", [ResourceState.SUSPECTED, ResourceState.ABSENT])
+def test_a_node_is_cleaned_before_it_comes_back(runtime: Runtime, sent: list[Effect], state: ResourceState) -> None:
+    database = runtime.database
+    ids = add_resources(database, nodes=2, cores=1)
+    with database.begin() as tx:
+        tx.resources.move(ids, state, finaud=False)
+    ask(database, ids, ResourceState.ALIVE)
+    assert ncs.run(runtime) == ncs.NOTHING
+    assert states(database) == dict.fromkeys(ids, (str(state), "Alive", False))
+    assert sent == [Ask(JobAction.SWEEP, 0, ("node-1", "node-2"))]
+    happen(database, "NODE_SWEPT", 0, "node-1")
+    assert ncs.run(runtime) == ncs.SCHEDULE
+    assert [one[0] for one in states(database).values()] == ["Alive", str(state)]
+    assert unchecked(database) == []
+
+
+def test_a_cleaning_counts_once(runtime: Runtime) -> None:
+    database = runtime.database
+    ids = add_resources(database, nodes=1, cores=1)
+    happen(database, "NODE_SWEPT", 0, "node-1")
+    ncs.run(runtime)
+    with database.begin() as tx:
+        tx.resources.move(ids, ResourceState.SUSPECTED, finaud=False)
+    ask(database, ids, ResourceState.ALIVE)
+    ncs.run(runtime)
+    assert states(database)[ids[0]] == ("Suspected", "Alive", False)
+
+
+def test_what_has_no_node_or_nothing_to_clean_comes_back_at_once(runtime: Runtime) -> None:
+    database = runtime.database
+    ids = add_resources(database, nodes=1, cores=1, type="licence", network_address="")
+    ids += add_resources(database, nodes=1, cores=1, desktop_computing="YES")
+    with database.begin() as tx:
+        tx.resources.move(ids, ResourceState.ABSENT, finaud=False)
+    ask(database, ids, ResourceState.ALIVE)
+    ncs.run(runtime)
+    assert {one[0] for one in states(database).values()} == {"Alive"}
+
+
+def test_without_a_job_resource_manager_nothing_is_cleaned(runtime: Runtime) -> None:
+    database = runtime.database
+    ids = add_resources(database, nodes=1, cores=1)
+    with database.begin() as tx:
+        tx.resources.move(ids, ResourceState.ABSENT, finaud=False)
+    ask(database, ids, ResourceState.ALIVE)
+    config = runtime.config.replace(job_resource_manager_property_db_field=None)
+    assert ncs.run(Runtime(config, database)) == ncs.SCHEDULE
+    assert states(database)[ids[0]][0] == "Alive"
