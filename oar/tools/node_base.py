@@ -75,9 +75,10 @@ def complain(text):
 def oar_account():
     """The account that owns the files of ours: who became root to run this, or ``oar``."""
     uid = os.environ.get("SUDO_UID", "")
-    if uid.isdigit() and uid != "0":
-        return pwd.getpwuid(int(uid))
-    return pwd.getpwnam("oar")
+    try:
+        return pwd.getpwuid(int(uid)) if uid.isdigit() and uid != "0" else pwd.getpwnam("oar")
+    except KeyError:
+        raise NodeError(8, "this node has no account oar") from None
 
 
 def account_of(name):

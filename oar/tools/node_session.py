@@ -16,8 +16,8 @@ from the server                                             to the server
 ``{"op": "cancel", "id": i}`` close, TERM, KILL
 ==========================================================  ======================================================
 
-A child has its part of the talk as descriptors 0, 1 and 2 and no other descriptor, is the leader of its own session,
-and lives on when this program ends: it sees an end of file.  Exit code 128 + n: ended by signal n.
+A child has its part of the talk as descriptors 0, 1 and 2 and no other descriptor, and leads a session of its own.
+When this one ends a program lives on, it sees an end of file; a command is ended.  Exit code 128 + n: by signal n.
 
 Python >= 3.6, standard library only: this file and the programs it loads travel to nodes with nothing installed.
 """
@@ -47,6 +47,7 @@ class Child:
         self.stdin, self.stdout, self.stderr = pipes
         self.deadline = deadline
         self.kill_at = None
+        self.is_command = False
         self.to_write = b""
         self.closing = False
         self.partial = b""
@@ -78,13 +79,20 @@ class Session:
             while rest:
                 rest = rest[os.write(1, rest) :]
         except OSError:
-            os._exit(0)
+            self.leave()
+
+    def leave(self):
+        """End the session: its programs see the end of their input, its commands are ended."""
+        for child in self.children.values():
+            if child.is_command:
+                signal_group(child.pid, signal.SIGTERM)
+        os._exit(0)
 
     def receive(self):
-        """Take what came from the server; an end of file ends the session, never its children."""
+        """Take what came from the server; an end of file ends the session and commands, but never a program."""
         block = os.read(0, READ_SIZE)
         if not block:
-            os._exit(0)
+            self.leave()
         lines = (self.buffer + block).split(b"\n") if b"\n" in block else [self.buffer + block]
         self.buffer = lines.pop()
         for line in lines:
@@ -148,6 +156,7 @@ class Session:
         limit = message.get("deadline")
         deadline = None if limit is None else time.monotonic() + limit
         child = Child(message["id"], pid, (in_write, out_read, err_read), deadline)
+        child.is_command = message["op"] == "command"
         self.children[child.request_id] = child
         for fd in (out_read, err_read):
             self.owners[fd] = child

@@ -12,7 +12,6 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +25,7 @@ from oar.lib.remote.session import NodeSession
 from oar.lib.remote.transports import CannotReach, LocalTransport, Transport, choose
 
 CONNECTING_THREADS = 64
+IDLE_SECONDS = 2.0  #: a connecting thread with nothing to do ends
 LOOK_SECONDS = 20.0
 
 #: What a caller learns when a session was asked for: the session, or how it failed.
@@ -43,7 +43,8 @@ class Remote:
         self._lock = threading.Lock()
         self._sessions: dict[str, NodeSession] = {}
         self._waiting: dict[str, list[Callable[[Opened], None]]] = {}
-        self._connectors = ThreadPoolExecutor(CONNECTING_THREADS, thread_name_prefix="connect")
+        self._to_open: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._connectors = 0
         self._closed = False
         self._selector = selectors.DefaultSelector()
         self._new: queue.SimpleQueue[NodeSession] = queue.SimpleQueue()
@@ -96,8 +97,9 @@ class Remote:
                 session = None
                 first = node not in self._waiting
                 self._waiting.setdefault(node, []).append(use)
-                if first and not self._closed:
-                    self._connectors.submit(self._open, node)
+                if first:
+                    self._to_open.put(node)
+                    self._more_connectors()
         if session is not None:
             use(session)
 
@@ -122,6 +124,25 @@ class Remote:
         with self._lock:
             return [node for node, session in self._sessions.items() if session.lost is None]
 
+    def _more_connectors(self) -> None:
+        """Start another connecting thread, if there may be one; the lock is held."""
+        if self._connectors < CONNECTING_THREADS and not self._closed:
+            self._connectors += 1
+            threading.Thread(target=self._open_all, name="connect", daemon=True).start()
+
+    def _open_all(self) -> None:
+        """Open what is wanted, until nothing has been for a moment."""
+        while not self._closed:
+            try:
+                node = self._to_open.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    if self._to_open.empty():
+                        self._connectors -= 1
+                        return
+            else:
+                self._open(node)
+
     def _open(self, node: str) -> None:
         opened = self._connect(node)
         with self._lock:
@@ -145,11 +166,15 @@ class Remote:
             session.begin()
         self._new.put(session)
         self._wake()
-        if session.wait_ready(max(0.1, limit - time.monotonic())):
+        ready = session.wait_ready(max(0.1, limit - time.monotonic()))
+        if self._closed:
+            session.end("closed")
+            channel.close()
+        elif ready:
             return session
         session.end("no answer from the node's session program")
         self._wake()
-        status, said = session.channel.last_words()
+        status, said = channel.last_words()
         if status == bootstrap.NO_INTERPRETER:
             return Ran(status, (), said)
         return Unreachable(session.lost or "lost")
@@ -171,7 +196,7 @@ class Remote:
     # -- the reading thread --------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError, OSError):
+        with self._lock, contextlib.suppress(OSError):
             os.write(self._wake_write, b"w")
 
     def _read_all(self) -> None:
@@ -185,6 +210,7 @@ class Remote:
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + LOOK_SECONDS
                 self._close_idle()
+        self._take_news()
         for session in self._registered():
             session.end("closed")
             self._release(session)
@@ -226,7 +252,8 @@ class Remote:
         self._closed = True
         self._wake()
         self._reader.join(10)
-        self._connectors.shutdown(wait=False, cancel_futures=True)
         self._selector.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        with self._lock:
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            self._wake_write = -1

@@ -1,0 +1,221 @@
+"""The node session: many requests over one channel, each in its own process."""
+
+import hashlib
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oar.lib.remote import bootstrap
+from tests.process.node_box import wait_until
+
+PROGRAM = """
+import os, sys, time, signal
+def main(action, data):
+    if action == "talk":
+        os.write(1, b"ready\\n")
+        while True:
+            line = os.read(0, 1000)
+            if not line:
+                os.write(1, b"bye\\n")
+                return 7
+            os.write(1, b"heard " + line)
+    if action == "fail":
+        os.write(2, b"x" * 10000 + b" the end")
+        return 3
+    if action == "raise":
+        raise ValueError("no such thing")
+    if action == "sleep":
+        os.write(1, b"%d\\n" % os.getpid())
+        time.sleep(1000)
+    if action == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.write(1, b"%d\\n" % os.getpid())
+        time.sleep(1000)
+    if action == "descriptors":
+        os.write(1, (" ".join(sorted(os.listdir("/proc/self/fd")))).encode() + b"\\n")
+    if action == "detach":
+        if os.fork() == 0:
+            os.setsid()
+            os.write(1, b"%d\\n" % os.getpid())
+            time.sleep(1000)
+    if action == "wait":
+        os.read(0, 1)
+        open(data["file"], "w").close()
+    if action == "many":
+        os.write(1, b"".join(b"line %d\\n" % i for i in range(data["count"])) + b"unfinished")
+    if action == "node":
+        os.write(1, os.environ["TAKTUK_HOSTNAME"].encode())
+    return 0
+"""
+
+
+class Session:
+    """The session program at the end of a pipe, spoken to by hand."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            ["/bin/sh", "-c", bootstrap.command(())], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._in, self._out = self.process.stdin, self.process.stdout
+        self._buffer = b""
+        self._numbers = 0
+        self._in.write(bootstrap.session_program())
+        assert self.receive()["hello"] == 1
+        self.hash = hashlib.sha256(PROGRAM.encode()).hexdigest()
+        self.send(op="load", name="tester", hash=self.hash, source=PROGRAM)
+
+    def send(self, **message: Any) -> None:
+        self._in.write(json.dumps(message).encode() + b"\n")
+
+    def run(self, action: str, **more: Any) -> int:
+        """Send a request; its number."""
+        self._numbers += 1
+        asked = {"program": "tester", "hash": self.hash, "action": action, "node": "n1", "data": {}, **more}
+        self.send(op="run", id=self._numbers, **asked)
+        return self._numbers
+
+    def receive(self) -> dict[str, Any]:
+        while b"\n" not in self._buffer:
+            assert select.select([self._out], [], [], 20)[0], "the session says nothing"
+            block = os.read(self._out.fileno(), 65536)
+            assert block, "the session has ended"
+            self._buffer += block
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def next_line(self) -> str:
+        """Return the next line of any program."""
+        while "line" not in (message := self.receive()):
+            pass
+        return str(message["line"])
+
+    def end(self, number: int) -> tuple[int, str, list[str]]:
+        """Return exit code, standard error and lines of a request."""
+        lines = []
+        while True:
+            message = self.receive()
+            if message.get("id") == number and "line" in message:
+                lines.append(message["line"])
+            if message.get("id") == number and "exit" in message:
+                return message["exit"], message["stderr"], lines
+
+    def close(self) -> None:
+        self._in.close()
+        self.process.wait(10)
+        self._out.close()
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    one = Session()
+    yield one
+    one.close()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def test_requests_are_talked_with_at_the_same_time(session: Session) -> None:
+    first, second = session.run("talk"), session.run("talk")
+    session.send(op="line", id=first, text="one")
+    session.send(op="line", id=second, text="two")
+    session.send(op="close", id=first)
+    assert session.end(first) == (7, "", ["ready", "heard one", "bye"])
+    session.send(op="close", id=second)
+    assert session.end(second)[0] == 7
+
+
+def test_the_end_carries_exit_code_and_the_tail_of_standard_error(session: Session) -> None:
+    code, said, lines = session.end(session.run("fail"))
+    assert (code, lines, len(said)) == (3, [], 4096)
+    assert said.endswith("the end")
+
+
+def test_a_program_that_raises_ends_alone(session: Session) -> None:
+    assert session.end(session.run("raise"))[:2] == (1, "ValueError: no such thing\n")
+    assert session.end(session.run("node"))[2] == ["n1"]
+
+
+def test_everything_that_was_written_comes_before_the_end(session: Session) -> None:
+    _, _, lines = session.end(session.run("many", data={"count": 5000}))
+    assert lines == [f"line {number}" for number in range(5000)] + ["unfinished"]
+
+
+def test_a_child_has_no_descriptor_but_its_own_three(session: Session) -> None:
+    session.run("talk")
+    assert session.end(session.run("descriptors"))[2] == ["0 1 2 3"]  # 3 is the listing itself
+
+
+def test_a_request_past_its_deadline_is_ended(session: Session) -> None:
+    code, _, lines = session.end(session.run("sleep", deadline=0.1))
+    assert code == 128 + signal.SIGTERM
+    assert not alive(int(lines[0]))
+
+
+def test_a_request_that_is_cancelled_ends_and_the_others_go_on(session: Session) -> None:
+    other = session.run("talk")
+    number = session.run("sleep")
+    session.send(op="cancel", id=number)
+    assert session.end(number)[0] == 128 + signal.SIGTERM
+    session.send(op="close", id=other)
+    assert session.end(other)[0] == 7
+
+
+def test_a_program_that_was_not_loaded_is_refused(session: Session) -> None:
+    code, said, _ = session.end(session.run("talk", hash="0" * 64))
+    assert code == 31
+    assert "not loaded" in said
+
+
+def test_an_argument_list_runs_with_the_input_it_was_given(session: Session) -> None:
+    session.send(
+        op="command", id=99, argv=["sh", "-c", 'cat; echo "$1"; exit 4', "sh", "it's"], stdin="a\nb\n", node="n"
+    )
+    assert session.end(99) == (4, "", ["a", "b", "it's"])
+
+
+def test_a_detached_process_and_a_waiting_program_outlive_the_session_but_a_command_does_not(tmp_path: Path) -> None:
+    session = Session()
+    session.run("detach")
+    detached = int(session.next_line())
+    session.run("wait", data={"file": str(tmp_path / "over")})
+    session.send(op="command", id=50, argv=["sh", "-c", "echo $$; sleep 1000"], node="n")
+    command = int(session.next_line())
+    session.close()
+    wait_until((tmp_path / "over").exists)
+    wait_until(lambda: not alive(command))
+    assert alive(detached)
+    os.kill(detached, signal.SIGKILL)
+
+
+def test_a_session_ends_with_its_channel(session: Session) -> None:
+    session.close()
+    assert session.process.returncode == 0
+
+
+def test_without_an_interpreter_the_bootstrap_says_so(tmp_path: Path) -> None:
+    command = bootstrap.command(()).replace("/usr/libexec/platform-python", "/nonexistent")
+    done = subprocess.run(["/bin/sh", "-c", command], env={"PATH": str(tmp_path)}, capture_output=True, check=False)
+    assert done.returncode == 32
+    assert b"no python3 of version 3.6 or newer" in done.stderr
+
+
+def test_a_session_program_that_does_not_come_is_not_waited_for() -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", bootstrap.command(())], input=b"500\nimport os", capture_output=True, check=False
+    )
+    assert done.returncode == 30

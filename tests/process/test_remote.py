@@ -1,0 +1,210 @@
+"""The server's way to nodes: warm sessions over real sshds, many at once, each with its own fate."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oar.lib.errors import NodeUnavailable
+from oar.lib.remote.pool import Remote
+from oar.lib.remote.requests import Command, Ran, RemoteSettings, Request, TimedOut, Unreachable
+from oar.lib.remote.transports import LocalTransport, OpensshTransport, ParamikoTransport, choose
+from tests.process.node_box import wait_until
+from tests.process.ssh_nodes import SshNodes, ssh_nodes
+
+PING = Request("node_probe", "ping", {})
+DONE = Ran(0, (), "")
+__all__ = ["ssh_nodes"]
+
+
+def shell(script: str, stdin: str = "") -> Command:
+    return Command(("sh", "-c", script), stdin, account=None)
+
+
+@pytest.fixture(params=["paramiko", "openssh"])
+def remote(request: pytest.FixtureRequest, ssh_nodes: SshNodes) -> Iterator[Remote]:
+    with Remote(ssh_nodes.settings(request.param)) as one:
+        yield one
+
+
+@pytest.fixture
+def local() -> Iterator[Remote]:
+    with Remote(RemoteSettings(), LocalTransport()) as one:
+        yield one
+
+
+def test_many_nodes_answer_each_for_itself(remote: Remote, ssh_nodes: SshNodes) -> None:
+    first, second = ssh_nodes.names
+    outcomes = remote.run({first: shell("cat; exit 3", "in\n"), second: shell("echo out; echo bad >&2")}, 30)
+    assert outcomes == {first: Ran(3, ("in",), ""), second: Ran(0, ("out",), "bad\n")}
+    assert sorted(remote.warm_nodes()) == sorted(ssh_nodes.names)
+
+
+def test_a_node_without_sshd_is_unreachable_and_the_others_are_not(remote: Remote, ssh_nodes: SshNodes) -> None:
+    first, second = ssh_nodes.nodes
+    first.crash()
+    outcomes = remote.run({first.name: PING, second.name: PING}, 30)
+    assert outcomes[second.name] == DONE
+    unreachable = outcomes[first.name]
+    assert isinstance(unreachable, Unreachable)
+    assert "refused" in unreachable.reason
+    assert not unreachable.began
+    first.start()
+    assert remote.run({first.name: PING}, 30) == {first.name: DONE}
+
+
+def test_a_warm_session_that_died_is_replaced_without_a_word(remote: Remote, ssh_nodes: SshNodes) -> None:
+    node = ssh_nodes.nodes[0]
+    assert remote.run({node.name: PING}, 30) == {node.name: DONE}
+    node.crash()
+    node.start()
+    assert remote.run({node.name: PING}, 30) == {node.name: DONE}
+
+
+def test_a_session_that_breaks_under_a_request_says_that_it_had_begun(remote: Remote, ssh_nodes: SshNodes) -> None:
+    node = ssh_nodes.nodes[0]
+    marker = ssh_nodes.home / "begun"
+    outcomes: list[object] = []
+
+    def ask() -> None:
+        outcomes.append(remote.run({node.name: shell(f"touch {marker}; sleep 1000")}, 60)[node.name])
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    wait_until(marker.exists)
+    node.crash()
+    asking.join(30)
+    (outcome,) = outcomes
+    assert isinstance(outcome, Unreachable)
+    assert outcome.began
+
+
+def test_a_hanging_node_costs_its_own_deadline_and_no_other_s(remote: Remote, ssh_nodes: SshNodes) -> None:
+    hanging, good = ssh_nodes.nodes
+    hanging.signal(signal.SIGSTOP)
+    outcomes = remote.run({hanging.name: PING, good.name: PING}, 1.5)
+    assert outcomes == {hanging.name: TimedOut(1.5, began=False), good.name: DONE}
+
+
+def test_a_request_that_takes_too_long_is_ended_on_the_node(remote: Remote, ssh_nodes: SshNodes) -> None:
+    name = ssh_nodes.names[0]
+    marker = ssh_nodes.home / "ended"
+    outcome = remote.run({name: shell(f"trap 'touch {marker}; exit 1' TERM; echo on; sleep 1000 & wait")}, 1.0)[name]
+    assert outcome == TimedOut(1.0, began=True, lines=("on",)) or isinstance(outcome, Ran)
+    wait_until(marker.exists)
+
+
+def test_a_changed_host_key_is_refused(ssh_nodes: SshNodes) -> None:
+    node = ssh_nodes.nodes[0]
+    settings = ssh_nodes.settings("paramiko")
+    with Remote(settings) as remote:
+        assert remote.run({node.name: PING}, 30) == {node.name: DONE}
+    node.crash()
+    node.new_host_key()
+    node.start()
+    with Remote(settings) as remote:
+        outcome = remote.run({node.name: PING}, 30)[node.name]
+    assert isinstance(outcome, Unreachable)
+    assert "the host key of [127.0.0.11]" in outcome.reason
+    assert "has changed" in outcome.reason
+
+
+def test_a_key_that_the_node_does_not_know_is_refused(ssh_nodes: SshNodes) -> None:
+    node = ssh_nodes.nodes[0]
+    (node.directory / "authorized_keys").write_text("")
+    with Remote(ssh_nodes.settings("paramiko")) as remote:
+        outcome = remote.run({node.name: PING}, 30)[node.name]
+    assert isinstance(outcome, Unreachable)
+    assert "uthentication" in outcome.reason
+
+
+def test_a_name_that_could_be_an_option_reaches_no_ssh(remote: Remote) -> None:
+    outcome = remote.run({"-oProxyCommand=touch /tmp/x": PING}, 10)["-oProxyCommand=touch /tmp/x"]
+    assert isinstance(outcome, Unreachable)
+    assert "not the name of a node" in outcome.reason
+
+
+def test_threads_share_one_session_per_node(remote: Remote, ssh_nodes: SshNodes) -> None:
+    outcomes: list[object] = []
+
+    def ask(number: int) -> None:
+        outcomes.append(remote.run({ssh_nodes.names[number % 2]: shell(f"echo {number}")}, 30))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    expected = [{ssh_nodes.names[number % 2]: Ran(0, (str(number),), "")} for number in range(40)]
+    assert sorted(outcomes, key=str) == sorted(expected, key=str)
+    assert len(remote.warm_nodes()) == 2
+
+
+def test_idle_sessions_beyond_the_limit_are_closed_the_oldest_first(local: Remote) -> None:
+    with Remote(RemoteSettings(pool_max=2), LocalTransport()) as remote:
+        for name in ("a", "b", "c"):
+            assert remote.run({name: PING}, 30) == {name: DONE}
+        wait_until(lambda: remote.warm_nodes() == ["b", "c"])
+
+
+def test_a_dialogue_is_line_by_line_and_its_end_comes_last(local: Remote) -> None:
+    with local.dialogue("n", Request("node_probe", "nonsense", {}), 30) as talk:
+        ended = talk.receive(20)
+    assert isinstance(ended, Ran)
+    assert ended.exit == 3
+    assert "unknown action 'nonsense'" in ended.stderr
+
+
+def test_a_dialogue_with_a_node_that_cannot_be_reached_is_refused(ssh_nodes: SshNodes) -> None:
+    ssh_nodes.nodes[0].crash()
+    with Remote(ssh_nodes.settings("paramiko")) as remote, pytest.raises(NodeUnavailable, match=r"127.0.0.11: connect"):
+        remote.dialogue(ssh_nodes.names[0], PING, 10)
+
+
+def test_no_interpreter_on_the_node_is_exit_code_32(tmp_path: Path) -> None:
+    class Bare(LocalTransport):
+        def open(self, node: str, command: str, seconds: float):  # type: ignore[no-untyped-def]
+            bare = command.replace("/usr/libexec/platform-python", "/nonexistent")
+            return super().open(node, f"PATH={tmp_path}; {bare}", seconds)
+
+    with Remote(RemoteSettings(), Bare()) as remote:
+        outcome = remote.run({"n": PING}, 20)["n"]
+    assert isinstance(outcome, Ran)
+    assert outcome.exit == 32
+    assert "no python3" in outcome.stderr
+
+
+def test_closing_tells_those_who_wait() -> None:
+    remote = Remote(RemoteSettings(), LocalTransport())
+    outcomes: list[object] = []
+
+    def ask() -> None:
+        outcomes.append(remote.run({"n": shell("sleep 1000")}, 60))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    wait_until(remote.warm_nodes)
+    remote.close()
+    asking.join(20)
+    assert isinstance(outcomes[0], dict)
+    assert isinstance(outcomes[0]["n"], Unreachable)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("/usr/bin/ssh -p 6667 -e none", ParamikoTransport),
+        ("ssh -4 -x -q -i ~/.ssh/id -l oar -oPort=22 -o BatchMode=yes", ParamikoTransport),
+        ("ssh -J gateway", OpensshTransport),
+        ("ssh -o ProxyCommand=nc", OpensshTransport),
+        ("/opt/bin/connector -p 6667", OpensshTransport),
+    ],
+)
+def test_paramiko_is_chosen_when_it_can_do_what_is_asked(words: str, expected: type, tmp_path: Path) -> None:
+    settings = RemoteSettings(openssh_cmd=tuple(words.split()), home=str(tmp_path))
+    assert isinstance(choose(settings), expected)
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text("Host node*\n  ProxyJump gateway\n")
+    assert isinstance(choose(settings), OpensshTransport)
