@@ -192,14 +192,18 @@ def _tree(path: Path) -> Iterator[Path]:
 
 def remove_room(room: str) -> list[str]:
     """Remove all that a room had; the directories that could not be removed."""
-    left = []
+    kill_room(room)
+    paths = [hierarchy.path / room for hierarchy in hierarchies()]
+    return [str(path) for path in paths if not remove_tree(path)]
+
+
+def kill_room(room: str) -> None:
+    """End every process of a room, also of hung machines: what is frozen dies only when it thaws."""
     for hierarchy in hierarchies():
         path = hierarchy.path / room
-        thaw([str(machine) for machine in path.glob("*") if machine.is_dir()])
+        for machine in path.glob("*"):
+            thaw([str(machine)])
         kill_processes(path)
-        if not remove_tree(path):
-            left.append(str(path))
-    return left
 
 
 def stale_rooms() -> list[str]:

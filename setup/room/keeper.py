@@ -446,6 +446,7 @@ def _daemonize(log: Path, keep: int) -> None:
 
 def _guard(room: Room, report: int, lease: int | None) -> None:
     """Start the keeper, wait for its end, remove what the kernel leaves."""
+    kernel.adopt_orphans()
     keeper = machine.fork(lambda: _keep(room, report, lease))
     os.close(report)
     kernel.set_process_name("room-guard")
@@ -453,6 +454,10 @@ def _guard(room: Room, report: int, lease: int | None) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(keeper, signal.SIGTERM))
     os.waitpid(keeper, 0)
+    cgroups.kill_room(f"{cgroups.PREFIX}{room.name}-{keeper}")
+    with contextlib.suppress(ChildProcessError):
+        while os.wait():  # what the keeper leaves
+            pass
     _clear(room, keeper)
 
 

@@ -26,6 +26,7 @@ MS_PRIVATE = 1 << 18
 _MNT_DETACH = 2
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
 
 #: Order matters: the user namespace gives the right to enter the others, the mount namespace changes what /proc shows.
 _NAMESPACE_FILES = ("user", "cgroup", "ipc", "uts", "net", "pid", "mnt")
@@ -79,6 +80,11 @@ def set_host_name(name: str) -> None:
 def die_with_parent(sent: int = signal.SIGKILL) -> None:
     """Have the kernel send `sent` to this process when its parent ends."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, int(sent), 0, 0, 0), "prctl")
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends."""
+    _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 
 def set_process_name(name: str) -> None:

@@ -173,6 +173,7 @@ def test_two_rooms_live_side_by_side() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_room_whose_keeper_ends_leaves_nothing(number: signal.Signals) -> None:
     room = small_room(f"kept-{number.name.lower()}")
+    room.node("node-1").do("hang")
     server = room.status()["machines"]["server"]["pid"]
     os.kill(room.status()["keeper"], number)
     wait_until(lambda: not traces_of(room.room), what="no directory of the room is left")
