@@ -163,8 +163,8 @@ class Dispatch:
         return min((waiting.not_before for waiting in self._waiting.values() if waiting.not_before), default=None)
 
     def interrupted_by(self, action: Action) -> list[tuple[int, Action]]:
-        """Return the launch that a kill or a signal must not wait for, with its bipbip."""
-        if action.kind not in (Kind.KILL, Kind.SIGNAL):
+        """Return the launch that a kill, a signal or an end must not wait for, with its bipbip."""
+        if action.kind not in (Kind.KILL, Kind.SIGNAL, Kind.END):
             return []
         launch = self._running.get(Action(Kind.LAUNCH, action.job_id))
         return [(launch.worker, launch.action)] if launch else []

@@ -1,0 +1,158 @@
+"""Measures a running installation from its own server host; `bench/cluster.py` runs this in a room, as root.
+
+Prints one JSON object per measurement.  Times are elapsed milliseconds on the machine's one clock unless said.
+"""
+
+import json
+import os
+import pwd
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from oar.lib.db.engine import Database
+from oar.lib.runtime import open_runtime
+
+USER = "alice"
+LONGEST = 300.0
+
+
+def main() -> None:
+    """Run the measurements named on the command line."""
+    runtime = open_runtime("bench")
+    bench = Bench(runtime.database)
+    known: dict[str, Callable[[], dict[str, float]]] = {
+        "latency": bench.latency,
+        "one_by_one": bench.one_by_one,
+        "array": bench.array,
+        "big_array": bench.big_array,
+        "memory": bench.memory,
+    }
+    for name in sys.argv[1:]:
+        print(json.dumps({"name": name, **known[name]()}), flush=True)
+
+
+class Bench:
+    """The measurements, on one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._account = pwd.getpwnam(USER)
+
+    def latency(self, times: int = 30) -> dict[str, float]:
+        """Measure an idle cluster: from the return key to the first instruction, from the last to Terminated."""
+        starts, ends = [], []
+        stamp = Path(self._account.pw_dir) / "bench-stamp"
+        for _ in range(times):
+            stamp.unlink(missing_ok=True)
+            pressed = time.time()
+            job = self._submit("-l", "resource_id=1,walltime=0:10", f"date +%s.%N >>{stamp}; date +%s.%N >>{stamp}")[0]
+            ended = self._wait_for_end([job])
+            first, last = (float(line) for line in stamp.read_text().split())
+            starts.append(1000 * (first - pressed))
+            ends.append(1000 * (ended - last))
+        stamp.unlink(missing_ok=True)
+        return {
+            "jobs": times,
+            "start_median_ms": statistics.median(starts),
+            "start_worst_ms": max(starts),
+            "end_median_ms": statistics.median(ends),
+            "end_worst_ms": max(ends),
+        }
+
+    def one_by_one(self, count: int = 500) -> dict[str, float]:
+        """Submit jobs with one command each, on hold; let them go together; count from there to the last end."""
+        begun = time.time()
+        cpu = _children_cpu()
+        jobs = [self._submit("--hold", "-l", "resource_id=1,walltime=0:10", "true")[0] for _ in range(count)]
+        submitted = time.time() - begun
+        cpu = _children_cpu() - cpu
+        begun = time.time()
+        self._run("oarresume", *map(str, jobs))
+        seconds = self._wait_for_end(jobs) - begun
+        return {
+            "jobs": count,
+            "submission_cpu_ms_each": 1000 * cpu / count,
+            "submitted_per_s": count / submitted,
+            "jobs_per_s": count / seconds,
+        }
+
+    def array(self, count: int = 500) -> dict[str, float]:
+        """Submit one array; count from the return key to the last end."""
+        begun = time.time()
+        jobs = self._submit("--array", str(count), "-l", "resource_id=1,walltime=0:10", "true")
+        seconds = self._wait_for_end(jobs) - begun
+        return {"jobs": count, "jobs_per_s": count / seconds}
+
+    def big_array(self, count: int = 10_000) -> dict[str, float]:
+        """Submit a large array on hold; only its acceptance is measured."""
+        begun = time.time()
+        jobs = self._submit("--hold", "--array", str(count), "-l", "resource_id=1,walltime=0:10", "true")
+        seconds = time.time() - begun
+        self._run("oardel", "--array", str(jobs[0]))
+        self._wait_for_end(jobs)
+        return {"jobs": count, "accepted_s": seconds}
+
+    def memory(self) -> dict[str, float]:
+        """Add up the memory of the server's processes; shared pages count once (PSS)."""
+        total, rss, count = 0, 0, 0
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (path / "cmdline").read_bytes()
+                rollup = (path / "smaps_rollup").read_text()
+            except OSError:
+                continue
+            if b"oar" in words and (b"-m\0oar." in words or b"almighty" in words):
+                figures = {
+                    line.split(":")[0]: int(line.split()[1]) for line in rollup.splitlines() if line.endswith("kB")
+                }
+                total, rss, count = total + figures["Pss"], rss + figures["Rss"], count + 1
+        return {"processes": count, "pss_mib": total / 1024, "rss_mib": rss / 1024}
+
+    def _submit(self, *arguments: str) -> list[int]:
+        printed = self._run("oarsub", *arguments)
+        return [int(line.partition("=")[2]) for line in printed.splitlines() if line.startswith("OAR_JOB_ID=")]
+
+    def _run(self, *argv: str) -> str:
+        """Run a command as the user; what it printed."""
+        account = self._account
+        done = subprocess.run(
+            argv,
+            user=account.pw_uid,
+            group=account.pw_gid,
+            extra_groups=os.getgrouplist(account.pw_name, account.pw_gid),
+            cwd=account.pw_dir,
+            env={"PATH": os.environ["PATH"], "HOME": account.pw_dir, "USER": USER},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=LONGEST,
+        )
+        return done.stdout
+
+    def _wait_for_end(self, jobs: Sequence[int]) -> float:
+        """Wait until all jobs have ended; the time at which that was seen."""
+        deadline = time.monotonic() + LONGEST
+        while time.monotonic() < deadline:
+            with self._database.snapshot() as tx:
+                live = tx.value(
+                    "SELECT count(*) FROM jobs WHERE job_id = ANY(%s) AND state <> 'Terminated' AND state <> 'Error'",
+                    (list(jobs),),
+                )
+            if not live:
+                return time.time()
+            time.sleep(0.002 if len(jobs) == 1 else 0.05)
+        raise TimeoutError(f"{live} jobs have not ended within {LONGEST:.0f} s")
+
+
+def _children_cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+if __name__ == "__main__":
+    main()
