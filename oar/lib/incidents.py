@@ -37,7 +37,7 @@ class Suspects(Enum):
     HOSTS = auto()  #: the hosts that the event names
     HEAD = auto()  #: the hosts that the event names, else the first host of the job
     ALL = auto()  #: all hosts of the job
-    ALL_UNCONFINED = auto()  #: all of them if no job resource manager cleans them, else those named
+    ALL_UNCONFINED = auto()  #: all of them if no job resource manager cleans them, else nobody
 
 
 class Again(Enum):
@@ -246,7 +246,7 @@ def _suspects(event: Event, incident: Incident, facts: JobFacts | None, site: Si
     if incident.suspects is Suspects.HEAD:
         return event.hosts or facts.hosts[:1]
     if incident.suspects is Suspects.ALL_UNCONFINED and site.confines:
-        return event.hosts
+        return ()
     return facts.hosts
 
 

@@ -5,6 +5,7 @@ does not obey is given up: the Runner cleans what it can and ends it.
 """
 
 import logging
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from enum import Enum, auto
@@ -16,6 +17,7 @@ from oar.lib.messages import Ask, JobAction
 from oar.lib.model import Job
 from oar.lib.request import JobTypes
 from oar.lib.states import FINAL, EventType, ExecCode, JobState, JobType, KillState
+from oar.modules import worker
 from oar.modules.guard import in_groups
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOTHING, JOBS_LEFT = 0, 1
+
+#: Digits of the longest job id.
+LONGEST_ID = 18
 
 #: States of jobs about which nothing is left to do: the scheduler finishes one in toError.
 _OVER = FINAL | {JobState.TO_ERROR}
@@ -148,3 +153,15 @@ def exterminate_one(runtime: "Runtime", job_id: int) -> int:
     else:
         in_groups(runtime.database, [job_id], _exterminate)
     return NOTHING
+
+
+def main() -> int:
+    """Run as a program: a pass, or the extermination of the job that is named."""
+    match sys.argv[1:]:
+        case [text] if text.isascii() and text.isdigit() and len(text) <= LONGEST_ID:
+            return worker.one_shot("leon", lambda opened, order: exterminate_one(opened, int(text)))
+    return worker.main("leon", run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

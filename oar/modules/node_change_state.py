@@ -4,6 +4,7 @@ An event is judged by ``oar.lib.incidents``; what the verdict says is done here,
 event.  The events of a pass share transactions, so that a burst of ends costs a few statements.
 """
 
+import sys
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from oar.lib.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.model import Event, Job
 from oar.lib.request import JobTypes
 from oar.lib.states import EventType, JobState, QueueState
+from oar.modules import worker
 from oar.modules.guard import in_groups
 
 if TYPE_CHECKING:
@@ -228,3 +230,12 @@ def _tell(tx: "Transaction", decision: _Decision) -> None:
         tx.outbox.append(Ask(verdict.action, decision.job.id))
     if verdict.tag and Wake(verdict.tag) not in tx.outbox:
         tx.outbox.append(Wake(verdict.tag))
+
+
+def main() -> int:
+    """Run as a program."""
+    return worker.main("node_change_state", run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,6 +5,7 @@ suspected.  It asks; Leon, the Runner and NodeChangeState act.  Each pass return
 something to do, so that a walltime is kept to the second.
 """
 
+import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +15,7 @@ from oar.lib.db.deadlines import Deadlines, KillTimer, TimeLimit
 from oar.lib.messages import Ask, JobAction, Tag, Wake
 from oar.lib.states import FINAL, EventType, JobState, KillState
 from oar.lib.times import format_duration
+from oar.modules import worker
 from oar.modules.guard import in_groups
 
 if TYPE_CHECKING:
@@ -183,3 +185,12 @@ def _watch_resources(tx: "Transaction", configs: "Sequence[Config]") -> None:
     buried = deadlines.bury(dead_after) if dead_after > 0 else set()
     if silent or buried:
         tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+def main() -> int:
+    """Run as a program."""
+    return worker.main("sarko", run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -157,7 +157,7 @@ def test_errors_of_a_command_on_a_frontend_suspect_no_node() -> None:
 
 def test_all_nodes_are_suspected_when_nothing_cleans_them() -> None:
     assert verdict("FORCE_TERMINATE_FINISHING_JOB", facts()).suspects == HOSTS
-    assert verdict("EXTERMINATE_JOB", facts()).suspects == ()
+    assert verdict("EXTERMINATE_JOB", facts(), hosts=HOSTS).suspects == ()
     unconfined = judge(Event(1, "EXTERMINATE_JOB", 42, 0, "", True), facts(), Site(confines=False))
     assert unconfined.suspects == HOSTS
 
