@@ -16,9 +16,9 @@ LOG = "/var/log/postgresql.log"
 _SAFE = """\
 shared_buffers = 128MB
 """
+#: Commits are still written before they are answered: a killed PostgreSQL loses nothing, a crashed computer would.
 _FAST = """\
 fsync = off
-synchronous_commit = off
 full_page_writes = off
 shared_buffers = 64MB
 """
