@@ -1,0 +1,116 @@
+"""What is shown of jobs and nodes: who may see what, and how many questions it takes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from oar.lib import views
+from oar.lib.db.engine import Database, Transaction
+from oar.lib.model import Job, User
+from oar.lib.states import JobState, Reservation
+from oar.lib.views import Privacy
+from tests.builders import add_job, add_resources
+
+ALICE = User("alice", 1000)
+BOB = User("bob", 1001)
+ROOT = User("root", 0)
+
+
+class Counting(Transaction):
+    """A transaction that counts what it is asked."""
+
+    questions = 0
+
+    def rows(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a query."""
+        self.questions += 1
+        return super().rows(sql, parameters)
+
+
+def counted(database: Database, number: int) -> int:
+    """Return how many questions it takes to show all details of some jobs and resources."""
+    resources = add_resources(database, nodes=1, cores=1)
+    for _ in range(number):
+        add_job(database, JobState.RUNNING, on=resources, types=["timesharing"])
+        add_job(database, reservation=Reservation.SCHEDULED)
+    connection = database.connection()
+    tx = Counting(connection, 0)
+    views.job_views(tx, tx.jobs.live(), Privacy(None))
+    views.jobs_on_nodes(tx, views.resource_views(tx))
+    views.gantt(tx, 1, 2**31, Privacy(None))
+    connection.close()
+    return tx.questions
+
+
+def test_the_number_of_questions_does_not_depend_on_the_number_of_jobs(database: Database) -> None:
+    assert counted(database, 1) == counted(database, 10)
+
+
+@pytest.fixture
+def job(database: Database) -> Job:
+    """A job of alice's."""
+    job_id = add_job(database, command="secret command", initial_request="oarsub secret")
+    with database.snapshot() as tx:
+        return tx.jobs.get(job_id)
+
+
+@pytest.mark.parametrize(
+    ("privacy", "sees_command", "sees_request"),
+    [
+        (Privacy(ALICE), True, True),
+        (Privacy(ROOT), True, True),
+        (Privacy(BOB), True, False),
+        (Privacy(BOB, shows_requests=True), True, True),
+        (Privacy(BOB, hides_commands=True), False, False),
+        (Privacy(BOB, shows_requests=True, hides_commands=True), False, False),
+        (Privacy(ALICE, hides_commands=True), True, True),
+        (Privacy(ROOT, hides_commands=True), True, True),
+        (Privacy(None), False, False),
+        (Privacy(None, shows_requests=True), False, False),
+    ],
+    ids=str,
+)
+def test_who_sees_the_command_and_the_request(
+    job: Job, privacy: Privacy, sees_command: bool, sees_request: bool
+) -> None:
+    assert privacy.command(job) == ("secret command" if sees_command else "")
+    assert privacy.initial_request(job) == ("oarsub secret" if sees_request else "")
+
+
+def test_the_walltime_is_that_of_the_alternative_that_was_chosen(database: Database) -> None:
+    job_id = add_job(database, walltime=100)
+    with database.begin() as tx:
+        first = tx.jobs.moldables([job_id])[job_id][0]
+        tx.jobs.insert_moldables([job_id], [(200, first.groups)])
+
+    def walltime() -> int | None:
+        with database.snapshot() as tx:
+            return views.job_views(tx, tx.jobs.select([job_id]), Privacy(None))[0].walltime
+
+    assert walltime() == 100
+    with database.begin() as tx:
+        second = tx.jobs.moldables([job_id])[job_id][1]
+        tx.execute("INSERT INTO gantt_jobs_predictions_visu VALUES (%s, %s)", (second.id, tx.now))
+    assert walltime() == 200
+    with database.begin() as tx:
+        tx.jobs.update(job_id, assigned_moldable_job=first.id)
+    assert walltime() == 100
+
+
+def test_the_patterns_of_an_output_file_are_replaced(job: Job) -> None:
+    named = replace(job, id=7, array_id=5, array_index=3, name="a/b")
+    pattern = "%jobid%-%jobname%-%arrayid%-%arrayindex%-%user%-%host%"
+    assert views.output_file(pattern, named, "node-1") == "7-a_b-5-3-alice-node-1"
+    assert views.output_file(pattern, named, None) == "7-a_b-5-3-alice-%host%"
+    assert views.output_file("100%", replace(job, name=None), None) == "100%"
+
+
+def test_a_job_that_never_ran_has_no_start(job: Job) -> None:
+    reservation = replace(job, start_time=2000, assigned_moldable=9)
+    assert reservation.started == 0
+    assert replace(reservation, state=JobState.ERROR, stop_time=1000).started == 0
+    assert replace(reservation, state=JobState.ERROR, stop_time=2000).started == 2000
+    assert replace(reservation, state=JobState.ERROR, stop_time=3000, assigned_moldable=0).started == 0
+    assert replace(reservation, state=JobState.RUNNING).started == 2000
