@@ -1,0 +1,156 @@
+"""One scheduling round: read, plan, write, tell (scheduling.md 1).
+
+``MetaScheduler`` is warm: it lives as long as its worker and keeps what the next round may use again.  A cold one
+decides the same.  It opens no connection to nodes or frontends; what they must be told it leaves to the Runner.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from oar.kao.apply import Writer
+from oar.kao.model import Plan
+from oar.kao.platform import Platform, Situation
+from oar.kao.schedule import Round
+from oar.lib.db.engine import ROUND_LOCK, Locks, Transaction
+from oar.lib.errors import Unavailable
+from oar.lib.messages import Ask, JobAction, Mail
+from oar.lib.runtime import Runtime
+from oar.lib.states import JobState, QueueState, Reservation
+from oar.lib.times import format_date
+
+log = logging.getLogger(__name__)
+
+#: Exit codes of a round (server.md 3.4).
+DONE, AGAIN, KILL = 0, 1, 2
+
+#: An interactive job hears its prediction when it changes, and at least so often.
+PREDICTION_PERIOD = 60
+
+Announce = Callable[[Sequence[str]], None]
+
+
+def nobody(queues: Sequence[str]) -> None:
+    """Announce a group of queues to nobody."""
+
+
+class MetaScheduler:
+    """The scheduler of a runtime."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._database = runtime.database
+        self._platform = Platform(runtime.database, runtime.config)
+        self._writer = Writer(keeps_all_plans=runtime.config.scheduler_log_decisions)
+        self._locks: Locks | None = None
+        self._last_date = 0
+        self._told: dict[int, tuple[str, int]] = {}
+
+    def round(self, *, disable: Sequence[str] = (), announce: Announce = nobody) -> int:
+        """Make one round; return its exit code.
+
+        ``disable``: queues to stop first.  ``announce`` is told each group of queues before it is planned.  Raises
+        Unavailable when another round is going on.
+        """
+        with self._alone():
+            if disable:
+                self._stop_queues(disable)
+            situation = self._platform.read()
+            plan = self._plan(situation, announce)
+            self._write(situation, plan)
+        return exit_code(plan)
+
+    def close(self) -> None:
+        """Give back the connection that holds the lock."""
+        if self._locks:
+            self._locks.close()
+            self._locks = None
+
+    def _plan(self, situation: Situation, announce: Announce) -> Plan:
+        begin = time.monotonic()
+        this = Round(situation.snapshot, lambda: time.monotonic() - begin)
+        for queues in this.groups():
+            announce([queue.name for queue in queues])
+            this.plan_queues(queues)
+        this.plan_besteffort()
+        plan = this.finish()
+        for line in plan.troubles:
+            log.warning("%s", line)
+        return plan
+
+    def _write(self, situation: Situation, plan: Plan) -> None:
+        if situation.starts.get(0, 0) != self._last_date:
+            self._writer.forget()
+        told = self._predictions(situation, plan)
+
+        def work(tx: Transaction) -> None:
+            self._writer.write(tx, situation, plan)
+            tx.outbox.extend(Ask(JobAction.TELL, job_id, (line,)) for job_id, line in told)
+
+        self._database.run(work)
+        self._writer.remember(situation, plan)
+        self._last_date = plan.now
+
+    def _predictions(self, situation: Situation, plan: Plan) -> list[tuple[int, str]]:
+        """Return the lines for interactive jobs that wait: those that changed, and those not heard for a while."""
+        starts = {placement.job_id: placement.start for placement in plan.placements}
+        launched = {launch.placement.job_id for launch in plan.launches}
+        told: dict[int, tuple[str, int]] = {}
+        lines = []
+        for job in situation.snapshot.waiting:
+            is_asking = job.is_interactive and job.reservation is Reservation.NONE and job.state is JobState.WAITING
+            if not is_asking or job.id in launched or job.id not in plan.messages:
+                continue
+            text = prediction_text(plan, job.id, starts.get(job.id))
+            before, date = self._told.get(job.id, ("", 0))
+            if text == before and plan.now - date < PREDICTION_PERIOD:
+                told[job.id] = before, date
+                continue
+            told[job.id] = text, plan.now
+            lines.append((job.id, f"[{format_date(plan.now)}] Start prediction: {text}"))
+        self._told = told
+        return lines
+
+    def _stop_queues(self, names: Sequence[str]) -> None:
+        """Stop queues at which rounds broke off; the others are scheduled without them."""
+        text = f"Rounds broke off at the queues {', '.join(names)}: they are stopped (see oarnotify -e)."
+        log.error("%s", text)
+        with self._database.begin() as tx:
+            tx.queues.set_state(names, QueueState.NOT_ACTIVE)
+            tx.outbox.append(Mail("Queues stopped", text))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other rounds from beginning."""
+        if self._locks is None or not self._locks.alive():
+            self._locks = Locks(self._database)
+        if not self._locks.acquire(ROUND_LOCK):
+            raise Unavailable(f"another round is going on: {self._database.holder(ROUND_LOCK)}")
+        try:
+            yield
+        finally:
+            self._locks.release(ROUND_LOCK)
+
+
+def prediction_text(plan: Plan, job_id: int, start: int | None) -> str:
+    """Return when an interactive job is expected to start, and its message; else why that is not known."""
+    if start is None:
+        reason = plan.reasons.get(job_id)
+        return f"undefined ({reason.text if reason else ''})"
+    return f"{format_date(start)} ({plan.messages[job_id]})"
+
+
+def exit_code(plan: Plan) -> int:
+    """Return what Almighty has to do after a round."""
+    if any(each.action != "CHECKPOINT" for each in plan.kills):
+        return KILL
+    return AGAIN if any(answer.start <= plan.now + 1 for answer in plan.accepted) else DONE
+
+
+def run(runtime: Runtime, *, disable: Sequence[str] = (), announce: Announce = nobody) -> int:
+    """Make one round with a scheduler of its own."""
+    scheduler = MetaScheduler(runtime)
+    try:
+        return scheduler.round(disable=disable, announce=announce)
+    finally:
+        scheduler.close()

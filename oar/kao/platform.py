@@ -1,0 +1,417 @@
+"""Database -> ``Snapshot``: what a round reads, in one transaction that sees one instant.
+
+A warm ``Platform`` keeps from round to round what it can tell to be unchanged: the resources and the filters of
+requests, by the version of the resource rows.  What it gives is the same as from a cold one.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from oar.kao.model import (
+    Alternative,
+    AskedGroup,
+    Consumption,
+    FairShare,
+    Granted,
+    Pool,
+    RequiredJob,
+    Resources,
+    RunningJob,
+    Settings,
+    Snapshot,
+    WaitingJob,
+)
+from oar.kao.priority import order_of, policy_of
+from oar.lib.config import Config
+from oar.lib.db.engine import Database, Transaction
+from oar.lib.db.gantt import StoredReason
+from oar.lib.db.rounds import DependencyRow, GroupRow, JobRow, MoldableRow, ResourceRow, Rounds, Version
+from oar.lib.db.usersql import Table, session
+from oar.lib.errors import BadSql, ConfigError
+from oar.lib.hierarchy import FINEST, numbering
+from oar.lib.model import Dependency, Queue
+from oar.lib.resource_set import ResourceSet, from_positions
+from oar.lib.states import CURRENT, JobState, JobType, QueueState, Reservation, ResourceState
+
+log = logging.getLogger(__name__)
+
+#: A stored date of the last round that is later than the clock by more is a change of the clock.
+CLOCK_TOLERANCE = 60
+
+#: The order when the administrator's is refused by the database.
+PLAIN_ORDER = "network_address ASC, resource_id ASC"
+
+#: A filter that calls a function or asks another table may change its answer although no resource has changed.
+_VOLATILE = re.compile(
+    r"(?<![A-Za-z_])(?!AND\b|OR\b|NOT\b|IN\b|ANY\b|ALL\b|LIKE\b|BETWEEN\b)[A-Za-z_]\w*\s*\(|\bSELECT\b", re.I
+)
+
+Tokens = Callable[[Iterable[str]], Mapping[str, int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A snapshot, and what the database holds of an earlier plan."""
+
+    snapshot: Snapshot
+    rows: Mapping[int, JobRow]  #: the live jobs that are not on hold
+    starts: Mapping[int, int]  #: stored predictions by alternative
+    reasons: Mapping[int, StoredReason]
+    held: Mapping[int, Sequence[int]]  #: resources that jobs hold, by alternative
+
+    def in_state(self, state: JobState) -> list[JobRow]:
+        """Return the jobs in a state, by id."""
+        return [row for row in self.rows.values() if row.state is state]
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What was read of the jobs."""
+
+    jobs: list[JobRow]
+    types: dict[int, tuple[str, ...]]
+    moldables: dict[int, list[MoldableRow]]
+    assigned: dict[int, list[int]]
+    dependencies: list[DependencyRow]
+    starts: dict[int, int]
+    reserved: dict[int, list[int]]
+    suspended: dict[int, int]
+    checkpoints: dict[int, tuple[int, bool]]
+
+
+@dataclass(slots=True)
+class _Numbered:
+    """The resources with their bits, and where they came from."""
+
+    key: tuple[object, ...]
+    resources: Resources
+    bits: dict[int, int] = field(default_factory=dict)
+
+    def members(self, ids: Iterable[int]) -> ResourceSet:
+        """Return the set of resources with these ids."""
+        bits = self.bits
+        return from_positions(bits[number] for number in ids if number in bits)
+
+
+class Platform:
+    """Reads the database for rounds."""
+
+    def __init__(self, database: Database, config: Config) -> None:
+        self._database = database
+        self._config = config
+        self.settings = settings_of(config)
+        self._numbered: _Numbered | None = None
+        self._pools: dict[tuple[str, str], Pool] = {}
+        self._pools_key: tuple[object, ...] = ()
+
+    def read(self, tokens: Tokens = dict.fromkeys) -> Situation:
+        """Return the present situation.  ``tokens`` asks the site how many tokens of some names are free."""
+        with self._database.snapshot() as tx:
+            rounds = tx.rounds
+            rows = _read_rows(tx, rounds)
+            queues = tuple(tx.queues.all())
+            now = reference_date(tx.now, rows.starts.get(0, 0))
+            version = rounds.version()
+            numbered = self._number(rounds, rows, version)
+            consumption = self._consumption(rounds, queues, now)
+            reasons = tx.gantt.reasons()
+            woken = rounds.woken(now - 86400) if self.settings.may_wake else {}
+        builder = _Builder(rows, numbered, self._evaluate(rows, numbered))
+        waiting = tuple(builder.waiting(row) for row in rows.jobs if _is_waiting(row))
+        snapshot = Snapshot(
+            now=now,
+            resources=numbered.resources,
+            queues=queues,
+            pools=builder.pools(),
+            waiting=waiting,
+            running=tuple(builder.running(row) for row in rows.jobs if row.state in CURRENT),
+            required=_required(rows),
+            consumption=consumption,
+            tokens=tokens(sorted(_token_names(rows.types.values()))),
+            woken=woken,
+            settings=self.settings,
+        )
+        return Situation(snapshot, {row.id: row for row in rows.jobs}, rows.starts, reasons, rows.assigned)
+
+    def _number(self, rounds: Rounds, rows: _Rows, version: Version) -> _Numbered:
+        """Return the resources, with bits in hierarchical order of the properties that the requests name."""
+        asked = {
+            level.property
+            for moldables in rows.moldables.values()
+            for moldable in moldables
+            for group in moldable.groups
+            for level in group.levels
+        }
+        names = sorted(asked & version.columns)
+        key = (version, *names)
+        if self._numbered is None or self._numbered.key != key:
+            self._numbered = self._new_numbering(key, names, self._resource_rows(rounds, names))
+        return self._numbered
+
+    def _resource_rows(self, rounds: Rounds, names: Sequence[str]) -> list[ResourceRow]:
+        config = self._config
+        try:
+            return rounds.resources(
+                names, config.scheduler_resource_order, config.scheduler_resource_order_adv_reservations
+            )
+        except ConfigError as error:
+            log.error("%s; resources are taken by name of their nodes", error)
+            return rounds.resources(names, PLAIN_ORDER, PLAIN_ORDER)
+
+    def _new_numbering(self, key: tuple[object, ...], names: Sequence[str], found: Sequence[ResourceRow]) -> _Numbered:
+        columns = {name: [row.values[index] for row in found] for index, name in enumerate(names) if name != FINEST}
+        columns.setdefault("network_address", [row.network_address for row in found])
+        places = numbering(columns, [row.rank for row in found])
+        rows = [found[place] for place in places]
+        resources = Resources(
+            ids=tuple(row.id for row in rows),
+            types=tuple(row.type for row in rows),
+            states=tuple(row.state for row in rows),
+            addresses=tuple(row.network_address for row in rows),
+            available_upto=tuple(row.available_upto for row in rows),
+            order=tuple(sorted(range(len(rows)), key=lambda bit: rows[bit].rank)),
+            reservation_order=tuple(sorted(range(len(rows)), key=lambda bit: rows[bit].reservation_rank)),
+            columns={name: tuple(column[place] for place in places) for name, column in columns.items()},
+            last_job_dates=tuple(row.last_job_date for row in rows) if self.settings.may_wake else (),
+        )
+        return _Numbered(key, resources, {number: bit for bit, number in enumerate(resources.ids)})
+
+    def _evaluate(self, rows: _Rows, numbered: _Numbered) -> dict[tuple[str, str], Pool]:
+        """Return the pool of each distinct pair of filters: that of the job and that of the group."""
+        wanted = {
+            (row.properties, group.filter)
+            for row in rows.jobs
+            if _is_waiting(row)
+            for moldable in rows.moldables.get(row.id, ())
+            for group in moldable.groups
+        }
+        if self._pools_key != numbered.key:
+            self._pools, self._pools_key = {}, numbered.key
+        found = {filters: self._pools[filters] for filters in wanted if filters in self._pools}
+        found |= self._ask_filters(sorted(wanted - found.keys()), numbered)
+        self._pools = {filters: pool for filters, pool in found.items() if not _VOLATILE.search(" ".join(filters))}
+        return found
+
+    def _ask_filters(self, wanted: Sequence[tuple[str, str]], numbered: _Numbered) -> dict[tuple[str, str], Pool]:
+        """Evaluate filters under the read-only login; one that is refused concerns only its jobs."""
+        resources = numbered.resources
+        not_dead = resources.everything & ~resources.where(resources.states, ResourceState.DEAD)
+        found = {filters: Pool(not_dead) for filters in wanted if not any(filters)}
+        asked = [filters for filters in wanted if any(filters)]
+        if not asked:
+            return found
+        with session(self._database, Table.RESOURCES) as conditions:
+            for filters in asked:
+                text = " AND ".join(f"({each}\n)" for each in filters if each)
+                try:
+                    members = numbered.members(conditions.ids(text)) & not_dead
+                    found[filters] = Pool(members, filters[1])
+                except BadSql as error:
+                    found[filters] = Pool(0, filters[1], str(error))
+        return found
+
+    def _consumption(self, rounds: Rounds, queues: Sequence[Queue], now: int) -> dict[int, Consumption]:
+        """Return what counts for the fair share, by priority of the queues; nothing where none is used."""
+        priorities: dict[int, set[str]] = {}
+        for queue in queues:
+            policy = policy_of(queue.policy)
+            is_fair = policy is not None and order_of(policy, self.settings) in ("FAIRSHARE", "MULTIFACTOR")
+            if is_fair and queue.state is QueueState.ACTIVE:
+                priorities.setdefault(queue.priority, set()).add(queue.name)
+        if not priorities:
+            return {}
+        names = [queue.name for queue in queues if queue.priority in priorities]
+        sums = rounds.consumption(names, now - self._config.scheduler_fairsharing_window_size, now)
+        by_name = {queue.name: queue.priority for queue in queues}
+        return {
+            priority: _summed([row for row in sums if by_name[row[0]] == priority]) for priority in sorted(priorities)
+        }
+
+
+def reference_date(clock: int, stored: int) -> int:
+    """Return the date of a round: the clock, but never before the last round."""
+    if stored <= clock:
+        return clock
+    if stored - clock <= CLOCK_TOLERANCE:
+        return stored
+    log.error("reference date %d s in the future: has the clock of the database changed?", stored - clock)
+    return clock
+
+
+def settings_of(config: Config) -> Settings:
+    """Return what the planner obeys of the configuration."""
+    priority = "FAIRSHARE" if config.fairsharing_enabled and config.job_priority == "FIFO" else config.job_priority
+    return Settings(
+        security_time=max(1, config.scheduler_job_security_time),
+        hole_minimum=config.scheduler_gantt_hole_minimum_time,
+        suspended_types=tuple(config.scheduler_available_suspended_resource_type),
+        always_assigned_type=config.scheduler_resources_always_assigned_type or "",
+        reservation_patience=config.reservation_waiting_resources_timeout,
+        reservation_order_threshold=config.scheduler_resource_order_adv_reservations_threshold,
+        besteffort_kill_before=config.scheduler_besteffort_kill_duration_before_reservation,
+        besteffort_duration=config.scheduler_besteffort_duration,
+        timeout=config.scheduler_timeout,
+        max_jobs=config.max_job_per_queues_group_scheduling_round,
+        max_jobs_per_user=config.scheduler_fairsharing_max_job_per_user or 0,
+        job_priority=priority,
+        is_priority_explicit=priority != "FIFO",
+        dependency_condition=config.dependency_condition,
+        may_wake=config.energy_saving,
+        wakeup_time=config.scheduler_node_manager_wakeup_time,
+        idle_time=config.scheduler_node_manager_idle_time or 0,
+        sleep_time=config.scheduler_node_manager_sleep_time or 0,
+        fairshare=FairShare(
+            config.scheduler_fairsharing_coef_project,
+            config.scheduler_fairsharing_coef_user,
+            config.scheduler_fairsharing_coef_user_ask,
+            dict(config.scheduler_fairsharing_project_targets),
+            dict(config.scheduler_fairsharing_user_targets),
+        ),
+    )
+
+
+def _read_rows(tx: Transaction, rounds: Rounds) -> _Rows:
+    jobs = rounds.jobs()
+    types = rounds.types()
+    moldables = rounds.moldables()
+    reservations = [
+        moldable.id
+        for row in jobs
+        if row.reservation is Reservation.SCHEDULED and _is_waiting(row)
+        for moldable in moldables.get(row.id, ())
+    ]
+    starts = tx.gantt.starts()
+    return _Rows(
+        jobs=jobs,
+        types=types,
+        moldables=moldables,
+        assigned=rounds.assigned(),
+        dependencies=rounds.dependencies(),
+        starts=starts,
+        reserved=tx.gantt.resources([number for number in reservations if number in starts]),
+        suspended=rounds.suspended_times([row.id for row in jobs if row.was_suspended]),
+        checkpoints=rounds.checkpoints([row.id for row in jobs if row.checkpoint and row.state in CURRENT]),
+    )
+
+
+def _is_waiting(row: JobRow) -> bool:
+    return row.state in (JobState.WAITING, JobState.TO_ACK_RESERVATION)
+
+
+def _required(rows: _Rows) -> tuple[RequiredJob, ...]:
+    """Return the jobs that others require and that are not looked at themselves."""
+    present = {row.id for row in rows.jobs if _is_waiting(row) or row.state in CURRENT}
+    found = {
+        each.dependency.required: RequiredJob(
+            each.dependency.required, each.state, each.exit_code, each.start_time, each.stop_time
+        )
+        for each in rows.dependencies
+        if each.state is not None and each.dependency.required not in present
+    }
+    return tuple(found[number] for number in sorted(found))
+
+
+def _token_names(types: Iterable[tuple[str, ...]]) -> set[str]:
+    return {text[6:].partition("=")[0] for texts in types for text in texts if text.startswith("token:")}
+
+
+def _summed(rows: Sequence[tuple[str, str, str, str, int]]) -> Consumption:
+    used_by_user: dict[str, int] = {}
+    asked_by_user: dict[str, int] = {}
+    used_by_project: dict[str, int] = {}
+    for _, user, project, kind, seconds in rows:
+        by_user = used_by_user if kind == "USED" else asked_by_user
+        by_user[user] = by_user.get(user, 0) + seconds
+        if kind == "USED":
+            used_by_project[project] = used_by_project.get(project, 0) + seconds
+    return Consumption(
+        sum(used_by_user.values()), sum(asked_by_user.values()), used_by_user, asked_by_user, used_by_project
+    )
+
+
+class _Builder:
+    """Makes the jobs of a snapshot out of rows."""
+
+    def __init__(self, rows: _Rows, numbered: _Numbered, pools: Mapping[tuple[str, str], Pool]) -> None:
+        self._rows = rows
+        self._numbered = numbered
+        self._found = pools
+        self._numbers = {filters: number for number, filters in enumerate(sorted(pools))}
+        self._dependencies: dict[int, list[Dependency]] = {}
+        for each in rows.dependencies:
+            self._dependencies.setdefault(each.dependency.job_id, []).append(each.dependency)
+        self._asked: dict[tuple[object, ...], AskedGroup] = {}
+
+    def pools(self) -> tuple[Pool, ...]:
+        """Return the pools by number."""
+        return tuple(self._found[filters] for filters in sorted(self._found))
+
+    def waiting(self, row: JobRow) -> WaitingJob:
+        """Return a job to be placed."""
+        moldables = self._rows.moldables.get(row.id, ())
+        return WaitingJob(
+            id=row.id,
+            queue=row.queue,
+            user=row.user,
+            project=row.project,
+            name=row.name,
+            state=row.state,
+            types=self._rows.types.get(row.id, ()),
+            reservation=row.reservation,
+            is_interactive=row.job_type is JobType.INTERACTIVE,
+            array_id=row.array_id,
+            is_killed=row.is_killed,
+            alternatives=tuple(
+                Alternative(each.id, each.walltime, tuple(self._group(row, group) for group in each.groups))
+                for each in moldables
+            ),
+            dependencies=tuple(self._dependencies.get(row.id, ())),
+            submission_time=row.submission_time,
+            start_time=row.start_time,
+            granted=self._granted(row, moldables),
+        )
+
+    def running(self, row: JobRow) -> RunningJob:
+        """Return a job that holds resources."""
+        walltime = next((each.walltime for each in self._rows.moldables.get(row.id, ()) if each.id == row.moldable), 0)
+        asked, is_over = self._rows.checkpoints.get(row.id, (0, False))
+        return RunningJob(
+            id=row.id,
+            queue=row.queue,
+            user=row.user,
+            project=row.project,
+            name=row.name,
+            state=row.state,
+            types=self._rows.types.get(row.id, ()),
+            reservation=row.reservation,
+            is_interactive=row.job_type is JobType.INTERACTIVE,
+            array_id=row.array_id,
+            is_killed=row.is_killed,
+            alternative=row.moldable,
+            start_time=row.start_time,
+            walltime=walltime,
+            suspended_time=self._rows.suspended.get(row.id, 0),
+            resources=self._numbered.members(self._rows.assigned.get(row.moldable, ())),
+            checkpoint=row.checkpoint,
+            checkpoint_asked=asked,
+            is_checkpoint_over=is_over,
+        )
+
+    def _group(self, row: JobRow, group: GroupRow) -> AskedGroup:
+        key = row.properties, group.filter, group.levels
+        known = self._asked.get(key)
+        if known is None:
+            number = self._numbers[row.properties, group.filter]
+            known = self._asked[key] = AskedGroup(number, group.levels)
+        return known
+
+    def _granted(self, row: JobRow, moldables: Sequence[MoldableRow]) -> Granted | None:
+        if row.reservation is not Reservation.SCHEDULED:
+            return None
+        for moldable in moldables:
+            if moldable.id in self._rows.reserved:
+                resources = self._numbered.members(self._rows.reserved[moldable.id])
+                return Granted(moldable.id, self._rows.starts[moldable.id], resources)
+        return None

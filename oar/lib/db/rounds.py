@@ -1,0 +1,300 @@
+"""What a scheduling round reads: all that is live, in a fixed number of queries whatever the number of jobs."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg2
+
+from oar.lib.db.jobs import LIVE
+from oar.lib.db.resources import quoted
+from oar.lib.errors import ConfigError
+from oar.lib.model import Dependency, Level, PropertyValue
+from oar.lib.states import JobState, JobType, Reservation, ResourceState
+
+if TYPE_CHECKING:
+    from oar.lib.db.engine import Transaction
+
+#: The jobs that a round looks at: all live ones but those on hold.
+_LOOKED_AT = f"{LIVE} AND j.state <> 'Hold'"
+
+_JOBS = f"""
+    SELECT j.job_id, j.queue_name, j.job_user, j.project, COALESCE(j.job_name, ''), j.state, j.reservation, j.job_type,
+        j.array_id, COALESCE(j.properties, ''), j.submission_time, j.start_time, COALESCE(j.assigned_moldable_job, 0),
+        j.checkpoint, j.suspended = 'YES', j.message, j.scheduler_info, j.last_karma, f.frag_id_job IS NOT NULL
+    FROM jobs j LEFT JOIN frag_jobs f ON f.frag_id_job = j.job_id WHERE {_LOOKED_AT} ORDER BY j.job_id"""
+_TYPES = f"""
+    SELECT t.job_id, t.type FROM job_types t JOIN jobs j ON j.job_id = t.job_id
+    WHERE t.types_index = 'CURRENT' AND {_LOOKED_AT} ORDER BY t.job_type_id"""
+_MOLDABLES = f"""
+    SELECT m.moldable_job_id, m.moldable_id, m.moldable_walltime, g.res_group_id, g.res_group_property,
+        d.res_job_resource_type, d.res_job_value
+    FROM moldable_job_descriptions m JOIN jobs j ON j.job_id = m.moldable_job_id
+    LEFT JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id AND g.res_group_index = 'CURRENT'
+    LEFT JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id AND d.res_job_index = 'CURRENT'
+    WHERE m.moldable_index = 'CURRENT' AND {_LOOKED_AT} ORDER BY m.moldable_id, g.res_group_id, d.res_job_order"""
+_ASSIGNED = """
+    SELECT moldable_job_id, array_agg(resource_id) FROM assigned_resources
+    WHERE assigned_resource_index = 'CURRENT' GROUP BY moldable_job_id"""
+_DEPENDENCIES = f"""
+    SELECT d.job_id, d.job_id_required, d.dependency_condition, d.min_start_shift, d.max_start_shift,
+        r.state, r.exit_code, r.start_time, r.stop_time
+    FROM job_dependencies d JOIN jobs j ON j.job_id = d.job_id LEFT JOIN jobs r ON r.job_id = d.job_id_required
+    WHERE d.job_dependency_index = 'CURRENT' AND {_LOOKED_AT} ORDER BY d.job_id, d.job_id_required"""
+#: Seconds spent in Suspended and Resuming; an open stretch counts to now.
+_SUSPENDED = """
+    SELECT job_id, sum(CASE date_stop WHEN 0 THEN GREATEST(%s, date_start) ELSE date_stop END - date_start)::bigint
+    FROM job_state_logs WHERE job_id = ANY(%s) AND job_state IN ('Suspended', 'Resuming') GROUP BY job_id"""
+_CHECKPOINTS = """
+    SELECT job_id, COALESCE(max(date) FILTER (WHERE type = 'CHECKPOINT'), 0), bool_or(type = 'CHECKPOINT_TIMEOUT')
+    FROM event_logs WHERE job_id = ANY(%s) AND type IN ('CHECKPOINT', 'CHECKPOINT_TIMEOUT') GROUP BY job_id"""
+#: Changes when any resource changes, appears or goes.
+_VERSION = """
+    SELECT count(*), COALESCE(sum(xmin::text::bigint * (resource_id % 8191 + 1)), 0)::text,
+        COALESCE(bit_xor(hashint8(xmin::text::bigint << 32 | resource_id)), 0), (
+            SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_attribute
+            WHERE attrelid = 'public.resources'::regclass AND attnum > 0 AND NOT attisdropped)
+    FROM resources"""
+#: Consumption since a date, by queue.
+_CONSUMPTION = """
+    SELECT queue_name, accounting_user, accounting_project, consumption_type, sum(consumption)::bigint FROM accounting
+    WHERE window_start >= %s AND window_start < %s AND queue_name = ANY(%s)
+    GROUP BY queue_name, accounting_user, accounting_project, consumption_type"""
+_WOKEN = """
+    SELECT h.hostname, max(e.date) FROM event_logs e JOIN event_log_hostnames h ON h.event_id = e.event_id
+    WHERE e.type = 'WAKEUP_NODE' AND e.date > %s GROUP BY h.hostname"""
+
+#: Jobs that may be started: they wait, and nobody wants their end.  Locked before their resources are (database.md 5).
+_LOCK_WAITING = """
+    SELECT j.job_id FROM jobs j WHERE j.job_id = ANY(%s) AND j.state = 'Waiting'
+      AND NOT EXISTS (SELECT 1 FROM frag_jobs f WHERE f.frag_id_job = j.job_id)
+    ORDER BY j.job_id FOR NO KEY UPDATE OF j"""
+#: Resources on which a job may be started, kept from changing until the end of the transaction.
+_SHARE_ALIVE = """
+    SELECT resource_id, state = 'Alive' AND next_state IN ('UnChanged', 'Alive') FROM resources
+    WHERE resource_id = ANY(%s) ORDER BY resource_id FOR SHARE"""
+_START = """
+    UPDATE jobs j SET start_time = n.start, assigned_moldable_job = n.moldable
+    FROM (SELECT unnest(%s::bigint[]) AS id, unnest(%s::bigint[]) AS moldable, unnest(%s::bigint[]) AS start) n
+    WHERE j.job_id = n.id"""
+_CUT = """
+    UPDATE moldable_job_descriptions m SET moldable_walltime = n.walltime
+    FROM (SELECT unnest(%s::bigint[]) AS moldable, unnest(%s::bigint[]) AS walltime) n
+    WHERE m.moldable_id = n.moldable AND m.moldable_walltime <> n.walltime"""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRow:
+    """A job that starts."""
+
+    job_id: int
+    moldable: int
+    start: int
+    resources: tuple[int, ...]
+    walltime: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A live job, as a round needs it."""
+
+    id: int
+    queue: str
+    user: str
+    project: str
+    name: str
+    state: JobState
+    reservation: Reservation
+    job_type: JobType
+    array_id: int
+    properties: str
+    submission_time: int
+    start_time: int
+    moldable: int
+    checkpoint: int
+    was_suspended: bool
+    message: str
+    scheduler_info: str
+    karma: float | None
+    is_killed: bool
+
+
+@dataclass(slots=True)
+class GroupRow:
+    """A group of a request: its filter and its levels."""
+
+    filter: str
+    levels: tuple[Level, ...]
+
+
+@dataclass(slots=True)
+class MoldableRow:
+    """An alternative of a job."""
+
+    id: int
+    job_id: int
+    walltime: int
+    groups: list[GroupRow]
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyRow:
+    """What a job depends on, and the state of that job; None if there is no such job any more."""
+
+    dependency: Dependency
+    state: JobState | None
+    exit_code: int | None
+    start_time: int
+    stop_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRow:
+    """A resource, its places in the two orders, and the properties asked for."""
+
+    id: int
+    type: str
+    network_address: str
+    state: ResourceState
+    available_upto: int
+    last_job_date: int
+    rank: int
+    reservation_rank: int
+    values: tuple[PropertyValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Equal versions: no resource has changed meanwhile.  ``columns`` are the properties that there are."""
+
+    mark: tuple[int, str, int]
+    columns: frozenset[str]
+
+
+class Rounds:
+    """The questions of a round."""
+
+    def __init__(self, tx: "Transaction") -> None:
+        self._tx = tx
+
+    def jobs(self) -> list[JobRow]:
+        """Return the live jobs that are not on hold, by id."""
+        return [_job(row) for row in self._tx.rows(_JOBS)]
+
+    def types(self) -> dict[int, tuple[str, ...]]:
+        """Return their types."""
+        found: dict[int, list[str]] = defaultdict(list)
+        for job_id, text in self._tx.rows(_TYPES):
+            found[job_id].append(text)
+        return {job_id: tuple(texts) for job_id, texts in found.items()}
+
+    def moldables(self) -> dict[int, list[MoldableRow]]:
+        """Return their alternatives."""
+        found: dict[int, list[MoldableRow]] = defaultdict(list)
+        moldable, group_id = None, None
+        for job_id, moldable_id, walltime, next_group, text, name, value in self._tx.rows(_MOLDABLES):
+            if moldable is None or moldable.id != moldable_id:
+                moldable, group_id = MoldableRow(moldable_id, job_id, walltime, []), None
+                found[job_id].append(moldable)
+            if next_group is None:
+                continue
+            if next_group != group_id:
+                group_id = next_group
+                moldable.groups.append(GroupRow(text or "", ()))
+            if name is not None:
+                moldable.groups[-1].levels += (Level(name, value),)
+        return found
+
+    def assigned(self) -> dict[int, list[int]]:
+        """Return the resources that are held, by alternative."""
+        return dict(self._tx.rows(_ASSIGNED))
+
+    def dependencies(self) -> list[DependencyRow]:
+        """Return what the jobs depend on."""
+        return [
+            DependencyRow(Dependency(*row[:5]), JobState(row[5]) if row[5] else None, row[6], row[7] or 0, row[8] or 0)
+            for row in self._tx.rows(_DEPENDENCIES)
+        ]
+
+    def suspended_times(self, ids: Collection[int]) -> dict[int, int]:
+        """Return the seconds that jobs spent in Suspended and Resuming."""
+        return dict(self._tx.rows(_SUSPENDED, (self._tx.now, list(ids)))) if ids else {}
+
+    def checkpoints(self, ids: Collection[int]) -> dict[int, tuple[int, bool]]:
+        """Return when jobs were asked for a checkpoint, and whether their time for it was declared over."""
+        return {row[0]: (row[1], row[2]) for row in self._tx.rows(_CHECKPOINTS, (list(ids),))} if ids else {}
+
+    def version(self) -> Version:
+        """Return a mark of the present state of all resources."""
+        row = self._tx.rows(_VERSION)[0]
+        return Version((row[0], row[1], row[2]), frozenset(row[3].split()))
+
+    def resources(self, names: Sequence[str], order: str, reservation_order: str) -> list[ResourceRow]:
+        """Return all resources with their properties ``names``; the orders are SQL of the administrator.
+
+        Raises ConfigError for an order that the database refuses.
+        """
+        asked = "".join(f", {quoted(name).replace('%%', '%')}" for name in names)
+        sql = (
+            "SELECT resource_id, type, network_address,"
+            " CASE next_state WHEN 'UnChanged' THEN state ELSE next_state END,"
+            f" available_upto, last_job_date, row_number() OVER (ORDER BY {order}, resource_id),"
+            f" row_number() OVER (ORDER BY {reservation_order}, resource_id){asked} FROM resources ORDER BY resource_id"
+        )
+        self._tx.execute("SAVEPOINT orders")
+        try:
+            rows = self._tx.rows(sql)
+        except psycopg2.ProgrammingError as error:
+            self._tx.execute("ROLLBACK TO orders")
+            raise ConfigError(f"SCHEDULER_RESOURCE_ORDER: {str(error).partition(chr(10))[0]}") from None
+        return [_resource(row) for row in rows]
+
+    def consumption(self, queues: Collection[str], since: int, until: int) -> list[tuple[str, str, str, str, int]]:
+        """Return sums of accounting windows: ``(queue, user, project, ASKED or USED, resource seconds)`` each."""
+        return [
+            (row[0], row[1], row[2], row[3], row[4])
+            for row in self._tx.rows(_CONSUMPTION, (since, until, list(queues)))
+        ]
+
+    def woken(self, since: int) -> Mapping[str, int]:
+        """Return the nodes that were woken after a date, and when last."""
+        return dict(self._tx.rows(_WOKEN, (since,)))
+
+    def lock_waiting(self, ids: Collection[int]) -> list[int]:
+        """Return which of some jobs may be started; they stay as they are until the end of the transaction."""
+        return self._tx.column(_LOCK_WAITING, (sorted(ids),))
+
+    def share_alive(self, ids: Collection[int]) -> set[int]:
+        """Return which of some resources are Alive; they stay as they are until the end of the transaction."""
+        return {row[0] for row in self._tx.rows(_SHARE_ALIVE, (sorted(ids),)) if row[1]}
+
+    def start(self, rows: Sequence[StartRow]) -> None:
+        """Give jobs their start, their alternative and their resources."""
+        if not rows:
+            return
+        moldables = [row.moldable for row in rows]
+        self._tx.execute(_START, ([row.job_id for row in rows], moldables, [row.start for row in rows]))
+        self._tx.execute(_CUT, (moldables, [row.walltime for row in rows]))
+        self._tx.insert_many(
+            "INSERT INTO assigned_resources (moldable_job_id, resource_id) VALUES %s",
+            [(row.moldable, number) for row in rows for number in row.resources],
+        )
+
+    def end_negotiation(self, job_id: int) -> None:
+        """Note that a reservation has been answered."""
+        self._tx.execute(
+            "UPDATE jobs SET reservation = 'Scheduled' WHERE job_id = %s AND reservation = 'toSchedule'", (job_id,)
+        )
+
+
+def _job(row: tuple[Any, ...]) -> JobRow:
+    values = list(row)
+    values[5:8] = JobState(row[5]), Reservation(row[6]), JobType(row[7])
+    return JobRow(*values)
+
+
+def _resource(row: tuple[Any, ...]) -> ResourceRow:
+    values = [*row[:8], row[8:]]
+    values[3] = ResourceState(row[3])
+    return ResourceRow(*values)

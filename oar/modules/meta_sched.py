@@ -1,0 +1,26 @@
+"""The meta-scheduler as a module of the server; what a round does is in ``oar.kao``."""
+
+from oar.kao.meta_sched import MetaScheduler
+from oar.lib.runtime import Runtime
+from oar.modules import worker
+
+
+class _Scheduler:
+    """Keeps one meta-scheduler warm as long as the configuration stays."""
+
+    def __init__(self) -> None:
+        self._runtime: Runtime | None = None
+        self._warm: MetaScheduler | None = None
+
+    def run(self, runtime: Runtime, order: worker.Order) -> int:
+        """Make a round."""
+        if self._warm is None or self._runtime is not runtime:
+            if self._warm:
+                self._warm.close()
+            self._runtime, self._warm = runtime, MetaScheduler(runtime)
+        return self._warm.round(disable=order.disable, announce=order.announce)
+
+
+def main() -> int:
+    """Run as a program: one round, or a worker."""
+    return worker.main_of_scheduler("meta_sched", _Scheduler().run)
