@@ -51,7 +51,7 @@ MODULES = {
     "oar-leon": "oar.modules.leon",
     "oar-node-change-state": "oar.modules.node_change_state",
     "oar-sarko": "oar.modules.sarko",
-    "kao": "oar.kao.meta_sched",
+    "kao": "oar.modules.meta_sched",
 }
 
 #: Single files for nodes (and frontends); they need python3 >= 3.6 or sh, nothing of the package.

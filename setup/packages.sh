@@ -3,7 +3,7 @@
 # Programs and the package that brings each.
 OAR_PACKAGES='python3:/usr/bin/python3 python3-venv:/usr/lib/python3*/ensurepip/__init__.py
 openssh-server:/usr/sbin/sshd openssh-client:/usr/bin/ssh-keygen sudo:/usr/bin/sudo iproute2:/usr/sbin/ip:/sbin/ip:/usr/bin/ip:/bin/ip
-procps:/usr/bin/ps:/bin/ps util-linux:/usr/bin/setpriv postgresql:/usr/lib/postgresql/*/bin/initdb'
+iputils-ping:/usr/bin/ping:/bin/ping procps:/usr/bin/ps:/bin/ps util-linux:/usr/bin/setpriv postgresql:/usr/lib/postgresql/*/bin/initdb'
 
 say() {
     printf '%s\n' "$*" >&2

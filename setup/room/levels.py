@@ -14,7 +14,13 @@ from .layout import RoomError
 
 #: Set for the program that runs again inside a user namespace.
 _ROOTLESS = "OAR_ROOM_ROOTLESS"
-_PROGRAMS = {"sshd": "openssh-server", "ip": "iproute2", "sudo": "sudo", "ssh-keygen": "openssh-client"}
+_PROGRAMS = {
+    "sshd": "openssh-server",
+    "ip": "iproute2",
+    "sudo": "sudo",
+    "ping": "iputils-ping",
+    "ssh-keygen": "openssh-client",
+}
 _ENTER = ("unshare", "--user", "--map-root-user", "--map-auto", "--setgroups", "allow", "--")
 
 
