@@ -278,20 +278,25 @@ def _name_of(parameter: click.Parameter) -> str:
 # ------------------------------------------------------------------------------------------------------------ context
 
 
-def caller(environment: Mapping[str, str], real: int, effective: int) -> User:
+def login_of(uid: int) -> str:
+    """Return the name of a user.  Raises KeyError if there is none."""
+    import pwd
+
+    return pwd.getpwuid(uid).pw_name
+
+
+def caller(environment: Mapping[str, str], real: int, effective: int, name_of: Callable[[int], str] = login_of) -> User:
     """Return who is asking, from what the kernel and sudo say.
 
     Under sudo both uids are oar's and ``SUDO_UID`` is sudo's own word; else the real uid tells.
     Raises NotAllowed for a uid without a name.
     """
-    import pwd
-
+    uid = real
     try:
-        uid = real
-        if real == effective and "SUDO_UID" in environment and pwd.getpwuid(real).pw_name == "oar":
+        if real == effective and "SUDO_UID" in environment and name_of(real) == "oar":
             uid = int(environment["SUDO_UID"])
-        return User(pwd.getpwuid(uid).pw_name, uid)
-    except (KeyError, ValueError):
+        return User(name_of(uid), uid)
+    except (KeyError, ValueError, OverflowError):
         raise NotAllowed(f"nobody has the user id {uid} on this machine.") from None
 
 

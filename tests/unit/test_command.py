@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -166,20 +167,39 @@ def test_others_than_oar_and_root_may_not_run_an_administrators_command() -> Non
 # ---------------------------------------------------------------------------------------------------------- identity
 
 
-def test_the_real_uid_tells_who_is_asking() -> None:
-    nobody = pwd.getpwnam("nobody")
-    asked = caller({"SUDO_UID": "0"}, nobody.pw_uid, nobody.pw_uid)
-    assert asked == User("nobody", nobody.pw_uid)
+LOGINS = {0: "root", 999: "oar", 1001: "eve"}
 
 
-def test_under_a_setuid_wrapper_the_callers_variables_do_not_count() -> None:
-    nobody = pwd.getpwnam("nobody").pw_uid
-    assert caller({"SUDO_UID": "0"}, nobody, 0).name == "nobody"
+@pytest.mark.parametrize(
+    ("variables", "real", "effective", "name"),
+    [
+        ({}, 1001, 1001, "eve"),
+        ({}, 0, 0, "root"),
+        ({"SUDO_UID": "1001"}, 999, 999, "eve"),
+        ({"SUDO_UID": "0"}, 999, 999, "root"),
+        ({}, 999, 999, "oar"),
+        # Whoever sets the variable himself is who he is: alone, as root, or under a setuid wrapper.
+        ({"SUDO_UID": "0", "OARDO_USER": "root"}, 1001, 1001, "eve"),
+        ({"SUDO_UID": "1001"}, 0, 0, "root"),
+        ({"SUDO_UID": "0"}, 1001, 999, "eve"),
+    ],
+)
+def test_the_kernel_and_sudo_tell_who_is_asking(
+    variables: dict[str, str], real: int, effective: int, name: str
+) -> None:
+    asking = caller(variables, real, effective, LOGINS.__getitem__)
+    assert asking.name == name
+    assert LOGINS[asking.uid] == name
 
 
-def test_a_uid_without_a_name_is_refused() -> None:
-    with pytest.raises(NotAllowed, match="nobody has the user id 54321"):
-        caller({}, 54321, 54321)
+@pytest.mark.parametrize("variables", [{"SUDO_UID": "54321"}, {"SUDO_UID": "x"}, {"SUDO_UID": "9" * 40}])
+def test_a_uid_without_a_name_is_refused(variables: dict[str, str]) -> None:
+    with pytest.raises(NotAllowed, match="nobody has the user id"):
+        caller(variables, 999, 999, LOGINS.__getitem__)
+
+
+def test_this_process_has_a_name() -> None:
+    assert caller({}, os.getuid(), os.geteuid()) == User(pwd.getpwuid(os.getuid()).pw_name, os.getuid())
 
 
 # ------------------------------------------------------------------------------------------------------------- errors
@@ -243,9 +263,9 @@ def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 SCRIPT = """
 import sys
-from oar.cli.command import click, oar_command
+from oar.cli.command import Hangup, click, oar_command
 
-@oar_command("script", summary="Prints.")
+@oar_command("script", summary="Prints.", exit_codes={Hangup: 10})
 @click.argument("words", nargs=-1)
 def main(context, words):
     if words:
@@ -283,3 +303,15 @@ def test_bytes_that_are_not_utf8_pass_through() -> None:
         assert program.stdout is not None
         assert program.stdout.readline() == b"a\xff\xc3\xa9\n"
         program.kill()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 10), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_command_with_its_code_and_without_a_trace(number: int, code: int) -> None:
+    with start(b"begun") as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        assert program.stdout.readline() == b"begun\n"
+        program.send_signal(number)
+        program.stdout.read()
+        assert program.stderr.read() == b""
+        assert program.wait(timeout=30) == code

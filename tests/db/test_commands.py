@@ -1,0 +1,77 @@
+"""What every command does with its database: the version it needs, and that an interrupt leaves nothing behind."""
+
+import sys
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import pytest
+
+from oar.cli import oarstat
+from oar.cli.command import Context, Result, invoke, oar_command
+from oar.lib.config import Config
+from oar.lib.db.engine import Database
+from oar.lib.messages import Tag, Wake
+from oar.lib.model import Queue, User
+from oar.lib.runtime import Runtime
+from oar.lib.states import QueueState
+from tests.builders import add_job
+
+EVE = User("eve", 1001)
+REPOSITORY = Path(__file__).parent.parent.parent
+
+
+@oar_command("changing", summary="Changes something and is interrupted.")
+def changing(context: Context) -> None:
+    """Add a queue."""
+    with context.database.begin() as tx:
+        tx.queues.insert(Queue("new", 1, "kamelot", QueueState.ACTIVE))
+        tx.outbox.append(Wake(Tag.TERM))
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_leaves_nothing_behind(database: Database) -> None:
+    told: list[object] = []
+    database.deliver = told.extend
+    assert invoke(changing, [], runtime=Runtime(Config(), database), user=EVE) == Result(130, "", "")
+    with database.snapshot() as tx:
+        assert not tx.queues.exists("new")
+    assert told == []
+
+
+def test_a_database_of_another_version_is_refused(database: Database) -> None:
+    runtime = Runtime(Config(), database)
+    with database.begin() as tx:
+        tx.execute("UPDATE schema SET version = '2.5.10'")
+    assert invoke(oarstat.main, [], runtime=runtime, user=EVE) == Result(
+        1, "", "[ERROR] OAR database version mismatch. Current version is 2.5.10 while 3.1.0 is required.\n"
+    )
+    with database.begin() as tx:
+        tx.execute("DELETE FROM schema")
+    assert invoke(oarstat.main, [], runtime=runtime, user=EVE) == Result(
+        1, "", "[ERROR] No OAR database schema version found.\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["-u", "\udcff"], ["--sql", "job_name = '\udcff'"]])
+def test_bytes_that_are_no_text_are_refused_in_one_line(database: Database, arguments: list[str]) -> None:
+    result = invoke(oarstat.main, arguments, runtime=Runtime(Config(), database), user=EVE)
+    assert (result.exit, result.out) == (1, "")
+    assert "UTF-8 text" in result.err
+    assert result.err.count("\n") == 1
+
+
+@pytest.fixture
+def environment(database: Database, tmp_path: Path) -> dict[str, str]:
+    """The environment of a program that uses the database, with what a user might add to it."""
+    conf = tmp_path / "oar.conf"
+    conf.write_text(f'DB_HOSTNAME="{database.settings.host}"\n')
+    return {"OARCONFFILE": str(conf), "PGHOST": "nowhere", "PGOPTIONS": "-c work_mem=x", "LC_ALL": "POSIX"}
+
+
+def test_a_command_as_a_program(database: Database, environment: dict[str, str]) -> None:
+    job = add_job(database, name="é")
+    program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from oar.cli.oarstat import main; main()"
+    with Popen([sys.executable, "-I", "-c", program], env=environment, stdout=PIPE, stderr=PIPE) as running:
+        out, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (0, b"")
+    assert f"\n{job:<10} é              alice ".encode() in out
