@@ -285,6 +285,15 @@ def _account(target: Target) -> None:
     )
 
 
+def _log_file(target: Target) -> None:
+    """The log is oar's; rotation must keep it so."""
+    log = Path("/var/log/oar.log")
+    if target.destdir or log.exists() or os.getuid() != 0:
+        return
+    log.touch(0o640)
+    _give(log, target.user, target.user)
+
+
 def _exists(user: str) -> bool:
     try:
         pwd.getpwnam(user)
@@ -315,6 +324,7 @@ def install_server(target: Target) -> None:
         SOURCE / "setup" / "database", database, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
     )
     _configuration(target)
+    _log_file(target)
     _sudo_rules(target)
     _units(target, ("oar-server.service", "oar-accounting.service", "oar-accounting.timer", "oar.target"))
 
