@@ -1,7 +1,10 @@
 """oarstat as a user sees it: every layout letter for letter, on a real database."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -17,6 +20,7 @@ from oar.lib.states import JobState, JobType, Reservation
 from oar.lib.times import format_date
 from tests.builders import add_job, add_resources
 
+OARPRINT = Path(__file__).parent.parent.parent / "oar" / "tools" / "oarprint"
 EVE = User("eve", 1001)
 BOB = User("bob", 1002)
 OAR = User("oar", 999)
@@ -463,6 +467,14 @@ def test_properties_alone_are_what_oarprint_reads(cluster: Cluster) -> None:
     assert " network_address = 'node-1' , switch = 'it\\'s \\\\ 1' , type = 'default' " in line
     assert "state" not in line
     assert "resource_id" not in line
+    printed = subprocess.run(
+        [sys.executable, "-I", OARPRINT, "switch", "-P", "switch,cpuset", "-f", "-"],
+        input=line,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert printed.stdout == "it's \\ 1 0\n"
     (row,) = json.loads(cluster.shows("-pJ", "-j", job))[str(job)]
     assert (row["resource_id"], row["state"], row["switch"]) == (cluster.resources[0], "Alive", "it's \\ 1")
 
