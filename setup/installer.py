@@ -180,9 +180,20 @@ def is_there(module: str) -> bool:
 
 
 def _program(target: Target, name: str) -> None:
-    """OARDIR/<name>: runs its module, deaf to the caller's Python settings."""
-    module = module_of(name)
-    text = f"#!{target.venv}/bin/python -I\nimport sys\n\nfrom {module} import main\n\nsys.exit(main())\n"
+    """OARDIR/<name>: runs its module, deaf to the caller's Python settings, and knows where it is installed."""
+    lines = (
+        f"#!{target.venv}/bin/python -I",
+        "import os",
+        "import sys",
+        "",
+        f'os.environ["OARDIR"] = "{target.programs}"',
+        "",
+        f"from {module_of(name)} import main",
+        "",
+        "sys.exit(main())",
+        "",
+    )
+    text = "\n".join(lines)
     _write(target.under(f"{target.programs}/{name}"), text, 0o755)
 
 
