@@ -60,8 +60,10 @@ def phase(files, job):
     """The answer for a job and the state that it comes from, None if that state is of another life of the job."""
     alive = node_base.lock_is_held(files)
     state = node_base.read_state(files)
-    if state is None or state.get("challenge") != job["challenge"]:
-        return ("init", None) if alive else ("never", None)
+    if state is None:
+        return (INIT if alive else "never"), None
+    if state.get("challenge") != job["challenge"]:
+        return "never", None
     if state["phase"] in (ENDED, ABORTED) or alive:
         return state["phase"], state
     state = node_base.read_state(files) or state  # it may have ended between the two looks
@@ -75,7 +77,7 @@ def fence(files, job):
     fd = os.open(files.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         if not node_base.try_lock(fd):
-            return "init", None
+            return INIT, None
         state = {
             "job_id": job["job_id"],
             "user": job["user"],

@@ -9,8 +9,15 @@ from tests.process.node_box import NodeBox, node_box
 
 
 @pytest.fixture(scope="module")
-def box() -> Iterator[NodeBox]:
-    """A node in a box; each test takes job ids of its own."""
+def shared_box() -> Iterator[NodeBox]:
+    """A node in a box, for all tests of a file."""
     if os.geteuid() != 0:
         pytest.skip("a node in a box needs root")
     yield from node_box()
+
+
+@pytest.fixture
+def box(shared_box: NodeBox) -> Iterator[NodeBox]:
+    """A node in a box without any job."""
+    yield shared_box
+    shared_box.empty()

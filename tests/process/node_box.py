@@ -99,6 +99,9 @@ class NodeBox:
             os.chown(home, uid, uid)
             passwd += f"{name}:x:{uid}:{uid}::{home}:/bin/bash\n"
             group += f"{name}:x:{uid}:\n"
+        ssh = self.home("oar") / ".ssh"
+        ssh.mkdir(mode=0o700)
+        os.chown(ssh, ACCOUNTS["oar"], ACCOUNTS["oar"])
         (self.base / "passwd").write_text(passwd)
         (self.base / "group").write_text(group)
 
@@ -194,6 +197,14 @@ class NodeBox:
             "detach_oarexec": 1, "cpuset_full_path": f"{self.cpuset_path}/{user}_{job_id}", "attempt": 1,
             "kill_grace": 0, "init": self.init_data(job_id, user),
         } | more  # fmt: skip
+
+    def empty(self) -> None:
+        """Remove all jobs and what their users made."""
+        data = {"oar_tmp_directory": str(self.runtime), "cpuset_path": self.cpuset_path, "jobs": []}
+        assert self.jrm("sweep", data).exit == 0
+        for name in ("alice", "bob"):
+            for path in self.home(name).iterdir():
+                path.unlink()
 
     def groups(self) -> list[Path]:
         """Return the directories of all control groups of this box, of every hierarchy."""

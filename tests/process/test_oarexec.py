@@ -1,6 +1,17 @@
 """oarexec: one job's life on its head node, with real processes, accounts and control groups."""
 
-from tests.process.node_box import NodeBox, wait_until
+import os
+import re
+import signal
+import socket
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from oar.lib.remote.requests import Ran
+from tests.process.node_box import NODE, NodeBox, wait_until
 
 READY = "oarexec is initialized and ready to do the job"
 
@@ -63,3 +74,347 @@ def test_kill_ends_the_payload_and_says_so_in_the_error_file(box: NodeBox) -> No
     wait_until(lambda: "Job 105 KILLED ##" in (box.home("alice") / "err105").read_text())
     box.clean(job)
     assert box.ctl(job, "TERM") == 1
+
+
+def test_the_environment_is_built_from_nothing_but_what_is_documented(box: NodeBox) -> None:
+    (box.home("oar") / ".batch_job_bashrc").write_text("")
+    job = box.job_data(
+        106, command="env -0 >env", job_name="n", job_env={"MINE": "a\nb", "not a name": "x", "PATH": "/p"}
+    )
+    job |= {"types": {"besteffort": 1, "inner": "7"}, "project": "p", "command": "/usr/bin/env -0 >env"}
+    box.start(job)
+    box.ended(job)
+    text = (box.home("alice") / "env").read_text()
+    found = dict(item.split("=", 1) for item in text.split("\0") if item)
+    home, runtime = str(box.home("alice")), str(box.runtime)
+    expected = dict.fromkeys(["OAR_JOB_ID", "OAR_JOBID", "OAR_ARRAY_ID", "OAR_ARRAYID"], "106")
+    expected |= dict.fromkeys(["OAR_ARRAY_INDEX", "OAR_ARRAYINDEX", "OAR_JOB_INDEX", "OAR_JOBINDEX"], "1")
+    expected |= dict.fromkeys(["OAR_WORKDIR", "OAR_WORKING_DIRECTORY", "OAR_O_WORKDIR", "HOME"], home)
+    nodes = ["OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES", "OAR_RESOURCE_FILE"]
+    expected |= dict.fromkeys(nodes, f"{runtime}/106")
+    expected |= dict.fromkeys(["USER", "LOGNAME", "OAR_USER"], "alice")
+    expected |= {
+        "OAR_RESOURCE_PROPERTIES_FILE": f"{runtime}/106_resources", "OAR_JOB_NAME": "n", "OAR_PROJECT_NAME": "p",
+        "OAR_STDOUT": "out", "OAR_STDERR": "err", "OAR_JOB_WALLTIME": "1:0:0", "OAR_JOB_WALLTIME_SECONDS": "3600",
+        "OAR_CPUSET": f"{box.cpuset_path}/alice_106", "OAR_JOB_TYPES": "besteffort;inner=7", "SHELL": "/bin/bash",
+        "SUDO_COMMAND": "OAR", "TERM": "unknown", "MINE": "a\nb", "PATH": "/p",
+        "BASH_ENV": f"{box.home('oar')}/.batch_job_bashrc",
+    }  # fmt: skip
+    for name in ("LANG", "SHLVL", "PWD", "OLDPWD", "_"):
+        found.pop(name, None)
+    assert found == expected
+    box.clean(job)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "status"),
+    [
+        ({"command": "exit 3"}, 0, "768"),
+        ({"command": "kill -9 $$"}, 0, "9"),
+        ({"command": "kill -9 -1; exit 3"}, 0, "768"),
+        ({"command": "no-such-command-here"}, 0, str(127 << 8)),
+        ({"launching_directory": "/nonexistent"}, 10, "N"),
+        ({"stdout_file": "/proc/version"}, 20, "N"),
+        ({"stderr_file": "no/such/directory"}, 20, "N"),
+    ],
+)
+def test_how_a_job_ended_is_told_by_code_and_raw_status(
+    box: NodeBox, changes: dict[str, Any], code: int, status: str
+) -> None:
+    job = box.job_data(107, **changes)
+    with box.launch(job) as launch:
+        launch.until(READY)
+        launch.go()
+        request_ended = launch.end()
+    ended = box.ended(job)
+    assert (ended["code"], ended["status"]) == (code, status)
+    assert request_ended.exit == code
+    assert ("OAREXEC_SCRIPT_EXIT_VALUE N" in launch.lines) == (code != 0)
+    box.clean(job)
+
+
+def script(box: NodeBox, name: str, text: str) -> str:
+    path = box.base / name
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_prologue_and_epilogue_run_as_oar_with_their_arguments(box: NodeBox) -> None:
+    text = 'echo "$0 $@ $(id -un) $OAR_JOB_ID $MINE" >>{}/said\n'
+    said = box.base / "scripts"
+    said.mkdir(exist_ok=True)
+    os.chown(said, 5001, 5001)
+    prologue = script(box, "pro", text.format(said))
+    epilogue = script(box, "epi", text.format(said))
+    job = box.job_data(108, prologue=prologue, epilogue=epilogue, job_env={"MINE": "users"})
+    box.start(job)
+    assert box.ended(job)["code"] == 0
+    files = f"{box.runtime}/108"
+    assert (said / "said").read_text().splitlines() == [
+        f"{prologue} 108 alice {files} 3600 oar 108 ",
+        f"{epilogue} 108 alice {files} oar 108 ",
+    ]
+    box.clean(job)
+
+
+def test_a_prologue_that_fails_or_hangs_ends_the_job_before_its_command(box: NodeBox) -> None:
+    failing = script(box, "failing", "exit 1\n")
+    hanging = script(box, "hanging", "sleep 1000 & echo $! >/tmp/child; wait\n")
+    for number, prologue in enumerate((failing, hanging)):
+        job = box.job_data(109 + number, prologue=prologue, pro_epi_timeout=1, command="touch ran109")
+        with box.launch(job) as launch:
+            assert launch.end().exit == 1
+        box.clean(job)
+    assert not (box.home("alice") / "ran109").exists()
+    assert box.sh("kill -0 $(cat /tmp/child) 2>&1 || true")
+    assert box.sh("pgrep -u oar sleep || true") == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "action", "code"),
+    [("exit 0", None, 2), ("sleep 1000", "TERM", 4), ("trap 'exit 0' USR2; sleep 1000 & wait", "USR2", 41)],
+)
+def test_an_epilogue_that_fails_changes_the_code(box: NodeBox, command: str, action: str | None, code: int) -> None:
+    job = box.job_data(111, epilogue=script(box, "bad", "exit 1\n"), command=command)
+    box.start(job)
+    if action:
+        wait_until(lambda: box.probe(job)["processes"] > 1 or action == "TERM")
+        box.ctl(job, action)
+    assert box.ended(job)["code"] == code
+    box.clean(job)
+
+
+def test_checkpoint_and_user_signals_reach_the_command_and_are_noted(box: NodeBox) -> None:
+    command = "trap 'echo got usr2; exit 5' USR2; trap 'echo got usr1' USR1; echo on; while :; do sleep 0.05; done"
+    job = box.job_data(112, command=command, stdout_file="out112", stderr_file="err112", checkpoint_signal=12)
+    box.start(job)
+    out, err = box.home("alice") / "out112", box.home("alice") / "err112"
+    wait_until(lambda: "on" in out.read_text())
+    assert box.ctl(job, "URG", user_signal="SIGUSR1") == 0
+    wait_until(lambda: "got usr1" in out.read_text())
+    assert box.ctl(job, "URG", user_signal="SIGNOTHING; rm -rf") == 2
+    assert box.ctl(job, "USR1") == 0  # means nothing to a passive job
+    assert box.ctl(job, "USR2") == 0
+    ended = box.ended(job)
+    assert (ended["code"], ended["status"]) == (40, str(5 << 8))
+    assert out.read_text().split("\n")[:-1] == ["on", "got usr1", "got usr2"]
+    date = r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]"
+    lines = err.read_text().splitlines()
+    assert re.fullmatch(f"## OAR {date} Job 112 SIGNALED with SIGUSR1 ##", lines[0])
+    assert re.fullmatch(f"## OAR {date} Job 112 CHECKPOINTED with signal 12 ##", lines[1])
+    box.clean(job)
+
+
+def test_a_kill_gives_the_payload_time_to_end_by_itself(box: NodeBox) -> None:
+    command = "trap 'echo saved; exit 0' TERM; echo on; while :; do sleep 0.05; done"
+    job = box.job_data(113, command=command, stdout_file="out113", kill_grace=20)
+    box.start(job)
+    out = box.home("alice") / "out113"
+    wait_until(lambda: "on" in out.read_text())
+    box.ctl(job, "TERM")
+    ended = box.ended(job)
+    assert (ended["code"], ended["status"], out.read_text()) == (3, "N", "on\nsaved\n")
+    box.clean(job)
+
+
+def test_a_payload_that_does_not_end_by_itself_is_killed(box: NodeBox) -> None:
+    command = "trap '' TERM; echo on; while :; do sleep 0.05; done"
+    job = box.job_data(114, command=command, stdout_file="out114", kill_grace=1)
+    box.start(job)
+    wait_until(lambda: "on" in (box.home("alice") / "out114").read_text())
+    box.ctl(job, "TERM")
+    assert box.ended(job)["code"] == 3
+    assert box.probe(job)["processes"] == 0
+    box.clean(job)
+
+
+def test_of_many_launches_of_one_job_one_runs_it(box: NodeBox) -> None:
+    job = box.job_data(115, command="echo run >>ran115; sleep 1")
+    ends: list[Ran | list[str]] = []
+
+    def launch() -> None:
+        with box.launch(job) as one:
+            said = one.dialogue.receive(20)
+            while isinstance(said, str):
+                one.lines.append(said)
+                if said == READY:
+                    one.go()
+                said = one.dialogue.receive(20)
+            assert isinstance(said, Ran)
+            ends.append([f"exit {said.exit}", *one.lines])
+
+    threads = [Thread(target=launch) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sum("STARTED" in one for one in ends) == 1  # type: ignore[operator]
+    assert sum(any(str(line).startswith("ALREADY") for line in one) for one in ends) == 4  # type: ignore[union-attr]
+    box.ended(job)
+    with box.launch(job) as late:
+        assert late.end().exit == 0
+        assert late.lines == ["ALREADY ended"]
+    assert (box.home("alice") / "ran115").read_text() == "run\n"
+    box.clean(job)
+
+
+def test_a_fenced_attempt_never_runs_and_a_later_one_does(box: NodeBox) -> None:
+    job = box.job_data(116, command="echo run >>ran116")
+    box.jrm("init", job["init"])
+    assert box.probe(job, fence=True)["answer"] == "never"
+    with box.launch(job) as late:
+        assert late.end().exit == 36
+        assert late.lines == ["STALE"]
+    box.start(job | {"attempt": 2})
+    box.ended(job | {"attempt": 2})
+    assert (box.home("alice") / "ran116").read_text() == "run\n"
+    box.clean(job)
+
+
+def test_the_server_s_death_before_go_ends_the_launch_and_after_go_does_not_touch_the_job(box: NodeBox) -> None:
+    before, after = box.job_data(117, command="touch ran117"), box.job_data(118, command="cat fifo118")
+    box.sh(f"mkfifo {box.home('alice')}/fifo118", user="alice")
+    server = box.new_remote()
+    first = box.launch(before, server)
+    first.until(READY)
+    second = box.launch(after, server)
+    second.until(READY)
+    second.go()
+    second.until("STARTED")
+    server.close()
+    wait_until(lambda: box.probe(before)["answer"] == "aborted")
+    assert box.probe(after)["answer"] == "running"
+    box.sh(f"echo go >{box.home('alice')}/fifo118", user="alice")
+    assert box.ended(after)["status"] == "0"
+    assert not (box.home("alice") / "ran117").exists()
+    box.clean(before)
+    box.clean(after)
+
+
+def test_a_killed_oarexec_is_known_as_dead_and_its_leftovers_are_cleaned(box: NodeBox) -> None:
+    job = box.job_data(119, command="sleep 1000")
+    box.start(job)
+    pid = int((box.runtime / "pid_of_oarexec_for_jobId_119").read_text())
+    box.sh(f"kill -9 {pid}")
+    wait_until(lambda: box.probe(job)["answer"] == "died")
+    assert box.ctl(job, "TERM") == 1
+    assert box.clean(job).exit == 0
+    assert box.sh("pgrep -u alice || true") == ""
+
+
+class Almighty:
+    """Takes end reports and answers what the test wants."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self.reports: list[str] = []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self._answers = answers
+        self._thread = Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with self._server:
+            for answer in self._answers:
+                connection, _ = self._server.accept()
+                with connection:
+                    self.reports.append(connection.makefile().readline())
+                    connection.sendall(answer)
+
+    def join(self) -> None:
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+
+def test_the_end_is_reported_until_the_server_has_it(box: NodeBox) -> None:
+    server = Almighty(b"", b"OK\n")
+    job = box.job_data(120, command="exit 3", challenge="98765", almighty_port=server.port)
+    box.start(job)
+    server.join()
+    assert server.reports == ["OAREXEC_120_0_768_98765\n"] * 2
+    wait_until(lambda: box.sh("pgrep -u oar || true") == "")
+    assert not (box.runtime / "pid_of_oarexec_for_jobId_120").exists()
+    box.clean(job)
+
+
+def test_an_attached_oarexec_stays_until_the_end(box: NodeBox) -> None:
+    job = box.job_data(121, command="exit 4", detach_oarexec=0)
+    with box.launch(job) as launch:
+        launch.until(READY)
+        launch.go()
+        assert launch.end().exit == 0
+    assert launch.lines[-2:] == ["STARTED", "OAREXEC_SCRIPT_EXIT_VALUE 1024"]
+    box.clean(job)
+
+
+def test_an_unknown_user_or_bad_data_ends_before_anything_is_run(box: NodeBox) -> None:
+    job = box.job_data(122, user="alice") | {"user": "nobody_here"}
+    job["init"] |= {"user": "nobody_here", "name": "nobody_here_122"}
+    job["cpuset_full_path"] = f"{box.cpuset_path}/nobody_here_122"
+    with box.launch(job) as launch:
+        ended = launch.end()
+    assert (ended.exit, "user 'nobody_here' is not known" in ended.stderr) == (7, True)
+    assert box.jrm("clean", job["init"]).exit == 0
+    del job["walltime"]
+    with box.launch(job) as launch:
+        assert launch.end().exit == 31
+
+
+def test_an_init_that_fails_is_told_apart_from_oarexec(box: NodeBox) -> None:
+    job = box.job_data(123)
+    job["init"] |= {"nodes": {NODE: ["77"]}}
+    with box.launch(job) as launch:
+        ended = launch.end()
+    assert (launch.lines, ended.exit) == (["INIT 5"], 5)
+    assert "processor 77" in ended.stderr
+
+
+def test_the_hook_runs_as_root_before_the_command_and_may_forbid_it(box: NodeBox) -> None:
+    hook = script(box, "hook", 'echo "$1" >>/tmp/hook; id -u >>/tmp/hook; [ -z "$(echo "$1" | grep refuse)" ]\n')
+    job = box.job_data(124, passive_job_hook=hook, job_name="good", command="cat /tmp/hook", stdout_file="out124")
+    box.start(job)
+    assert box.ended(job)["status"] == "0"
+    pid_and_rest, uid = (box.home("alice") / "out124").read_text().splitlines()
+    assert (pid_and_rest.partition(":")[2], uid) == ("alice:124:good:default:3600", "0")
+    refused = box.job_data(125, passive_job_hook=hook, job_name="refuse", command="touch ran125")
+    box.start(refused)
+    assert box.ended(refused)["status"] == str(255 << 8)
+    assert not (box.home("alice") / "ran125").exists()
+    box.clean(job)
+    box.clean(refused)
+
+
+def test_a_job_of_the_same_id_with_another_challenge_is_another_life(box: NodeBox) -> None:
+    first = box.job_data(126, command="exit 1")
+    box.start(first)
+    box.ended(first)
+    second = first | {"challenge": "555", "command": "exit 2"}
+    assert box.probe(second)["answer"] == "never"
+    box.clean(first)
+    box.start(second)
+    assert box.ended(second)["status"] == "512"
+    box.clean(second)
+
+
+def test_an_interactive_job_ends_when_its_main_session_does(box: NodeBox) -> None:
+    job = box.job_data(127, mode="INTERACTIVE", command=None)
+    box.start(job)
+    assert box.probe(job)["answer"] == "running"
+    assert box.ctl(job, "USR1") == 0
+    ended = box.ended(job)
+    assert (ended["code"], ended["status"]) == (34, "N")
+    box.clean(job)
+
+
+def test_no_process_of_oar_is_in_the_user_s_reach(box: NodeBox) -> None:
+    job = box.job_data(128, command="sleep 1000")
+    box.start(job)
+    with pytest.raises(Exception, match="returned non-zero"):
+        box.sh(f"kill -{signal.SIGKILL} $(cat {box.runtime}/pid_of_oarexec_for_jobId_128)", user="alice")
+    freezer = Path("/sys/fs/cgroup/freezer") / box.cpuset_path[1:] / "alice_128"
+    assert len((freezer / "oarexec" / "cgroup.procs").read_text().split()) == 2  # oarexec and its helper
+    assert len((freezer / "payload" / "cgroup.procs").read_text().split()) == 1
+    box.ctl(job, "TERM")
+    box.ended(job)
+    box.clean(job)

@@ -1,0 +1,263 @@
+"""The job resource manager: control groups, files and keys of jobs, before and after."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from oar.lib.remote.requests import Ran
+from tests.process.node_box import NODE, NodeBox, wait_until
+
+ED25519 = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPkUQxeXGKpBvtYV0cMx1rlFgDNrvyvXYq6hGNEmyyEc"
+FORK_BOMB = "bomb() { bomb | bomb & }; bomb; sleep 100"
+
+
+def cpuset(box: NodeBox, name: str) -> str:
+    return (Path("/sys/fs/cgroup/cpuset") / box.cpuset_path[1:] / name / "cpuset.cpus").read_text().strip()
+
+
+def test_init_binds_the_job_to_its_processors(box: NodeBox) -> None:
+    assert box.jrm("init", box.init_data(1, nodes={NODE: ["0"]})).exit == 0
+    assert cpuset(box, "alice_1") == "0"
+    assert box.jrm("init", box.init_data(1, nodes={NODE: ["0", "1"]})) == Ran(0, (), "")
+    assert cpuset(box, "alice_1") == "0-1"
+    assert box.jrm("clean", box.init_data(1)).exit == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (["0", "77"], "processor 77 of the resources does not exist on this node"),
+        (["x"], "'x' is not a processor number"),
+        ([], "name no processor"),
+    ],
+)
+def test_a_value_that_is_no_processor_is_refused(box: NodeBox, values: list[str], text: str) -> None:
+    done = box.jrm("init", box.init_data(2, nodes={NODE: values}))
+    assert done.exit == 5
+    assert done.stderr.startswith(f"[job_resource_manager][2][{NODE}][ERROR] ")
+    assert text in done.stderr
+
+
+def test_the_files_of_the_job_say_what_it_has(box: NodeBox) -> None:
+    resources = [
+        {"resource_id": 1, "type": "default", "network_address": "n2", "core": 1, "state": "Alive", "label": "it's"},
+        {"resource_id": 2, "type": "default", "network_address": "n1", "core": 2, "state": "Alive", "label": "a\\b"},
+        {"resource_id": 2, "type": "default", "network_address": "n9", "core": 2, "state": "Alive", "label": None},
+        {"resource_id": 3, "type": "default", "network_address": "n1", "core": 3, "state": "Alive", "label": ""},
+        {"resource_id": 4, "type": "licence", "network_address": "", "core": None, "state": "Alive", "label": ""},
+    ]
+    done = box.jrm("init", box.init_data(3, resources=resources, job_name="it's $x", launching_directory="/a\nb"))
+    assert done == Ran(0, (), "")
+    assert (box.runtime / "3").read_text() == "n1\nn1\nn2\n"
+    lines = (box.runtime / "3_resources").read_text().splitlines()
+    assert lines[0] == " core = '1' , label = 'it\\'s' , network_address = 'n2' , type = 'default' "
+    assert lines[1] == " core = '2' , label = 'a\\\\b' , network_address = 'n1' , type = 'default' "
+    environment = (box.runtime / "alice_3.env").read_text()
+    assert "export OAR_JOB_NAME='it'\\''s $x'\n" in environment
+    assert "OAR_WORKDIR" not in environment  # a control character is not written
+    assert {(path.stat().st_uid, path.stat().st_mode & 0o777) for path in box.runtime.glob("3*")} == {(5001, 0o644)}
+    box.jrm("clean", box.init_data(3))
+
+
+def test_a_key_of_a_job_opens_this_job_alone_and_brings_nothing_else_along(box: NodeBox) -> None:
+    keys = {
+        "public": {"file_name": ".ssh/authorized_keys_jobs", "key": f'{ED25519} comment\ncommand="evil" {ED25519}'},
+        "private": {"file_name": "ignored", "key": "SECRET\n"},
+    }
+    assert box.jrm("init", box.init_data(4, ssh_keys=keys)).exit == 0
+    assert box.jrm("init", box.init_data(4, ssh_keys=keys)).exit == 0
+    lines = (box.home("oar") / ".ssh" / "authorized_keys_jobs").read_text().splitlines()
+    assert lines == [
+        f'environment="OAR_CPUSET={box.cpuset_path}/alice_4",environment="OAR_JOB_USER=alice",environment="OAR_JOB_ID=4",'
+        f'command="/usr/lib/oar/oarsh_shell --oarsh",restrict,pty,X11-forwarding {ED25519}'
+    ]
+    private = box.runtime / "alice_4.jobkey"
+    assert (private.read_text(), private.stat().st_mode & 0o777) == ("SECRET\n", 0o600)
+    box.jrm("clean", box.init_data(4, ssh_keys=keys))
+    assert (box.home("oar") / ".ssh" / "authorized_keys_jobs").read_text() == ""
+    assert not private.exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "code"), [("ssh-dss AAAA", 10), ("ssh-ed25519 not/base64!", 10), ("", 0), (f"{ED25519} oar's", 13)]
+)
+def test_what_is_no_key_or_is_oar_s_own_is_refused(box: NodeBox, key: str, code: int) -> None:
+    own = box.home("oar") / ".ssh" / "authorized_keys"
+    own.write_text(f'environment="OAR_KEY=1" {ED25519} oar\n')
+    keys = {"public": {"file_name": ".ssh/authorized_keys_jobs", "key": key}, "private": {"file_name": "", "key": "x"}}
+    assert box.jrm("init", box.init_data(5, ssh_keys=keys)).exit == code
+    box.jrm("clean", box.init_data(5))
+    own.unlink()
+
+
+def test_a_missing_key_of_the_data_is_named(box: NodeBox) -> None:
+    data = box.init_data(6)
+    del data["walltime"]
+    done = box.jrm("init", data)
+    assert (done.exit, "lacks the key 'walltime'" in done.stderr) == (31, True)
+    assert box.jrm("explode", {}).exit == 3
+
+
+def test_a_runtime_directory_that_others_may_write_is_refused(box: NodeBox) -> None:
+    box.jrm("init", box.init_data(7))
+    box.runtime.chmod(0o777)
+    done = box.jrm("init", box.init_data(7))
+    box.runtime.chmod(0o755)
+    assert (done.exit, "nobody else may write" in done.stderr) == (13, True)
+    box.jrm("clean", box.init_data(7))
+
+
+def test_clean_may_be_repeated_and_says_what_was_used(box: NodeBox) -> None:
+    job = box.job_data(8, command="python3 -c 'x = bytearray(30 << 20); sum(range(300000))'")
+    box.start(job)
+    box.ended(job)
+    done = box.clean(job)
+    (line,) = done.lines
+    usage = json.loads(line)["usage"]
+    assert usage["cpu_us"] > 10_000
+    assert usage["memory_peak"] > 20_000_000
+    assert box.clean(job).exit == 0
+
+
+def test_a_fork_bomb_does_not_survive(box: NodeBox) -> None:
+    job = box.job_data(9, command="ulimit -u 400; " + FORK_BOMB)
+    box.start(job)
+    wait_until(lambda: box.probe(job)["processes"] > 20)
+    assert box.clean(job).exit == 0
+    assert box.sh("pgrep -u alice || true") == ""
+    assert not [group for group in box.groups() if group.name == "alice_9"]
+
+
+def test_the_last_job_of_a_user_takes_his_leftovers_along_and_nobody_else_s(box: NodeBox) -> None:
+    leave = (
+        "mkdir -p /tmp/a/b; echo x > /tmp/a/b/c; ln -s /etc/passwd /tmp/link; mkdir /tmp/shared; chmod 777 /tmp/shared;"
+        "echo y > /dev/shm/z; ipcmk -M 1000 >/dev/null; ipcmk -Q >/dev/null; ipcmk -S 2 >/dev/null"
+    )
+    box.sh("echo theirs > /tmp/bobs", user="bob")
+    first, second = box.job_data(10, command=leave), box.job_data(11, command="sleep 1000")
+    box.start(second)
+    box.start(first)
+    box.ended(first)
+    box.sh("echo in > /tmp/shared/bobs", user="bob")
+    box.clean(first)
+    assert "a" in box.sh("ls /tmp").split()  # another job of alice is here
+    box.clean(second)
+    assert sorted(box.sh("find /tmp /dev/shm -user alice").split()) == ["/tmp/shared"]
+    assert sorted(box.sh("find /tmp -user bob").split()) == ["/tmp/bobs", "/tmp/shared/bobs"]
+    assert box.sh("ipcs | grep -c alice || true").strip() == "0"
+    box.sh("rm -rf /tmp/bobs /tmp/shared")
+
+
+def test_a_user_who_is_logged_in_outside_any_job_keeps_his_files(box: NodeBox) -> None:
+    box.sh("echo mine > /tmp/mine; (setsid sleep 1000 >/dev/null 2>&1 & echo $! > /tmp/pid)", user="bob")
+    job = box.job_data(12, user="bob")
+    box.start(job)
+    box.ended(job)
+    box.clean(job)
+    assert box.sh("cat /tmp/mine") == "mine\n"
+    box.sh("kill $(cat /tmp/pid); rm /tmp/mine /tmp/pid")
+
+
+def test_jobs_with_one_forced_name_share_a_group_and_end_apart(box: NodeBox) -> None:
+    shared = {"name": "alice_work", "nodes": {NODE: ["0"]}}
+    first = box.job_data(13, command="sleep 1000", cpuset_full_path=f"{box.cpuset_path}/alice_work")
+    second = box.job_data(14, command="sleep 1000", cpuset_full_path=f"{box.cpuset_path}/alice_work")
+    first["init"] |= shared
+    second["init"] |= shared | {"nodes": {NODE: ["1"]}}
+    box.start(first)
+    box.start(second)
+    assert cpuset(box, "alice_work") == "0-1"
+    assert box.jrm("clean", first["init"]).exit == 0
+    assert cpuset(box, "alice_work") == "1"
+    assert box.probe(second, name="alice_work")["processes"] > 0
+    other = box.init_data(15, user="bob", name="alice_work")
+    assert box.jrm("init", other).exit == 2
+    assert box.jrm("clean", second["init"]).exit == 0
+    assert not [group for group in box.groups() if group.name == "alice_work"]
+
+
+def test_sweep_removes_every_job_that_may_not_be_here(box: NodeBox) -> None:
+    kept, ghost = box.job_data(16, command="sleep 1000"), box.job_data(17, user="bob", command="sleep 1000")
+    box.start(kept)
+    box.start(ghost)
+    (box.runtime / "99_resources").write_text("old")
+    data = {
+        "oar_tmp_directory": str(box.runtime),
+        "cpuset_path": box.cpuset_path,
+        "jobs": [{"job_id": 16, "name": "alice_16"}],
+    }
+    done = box.jrm("sweep", data)
+    assert done.exit == 0, done
+    assert sorted(line.split('"')[3] for line in done.lines) == ["bob_17", "oar_99"]
+    assert (box.probe(kept)["answer"], box.probe(ghost)["answer"]) == ("running", "never")
+    assert box.sh("pgrep -u bob || true") == ""
+    assert not list(box.runtime.glob("*17*")) + list(box.runtime.glob("*99*"))
+    box.clean(kept)
+
+
+def test_memory_is_limited_where_the_site_wants_it(box: NodeBox) -> None:
+    grow = "python3 -c 'x = bytearray(1 << 20); y = []\nwhile True: y.append(bytes(1 << 24))'; echo $?"
+    job = box.job_data(18, command=grow, stdout_file="out18")
+    job["init"]["options"] = {"memory": True}
+    with box.launch(job) as launch:
+        launch.until("oarexec is initialized and ready to do the job")
+        limit = Path("/sys/fs/cgroup/memory") / box.cpuset_path[1:] / "alice_18/payload/memory.limit_in_bytes"
+        half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // os.cpu_count()  # type: ignore[operator]
+        assert int(limit.read_text()) == pytest.approx(half, rel=0.05)
+        limit.write_text(str(64 << 20))  # reached sooner
+        launch.go()
+        launch.end()
+    ended = box.ended(job)
+    assert ended["usage"]["oom_kills"] >= 1
+    assert ended["usage"]["memory_limit"] == 64 << 20
+    assert (ended["code"], (box.home("alice") / "out18").read_text()) == (0, "137\n")
+    box.clean(job)
+
+
+def test_suspending_freezes_the_payload_and_not_oarexec(box: NodeBox) -> None:
+    job = box.job_data(19, command="while :; do date +%N > beat; sleep 0.01; done")
+    box.start(job)
+    data = {"job_id": 19, "name": "alice_19", "user": "alice", "cpuset_path": box.cpuset_path}
+    beat = box.home("alice") / "beat"
+    wait_until(beat.exists)
+    assert box.run("suspend_resume_manager", "suspend", data) == Ran(0, (), "")
+    assert box.probe(job)["frozen"]
+    assert set(box.sh("ps -o state= -u alice").split()) == {"D"}
+    before = beat.read_text()
+    assert box.run("suspend_resume_manager", "resume", data) == Ran(0, (), "")
+    wait_until(lambda: beat.read_text() not in ("", before))
+    assert not box.probe(job)["frozen"]
+    assert box.run("suspend_resume_manager", "suspend", data) == Ran(0, (), "")
+    assert box.ctl(job, "TERM") == 0
+    assert box.ended(job)["code"] == 3
+    box.clean(job)
+    gone = box.run("suspend_resume_manager", "suspend", data)
+    assert isinstance(gone, Ran)
+    assert gone.exit == 5
+
+
+def test_without_cpuset_path_there_are_files_only_and_leftovers_are_found_by_their_environment(box: NodeBox) -> None:
+    job = box.job_data(20, command="setsid sleep 1000 & sleep 1000", cpuset_full_path=None)
+    job["init"] |= {"cpuset_path": None}
+    box.start(job)
+    assert (box.runtime / "20").exists()
+    assert not [group for group in box.groups() if "20" in group.name]
+    assert box.ctl(job, "TERM") == 0
+    assert box.ended(job)["code"] == 3
+    assert box.sh("pgrep -u alice || true") == ""
+    assert box.jrm("clean", job["init"]).exit == 0
+
+
+def test_a_site_s_own_manager_gets_the_action_and_the_data_as_oar(box: NodeBox) -> None:
+    source = "#!/usr/bin/python3\nimport json, os, sys\n"
+    source += (
+        "print(sys.argv[1], json.load(sys.stdin)['job_id'], os.getuid(), os.environ['TAKTUK_HOSTNAME'])\nsys.exit(9)"
+    )
+    assert box.run("site_script", "init", {"file": "x.py", "source": source, "data": {"job_id": 21}}) == Ran(
+        9, (f"init 21 5001 {NODE}",), ""
+    )
+    perl = 'my $data = eval do { local $/; <DATA> }; print "$ARGV[0] $data->{name}\\n"; exit 4;'
+    given = {"file": "x.pl", "source": perl, "data": {"name": "it's a \\ 'x'"}}
+    assert box.run("site_script", "clean", given) == Ran(4, ("clean it's a \\ 'x'",), "")
