@@ -54,7 +54,7 @@ class Frontend:
 def add_rules(database: Database, *rules: str, defaults: bool = True) -> None:
     """Install the default admission rules, and after them others."""
     texts: Sequence[tuple[int, bool, str]] = (
-        [(rule.priority, rule.enabled, rule.text) for rule in admission.read_rules(RULES)] if defaults else []
+        [(rule.priority, rule.enabled, rule.text) for rule in admission.read_rules(str(RULES))] if defaults else []
     )
     with database.begin() as tx:
         for priority, enabled, text in [*texts, *((50, True, rule) for rule in rules)]:

@@ -14,6 +14,7 @@ left to guess, by the rules of commands-user.md 1.2.
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
@@ -385,7 +386,11 @@ class Command(click.Command):
     def __call__(self, *arguments: Any, **settings: Any) -> NoReturn:
         """Run as a program."""
         _prepare_process()
-        sys.exit(self.run([_as_utf8(each) for each in sys.argv[1:]], Context(self, os.environ, None, None)))
+        code = self.run([_as_utf8(each) for each in sys.argv[1:]], Context(self, os.environ, None, None))
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)  # everything is closed; to take the interpreter apart would cost 10 ms
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments by GNU's rules."""

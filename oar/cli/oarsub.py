@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -91,8 +90,8 @@ class _Oarsub:
             followed = [arguments[place + 1] for place, each in enumerate(arguments[:-1]) if each == "-k"]
             if followed == [options.words[0]]:
                 self._context.warn('"-k <seconds>" is obsolete, use --checkpoint.')
-                self._options = replace(
-                    options, words=options.words[1:], use_job_key=False, checkpoint=int(followed[0])
+                self._options = options._replace(
+                    words=options.words[1:], use_job_key=False, checkpoint=int(followed[0])
                 )
 
     def _command(self) -> str:
@@ -142,9 +141,7 @@ class _Oarsub:
         ctx = click.get_current_context()
         scanned = oarsub_options.scan(text, path, self._context.command.params, _say_error)
         typed = frozenset(
-            name
-            for name in Options.__slots__
-            if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+            name for name in Options._fields if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         )
         self._options = oarsub_options.merge(
             self._options,
@@ -237,8 +234,8 @@ class _Oarsub:
         )
         now = int(time.time())
         proposal = submission.prepare(given, runtime.config, now)
-        given = replace(given, key=self._key())
-        proposal = replace(proposal, use_job_key=given.key is not None)
+        given = given._replace(key=self._key())
+        proposal = proposal._replace(use_job_key=given.key is not None)
         if options.interactive:
             from oar.cli import oarsub_session
 
@@ -320,7 +317,7 @@ class _Oarsub:
         if window.stop:
             self._explain(window.guess())
         listener = oarsub_answer.Listener(self._context.runtime.config.server_hostname)
-        waiting = replace(proposal, info_type=f"{host}:{listener.port}")
+        waiting = proposal._replace(info_type=f"{host}:{listener.port}")
         submitted = self._send(given, waiting)
         try:
             self._tell(submitted)

@@ -7,8 +7,7 @@ the command line wins.
 import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -22,17 +21,16 @@ NOT_IN_SCRIPTS = frozenset({"interactive", "connect", "scan", "resubmit", "verbo
 #: Options of which those of a script are added to those of the command line.
 ADDED = ("requests", "types", "dependencies")
 
-_MARK = re.compile(r"#OAR\s+(?P<option>--[A-Za-z][\w-]*|-[A-Za-z])(?P<rest>.*)\Z", re.ASCII | re.DOTALL)
-_ESCAPED = re.compile(r'\\([ "\\$])')
+_MARK = r"(?s)#OAR\s+(?P<option>--[A-Za-z][A-Za-z0-9_-]*|-[A-Za-z])(?P<rest>.*)\Z"
+_ESCAPED = r'\\([ "\\$])'
 #: How the options begin whose argument is a private key.
 _INLINE_KEYS = ("--import-job-key-i", "--ssh_pr", "--ssh-pr")
 _HIDDEN = "[HIDDEN INLINE JOB KEY]"
-_TYPE = re.compile(r"--t(?:y(?:p(?:e)?)?)?(?:=(?P<value>.*))?\Z", re.DOTALL)
+_TYPE = r"(?s)--t(?:y(?:p(?:e)?)?)?(?:=(?P<value>.*))?\Z"
 EXIT_SCRIPT = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """What may be given to oarsub; what was not given has its empty value."""
 
     words: tuple[str, ...] = ()
@@ -133,7 +131,7 @@ def initial_request(arguments: Iterable[str]) -> str:
     for argument in arguments:
         name, equals, _ = argument.partition("=")
         is_key = name.startswith(_INLINE_KEYS)
-        kind = _TYPE.match(argument)
+        kind = re.match(_TYPE, argument) if argument.startswith("--t") else None
         if hide_next:
             words.append(_HIDDEN)
         elif is_key and equals:
@@ -160,8 +158,7 @@ def command_of(words: Sequence[str], dashes: int | None) -> str:
 # -- scripts ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned:
+class Scanned(NamedTuple):
     """What a script says."""
 
     options: Options
@@ -197,7 +194,7 @@ def scan(text: str, path: str, parameters: Sequence[click.Parameter], complain: 
         marked.append(line)
         given.update(values)
         added = {name: (*getattr(found, name), *values[name]) for name in ADDED if name in values}
-        found = replace(found, **values | added)
+        found = found._replace(**values | added)
     if errors:
         raise Stop(f"[ERROR] {errors} error(s) encountered while parsing the file {path}.", EXIT_SCRIPT)
     return Scanned(found, frozenset(given), tuple(marked))
@@ -205,7 +202,7 @@ def scan(text: str, path: str, parameters: Sequence[click.Parameter], complain: 
 
 def _read_line(line: str, parser: Command) -> dict[str, Any]:
     """Return what one line sets.  Raises BadOption, BadRequest."""
-    match = _MARK.match(line)
+    match = re.match(_MARK, line)
     if not match:
         raise BadRequest("not an option")
     option, rest = match["option"], match["rest"]
@@ -229,7 +226,7 @@ def _unquoted(value: str) -> str:
         value = value[1:-1]
         if quote == "'":
             return value
-    return _ESCAPED.sub(r"\1", value)
+    return re.sub(_ESCAPED, r"\1", value)
 
 
 def merge(
@@ -246,7 +243,7 @@ def merge(
     ``keep_requests``: requests that were typed are not joined by those of the script.
     """
     changes: dict[str, Any] = {}
-    for name in (field.name for field in fields(Options)):
+    for name in Options._fields:
         value = getattr(script.options, name)
         if name not in script.given:
             continue
@@ -260,4 +257,4 @@ def merge(
                 f"ignore script value for {long_names(name)} parameter: {shown};"
                 " another value was given on the command line."
             )
-    return replace(typed, **changes)
+    return typed._replace(**changes)

@@ -13,7 +13,6 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import lru_cache
 from io import StringIO
-from pathlib import Path
 from types import CodeType
 from typing import Any, NoReturn
 
@@ -89,25 +88,26 @@ def explain_bad_text(rule_id: int, text: str) -> str | None:
     return None
 
 
-def read_rules(directory: Path) -> list[Rule]:
+def read_rules(directory: str) -> list[Rule]:
     """Return the rules that are files of a directory, in the order in which they run; their number is their priority.
 
     Raises ConfigError when somebody else than oar and root could have written them.
     """
     try:
-        status = directory.stat()
-        files = sorted(directory.iterdir(), key=lambda path: path.name)
+        status = os.stat(directory)
+        names = sorted(os.listdir(directory))
         if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
             raise ConfigError(f"{directory} must belong to root or oar and be writable by nobody else")
-        rules = [_read_rule(path, match) for path in files if (match := _RULE_FILE.fullmatch(path.name))]
+        rules = [_read_rule(directory, match) for name in names if (match := _RULE_FILE.fullmatch(name))]
     except OSError as error:
         raise ConfigError(f"cannot read the admission rules of {directory}: {error.strerror}") from None
     return sorted(rules, key=lambda rule: rule.priority)
 
 
-def _read_rule(path: Path, match: re.Match[str]) -> Rule:
+def _read_rule(directory: str, match: re.Match[str]) -> Rule:
     number = int(match[2])
-    return Rule(number, number, match[1] is None, path.read_text(encoding="utf-8", errors="replace"))
+    with open(os.path.join(directory, match[0]), encoding="utf-8", errors="replace") as file:
+        return Rule(number, number, match[1] is None, file.read())
 
 
 class Namespace(dict[str, Any]):
@@ -199,7 +199,8 @@ def _memory_limit() -> Iterator[None]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        pages = int(statm.read().split()[0])
     limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_AS, (min([pages * resource.getpagesize() + MEMORY, *limits]), hard))
     try:

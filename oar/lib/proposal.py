@@ -5,8 +5,8 @@ only if it has the right shape: a rule that leaves nonsense refuses the job, it 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib import admission
 from oar.lib.config import Config
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from oar.lib.db.engine import Database, Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(NamedTuple):
     """A submission that has been understood."""
 
     user: str
@@ -195,7 +194,7 @@ def amend(
     taken["requests"] = tuple(
         Request(each.groups, each.walltime or config.default_job_walltime) for each in taken["requests"]
     )
-    return replace(proposal, **taken, warnings=(*proposal.warnings, *warnings))
+    return proposal._replace(**taken, warnings=(*proposal.warnings, *warnings))
 
 
 def _text(value: Any) -> str:

@@ -8,8 +8,9 @@ is refused leaves no row.
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib import admission, job_keys, submission_checks
 from oar.lib.config import Config
@@ -42,8 +43,7 @@ class KeyWish:
     public: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(NamedTuple):
     """What somebody asks for, as it was given."""
 
     user: str
@@ -70,7 +70,7 @@ class Submission:
     cpuset_name: str | None = None
     info_type: str = ""  #: host, or host:port of the oarsub that waits for an answer
     initial_request: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = MappingProxyType({})
     file_id: int | None = None
     in_api: bool = False
 
@@ -88,8 +88,7 @@ class Submission:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(NamedTuple):
     """What became of a submission."""
 
     ids: tuple[int, ...]
@@ -226,8 +225,7 @@ def _admit(
     tx: "Transaction", database: "Database", cluster: Cluster, config: Config, proposal: Proposal
 ) -> tuple[Proposal, admission.Output]:
     """Let the rules have their say; what they leave is checked as if the user had given it."""
-    proposal = replace(
-        proposal,
+    proposal = proposal._replace(
         requests=_checked_filters(cluster, submission_checks.named(proposal.requests, cluster.columns, config)),
         properties=_condition(cluster, proposal.properties),
     )
@@ -241,9 +239,7 @@ def _admit(
 
 def _rules(tx: "Transaction", config: Config) -> tuple[Rule, ...]:
     if config.admission_rules_in_files:
-        from pathlib import Path
-
-        return tuple(rule for rule in admission.read_rules(Path(config.admission_rules_path)) if rule.enabled)
+        return tuple(rule for rule in admission.read_rules(config.admission_rules_path) if rule.enabled)
     return tuple(tx.queues.rules(enabled=True))
 
 

@@ -76,10 +76,10 @@ class Conditions:
     def check(self, text: str) -> str:
         """Return the condition as it may be stored, to be used in parentheses of its own.  Raises BadSql."""
         normal = normalise(text, self.columns)
-        for form in (f"({normal}\n)", f"{normal}\n"):
-            # What is valid only inside, or only outside of parentheses would be more than a condition.
-            with self.guarded() as tx:
-                tx.rows(f"SELECT {_KEYS[self._table]} FROM {self._table} WHERE {form} LIMIT 0")
+        # What is valid only inside, or only outside of parentheses would be more than a condition.
+        head = f"SELECT {_KEYS[self._table]} FROM {self._table} WHERE"
+        with self.guarded() as tx:
+            tx.rows(f"{head} ({normal}\n) LIMIT 0; {head} {normal}\n LIMIT 0")
         return normal
 
     def ids(self, text: str) -> list[int]:
