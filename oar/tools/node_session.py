@@ -23,6 +23,7 @@ Python >= 3.6, standard library only: this file and the programs it loads travel
 """
 
 import errno
+import gc
 import json
 import os
 import select
@@ -282,6 +283,7 @@ class Session:
 
 def become_child(standard, message, body):
     """In the forked child: only its own pipes, default signals, its own session; then ``body``, and the end."""
+    gc.disable()  # a collection would touch, and so copy, every page that is shared with the session
     code = 1
     try:
         os.setsid()
