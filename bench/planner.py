@@ -1,4 +1,4 @@
-"""Cost of planning, without the database: ``python bench/planner.py [case ...]``.
+"""Cost of planning, without the database: ``python -m bench.planner [case ...]``.
 
 Platform of switches (25 nodes), nodes (2 cpus), cpus (10 cores); 85 % of the machine is busy with running jobs.
 Waiting jobs: half ``/core=n``, a fifth ``/node=1/core=n``, a fifth ``/node=n``, a tenth ``/switch=1/node=n``, walltimes

@@ -1,5 +1,7 @@
 """The meta-scheduler as a module of the server; what a round does is in ``oar.kao``."""
 
+import sys
+
 from oar.kao.meta_sched import MetaScheduler
 from oar.lib.runtime import Runtime
 from oar.modules import worker
@@ -24,3 +26,7 @@ class _Scheduler:
 def main() -> int:
     """Run as a program: one round, or a worker."""
     return worker.main_of_scheduler("meta_sched", _Scheduler().run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

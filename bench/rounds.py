@@ -1,0 +1,151 @@
+"""Cost of whole rounds, with a PostgreSQL of its own: ``python -m bench.rounds``.
+
+The machine and the jobs are those of ``bench/planner.py``.  The database runs without fsync, as that of the tests.
+Elapsed seconds; a warm scheduler, but for the first line.
+"""
+
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import planner
+from oar.kao.meta_sched import MetaScheduler
+from oar.kao.model import Snapshot
+from oar.lib.config import Config
+from oar.lib.db import migrate
+from oar.lib.db.engine import Connection, Database, DatabaseSettings, Transaction
+from oar.lib.model import Level
+from oar.lib.runtime import Runtime
+from oar.lib.states import JobState
+from tests.postgres import PostgreSQL
+
+SETUP = Path(__file__).parent.parent / "setup" / "database"
+CONFIG = Config(max_job_per_queues_group_scheduling_round=0, scheduler_timeout=1000)
+
+_PROPERTIES = "ALTER TABLE resources ADD node varchar(255), ADD core integer"
+_RESOURCES = """
+    INSERT INTO resources (network_address, node, switch, cpu, core, cpuset)
+    SELECT 'node-' || i / 20, 'node-' || lpad((i / 20)::text, 6, '0'), i / 500, i / 10, i, i % 20
+    FROM generate_series(0, {} - 1) i"""
+
+
+def fill(tx: Transaction, snapshot: Snapshot) -> None:
+    """Store the jobs of a snapshot."""
+    tx.execute(_PROPERTIES)
+    tx.execute(_RESOURCES.format(len(snapshot.resources.ids)))
+    submit(
+        tx, [(job.id, job.alternatives[0].walltime, job.alternatives[0].groups[0].levels) for job in snapshot.waiting]
+    )
+    submit(tx, [(job.id, job.walltime, (Level("core", 1),)) for job in snapshot.running])
+    tx.execute(
+        "UPDATE jobs j SET assigned_moldable_job = m.moldable_id FROM moldable_job_descriptions m"
+        " WHERE m.moldable_job_id = j.job_id AND j.job_id = ANY(%s)",
+        ([job.id for job in snapshot.running],),
+    )
+    for job in snapshot.running:
+        tx.execute("UPDATE jobs SET state = 'Running', start_time = %s WHERE job_id = %s", (job.start_time, job.id))
+    tx.insert_many(
+        "INSERT INTO assigned_resources (moldable_job_id, resource_id) VALUES %s",
+        [
+            (moldable, number)
+            for job in snapshot.running
+            for moldable in tx.column(
+                "SELECT moldable_id FROM moldable_job_descriptions WHERE moldable_job_id = %s", (job.id,)
+            )
+            for number in snapshot.resources.ids_of(job.resources)
+        ],
+    )
+
+
+def submit(tx: Transaction, jobs: Sequence[tuple[int, int, tuple[Level, ...]]]) -> None:
+    """Store waiting jobs."""
+    tx.insert_many(
+        "INSERT INTO jobs (job_id, array_id, state, job_user, project, queue_name, properties) VALUES %s",
+        [(number, number, "Waiting", "ann", "default", "default", "desktop_computing = 'NO'") for number, _, _ in jobs],
+    )
+    moldables = tx.insert_returning(
+        "INSERT INTO moldable_job_descriptions (moldable_job_id, moldable_walltime) VALUES %s RETURNING moldable_id",
+        [(number, walltime) for number, walltime, _ in jobs],
+    )
+    groups = tx.insert_returning(
+        "INSERT INTO job_resource_groups (res_group_moldable_id, res_group_property) VALUES %s RETURNING res_group_id",
+        [(row[0], "type = 'default'") for row in moldables],
+    )
+    tx.insert_many(
+        "INSERT INTO job_resource_descriptions"
+        " (res_job_group_id, res_job_resource_type, res_job_value, res_job_order) VALUES %s",
+        [
+            (row[0], level.property, level.quantity, order)
+            for row, (_, _, levels) in zip(groups, jobs, strict=True)
+            for order, level in enumerate(levels)
+        ],
+    )
+
+
+class Bench:
+    """A database with a machine and jobs, and a scheduler."""
+
+    def __init__(self, server: PostgreSQL, name: str, snapshot: Snapshot) -> None:
+        settings = DatabaseSettings(host=server.socket, name=name, patience=0)
+        migrate.Migrator(
+            settings, SETUP, connect_admin=lambda base: server.connect(base, "postgres"), with_rules=False
+        ).create()
+        self.now = planner.NOW
+        self.database = Database(settings, clock=lambda: self.now)
+        self.database.run(lambda tx: fill(tx, snapshot))
+        self.database.run(lambda tx: tx.execute("SELECT setval('jobs_job_id_seq', (SELECT max(job_id) FROM jobs))"))
+        with_analysis: Connection = self.database.connection()
+        with_analysis.cursor().execute("VACUUM ANALYZE")
+        with_analysis.close()
+        self.scheduler = MetaScheduler(Runtime(CONFIG, self.database))
+
+    def round(self, what: str) -> None:
+        """Make a round and print what it cost."""
+        begin, cpu = time.perf_counter(), time.process_time()
+        self.scheduler.round()
+        print(f"  {what:60} {time.perf_counter() - begin:7.2f} {time.process_time() - cpu:7.2f}", flush=True)
+
+    def submit(self) -> None:
+        """Add a job behind all others."""
+        with self.database.begin() as tx:
+            submit(tx, [(tx.jobs.new_ids(1)[0], 3600, (Level("core", 4),))])
+
+    def change_some(self, share: float) -> None:
+        """Let a part of the running jobs end, as their owners' programs do."""
+        with self.database.begin() as tx:
+            running = tx.column("SELECT job_id FROM jobs WHERE state = 'Running' ORDER BY job_id")
+            ended = random.Random(1).sample(running, int(len(running) * share))
+            for state in (JobState.FINISHING, JobState.TERMINATED):
+                tx.jobs.move(ended, state, list(JobState))
+            tx.jobs.close(ended)
+
+
+def case(server: PostgreSQL, jobs: int, cores: int) -> None:
+    """Print the rounds of one case."""
+    print(f"{jobs} waiting jobs on {cores} cores: elapsed and CPU seconds", flush=True)
+    bench = Bench(server, f"bench_{jobs}_{cores}", planner.plain(jobs, cores))
+    bench.round("first round: nothing is foreseen yet")
+    bench.round("nothing has changed")
+    bench.now += 10
+    bench.submit()
+    bench.round("after one submission, 10 s later")
+    bench.change_some(0.01)
+    bench.round("after some running jobs have ended")
+    bench.scheduler.close()
+    bench.database.close()
+
+
+def main() -> None:
+    """Print the table."""
+    server = PostgreSQL()
+    try:
+        server.start()
+        case(server, 1000, 10000)
+        case(server, 10000, 10000)
+    finally:
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()
