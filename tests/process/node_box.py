@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from oar.lib.remote.bootstrap import TOOLS
 from oar.lib.remote.dialogue import Dialogue
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import Outcome, Ran, RemoteSettings, Request
@@ -40,11 +41,20 @@ while True:
 _SETUP = """
 set -e
 mount --make-rprivate /
-mount --bind {base}/passwd /etc/passwd
-mount --bind {base}/group /etc/group
-for d in /tmp /var/tmp /dev/shm; do mount -t tmpfs -o mode=1777 tmpfs $d; done
+mount -t tmpfs tmpfs {base}/over
+mkdir {base}/over/upper {base}/over/work
+cp -r {base}/etc/. {base}/over/upper/
+mount -t overlay -o lowerdir=/etc,upperdir={base}/over/upper,workdir={base}/over/work overlay /etc
+for d in /tmp /var/tmp /dev/shm /run/sshd; do mount -t tmpfs -o mode=1777 tmpfs $d; done
+chmod 755 /run/sshd
 hostname {node}
 exec {python} -c "$INIT"
+"""
+_SUDO = """
+Defaults>oar  env_reset, env_keep += "OAR_JOB_ID OAR_JOB_KEY_FILE OAR_USER_CPUSET OAR_USER_GPUDEVICE TERM"
+Defaults:oar  !requiretty, !use_pty, !pam_session, env_reset
+%oarsh ALL=(oar) NOPASSWD: {oardir}/oarsh
+oar ALL=(ALL) NOPASSWD: ALL
 """
 
 
@@ -56,7 +66,8 @@ class NodeBox:
         self.base.chmod(0o755)
         self.runtime = self.base / "runtime"
         self.cpuset_path = f"/oar_test_{os.getpid()}_{self.base.name[-8:]}"
-        self._write_accounts()
+        self.oardir = self.base / "lib"
+        self._write_files()
         environment = dict(os.environ, INIT=_INIT)
         script = _SETUP.format(base=self.base, node=NODE, python=sys.executable)
         self._init = subprocess.Popen(
@@ -90,20 +101,33 @@ class NodeBox:
         """Return the words before a command that is to run in the box."""
         return ["nsenter", "-t", str(self.pid), "-m", "-u", "-i", "-p"]
 
-    def _write_accounts(self) -> None:
-        passwd = Path("/etc/passwd").read_text()
-        group = Path("/etc/group").read_text()
+    def _write_files(self) -> None:
+        """Write what the box has in /etc instead of this machine's, and the homes."""
+        Path("/run/sshd").mkdir(exist_ok=True)
+        for directory in ("over", "etc/oar", "etc/sudoers.d"):
+            (self.base / directory).mkdir(parents=True)
+        shutil.copytree(TOOLS, self.oardir, ignore=shutil.ignore_patterns("__pycache__"))
+        passwd, group = Path("/etc/passwd").read_text(), Path("/etc/group").read_text()
         for name, uid in ACCOUNTS.items():
-            home = self.base / "home" / name
+            home = self.home(name)
             home.mkdir(parents=True)
-            os.chown(home, uid, uid)
-            passwd += f"{name}:x:{uid}:{uid}::{home}:/bin/bash\n"
+            (home / ".ssh").mkdir(mode=0o700)
+            for path in (home, home / ".ssh"):
+                os.chown(path, uid, uid)
+            shell = self.oardir / "oarsh_shell" if name == "oar" else "/bin/bash"
+            passwd += f"{name}:x:{uid}:{uid}::{home}:{shell}\n"
             group += f"{name}:x:{uid}:\n"
-        ssh = self.home("oar") / ".ssh"
-        ssh.mkdir(mode=0o700)
-        os.chown(ssh, ACCOUNTS["oar"], ACCOUNTS["oar"])
-        (self.base / "passwd").write_text(passwd)
-        (self.base / "group").write_text(group)
+        files = {
+            "passwd": passwd,
+            "group": group + "oarsh:x:5009:alice,bob\n",
+            "shadow": Path("/etc/shadow").read_text() + "".join(f"{name}:*:19000::::::\n" for name in ACCOUNTS),
+            "hosts": f"127.0.0.1 localhost {NODE}\n",
+            "sudoers.d/oar": _SUDO.format(oardir=self.oardir),
+            "oar/oar.conf": f'OAR_RUNTIME_DIRECTORY="{self.runtime}"\nCPUSET_PATH="{self.cpuset_path}"\n',
+        }
+        for name, text in files.items():
+            (self.base / "etc" / name).write_text(text)
+        (self.base / "etc/sudoers.d/oar").chmod(0o440)
 
     def home(self, name: str) -> Path:
         return self.base / "home" / name
@@ -141,12 +165,15 @@ class NodeBox:
 
     def sh(self, script: str, user: str = "root") -> str:
         """Run a shell script in the box as a user; its output."""
-        words = self.enter()
-        if user != "root":
-            words += ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
-        return subprocess.run(
-            [*words, "sh", "-c", script], check=True, capture_output=True, text=True, timeout=30
-        ).stdout
+        done = self.run_as(user, script)
+        done.check_returncode()
+        return done.stdout
+
+    def run_as(self, user: str, script: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        """Run a shell script in the box as a user; how it ended."""
+        words = [*self.enter(), "setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "env", "-i"]
+        words += [f"PATH={os.environ['PATH']}", *(f"{name}={value}" for name, value in environment.items())]
+        return subprocess.run([*words, "sh", "-c", script], check=False, capture_output=True, text=True, timeout=60)
 
     def launch(self, job: Mapping[str, Any], remote: Remote | None = None) -> "Launch":
         """Start oarexec for a job as the Runner does."""
@@ -188,6 +215,8 @@ class NodeBox:
 
     def job_data(self, job_id: int = 1, user: str = "alice", **more: Any) -> dict[str, Any]:
         """Return data for oarexec of a passive job, ``init`` included."""
+        init = self.init_data(job_id, user)
+        init |= {name: value for name, value in more.items() if name in init}
         return {
             "job_id": job_id, "array_id": job_id, "array_index": 1, "user": user, "job_user": user, "job_name": "",
             "project": "default", "types": {}, "reservation": "None", "mode": "PASSIVE", "command": "true",
@@ -195,7 +224,7 @@ class NodeBox:
             "walltime": "1:0:0", "walltime_seconds": 3600, "challenge": "1234567890", "almighty_hostname": "127.0.0.1",
             "almighty_port": 9, "checkpoint_signal": 12, "pro_epi_timeout": 10, "tmp_directory": str(self.runtime),
             "detach_oarexec": 1, "cpuset_full_path": f"{self.cpuset_path}/{user}_{job_id}", "attempt": 1,
-            "kill_grace": 0, "init": self.init_data(job_id, user),
+            "kill_grace": 0, "init": init,
         } | more  # fmt: skip
 
     def empty(self) -> None:
@@ -204,7 +233,8 @@ class NodeBox:
         assert self.jrm("sweep", data).exit == 0
         for name in ("alice", "bob"):
             for path in self.home(name).iterdir():
-                path.unlink()
+                if path.is_file() or path.is_fifo():
+                    path.unlink()
 
     def groups(self) -> list[Path]:
         """Return the directories of all control groups of this box, of every hierarchy."""
