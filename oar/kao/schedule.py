@@ -76,7 +76,7 @@ class Round:
         self._horizon = snapshot.now + gap  #: besteffort jobs go for what begins until then
         self._done = _Decisions()
         self._traits = self._read_types()
-        known = _without_unreadable(snapshot, self._traits)
+        known = _readable(snapshot, self._traits)
         self._spaces = Spaces(known, self._traits)
         self._placer = Placer(known, self._spaces, self._traits)
         self._launching = Launching(known, self._traits, self._spaces.usable)
@@ -104,7 +104,7 @@ class Round:
             job for job in waiting if job.reservation is Reservation.NONE and not self._traits[job.id].is_besteffort
         ]
         self._place_all(ordinary, queues, self._settings.timeout)
-        for job in sorted(waiting, key=lambda job: job.id):
+        for job in waiting:
             if job.reservation is Reservation.SCHEDULED and job.state is JobState.WAITING:
                 self._guarded(job, self._follow_reservation)
         new = [job for job in waiting if job.reservation is Reservation.TO_SCHEDULE]
@@ -210,7 +210,7 @@ class Round:
 
     def _regain(self) -> None:
         """Look for the resources of accepted reservations whose predictions were lost."""
-        for job in sorted(self._jobs.values(), key=lambda job: job.id):
+        for job in self._jobs.values():
             if job.reservation is Reservation.SCHEDULED and job.granted is None and job.queue in self._active:
                 found = self._reservations.regain(job)
                 (self._done.regained if found else self._done.lost).append(job.id)
@@ -271,10 +271,10 @@ class Round:
 
     def _resumed(self) -> tuple[int, ...]:
         resuming = [job for job in self.snapshot.running if job.state is JobState.RESUMING]
-        return tuple(job.id for job in sorted(resuming, key=lambda job: job.id) if self._launching.may_resume(job))
+        return tuple(sorted(job.id for job in resuming if self._launching.may_resume(job)))
 
     def _keep_other_reservations(self) -> None:
-        for job in sorted(self._jobs.values(), key=lambda job: job.id):
+        for job in self._jobs.values():
             if job.granted and job.id not in self._done.placements and job.id not in self._expired():
                 walltime = next((a.walltime for a in job.alternatives if a.id == job.granted.alternative), 0)
                 self._done.placements[job.id] = Placement(
@@ -362,8 +362,10 @@ def _with(placement: Placement, shared: int) -> Placement:
     return Placement(placement.job_id, placement.alternative, placement.start, placement.walltime, resources)
 
 
-def _without_unreadable(snapshot: Snapshot, traits: Mapping[int, Traits]) -> Snapshot:
-    """Leave out the jobs whose types mean nothing."""
-    if all(job.id in traits for job in snapshot.waiting):
-        return snapshot
-    return replace(snapshot, waiting=tuple(job for job in snapshot.waiting if job.id in traits))
+def _readable(snapshot: Snapshot, traits: Mapping[int, Traits]) -> Snapshot:
+    """Leave out the jobs whose types mean nothing; put the others in the order of their ids."""
+    return replace(
+        snapshot,
+        waiting=tuple(sorted((job for job in snapshot.waiting if job.id in traits), key=lambda job: job.id)),
+        running=tuple(sorted(snapshot.running, key=lambda job: job.id)),
+    )

@@ -100,7 +100,7 @@ class Space:
 
     def ending_at(self, date: int, resources: ResourceSet) -> list[int]:
         """Return the jobs that give back some of these resources at a date."""
-        return [each.job_id for each in self._ends.get(date, ()) if each.resources & resources]
+        return sorted(each.job_id for each in self._ends.get(date, ()) if each.resources & resources)
 
     def grown(self, slots: SlotSet) -> "Space":
         """Return the same world with other slots, on which its jobs are entered again."""
