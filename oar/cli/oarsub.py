@@ -205,30 +205,10 @@ class _Oarsub:
 
     def _submit(self, command: str) -> int | None:
         options, runtime = self._options, self._context.runtime
-        parameters = self._parameters()
         host = runtime.config.oarsub_local_address or os.uname().nodename
-        given = Submission(
-            user=self._context.user.name,
-            command=command,
-            is_interactive=options.interactive,
-            requests=options.requests,
-            array_size=1 if options.array is None else options.array,
-            parameters=parameters,
-            queue=options.queue,
-            properties=options.properties,
-            reservation=options.reservation,
-            checkpoint=options.checkpoint or 0,
-            signal=options.signal,
-            types=options.types,
+        given = oarsub_options.submission_of(options, self._context.user.name, command)._replace(
+            parameters=self._parameters(),
             directory=self._directory(),
-            project=options.project,
-            name=options.name,
-            dependencies=options.dependencies,
-            notify=options.notify,
-            stdout=options.stdout,
-            stderr=options.stderr,
-            hold=options.hold,
-            cpuset_name=options.cpuset_name,
             info_type=host,
             initial_request=self._requested,
         )

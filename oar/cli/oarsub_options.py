@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from oar.cli.command import NUMBER, USER, BadOption, Command, Stop
 from oar.lib.errors import BadRequest
 from oar.lib.formats import Format
+from oar.lib.submission import Submission
 
 #: Options that a script may not set.
 NOT_IN_SCRIPTS = frozenset({"interactive", "connect", "scan", "resubmit", "verbosity", "show_version", "debug"})
@@ -119,6 +120,44 @@ def options(function: Callable[..., Any]) -> Callable[..., Any]:
     for declare in reversed(_DECLARATIONS):
         function = declare(function)
     return function
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Return the options of a command line of oarsub that describe a job.  Raises BadOption."""
+
+    @options
+    @click.argument("words", nargs=-1)
+    def job() -> None:
+        """Take what oarsub takes."""
+
+    declared = list(reversed(getattr(job, "__click_params__", [])))
+    parser = Command("oarsub", style=USER, not_admin=1, exit_codes={}, params=declared, add_help_option=False)
+    return Options(**parser.make_context("oarsub", list(arguments)).params)
+
+
+def submission_of(options: Options, user: str, command: str) -> Submission:
+    """Return what the options ask, but for what stands in files and for where the user is."""
+    return Submission(
+        user=user,
+        command=command,
+        is_interactive=options.interactive,
+        requests=options.requests,
+        array_size=1 if options.array is None else options.array,
+        queue=options.queue,
+        properties=options.properties,
+        reservation=options.reservation,
+        checkpoint=options.checkpoint or 0,
+        signal=options.signal,
+        types=options.types,
+        project=options.project,
+        name=options.name,
+        dependencies=options.dependencies,
+        notify=options.notify,
+        stdout=options.stdout,
+        stderr=options.stderr,
+        hold=options.hold,
+        cpuset_name=options.cpuset_name,
+    )
 
 
 # -- the line as it is kept -------------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ class Output:
 
     out: str = ""
     err: str = ""
+    by_rule: tuple[tuple[int, str], ...] = ()  #: number of each rule that printed something, and what
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,24 +137,47 @@ def run(
     """
     namespace = Namespace({**_helpers(), **names}, makers)
     namespace["add_property"] = namespace.add_property
-    out, err = StringIO(), StringIO()
-    with redirect_stdout(out), redirect_stderr(err), _bounded(program.timeout):
+    recorder = _Recorder()
+    with redirect_stdout(recorder.out), redirect_stderr(recorder.err), _bounded(program.timeout):
         for rule in program.rules:
-            _run_one(rule, namespace, out, err)
-    return namespace, Output(out.getvalue(), err.getvalue())
+            _run_one(rule, namespace, recorder)
+    return namespace, recorder.output()
 
 
-def _run_one(rule: Rule, namespace: Namespace, out: StringIO, err: StringIO) -> None:
+class _Recorder:
+    """Keeps what rules print, and which of them did."""
+
+    def __init__(self) -> None:
+        self.out = StringIO()
+        self.err = StringIO()
+        self._by_rule: list[tuple[int, str]] = []
+        self._seen = 0, 0
+
+    def end_of(self, rule: Rule) -> None:
+        """Note that what was printed since the last rule is of this one."""
+        text = self.out.getvalue()[self._seen[0] :] + self.err.getvalue()[self._seen[1] :]
+        self._seen = len(self.out.getvalue()), len(self.err.getvalue())
+        if text:
+            self._by_rule.append((rule.id, text))
+
+    def output(self) -> Output:
+        """Return all that was printed."""
+        return Output(self.out.getvalue(), self.err.getvalue(), tuple(self._by_rule))
+
+
+def _run_one(rule: Rule, namespace: Namespace, recorder: _Recorder) -> None:
     try:
         exec(compile_rule(rule.id, rule.text), namespace)
     except SystemExit as error:
         text = error.code if isinstance(error.code, str) else f"[ADMISSION RULE] Refused by rule {rule.id}."
-        raise RuleRefused(text, Output(out.getvalue(), err.getvalue())) from None
+        recorder.end_of(rule)
+        raise RuleRefused(text, recorder.output()) from None
     except (Exception, _TimeIsUp) as error:  # noqa: BLE001 - the guard of rules: they fail closed
-        output = Output(out.getvalue(), err.getvalue())
+        recorder.end_of(rule)
         if type(error) in (Exception, Rejection):
-            raise RuleRefused(str(error), output) from None
-        raise RuleFailed(rule.id, _trace(rule, error), output) from None
+            raise RuleRefused(str(error), recorder.output()) from None
+        raise RuleFailed(rule.id, _trace(rule, error), recorder.output()) from None
+    recorder.end_of(rule)
 
 
 def _trace(rule: Rule, error: BaseException) -> str:

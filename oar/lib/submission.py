@@ -199,8 +199,7 @@ def submit(database: "Database", config: Config, given: Submission, proposal: Pr
     """
     with open_cluster(database) as cluster, database.begin() as tx:
         proposal, output = _admit(tx, database, cluster, config, proposal)
-        if not tx.queues.exists(proposal.queue or ""):
-            raise BadSubmission(Code.QUEUE, f"queue '{proposal.queue}' does not exist")
+        _check_queue(tx, proposal)
         size = _feasible(cluster, proposal)
         keys = _keys(tx, given, proposal)
         dependencies = _dependencies(tx, proposal)
@@ -221,6 +220,28 @@ def submit(database: "Database", config: Config, given: Submission, proposal: Pr
     return Submitted(tuple(ids), ids[0], output, tuple(warnings), exported)
 
 
+def rehearse(database: "Database", config: Config, proposal: Proposal) -> tuple[Proposal, admission.Output, int]:
+    """Return what rules make of a submission, what they print, and how many resources it takes; nothing is stored.
+
+    Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
+    """
+    try:
+        with open_cluster(database) as cluster, database.begin() as tx:
+            amended, output = _admit(tx, database, cluster, config, proposal)
+            _check_queue(tx, amended)
+            raise _Rehearsed(amended, output, _feasible(cluster, amended))
+    except _Rehearsed as rehearsed:
+        return rehearsed.result
+
+
+class _Rehearsed(Exception):
+    """The end of a rehearsal: whatever a rule wrote is rolled back."""
+
+    def __init__(self, proposal: Proposal, output: admission.Output, size: int) -> None:
+        super().__init__()
+        self.result = proposal, output, size
+
+
 def _admit(
     tx: "Transaction", database: "Database", cluster: Cluster, config: Config, proposal: Proposal
 ) -> tuple[Proposal, admission.Output]:
@@ -235,6 +256,11 @@ def _admit(
     amended = amend(proposal, left, names, config, output)
     check(amended)
     return amended, output
+
+
+def _check_queue(tx: "Transaction", proposal: Proposal) -> None:
+    if not tx.queues.exists(proposal.queue or ""):
+        raise BadSubmission(Code.QUEUE, f"queue '{proposal.queue}' does not exist")
 
 
 def _rules(tx: "Transaction", config: Config) -> tuple[Rule, ...]:
