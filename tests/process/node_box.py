@@ -62,7 +62,8 @@ class NodeBox:
     """One node; ``remote`` reaches it as the server would."""
 
     def __init__(self) -> None:
-        self.base = Path(tempfile.mkdtemp(prefix="oar-box-", dir="/run"))
+        remove_stale_boxes()
+        self.base = Path(tempfile.mkdtemp(prefix=f"oar-box-{os.getpid()}-", dir="/run"))
         self.base.chmod(0o755)
         self.runtime = self.base / "runtime"
         self.cpuset_path = f"/oar_test_{os.getpid()}_{self.base.name[-8:]}"
@@ -72,6 +73,7 @@ class NodeBox:
         script = _SETUP.format(base=self.base, node=NODE, python=sys.executable)
         self._init = subprocess.Popen(
             [
+                *("setpriv", "--pdeathsig", "KILL"),
                 "unshare",
                 "--mount",
                 "--uts",
@@ -298,6 +300,20 @@ def remove_groups(top: Path) -> None:
         return not top.exists()
 
     wait_until(removed)
+
+
+def remove_stale_boxes() -> None:
+    """Remove what test processes that were killed could not: their boxes have ended with them."""
+    found = [*Path("/run").glob("oar-box-*-*"), *Path("/sys/fs/cgroup").glob("*/oar_test_*")]
+    for path in found:
+        owner = path.name.replace("_", "-").split("-")[2]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            if path.is_relative_to("/run"):
+                shutil.rmtree(path, ignore_errors=True)
+                continue
+            for directory, _, _ in os.walk(path, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(directory)
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 20) -> Any:
