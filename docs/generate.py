@@ -1,0 +1,259 @@
+"""Writes the parts of the documentation that follow from the code: ``python -m docs.generate``.
+
+Such a part stands between two comments, ``.. generated: NAME`` and ``.. end of generated``; what is around it is
+written by hand.  ``tests/unit/test_docs.py`` fails when a part is not what this program would write.
+"""
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+
+import click
+
+from oar.cli.command import ADMIN, USER, Command, Style
+from oar.lib.config_keys import GROUPS, Config
+from oar.lib.config_kinds import Option
+from oar.lib.incidents import EXEC_EVENTS, INCIDENTS, Again, Incident, Suspects
+from oar.lib.states import FINAL, JOB_MOVES, STATE_LETTERS, ExecCode, JobState, ResourceState
+from oar.modules.automaton import FOLLOW, LANES, WANTS
+
+DOCS = Path(__file__).resolve().parent
+SOURCE = DOCS.parent
+
+_PART = re.compile(r"(?<=^\.\. generated: )([\w-]+)\n\n.*?(?=^\.\. end of generated$)", re.MULTILINE | re.DOTALL)
+_MEANING = re.compile(r"^    (\w+) = [^#\n]*#: (.*)$", re.MULTILINE)
+
+
+# -- texts ------------------------------------------------------------------------------------------------------------
+
+
+def code(text: str) -> str:
+    """Return a text as it is typed."""
+    return f"``{text}``"
+
+
+def definition(term: str, *lines: str) -> str:
+    """Return an entry of a list of definitions."""
+    return f"{term}\n" + "".join(f"    {line}\n" for line in lines if line) + "\n"
+
+
+def title(text: str, underline: str) -> str:
+    """Return a heading."""
+    return f"{text}\n{underline * len(text)}\n\n"
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Return a table with one line for each row."""
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    rule = "  ".join("=" * width for width in widths)
+
+    def line(row: tuple[str, ...]) -> str:
+        return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+    return "\n".join([rule, line(head), rule, *map(line, rows), rule]) + "\n\n"
+
+
+def block(text: str) -> str:
+    """Return a text that is shown letter for letter."""
+    return "::\n\n" + "".join(f"    {line}".rstrip() + "\n" for line in text.splitlines()) + "\n"
+
+
+def meanings(enumeration: type[Enum]) -> Mapping[str, str]:
+    """Return what the comments in the source say of each member."""
+    return dict(_MEANING.findall(inspect.getsource(enumeration)))
+
+
+# -- oar.conf ---------------------------------------------------------------------------------------------------------
+
+
+def keys() -> str:
+    """Every key of oar.conf in its group; those that nothing uses at the end."""
+    text = _text_of_programs()
+    used = {option.name for option in Config.options() if _is_used(option, text)}
+    parts, heading = [], ""
+    for option in Config.options():
+        if option.name in GROUPS:
+            heading = title(GROUPS[option.name], "-")
+        if option.name in used:
+            parts.append(heading + _key(option))
+            heading = ""
+    unused = [code(option.key) for option in Config.options() if option.name not in used]
+    parts.append(title("Keys without effect", "-"))
+    parts.append("These keys are accepted, and their values are checked. Nothing in this release uses them.\n\n")
+    parts.append("\n".join([*(f"{key}," for key in unused[:-1]), f"{unused[-1]}."]) + "\n\n")
+    return "".join(parts)
+
+
+def _text_of_programs() -> str:
+    """All sources in which a use of a key would stand."""
+    declarations = {"config_keys.py", "config_kinds.py"}
+    files = [path for path in sorted((SOURCE / "oar").rglob("*")) if path.is_file() and path.name not in declarations]
+    files += sorted((SOURCE / "setup" / "database" / "admission_rules").glob("*.py"))
+    return "\n".join(path.read_text() for path in files if path.suffix in ("", ".py"))
+
+
+def _is_used(option: "Option[object]", text: str) -> bool:
+    return bool(re.search(rf"\.{option.name}\b|\b{option.key}\b|\"{option.name}\"", text))
+
+
+def _key(option: "Option[object]") -> str:
+    value = option.text(option.default) if option.shipped is None else option.shipped
+    default = f"Default: {code(value)}." if value else "Default: none."
+    if option.shipped is not None:
+        bare = option.text(option.default)
+        default = f"The sample file sets {code(value)}; without the key: {code(bare) if bare else 'none'}."
+    older = f"Older names: {', '.join(map(code, option.aliases))}." if option.aliases else ""
+    return definition(code(option.key), option.doc, f"Value: {option.kind.name}. {default}", older)
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def commands(style: Style) -> Iterator[Command]:
+    """Every command of a family, by name."""
+    for path in sorted((SOURCE / "oar" / "cli").glob("*.py")):
+        if "@oar_command(" in path.read_text() and path.name != "command.py":
+            main = importlib.import_module(f"oar.cli.{path.stem}").main
+            if main.style is style:
+                yield main
+
+
+def _commands(style: Style) -> str:
+    return "".join(map(_command, commands(style)))
+
+
+def _command(command: Command) -> str:
+    name = command.name or ""
+    usage = " ".join([name, *command.collect_usage_pieces(click.Context(command))])
+    options = [each for each in command.get_params(click.Context(command)) if isinstance(each, click.Option)]
+    parts = [title(name, "-"), f"{code(usage)}\n\n", inspect.cleandoc(command.help or "") + "\n\n"]
+    return "".join([*parts, *map(_option, options)])
+
+
+def _option(option: click.Option) -> str:
+    metavar = "" if option.is_flag or option.count else f" {option.metavar or option.type.name.upper()}"
+    return definition(", ".join(code(name + metavar) for name in option.opts), option.help or "")
+
+
+# -- states -----------------------------------------------------------------------------------------------------------
+
+
+def job_states() -> str:
+    """Each state of a job, its letter and its meaning."""
+    said = meanings(JobState)
+    rows = [(code(state), STATE_LETTERS[state], _sentence(said[state.name])) for state in JobState]
+    return table(("state", "letter", "meaning"), rows)
+
+
+def job_moves() -> str:
+    """A drawing of which state may follow which."""
+    lines = []
+    for state, targets in JOB_MOVES.items():
+        following = [each for each in JobState if each in targets]
+        if state in FINAL:
+            lines.append(f"{state}  (final)")
+        for number, target in enumerate(following):
+            lines.append(f"{state:<16} --+-->  {target}" if number == 0 else f"{'':<19}+-->  {target}")
+        lines.append("")
+    return block("\n".join(lines[:-1]))
+
+
+def resource_states() -> str:
+    """Each state of a resource and its meaning."""
+    said = meanings(ResourceState)
+    return table(("state", "meaning"), [(code(state), _sentence(said[state.name])) for state in ResourceState])
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].removesuffix(" (final)") + ("; final." if text.endswith("(final)") else ".")
+
+
+# -- what follows from what ---------------------------------------------------------------------------------------------
+
+_BLAMED = {
+    Suspects.NOBODY: "",
+    Suspects.HOSTS: "the nodes it names",
+    Suspects.HEAD: "the first node",
+    Suspects.ALL: "all nodes of the job",
+    Suspects.ALL_UNCONFINED: "all nodes, if nothing cleans them",
+}
+_AGAIN = {
+    Again.NEVER: "",
+    Again.NOT_ITS_FAULT: "yes",
+    Again.IF_IDEMPOTENT: "if idempotent",
+    Again.IF_NOT_STARTED: "if not started, or idempotent",
+}
+
+
+def incidents() -> str:
+    """What each event does to its job and to nodes."""
+    head = ("event", "job becomes", "nodes suspected", "submitted again", "queues")
+    return table(head, [_incident(event, incident) for event, incident in INCIDENTS.items()])
+
+
+def _incident(event: str, incident: Incident) -> tuple[str, ...]:
+    state = incident.state or "-"
+    blamed, again = _BLAMED[incident.suspects] or "-", _AGAIN[incident.again] or "-"
+    return code(event), state, blamed, again, "stopped" if incident.stops_queues else "-"
+
+
+def exec_codes() -> str:
+    """What the end of a job on its node is called, and the events that follow."""
+    said = meanings(ExecCode)
+    rows = []
+    for number in ExecCode:
+        events = ", ".join(map(code, EXEC_EVENTS.get(number, ())))
+        meaning = said.get(number.name, number.name.lower().replace("_", " "))
+        rows.append((str(int(number)), meaning, events or "-"))
+    return table(("code", "meaning", "events"), rows)
+
+
+def tags() -> str:
+    """Which module a tag asks for."""
+    rows = [(code(tag), code(module), str(LANES[module])) for tag, module in WANTS.items() if module is not None]
+    return table(("tag", "module", "lane"), rows)
+
+
+def module_codes() -> str:
+    """What the end of a module asks for."""
+    rows = [
+        (code(module), str(int(number)), ", ".join(map(code, following)) or "-")
+        for (module, number), following in FOLLOW.items()
+    ]
+    return table(("module", "exit code", "then"), rows)
+
+
+# -- the files ----------------------------------------------------------------------------------------------------------
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "keys": keys,
+    "user-commands": lambda: _commands(USER),
+    "administrator-commands": lambda: _commands(ADMIN),
+    "job-states": job_states,
+    "job-moves": job_moves,
+    "resource-states": resource_states,
+    "incidents": incidents,
+    "exec-codes": exec_codes,
+    "tags": tags,
+    "module-codes": module_codes,
+}
+
+
+def renewed(text: str) -> str:
+    """Return a file with its generated parts as they should be."""
+    return _PART.sub(lambda match: f"{match[1]}\n\n{PARTS[match[1]]()}", text)
+
+
+def main() -> None:
+    """Renew all files."""
+    for path in sorted(DOCS.glob("*.rst")):
+        text = path.read_text()
+        if (new := renewed(text)) != text:
+            path.write_text(new)
+
+
+if __name__ == "__main__":
+    main()
