@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from oar.kao import explain
+from oar.kao.energy import to_halt, to_wake
 from oar.kao.launching import Launching, kill
 from oar.kao.model import (
     Answer,
@@ -265,9 +266,18 @@ class Round:
             regained=tuple(done.regained),
             lost=tuple(done.lost),
             resumed=self._resumed(),
-            wake=(),
+            wake=self._wake(),
+            halt=self._halt(),
             troubles=tuple(done.troubles),
         )
+
+    def _wake(self) -> tuple[str, ...]:
+        if not self._settings.may_wake:
+            return ()
+        return to_wake(self.snapshot, self._done.placements.values(), self._traits)
+
+    def _halt(self) -> tuple[str, ...]:
+        return to_halt(self.snapshot, self._done.placements.values()) if self._settings.may_wake else ()
 
     def _resumed(self) -> tuple[int, ...]:
         resuming = [job for job in self.snapshot.running if job.state is JobState.RESUMING]

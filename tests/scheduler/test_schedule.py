@@ -526,6 +526,42 @@ def test_a_reservation_that_lost_its_rows_is_given_resources_again() -> None:
     assert result.where(1) == 0b11
 
 
+# ----------------------------------------------------------------------------------------------- energy
+
+
+def sleeping(**given: Any) -> Cluster:
+    return Cluster(nodes=2, may_wake=True, **given).state(ResourceState.ABSENT, 1, upto=NOW + 5 * H)
+
+
+def test_a_sleeping_node_is_woken_for_a_job_that_needs_it_soon() -> None:
+    assert sleeping().job("/node=2").plan().plan.wake == ("n1",)
+    assert sleeping().job("/node=1").plan().plan.wake == ()
+    assert sleeping().run(0b11, walltime=601).job("/node=2").plan().plan.wake == ()
+    assert sleeping().run(0b11, walltime=599).job("/node=2").plan().plan.wake == ("n1",)
+
+
+def test_a_job_that_starts_on_sleeping_nodes_wakes_none() -> None:
+    assert sleeping().job("/node=2", types=("noop=standby",)).plan().plan.wake == ()
+
+
+def test_a_node_that_nobody_uses_is_halted() -> None:
+    def halted(cluster: Cluster, **changes: Any) -> tuple[str, ...]:
+        cluster.state(ResourceState.ALIVE, 0, 1, upto=2147483646)
+        cluster.resources = replace(cluster.resources, **{"last_job_dates": (0,) * 4, **changes})
+        return cluster.plan().plan.halt
+
+    def idle(**given: Any) -> Cluster:
+        return Cluster(nodes=2, **{"may_wake": True, "idle_time": 600, "sleep_time": 600, **given})
+
+    assert halted(idle()) == ("n0", "n1")
+    assert halted(idle(idle_time=0)) == ()
+    assert halted(idle().run(0b1)) == ("n1",)
+    assert halted(idle(), last_job_dates=(0, 0, 0, NOW - 600)) == ("n0",)
+    assert halted(idle().reservation("/node=1", NOW + 599, 0b1100)) == ("n0",)
+    assert halted(idle().reservation("/node=1", NOW + 600, 0b1100)) == ("n0", "n1")
+    assert halted(idle(), available_upto=(0, 1, 1, 1)) == ("n1",)
+
+
 # ----------------------------------------------------------------------------------------------- the record
 
 
