@@ -291,6 +291,8 @@ def _account(target: Target) -> None:
             target.homedir,
             "--shell",
             shell,
+            "--password",
+            "*",  # no password opens it; without one the account would be locked, to keys too
             target.user,
         ]
     )
