@@ -12,6 +12,7 @@
     ├── Unavailable        database, bus or node: try again
     │   ├── DatabaseUnavailable
     │   ├── ServerUnavailable
+    │   ├── Busy               somebody else is working on the same
     │   ├── AlreadyRunning     another server has the ports or the lock
     │   └── NodeUnavailable
     └── Bug                it cannot be; the log has the trace
@@ -99,6 +100,12 @@ class DatabaseUnavailable(Unavailable):
 
 class ServerUnavailable(Unavailable):
     """The OAR server does not take messages."""
+
+
+class Busy(Unavailable):
+    """Somebody else is working on the same."""
+
+    exit_code = 5
 
 
 class AlreadyRunning(Unavailable):

@@ -5,13 +5,14 @@ a suspicion.  All resources of a node change together, with their log, in one st
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oar.lib.messages import Ask, Effect, JobAction, Mail
+from oar.lib.messages import Ask, Effect, JobAction, Mail, Tag, Wake
+from oar.lib.properties import Setting, logged
 from oar.lib.request import JobTypes
-from oar.lib.states import EventType, ResourceState
+from oar.lib.states import STATE_NUMBERS, EventType, ResourceState
 
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
@@ -75,6 +76,68 @@ def doomed(tx: "Transaction", resources: Collection[int]) -> list[int]:
     jobs = tx.jobs.on_resources(resources) if resources else {}
     types = tx.jobs.types(jobs, current=True) if jobs else {}
     return [job for job in jobs if not any(name in JobTypes(types.get(job, ())) for name in _UNCONCERNED)]
+
+
+# -- what administrators do -------------------------------------------------------------------------------------------
+
+
+def add(
+    tx: "Transaction", names: Sequence[str], settings: Sequence[Setting], state: ResourceState = ResourceState.ALIVE
+) -> list[int]:
+    """Create a resource for each name of a node, all with these properties; return their ids, in order."""
+    return add_each(tx, [(name, settings) for name in names], state)
+
+
+def add_each(
+    tx: "Transaction", resources: Sequence[tuple[str, Sequence[Setting]]], state: ResourceState = ResourceState.ALIVE
+) -> list[int]:
+    """Create resources, ``(name of the node, its properties)`` each; return their ids, in order.
+
+    All have the same properties, with values of their own.
+    """
+    ids = tx.resources.insert(
+        [
+            {"network_address": name, "state": state, "state_num": STATE_NUMBERS[state], **dict(settings)}
+            for name, settings in resources
+        ]
+    )
+    history = [(resource, "state", str(state)) for resource in ids]
+    for resource, (_, settings) in zip(ids, resources, strict=True):
+        history += [(resource, setting.name, logged(setting.value)) for setting in settings]
+    tx.resources.begin_log(history)
+    tx.outbox += [Wake(Tag.CHSTATE), Wake(Tag.TERM)]
+    return ids
+
+
+def ask_state(tx: "Transaction", resources: Collection[int], to: ResourceState) -> None:
+    """Ask for a state of resources, as an administrator's decision."""
+    tx.resources.ask_state(resources, to)
+    tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+def begin_maintenance(tx: "Transaction", resources: Collection[int]) -> None:
+    """Take resources away, and let nobody wake them."""
+    fresh = set(resources) - tx.resources.in_maintenance(resources)
+    if fresh:
+        tx.resources.log(fresh, "maintenance", "on")
+    changed = tx.resources.keep_asleep(resources)
+    if changed:
+        tx.resources.log(changed, "available_upto", "0")
+    ask_state(tx, resources, ResourceState.ABSENT)
+
+
+def end_maintenance(tx: "Transaction", resources: Collection[int]) -> None:
+    """Bring resources back as they were before their maintenance."""
+    tx.resources.close_log(resources, "maintenance")
+    dates: dict[int, list[int]] = defaultdict(list)
+    for resource, date in tx.resources.wake_as_before(resources):
+        dates[date].append(resource)
+    for date, changed in dates.items():
+        tx.resources.log(changed, "available_upto", str(date))
+    ask_state(tx, resources, ResourceState.ALIVE)
+
+
+# -- how the changes are told -----------------------------------------------------------------------------------------
 
 
 def _by_target(changes: "Iterable[PendingChange]") -> dict[tuple[ResourceState, bool], list[int]]:

@@ -69,6 +69,8 @@ _RECOUNT_SUSPENDED = """
     FROM resources o LEFT JOIN holding h USING (resource_id)
     WHERE r.resource_id = o.resource_id
       AND (r.suspended_jobs = 'YES') <> (h.resource_id IS NOT NULL)"""
+#: Tables of planned resources.
+_PLANS = ("gantt_jobs_resources", "gantt_jobs_resources_visu", "gantt_jobs_resources_log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,13 @@ class Resources:
         }
         self._tx.execute(_LOG_VALUES, parameters)
 
+    def begin_log(self, values: Sequence[tuple[int, str, str]]) -> None:
+        """Begin the history of new resources: ``(resource, attribute, value)`` each."""
+        self._tx.insert_many(
+            "INSERT INTO resource_logs (resource_id, attribute, value, date_start) VALUES %s",
+            [(*value, self._tx.now) for value in values],
+        )
+
     def close_log(self, ids: Collection[int], attribute: str) -> None:
         """Close the open interval of some value."""
         self._tx.execute(
@@ -202,6 +211,60 @@ class Resources:
     def recount_suspended(self) -> None:
         """Recompute ``suspended_jobs`` from the jobs that are Suspended."""
         self._tx.execute(_RECOUNT_SUSPENDED)
+
+    def known_nodes(self, names: Collection[str]) -> dict[str, list[int]]:
+        """Return the resources of those of some nodes that exist."""
+        found: dict[str, list[int]] = {}
+        for resource_id, name in self._tx.rows(
+            "SELECT resource_id, network_address FROM resources WHERE network_address = ANY(%s) ORDER BY resource_id",
+            (list(names),),
+        ):
+            found.setdefault(name, []).append(resource_id)
+        return found
+
+    def nodes(self) -> list[str]:
+        """Return the names of all nodes."""
+        return self._tx.column("SELECT DISTINCT network_address FROM resources WHERE network_address <> '' ORDER BY 1")
+
+    def known(self, ids: Collection[int]) -> list[int]:
+        """Return those of some resources that exist, by id."""
+        return self._tx.column(
+            "SELECT resource_id FROM resources WHERE resource_id = ANY(%s) ORDER BY resource_id", (list(ids),)
+        )
+
+    def in_maintenance(self, ids: Collection[int]) -> set[int]:
+        """Return those of some resources whose maintenance has begun."""
+        return set(
+            self._tx.column(
+                "SELECT resource_id FROM resource_logs WHERE resource_id = ANY(%s) AND attribute = 'maintenance'"
+                " AND date_stop = 0",
+                (list(ids),),
+            )
+        )
+
+    def keep_asleep(self, ids: Collection[int]) -> list[int]:
+        """Let nobody halt or wake resources, until ``wake_as_before``; return those for which that is new."""
+        return self._tx.column(
+            "UPDATE resources SET last_available_upto = available_upto, available_upto = 0"
+            " WHERE resource_id = ANY(%s) AND available_upto <> 0 RETURNING resource_id",
+            (sorted(ids),),
+        )
+
+    def wake_as_before(self, ids: Collection[int]) -> list[tuple[int, int]]:
+        """Undo ``keep_asleep``; return the resources that change, each with its ``available_upto``."""
+        rows = self._tx.rows(
+            "UPDATE resources SET available_upto = last_available_upto WHERE resource_id = ANY(%s)"
+            " AND last_available_upto <> 0 AND available_upto <> last_available_upto"
+            " RETURNING resource_id, available_upto",
+            (sorted(ids),),
+        )
+        return [(row[0], row[1]) for row in rows]
+
+    def delete(self, resource_id: int) -> None:
+        """Remove a resource with its history."""
+        for table in ("resources", "resource_logs", "assigned_resources", *_PLANS):
+            self._tx.execute(f"DELETE FROM {table} WHERE resource_id = %s", (resource_id,))
+        self._tx.topics.add("resources")
 
     def insert(self, rows: Sequence[Mapping[str, PropertyValue]]) -> list[int]:
         """Insert resources with the given columns (the same in each row); return their ids, in order."""

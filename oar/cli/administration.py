@@ -1,0 +1,32 @@
+"""What the administrators' commands have in common: the line in the server's log, warnings, the usage."""
+
+import logging
+from collections.abc import Iterable
+
+import click
+
+from oar.cli.command import Context
+
+log = logging.getLogger(__name__)
+
+
+def note(context: Context) -> None:
+    """Write one line about a change in the server's log: who did it, by which command."""
+    from oar.lib.logs import logging_to
+
+    given = click.get_current_context().params
+    words = [f"{name}={value}" for name, value in sorted(given.items()) if value not in ((), None, False)]
+    with logging_to(context.runtime.config, "Admin"):
+        log.info("[admin] user=%s command=%s %s", context.user.name, context.command.name, " ".join(words))
+
+
+def warn(lines: Iterable[str]) -> None:
+    """Print what is wrong, each line behind the mark of warnings."""
+    for line in lines:
+        click.echo(f"/!\\ {line}", err=True)
+
+
+def show_usage() -> int:
+    """Say how the command that runs is used, since there is nothing that it could do; return its exit code."""
+    click.echo(click.get_current_context().get_help(), err=True)
+    return 1

@@ -1,0 +1,357 @@
+"""oarnodesetting: adds resources, sets their states and properties (commands-admin.md 2)."""
+
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import click
+
+from oar.cli.administration import note, show_usage, warn
+from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command
+from oar.lib import nodes, properties
+from oar.lib.db.engine import Transaction
+from oar.lib.properties import Problem, Setting, Wrong
+from oar.lib.states import FINAL, ResourceState
+
+USAGE, NOTHING_SELECTED, SOME_UNKNOWN, UNKNOWN_NODE = 1, 2, 3, 4
+JOBS_LEFT, EMPTY_CONDITION, NO_FILE, SEVERAL = 11, 12, 13, 15
+CODES = {Wrong.SYSTEM: 8, Wrong.VALUE: 9, Wrong.SYNTAX: 10}
+
+#: Seconds that are waited for each job that must end, if nothing else is asked.
+PATIENCE = 30
+#: Seconds between two looks at a job that must end.
+LOOK = 0.2
+
+#: Digits of the longest resource id, and how many resources one range may name.
+LONGEST_ID = 9
+LONGEST_RANGE = 1_000_000
+
+_SWITCH = ("on", "off")
+
+
+@dataclass(slots=True)
+class Wish:
+    """What is asked, checked."""
+
+    state: ResourceState | None = None
+    maintenance: str | None = None
+    settings: list[Setting] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Targets:
+    """The resources that are meant."""
+
+    names: dict[str, list[int]]  #: by node, or by '' when resources were given
+    by_node: bool
+    codes: list[int] = field(default_factory=list)  #: of what was not found
+
+    @property
+    def ids(self) -> list[int]:
+        """All of them, by id."""
+        return sorted({resource for ids in self.names.values() for resource in ids})
+
+
+@oar_command(
+    "oarnodesetting",
+    summary="Add resources, set their states and properties.",
+    style=ADMIN,
+    help_names=("--help",),
+)
+@click.option("-a", "--add", is_flag=True, help="Create a resource for each host.")
+@click.option("-h", "--hostname", "hosts", multiple=True, metavar="NAME,...", help="Hosts; default: this one.")
+@click.option("-f", "--file", "path", metavar="FILE", help="File with names of hosts, one per line.")
+@click.option("-r", "--resource", "ranges", multiple=True, metavar="ID,...", help="Resources: ids, and ranges 3-8.")
+@click.option("--sql", metavar="SQL", help="Resources that satisfy this condition.")
+@click.option("-s", "--state", metavar="STATE", help="Alive, Absent, Dead or Suspected.")
+@click.option(
+    "-m", "--maintenance", "--care", "maintenance", metavar="on|off", help="Take away for maintenance, or back."
+)
+@click.option("-d", "--drain", metavar="on|off", help="Let no new job start, or let it again.")
+@click.option("-p", "--property", "texts", multiple=True, metavar="NAME=VALUE", help="Set a property; NAME! unsets it.")
+@click.option("-n", "--no-wait", is_flag=True, help="Do not wait for the jobs that must end.")
+@click.option("--wait", "patience", type=NUMBER, default=PATIENCE, metavar="SECONDS", help="Wait so long for each job.")
+@click.option("--last-property-value", "last", metavar="NAME", help="Print the largest value of a property.")
+def main(
+    context: Context,
+    *,
+    add: bool,
+    hosts: tuple[str, ...],
+    path: str | None,
+    ranges: tuple[str, ...],
+    sql: str | None,
+    state: str | None,
+    maintenance: str | None,
+    drain: str | None,
+    texts: tuple[str, ...],
+    no_wait: bool,
+    patience: int,
+    last: str | None,
+) -> int:
+    """Do what is asked."""
+    if last is not None:
+        return _print_last_value(context, last)
+    context.require_admin()
+    by_resource = bool(ranges) or sql is not None
+    if by_resource and add:
+        raise Stop("/!\\ You cannot use -r|--resource or --sql and -a|--add options at a same time")
+    if by_resource and (hosts or path):
+        raise Stop("/!\\ You cannot use -r|--resource or --sql and -h|--hostname or -f|--file options at a same time")
+    if not (add or state or maintenance or drain or texts):
+        return show_usage()
+    wish = _wish(context, state, maintenance, drain, texts)
+    if isinstance(wish, int):
+        return wish
+    names = [] if by_resource else _names(hosts, path)
+    if add:
+        return _add(context, names, wish)
+    targets = _by_id(context, ranges, sql, wish) if by_resource else _by_name(context, names)
+    if not targets.ids:
+        return _code(targets.codes) or NOTHING_SELECTED
+    return _change(context, targets, wish, 0 if no_wait else patience)
+
+
+def _print_last_value(context: Context, name: str) -> int:
+    """Print the largest value of a property, under the login that may only read."""
+    from oar.lib.db.columns import Columns
+
+    with context.database.readonly() as tx:
+        value = Columns(tx).largest(name.lower()) if name.lower() in tx.resources.columns() else None
+    if value is None:
+        click.echo(
+            f"# Warning: Cannot retrieve the last value for {name}."
+            " Either no resource or no such property exists (yet).",
+            err=True,
+        )
+    else:
+        click.echo(value)
+    return 0
+
+
+# -- what is asked ----------------------------------------------------------------------------------------------------
+
+
+def _wish(
+    context: Context, state: str | None, maintenance: str | None, drain: str | None, texts: Sequence[str]
+) -> Wish | int:
+    """Check what is asked before anything is written; return the exit code if something is wrong."""
+    if state is not None and state not in list(ResourceState):
+        raise Stop("/!\\ Bad state value. Possible values are: Alive | Absent | Dead | Suspected")
+    if maintenance is not None and maintenance not in _SWITCH:
+        raise Stop("/!\\ Bad maintenance mode value. Possible values are: on | off")
+    if drain is not None and drain not in _SWITCH:
+        raise Stop("/!\\ Bad drain mode value. Possible values are: on | off")
+    if drain:
+        texts = [*texts, f"drain={'YES' if drain == 'on' else 'NO'}"]
+    with context.database.snapshot() as tx:
+        columns = tx.resources.columns() if texts else {}
+    parsed = [properties.parse_setting(text, columns) for text in texts]
+    problems = [one for one in parsed if isinstance(one, Problem)]
+    if problems:
+        return _tell(problems)
+    settings = {one.name: one for one in parsed if isinstance(one, Setting)}
+    return Wish(ResourceState(state) if state else None, maintenance, list(settings.values()))
+
+
+def _tell(problems: Sequence[Problem]) -> int:
+    """Say what is wrong with properties; return the exit code."""
+    for problem in problems:
+        match problem.kind:
+            case Wrong.SYNTAX:
+                warn([f"Bad property syntax: {problem.name}"])
+            case Wrong.SYSTEM:
+                warn([f"Cannot update property {problem.name} because it is a system field."])
+            case Wrong.VALUE:
+                warn([f"Cannot update property {problem.name}: {problem.reason}"])
+    return _code([CODES[problem.kind] for problem in problems])
+
+
+def _code(codes: Sequence[int]) -> int:
+    """Return the exit code of some failures: theirs, or the one for several different ones."""
+    different = set(codes) - {0}
+    return SEVERAL if len(different) > 1 else max(different, default=0)
+
+
+# -- which resources --------------------------------------------------------------------------------------------------
+
+
+def _names(hosts: Sequence[str], path: str | None) -> list[str]:
+    """Return the names of the hosts that are meant, each once.  Raises Stop."""
+    names = [name.strip() for text in hosts for name in text.split(",")]
+    if path is not None:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                lines = [line.strip() for line in file]
+        except OSError:
+            raise Stop(f"/!\\ Cannot open the file {path}.", NO_FILE) from None
+        names += [line for line in lines if line and not line.startswith("#")]
+    if not hosts and path is None:
+        names = [socket.gethostname()]
+    return list(dict.fromkeys(names))
+
+
+def _ids(ranges: Sequence[str]) -> list[int]:
+    """Return the ids of ``1,3-8``.  Raises Stop."""
+    ids: list[int] = []
+    for word in (part.strip() for text in ranges for part in text.split(",")):
+        first, dash, last = word.partition("-")
+        ends = (first, last if dash else first)
+        if not all(end.isascii() and end.isdigit() and len(end) <= LONGEST_ID for end in ends):
+            raise Stop(f'/!\\ "{word}" is not a resource identifier')
+        if int(ends[1]) - int(ends[0]) >= LONGEST_RANGE:
+            raise Stop(f'/!\\ "{word}" is too many resources')
+        ids += range(int(ends[0]), int(ends[1]) + 1)
+    return list(dict.fromkeys(ids))
+
+
+def _by_id(context: Context, ranges: Sequence[str], sql: str | None, wish: Wish) -> Targets:
+    """Return the resources that were named by id or by a condition.  Raises Stop, BadSql."""
+    ids = _ids(ranges)
+    if sql is not None:
+        from oar.lib.db.usersql import Table, evaluate
+
+        found = evaluate(context.database, Table.RESOURCES, sql)
+        if not found and not ids:
+            raise Stop("/!\\ Your SQL clause returns nothing and there is no resource specified.", EMPTY_CONDITION)
+        ids = list(dict.fromkeys([*ids, *found]))
+    with context.database.snapshot() as tx:
+        known = tx.resources.known(ids)
+    missing = sorted(set(ids) - set(known))
+    if missing and wish.maintenance:
+        warn(f"The resource {resource} does not exist in OAR database." for resource in missing)
+        return Targets({"": known}, False, [USAGE])
+    if not known:
+        warn(["Cannot find resources to set in OAR database."])
+        return Targets({}, False, [NOTHING_SELECTED])
+    if missing:
+        warn([f" {len(missing)} resource(s) cannot be updated."])
+    return Targets({"": known}, False, [SOME_UNKNOWN] if missing else [])
+
+
+def _by_name(context: Context, names: Sequence[str]) -> Targets:
+    """Return the resources of the hosts that were named."""
+    with context.database.snapshot() as tx:
+        known = tx.resources.known_nodes(names)
+    missing = [name for name in names if name not in known]
+    warn(f"Node {name} does not exist in OAR database." for name in missing)
+    return Targets({name: known[name] for name in names if name in known}, True, [UNKNOWN_NODE] * len(missing))
+
+
+# -- what is done -----------------------------------------------------------------------------------------------------
+
+
+def _add(context: Context, names: Sequence[str], wish: Wish) -> int:
+    """Create a resource for each name."""
+    given = {setting.name: setting.value for setting in wish.settings}
+    if given.get("type", "default") == "default" and not all(given.get("network_address", name) for name in names):
+        return _tell([Problem(Wrong.VALUE, "network_address", "a compute resource is on a host")])
+    with context.database.begin() as tx:
+        ids = nodes.add(tx, names, wish.settings, wish.state or ResourceState.ALIVE)
+        if wish.maintenance == "on":
+            nodes.begin_maintenance(tx, ids)
+    for name in names:
+        click.echo(f"New resource added:  {name}")
+        _print_settings(wish.settings, dict.fromkeys(given, 1))
+    note(context)
+    return 0
+
+
+def _change(context: Context, targets: Targets, wish: Wish, patience: int) -> int:
+    """Set what is asked of resources that exist, in one transaction; then wait for the jobs that must end."""
+    with context.database.begin() as tx:
+        problem = _without_host(tx, targets, wish)
+        if problem is not None:
+            return _tell([problem])
+        doomed, counts = _write(tx, targets, wish)
+    note(context)
+    _print(targets, wish, counts)
+    codes = list(targets.codes)
+    if patience and (wish.maintenance == "on" or wish.state in (ResourceState.ABSENT, ResourceState.DEAD)):
+        codes += _wait(context, doomed, patience)
+    if wish.state is ResourceState.ALIVE and not targets.by_node:
+        click.echo("Done")
+    return _code(codes)
+
+
+def _without_host(tx: Transaction, targets: Targets, wish: Wish) -> Problem | None:
+    """Return the problem if a compute resource would be on no host."""
+    given = {setting.name: setting.value for setting in wish.settings}
+    if given.get("network_address", "x") and given.get("type") != "default":
+        return None
+    for resource in tx.resources.select(targets.ids):
+        address = given.get("network_address", resource.network_address)
+        if given.get("type", resource.type) == "default" and not address:
+            return Problem(Wrong.VALUE, "network_address", f"resource {resource.id} is a compute resource")
+    return None
+
+
+def _write(tx: Transaction, targets: Targets, wish: Wish) -> tuple[dict[str, list[int]], dict[str, int]]:
+    """Write what is asked; return the jobs that will have to end, by what they are on, and the properties' counts."""
+    doomed = {label: nodes.doomed(tx, ids) for label, ids in _labelled(targets).items()}
+    if wish.state:
+        nodes.ask_state(tx, targets.ids, wish.state)
+    if wish.maintenance == "on":
+        nodes.begin_maintenance(tx, targets.ids)
+    elif wish.maintenance == "off":
+        nodes.end_maintenance(tx, targets.ids)
+    return doomed, properties.set_properties(tx, targets.ids, wish.settings)
+
+
+def _labelled(targets: Targets) -> Mapping[str, list[int]]:
+    """Return the resources under what the user reads: the node, or each resource by itself."""
+    if targets.by_node:
+        return {f"node {name}": ids for name, ids in targets.names.items()}
+    return {f"resource {resource}": [resource] for resource in targets.ids}
+
+
+def _print(targets: Targets, wish: Wish, counts: Mapping[str, int]) -> None:
+    if wish.state and targets.by_node:
+        for name in targets.names:
+            click.echo(f"{name} --> {wish.state}")
+    elif wish.state:
+        click.echo(f"({','.join(str(resource) for resource in targets.ids)}) --> {wish.state}")
+    if wish.maintenance:
+        for resource in targets.ids:
+            click.echo(f'Maintenance mode set to "{wish.maintenance.upper()}" on resource {resource}')
+    _print_settings(wish.settings, counts)
+
+
+def _print_settings(settings: Sequence[Setting], counts: Mapping[str, int]) -> None:
+    for name, value in settings:
+        what = f"Unset property {name}" if value is None else f"Set property {name} to '{value}'"
+        click.echo(f"{what}... {counts[name]} resource(s) updated.")
+
+
+def _wait(context: Context, doomed: Mapping[str, Sequence[int]], patience: int) -> list[int]:
+    """Show how the jobs end; return the codes of those that do not in time."""
+    codes = []
+    for label, jobs in doomed.items():
+        click.echo(f"Check jobs to delete on {label}:")
+        for job_id in jobs:
+            click.echo(f"\t{job_id} ", nl=False)
+            ended = _await_end(context, job_id, patience)
+            click.echo(" Deleted" if ended else " Timeout")
+            codes += [] if ended else [JOBS_LEFT]
+    click.echo("Check done")
+    return codes
+
+
+def _await_end(context: Context, job_id: int, patience: int) -> bool:
+    """Wait for the end of a job, a dot for each second; whether it came."""
+    begin, dots = time.monotonic(), 0
+    while not _has_ended(context, job_id):
+        waited = time.monotonic() - begin
+        if waited >= patience:
+            return False
+        if waited > dots + 1:
+            click.echo(".", nl=False)
+            dots += 1
+        time.sleep(LOOK)
+    return True
+
+
+def _has_ended(context: Context, job_id: int) -> bool:
+    with context.database.snapshot() as tx:
+        state = tx.jobs.states([job_id]).get(job_id)
+    return state is None or state in FINAL

@@ -1,0 +1,184 @@
+"""oarnotify: rings the server; changes queues as older versions did; shows the server's state (commands-admin.md 5)."""
+
+import json
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from oar.cli.administration import note
+from oar.cli.command import ADMIN, Context, Stop, oar_command
+from oar.cli.oarqueue import print_queues
+from oar.lib import queues
+from oar.lib.db.engine import Transaction
+from oar.lib.errors import ServerUnavailable
+from oar.lib.messages import Ask, Tag, Wake
+from oar.lib.queues import QueueProblem
+
+if TYPE_CHECKING:
+    from oar.lib.frames import Frame
+
+UNREACHABLE, TOO_LATE = 2, 3
+
+#: Seconds given to the server to answer, and to a round to end.
+ANSWER_SECONDS = 5
+ROUND_SECONDS = 60
+
+
+@oar_command(
+    "oarnotify", summary="Ring the server, or change queues.", style=ADMIN, version_names=("-v", "-V", "--version")
+)
+@click.option("-e", "--enable-queue", "enabled", multiple=True, metavar="NAME", help="Let a queue be scheduled.")
+@click.option("-d", "--disable-queue", "disabled", multiple=True, metavar="NAME", help="Let its jobs wait.")
+@click.option("-E", "--Enable-all-queues", "enable_all", is_flag=True, help="Let all queues be scheduled.")
+@click.option("-D", "--Disable-all-queues", "disable_all", is_flag=True, help="Let all jobs wait.")
+@click.option("--add-queue", "added", multiple=True, metavar="NAME[,PRIORITY[,SCHEDULER]]", help="Add a queue.")
+@click.option("--remove-queue", "removed", multiple=True, metavar="NAME", help="Remove a queue.")
+@click.option("-l", "--list-queues", "list_", is_flag=True, help="List the queues.")
+@click.option("--status", is_flag=True, help="Show what the server does.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--wait", is_flag=True, help="Return when a round of scheduling that begins after the tag has ended.")
+@click.argument("tag", required=False)
+def main(
+    context: Context,
+    *,
+    enabled: tuple[str, ...],
+    disabled: tuple[str, ...],
+    enable_all: bool,
+    disable_all: bool,
+    added: tuple[str, ...],
+    removed: tuple[str, ...],
+    list_: bool,
+    status: bool,
+    as_json: bool,
+    wait: bool,
+    tag: str | None,
+) -> int:
+    """Change the queues, list them, ring the server."""
+    changes = bool(added or removed or enabled or disabled or enable_all or disable_all)
+    if changes or status or tag or not list_:
+        context.require_admin()
+    effect = _effect(tag)
+    if changes:
+        with context.database.begin() as tx:
+            try:
+                lines = _change(tx, added, removed)
+                queues.switch(tx, enabled, disabled, enable_all=enable_all, disable_all=disable_all)
+            except QueueProblem as error:
+                raise Stop(str(error), error.exit_code) from None
+        click.echo("\n".join(lines + _switched(enabled, disabled, enable_all, disable_all)))
+        note(context)
+    if list_:
+        with context.database.readonly() as tx:
+            print_queues(tx.queues.all(), "scheduler")
+    if status:
+        _print_status(context, as_json)
+        return 0
+    return _ring(context, effect, is_asked=tag is not None, changes=changes or not list_, wait=wait)
+
+
+def _effect(text: str | None) -> Wake | Ask:
+    """Return what a tag means.  Raises Stop."""
+    from oar.lib import frames
+
+    if text is None or text == "TERM":
+        return Wake(Tag.TERM)
+    try:
+        effect = frames.decode_tag(text)
+    except frames.BadFrame:
+        effect = None
+    if not isinstance(effect, Wake | Ask):
+        raise Stop(f"Unknown tag '{text}'.")
+    return effect
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+def _change(tx: Transaction, added: tuple[str, ...], removed: tuple[str, ...]) -> list[str]:
+    lines = []
+    for text in added:
+        queue = queues.add(tx, text)
+        lines.append(f"Add queue {queue.name} with the priority {queue.priority} and the scheduler {queue.policy}.")
+    for name in removed:
+        queues.remove(tx, name)
+        lines.append(f"Remove queue {name}.")
+    return lines
+
+
+def _switched(enabled: tuple[str, ...], disabled: tuple[str, ...], enable_all: bool, disable_all: bool) -> list[str]:
+    lines = [f"Enable queue {name}." for name in enabled] + [f"Disable queue {name}." for name in disabled]
+    lines += ["Enable all queues."] if enable_all else []
+    return lines + (["Disable all queues."] if disable_all else [])
+
+
+# -- the server -------------------------------------------------------------------------------------------------------
+
+
+def _ring(context: Context, effect: Wake | Ask, *, is_asked: bool, changes: bool, wait: bool) -> int:
+    """Ring the server, if there is a reason to; return the exit code."""
+    from oar.lib import bus
+    from oar.lib.frames import Wait, Waited
+
+    config = context.runtime.config
+    if wait and isinstance(effect, Wake):
+        _ask(context, Wait(effect.tag), Waited, ROUND_SECONDS)
+        return 0
+    if not (is_asked or changes):
+        return 0
+    try:
+        bus.send_effects(config, [effect])
+    except ServerUnavailable as error:
+        where = f"{config.server_hostname}:{config.server_port}"
+        if is_asked:
+            reason = str(error).rpartition(": ")[2]
+            raise Stop(f"[ERROR] Cannot notify the OAR server ({where}): {reason}", UNREACHABLE) from None
+        text = "the request is recorded and will be treated later."
+        click.echo(f"/!\\ Cannot contact the OAR server {where}, {text}", err=True)
+    return 0
+
+
+def _print_status(context: Context, as_json: bool) -> None:
+    from oar.lib.frames import Status, StatusQuestion
+
+    answer = _ask(context, StatusQuestion(), Status, ANSWER_SECONDS)
+    state = answer.state if isinstance(answer, Status) else {}
+    if as_json:
+        click.echo(json.dumps(state, indent=3, sort_keys=True))
+    else:
+        click.echo("\n".join(_lines(state)))
+
+
+def _lines(values: Mapping[str, object], indent: str = "") -> list[str]:
+    """Return values as ``name = value``, those that have parts with them below."""
+    lines = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            lines += [f"{indent}{name}", *_lines(value, indent + "\t")]
+        elif isinstance(value, list):
+            lines.append(f"{indent}{name} = {' '.join(str(one) for one in value)}")
+        else:
+            lines.append(f"{indent}{name} = {value}")
+    return lines
+
+
+def _ask(context: Context, question: "Frame", answer: "type[Frame]", seconds: int) -> "Frame":
+    """Ask over the server's control socket; return the answer.  Raises Stop."""
+    from oar.lib import bus, frames
+
+    config = context.runtime.config
+    deadline = time.monotonic() + seconds
+    with bus.connected(bus.control_endpoint(config)) as dealer:
+        poll = bus.Poll(dealer)
+        dealer.send(frames.encode(question))
+        while time.monotonic() < deadline:
+            poll.wait(max(0.0, deadline - time.monotonic()))
+            for data in dealer.receive():
+                frame = frames.decode(data)
+                if isinstance(frame, answer):
+                    return frame
+    if answer is frames.Waited:
+        raise Stop(f"[ERROR] no round has ended within {seconds} s.", TOO_LATE)
+    where = f"{config.server_hostname}:{config.server_port}"
+    raise Stop(f"[ERROR] Cannot notify the OAR server ({where}): no answer", UNREACHABLE)

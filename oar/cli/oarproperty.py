@@ -1,0 +1,109 @@
+"""oarproperty: the properties that administrators add to the resources (commands-admin.md 3)."""
+
+from collections.abc import Sequence
+
+import click
+
+from oar.cli.administration import note, show_usage
+from oar.cli.command import ADMIN, Context, Stop, oar_command
+from oar.lib import properties
+from oar.lib.db.columns import Columns
+from oar.lib.db.engine import Transaction
+from oar.lib.messages import Tag, Wake
+from oar.lib.properties import BadName, ExistsOtherwise, InUse
+
+BAD, OTHER_TYPE, USED = 1, 2, 3
+
+
+@oar_command("oarproperty", summary="List, add, remove and rename properties of resources.", style=ADMIN)
+@click.option("-l", "--list", "list_", is_flag=True, help="List the properties.")
+@click.option("--full", is_flag=True, help="With their type, and how many values they have.")
+@click.option("-a", "--add", "added", multiple=True, metavar="NAME", help="Add a property: an integer.")
+@click.option("-c", "--varchar", is_flag=True, help="The added ones are texts.")
+@click.option("-t", "--type", "type_", type=click.Choice(["int", "varchar"]), help="Type of the added ones.")
+@click.option("-d", "--delete", "deleted", multiple=True, metavar="NAME", help="Remove a property.")
+@click.option("-f", "--force", is_flag=True, help="Remove it although jobs or rules use it.")
+@click.option("-r", "--rename", "renamed", multiple=True, metavar="OLD,NEW", help="Give a property another name.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+def main(
+    context: Context,
+    *,
+    list_: bool,
+    full: bool,
+    added: tuple[str, ...],
+    varchar: bool,
+    type_: str | None,
+    deleted: tuple[str, ...],
+    force: bool,
+    renamed: tuple[str, ...],
+    quiet: bool,
+) -> int:
+    """List, remove, add, rename, in this order."""
+    pairs = [tuple(name.strip() for name in text.split(",")) for text in renamed]
+    if not (list_ or added or deleted or renamed) or any(len(pair) != 2 or not all(pair) for pair in pairs):
+        return show_usage()
+    if added or deleted or renamed:
+        context.require_admin()
+    if list_:
+        _list(context, full)
+    if added or deleted or renamed:
+        lines = _change(context, deleted, added, pairs, is_text=varchar or type_ == "varchar", force=force)
+        note(context)
+        if not quiet:
+            click.echo("\n".join(lines))
+    return 0
+
+
+def _list(context: Context, full: bool) -> None:
+    """Print the properties, under the login that may only read."""
+    with context.database.readonly() as tx:
+        columns = tx.resources.columns()
+        names = properties.shown(columns)
+        counts = Columns(tx).counts(names) if full else {}
+    for name in names:
+        if full:
+            click.echo(f"{name}\t{properties.spoken(columns[name])}\t{counts[name][0]}\t{counts[name][1]}")
+        else:
+            click.echo(name)
+
+
+def _change(
+    context: Context,
+    deleted: Sequence[str],
+    added: Sequence[str],
+    pairs: Sequence[tuple[str, ...]],
+    *,
+    is_text: bool,
+    force: bool,
+) -> list[str]:
+    """Change the columns, all or none; return what was done.  Raises Stop."""
+    try:
+        with context.database.begin() as tx:
+            lines = [_delete(tx, name, force) for name in deleted]
+            lines += [_add(tx, name, is_text) for name in added]
+            lines += [_rename(context, tx, old, new) for old, new in pairs]
+            tx.outbox.append(Wake(Tag.TERM))
+    except BadName as error:
+        raise Stop(f"Error: {error}", BAD) from None
+    except ExistsOtherwise as error:
+        raise Stop(str(error), OTHER_TYPE) from None
+    except InUse as error:
+        raise Stop(f"/!\\ {error}", USED) from None
+    return lines
+
+
+def _delete(tx: Transaction, name: str, force: bool) -> str:
+    properties.drop_column(tx, name, force=force)
+    return f"Removed property: {name.lower()}"
+
+
+def _add(tx: Transaction, name: str, is_text: bool) -> str:
+    is_new = properties.add_column(tx, name, is_text=is_text)
+    return f"Added property: {name.lower()}" if is_new else f"Property '{name.lower()}' already exists."
+
+
+def _rename(context: Context, tx: Transaction, old: str, new: str) -> str:
+    users = properties.rename_column(tx, old, new)
+    if users:
+        context.warn(f"filters of live jobs still say '{old.lower()}': {', '.join(str(job) for job in users)}")
+    return f"Rename property {old.lower()} into {new.lower()}"

@@ -1,0 +1,70 @@
+"""oarqueue: lists, adds, changes, removes, enables and disables queues (commands-admin.md 5)."""
+
+import click
+
+from oar.cli.administration import note
+from oar.cli.command import ADMIN, Context, Stop, oar_command
+from oar.lib import queues
+from oar.lib.db.engine import Transaction
+from oar.lib.messages import Tag, Wake
+from oar.lib.model import Queue
+from oar.lib.queues import QueueProblem
+
+NOT_ADMIN = 8
+
+
+@oar_command("oarqueue", summary="List and change the queues.", style=ADMIN, not_admin=NOT_ADMIN)
+@click.option("-l", "--list", "list_", is_flag=True, help="List the queues (this is done if nothing is asked).")
+@click.option("-e", "--enable", "enabled", multiple=True, metavar="NAME", help="Let the jobs of a queue be scheduled.")
+@click.option("-d", "--disable", "disabled", multiple=True, metavar="NAME", help="Let them wait.")
+@click.option("-E", "--enable-all", is_flag=True, help="Let the jobs of all queues be scheduled.")
+@click.option("-D", "--disable-all", is_flag=True, help="Let them all wait.")
+@click.option("--add", "added", multiple=True, metavar="NAME,PRIORITY,POLICY", help="Add a queue.")
+@click.option("--change", "changed", multiple=True, metavar="NAME[,PRIORITY[,POLICY]]", help="Change a queue.")
+@click.option("--remove", "removed", multiple=True, metavar="NAME", help="Remove a queue.")
+@click.option("--force", is_flag=True, help="Remove it although it has jobs that have not ended.")
+def main(
+    context: Context,
+    *,
+    list_: bool,
+    enabled: tuple[str, ...],
+    disabled: tuple[str, ...],
+    enable_all: bool,
+    disable_all: bool,
+    added: tuple[str, ...],
+    changed: tuple[str, ...],
+    removed: tuple[str, ...],
+    force: bool,
+) -> None:
+    """Change what is asked, in one transaction; then list."""
+    changes = bool(added or changed or removed or enabled or disabled or enable_all or disable_all)
+    if changes:
+        context.require_admin()
+        try:
+            with context.database.begin() as tx:
+                _change(tx, added=added, changed=changed, removed=removed, force=force)
+                queues.switch(tx, enabled, disabled, enable_all=enable_all, disable_all=disable_all)
+                tx.outbox.append(Wake(Tag.TERM))
+        except QueueProblem as error:
+            raise Stop(str(error), error.exit_code) from None
+        note(context)
+    if list_ or not changes:
+        with context.database.readonly() as tx:
+            print_queues(tx.queues.all(), "policy")
+
+
+def _change(
+    tx: Transaction, *, added: tuple[str, ...], changed: tuple[str, ...], removed: tuple[str, ...], force: bool
+) -> None:
+    for text in added:
+        queues.add(tx, text)
+    for text in changed:
+        queues.change(tx, text)
+    for name in removed:
+        queues.remove(tx, name, force=force)
+
+
+def print_queues(found: list[Queue], label: str) -> None:
+    """Print queues, each with its values below it."""
+    for queue in found:
+        click.echo(f"{queue.name}\n\tpriority = {queue.priority}\n\t{label} = {queue.policy}\n\tstate = {queue.state}")

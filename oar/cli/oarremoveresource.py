@@ -1,0 +1,59 @@
+"""oarremoveresource: removes resources that are Dead (commands-admin.md 4)."""
+
+import click
+
+from oar.cli.administration import note, show_usage, warn
+from oar.cli.command import ADMIN, Context, oar_command
+from oar.lib import removal
+from oar.lib.removal import No
+
+UNKNOWN, NOT_DEAD, USED, NOT_ACCOUNTED, NOT_ADMIN = 1, 2, 5, 6, 4
+LONGEST_ID = 9
+
+
+@oar_command(
+    "oarremoveresource", summary="Remove resources that are Dead.", style=ADMIN, admins_only=True, not_admin=NOT_ADMIN
+)
+@click.option("--purge-jobs", is_flag=True, help="Remove every job that ran there, too, with all its history.")
+@click.option("--sql", metavar="SQL", help="Remove the resources that satisfy this condition, too.")
+@click.argument("words", nargs=-1, metavar="[RESOURCE_ID]...")
+def main(context: Context, *, purge_jobs: bool, sql: str | None, words: tuple[str, ...]) -> int:
+    """Remove them one by one."""
+    if not words and sql is None:
+        return show_usage()
+    ids = list(words)
+    if sql is not None:
+        from oar.lib.db.usersql import Table, evaluate
+
+        ids += [str(resource) for resource in evaluate(context.database, Table.RESOURCES, sql)]
+    code = 0
+    for word in dict.fromkeys(ids):
+        code = _remove(context, word, purge_jobs) or code
+    note(context)
+    return code
+
+
+def _remove(context: Context, word: str, purge_jobs: bool) -> int:
+    click.echo(f"Resource to remove: {word}")
+    if not (word.isascii() and word.isdigit() and len(word) <= LONGEST_ID):
+        warn([f"The resource {word} does not exist in OAR database."])
+        return UNKNOWN
+    with context.database.begin() as tx:
+        result = removal.remove(tx, int(word), purge_jobs=purge_jobs)
+    for job in result.purged:
+        click.echo(f"\tRemove the job {job}, it was run on the resource {word}")
+    match result.no:
+        case No.UNKNOWN:
+            warn([f"The resource {word} does not exist in OAR database."])
+            return UNKNOWN
+        case No.NOT_DEAD:
+            warn([f"The state of the resource {word} must be set to Dead before."])
+            return NOT_DEAD
+        case No.USED:
+            warn([f"The resource {word} is used by job {result.jobs[0]}."])
+            return USED
+        case No.NOT_ACCOUNTED:
+            warn([f"{len(result.jobs)} job(s) not yet accounted: run oaraccounting first."])
+            return NOT_ACCOUNTED
+    click.echo(f"Resource {word} removed.")
+    return 0

@@ -1,0 +1,73 @@
+"""The removal of jobs with everything that was ever written about them."""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from oar.lib.db.engine import Transaction
+
+_ALTERNATIVES = "SELECT moldable_id FROM moldable_job_descriptions WHERE moldable_job_id = ANY(%(ids)s)"
+_GROUPS = f"SELECT res_group_id FROM job_resource_groups WHERE res_group_moldable_id IN ({_ALTERNATIVES})"
+_EVENTS = "SELECT event_id FROM event_logs WHERE job_id = ANY(%(ids)s)"
+
+#: What goes, in an order in which each condition still finds its rows.
+_DELETES = (
+    f"job_resource_descriptions WHERE res_job_group_id IN ({_GROUPS})",
+    f"job_resource_groups WHERE res_group_moldable_id IN ({_ALTERNATIVES})",
+    *(
+        f"{table} WHERE moldable_job_id IN ({_ALTERNATIVES})"
+        for table in (
+            "assigned_resources",
+            "gantt_jobs_predictions",
+            "gantt_jobs_predictions_visu",
+            "gantt_jobs_predictions_log",
+            "gantt_jobs_resources",
+            "gantt_jobs_resources_visu",
+            "gantt_jobs_resources_log",
+        )
+    ),
+    "moldable_job_descriptions WHERE moldable_job_id = ANY(%(ids)s)",
+    f"event_log_hostnames WHERE event_id IN ({_EVENTS})",
+    "job_dependencies WHERE job_id = ANY(%(ids)s) OR job_id_required = ANY(%(ids)s)",
+    "frag_jobs WHERE frag_id_job = ANY(%(ids)s)",
+    *(
+        f"{table} WHERE job_id = ANY(%(ids)s)"
+        for table in (
+            "event_logs",
+            "job_types",
+            "job_state_logs",
+            "walltime_change",
+            "challenges",
+            "job_runs",
+            "job_reasons",
+            "job_usage",
+            "reservation_logs",
+            "reservation_usage",
+            "auto_resubmissions",
+            "jobs",
+        )
+    ),
+)
+
+
+def jobs_that_ran_on(tx: "Transaction", resource_id: int) -> list[int]:
+    """Return the jobs that ever held a resource, by id."""
+    return tx.column(
+        "SELECT DISTINCT m.moldable_job_id FROM assigned_resources a"
+        " JOIN moldable_job_descriptions m ON m.moldable_id = a.moldable_job_id WHERE a.resource_id = %s ORDER BY 1",
+        (resource_id,),
+    )
+
+
+def not_accounted(tx: "Transaction", ids: Collection[int]) -> list[int]:
+    """Return the jobs that the accounting has not counted yet."""
+    return tx.column(
+        "SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND accounted = 'NO' ORDER BY job_id", (list(ids),)
+    )
+
+
+def purge_jobs(tx: "Transaction", ids: Collection[int]) -> None:
+    """Remove jobs that have ended from all tables."""
+    for rows in _DELETES:
+        tx.execute(f"DELETE FROM {rows}", {"ids": list(ids)})
+    tx.topics.add("jobs")

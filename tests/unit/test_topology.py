@@ -1,0 +1,83 @@
+"""From a description of machines to the resources to create: oar/lib/topology.py."""
+
+import dataclasses
+
+import pytest
+
+from oar.lib.topology import BadTopology, Machines, property_types, units
+
+TWO_BY_FOUR = Machines(hosts=2, cpus=2, cores=4)
+
+
+def refused(**description: object) -> str:
+    """Return why machines are refused."""
+    with pytest.raises(BadTopology) as error:
+        units(dataclasses.replace(TWO_BY_FOUR, **description))  # type: ignore[arg-type]
+    return str(error.value)
+
+
+def cpusets(**description: object) -> list[str]:
+    """Return the cpusets of one machine with some threads."""
+    machines = dataclasses.replace(TWO_BY_FOUR, hosts=1, **description)  # type: ignore[arg-type]
+    return [unit.cpuset for unit in units(machines)]
+
+
+def test_one_resource_for_each_core() -> None:
+    found = units(TWO_BY_FOUR)
+    assert len(found) == 16
+    assert dict(found[0].properties) == {"host": "node-1", "cpu": 1, "core": 1, "cpuset": "0"}
+    assert dict(found[-1].properties) == {"host": "node-2", "cpu": 4, "core": 16, "cpuset": "7"}
+
+
+def test_numbers_are_unique_over_the_cluster_and_cpusets_over_the_node() -> None:
+    found = units(dataclasses.replace(TWO_BY_FOUR, threads=2, each_thread=True))
+    assert sorted(unit.thread or 0 for unit in found) == list(range(1, 33))
+    assert {unit.core for unit in found} == set(range(1, 17))
+    assert sorted(int(unit.cpuset) for unit in found if unit.host == "node-1") == list(range(16))
+
+
+def test_the_threads_of_a_core_are_one_cpuset_if_they_are_no_resources() -> None:
+    assert cpusets(threads=2)[:2] == ["0,8", "1,9"]
+
+
+def test_processors_in_turn() -> None:
+    assert cpusets(cpu_topology="RR") == ["0", "2", "4", "6", "1", "3", "5", "7"]
+    assert cpusets(cpu_topology="rr", threads=2)[4] == "1,9"
+
+
+def test_cpusets_as_they_are_listed() -> None:
+    assert cpusets(cores=2, cpu_topology="3,1,2,0") == ["3", "1", "2", "0"]
+    assert "Bad definition of CPU topology" in refused(cpu_topology="0,1,2")
+    assert "Bad definition of CPU topology" in refused(cores=1, cpu_topology="0,x")
+
+
+def test_first_numbers() -> None:
+    first = units(dataclasses.replace(TWO_BY_FOUR, first_host=7, first_cpu=20, first_core=50, suffix=".site"))[0]
+    assert (first.host, first.cpu, first.core) == ("node-7.site", 20, 50)
+
+
+def test_gpus_are_shared_out_over_the_cores() -> None:
+    found = units(dataclasses.replace(TWO_BY_FOUR, gpus=4))
+    assert [(unit.gpu, unit.gpudevice) for unit in found[:8:2]] == [(1, "0"), (2, "1"), (3, "2"), (4, "3")]
+    assert (found[8].gpu, found[8].gpudevice) == (5, "0")
+    named = units(dataclasses.replace(TWO_BY_FOUR, gpus=2, gpu_topology="1,0"))
+    assert [unit.gpudevice for unit in named[:8:4]] == ["1", "0"]
+
+
+def test_a_single_gpu_is_everybodys() -> None:
+    assert {unit.gpu for unit in units(dataclasses.replace(TWO_BY_FOUR, hosts=1, gpus=1))} == {1}
+
+
+def test_what_cannot_be() -> None:
+    assert refused(hosts=0) == "Syntax error, need a # of host."
+    assert "must be positive" in refused(cores=0)
+    assert "Cannot manage the requested GPU configuration" in refused(gpus=3)
+    assert "Cannot manage the requested GPU configuration" in refused(gpus=6)
+    assert "Bad definition of GPU topology" in refused(gpus=2, gpu_topology="0")
+
+
+def test_which_properties_are_needed() -> None:
+    assert property_types(TWO_BY_FOUR) == {"host": True, "cpu": False, "core": False}
+    assert set(property_types(dataclasses.replace(TWO_BY_FOUR, gpus=1, each_thread=True))) == {
+        "host", "cpu", "core", "thread", "gpu", "gpudevice",
+    }  # fmt: skip
