@@ -129,8 +129,8 @@ def _running_spaces(snapshot: Snapshot, traits: Mapping[int, Traits]) -> dict[st
 
 
 def kill(victim: RunningJob, for_job: int, now: int) -> Kill | None:
-    """Return what is to be done to a besteffort job in the way; None while it writes its checkpoint or is killed."""
-    if victim.is_killed:
+    """Return what is to be done to a besteffort job in the way; None while it writes its checkpoint or is ending."""
+    if victim.is_killed or victim.state is JobState.FINISHING:
         return None
     if not victim.checkpoint:
         return Kill(victim.id, for_job, "KILL")

@@ -267,6 +267,7 @@ def test_a_besteffort_job_writes_its_checkpoint_first() -> None:
     assert victim(checkpoint_asked=NOW - 61) == {1: "CHECKPOINT_TIMEOUT"}
     assert victim(checkpoint_asked=NOW - 61, is_checkpoint_over=True) == {1: "KILL"}
     assert victim(is_killed=True) == {}
+    assert victim(state=JobState.FINISHING) == {}
 
 
 def test_besteffort_jobs_are_killed_ahead_of_what_begins_soon() -> None:

@@ -23,7 +23,8 @@ _JOBS = f"""
     SELECT j.job_id, j.queue_name, j.job_user, j.project, COALESCE(j.job_name, ''), j.state, j.reservation, j.job_type,
         j.array_id, COALESCE(j.properties, ''), j.submission_time, j.start_time, COALESCE(j.assigned_moldable_job, 0),
         j.checkpoint, j.suspended = 'YES', j.message, j.scheduler_info, j.last_karma, f.frag_id_job IS NOT NULL
-    FROM jobs j LEFT JOIN frag_jobs f ON f.frag_id_job = j.job_id WHERE {_LOOKED_AT} ORDER BY j.job_id"""
+    FROM jobs j LEFT JOIN frag_jobs f ON f.frag_id_job = j.job_id AND f.frag_state <> 'FRAGGED'
+    WHERE {_LOOKED_AT} ORDER BY j.job_id"""
 _TYPES = f"""
     SELECT t.job_id, t.type FROM job_types t JOIN jobs j ON j.job_id = t.job_id
     WHERE t.types_index = 'CURRENT' AND {_LOOKED_AT} ORDER BY t.job_type_id"""
