@@ -372,7 +372,9 @@ def install_doc(target: Target) -> None:
     for name in ("docs", "README.md", "CHANGELOG.md"):
         source = SOURCE / name
         if source.is_dir():
-            shutil.copytree(source, docs / name, dirs_exist_ok=True)
+            shutil.copytree(
+                source, docs / name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__")
+            )
         elif source.is_file():
             docs.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, docs / name)
