@@ -1,0 +1,710 @@
+"""What the administrators' commands print and do (commands-admin.md 2 to 5, 9.1)."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from oar.cli import oar_resources_add, oarnodesetting, oarnotify, oarproperty, oarqueue, oarremoveresource
+from oar.cli.command import Command, Result, invoke
+from oar.lib import bus, frames, lifecycle
+from oar.lib.config import Config
+from oar.lib.db.engine import Database
+from oar.lib.frames import Frame, Status, StatusQuestion, Wait, Waited
+from oar.lib.messages import Effect, Tag, Wake
+from oar.lib.model import PropertyValue, User
+from oar.lib.runtime import Runtime
+from oar.lib.states import JobState, ResourceState
+from tests.builders import add_job, add_resources
+
+ROOT = User("root", 0)
+EVE = User("eve", 1002)
+
+
+class Console:
+    """Where an administrator types."""
+
+    def __init__(self, database: Database, config: Config) -> None:
+        self.database = database
+        self.config = config
+
+    def type(self, command: Command, *arguments: object, user: User = ROOT) -> Result:
+        """Run a command."""
+        words = [str(argument) for argument in arguments]
+        return invoke(command, words, runtime=Runtime(self.config, self.database), user=user)
+
+    def nodesetting(self, *arguments: object, user: User = ROOT) -> Result:
+        """Run oarnodesetting."""
+        return self.type(oarnodesetting.main, *arguments, user=user)
+
+    def values(self, name: str) -> list[PropertyValue]:
+        """Return a property of all resources, by id."""
+        with self.database.begin() as tx:
+            return [resource.properties[name] for resource in tx.resources.all()]
+
+    def history(self, attribute: str) -> list[tuple[str, bool]]:
+        """Return the logged values of a property, and whether each is the present one."""
+        with self.database.begin() as tx:
+            rows = tx.rows(
+                "SELECT value, date_stop FROM resource_logs WHERE attribute = %s ORDER BY resource_log_id", (attribute,)
+            )
+        return [(row[0], row[1] == 0) for row in rows]
+
+    def columns(self) -> dict[str, str]:
+        """Return the columns of resources."""
+        with self.database.begin() as tx:
+            return tx.resources.columns()
+
+
+@pytest.fixture
+def console(database: Database, tmp_path: Path) -> Console:
+    """A console of a site as shipped; its log is the test's."""
+    run_directory = tmp_path / "run"
+    (run_directory / "ipc").mkdir(parents=True)
+    return Console(database, Config(log_file=str(tmp_path / "oar.log"), oar_run_dir=str(run_directory)))
+
+
+# -- rights -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "code"),
+    [
+        (oarnodesetting.main, ["-s", "Dead", "-r", "1"], 77),
+        (oarproperty.main, ["-a", "gpu"], 77),
+        (oarremoveresource.main, ["1"], 4),
+        (oarqueue.main, ["-e", "default"], 8),
+        (oarnotify.main, ["Term"], 77),
+        (oar_resources_add.main, ["-H", "1"], 77),
+    ],
+)
+def test_users_change_nothing(console: Console, command: Command, arguments: list[str], code: int) -> None:
+    assert console.type(command, *arguments, user=EVE) == Result(code, "", "You must be oar or root.\n")
+
+
+def test_users_may_look(console: Console) -> None:
+    add_resources(console.database, nodes=1, cores=1, cpu=7)
+    assert console.type(oarproperty.main, "-l", user=EVE).out == "cpu\ncpuset\nswitch\n"
+    assert console.type(oarqueue.main, user=EVE).exit == 0
+    assert console.type(oarnotify.main, "-l", user=EVE).exit == 0
+    assert console.nodesetting("--last-property-value", "cpu", user=EVE) == Result(0, "7\n", "")
+
+
+def test_a_change_is_noted_in_the_log_of_the_server(console: Console) -> None:
+    console.nodesetting("-a", "-h", "n1")
+    log = Path(console.config.log_file).read_text()
+    assert "[admin] user=root command=oarnodesetting add=True hosts=('n1',)" in log
+
+
+# -- oarnodesetting: add ----------------------------------------------------------------------------------------------
+
+
+def test_a_resource_is_added_with_its_properties(console: Console, sent: list[Effect]) -> None:
+    assert console.nodesetting("-a", "-h", "n1", "-p", "cpu=1", "-p", "cpuset=0") == Result(
+        0,
+        "New resource added:  n1\n"
+        "Set property cpu to '1'... 1 resource(s) updated.\n"
+        "Set property cpuset to '0'... 1 resource(s) updated.\n",
+        "",
+    )
+    assert (console.values("network_address"), console.values("state"), console.values("state_num")) == (
+        ["n1"],
+        ["Alive"],
+        [1],
+    )
+    assert console.history("state") == [("Alive", True)]
+    assert console.history("cpu") == [("1", True)]
+    assert sent == [Wake(Tag.CHSTATE), Wake(Tag.TERM)]
+
+
+def test_several_hosts_from_lists_and_files(console: Console, tmp_path: Path) -> None:
+    names = tmp_path / "hosts"
+    names.write_text("# machines\nn3\n\n  n4  \n")
+    console.nodesetting("-a", "-h", "n1,n2", "-f", names, "-p", "switch=sw1", "-s", "Absent")
+    assert console.values("network_address") == ["n1", "n2", "n3", "n4"]
+    assert set(console.values("switch")) == {"sw1"}
+    assert set(console.values("state")) == {"Absent"}
+    assert console.nodesetting("-a", "-f", tmp_path / "none") == Result(
+        13, "", f"/!\\ Cannot open the file {tmp_path / 'none'}.\n"
+    )
+
+
+def test_something_that_is_on_no_host(console: Console) -> None:
+    assert console.nodesetting("-a", "-h", "", "-p", "type=licence").exit == 0
+    refused = console.nodesetting("-a", "-h", "")
+    assert (refused.exit, refused.err) == (
+        9,
+        "/!\\ Cannot update property network_address: a compute resource is on a host\n",
+    )
+    assert console.values("type") == ["licence"]
+
+
+# -- oarnodesetting: properties ---------------------------------------------------------------------------------------
+
+
+def test_a_property_is_set_and_unset_with_its_history(console: Console, sent: list[Effect]) -> None:
+    add_resources(console.database, nodes=1, cores=2)
+    assert console.nodesetting("-h", "node-1", "-p", "cpu = 64").out == (
+        "Set property cpu to '64'... 2 resource(s) updated.\n"
+    )
+    assert sent == [Wake(Tag.TERM)]
+    assert console.nodesetting("-r", first(console), "-p", "cpu=64").out == (
+        "Set property cpu to '64'... 0 resource(s) updated.\n"
+    )
+    assert console.nodesetting("-h", "node-1", "-p", "cpu!").out == "Unset property cpu... 2 resource(s) updated.\n"
+    assert console.values("cpu") == [None, None]
+    assert console.history("cpu") == [("64", False), ("64", False), ("<unset>", True), ("<unset>", True)]
+
+
+def first(console: Console) -> int:
+    """Return the id of the first resource."""
+    with console.database.begin() as tx:
+        return tx.resources.all()[0].id
+
+
+def test_drain_is_a_property(console: Console) -> None:
+    add_resources(console.database, nodes=1, cores=1)
+    assert (
+        console.nodesetting("-h", "node-1", "-d", "on").out == "Set property drain to 'YES'... 1 resource(s) updated.\n"
+    )
+    assert console.values("drain") == ["YES"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("xyz", 10, "Bad property syntax: xyz"),
+        ("=3", 10, "Bad property syntax: =3"),
+        ("state=Dead", 8, "Cannot update property state because it is a system field."),
+        ("STATE_NUM=1", 8, "Cannot update property state_num because it is a system field."),
+        ("nothing=1", 9, "Cannot update property nothing: there is no such property (add it with oarproperty -a)"),
+        ("cpu=many", 9, "Cannot update property cpu: 'many' is not an integer"),
+        ("cpu=", 9, "Cannot update property cpu: '' is not an integer"),
+        ("cpu=99999999999", 9, "Cannot update property cpu: '99999999999' is not an integer"),
+        ("cpuset=a", 9, "Cannot update property cpuset: 'a' is no list of processors, such as 0, 0,16 or 0-3"),
+        ("deploy=perhaps", 9, "Cannot update property deploy: write YES or NO"),
+        ("available_upto=-1", 9, "Cannot update property available_upto: -1 is not between 0 and 2147483647"),
+        ("cpuset!", 9, "Cannot update property cpuset: it always has a value"),
+        ("switch='; DROP TABLE jobs", 0, ""),
+    ],
+)
+def test_what_is_wrong_with_a_property_is_found_before_anything_is_written(
+    console: Console, text: str, code: int, message: str
+) -> None:
+    add_resources(console.database, nodes=1, cores=1)
+    result = console.nodesetting("-h", "node-1", "-p", "cpu=5", "-p", text)
+    assert (result.exit, result.err) == (code, f"/!\\ {message}\n" if message else "")
+    assert console.values("cpu") == [None if code else 5]
+
+
+def test_several_different_problems(console: Console) -> None:
+    assert console.nodesetting("-h", "n1", "-p", "xyz", "-p", "state=Dead").exit == 15
+
+
+def test_a_compute_resource_keeps_its_host(console: Console) -> None:
+    add_resources(console.database, nodes=1, cores=1)
+    assert console.nodesetting("-h", "node-1", "-p", "network_address=").exit == 9
+    assert console.values("network_address") == ["node-1"]
+
+
+# -- oarnodesetting: states -------------------------------------------------------------------------------------------
+
+
+def test_a_state_is_asked_for_and_never_set(console: Console, sent: list[Effect]) -> None:
+    ids = add_resources(console.database, nodes=1, cores=2)
+    assert console.nodesetting("-s", "Absent", "-r", f"{ids[0]},{ids[1]}", "-n") == Result(
+        0, f"({ids[0]},{ids[1]}) --> Absent\n", ""
+    )
+    assert console.values("state") == ["Alive", "Alive"]
+    assert console.values("next_state") == ["Absent", "Absent"]
+    assert sent == [Wake(Tag.CHSTATE)]
+    assert console.nodesetting("-s", "Dead", "-h", "node-1", "-n").out == "node-1 --> Dead\n"
+    assert console.nodesetting("-s", "Alive", "-r", f"{ids[0]}-{ids[1]}").out == (
+        f"({ids[0]},{ids[1]}) --> Alive\nDone\n"
+    )
+    assert console.nodesetting("-s", "Suspected", "--sql", "network_address = 'node-1'").exit == 0
+
+
+def test_the_jobs_that_must_end_are_awaited(console: Console) -> None:
+    ids = add_resources(console.database, nodes=2, cores=1)
+    job_id = add_job(console.database, JobState.RUNNING, on=ids[:1])
+    add_job(console.database, JobState.RUNNING, on=ids[:1], types=["noop"])
+    late = console.nodesetting("-s", "Dead", "-h", "node-1,node-2", "--wait", "1")
+    assert (late.exit, late.err) == (11, "")
+    assert late.out == (
+        "node-1 --> Dead\nnode-2 --> Dead\n"
+        f"Check jobs to delete on node node-1:\n\t{job_id}  Timeout\n"
+        "Check jobs to delete on node node-2:\nCheck done\n"
+    )
+
+
+def test_a_job_that_ends_in_time_is_said_to_be_deleted(console: Console) -> None:
+    ids = add_resources(console.database, nodes=1, cores=1)
+    job_id = add_job(console.database, JobState.FINISHING, on=ids)
+    asked = threading.Event()
+
+    def end() -> None:
+        assert asked.wait(20)
+        with console.database.begin() as tx:
+            lifecycle.move(tx, job_id, JobState.ERROR)
+
+    console.database.deliver = lambda effects: asked.set()
+    server = threading.Thread(target=end)
+    server.start()
+    result = console.nodesetting("-s", "Absent", "-r", ids[0])
+    server.join(20)
+    assert (result.exit, result.out.splitlines()[-1]) == (0, "Check done")
+    assert f"Check jobs to delete on resource {ids[0]}:\n\t{job_id} " in result.out
+    assert " Deleted\n" in result.out
+
+
+BAD_STATE = "/!\\ Bad state value. Possible values are: Alive | Absent | Dead | Suspected"
+EMPTY_CONDITION = "/!\\ Your SQL clause returns nothing and there is no resource specified."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["-s", "Sleeping", "-r", "1"], 1, BAD_STATE),
+        (["-s", "alive", "-r", "1"], 1, BAD_STATE),
+        (["-m", "yes", "-r", "1"], 1, "/!\\ Bad maintenance mode value. Possible values are: on | off"),
+        (["-d", "yes", "-r", "1"], 1, "/!\\ Bad drain mode value. Possible values are: on | off"),
+        (["-a", "-r", "1"], 1, "/!\\ You cannot use -r|--resource or --sql and -a|--add options at a same time"),
+        (["-s", "Dead", "-r", "999999"], 2, "/!\\ Cannot find resources to set in OAR database."),
+        (["-s", "Dead", "-h", "n9"], 4, "/!\\ Node n9 does not exist in OAR database."),
+        (["-s", "Dead", "--sql", "type = 'x'"], 12, EMPTY_CONDITION),
+        (["-m", "on", "-r", "999999"], 1, "/!\\ The resource 999999 does not exist in OAR database."),
+        (["-s", "Dead", "-r", "x"], 1, '/!\\ "x" is not a resource identifier'),
+        (["-s", "Dead", "--sql", "1=1) OR (1=1"], 1, None),
+    ],
+)  # fmt: skip
+def test_bad_requests(console: Console, arguments: list[str], code: int, message: str | None) -> None:
+    add_resources(console.database, nodes=1, cores=1)
+    result = console.nodesetting(*arguments)
+    assert (result.exit, result.out) == (code, "")
+    assert message is None or result.err == f"{message}\n"
+    assert result.err.count("\n") == 1
+    assert console.values("next_state") == ["UnChanged"]
+
+
+def test_what_is_not_there_is_said_and_the_rest_is_done(console: Console) -> None:
+    ids = add_resources(console.database, nodes=1, cores=1)
+    result = console.nodesetting("-s", "Suspected", "-r", f"{ids[0]},999999")
+    assert result == Result(3, f"({ids[0]}) --> Suspected\n", "/!\\  1 resource(s) cannot be updated.\n")
+    result = console.nodesetting("-s", "Suspected", "-h", "node-1,n9")
+    assert result == Result(4, "node-1 --> Suspected\n", "/!\\ Node n9 does not exist in OAR database.\n")
+
+
+def test_nothing_to_do_shows_the_usage(console: Console) -> None:
+    result = console.nodesetting("-h", "n1")
+    assert (result.exit, result.out) == (1, "")
+    assert result.err.startswith("Usage: oarnodesetting")
+    assert console.nodesetting("--help").exit == 0
+
+
+def test_maintenance_takes_away_and_brings_back(console: Console) -> None:
+    ids = add_resources(console.database, nodes=1, cores=2, available_upto=2147483646)
+    result = console.nodesetting("-m", "on", "-h", "node-1", "-n")
+    assert result.out == "".join(f'Maintenance mode set to "ON" on resource {one}\n' for one in ids)
+    assert set(console.values("next_state")) == {"Absent"}
+    assert set(console.values("available_upto")) == {0}
+    assert console.history("maintenance") == [("on", True)] * 2
+    console.nodesetting("-m", "on", "-h", "node-1", "-n")
+    assert console.history("maintenance") == [("on", True)] * 2
+    result = console.nodesetting("--care", "off", "-h", "node-1")
+    assert result.out == "".join(f'Maintenance mode set to "OFF" on resource {one}\n' for one in ids)
+    assert set(console.values("next_state")) == {"Alive"}
+    assert set(console.values("available_upto")) == {2147483646}
+    assert console.history("maintenance") == [("on", False)] * 2
+    assert console.history("available_upto")[-1] == ("2147483646", True)
+
+
+@pytest.mark.parametrize("name", ["nothing", "cpu", "x'; DROP TABLE jobs"])
+def test_no_last_value(console: Console, name: str) -> None:
+    assert console.nodesetting("--last-property-value", name) == Result(
+        0,
+        "",
+        f"# Warning: Cannot retrieve the last value for {name}. Either no resource or no such property exists (yet).\n",
+    )
+
+
+# -- oarproperty ------------------------------------------------------------------------------------------------------
+
+
+def test_properties_are_added_renamed_and_removed(console: Console, sent: list[Effect]) -> None:
+    assert console.type(oarproperty.main, "-a", "gpu", "-a", "Core") == Result(
+        0, "Added property: gpu\nAdded property: core\n", ""
+    )
+    assert sent == [Wake(Tag.TERM)]
+    assert console.type(oarproperty.main, "-c", "-a", "model").exit == 0
+    assert (console.columns()["gpu"], console.columns()["model"]) == ("integer", "character varying")
+    console.nodesetting("-a", "-h", "n1", "-p", "gpu=3")
+    assert console.type(oarproperty.main, "-r", "gpu,card").out == "Rename property gpu into card\n"
+    assert console.history("card") == [("3", True)]
+    assert console.type(oarproperty.main, "-l", "--full").out.splitlines()[0] == "card\tinteger\t1\t0"
+    assert console.type(oarproperty.main, "-d", "card").out == "Removed property: card\n"
+    assert "card" not in console.columns()
+
+
+def test_a_property_that_is_there(console: Console) -> None:
+    assert console.type(oarproperty.main, "-a", "cpu") == Result(0, "Property 'cpu' already exists.\n", "")
+    assert console.type(oarproperty.main, "-c", "-a", "cpu") == Result(
+        2, "", "Property 'cpu' already exists with type integer.\n"
+    )
+    assert console.type(oarproperty.main, "-q", "-a", "cpu") == Result(0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-a", "state"], "Error: 'state' is a OAR system property and may not be altered"),
+        (["-a", "type"], "Error: 'type' is a OAR system property and may not be altered"),
+        (["-d", "cpuset"], "Error: 'cpuset' is a OAR system property and may not be altered"),
+        (["-a", "9x"], "Error: '9x' is not a valid property name"),
+        (["-a", 'x"; DROP TABLE jobs; --'], "Error: 'x\"; drop table jobs; --' is not a valid property name"),
+        (["-a", "user"], "Error: 'user' is a reserved SQL word"),
+        (["-d", "gpu"], "Error: unknown property 'gpu'"),
+        (["-r", "gpu,card"], "Error: unknown property 'gpu'"),
+        (["-r", "cpu,switch"], "Error: property 'switch' already exists"),
+        (["-r", "cpu,state"], "Error: 'state' is a OAR system property and may not be altered"),
+        (["-a", "good", "-a", "9x"], "Error: '9x' is not a valid property name"),
+    ],
+)
+def test_bad_properties(console: Console, arguments: list[str], message: str) -> None:
+    before = console.columns()
+    assert console.type(oarproperty.main, *arguments) == Result(1, "", f"{message}\n")
+    assert console.columns() == before
+
+
+def test_a_property_in_use_is_not_removed(console: Console) -> None:
+    console.type(oarproperty.main, "-a", "gpu")
+    job_id = add_job(console.database, properties="gpu = 2")
+    result = console.type(oarproperty.main, "-d", "gpu")
+    assert result == Result(3, "", f"/!\\ property 'gpu' is used by 1 job(s)/rule(s): job {job_id}\n")
+    renamed = console.type(oarproperty.main, "-r", "gpu,card")
+    assert (renamed.exit, renamed.err) == (0, f"/!\\ filters of live jobs still say 'gpu': {job_id}\n")
+    assert console.type(oarproperty.main, "-d", "card", "--force").exit == 0
+
+
+def test_a_table_that_others_work_on(console: Console) -> None:
+    with console.database.begin() as tx:
+        tx.execute("SELECT pg_advisory_xact_lock(%s, 4)", (0x4F4153,))
+        assert console.type(oarproperty.main, "-a", "gpu") == Result(5, "", "[ERROR] the table is busy, try again\n")
+
+
+# -- oarremoveresource ------------------------------------------------------------------------------------------------
+
+
+def bury(console: Console, ids: list[int]) -> None:
+    """Let resources be Dead."""
+    with console.database.begin() as tx:
+        tx.resources.move(ids, ResourceState.DEAD, finaud=False)
+
+
+def test_a_dead_resource_is_removed_and_the_jobs_that_ran_there_stay(console: Console) -> None:
+    ids = add_resources(console.database, nodes=1, cores=2)
+    job_id = add_job(console.database, JobState.TERMINATED, on=ids)
+    bury(console, ids[:1])
+    assert console.type(oarremoveresource.main, ids[0]) == Result(
+        0, f"Resource to remove: {ids[0]}\nResource {ids[0]} removed.\n", ""
+    )
+    with console.database.begin() as tx:
+        assert [resource.id for resource in tx.resources.all()] == ids[1:]
+        assert tx.jobs.find(job_id) is not None
+        assert tx.value("SELECT count(*) FROM resource_logs WHERE resource_id = %s", (ids[0],)) == 0
+
+
+def test_why_a_resource_is_not_removed(console: Console) -> None:
+    ids = add_resources(console.database, nodes=1, cores=2)
+    job_id = add_job(console.database, JobState.RUNNING, on=ids[:1])
+    bury(console, ids[:1])
+    for word, code, message in [
+        (999999, 1, "The resource 999999 does not exist in OAR database."),
+        ("x", 1, "The resource x does not exist in OAR database."),
+        (ids[1], 2, f"The state of the resource {ids[1]} must be set to Dead before."),
+        (ids[0], 5, f"The resource {ids[0]} is used by job {job_id}."),
+    ]:
+        result = console.type(oarremoveresource.main, word)
+        assert result == Result(code, f"Resource to remove: {word}\n", f"/!\\ {message}\n")
+    assert console.type(oarremoveresource.main).exit == 1
+
+
+def test_with_the_jobs_that_ran_there(console: Console) -> None:
+    ids = add_resources(console.database, nodes=1, cores=1)
+    job_id = add_job(console.database, JobState.TERMINATED, on=ids)
+    bury(console, ids)
+    refused = console.type(oarremoveresource.main, "--purge-jobs", ids[0])
+    assert (refused.exit, refused.err) == (6, "/!\\ 1 job(s) not yet accounted: run oaraccounting first.\n")
+    with console.database.begin() as tx:
+        tx.jobs.update(job_id, accounted="YES")
+    result = console.type(oarremoveresource.main, "--purge-jobs", "--sql", "state = 'Dead'")
+    assert result.out == (
+        f"Resource to remove: {ids[0]}\n\tRemove the job {job_id}, it was run on the resource {ids[0]}\n"
+        f"Resource {ids[0]} removed.\n"
+    )
+    with console.database.begin() as tx:
+        for table in ("jobs", "job_state_logs", "moldable_job_descriptions", "job_resource_groups", "challenges"):
+            assert tx.value(f"SELECT count(*) FROM {table}") == 0, table
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+LISTED = """\
+admin
+	priority = 10
+	{label} = oar_sched_gantt_with_timesharing
+	state = Active
+besteffort
+	priority = 0
+	{label} = oar_sched_gantt_with_timesharing
+	state = Active
+default
+	priority = 2
+	{label} = oar_sched_gantt_with_timesharing
+	state = Active
+"""
+
+
+def test_the_queues_are_listed(console: Console) -> None:
+    assert console.type(oarqueue.main) == Result(0, LISTED.format(label="policy"), "")
+    assert console.type(oarnotify.main, "-l") == Result(0, LISTED.format(label="scheduler"), "")
+
+
+def queue_states(console: Console) -> dict[str, str]:
+    """Return the state of each queue."""
+    with console.database.begin() as tx:
+        return {queue.name: str(queue.state) for queue in tx.queues.all()}
+
+
+def test_queues_are_switched_added_changed_and_removed(console: Console, sent: list[Effect]) -> None:
+    assert console.type(oarqueue.main, "-d", "default") == Result(0, "", "")
+    assert queue_states(console)["default"] == "notActive"
+    assert sent == [Wake(Tag.TERM)]
+    console.type(oarqueue.main, "-D")
+    assert set(queue_states(console).values()) == {"notActive"}
+    console.type(oarqueue.main, "-E")
+    assert set(queue_states(console).values()) == {"Active"}
+    console.type(oarqueue.main, "--add", "short,5,oar_sched_gantt_with_timesharing")
+    console.type(oarqueue.main, "--change", "short,7")
+    with console.database.begin() as tx:
+        queue = next(queue for queue in tx.queues.all() if queue.name == "short")
+    assert (queue.priority, queue.policy) == (7, "oar_sched_gantt_with_timesharing")
+    console.type(oarqueue.main, "--remove", "short")
+    assert "short" not in queue_states(console)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["-e", "x"], 1, "Queue 'x' does not exist."),
+        (["--change", "x,1"], 1, "Queue 'x' does not exist."),
+        (["--remove", "x"], 1, "Queue 'x' does not exist."),
+        (["--add", "default,1,kamelot"], 1, "Queue 'default' already exists."),
+        (["--add", "q,high,kamelot"], 1, "'high' is not a priority: write a whole number."),
+        (["--add", "a b,1,kamelot"], 1, "'a b' is not a valid queue name: letters, digits and _ . - only."),
+        (["--add", "q,1,rm -rf /"], 1, "'rm -rf /' is not the name of a scheduler."),
+        (["--remove", "default"], 2, "Queue 'default' has 1 unfinished job(s)."),
+        (["-d", "default", "-e", "x"], 1, "Queue 'x' does not exist."),
+    ],
+)
+def test_bad_queues(console: Console, arguments: list[str], code: int, message: str) -> None:
+    add_job(console.database)
+    before = queue_states(console)
+    assert console.type(oarqueue.main, *arguments) == Result(code, "", f"{message}\n")
+    assert queue_states(console) == before
+
+
+def test_a_queue_with_jobs_goes_if_it_must(console: Console) -> None:
+    add_job(console.database)
+    assert console.type(oarqueue.main, "--remove", "default", "--force").exit == 0
+
+
+# -- oarnotify --------------------------------------------------------------------------------------------------------
+
+
+class Server(threading.Thread):
+    """The sockets of Almighty, and what comes to them."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.heard: list[object] = []
+        self._over = threading.Event()
+        self._zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._router = bus.Router(self._zmq, bus.control_endpoint(console.config))
+        self._bell = bus.Pull(self._zmq, "127.0.0.1", 0)
+        port = int(self._bell.socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+        console.config = console.config.replace(server_hostname="127.0.0.1", appendice_server_port=port)
+
+    def run(self) -> None:
+        """Answer until it is stopped."""
+        poll = bus.Poll(self._router, self._bell)
+        while not self._over.is_set():
+            poll.wait(0.05)
+            self.heard += [frames.decode_request(data) for data in self._bell.receive()]
+            for sender, data in self._router.receive():
+                question = frames.decode(data)
+                self.heard.append(question)
+                self._router.send(sender, frames.encode(self._answer(question)))
+
+    def _answer(self, question: Frame) -> Frame:
+        if isinstance(question, StatusQuestion):
+            return Status({"automaton": {"sched": "idle", "queue": []}, "runner": 3})
+        return Waited(0)
+
+    def stop(self) -> None:
+        """End."""
+        self._over.set()
+        self.join(20)
+        self._router.close()
+        self._bell.close()
+        self._zmq.term()
+
+
+@pytest.fixture
+def server(console: Console) -> Iterator[Server]:
+    """A server that answers."""
+    server = Server(console)
+    server.start()
+    yield server
+    server.stop()
+
+
+def heard(server: Server) -> list[object]:
+    """Stop the server; return what it heard."""
+    server.stop()
+    return server.heard
+
+
+@pytest.mark.parametrize(
+    ("words", "tag"),
+    [([], Tag.TERM), (["TERM"], Tag.TERM), (["Qsub"], Tag.QSUB), (["Qsub -I"], Tag.QSUB_INTERACTIVE)],
+)
+def test_the_server_is_rung(console: Console, server: Server, words: list[str], tag: Tag) -> None:
+    assert console.type(oarnotify.main, *words) == Result(0, "", "")
+    assert heard(server) == [Wake(tag)]
+
+
+def test_a_list_rings_nobody(console: Console, server: Server) -> None:
+    console.type(oarnotify.main, "-l")
+    assert heard(server) == []
+
+
+def test_an_unknown_tag_is_refused_before_anything_is_done(console: Console, server: Server) -> None:
+    assert console.type(oarnotify.main, "-d", "default", "x") == Result(1, "", "Unknown tag 'x'.\n")
+    assert queue_states(console)["default"] == "Active"
+    assert heard(server) == []
+
+
+def test_a_round_is_awaited(console: Console, server: Server) -> None:
+    assert console.type(oarnotify.main, "--wait", "Qsub").exit == 0
+    assert heard(server) == [Wait("Qsub")]
+
+
+def test_the_state_of_the_server_is_shown(console: Console, server: Server) -> None:
+    assert console.type(oarnotify.main, "--status") == Result(
+        0, "automaton\n\tsched = idle\n\tqueue = \nrunner = 3\n", ""
+    )
+    as_json = console.type(oarnotify.main, "--status", "--json")
+    assert json.loads(as_json.out)["runner"] == 3
+
+
+def test_a_server_that_is_not_there(console: Console) -> None:
+    console.config = console.config.replace(server_hostname="127.0.0.1", appendice_server_port=1)
+    asked = console.type(oarnotify.main, "Term")
+    assert asked == Result(2, "", "[ERROR] Cannot notify the OAR server (127.0.0.1:6666): no answer\n")
+    unasked = console.type(oarnotify.main, "-d", "default")
+    assert unasked == Result(
+        0,
+        "Disable queue default.\n",
+        "/!\\ Cannot contact the OAR server 127.0.0.1:6666, the request is recorded and will be treated later.\n",
+    )
+
+
+def test_queues_in_the_words_of_older_versions(console: Console, server: Server) -> None:
+    result = console.type(
+        oarnotify.main, "--add_queue", "q1,3,s", "--add-queue", "q2", "--remove_queue", "q2", "-e", "q1", "-D", "-E"
+    )
+    assert result.out.splitlines() == [
+        "Add queue q1 with the priority 3 and the scheduler s.",
+        "Add queue q2 with the priority 0 and the scheduler oar_sched_gantt_with_timesharing.",
+        "Remove queue q2.",
+        "Enable queue q1.",
+        "Enable all queues.",
+        "Disable all queues.",
+    ]
+    assert heard(server) == [Wake(Tag.TERM)]
+
+
+# -- oar_resources_add ------------------------------------------------------------------------------------------------
+
+
+def test_lines_that_create_the_resources(console: Console) -> None:
+    result = console.type(oar_resources_add.main, "-H", 1, "-C", 1, "-c", 2, "-A", "-p mem=4")
+    assert result.out.splitlines() == [
+        "oarproperty -c -a host",
+        "oarproperty -a core",
+        "oarnodesetting -a -h node-1 -p host=node-1 -p cpu=1 -p core=1 -p cpuset=0 -p mem=4",
+        "oarnodesetting -a -h node-1 -p host=node-1 -p cpu=1 -p core=2 -p cpuset=1 -p mem=4",
+    ]
+    assert console.values("type") == []
+
+
+def test_lines_that_repair(console: Console) -> None:
+    result = console.type(oar_resources_add.main, "-R", "-p", "-H", 1, "-C", 1, "-c", 1, "-t", 2)
+    assert result.out == (
+        "oarnodesetting --sql \"network_address = 'node-1' and cpuset = '0,1'\" -p host=node-1 -p cpu=1 -p core=1\n"
+    )
+
+
+def test_the_lines_do_what_execute_does(console: Console) -> None:
+    options = ["-H", 2, "-C", 1, "-c", 2, "-g", 2, "-T", "-t", 2]
+    lines = console.type(oar_resources_add.main, *options).out.splitlines()
+    commands = {"oarproperty": oarproperty.main, "oarnodesetting": oarnodesetting.main}
+    for line in lines:
+        command, *arguments = line.split()
+        assert console.type(commands[command], *arguments).exit == 0
+    names = ["network_address", "host", "cpu", "core", "thread", "gpu", "gpudevice", "cpuset", "state"]
+    by_lines = [console.values(name) for name in names]
+    with console.database.begin() as tx:
+        tx.execute("DELETE FROM resources")
+        tx.execute("DELETE FROM resource_logs")
+    assert console.type(oar_resources_add.main, "-x", *options) == Result(0, "8 resource(s) added.\n", "")
+    assert [console.values(name) for name in names] == by_lines
+    assert len(console.history("gpudevice")) == 8
+
+
+def test_numbers_go_on_behind_the_last_ones(console: Console) -> None:
+    console.type(oar_resources_add.main, "-x", "-H", 11, "-C", 1, "-c", 1)
+    result = console.type(oar_resources_add.main, "-a", "-H", 1, "-C", 1, "-c", 1)
+    assert result.out == "oarnodesetting -a -h node-12 -p host=node-12 -p cpu=12 -p core=12 -p cpuset=0\n"
+
+
+def test_a_repair_of_what_is_there(console: Console) -> None:
+    console.type(oar_resources_add.main, "-x", "-H", 1, "-C", 1, "-c", 2)
+    console.nodesetting("-h", "node-1", "-p", "core!")
+    assert console.type(oar_resources_add.main, "-R", "-x", "-H", 1, "-C", 1, "-c", 2).exit == 0
+    assert console.values("core") == [1, 2]
+    refused = console.type(oar_resources_add.main, "-R", "-x", "-H", 2, "-C", 1, "-c", 2)
+    assert (refused.exit, refused.err) == (4, "/!\\ There is no resource of node-2 with the cpuset 0.\n")
+
+
+def test_nothing_is_created_if_anything_is_wrong(console: Console) -> None:
+    before = console.columns()
+    refused = console.type(oar_resources_add.main, "-x", "-H", 1, "-A", "-p mem=4")
+    assert refused.exit == 9
+    assert "Cannot update property mem" in refused.err
+    assert (console.columns(), console.values("type")) == (before, [])
+    assert console.type(oar_resources_add.main, "-C", 2).err.endswith("Error: Syntax error, need a # of host.\n")
+    assert "Bad definition of CPU topology" in console.type(oar_resources_add.main, "-H", 1, "--cputopo", "0,1").err
+
+
+def test_a_file_and_yaml(console: Console, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    assert console.type(oar_resources_add.main, "-H", 1, "-o", lines) == Result(0, "", "")
+    assert lines.read_text().count("\n") == 2 + 8
+    text = console.type(oar_resources_add.main, "-H", 1, "-C", 1, "-c", 1, "-Y").out
+    assert "network_address: node-1" in text
+    assert "core: 1" in text
