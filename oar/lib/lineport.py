@@ -91,6 +91,16 @@ class LinePort:
             client.connection.send(text.encode() + b"\n")
         self._close(peer)
 
+    def drop(self, peer: int) -> None:
+        """Close a client's connection without an answer."""
+        if peer in self._clients:
+            self._close(peer)
+
+    def drop_unanswered(self) -> None:
+        """Close the connections of all that wait for an answer: nobody will give it, and they ask again."""
+        for peer in [peer for peer, client in self._clients.items() if client.has_written]:
+            self._close(peer)
+
     def close(self) -> None:
         """Close everything."""
         for peer in list(self._clients):

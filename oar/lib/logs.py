@@ -71,6 +71,15 @@ def _secrets(config: Config) -> tuple[str, ...]:
     return tuple(sorted({value for value in values if len(value) >= 4}, key=len, reverse=True))
 
 
+def spoken(name: str) -> str:
+    """Return a module's name as the log has it.
+
+    >>> spoken("node_change_state")
+    'NodeChangeState'
+    """
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
 def escaped(text: str) -> str:
     """``text`` on one line, without control characters."""
     return _CONTROL.sub(lambda match: _SHORT.get(match[0]) or _code(ord(match[0])), text)

@@ -5,10 +5,13 @@ holds the read end of a pipe, its lifeline: end of file there means that its par
 """
 
 import os
+import select
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -109,6 +112,15 @@ class ParentWatch:
         """For a poll."""
         return self._descriptor
 
+    def limit_life(self, seconds: float) -> None:
+        """End this process so long after its parent at the latest, whatever it is doing then."""
+        threading.Thread(target=self._end_after_parent, args=(seconds,), name="lifeline", daemon=True).start()
+
+    def _end_after_parent(self, seconds: float) -> None:
+        select.select([self._descriptor], [], [])
+        time.sleep(seconds)
+        os._exit(1)
+
     def is_gone(self) -> bool:
         """Whether the parent is gone."""
         os.set_blocking(self._descriptor, False)
@@ -167,6 +179,7 @@ class Child:
         os.set_blocking(self._output.fileno(), False)
         self._partial = b""
         self._code: int | None = None
+        self.is_silent = False  #: its streams are closed
 
     @property
     def pid(self) -> int:
@@ -177,19 +190,21 @@ class Child:
         """Readable when it has written something, or closed its streams."""
         return self._output.fileno()
 
-    def read(self) -> bool:
-        """Take what it has written into the tail; False at the end of its streams."""
+    def read(self) -> list[str]:
+        """Return the lines that it has written meanwhile; ``is_silent`` at the end of its streams."""
         try:
             data = self._output.read(_TAIL_BYTES)
         except OSError:
-            return False
+            data = b""
         if data is None:
-            return True
+            return []
+        self.is_silent = data == b""
         *lines, self._partial = (self._partial + data).split(b"\n")
-        if len(self._partial) > _TAIL_WIDTH:
+        if self._partial and (self.is_silent or len(self._partial) > _TAIL_WIDTH):
             lines, self._partial = [*lines, self._partial], b""
-        self.tail.extend(line[:_TAIL_WIDTH].decode("utf-8", "backslashreplace") for line in lines if line.strip())
-        return data != b""
+        texts = [line[:_TAIL_WIDTH].decode("utf-8", "backslashreplace") for line in lines if line.strip()]
+        self.tail.extend(texts)
+        return texts
 
     def poll(self) -> int | None:
         """Return its exit code, minus a signal's number, or None while it lives."""
@@ -205,16 +220,9 @@ class Child:
 
     def last_words(self) -> str:
         """Return the last lines that it wrote."""
-        while self.read() and self.poll() is None:
-            if not self._has_more():
-                break
-        lines = [*self.tail, self._partial.decode("utf-8", "backslashreplace")]
-        return "\n".join(line for line in lines if line.strip())
-
-    def _has_more(self) -> bool:
-        import select
-
-        return bool(select.select([self.fileno()], [], [], 0)[0])
+        while self.read():
+            pass
+        return "\n".join(self.tail)
 
     def close(self) -> None:
         """Kill it if it lives, reap it, close its streams."""

@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 PASSES_OF_A_LIFE = 10_000
 MOST_BYTES = 512 << 20
 
+#: A worker in the middle of a pass ends so long after its server at the latest.
+LONGEST_ORPHAN = 8.0
+
 #: Exit codes that no module uses: the database is away; the pass broke off.
 UNAVAILABLE = 69
 BROKEN = 70
@@ -83,7 +86,7 @@ def one_shot(name: str, run: Scheduler) -> int:
     except (ConfigError, DatabaseUnavailable) as error:
         sys.stderr.write(f"[ERROR] {error}\n")
         return error.exit_code
-    with logs.logging_to(opened.config, spoken(name)):
+    with logs.logging_to(opened.config, logs.spoken(name)):
         code = _guarded(run, opened, Order()).code
     opened.close()
     return code
@@ -93,8 +96,10 @@ def serve(name: str, run: Scheduler, endpoint: str) -> int:
     """Make passes until told to stop, or until it is time to be replaced."""
     try:
         with bus.connected(endpoint) as dealer, process.signals() as signals:
-            worker = Worker(name, run, dealer)
-            worker.work(signals, process.watch_parent(os.environ))
+            parent = process.watch_parent(os.environ)
+            if parent is not None:
+                parent.limit_life(LONGEST_ORPHAN)
+            Worker(name, run, dealer).work(signals, parent)
             return 0
     except (ConfigError, DatabaseUnavailable) as error:
         sys.stderr.write(f"{error}\n")
@@ -113,7 +118,7 @@ class Worker:
         self._path = runtime.conf_file()
         self._version = _version(self._path)
         self._runtime = runtime.open_runtime(name, self._path, self._deliver)
-        logs.set_up(self._runtime.config, spoken(name))
+        logs.set_up(self._runtime.config, logs.spoken(name))
 
     def work(self, signals: process.Signals, parent: process.ParentWatch | None) -> None:
         """Take what comes, one after the other."""
@@ -170,7 +175,7 @@ class Worker:
             return
         self._runtime.close()
         self._runtime = runtime.open_runtime(self._name, self._path, self._deliver)
-        logs.set_up(self._runtime.config, spoken(self._name))
+        logs.set_up(self._runtime.config, logs.spoken(self._name))
         log.info("the configuration was read again")
 
     def _deliver(self, effects: Sequence[Effect]) -> None:
@@ -193,15 +198,6 @@ def _guarded(run: Scheduler, opened: Runtime, order: Order) -> _Result:
         log.exception("the pass broke off")
         return _Result(BROKEN)
     return _Result(result) if isinstance(result, int) else _Result(result.code, result.next)
-
-
-def spoken(name: str) -> str:
-    """Return a module's name as the log has it.
-
-    >>> spoken("node_change_state")
-    'NodeChangeState'
-    """
-    return "".join(part.capitalize() for part in name.split("_"))
 
 
 def _version(path: str) -> tuple[int, int, int] | None:

@@ -211,6 +211,23 @@ def test_a_client_that_waits_for_its_answer_has_more_time() -> None:
         port.answer(line.peer, "GONE")
 
 
+def test_those_who_wait_for_an_answer_can_be_sent_away_together() -> None:
+    with closing(LinePort(0, EVERYBODY)) as port:
+        clients = [socket.create_connection(("127.0.0.1", port.port), 20) for _ in range(2)]
+        clients[0].sendall(b"Term\n")
+        lines: list[lineport.Line] = []
+        while not lines:
+            wait_readable(port)
+            lines += port.receive(100.0)
+        port.drop_unanswered()
+        assert clients[0].recv(1) == b""
+        clients[1].sendall(b"Term\n")
+        wait_readable(port)
+        assert port.receive(100.0)
+        for client in clients:
+            client.close()
+
+
 def test_a_client_that_does_not_wait_for_its_answer_is_forgotten() -> None:
     with closing(LinePort(0, EVERYBODY)) as port:
         with socket.create_connection(("127.0.0.1", port.port), 20) as client:

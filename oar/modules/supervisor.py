@@ -1,0 +1,309 @@
+"""Almighty's children: started, given passes, watched, replaced.  Never waited for.
+
+A child is DOWN until it is needed, STARTING until it says hello, IDLE or BUSY with a pass, ENDING once it has been
+told to stop.  What goes wrong becomes a ``PassEnd`` without a code; what to do then is the automaton's affair.
+"""
+
+import logging
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from oar.lib import bus, process
+from oar.lib.frames import Done, Frame, Hello, Ping, Run, Stop
+from oar.lib.process import Child, Lifeline
+
+log = logging.getLogger(__name__)
+
+PING_PERIOD = 10.0
+#: From the polite signal to the other one.
+KILL_AFTER = 10.0
+
+Send = Callable[[bytes, Frame], bool]
+
+
+class State(StrEnum):
+    """Where a child is."""
+
+    DOWN = "down"
+    STARTING = "starting"
+    IDLE = "idle"
+    BUSY = "busy"
+    ENDING = "ending"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How a child is started, and how patient one is with it, in seconds."""
+
+    name: str
+    argv: tuple[str, ...]
+    hello: float = 60.0  #: from its start to its hello
+    longest_pass: float = 600.0
+    missed_pings: int = 3  #: so many unanswered ones mean that it hangs
+    one_shot: tuple[str, ...] = ()  #: what to run for each pass if it never says hello
+
+
+@dataclass(frozen=True, slots=True)
+class PassEnd:
+    """A pass is over; ``code`` None: it failed, ``why`` says how."""
+
+    name: str
+    code: int | None
+    next: int | None = None
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Worker:
+    """A child and what is known of it."""
+
+    program: Program
+    state: State = State.DOWN
+    since: float = 0.0  #: of the state
+    child: Child | None = None
+    identity: bytes = b""
+    order: tuple[str, ...] | None = None  #: the pass it has, or will get; its value: queues to disable
+    run_id: int = 0
+    missed: int = 0
+    next_ping: float = 0.0
+    starts: int = 0
+    is_one_shot: bool = False  #: it does not know the worker form
+    why: str = ""  #: why it is being ended
+    last_words: str = ""
+    last_code: int | None = None  #: what it ended with
+    began_again: bool = False  #: it went away for its replacement as it was given this pass
+
+
+class Supervisor:
+    """All children by name."""
+
+    def __init__(self, programs: Sequence[Program], environment: Mapping[str, str], poll: bus.Poll, send: Send) -> None:
+        self.workers = {program.name: Worker(program) for program in programs}
+        self._environment = environment
+        self._poll = poll
+        self._send = send
+        self._lifeline = Lifeline()
+        self._last_run = 0
+        self._ended: list[PassEnd] = []
+        self._polled: set[Child] = set()
+        self._is_stopping = False
+
+    # -- orders --
+
+    def start(self, name: str, now: float) -> None:
+        """Start a child that is down; one that makes a single pass only if there is one to make."""
+        worker = self.workers[name]
+        if worker.state is not State.DOWN or self._is_stopping or (worker.is_one_shot and worker.order is None):
+            return
+        argv = worker.program.one_shot if worker.is_one_shot else worker.program.argv
+        try:
+            worker.child = Child(argv, environment=self._environment, lifeline=self._lifeline)
+        except OSError as error:
+            self._lose(worker, f"cannot start {argv[0]}: {error.strerror}", now)
+            return
+        worker.starts += 1
+        worker.why = ""
+        worker.missed = 0
+        self._poll.add(worker.child)
+        self._polled.add(worker.child)
+        self._enter(worker, State.BUSY if worker.is_one_shot else State.STARTING, now)
+
+    def give(self, name: str, disable: tuple[str, ...], now: float) -> None:
+        """Have a child make a pass as soon as it can."""
+        worker = self.workers[name]
+        worker.order = disable
+        worker.began_again = False
+        if worker.state is State.IDLE:
+            self._run(worker, now)
+        else:
+            self.start(name, now)
+
+    def retire(self, name: str, why: str, now: float, number: int = signal.SIGTERM) -> None:
+        """End a child; it is started again when it is needed."""
+        worker = self.workers[name]
+        if worker.child is not None and worker.state is not State.ENDING:
+            worker.why = why
+            worker.child.send_signal(number)
+            self._enter(worker, State.ENDING, now)
+
+    def stop_all(self, now: float) -> None:
+        """Tell all children to end when they can."""
+        self._is_stopping = True
+        for worker in self.workers.values():
+            worker.order = None
+            if not (worker.identity and self._send(worker.identity, Stop())):
+                self.retire(worker.program.name, "", now)
+
+    def close(self) -> None:
+        """Kill and reap what is left."""
+        self._lifeline.close()
+        for worker in self.workers.values():
+            if worker.child is not None:
+                self._forget(worker)
+
+    # -- what is heard --
+
+    def hello(self, sender: bytes, frame: Hello, now: float) -> None:
+        """A child is there."""
+        worker = self.workers.get(frame.name)
+        if (
+            worker is None
+            or worker.child is None
+            or worker.child.pid != frame.pid
+            or worker.state is not State.STARTING
+        ):
+            log.warning("%s with pid %d is none of ours", frame.name, frame.pid)
+            self._send(sender, Stop())
+            return
+        worker.identity = sender
+        worker.next_ping = now + PING_PERIOD
+        self._enter(worker, State.IDLE, now)
+        if worker.order is not None:
+            self._run(worker, now)
+
+    def done(self, sender: bytes, frame: Done, now: float) -> None:
+        """A pass is over."""
+        worker = self.of(sender)
+        if worker is None or worker.state is not State.BUSY or worker.run_id != frame.id:
+            return
+        worker.order = None
+        self._enter(worker, State.IDLE, now)
+        self._ended.append(PassEnd(worker.program.name, frame.code, frame.next))
+
+    def pong(self, sender: bytes) -> None:
+        """A child answers."""
+        worker = self.of(sender)
+        if worker is not None:
+            worker.missed = 0
+
+    def of(self, sender: bytes) -> Worker | None:
+        """Return the child that a message came from."""
+        return next((worker for worker in self.workers.values() if sender and worker.identity == sender), None)
+
+    def read(self, child: Child) -> None:
+        """Log what a child has written past its log."""
+        name = next((worker.program.name for worker in self.workers.values() if worker.child is child), "")
+        for line in child.read():
+            log.info("%s: %s", name, line)
+        if child.is_silent:
+            self._unpoll(child)
+
+    # -- time --
+
+    def tick(self, now: float) -> list[PassEnd]:
+        """Reap, end what takes too long, ask who is idle whether it is there; return the passes that are over."""
+        for worker in self.workers.values():
+            if worker.child is not None:
+                self._watch(worker, worker.child, now)
+        ended, self._ended = self._ended, []
+        return ended
+
+    def next_look(self) -> float:
+        """Return when ``tick`` has something to do although nothing happens."""
+        return min((self._deadline(worker) for worker in self.workers.values()), default=float("inf"))
+
+    def are_down(self) -> bool:
+        """Whether no child is left."""
+        return all(worker.child is None for worker in self.workers.values())
+
+    # -- inside --
+
+    def _enter(self, worker: Worker, state: State, now: float) -> None:
+        worker.state = state
+        worker.since = now
+
+    def _deadline(self, worker: Worker) -> float:
+        match worker.state:
+            case State.STARTING:
+                return worker.since + worker.program.hello
+            case State.BUSY:
+                return worker.since + worker.program.longest_pass
+            case State.ENDING:
+                return worker.since + KILL_AFTER
+            case State.IDLE:
+                return worker.next_ping
+            case State.DOWN:
+                return float("inf")
+
+    def _run(self, worker: Worker, now: float) -> None:
+        self._last_run += 1
+        worker.run_id = self._last_run
+        worker.missed = 0
+        self._enter(worker, State.BUSY, now)
+        if not self._send(worker.identity, Run(worker.run_id, worker.order or ())):
+            self.retire(worker.program.name, "it does not read", now)
+
+    def _watch(self, worker: Worker, child: Child, now: float) -> None:
+        code = child.poll()
+        if code is not None:
+            self._gone(worker, code, now)
+        elif now >= self._deadline(worker):
+            self._out_of_time(worker, child, now)
+
+    def _out_of_time(self, worker: Worker, child: Child, now: float) -> None:
+        name = worker.program.name
+        match worker.state:
+            case State.STARTING if worker.program.one_shot:
+                child.send_signal(signal.SIGKILL)  # it knows no worker form
+            case State.STARTING:
+                self.retire(name, "it does not say hello", now)
+            case State.BUSY:
+                self.retire(name, f"its pass takes longer than {worker.program.longest_pass:.0f} s", now)
+            case State.ENDING:
+                child.send_signal(signal.SIGKILL)
+                self._enter(worker, State.ENDING, now)
+            case _:
+                self._ping(worker, now)
+
+    def _ping(self, worker: Worker, now: float) -> None:
+        if worker.missed >= worker.program.missed_pings:
+            self.retire(worker.program.name, "it does not answer", now, signal.SIGKILL)
+            return
+        worker.missed += 1
+        worker.next_ping = now + PING_PERIOD
+        self._send(worker.identity, Ping())
+
+    def _gone(self, worker: Worker, code: int, now: float) -> None:
+        """Reap a child; decide what that means for its pass."""
+        state, order = worker.state, worker.order
+        worker.last_code = code
+        words = self._forget(worker)
+        if state is State.STARTING and worker.program.one_shot:
+            worker.is_one_shot = True
+            self.start(worker.program.name, now)
+        elif state is State.BUSY and worker.is_one_shot and code >= 0:
+            worker.order = None
+            self._ended.append(PassEnd(worker.program.name, code))
+        elif code == 0 and state is State.BUSY and not worker.began_again:
+            worker.began_again = True  # old enough to be replaced, it left as the pass was on its way
+            self.start(worker.program.name, now)
+        elif code != 0 or order is not None:
+            self._lose(worker, f"{worker.why or 'it ended'} ({process.said(code)})", now, words)
+
+    def _lose(self, worker: Worker, why: str, now: float, words: str = "") -> None:
+        name = worker.program.name
+        if not self._is_stopping:
+            log.error("%s: %s%s", name, why, f": {words}" if words else "")
+        if worker.order is not None:
+            worker.order = None
+            self._ended.append(PassEnd(name, None, why=why))
+        self._enter(worker, State.DOWN, now)
+
+    def _forget(self, worker: Worker) -> str:
+        """Reap what is dead and close its streams; return its last words."""
+        child, worker.child = worker.child, None
+        worker.identity = b""
+        worker.state = State.DOWN
+        if child is None:
+            return ""
+        worker.last_words = child.last_words()
+        self._unpoll(child)
+        child.close()
+        return worker.last_words
+
+    def _unpoll(self, child: Child) -> None:
+        if child in self._polled:
+            self._polled.remove(child)
+            self._poll.remove(child)

@@ -1,0 +1,119 @@
+"""Small children for a real Almighty: a module and a Runner that do what files in a directory say.
+
+``<name>.code`` exit code of a pass, ``<name>.next`` seconds until its hint, ``<name>.do`` one of: crash, hang, raise,
+mute (does not answer).  What they do is noted, a line each, in ``<name>.log``.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import zmq
+
+from oar.lib import bus, frames, process
+from oar.lib.runtime import Runtime
+from oar.modules import worker
+
+
+class Directory:
+    """The files of one child."""
+
+    def __init__(self, path: str, name: str) -> None:
+        self._path = Path(path)
+        self._name = name
+
+    def get(self, what: str) -> str:
+        file = self._path / f"{self._name}.{what}"
+        return file.read_text().strip() if file.exists() else ""
+
+    def note(self, *words: object) -> None:
+        with (self._path / f"{self._name}.log").open("a") as file:
+            file.write(" ".join(str(word) for word in words) + "\n")
+
+
+class Result:
+    """How a pass ended."""
+
+    def __init__(self, code: int, following: int | None) -> None:
+        self.code = code
+        self.next = following
+
+
+def module(name: str, path: str, endpoint: str) -> int:
+    """Be a worker."""
+    files = Directory(path, name)
+
+    def run(runtime: Runtime, order: worker.Order) -> Result:
+        files.note("pass", os.getpid(), ",".join(order.disable))
+        if files.get("at"):
+            order.announce(files.get("at").split(","))
+        match files.get("do"):
+            case "crash":
+                sys.stderr.write("its last words\n")
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "hang":
+                signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+                time.sleep(1000)
+            case "slow":
+                time.sleep(1000)
+            case "raise":
+                raise RuntimeError("it broke")
+            case "wait":
+                while files.get("do") == "wait":
+                    time.sleep(0.01)
+        following = files.get("next")
+        return Result(int(files.get("code") or 0), int(time.time()) + int(following) if following else None)
+
+    files.note("start", os.getpid())
+    return worker.serve(name, run, endpoint)
+
+
+def runner(path: str, endpoint: str) -> int:
+    """Be the Runner: note what comes; answer reports with OK, those of job 404 with GONE, those of job 0 never."""
+    files = Directory(path, "runner")
+    if files.get("code"):
+        return int(files.get("code"))
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    dealer = bus.Dealer(context, endpoint)
+    files.note("start", os.getpid())
+
+    def tell(frame: frames.Frame) -> None:
+        dealer.send(frames.encode(frame))
+
+    with process.signals() as signals:
+        parent = process.watch_parent(os.environ)
+        assert parent is not None
+        poll = bus.Poll(dealer, signals, parent)
+        tell(frames.Hello("bipbip_commander", os.getpid()))
+        tell(frames.Ready())
+        tell(frames.Load(3, 4))
+        is_over = False
+        while not is_over and not signals.stop:
+            is_over = parent in poll.wait(None)
+            signals.clear()
+            for frame in map(frames.decode, dealer.receive()):
+                files.note(frame)
+                match frame:
+                    case frames.Ping():
+                        tell(frames.Pong())
+                    case frames.Stop():
+                        is_over = True
+                    case frames.Report(peer, job_id) if job_id:
+                        tell(frames.Answer(peer, "GONE" if job_id == 404 else "OK"))
+        files.note("end", os.getpid())
+    dealer.close()
+    context.term()
+    return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Name, directory, --worker, endpoint."""
+    name, path, _, endpoint = arguments
+    return runner(path, endpoint) if name == "bipbip_commander" else module(name, path, endpoint)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,38 @@
+"""A real Almighty whose children are those of ``server_children``: CONF_FILE DIRECTORY LONGEST_PASS ORPHAN_PATIENCE."""
+
+import os
+import sys
+from pathlib import Path
+
+from oar.lib import bus, logs, runtime
+from oar.lib.errors import OarError
+from oar.modules import almighty
+from oar.modules.automaton import Module
+from oar.modules.supervisor import Program
+
+CHILDREN = Path(__file__).with_name("server_children.py")
+
+
+def main(conf_file: str, directory: str, longest_pass: str, orphan_patience: str) -> int:
+    """Serve."""
+    config = runtime.read_config(conf_file).config
+    endpoint = bus.control_endpoint(config)
+
+    def program(name: str) -> Program:
+        argv = (sys.executable, str(CHILDREN), name, directory, "--worker", endpoint)
+        return Program(name, argv, longest_pass=float(longest_pass))
+
+    children = [program("bipbip_commander"), *(program(module) for module in Module)]
+    if config.meta_sched_cmd != "kao":
+        own = {one.name: one for one in almighty.programs(config, endpoint, directory)}
+        children[-5:] = [own[one.name] if one.name == Module.META_SCHED else one for one in children[-5:]]
+    with logs.logging_to(config, "Almighty"):
+        try:
+            return almighty.serve(config, conf_file, os.environ, children, float(orphan_patience))
+        except OarError as error:
+            sys.stderr.write(f"{error}\n")
+            return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

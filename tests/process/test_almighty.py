@@ -1,0 +1,517 @@
+"""Almighty as a real process with real children, sockets and signals."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from oar.lib import bus, frames
+from oar.lib.config import Config
+from oar.lib.frames import Status, StatusQuestion, Wait, Waited
+from oar.lib.messages import Ask, JobAction, Tag, Wake
+from oar.modules.automaton import Module
+
+PROGRAM = Path(__file__).with_name("server_program.py")
+MODULES = [module.value for module in Module]
+
+
+def until(condition: Callable[[], Any], seconds: float = 60) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def free_ports(count: int) -> list[int]:
+    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in servers]
+    for server in servers:
+        server.close()
+    return ports
+
+
+class Server:
+    """A running Almighty and what its children are told."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.longest_pass = "600"
+        self.orphan_patience = "60"
+        tags, lines, jobs = free_ports(3)
+        self.settings = {
+            "SERVER_HOSTNAME": "127.0.0.1",
+            "BIPBIP_COMMANDER_SERVER": "127.0.0.1",
+            "SERVER_PORT": str(lines),
+            "APPENDICE_SERVER_PORT": str(tags),
+            "BIPBIP_COMMANDER_PORT": str(jobs),
+            "OAR_RUN_DIR": str(directory / "run"),
+            "LOG_FILE": str(directory / "oar.log"),
+            "LOG_LEVEL": "3",
+            "SARKO_FREQUENCY": "1000",
+            "FINAUD_FREQUENCY": "1000",
+        }
+        self.process: subprocess.Popen[str] | None = None
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+
+    def configure(self, **settings: object) -> "Server":
+        self.settings |= {name: str(value) for name, value in settings.items()}
+        text = "".join(f'{key}="{value}"\n' for key, value in self.settings.items())
+        (self.directory / "oar.conf").write_text(text)
+        return self
+
+    def start(self) -> "Server":
+        self.configure()
+        before = {name: self.passes(name) for name in ("node_change_state", "meta_sched", "sarko", "finaud")}
+        self.process = self.another()
+        until(lambda: all(self.passes(name) > count for name, count in before.items()))
+        return self
+
+    def another(self, **environment: str) -> "subprocess.Popen[str]":
+        """Start a server without waiting for it."""
+        files = [str(self.directory / "oar.conf"), str(self.directory)]
+        argv = [sys.executable, str(PROGRAM), *files, self.longest_pass, self.orphan_patience]
+        return subprocess.Popen(
+            argv,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OARCONFFILE": str(self.directory / "oar.conf"), **environment},
+        )
+
+    def say(self, name: str, what: str, value: object) -> None:
+        file = self.directory / f"{name}.{what}"
+        temporary = file.with_suffix(".new")
+        temporary.write_text(str(value))
+        temporary.rename(file)
+
+    def notes(self, name: str, word: str = "") -> list[str]:
+        file = self.directory / f"{name}.log"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [line for line in lines if line.startswith(word)]
+
+    def passes(self, name: str) -> int:
+        return len(self.notes(name, "pass"))
+
+    def has_run(self, *names: str) -> bool:
+        return all(self.passes(name) for name in names)
+
+    def ring(self, *effects: Wake | Ask) -> None:
+        with bus.Doorbell("127.0.0.1", int(self.settings["APPENDICE_SERVER_PORT"])) as bell:
+            bell.ring(*effects)
+
+    def write_line(self, text: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", int(self.settings["SERVER_PORT"])), timeout=60) as client:
+            client.sendall(text)
+            return client.makefile("rb").read()
+
+    def dealer(self) -> bus.Dealer:
+        return bus.Dealer(self._context, f"ipc://{self.directory}/run/ipc/almighty.ipc")
+
+    def ask(self, question: frames.Frame) -> frames.Frame:
+        dealer = self.dealer()
+        try:
+            dealer.send(frames.encode(question))
+            assert bus.Poll(dealer).wait(60)
+            return frames.decode(dealer.receive()[0])
+        finally:
+            dealer.close()
+
+    def status(self) -> dict[str, Any]:
+        answer = self.ask(StatusQuestion())
+        assert isinstance(answer, Status)
+        return answer.state
+
+    def is_idle(self) -> bool:
+        lanes = self.status()["lanes"].values()
+        return not any(lane["running"] or lane["waiting"] for lane in lanes)
+
+    def pids(self) -> dict[str, int]:
+        status = self.status()
+        pids = {name: module["pid"] for name, module in status["modules"].items()}
+        return {name: pid for name, pid in {**pids, "runner": status["runner"]["pid"]}.items() if pid}
+
+    def log(self) -> str:
+        return (self.directory / "oar.log").read_text()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(60)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        self.process = None
+        return code
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            assert self.process.stderr is not None
+            self.process.stderr.close()
+        for name in (*MODULES, "runner"):
+            pids = [int(line.split()[1]) for line in self.notes(name, "start")]
+            until(lambda pids=pids: not any(is_alive(pid) for pid in pids))  # type: ignore[misc]
+        self._context.term()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path)
+    yield server
+    server.close()
+
+
+# -- start and stop ---------------------------------------------------------------------------------------------------
+
+
+def test_the_server_starts_its_children_looks_at_everything_and_stops_cleanly(server: Server) -> None:
+    server.start()
+    assert (server.directory / "run" / "oar-server.pid").read_text() == f"{server.status()['pid']}\n"
+    until(server.is_idle)
+    pids = server.pids()
+    assert set(pids) == {*MODULES, "runner"}
+    assert server.stop() == 0
+    assert not any(is_alive(pid) for pid in pids.values())
+    assert list((server.directory / "run").rglob("*.ipc")) == []
+    assert not (server.directory / "run" / "oar-server.pid").exists()
+    assert server.notes("runner", "Stop()")
+    assert not [line for line in server.log().splitlines() if line.startswith(("E|", "W|"))]
+
+
+def test_children_do_not_survive_a_server_that_is_killed(server: Server) -> None:
+    server.start()
+    pids = server.pids()
+    assert server.stop(signal.SIGKILL) == -9
+    for pid in pids.values():
+        until(lambda pid=pid: not is_alive(pid))  # type: ignore[misc]
+    server.start()
+    assert server.stop() == 0
+
+
+def test_a_module_in_the_middle_of_a_pass_does_not_survive_either(server: Server) -> None:
+    server.start()
+    until(server.is_idle)
+    server.say("finaud", "do", "slow")
+    server.ring(Wake(Tag.FINAUD))
+    until(lambda: server.status()["lanes"]["check"]["running"] == "finaud")
+    pid = server.pids()["finaud"]
+    assert server.stop(signal.SIGKILL) == -9
+    until(lambda: not is_alive(pid))
+
+
+def test_a_second_server_ends_at_once_and_the_first_goes_on(server: Server) -> None:
+    server.start()
+    second = server.another()
+    _, text = second.communicate(timeout=60)
+    assert second.returncode == 4
+    assert "an Almighty process must be already started" in text
+    assert server.status()["ready"]
+
+
+def test_a_server_whose_port_is_taken_ends_with_4(server: Server) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        server.configure(APPENDICE_SERVER_PORT=other.getsockname()[1])
+        process = server.another()
+        assert process.communicate(timeout=60)[1].count("already started") == 1
+        assert process.returncode == 4
+
+
+@pytest.mark.parametrize("code", [4, 1])
+def test_a_server_whose_runner_finds_another_server_or_another_schema_ends(server: Server, code: int) -> None:
+    server.orphan_patience = "0"
+    server.say("runner", "code", code)
+    server.configure()
+    process = server.another()
+    process.communicate(timeout=60)
+    assert process.returncode == code
+    assert not server.has_run("meta_sched")
+
+
+@pytest.mark.parametrize("code", [3, 4])
+def test_nothing_runs_before_the_runner_is_ready(server: Server, code: int) -> None:
+    server.say("runner", "code", code)
+    server.configure()
+    server.process = server.another()
+    until(lambda: (server.directory / "oar.log").exists() and f"exit code {code}" in server.log())
+    assert not server.has_run("meta_sched")
+    (server.directory / "runner.code").unlink()
+    until(lambda: server.has_run("meta_sched"))
+
+
+def test_systemd_is_told_that_the_server_is_up_and_stops(server: Server) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(server.directory / "notify"))
+        systemd.settimeout(60)
+        server.configure()
+        server.process = server.another(NOTIFY_SOCKET=str(server.directory / "notify"), WATCHDOG_USEC="200000")
+        heard = set()
+        while b"READY=1" not in heard or b"WATCHDOG=1" not in heard:
+            heard.add(systemd.recv(1000))
+        assert server.notes("runner", "start")
+        server.process.terminate()
+        while b"STOPPING=1" not in heard:
+            heard.add(systemd.recv(1000))
+        assert server.process.wait(60) == 0
+
+
+# -- tags and lanes ---------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_tags_cost_one_round(server: Server) -> None:
+    server.start()
+    until(server.is_idle)
+    server.say("meta_sched", "do", "wait")
+    before = server.passes("meta_sched")
+    server.ring(Wake(Tag.QSUB))
+    until(lambda: server.passes("meta_sched") == before + 1)
+    with bus.Doorbell("127.0.0.1", int(server.settings["APPENDICE_SERVER_PORT"])) as bell:
+        for _ in range(1000):
+            bell.ring(Wake(Tag.QSUB))
+    until(lambda: "meta_sched" in server.status()["lanes"]["sched"]["waiting"])
+    server.say("meta_sched", "do", "")
+    until(server.is_idle)
+    assert server.passes("meta_sched") == before + 2
+
+
+def test_a_kill_is_not_delayed_by_a_round_that_hangs(server: Server) -> None:
+    server.start()
+    until(server.is_idle)
+    server.say("meta_sched", "do", "wait")
+    server.ring(Wake(Tag.QSUB))
+    until(lambda: server.status()["lanes"]["sched"]["running"] == "meta_sched")
+    server.ring(Wake(Tag.QDEL))
+    until(lambda: server.has_run("leon"))
+    assert server.status()["lanes"]["sched"]["running"] == "meta_sched"
+    server.say("meta_sched", "do", "")
+
+
+def test_a_code_of_one_module_starts_another(server: Server) -> None:
+    server.start()
+    until(server.is_idle)
+    server.say("sarko", "code", 1)
+    server.ring(Wake(Tag.VILLAINS))
+    until(lambda: server.has_run("leon"))
+    server.say("sarko", "code", 0)
+
+
+def test_sarko_runs_again_at_the_date_that_it_tells(server: Server) -> None:
+    server.say("sarko", "next", 2)
+    server.start()
+    until(lambda: server.passes("sarko") >= 3)
+
+
+def test_malformed_messages_harm_nobody(server: Server) -> None:
+    server.start()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    push = context.socket(zmq.PUSH)
+    push.connect(f"tcp://127.0.0.1:{server.settings['APPENDICE_SERVER_PORT']}")
+    for data in (
+        b"",
+        b"(",
+        b"\xff\xfe",
+        b"[]",
+        b'{"cmd": "("}',
+        b'{"cmd": {}}',
+        b'{"cmd":"OARRUN","job_id":-1}',
+        b"[" * 9999,
+    ):
+        push.send(data)
+    push.send_multipart([b"a", b"b", b"c"])
+    push.close(20000)
+    context.term()
+    dealer = server.dealer()
+    for data in (
+        b"",
+        b"{}",
+        b'{"m":"HELLO","name":"sarko","pid":1}',
+        b'{"m":"DONE","id":1,"code":0}',
+        b'{"m":"READY"}',
+    ):
+        dealer.send(data)
+    dealer.close()
+    assert server.write_line(b"(\n") == b""
+    before = server.passes("finaud")
+    server.ring(Wake(Tag.FINAUD))
+    until(lambda: server.passes("finaud") == before + 1)
+    assert server.stop() == 0
+
+
+# -- the line port and the Runner -------------------------------------------------------------------------------------
+
+
+def test_a_report_goes_to_the_runner_and_its_answer_comes_back(server: Server) -> None:
+    server.start()
+    assert server.write_line(b"OAREXEC_42_0_256_12345\n") == b"OK\n"
+    assert server.write_line(b"OAREXEC_404_0_N_12345\n") == b"GONE\n"
+    [first, second] = server.notes("runner", "Report")
+    assert "job_id=42, code=0, status='256', challenge='12345'" in first
+    assert "job_id=404" in second
+    assert "12345" not in server.log()
+
+
+def test_tags_and_jobs_come_by_every_door(server: Server) -> None:
+    server.start()
+    assert server.write_line(b"OARRUNJOB_7\n") == b"OK\n"
+    assert server.write_line(b"Finaud\n") == b"OK\n"
+    server.ring(Ask(JobAction.SIGNAL, 8))
+    with bus.Doorbell("127.0.0.1", int(server.settings["BIPBIP_COMMANDER_PORT"])) as bell:
+        bell.ring(Ask(JobAction.RUN, 9))
+    until(lambda: len(server.notes("runner", "Ask")) == 3)
+    jobs = {line.split("job_id=")[1].split(",")[0] for line in server.notes("runner", "Ask")}
+    assert jobs == {"7", "8", "9"}
+    until(lambda: server.passes("finaud") == 2)
+
+
+def test_silent_clients_delay_no_report(server: Server) -> None:
+    server.start()
+    port = int(server.settings["SERVER_PORT"])
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(300)]
+    try:
+        assert server.write_line(b"OAREXEC_42_0_N_1\n") == b"OK\n"
+    finally:
+        for client in silent:
+            client.close()
+
+
+def test_a_runner_that_is_killed_is_started_again_and_reports_meanwhile_are_not_answered(server: Server) -> None:
+    server.start()
+    os.kill(server.pids()["runner"], signal.SIGKILL)
+    until(lambda: server.write_line(b"OAREXEC_42_0_N_1\n") == b"OK\n")
+    assert len(server.notes("runner", "start")) == 2
+    assert "signal SIGKILL" in server.log()
+
+
+# -- children that go wrong -------------------------------------------------------------------------------------------
+
+
+def test_a_module_that_crashes_is_started_again_and_its_last_words_are_logged(server: Server) -> None:
+    server.start()
+    until(server.is_idle)
+    server.say("finaud", "do", "crash")
+    server.ring(Wake(Tag.FINAUD))
+    until(lambda: server.passes("finaud") >= 3)
+    assert "its last words" in server.log()
+    server.say("finaud", "do", "")
+    until(lambda: server.status()["modules"]["finaud"]["last_code"] == 0)
+    assert server.status()["modules"]["finaud"]["failures"] >= 2
+    assert server.status()["modules"]["finaud"]["restarts"] >= 2
+
+
+def test_a_pass_that_breaks_off_is_a_failure_and_is_tried_again(server: Server) -> None:
+    server.start()
+    until(server.is_idle)
+    server.say("sarko", "do", "raise")
+    server.ring(Wake(Tag.VILLAINS))
+    until(lambda: server.status()["modules"]["sarko"]["failures"] >= 1)
+    server.say("sarko", "do", "")
+    until(lambda: server.status()["modules"]["sarko"]["last_code"] == 0)
+    assert "RuntimeError: it broke" in server.log()
+
+
+def test_a_module_that_dies_between_two_passes_is_there_for_the_next(server: Server) -> None:
+    server.start()
+    until(server.is_idle)
+    os.kill(server.pids()["finaud"], signal.SIGKILL)
+    before = server.passes("finaud")
+    server.ring(Wake(Tag.FINAUD))
+    until(lambda: server.passes("finaud") > before)
+
+
+def test_a_pass_that_takes_too_long_is_ended(server: Server) -> None:
+    server.longest_pass = "1"
+    server.start()
+    until(server.is_idle)
+    server.say("finaud", "do", "slow")
+    server.ring(Wake(Tag.FINAUD))
+    until(lambda: server.status()["modules"]["finaud"]["failures"] >= 1)
+    assert "takes longer than 1 s" in server.log()
+    server.say("finaud", "do", "")
+    until(lambda: server.status()["modules"]["finaud"]["last_code"] == 0)
+
+
+def test_an_outside_meta_scheduler_without_worker_form_is_run_for_each_round(server: Server) -> None:
+    script = server.directory / "outside"
+    script.write_text(
+        f'#!/bin/sh\n[ "$2" = --worker ] && exit 2\necho "pass $$ $1" >> {server.directory}/meta_sched.log\nexit 0\n'
+    )
+    script.chmod(0o755)
+    server.configure(META_SCHED_CMD="outside policy")
+    server.start()
+    until(server.is_idle)
+    server.ring(Wake(Tag.QSUB))
+    until(lambda: server.passes("meta_sched") >= 2)
+    assert server.notes("meta_sched", "pass")[0].endswith("policy")
+    assert server.status()["modules"]["meta_sched"]["failures"] == 0
+
+
+# -- control ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_status_tells_what_runs_and_what_the_runner_has_to_do(server: Server) -> None:
+    server.start()
+    until(server.is_idle)
+    status = server.status()
+    assert status["runner"]["waiting"] == 3
+    assert status["runner"]["running"] == 4
+    assert status["modules"]["sarko"]["passes"] == 1
+    assert status["modules"]["sarko"]["last_code"] == 0
+    assert json.dumps(status)
+
+
+def test_one_can_wait_for_the_end_of_a_round_that_begins_later(server: Server) -> None:
+    server.start()
+    until(server.is_idle)
+    server.say("meta_sched", "do", "wait")
+    server.ring(Wake(Tag.QSUB))
+    until(lambda: server.status()["lanes"]["sched"]["running"] == "meta_sched")
+    before = server.passes("meta_sched")
+    dealer = server.dealer()
+    dealer.send(frames.encode(Wait("Term")))
+    until(lambda: "meta_sched" in server.status()["lanes"]["sched"]["waiting"])
+    server.say("meta_sched", "do", "")
+    assert bus.Poll(dealer).wait(60)
+    assert frames.decode(dealer.receive()[0]) == Waited(0)
+    assert server.passes("meta_sched") == before + 1
+    dealer.close()
+
+
+def test_a_hang_up_reads_the_configuration_again_and_a_bad_one_changes_nothing(server: Server) -> None:
+    server.start()
+    assert server.process is not None
+    server.configure(SARKO_FREQUENCY="never")
+    server.process.send_signal(signal.SIGHUP)
+    until(lambda: "SARKO_FREQUENCY: write a whole number" in server.log())
+    before = server.passes("sarko")
+    server.configure(SARKO_FREQUENCY="1")
+    server.process.send_signal(signal.SIGHUP)
+    until(lambda: server.passes("sarko") >= before + 2)
+    assert server.stop() == 0
+
+
+def test_a_stop_does_not_wait_for_a_pass_that_hangs(server: Server) -> None:
+    server.start()
+    until(server.is_idle)
+    server.say("finaud", "do", "slow")
+    server.ring(Wake(Tag.FINAUD))
+    until(lambda: server.status()["lanes"]["check"]["running"] == "finaud")
+    assert server.stop() == 0
+
+
+def test_the_configuration_has_its_defaults_where_nothing_is_set() -> None:
+    assert bus.control_endpoint(Config()) == "ipc:///run/oar/ipc/almighty.ipc"

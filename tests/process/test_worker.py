@@ -1,0 +1,155 @@
+"""The worker form of a module: a real process, spoken to as Almighty does."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from oar.lib import bus, frames
+from oar.lib.frames import At, Done, Frame, Hello, Ping, Pong, Run, Stop
+from oar.modules.worker import BROKEN
+
+CHILDREN = Path(__file__).with_name("server_children.py")
+
+
+class Parent:
+    """The other end of a worker."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        endpoint = f"ipc://{directory}/ipc/x.ipc"
+        self._router = bus.Router(self._context, endpoint)
+        self._poll = bus.Poll(self._router)
+        (directory / "oar.conf").write_text(f"LOG_FILE={directory}/oar.log\n")
+        self.child = subprocess.Popen(
+            [sys.executable, str(CHILDREN), "sarko", str(directory), "--worker", endpoint],
+            env={**os.environ, "OARCONFFILE": str(directory / "oar.conf")},
+        )
+        self._identity = b""
+        assert self.hear() == Hello("sarko", self.child.pid)
+
+    def hear(self) -> Frame:
+        assert self._poll.wait(60)
+        [(self._identity, data)] = self._router.receive()
+        return frames.decode(data)
+
+    def tell(self, frame: Frame) -> None:
+        assert self._router.send(self._identity, frames.encode(frame))
+
+    def ask(self, frame: Frame) -> Frame:
+        self.tell(frame)
+        return self.hear()
+
+    def say(self, what: str, value: object) -> None:
+        (self.directory / f"sarko.{what}").write_text(str(value))
+
+    def passes(self) -> list[str]:
+        return [line for line in (self.directory / "sarko.log").read_text().splitlines() if line.startswith("pass")]
+
+    def log(self) -> str:
+        file = self.directory / "oar.log"
+        return file.read_text() if file.exists() else ""
+
+    def close(self) -> None:
+        self.child.kill()
+        self.child.wait()
+        self._router.close()
+        self._context.term()
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Iterator[Parent]:
+    parent = Parent(tmp_path)
+    yield parent
+    parent.close()
+
+
+def test_a_worker_makes_a_pass_for_each_order_and_gives_the_code_back(parent: Parent) -> None:
+    parent.say("code", 1)
+    assert parent.ask(Run(7)) == Done(7, 1, None)
+    assert parent.ask(Run(8)) == Done(8, 1, None)
+    assert len(parent.passes()) == 2
+
+
+def test_the_next_date_of_a_pass_comes_with_its_code(parent: Parent) -> None:
+    parent.say("next", 30)
+    done = parent.ask(Run(1))
+    assert isinstance(done, Done)
+    assert done.next is not None
+
+
+def test_the_meta_scheduler_gets_the_queues_to_disable_and_tells_where_it_is(parent: Parent) -> None:
+    parent.say("at", "batch,night")
+    assert parent.ask(Run(1, ("broken", "bad"))) == At(("batch", "night"))
+    assert parent.hear() == Done(1, 0, None)
+    assert parent.passes()[0].endswith("broken,bad")
+
+
+def test_a_pass_that_breaks_off_gives_a_code_that_no_module_uses_and_a_trace_in_the_log(parent: Parent) -> None:
+    parent.say("do", "raise")
+    assert parent.ask(Run(1)) == Done(1, BROKEN, None)
+    assert "RuntimeError: it broke" in parent.log()
+    parent.say("do", "")
+    assert parent.ask(Run(2)) == Done(2, 0, None)
+
+
+def test_a_worker_answers_between_passes(parent: Parent) -> None:
+    assert parent.ask(Ping()) == Pong()
+
+
+def test_a_worker_survives_what_it_does_not_understand(parent: Parent) -> None:
+    parent.tell(Hello("x", 1))
+    assert parent.ask(Ping()) == Pong()
+
+
+def test_a_worker_ends_when_it_is_told_to(parent: Parent) -> None:
+    parent.tell(Stop())
+    assert parent.child.wait(60) == 0
+
+
+def test_a_worker_ends_on_a_signal(parent: Parent) -> None:
+    parent.child.send_signal(signal.SIGTERM)
+    assert parent.child.wait(60) == 0
+
+
+def test_a_changed_configuration_is_read_before_the_next_pass(parent: Parent) -> None:
+    parent.ask(Run(1))
+    other = parent.directory / "other.log"
+    (parent.directory / "oar.conf").write_text(f"LOG_FILE={other}\nLOG_LEVEL=3\n")
+    parent.ask(Run(2))
+    assert "the configuration was read again" in other.read_text()
+
+
+def test_a_bad_configuration_changes_nothing(parent: Parent) -> None:
+    (parent.directory / "oar.conf").write_text("LOG_LEVEL=much\n")
+    assert parent.ask(Run(1)) == Done(1, 0, None)
+    assert "the old values stay" in parent.log()
+
+
+def test_a_module_run_by_hand_makes_one_pass_and_refuses_other_arguments(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\nfrom oar.modules import worker\n"
+        "def run(runtime):\n    print('ran')\n    return 1\n"
+        "sys.exit(worker.main('sarko', run))\n"
+    )
+    (tmp_path / "oar.conf").write_text(f"LOG_FILE={tmp_path}/oar.log\n")
+    environment = {**os.environ, "OARCONFFILE": str(tmp_path / "oar.conf")}
+    done = subprocess.run(
+        [sys.executable, str(program)], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "ran\n")
+    bad = subprocess.run(
+        [sys.executable, str(program), "--what"], env=environment, capture_output=True, check=False, timeout=60
+    )
+    assert bad.returncode == 64
+    environment["OARCONFFILE"] = str(tmp_path / "none.conf")
+    none = subprocess.run([sys.executable, str(program)], env=environment, capture_output=True, check=False, timeout=60)
+    assert none.returncode == 1
+    assert b"none.conf" in none.stderr
