@@ -1,0 +1,657 @@
+"""What oarsub prints, how it ends and what it leaves in the database (commands-user.md 3, 14)."""
+
+import json
+import os
+import pwd
+import re
+import socket
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from oar.cli import oarsub
+from oar.cli.command import Result
+from oar.lib.db.engine import Database
+from oar.lib.messages import Tag, Wake
+from oar.lib.model import Dependency, Group, Job, Level, User
+from oar.lib.states import EventType, JobState, JobType, Reservation
+from tests.builders import add_job, add_resources
+from tests.frontend import ALICE, Frontend, add_rules
+
+VERIFY = "# Error: please verify your job submission syntax.\n"
+WALLTIME = "[ADMISSION RULE] Set default walltime to 7200.\n"
+TYPE = "[ADMISSION RULE] Modify resource description with type constraints\n"
+BOB = User("bob", 0)
+
+
+class Site(Frontend):
+    """Four nodes of two cores, with the default admission rules."""
+
+    def oarsub(self, *words: object, user: User = ALICE, environment: dict[str, str] | None = None) -> Result:
+        """Type oarsub."""
+        return self.type(oarsub.main, *words, user=user, environment=environment)
+
+    def submit(self, *words: object) -> Job:
+        """Submit one job; return it."""
+        result = self.oarsub(*words)
+        assert result.exit == 0, result.err
+        return self.jobs()[-1]
+
+    def is_empty(self) -> bool:
+        """Whether no row at all is about a job."""
+        tables = "jobs job_types job_dependencies job_state_logs moldable_job_descriptions job_resource_groups"
+        return not any(map(self.count, [*tables.split(), "job_resource_descriptions", "challenges", "event_logs"]))
+
+
+@pytest.fixture
+def site(database: Database) -> Site:
+    """A site on which nobody has worked yet."""
+    add_resources(database, nodes=4, cores=2)
+    add_rules(database)
+    return Site(database)
+
+
+class TestJob:
+    def test_what_is_printed_is_what_programs_read(self, site: Site) -> None:
+        job_id = site.submit("true").id
+        assert site.oarsub("true") == Result(0, f"{WALLTIME}{TYPE}OAR_JOB_ID={job_id + 1}\n", "")
+
+    def test_the_job_is_there_at_once_and_the_server_is_told(self, site: Site) -> None:
+        job = site.submit("-l", "/nodes=2,walltime=1:30", "-n", "fem", "--project", "bio", "sleep 5")
+        assert job.state is JobState.WAITING
+        assert (job.user, job.queue, job.project, job.command) == ("alice", "default", "bio", "sleep 5")
+        assert job.message == "R=4,W=1:30:0,J=B,N=fem,P=bio"
+        assert job.properties == "(desktop_computing = 'NO') AND (drain='NO')"
+        assert job.cpuset_name == f"alice_{job.id}"
+        assert (job.stdout_file, job.stderr_file) == ("OAR.fem.%jobid%.stdout", "OAR.fem.%jobid%.stderr")
+        assert job.launching_directory == os.getcwd()
+        assert job.initial_request == "oarsub -l /nodes=2,walltime=1:30 -n fem --project bio sleep 5"
+        assert (job.array_id, job.array_index, job.exit_code) == (job.id, 1, None)
+        assert site.told == [Wake(Tag.QSUB)]
+
+    def test_everything_that_describes_it_is_stored(self, site: Site) -> None:
+        job = site.submit(
+            "-l", "{cpuset='0'}/nodes=2+/resource_id=1", "-l", "nodes=1,walltime=3", "-t", "idempotent", "x"
+        )
+        with site.database.begin() as tx:
+            first, second = tx.jobs.moldables([job.id])[job.id]
+            assert tx.jobs.types([job.id]) == {job.id: ("idempotent",)}
+            keys = tx.secrets.get(job.id)
+            assert [(each.state, each.stop) for each in tx.jobs.state_changes([job.id])[job.id]] == [("Waiting", 0)]
+        assert first.groups == (
+            Group("(cpuset='0') AND type = 'default'", (Level("network_address", 2),)),
+            Group("type = 'default'", (Level("resource_id", 1),)),
+        )
+        assert (first.walltime, second.walltime) == (7200, 10800)
+        assert keys is not None
+        assert re.fullmatch(r"[0-9]{39,}", keys.challenge)
+        assert keys.private_key is None
+
+    def test_hold(self, site: Site) -> None:
+        assert site.submit("--hold", "true").state is JobState.HOLD
+
+    def test_the_command_is_kept_as_it_is(self, site: Site) -> None:
+        command = '\n\n#!/bin/sh\necho "it\'s" $HOME; é ; %s %(x)s\n'
+        assert site.submit(command).command == command
+
+    def test_words_behind_two_dashes_are_joined_as_a_shell_would_cut_them(self, site: Site) -> None:
+        assert site.submit("-l", "nodes=1", "--", "./a.out", "--n", "3 4").command == "./a.out --n '3 4'"
+
+    def test_options_of_programs_that_submit_here(self, site: Site) -> None:
+        """dask-jobqueue, submitit, gridscale and execo type these."""
+        job = site.submit(
+            "-n", "dask-worker", "-l", "/nodes=1/resource_id=2,walltime=00:30:00", "-t", "besteffort", "\n\nrun"
+        )
+        assert (job.queue, job.command) == ("besteffort", "\n\nrun")
+        job = site.submit(
+            "-E", "/d/%jobid%_0_log.err", "-O", "/d/%jobid%_0_log.out", "--checkpoint", 60, "-n", "s", "a; b"
+        )
+        assert (job.checkpoint, job.checkpoint_signal, job.stdout_file) == (60, 12, "/d/%jobid%_0_log.out")
+        job = site.submit("-O/tmp/out", "-E/tmp/err", " -l walltime=0:15".strip(), "-t", "origin=execo", "x")
+        assert (job.stdout_file, job.stderr_file) == ("/tmp/out", "/tmp/err")
+
+    def test_a_checkpoint_signal_by_name(self, site: Site) -> None:
+        assert site.submit("--signal", "SIGUSR1", "true").checkpoint_signal == 10
+
+    def test_the_old_spelling_of_the_checkpoint(self, site: Site) -> None:
+        result = site.oarsub("-k", "600", "--signal", "2", "-t", "idempotent", "/path/prog")
+        assert result.err == '# Warning: "-k <seconds>" is obsolete, use --checkpoint.\n'
+        (job,) = site.jobs()
+        assert (job.checkpoint, job.checkpoint_signal, job.command) == (600, 2, "/path/prog")
+
+    def test_types_in_the_request_are_spelt_as_readers_look_for_them(self, site: Site) -> None:
+        job = site.submit("--type=idempotent", "-tstate=permissive", "--ty", "timesharing", "x")
+        assert job.initial_request == "oarsub -t idempotent -t state=permissive -t timesharing x"
+
+    def test_dependencies(self, site: Site) -> None:
+        first = site.submit("a")
+        second = site.submit("-a", f"{first.id}:ok,60,]600", "--after", first.id, "b")
+        with site.database.begin() as tx:
+            assert tx.jobs.dependencies([second.id])[second.id] == [Dependency(second.id, first.id)]
+
+    def test_a_relative_directory_is_taken_from_where_one_is(self, site: Site) -> None:
+        assert site.submit("-d", "sub/dir", "x").launching_directory == f"{os.getcwd()}/sub/dir"
+        assert site.submit("-d", "/scratch/é", "x").launching_directory == "/scratch/é"
+
+    def test_double_quotes_in_conditions_are_texts(self, site: Site) -> None:
+        job = site.submit("-p", 'network_address = "node-1" or cpuset=1', "x")
+        assert job.properties == (
+            "((network_address = 'node-1' or cpuset='1') AND desktop_computing = 'NO') AND (drain='NO')"
+        )
+
+    def test_a_noop_job_needs_no_command(self, site: Site) -> None:
+        assert site.submit("-t", "noop").command == ""
+
+    def test_what_rules_print_is_kept_where_the_site_wants_it(self, site: Site) -> None:
+        site.config = site.config.replace(oarsub_store_adm_rules_outputs=True)
+        job = site.submit("x")
+        with site.database.begin() as tx:
+            (event,) = tx.events.of_jobs([job.id])[job.id]
+        assert (event.type, event.description, event.to_check) == (EventType.ADM_RULES_MSG_OUT, WALLTIME + TYPE, False)
+
+
+class TestMachineFormats:
+    def test_json_is_an_object_per_job_with_a_text_alone_on_its_line(self, site: Site) -> None:
+        result = site.oarsub("-J", "true")
+        (job,) = site.jobs()
+        assert result == Result(0, f'{{\n   "job_id" : "{job.id}"\n}}\n', "")
+
+    def test_each_job_of_an_array_has_its_document(self, site: Site) -> None:
+        ids = re.findall(r'"job_id" : "(\d+)"', site.oarsub("-J", "--array", 3, "true").out)
+        assert [int(job_id) for job_id in ids] == [job.id for job in site.jobs()]
+
+    @pytest.mark.parametrize(
+        ("option", "text"),
+        [
+            ("-Y", "---\njob_id: '{}'\n"),
+            ("-D", "{{'job_id' => '{}'}}\n"),
+        ],
+    )
+    def test_yaml_and_perl(self, site: Site, option: str, text: str) -> None:
+        out = site.oarsub(option, "true").out
+        assert out.replace('"', "'") == text.format(site.jobs()[0].id)
+
+    def test_xml_has_one_item_per_line(self, site: Site) -> None:
+        out = site.oarsub("-X", "true").out
+        assert f'<item key="job_id">{site.jobs()[0].id}</item>' in [line.strip() for line in out.splitlines()]
+
+
+class TestArray:
+    def test_all_jobs_are_printed_then_the_array(self, site: Site) -> None:
+        result = site.oarsub("--array", 2, "-l", "resource_id=1", "./w.sh")
+        first, second = site.jobs()
+        assert result.out == (
+            f"{WALLTIME}{TYPE}OAR_JOB_ID={first.id}\nOAR_JOB_ID={second.id}\nOAR_ARRAY_ID={first.id}\n"
+        )
+        assert [(job.array_id, job.array_index) for job in (first, second)] == [(first.id, 1), (first.id, 2)]
+        assert site.told == [Wake(Tag.QSUB)]
+
+    def test_an_array_of_one_is_a_job(self, site: Site) -> None:
+        assert "OAR_ARRAY_ID" not in site.oarsub("--array", 1, "true").out
+
+    def test_parameters_are_lines_of_shell(self, site: Site, tmp_path: Path) -> None:
+        path = tmp_path / "parameters"
+        path.write_text("1 'a b'  # first\n\n  # nothing\n2 \"$X\"\r\n")
+        assert site.oarsub("--array-param-file", path, "./run").exit == 0
+        assert [job.command for job in site.jobs()] == ["./run 1 'a b'", './run 2 "$X"']
+
+    @pytest.mark.parametrize(
+        ("words", "code", "text"),
+        [
+            (("--array", "0"), 6, "an array job must have a positive number of sub-jobs."),
+            (("--array", "-3"), 6, "an array job must have a positive number of sub-jobs."),
+            (("--array", "10001"), 6, "an array job cannot have more than 10000 sub-jobs."),
+        ],
+    )
+    def test_sizes_that_cannot_be(self, site: Site, words: tuple[str, ...], code: int, text: str) -> None:
+        result = site.oarsub(*words, "true")
+        assert result.exit == code
+        assert result.err.splitlines()[0] == f"# Error: {text}"
+        assert site.is_empty()
+
+    def test_an_empty_parameter_file_and_one_that_is_not_there(self, site: Site, tmp_path: Path) -> None:
+        (tmp_path / "none").write_text("# nothing\n")
+        assert site.oarsub("--array-param-file", tmp_path / "none", "x").exit == 6
+        result = site.oarsub("--array-param-file", "/no/where", "x")
+        assert (result.exit, result.err) == (12, "[ERROR] Cannot open the parameter file /no/where.\n")
+        assert site.is_empty()
+
+    def test_ten_thousand_jobs_are_complete(self, site: Site) -> None:
+        assert site.oarsub("--array", 10000, "-t", "idempotent", "true").exit == 0
+        for table in ("jobs", "job_state_logs", "moldable_job_descriptions", "job_types", "challenges"):
+            assert site.count(table) == 10000
+        with site.database.begin() as tx:
+            assert tx.value("SELECT count(DISTINCT challenge) FROM challenges") == 10000
+            assert tx.row("SELECT min(array_index), max(array_index), count(DISTINCT array_id) FROM jobs") == (
+                1,
+                10000,
+                1,
+            )
+
+
+def refusals() -> list[tuple[tuple[str, ...], int, str]]:
+    """What cannot be submitted: words, exit code, stderr."""
+    return [
+        ((), 5, "# Error: a command is needed.\n"),
+        (("a", "b"), 5, '# Error: only one command is accepted, quote it or put it after "--".\n'),
+        (("x" * 131072,), 5, "# Error: the command is too long (131072 bytes, at most 131071).\n"),
+        (("-l", "nodes=2x", "x"), 18, "# Error: cannot recognize the resource description: nodes=2x\n"),
+        (("-l", "walltime=1:xx", "x"), 18, "# Error: cannot recognize walltime resource value\n"),
+        (("-l", "walltime=0", "x"), 18, "# Error: walltime must be greater than 0\n"),
+        (("-l", "foo=1", "x"), 8, f'# Bad resource request (unknown resource property "foo")\n{VERIFY}'),
+        (("-l", "nodes=5", "x"), 8, f"# There are not enough resources for your request\n{VERIFY}"),
+        (("-l", "nodes=1", "-l", "nodes=5", "x"), 8, f"# There are not enough resources for your request\n{VERIFY}"),
+        (("-l", "nodes=3+nodes=2", "x"), 8, f"# There are not enough resources for your request\n{VERIFY}"),
+        (("-p", "1=1) OR (1=1", "x"), 8, f"# Error: invalid SQL condition: a ')' has no '('\n{VERIFY}"),
+        (
+            ("-p", "nothing = 1", "x"),
+            8,
+            '# Error: cannot evaluate the SQL condition: column "nothing" does not exist\n' + VERIFY,
+        ),
+        (("-l", "{1;2}/nodes=1", "x"), 8, f"# Error: invalid SQL condition: ';' is not allowed\n{VERIFY}"),
+        (("-a", "77", "x"), 8, f"# Error: dependency on unknown job 77.\n{VERIFY}"),
+        (("-n", "a" * 101, "x"), 8, f"# Error: the job name is longer than 100 characters.\n{VERIFY}"),
+        (("-n", "a\nb", "x"), 8, f"# Error: the job name has a control character.\n{VERIFY}"),
+        (("--force_cpuset_name", "12", "x"), 8, f'# Error: invalid cpuset name "12".\n{VERIFY}'),
+        (("--force-cpuset-name", "a", "--array", "2", "x"), 8, f'# Error: invalid cpuset name "a".\n{VERIFY}'),
+        (("-O", "a;b", "x"), 244, "# Error: invalid stdout file name (bad character)\n"),
+        (("-E", "a;b", "x"), 243, "# Error: invalid stderr file name (bad character)\n"),
+        (("--notify", "me", "x"), 250, "# Error: bad syntax for the notify option\n"),
+        (
+            ("--notify", "exec:/bin/x;y", "x"),
+            16,
+            "# Error: insecure characters found in notification method (the allowed regexp is: [a-zA-Z0-9_.\\/ -]+).\n",
+        ),
+        (("-q", "nope", "x"), 248, "# Error: queue 'nope' does not exist\n"),
+        (
+            ("-q", "admin", "x"),
+            254,
+            "[ADMISSION RULE] Only member of the group admin can submit jobs in the admin queue\n",
+        ),
+        (("-I", "-r", "now"), 7, "# Error: a reservation cannot be interactive.\n"),
+        (("-I", "--array", "2"), 8, "# Error: an array job cannot be interactive.\n"),
+        (("-I", "-t", "noop"), 17, "# Error: a noop job cannot be interactive.\n"),
+        (
+            ("-r", "soon", "x"),
+            7,
+            "# Error: syntax error in <start date> for the -r or --reservation option."
+            ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".\n',
+        ),
+        (("--nope", "x"), 1, "Unknown option: nope\n"),
+        (("-l",), 1, "Option l requires an argument\n"),
+        (("--array", "x", "true"), 1, 'Value "x" invalid for option array (number expected)\n'),
+        (("--signal", "NOPE", "x"), 1, "# Error: unknown signal NOPE.\n"),
+        (("-I",), 11, "# Error: this version of OAR has no interactive jobs, submit a batch job.\n"),
+        (("-e", "/tmp/key", "x"), 8, f"# Error: {oarsub.KEY_OPTIONS}\n{VERIFY}"),
+        (
+            ("-k", "-i", "/no/where", "x"),
+            12,
+            "[ERROR] Cannot open the job key file /no/where.\n",
+        ),
+        (
+            ("--ssh_public_key", "ssh-ed25519 A", "x"),
+            8,
+            f"# Error: --ssh_public_key needs --ssh_private_key.\n{VERIFY}",
+        ),
+        (("-k", "-i", "/f", "--import-job-key-inline", "k", "x"), 8, f"# Error: {oarsub.TWO_KEYS}\n{VERIFY}"),
+        (
+            ("--ssh_private_key", "nonsense", "x"),
+            8,
+            "# Error: fail to extract the public key. Please verify that the job key to import is valid.\n" + VERIFY,
+        ),
+    ]
+
+
+@pytest.mark.parametrize(("words", "code", "text"), refusals(), ids=lambda value: str(value)[:40])
+def test_what_is_refused_names_the_reason_and_leaves_no_row(
+    site: Site, words: tuple[str, ...], code: int, text: str
+) -> None:
+    result = site.oarsub(*words)
+    assert result.exit == code
+    assert (
+        "".join(line for line in result.err.splitlines(keepends=True) if not line.startswith(("Usage", "\n"))) == text
+    )
+    assert "OAR_JOB_ID" not in result.out
+    assert site.is_empty()
+    assert site.told == []
+
+
+def test_a_rule_that_is_broken_is_the_administrators_affair(site: Site, tmp_path: Path) -> None:
+    add_rules(site.database, "boom", defaults=False)
+    site.config = site.config.replace(log_file=str(tmp_path / "oar.log"))
+    result = site.oarsub("x")
+    assert result.exit == 254
+    assert re.fullmatch(
+        r"# Error: an admission rule failed, please tell your administrator \(rule \d+\)\.\n", result.err
+    )
+    assert "name 'boom' is not defined" in (tmp_path / "oar.log").read_text()
+    assert site.is_empty()
+
+
+class TestScript:
+    @pytest.fixture
+    def script(self, tmp_path: Path) -> Callable[[str], str]:
+        def write(text: str) -> str:
+            path = tmp_path / "run.sh"
+            path.write_bytes(text.encode("utf-8", "surrogateescape"))
+            path.chmod(0o755)
+            return str(path)
+
+        return write
+
+    def test_options_of_the_script_count(self, site: Site, script: Callable[[str], str]) -> None:
+        path = script(
+            "#!/bin/sh\n#OAR -l /nodes=2,walltime=0:30\n#OAR --name=fem\n#OARx -n no\n# OAR -n no\n##OAR -n no\n"
+            '#OAR -p "cpuset=0"\n#OAR -t idempotent \n#OAR --hold\n#OAR -O=/tmp/o\necho\n#OAR -E /tmp/e\r\n'
+        )
+        job = site.submit("-S", f"{path} arg")
+        assert (job.name, job.command, job.state) == ("fem", f"{path} arg", JobState.HOLD)
+        assert job.message == "R=2,W=0:30:0,J=B,N=fem,T=idempotent"
+        assert (job.stdout_file, job.stderr_file) == ("/tmp/o", "/tmp/e")
+        assert job.properties is not None
+        assert job.properties.startswith("((cpuset='0')")
+        assert job.initial_request == (
+            f'oarsub -S {path} arg; #OAR -l /nodes=2,walltime=0:30; #OAR --name=fem; #OAR -p "cpuset=0";'
+            " #OAR -t idempotent; #OAR --hold; #OAR -O=/tmp/o; #OAR -E /tmp/e"
+        )
+
+    def test_lists_are_added_and_the_command_line_wins(self, site: Site, script: Callable[[str], str]) -> None:
+        path = script("#OAR -n script\n#OAR -t idempotent\n#OAR -l nodes=2\n#OAR -d /script\n")
+        result = site.oarsub("-n", "typed", "-t", "state=permissive", "-l", "nodes=1", "-S", path)
+        assert result.err == (
+            "# Warning: ignore script value for name parameter: script; another value was given on the command line.\n"
+        )
+        (job,) = site.jobs()
+        with site.database.begin() as tx:
+            assert tx.jobs.types([job.id])[job.id] == ("state=permissive", "idempotent")
+            sizes = [each.groups[0].levels[0].quantity for each in tx.jobs.moldables([job.id])[job.id]]
+        assert (sizes, job.name, job.launching_directory) == ([1, 2], "typed", "/script")
+
+    def test_requests_of_the_script_may_be_replaced(self, site: Site, script: Callable[[str], str]) -> None:
+        site.config = site.config.replace(oarsub_script_resources="replace")
+        job = site.submit("-l", "nodes=1", "-S", script("#OAR -l nodes=2\n"))
+        assert job.message.startswith("R=2,")
+        assert site.count("moldable_job_descriptions") == 1
+
+    def test_values_are_unquoted_as_nextflow_writes_them(self, site: Site, script: Callable[[str], str]) -> None:
+        path = script("#!/bin/bash\n#OAR -d \"/data/some\\ dir\"\n#OAR -n 'it is'\n#OAR -p \"cpuset='1'\"\n")
+        job = site.submit("-S", path)
+        assert (job.launching_directory, job.name) == ("/data/some dir", "it is")
+
+    def test_a_file_that_does_not_begin_as_a_script_is_not_scanned(
+        self, site: Site, script: Callable[[str], str]
+    ) -> None:
+        assert site.submit("-S", script("echo\n#OAR -n no\n")).name is None
+
+    def test_lines_that_are_not_understood_are_all_named(self, site: Site, script: Callable[[str], str]) -> None:
+        path = script("#!/bin/sh\n#OAR -I\n#OAR --nope x\n#OAR -n\n#OAR -h\n#OAR --hold yes\n#OAR -k x\n#OAR word\n")
+        result = site.oarsub("-S", path)
+        assert result.exit == 12
+        assert result.err.splitlines() == [
+            *(
+                f"/!\\ Not able to scan file line: #OAR {text}."
+                for text in ("-I", "--nope x", "-n", "-h", "--hold yes")
+            ),
+            "/!\\ Not able to scan file line: #OAR -k x.",
+            "/!\\ Not able to scan file line: #OAR word.",
+            f"[ERROR] 7 error(s) encountered while parsing the file {path}.",
+        ]
+        assert result.out == ""
+        assert site.is_empty()
+
+    def test_a_script_that_is_not_there_or_not_executable(self, site: Site, tmp_path: Path) -> None:
+        result = site.oarsub("-S", "/no/where a b")
+        assert (result.exit, result.err) == (12, "[ERROR] Cannot open the file /no/where.\n")
+        (tmp_path / "x").write_text("#!/bin/sh\n")
+        result = site.oarsub("-S", tmp_path / "x")
+        assert (result.exit, result.err) == (0, f"# Warning: {tmp_path / 'x'} is not executable.\n")
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
+    def test_whatever_stands_in_a_script_gets_an_answer(
+        self, site: Site, script: Callable[[str], str], text: str
+    ) -> None:
+        result = site.oarsub("--hold", "-S", script(f"#!/bin/sh\n#OAR {text}"))
+        assert result.exit in {0, 1, 6, 7, 8, 12, 16, 17, 18, 243, 244, 248, 250, 254}
+        assert "internal error" not in result.err
+
+
+class TestKeys:
+    def key(self, site: Site, job: Job) -> tuple[str, str]:
+        with site.database.begin() as tx:
+            keys = tx.secrets.get(job.id)
+        assert keys is not None
+        assert keys.private_key is not None
+        assert keys.public_key is not None
+        return keys.private_key, keys.public_key
+
+    def test_each_job_of_an_array_has_its_own(self, site: Site) -> None:
+        site.oarsub("-k", "--array", 3, "true")
+        keys = [self.key(site, job) for job in site.jobs()]
+        assert len(set(keys)) == 3
+        assert all(public.startswith("ssh-ed25519 ") for _, public in keys)
+        assert all("BEGIN OPENSSH PRIVATE KEY" in private for private, _ in keys)
+
+    def test_a_key_is_exported_for_its_owner_alone(self, site: Site, tmp_path: Path) -> None:
+        (tmp_path / "old").write_text("old")
+        result = site.oarsub("-k", "-v", "-e", tmp_path / "%jobid%.key", "true")
+        (job,) = site.jobs()
+        path = tmp_path / f"{job.id}.key"
+        assert path.read_text() == self.key(site, job)[0]
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert (
+            f"# Generate a job key...\n{WALLTIME}{TYPE}# Export job key to file: {path}\nOAR_JOB_ID={job.id}\n"
+            == result.out
+        )
+
+    def test_a_key_is_imported_from_a_file_or_the_line_and_hidden(self, site: Site, tmp_path: Path) -> None:
+        private, public = self.key(site, site.submit("-k", "true"))
+        with site.database.begin() as tx:
+            tx.execute("UPDATE jobs SET state = 'Terminated'")
+        (tmp_path / "key").write_text(private)
+        job = site.submit("-k", "-i", tmp_path / "key", "true")
+        assert self.key(site, job)[1] == public
+        result = site.oarsub("-k", "--import-job-key-inline", private, "true")
+        assert result.err == f"/!\\ Another job is using the same ssh keys\n{VERIFY}"
+        with site.database.begin() as tx:
+            tx.execute("UPDATE jobs SET state = 'Terminated'")
+        job = site.submit("--ssh_private_key", private, "--ssh_public_key", f"{public} me@home", "true")
+        assert job.initial_request == (
+            f"oarsub --ssh_private_key [HIDDEN INLINE JOB KEY] --ssh_public_key {public} me@home true"
+        )
+        assert site.oarsub("-k", f"--import-job-key-inline={private}", "--array", 2, "x").exit == 8
+
+    def test_the_environment_names_a_key(self, site: Site, tmp_path: Path) -> None:
+        private, public = self.key(site, site.submit("-k", "true"))
+        with site.database.begin() as tx:
+            tx.execute("UPDATE jobs SET state = 'Terminated'")
+        (tmp_path / "key").write_text(private)
+        assert site.oarsub("true", environment={"OAR_JOB_KEY_FILE": str(tmp_path / "key")}).exit == 0
+        assert self.key(site, site.jobs()[-1])[1] == public
+
+    def test_a_site_may_give_every_job_a_key(self, site: Site) -> None:
+        site.config = site.config.replace(oarsub_force_job_key=True)
+        assert self.key(site, site.submit("true"))
+
+
+class TestCpusetName:
+    def test_jobs_share_a_name_that_is_the_users_own(self, site: Site) -> None:
+        assert site.submit("--force_cpuset_name", "mine", "x").cpuset_name == "alice_mine"
+        first = site.jobs()[0]
+        result = site.oarsub("--force-cpuset-name", "mine", "x")
+        assert result.err == f"# Warning: cpuset name alice_mine is used by job {first.id}.\n"
+
+    def test_a_name_that_could_be_that_of_another_account_is_refused(self, site: Site) -> None:
+        account = next(each.pw_name for each in pwd.getpwall() if "_" in each.pw_name)
+        user, _, part = account.partition("_")
+        result = site.oarsub("--force_cpuset_name", f"{part}_x", "y", user=User(user, 0))
+        assert result == Result(8, "", f'# Error: invalid cpuset name "{part}_x".\n{VERIFY}')
+        assert site.is_empty()
+
+
+class TestReservation:
+    def test_it_is_submitted_with_its_date_and_waits(self, site: Site) -> None:
+        result = self.run(site, JobState.WAITING, "-r", "2031-03-04 10:00:00,12:00", "-v", "x")
+        (job,) = site.jobs()
+        assert result.exit == 0
+        assert result.out.splitlines() == [
+            "# Guessed reservation start: 2031-03-04 10:00:00 end: 2031-03-04 12:00:00 (computed walltime: 2:0:0).",
+            "[ADMISSION RULE] Modify resource description with type constraints",
+            f"OAR_JOB_ID={job.id}",
+            "# Advance reservation request: waiting for validation...",
+            "# Reservation valid --> OK",
+        ]
+        assert job.message == "R=1,W=2:0:0,J=R"
+        assert job.info_type is not None
+        assert re.fullmatch(r".+:\d+", job.info_type)
+
+    def test_a_refusal_has_its_code_and_its_reason(self, site: Site) -> None:
+        result = self.run(site, JobState.TO_ERROR, "-r", "2031-03-04 10:00:00", "x")
+        assert result.exit == 10
+        assert result.out.splitlines()[-1] == "# Reservation not valid --> KO (no matching slot)"
+
+    def test_one_without_command_is_entered_later(self, site: Site) -> None:
+        self.run(site, JobState.WAITING, "-r", "2031-03-04 10:00:00")
+        assert site.jobs()[0].job_type is JobType.INTERACTIVE
+
+    def test_the_walltime_of_the_request_wins(self, site: Site) -> None:
+        result = self.run(site, JobState.WAITING, "-r", "2031-03-04 10:00:00,12:00", "-l", "nodes=1,walltime=1", "x")
+        assert result.err == (
+            "# Warning: ignore reservation end date because walltime is set in resource description.\n"
+        )
+        assert site.jobs()[0].message == "R=2,W=1:0:0,J=R"
+
+    def test_the_hook_hears_the_answer(self, site: Site, tmp_path: Path) -> None:
+        hook = tmp_path / "hook"
+        hook.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/said\nexit 3\n')
+        hook.chmod(0o755)
+        site.config = site.config.replace(advance_reservation_validation_hook_exec_file=str(hook))
+        result = self.run(site, JobState.WAITING, "-r", "2031-03-04 10:00:00", "x")
+        assert (result.exit, result.err) == (
+            1,
+            "# Error: an error occured in the advance reservation validation hook\n",
+        )
+        assert (tmp_path / "said").read_text() == f"{site.jobs()[0].id} 1\n"
+
+    def test_machine_formats_tell_by_the_exit_code_alone(self, site: Site) -> None:
+        result = self.run(site, JobState.TO_ERROR, "-J", "-r", "2031-03-04 10:00:00", "x")
+        assert (result.exit, json.loads(result.out)) == (10, {"job_id": str(site.jobs()[0].id)})
+
+    def run(self, site: Site, answer: JobState, *words: object) -> Result:
+        """Type oarsub while a scheduler and a server answer."""
+        server = threading.Thread(target=self.answer, args=(site.database, answer))
+        server.start()
+        try:
+            return site.oarsub(*words)
+        finally:
+            server.join()
+
+    def answer(self, database: Database, answer: JobState) -> None:
+        """Do what the scheduler does to the first reservation, and call the oarsub that waits."""
+        job = None
+        for _ in range(2000):
+            with database.snapshot() as tx:
+                found = tx.jobs.in_states([JobState.WAITING])
+            if found:
+                job = found[0]
+                break
+            threading.Event().wait(0.01)
+        assert job is not None
+        assert job.info_type is not None
+        assert job.reservation is Reservation.TO_SCHEDULE
+        with database.begin() as tx:
+            tx.jobs.update(job.id, reservation=Reservation.SCHEDULED, scheduler_info="no matching slot")
+            if answer is JobState.TO_ERROR:
+                tx.execute("UPDATE jobs SET state = 'toError' WHERE job_id = %s", (job.id,))
+        line = b"GOOD RESERVATION\n" if answer is JobState.WAITING else b"BAD JOB\n"
+        with socket.create_connection(("127.0.0.1", int(job.info_type.rpartition(":")[2])), 5) as call:
+            call.sendall(line)
+
+
+class TestConnect:
+    def test_what_cannot_be_connected_to(self, site: Site) -> None:
+        waiting = site.submit("x").id
+        assert site.oarsub("-C", 99) == Result(20, "", "# Error: job 99 does not exist.\n")
+        assert site.oarsub("-C", waiting) == Result(
+            20, "", f"# Error: job {waiting} is not running. Its current state is Waiting.\n"
+        )
+        assert site.oarsub("-C", waiting, user=BOB) == Result(
+            20, "", f"# Error: you are not the right user for job {waiting}. This job is owned by alice.\n"
+        )
+        noop = add_job(site.database, JobState.RUNNING, types=["noop"])
+        assert site.oarsub("-C", noop) == Result(17, "", "# Error: it is not possible to connect to a NOOP job.\n")
+
+    def test_without_number(self, site: Site) -> None:
+        assert site.oarsub("-C") == Result(0, "No running jobs\n", "")
+        first = add_job(site.database, JobState.RUNNING)
+        assert site.oarsub("-C") == Result(20, "", "# Error: this version of OAR opens no shell in running jobs.\n")
+        second = add_job(site.database, JobState.RUNNING, name="fem")
+        assert site.oarsub("-C") == Result(
+            0,
+            f"You have several running jobs. Please provide a job id.\nRunning jobs are: {first}, {second} (fem)\n",
+            "",
+        )
+
+
+def hostile_words() -> st.SearchStrategy[str]:
+    pieces = st.sampled_from(
+        ["'", '"', ";", "--", "\n", "$(id)", "%s", "\\", "é", "\udcff", "{", "}", "/", "=", ",", "a", "1"]
+    )
+    return st.lists(pieces, max_size=8).map("".join)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    option=st.sampled_from(
+        [
+            "-l",
+            "-p",
+            "-q",
+            "-n",
+            "-t",
+            "-d",
+            "-a",
+            "-O",
+            "-E",
+            "--project",
+            "--notify",
+            "--array",
+            "--checkpoint",
+            "--signal",
+            "--force_cpuset_name",
+        ]
+    ),
+    value=hostile_words(),
+    command=hostile_words(),
+)
+def test_whatever_is_typed_is_data_or_refused_without_a_row(site: Site, option: str, value: str, command: str) -> None:
+    before = site.count("jobs")
+    result = site.oarsub(option, value, "--", command)
+    assert result.exit in {0, 1, 5, 6, 7, 8, 16, 18, 243, 244, 248, 250, 254}
+    assert "internal error" not in result.err
+    assert site.count("jobs") == before + (result.exit == 0)
+    if result.exit == 0 and option == "-n":
+        assert (site.jobs()[-1].name or "") == value.strip()
+
+
+class TestUsage:
+    def test_tools_look_for_the_version(self, site: Site) -> None:
+        result = site.oarsub("--version")
+        assert result.exit == 0
+        assert re.fullmatch(r"OAR version: \d+\.\d+\.\d+ \(\w+\)\n", result.out)
+
+    def test_without_command_the_usage_is_shown(self, site: Site) -> None:
+        assert site.oarsub().out.startswith("Usage: oarsub ")
+
+
+@pytest.fixture(autouse=True)
+def _here() -> Iterator[None]:
+    """Leave the directory as it was."""
+    here = os.getcwd()
+    yield
+    os.chdir(here)
