@@ -3,13 +3,13 @@
 A test says what matters to it; the rest has a value.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from oar.lib import lifecycle
 from oar.lib.db.engine import Database, Transaction
 from oar.lib.db.jobs import NewJob
-from oar.lib.model import Group, JobKeys, Level
+from oar.lib.model import Group, JobKeys, Level, PropertyValue
 from oar.lib.states import JobState, JobType, Reservation
 
 #: The way of a job through its states, as far as a test may want it.
@@ -72,7 +72,7 @@ PLAIN = NewJob(
 
 def add_resources(database: Database, nodes: int = 2, cores: int = 2, **columns: str | int) -> list[int]:
     """Add ``nodes`` nodes (``node-1``...) of ``cores`` resources each; return their ids."""
-    rows = [
+    rows: list[Mapping[str, PropertyValue]] = [
         {"network_address": f"node-{node}", "cpuset": str(core), "state_num": 1} | columns
         for node in range(1, nodes + 1)
         for core in range(cores)

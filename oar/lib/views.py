@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from oar.lib import patterns
 from oar.lib.db import listings
 from oar.lib.db.listings import Assigned, PlannedResource, Prediction
 from oar.lib.model import Dependency, Event, Job, Moldable, User
@@ -124,24 +125,7 @@ class JobView:
     def _output(self, pattern: str | None) -> str:
         if self.job.job_type is JobType.INTERACTIVE:
             return INTERACTIVE_OUTPUT
-        return output_file(pattern or "", self.job, self.assigned.nodes[0] if self.assigned.nodes else None)
-
-
-def output_file(pattern: str, job: Job, host: str | None) -> str:
-    """Return the name of an output file of a job; ``%host%`` stays as it is while its host is not known."""
-    if "%" not in pattern:
-        return pattern
-    values = {
-        "%jobid%": str(job.id),
-        "%jobname%": (job.name or "").replace("/", "_"),
-        "%arrayid%": str(job.array_id),
-        "%arrayindex%": str(job.array_index),
-        "%user%": job.user,
-        "%host%": host,
-    }
-    for mark, value in values.items():
-        pattern = pattern if value is None else pattern.replace(mark, value)
-    return pattern
+        return patterns.expand(pattern or "", self.job, self.assigned.nodes[0] if self.assigned.nodes else None)
 
 
 def job_views(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> list[JobView]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from oar.lib import views
+from oar.lib import patterns, views
 from oar.lib.db.engine import Database, Transaction
 from oar.lib.model import Job, User
 from oar.lib.states import JobState, Reservation
@@ -102,9 +102,9 @@ def test_the_walltime_is_that_of_the_alternative_that_was_chosen(database: Datab
 def test_the_patterns_of_an_output_file_are_replaced(job: Job) -> None:
     named = replace(job, id=7, array_id=5, array_index=3, name="a/b")
     pattern = "%jobid%-%jobname%-%arrayid%-%arrayindex%-%user%-%host%"
-    assert views.output_file(pattern, named, "node-1") == "7-a_b-5-3-alice-node-1"
-    assert views.output_file(pattern, named, None) == "7-a_b-5-3-alice-%host%"
-    assert views.output_file("100%", replace(job, name=None), None) == "100%"
+    assert patterns.expand(pattern, named, "node-1") == "7-a_b-5-3-alice-node-1"
+    assert patterns.expand(pattern, named, None) == "7-a_b-5-3-alice-%host%"
+    assert patterns.expand("100%", replace(job, name=None), None) == "100%"
 
 
 def test_a_job_that_never_ran_has_no_start(job: Job) -> None:

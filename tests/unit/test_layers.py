@@ -15,7 +15,7 @@ from tests.unit.sources import ROOT, Module, modules, tools
 
 FACTS = (
     "errors", "states", "times", "config", "config_keys", "config_kinds", "model", "request", "resource_set",
-    "hierarchy", "sqltext", "formats", "frames", "messages", "topology", "version",
+    "hierarchy", "sqltext", "formats", "frames", "messages", "notices", "patterns", "topology", "version",
 )  # fmt: skip
 ROUNDS = ("platform", "apply", "token_scripts", "forecast", "external", "plugins", "meta_sched")
 GROUPS = {  # group of a module: the first prefix that fits

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from oar.lib import patterns
 from oar.lib.config import Config
 from oar.lib.db.engine import Transaction
 from oar.lib.model import Job, JobKeys, JobRun, Resource
@@ -255,22 +256,9 @@ def types_of(data: JobData) -> dict[str, str | int]:
     return {one.name: 1 if one.value is None else one.value for one in data.types}
 
 
-def file_name(pattern: str | None, data: JobData, config: Config) -> str | None:
-    """Return the name of an output file with its patterns replaced (commands-user.md 3.8)."""
-    if pattern is None:
-        return None
-    job = data.job
-    values = {
-        "%jobid%": str(job.id),
-        "%jobname%": (job.name or "").replace("/", "_"),
-        "%arrayid%": str(job.array_id),
-        "%arrayindex%": str(job.array_index),
-        "%user%": job.user,
-        "%host%": data.exec_host(config),
-    }
-    for mark, value in values.items():
-        pattern = pattern.replace(mark, value)
-    return pattern
+def file_name(name: str | None, data: JobData, config: Config) -> str | None:
+    """Return the name of an output file with its patterns replaced."""
+    return None if name is None else patterns.expand(name, data.job, data.exec_host(config))
 
 
 def environment_of(job: Job) -> dict[str, str]:
