@@ -171,6 +171,8 @@ def test_no_interpreter_on_the_node_is_exit_code_32(tmp_path: Path) -> None:
 
     with Remote(RemoteSettings(), Bare()) as remote:
         outcome = remote.run({"n": PING}, 20)["n"]
+        with remote.dialogue("n", PING, 20) as talk:
+            assert talk.receive(20) == outcome
     assert isinstance(outcome, Ran)
     assert outcome.exit == 32
     assert "no python3" in outcome.stderr

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import select
+import socket
 import subprocess
 import time
 from typing import TYPE_CHECKING, Protocol
@@ -127,7 +128,9 @@ class ParamikoChannel:
             raise ChannelLost(f"connection lost: {error or type(error).__name__}") from None
 
     def close(self) -> None:
-        self._transport.close()
+        """Break the connection; paramiko's own thread sees it, tidies up and ends.  Nobody waits for that."""
+        with contextlib.suppress(OSError):
+            self._transport.sock.shutdown(socket.SHUT_RDWR)
 
     def last_words(self) -> tuple[int | None, str]:
         said = b""

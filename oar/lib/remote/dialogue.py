@@ -14,8 +14,8 @@ from oar.lib.remote.session import Accepted, Ended, Event, Line, Lost, NodeSessi
 class OpensSessions(Protocol):
     """What opens a node's session and waits for it."""
 
-    def open_session(self, node: str, seconds: float) -> NodeSession:
-        """Return the session.  Raises NodeUnavailable."""
+    def open_session(self, node: str, seconds: float) -> NodeSession | Ran:
+        """Return the session, or how its program ended at once.  Raises NodeUnavailable."""
 
 
 class Dialogue:
@@ -25,8 +25,9 @@ class Dialogue:
     program may or may not go on.
     """
 
-    def __init__(self, session: NodeSession, number: int, events: "queue.SimpleQueue[Event]") -> None:
+    def __init__(self, session: NodeSession | None, number: int, events: "queue.SimpleQueue[Event]") -> None:
         self._session = session
+        self._node = session.node if session else ""
         self._number = number
         self._events = events
         self._over = False
@@ -38,6 +39,9 @@ class Dialogue:
         for last in (False, True):
             events: queue.SimpleQueue[Event] = queue.SimpleQueue()
             session = remote.open_session(node, max(0.1, limit - time.monotonic()))
+            if isinstance(session, Ran):
+                events.put(Ended(session.exit, session.stderr))
+                return cls(None, 0, events)
             try:
                 number = session.send(request, max(0.1, limit - time.monotonic()), events.put)
                 return cls._accepted(session, number, events)
@@ -68,6 +72,8 @@ class Dialogue:
 
     def send(self, line: str) -> None:
         """Say one line to the program.  Raises NodeUnavailable."""
+        if self._session is None:
+            raise NodeUnavailable("there is no program to talk with")
         try:
             self._session.say(self._number, op="line", text=line)
         except ChannelLost as error:
@@ -90,13 +96,13 @@ class Dialogue:
                 return Ran(code, (), said)
             case Lost(reason):
                 self._over = True
-                raise NodeUnavailable(f"{self._session.node}: {reason}")
+                raise NodeUnavailable(f"{self._node}: {reason}")
             case Accepted():
                 return self.receive(seconds)
 
     def close(self) -> None:
         """End the talk: a program that still runs sees the end of its input, then is ended."""
-        if not self._over:
+        if not self._over and self._session is not None:
             self._over = True
             self._session.forget(self._number)
 

@@ -20,7 +20,7 @@ from oar.lib.remote import bootstrap
 from oar.lib.remote.channels import ChannelLost
 from oar.lib.remote.dialogue import Dialogue
 from oar.lib.remote.fanout import Fanout
-from oar.lib.remote.requests import Command, Outcome, Ran, RemoteSettings, Request, Unreachable
+from oar.lib.remote.requests import Command, Outcome, Ran, RemoteSettings, Request, TimedOut, Unreachable
 from oar.lib.remote.session import NodeSession
 from oar.lib.remote.transports import CannotReach, LocalTransport, Transport, choose
 
@@ -89,22 +89,25 @@ class Remote:
 
         ``use`` must not block.  Several callers who want the same cold node share one connection.
         """
+        opened: Opened | None
         with self._lock:
-            session = self._sessions.get(node)
-            if session is not None and session.lost is None:
+            opened = self._sessions.get(node)
+            if self._closed:
+                opened = Unreachable("the way to the nodes is closed")
+            elif opened is not None and opened.lost is None:
                 self._sessions[node] = self._sessions.pop(node)  # the last of the mapping is the last used
             else:
-                session = None
+                opened = None
                 first = node not in self._waiting
                 self._waiting.setdefault(node, []).append(use)
                 if first:
                     self._to_open.put(node)
                     self._more_connectors()
-        if session is not None:
-            use(session)
+        if opened is not None:
+            use(opened)
 
-    def open_session(self, node: str, seconds: float) -> NodeSession:
-        """Return the node's session.  Raises NodeUnavailable."""
+    def open_session(self, node: str, seconds: float) -> NodeSession | Ran:
+        """Return the node's session, or how its program ended at once.  Raises NodeUnavailable."""
         answers: queue.SimpleQueue[Opened] = queue.SimpleQueue()
         self.session(node, answers.put)
         try:
@@ -112,12 +115,12 @@ class Remote:
         except queue.Empty:
             raise NodeUnavailable(f"{node}: no connection within {seconds:.0f} s") from None
         match opened:
-            case NodeSession():
+            case NodeSession() | Ran():
                 return opened
             case Unreachable(reason):
                 raise NodeUnavailable(f"{node}: {reason}")
-            case _:
-                raise NodeUnavailable(f"{node}: {opened}")
+            case TimedOut():
+                raise NodeUnavailable(f"{node}: no connection in time")
 
     def warm_nodes(self) -> list[str]:
         """Return the nodes that have a live session, the least recently used first."""
@@ -142,6 +145,13 @@ class Remote:
                         return
             else:
                 self._open(node)
+        self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, {}
+        for use in (use for users in waiting.values() for use in users):
+            use(Unreachable("the way to the nodes is closed"))
 
     def _open(self, node: str) -> None:
         opened = self._connect(node)
@@ -249,9 +259,11 @@ class Remote:
         """Close all sessions; requests that still run are lost."""
         if self._closed:
             return
-        self._closed = True
+        with self._lock:
+            self._closed = True
         self._wake()
         self._reader.join(10)
+        self._refuse_waiting()
         self._selector.close()
         with self._lock:
             os.close(self._wake_read)
