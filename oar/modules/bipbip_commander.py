@@ -23,6 +23,7 @@ from oar.lib.notices import parse_subscription
 from oar.lib.notify import Mailer
 from oar.lib.runtime import Runtime
 from oar.lib.states import EventType, ExecCode, JobState
+from oar.lib.version import VERSION
 from oar.modules import orders
 from oar.modules.actions.finish import note_finishing
 from oar.modules.dispatch import ASKED, Action, Dispatch, Kind, host_action, wanted
@@ -40,6 +41,8 @@ LOAD_SECONDS = 10.0
 CHALLENGE_SECONDS = 60.0
 #: A kill request that nobody has treated is rung for again after this time.
 STALE_KILL_SECONDS = 10
+BAD_SCHEMA = 1
+NO_DATABASE = 3
 ALREADY_RUNNING = 4
 #: States in which an end report is awaited.
 AWAITED = (JobState.LAUNCHING, JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING)
@@ -407,7 +410,12 @@ def _give_up(tx: Transaction, job_id: int) -> None:
 
 
 def serve(opened: Runtime, endpoint: str) -> int:
-    """Be the Runner; exit code 4 if another server is running."""
+    """Be the Runner; exit code 4 if another server is running, 1 if the schema is not ours."""
+    with opened.database.snapshot() as tx:
+        version = tx.schema_version()
+    if version != VERSION:
+        log.error("the database has the schema %s, this is OAR %s: run oar-database --setup", version, VERSION)
+        return BAD_SCHEMA
     with bus.connected(endpoint) as dealer, opened.database.sole(SERVER_LOCK) as lock:
         if lock is None:
             log.error("another OAR server is running: %s", opened.database.holder(SERVER_LOCK))
@@ -427,7 +435,11 @@ def main() -> None:
         sys.exit(2)
     opened = runtime.open_runtime("bipbip_commander")
     with logs.logging_to(opened.config, "Runner"):
-        code = serve(opened, sys.argv[2])
+        try:
+            code = serve(opened, sys.argv[2])
+        except DatabaseUnavailable as error:
+            log.error("the database cannot be reached: %s", error)
+            code = NO_DATABASE
     sys.exit(code)
 
 
