@@ -68,7 +68,7 @@ class Dialogue:
     @property
     def boot_id(self) -> str:
         """Which life of the node this is."""
-        return self._session.boot_id
+        return self._session.boot_id if self._session else ""
 
     def send(self, line: str) -> None:
         """Say one line to the program.  Raises NodeUnavailable."""
