@@ -64,7 +64,7 @@ class Resources:
 
     ids: tuple[int, ...]
     types: tuple[str, ...]
-    states: tuple[ResourceState, ...]  #: what each is, or is about to be (``next_state``)
+    states: tuple[ResourceState, ...]  #: what each is, or is about to be if that is worse (``next_state``)
     addresses: tuple[str, ...]  #: network_address; '' = no node
     available_upto: tuple[int, ...]
     order: tuple[int, ...]  #: bits in the order of preference

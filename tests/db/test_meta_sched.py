@@ -168,6 +168,15 @@ def test_a_job_does_not_start_on_a_node_that_failed_meanwhile(clocked: Database,
     assert held(clocked, number) == []
 
 
+def test_a_node_that_is_about_to_come_back_is_not_there_yet(clocked: Database, scheduler: MetaScheduler) -> None:
+    ids = add_resources(clocked, nodes=1, cores=1, state="Suspected")
+    number = submit(clocked)
+    with clocked.begin() as tx:
+        tx.execute("UPDATE resources SET next_state = 'Alive' WHERE resource_id = %s", (ids[0],))
+    scheduler.round()
+    assert ask(clocked, "SELECT code FROM job_reasons WHERE job_id = %s", number) == [("NOT_ALIVE",)]
+
+
 def test_a_dependency_holds_a_job_back_until_the_other_has_ended(clocked: Database, scheduler: MetaScheduler) -> None:
     add_resources(clocked)
     first = submit(clocked, state=JobState.HOLD)

@@ -239,7 +239,7 @@ class Rounds:
         asked = "".join(f", {quoted(name).replace('%%', '%')}" for name in names)
         sql = (
             "SELECT resource_id, type, network_address,"
-            " CASE next_state WHEN 'UnChanged' THEN state ELSE next_state END,"
+            " CASE WHEN next_state IN ('Absent', 'Suspected', 'Dead') THEN next_state ELSE state END,"
             f" available_upto, last_job_date, row_number() OVER (ORDER BY {order}, resource_id),"
             f" row_number() OVER (ORDER BY {reservation_order}, resource_id){asked} FROM resources ORDER BY resource_id"
         )
