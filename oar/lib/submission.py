@@ -255,7 +255,8 @@ def _admit(
     left, output = admission.run(program, names, makers(tx, database))
     amended = amend(proposal, left, names, config, output)
     check(amended)
-    return amended, output
+    requests = submission_checks.named(amended.requests, cluster.columns, config)
+    return amended._replace(requests=requests), output
 
 
 def _check_queue(tx: "Transaction", proposal: Proposal) -> None:

@@ -1,0 +1,423 @@
+"""The default admission rules, what sites add to them, and the command that keeps them (commands-admin.md 7, 8)."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from oar.cli import oaradmissionrules, oarsub
+from oar.cli.command import Result
+from oar.lib.config import Config
+from oar.lib.db.engine import Database
+from oar.lib.model import User
+from oar.lib.states import JobState, Reservation
+from tests.builders import add_job, add_resources
+from tests.frontend import ALICE, RULES, Frontend, add_rules
+
+ROOT = User("root", 0)
+OAR = User("oar", 0)
+BOB = User("bob", 0)
+
+
+class Site(Frontend):
+    """Two nodes of two cores; the second node takes every kind of job."""
+
+    def submit(self, *words: object, user: User = ALICE) -> Result:
+        """Submit without waiting for anything."""
+        return self.type(oarsub.main, *words, user=user)
+
+    def rule(self, *words: object, user: User = ROOT, editor: str = "") -> Result:
+        """Type oaradmissionrules."""
+        return self.type(oaradmissionrules.main, *words, user=user, environment={"EDITOR": editor} if editor else {})
+
+    def try_reservation(self, *words: object, user: User = ALICE) -> Result:
+        """Run the rules on a reservation, without waiting for the scheduler."""
+        words = ("--test", "--as", user.name, "--", "-r", "2031-03-04 10:00:00", *words, "true")
+        return self.rule(*words)
+
+
+@pytest.fixture
+def site(database: Database, tmp_path: Path) -> Site:
+    """A site with the default rules."""
+    add_resources(database, nodes=1, cores=2)
+    add_resources(database, nodes=1, cores=2, network_address="node-2", deploy="YES", besteffort="YES")
+    add_rules(database)
+    with database.begin() as tx:
+        tx.execute("UPDATE resources SET besteffort = 'NO' WHERE network_address = 'node-1'")
+    return Site(database, Config(log_file=str(tmp_path / "oar.log")))
+
+
+class TestDefaultRules:
+    def test_there_are_seventeen_of_which_one_is_an_example(self, site: Site) -> None:
+        with site.database.begin() as tx:
+            rules = tx.queues.rules()
+        assert [rule.priority for rule in rules] == list(range(1, 18))
+        assert [rule.priority for rule in rules if not rule.enabled] == [13]
+        assert all(rule.text.startswith("# ") for rule in rules)
+
+    @pytest.mark.parametrize("user", [ROOT, OAR])
+    def test_administrators_do_not_submit(self, site: Site, user: User) -> None:
+        result = site.submit("x", user=user)
+        assert (result.exit, result.err) == (
+            254,
+            "[ADMISSION RULE] root and oar users are not allowed to submit jobs.\n",
+        )
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("type", "state", "next_state", "finaud_decision", "next_finaud_decision", "state_num", "suspended_jobs"),
+            *("scheduler_priority", "cpuset", "besteffort", "deploy", "expiry_date", "desktop_computing"),
+            *("last_job_date", "available_upto", "last_available_upto", "drain", "STATE"),
+        ],
+    )
+    def test_no_request_by_what_is_oars_own(self, site: Site, name: str) -> None:
+        result = site.submit("-l", f"/{name}=1", "x")
+        assert (result.exit, result.err) == (254, f"[ADMISSION RULE] '{name}' resource is not allowed\n")
+
+    def test_besteffort_jobs_go_to_their_queue_and_their_resources(self, site: Site) -> None:
+        result = site.submit("-t", "besteffort", "-p", "cpuset='0' OR true", "x")
+        assert result.out.splitlines()[:2] == [
+            "[ADMISSION RULE] Automatically redirect in the besteffort queue",
+            "[ADMISSION RULE] Automatically add the besteffort constraint on the resources",
+        ]
+        (job,) = site.jobs()
+        assert job.queue == "besteffort"
+        assert job.properties == (
+            "(((cpuset='0' OR true) AND besteffort = 'YES') AND desktop_computing = 'NO') AND (drain='NO')"
+        )
+        assert site.submit("-t", "besteffort", "-l", "nodes=2", "x").exit == 8  # one node only takes them
+
+    def test_jobs_in_the_besteffort_queue_are_besteffort(self, site: Site) -> None:
+        result = site.submit("-q", "besteffort", "x")
+        assert "[ADMISSION RULE] Automatically add the besteffort type\n" in result.out
+        with site.database.begin() as tx:
+            assert tx.jobs.types([site.jobs()[0].id]) == {site.jobs()[0].id: ("besteffort",)}
+
+    def test_no_besteffort_reservation(self, site: Site) -> None:
+        result = site.try_reservation("-t", "besteffort")
+        assert result.err == ("[ADMISSION RULE] Error: a job cannot both be of type besteffort and be a reservation.\n")
+
+    @pytest.mark.parametrize("kind", ["deploy", "deploy=standby"])
+    def test_deploy_jobs_get_whole_nodes_that_can_be_deployed(self, site: Site, kind: str) -> None:
+        assert site.submit("-t", kind, "-l", "nodes=1", "x").exit == 0
+        assert "deploy = 'YES'" in (site.jobs()[0].properties or "")
+        result = site.submit("-t", kind, "-l", "/nodes=1/resource_id=1", "x")
+        assert result.err == "[ADMISSION RULE] 'resource_id' resource is not allowed with a deploy job\n"
+
+    def test_drained_nodes_do_not_refuse_jobs(self, site: Site) -> None:
+        with site.database.begin() as tx:
+            tx.execute("UPDATE resources SET drain = 'YES'")
+        assert site.submit("-l", "nodes=2", "x").exit == 0
+
+    def test_desktop_computing_jobs_have_their_own_resources(self, site: Site) -> None:
+        with site.database.begin() as tx:
+            tx.execute("UPDATE resources SET desktop_computing = 'YES' WHERE network_address = 'node-2'")
+        result = site.submit("-t", "desktop_computing", "-l", "nodes=1", "x")
+        assert "[ADMISSION RULE] Added automatically desktop_computing resource constraints\n" in result.out
+        assert site.submit("-l", "nodes=2", "x").exit == 8
+
+    def test_two_reservations_may_wait(self, site: Site) -> None:
+        for state, kind in (
+            (JobState.WAITING, Reservation.TO_SCHEDULE),
+            (JobState.TO_ACK_RESERVATION, Reservation.SCHEDULED),
+        ):
+            assert site.try_reservation().exit == 0
+            add_job(site.database, state, reservation=kind)
+        result = site.try_reservation()
+        assert (result.exit, result.err) == (
+            254,
+            "[ADMISSION RULE] Error: you cannot have more than 2 waiting advance reservations.\n",
+        )
+        assert site.try_reservation(user=BOB).exit == 0
+        assert site.submit("x").exit == 0
+
+    def test_interactive_jobs_are_short(self, site: Site) -> None:
+        result = site.rule("--test", "--as", "alice", "--", "-I", "-l", "nodes=1,walltime=13")
+        assert "[ADMISSION RULE] Walltime to big for an INTERACTIVE job so it is set to 43200.\n" in result.out
+        assert "walltime=43200" in result.out
+
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            *("container", "container=a_1", "container_users=bob+eve.x", "ar=hard", "deploy", "deploy=standby"),
+            *("cosystem", "cosystem=standby", "idempotent", "placeholder=a", "set_placeholder=a", "allowed=a"),
+            *("use_placeholder=a", "allow=a", "timesharing", "timesharing=user,*", "timesharing=*,name"),
+            *("timesharing=name,user", "timesharing=job_name,*", "token:matlab=2", "noop", "noop=standby"),
+            *("postpone=2031-01-01", "deadline=2031-01-01 10:00", "expire=2031-01-01 10:00:00", "state=permissive"),
+            *("nice=2", "checkpoint", "origin=execo"),
+        ],
+    )
+    def test_known_types(self, site: Site, kind: str) -> None:
+        assert site.submit("-t", kind, "-l", "nodes=1", "x").exit == 0
+
+    @pytest.mark.parametrize(
+        "kind",
+        ["xyz", "container=a b", "timesharing=me,*", "token=a", "qos=1", "no_quotas", "besteffort=1", ""],
+    )
+    def test_unknown_types(self, site: Site, kind: str) -> None:
+        result = site.submit("-t", kind, "x")
+        assert (result.exit, result.err) == (254, f"[ADMISSION RULE] Error: unknown job type: {kind}\n")
+
+    def test_a_site_adds_types(self, site: Site) -> None:
+        site.config = site.config.replace(job_types_extra=(r"devel", r"monitor=\w+"))
+        assert site.submit("-t", "devel", "-t", "monitor=power", "x").exit == 0
+        assert site.submit("-t", "origin=execo", "x").exit == 254
+
+    @pytest.mark.parametrize(
+        ("condition", "stored"),
+        [
+            ("", "type = 'default'"),
+            ("cpuset='1'", "(cpuset='1') AND type = 'default'"),
+            ("deploy='YES' or type='default'", "deploy='YES' or type='default'"),
+            ("TYPE in ('default')", "TYPE in ('default')"),
+            ("cpuset='mytype'", None),
+        ],
+    )
+    def test_default_resources_are_meant_unless_a_type_is_named(
+        self, site: Site, condition: str, stored: str | None
+    ) -> None:
+        result = site.submit("-l", (f"{{{condition}}}" if condition else "") + "/nodes=1", "x")
+        says = "[ADMISSION RULE] Modify resource description with type constraints\n"
+        if stored is None:
+            assert result.exit == 8  # the word in a text is no column: the constraint is added, and nothing fits
+            return
+        assert (says in result.out) == (stored != condition)
+        with site.database.begin() as tx:
+            assert tx.jobs.moldables([site.jobs()[0].id])[site.jobs()[0].id][0].groups[0].filter == stored
+
+    def test_licences_are_asked_as_a_group_of_their_own(self, site: Site) -> None:
+        add_resources(site.database, nodes=1, cores=3, network_address="", type="licence")
+        assert site.submit("-l", "/nodes=2+{type='licence'}/resource_id=3", "x").exit == 0
+        assert site.submit("-l", "/nodes=2+{type='licence'}/resource_id=4", "x").exit == 8
+
+
+class TestInnerJobs:
+    def inner(self, site: Site, reference: object, user: User = ALICE) -> str:
+        return site.submit("-t", f"inner={reference}", "x", user=user).err
+
+    def test_inside_a_live_container_by_number_or_name(self, site: Site) -> None:
+        container = add_job(site.database, JobState.RUNNING, types=["container=box"])
+        assert self.inner(site, container) == ""
+        assert self.inner(site, "box") == ""
+        with site.database.begin() as tx:
+            tx.execute("UPDATE jobs SET state = 'Finishing' WHERE job_id = %s", (container,))
+        for reference in (container, "box", 999, "nobox"):
+            assert self.inner(site, reference) == (
+                "[ADMISSION RULE] Error: inner job is requesting an invalid container id.\n"
+            )
+
+    def test_a_job_that_is_no_container(self, site: Site) -> None:
+        job = add_job(site.database, JobState.RUNNING)
+        assert "invalid container id" in self.inner(site, job)
+
+    def test_others_only_where_the_owner_names_them(self, site: Site) -> None:
+        closed = add_job(site.database, JobState.RUNNING, types=["container"])
+        opened = add_job(site.database, JobState.RUNNING, types=["container", "container_users=bob+eve"])
+        assert self.inner(site, closed, BOB) == (
+            f"[ADMISSION RULE] Error: you are not allowed to use the container {closed}.\n"
+        )
+        assert self.inner(site, opened, BOB) == ""
+
+    def test_reservations_only_inside_reservations(self, site: Site) -> None:
+        plain = add_job(site.database, JobState.RUNNING, types=["container"])
+        reserved = add_job(site.database, JobState.RUNNING, types=["container"], reservation=Reservation.SCHEDULED)
+        assert site.try_reservation("-t", f"inner={plain}").err == (
+            "[ADMISSION RULE] Error: an advance-reservation inner job requires the container"
+            " to be an advance reservation as well.\n"
+        )
+        assert site.try_reservation("-t", f"inner={reserved}").exit == 0
+
+
+class TestRulesOfSites:
+    def test_an_estimate_finds_big_jobs(self, site: Site) -> None:
+        add_rules(
+            site.database,
+            "if any(e.nbresources * e.walltime > 20000 for e in estimate(resource_request, properties)):\n"
+            "    print(\"[ADMISSION RULE] Your job is of the 'big' type\")\n    types.append('big')",
+            defaults=False,
+        )
+        assert "'big'" not in site.submit("-l", "nodes=1", "x").out
+        assert "'big'" in site.submit("-l", "nodes=2", "x").out
+
+    def test_a_rule_of_oar_3_asks_its_session(self, site: Site) -> None:
+        add_rules(
+            site.database,
+            "n = session.query(Job).filter(Job.user == user, Job.state == 'Waiting').count()\n"
+            "if n >= 1:\n    raise Exception(f'[ADMISSION RULE] {n} jobs are enough')",
+            "names = [r.network_address for r in session_ro.query(Resource).order_by(Resource.id)]\n"
+            "chosen = select(Queue.name).where(or_(Queue.priority > 5, text('false')))\n"
+            "queues = session.execute(chosen).scalars().all()\n"
+            "print(names[0], queues)\nsession.commit()",
+            defaults=False,
+        )
+        assert "node-1 ['admin']\n" in site.submit("x").out
+        assert site.submit("x").err == "[ADMISSION RULE] 1 jobs are enough\n"
+
+    def test_a_rule_that_commits_and_refuses_leaves_nothing(self, site: Site) -> None:
+        add_rules(
+            site.database,
+            "session.execute(text(\"UPDATE queues SET priority = 99\"))\nsession.commit()\nreject('no')",
+            defaults=False,
+        )
+        assert site.submit("x").exit == 254
+        with site.database.begin() as tx:
+            assert max(queue.priority for queue in tx.queues.all()) == 10
+
+    def test_rules_may_change_what_is_stored(self, site: Site) -> None:
+        add_rules(
+            site.database,
+            "name = 'n'; project = 'p'; command = 'c'; checkpoint = 5; signal = 10; hold = True; notify = 'mail:a'\n"
+            "stdout = 'o'; stderr = 'e'; launching_directory = '/d'; env['A'] = 'b'; use_job_key = True\n"
+            "resource_request = [[[{'property': '', 'resources': [{'resource': 'nodes', 'value': 'ALL'}]}], 60]]\n"
+            "user = 'eve'",
+            defaults=False,
+        )
+        result = site.submit("x")
+        assert result.err == "# Warning: an admission rule changed 'user', which is ignored.\n"
+        (job,) = site.jobs()
+        assert (job.user, job.name, job.project, job.command) == ("alice", "n", "p", "c")
+        assert (job.checkpoint, job.checkpoint_signal, job.state) == (5, 10, JobState.HOLD)
+        assert (job.notify, job.stdout_file, job.stderr_file) == ("mail:a", "o", "e")
+        assert (job.launching_directory, job.env) == ("/d", '{"A": "b"}')
+        assert job.message == "R=4,W=0:1:0,J=B,N=n,P=p"
+
+    @pytest.mark.parametrize(
+        ("text", "name"),
+        [
+            ("types = 'besteffort'", "types"),
+            ("resource_request = []", "resource_request"),
+            ("resource_request[0][1] = 0", "resource_request"),
+            ("resource_request[0][0][0]['resources'] = []", "resource_request"),
+            ("checkpoint = 'soon'", "checkpoint"),
+            ("del command", "command"),
+            ("env = None", "env"),
+        ],
+    )
+    def test_nonsense_is_refused(self, site: Site, text: str, name: str) -> None:
+        add_rules(site.database, text, defaults=False)
+        result = site.submit("x")
+        assert (result.exit, result.err) == (254, f"[ADMISSION RULE] bad value left in '{name}'\n")
+        assert site.jobs() == []
+
+    def test_an_unknown_queue_of_a_rule_is_refused_as_that_of_a_user(self, site: Site) -> None:
+        add_rules(site.database, "queue = 'x'", defaults=False)
+        assert site.submit("x").err == "# Error: queue 'x' does not exist\n"
+
+    def test_rules_may_be_files(self, site: Site, tmp_path: Path) -> None:
+        (tmp_path / "rules").mkdir(mode=0o755)
+        (tmp_path / "rules" / "1_no").write_text("reject('[ADMISSION RULE] closed')")
+        site.config = site.config.replace(admission_rules_in_files=True, admission_rules_path=str(tmp_path / "rules"))
+        assert site.submit("x").err == "[ADMISSION RULE] closed\n"
+        (tmp_path / "rules" / "1_no").rename(tmp_path / "rules" / "OFF_1_no")
+        assert site.submit("x").out.startswith("OAR_JOB_ID=")
+
+    def test_the_shipped_files_are_such_rules(self, site: Site) -> None:
+        site.config = site.config.replace(admission_rules_in_files=True, admission_rules_path=str(RULES))
+        assert "[ADMISSION RULE] Set default walltime to 7200.\n" in site.submit("x").out
+
+
+class TestCommand:
+    def created(self, site: Site, *words: object) -> int:
+        result = site.rule("-n", *words)
+        assert result.exit == 0, result.err
+        match = re.fullmatch(r"New admission rule created: #(\d+)\n", result.out)
+        assert match
+        return int(match[1])
+
+    def file(self, tmp_path: Path, text: str) -> Path:
+        path = tmp_path / "rule"
+        path.write_text(text)
+        return path
+
+    def ids(self, site: Site, *words: str) -> Sequence[str]:
+        return site.rule("-S", "-I", *words).out.split()
+
+    def test_rules_are_shown_to_everybody_in_their_order(self, site: Site) -> None:
+        out = site.rule("-S", user=ALICE).out
+        assert re.search(r"^--- \(15\) RULE #\d+\n# Set the default walltime\n---\n", out, re.MULTILINE)
+        assert re.search(r"^--- \(DISABLED/13\) RULE #\d+\n# Example: ", out, re.MULTILINE)
+        assert len(self.ids(site)) == 17
+        assert len(self.ids(site, "-Y")) == 16
+        assert len(self.ids(site, "-N")) == 1
+
+    def test_one_rule_in_full_or_without_head(self, site: Site) -> None:
+        first = self.ids(site)[0]
+        text = '# Put a job that names no queue in the default queue\nif not queue:\n    queue = "default"\n'
+        assert site.rule("-s", first, "-f").out == f"--- (1) RULE #{first}\n{text}---\n"
+        assert site.rule("-s", first, "-H").out == text
+        assert site.rule("-s", 9999) == Result(2, "", "Error: could not retrieve admission rule from database\n")
+
+    def test_a_rule_is_written_to_a_file_that_does_not_exist(self, site: Site, tmp_path: Path) -> None:
+        first = self.ids(site)[0]
+        assert (
+            site.rule("-s", first, "-w", f"{tmp_path}/r%%").out
+            == f"Admission rule #{first} written to {tmp_path}/r{first}\n"
+        )
+        assert (tmp_path / f"r{first}").read_text().startswith("# Put a job")
+        assert site.rule("-s", first, "-w", f"{tmp_path}/r%%") == Result(
+            1, "", f"Error: cannot write rule #{first} to file {tmp_path}/r{first}, file already exists\n"
+        )
+
+    def test_only_administrators_change_rules(self, site: Site) -> None:
+        for words in (("-n", "-r", "/x"), ("-d", 1), ("-m", 1, "-P", 2), ("--check",), ("--history", 1)):
+            assert site.rule(*words, user=ALICE) == Result(77, "", "You must be oar or root.\n")
+
+    def test_a_rule_lives(self, site: Site, tmp_path: Path) -> None:
+        rule = self.created(site, "-r", self.file(tmp_path, "# one\nprint('one')\n"), "-P", 60)
+        assert "one\n" in site.submit("x").out
+        assert site.rule("-m", rule, "-N").out == f"Admission rule modified: #{rule}\n"
+        assert "one\n" not in site.submit("x").out
+        assert site.rule("-m", rule, "-Y", "-r", self.file(tmp_path, "print('two')")).exit == 0
+        assert "two\n" in site.submit("x").out
+        assert site.rule("-d", rule).out == f"Admission rule deleted: #{rule}\n"
+        assert "two\n" not in site.submit("x").out
+        history = site.rule("--history", rule).out
+        assert re.findall(r"--- \S+ \S+ root (\w+) RULE", history) == ["create", "modify", "modify", "delete"]
+        assert "# one\nprint('one')" in history
+
+    def test_a_rule_is_edited(self, site: Site, tmp_path: Path) -> None:
+        editor = self.file(tmp_path, "#!/bin/sh\necho 'print(3)' >> \"$1\"\n")
+        editor.chmod(0o755)
+        rule = self.created(site, "-e", str(editor))
+        assert site.rule("-m", rule, "-e", editor=str(editor)).exit == 0
+        assert site.rule("-s", rule, "-H").out == "print(3)\nprint(3)\n"
+        assert site.rule("-n", "-e", "false") == Result(1, "", "Editor process exited with value 1\n")
+        assert site.rule("-n", editor="true") == Result(1, "", "Aborted, empty rule.\n")
+
+    def test_a_text_that_is_not_python_is_stored_by_force_only_and_disabled(self, site: Site, tmp_path: Path) -> None:
+        path = self.file(tmp_path, "a = 1\nif a\n")
+        assert site.rule("-n", "-r", path) == Result(3, "", f"Error: {path}: line 2: expected ':'\n")
+        assert site.rule("--check") == Result(0, "", "")
+        rule = self.created(site, "-r", path, "--force")
+        assert str(rule) in self.ids(site, "-N")
+        assert site.rule("--check") == Result(1, f"#{rule}: line 2: expected ':'\n", "")
+        assert site.rule("--check", rule).exit == 1
+
+    @pytest.mark.parametrize(
+        ("words", "text"),
+        [
+            (("-m", "1"), "Error: no modification was requested\n"),
+            (("-n", "-r", "/no/where"), "Error: could not open /no/where\n"),
+            (("-n", "-r", "/x", "-e", "vi"), "Error: you cannot use both --edit and --from-file at a same time\n"),
+        ],
+    )
+    def test_what_cannot_be_done(self, site: Site, words: tuple[str, ...], text: str) -> None:
+        assert site.rule(*words) == Result(1, "", text)
+
+    def test_a_submission_is_tried_and_not_made(self, site: Site) -> None:
+        result = site.rule(
+            "--test", "--as", "alice", "--", "-l", "nodes=2", "-t", "besteffort", "-p", "true", "sleep 1"
+        )
+        assert result.exit == 8
+        result = site.rule("--test", "--as", "alice", "--", "-l", "nodes=2", "sleep 1")
+        assert re.search(r"^#\d+: \[ADMISSION RULE\] Set default walltime to 7200\.$", result.out, re.MULTILINE)
+        assert "properties = \"desktop_computing = 'NO'\"\n" in result.out
+        assert "resources = 4\n" in result.out
+        assert site.jobs() == []
+        result = site.rule("--test", "--as", "oar", "--", "x")
+        assert (result.exit, result.err) == (
+            254,
+            "[ADMISSION RULE] root and oar users are not allowed to submit jobs.\n",
+        )
