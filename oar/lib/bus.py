@@ -7,16 +7,18 @@ for ever, and what cannot be handed over in a second is reported, since the data
 import os
 import socket as sockets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeAlias
 
 import zmq
 
 from oar.lib.config import Config
 from oar.lib.errors import AlreadyRunning, ConfigError, ServerUnavailable
 from oar.lib.messages import Ask, Wake, encode_request
+
+Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 
 #: Milliseconds to hand a message over, and to linger at the end.  Never without limit: a command would hang.
 _PATIENCE = 1000
@@ -87,7 +89,7 @@ class Pollable(Protocol):
 class _Socket:
     """A socket with its limits; never lingers, never blocks on sending."""
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> None:
+    def __init__(self, context: Context, kind: int) -> None:
         self.socket = context.socket(kind)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.IPV6, 1)
@@ -108,7 +110,7 @@ class _Socket:
 class Pull(_Socket):
     """Takes single messages from anybody."""
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", host: str, port: int) -> None:
+    def __init__(self, context: Context, host: str, port: int) -> None:
         addresses = _addresses(host)
         super().__init__(context, zmq.PULL)
         for address in addresses:
@@ -122,7 +124,7 @@ class Pull(_Socket):
 class Router(_Socket):
     """The side of the control endpoint that has many children."""
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str) -> None:
+    def __init__(self, context: Context, endpoint: str) -> None:
         self._path = Path(endpoint.removeprefix("ipc://"))
         _make_private(self._path.parent)
         super().__init__(context, zmq.ROUTER)
@@ -151,7 +153,7 @@ class Router(_Socket):
 class Dealer(_Socket):
     """A child's side of the control endpoint."""
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str) -> None:
+    def __init__(self, context: Context, endpoint: str) -> None:
         super().__init__(context, zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, _PATIENCE)
         self.socket.connect(endpoint)
@@ -170,15 +172,20 @@ class Dealer(_Socket):
 
 
 @contextmanager
+def opened() -> Iterator[Context]:
+    """Give what all sockets of a process hang on; they are to be closed before the block ends."""
+    context: Context = zmq.Context()
+    try:
+        yield context
+    finally:
+        context.term()
+
+
+@contextmanager
 def connected(endpoint: str) -> Iterator[Dealer]:
     """Give a child its side of the control endpoint, for as long as the block lasts."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    dealer = Dealer(context, endpoint)
-    try:
+    with opened() as context, closing(Dealer(context, endpoint)) as dealer:
         yield dealer
-    finally:
-        dealer.close()
-        context.term()
 
 
 class Poll:

@@ -4,6 +4,7 @@ Children are started from argument lists, never through a shell, in a process gr
 holds the read end of a pipe, its lifeline: end of file there means that its parent is gone.
 """
 
+import fcntl
 import os
 import select
 import signal
@@ -16,10 +17,13 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 #: Name of the variable that tells a child the number of its lifeline.
 LIFELINE = "OAR_LIFELINE"
+#: Name of the server's pid file, in OAR_RUN_DIR.
+PID_FILE = "oar-server.pid"
 _PR_SET_PDEATHSIG = 1
 _TAIL_LINES = 20
 _TAIL_WIDTH = 500
@@ -299,6 +303,47 @@ def said(code: int) -> str:
         return f"signal {signal.Signals(-code).name}"
     except ValueError:
         return f"signal {-code}"
+
+
+class PidFile:
+    """The file with the pid of a daemon, locked for its life: the lock, not the pid, tells that it runs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def lock(self) -> bool:
+        """Lock it and write our pid; False if somebody else has the lock.  Raises OSError."""
+        file = self._path.open("a+", encoding="ascii")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return False
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        self._file = file
+        return True
+
+    def holder(self) -> int | None:
+        """Return the pid of the daemon, None if none runs.  Raises OSError, but not for a file that is not there."""
+        try:
+            with self._path.open(encoding="ascii") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return None
+        except FileNotFoundError:
+            return None
+        except BlockingIOError:
+            text = self._path.read_text(encoding="ascii").strip()
+            return int(text) if text.isdecimal() else None
+
+    def release(self) -> None:
+        """Remove the file and give the lock back."""
+        if self._file is not None:
+            self._path.unlink(missing_ok=True)
+            self._file.close()
+            self._file = None
 
 
 # -- systemd ----------------------------------------------------------------------------------------------------------

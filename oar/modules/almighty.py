@@ -4,18 +4,16 @@ One thread and one poll; it never waits for a child and never touches the databa
 ``oar.modules.automaton``; how children live and die is in ``oar.modules.supervisor``.
 """
 
-import fcntl
 import logging
 import os
 import signal
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
-
-import zmq
+from typing import Any
 
 from oar.lib import bus, frames, logs, process, runtime
 from oar.lib.config import Config
@@ -127,7 +125,7 @@ def timing(config: Config) -> Timing:
 class Sockets:
     """All endpoints, bound."""
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", config: Config) -> None:
+    def __init__(self, context: bus.Context, config: Config) -> None:
         """Bind.  Raises AlreadyRunning, ConfigError."""
         self._open: list[bus.Pull | bus.Router | LinePort] = []
         self.requests: list[bus.Pull] = []
@@ -517,24 +515,16 @@ class Almighty:
 # -- the program ------------------------------------------------------------------------------------------------------
 
 
-def lock_pid_file(config: Config) -> IO[str]:
-    """Write the pid file and lock it for this process's life.  Raises AlreadyRunning, ConfigError."""
-    path = Path(config.oar_run_dir) / "oar-server.pid"
+def lock_pid_file(config: Config) -> process.PidFile:
+    """Be the only server on this machine.  Raises AlreadyRunning, ConfigError."""
+    directory = Path(config.oar_run_dir)
+    file = process.PidFile(directory / process.PID_FILE)
     try:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        file = path.open("a+", encoding="ascii")
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not file.lock():
+            raise AlreadyRunning(f"an Almighty process must be already started (pid {file.holder()})")
     except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.seek(0)
-        pid = file.read().strip()
-        file.close()
-        raise AlreadyRunning(f"an Almighty process must be already started (pid {pid})") from None
-    file.truncate(0)
-    file.write(f"{os.getpid()}\n")
-    file.flush()
+        raise ConfigError(f"cannot write in {directory}: {error.strerror}") from None
     return file
 
 
@@ -548,21 +538,18 @@ def serve(
     """Be the server until a signal ends it; return the exit code.  Raises AlreadyRunning, ConfigError."""
     os.umask(0o022)
     pid_file = lock_pid_file(config)
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
-        with process.signals() as signals:
-            sockets = Sockets(context, config)
-            try:
-                almighty = Almighty(
-                    config, sockets, children, environment, conf_file=conf_file, orphan_patience=orphan_patience
-                )
-                return almighty.run(signals)
-            finally:
-                sockets.close()
+        with (
+            process.signals() as signals,
+            bus.opened() as context,
+            closing(Sockets(context, config)) as sockets,
+        ):
+            almighty = Almighty(
+                config, sockets, children, environment, conf_file=conf_file, orphan_patience=orphan_patience
+            )
+            return almighty.run(signals)
     finally:
-        context.term()
-        Path(pid_file.name).unlink(missing_ok=True)
-        pid_file.close()
+        pid_file.release()
 
 
 def main() -> int:
