@@ -326,9 +326,9 @@ def test_a_job_that_can_never_run_ends_in_error_and_its_submitter_is_told(
     clocked: Database, scheduler: MetaScheduler, sent: list[Effect]
 ) -> None:
     add_resources(clocked)
-    number = submit(clocked, types=("inner=77",), job_type=JobType.INTERACTIVE)
+    number = submit(clocked, types=("inner=nowhere",), job_type=JobType.INTERACTIVE)
     scheduler.round()
-    message = "Inner job: container 77 does not exist, inner job will never run, setting it to error"
+    message = "Inner job: container nowhere does not exist, inner job will never run, setting it to error"
     assert job(clocked, number, "state", "message") == ("Error", message)
     assert Ask(JobAction.TELL, number, (message, "BAD JOB")) in sent
     states = ask(clocked, "SELECT job_state FROM job_state_logs WHERE job_id = %s ORDER BY job_state_log_id", number)
