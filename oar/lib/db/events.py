@@ -42,7 +42,12 @@ _LAST_OF_NODES = f"""
 _INSERT = """
     INSERT INTO event_logs (type, job_id, date, description, to_check) VALUES (%s, %s, %s, %s, %s)
     RETURNING event_id"""
-_INSERT_MANY = "INSERT INTO event_logs (type, job_id, date, description, to_check) VALUES %s"
+_INSERT_MANY = """
+    INSERT INTO event_logs (type, job_id, date, description, to_check)
+    SELECT type, job_id, %s, description, %s
+    FROM unnest(%s::text[], %s::bigint[], %s::text[]) WITH ORDINALITY AS new (type, job_id, description, place)
+    ORDER BY place"""
+_INSERT_HOSTS = "INSERT INTO event_log_hostnames (event_id, hostname) SELECT %s, host FROM unnest(%s::text[]) host"
 
 
 class Events:
@@ -58,18 +63,15 @@ class Events:
         row = (str(type_), job_id, self._tx.now, description, "YES" if to_check else "NO")
         event_id: int = self._tx.value(_INSERT, row)
         if hosts:
-            self._tx.insert_many(
-                "INSERT INTO event_log_hostnames (event_id, hostname) VALUES %s",
-                [(event_id, host) for host in sorted(set(hosts))],
-            )
+            self._tx.execute(_INSERT_HOSTS, (event_id, sorted(set(hosts))))
         return event_id
 
     def add_many(self, events: Sequence[tuple[str, int, str]], *, to_check: bool = False) -> None:
         """Write events without hosts: ``(type, job id, description)`` each."""
-        flag = "YES" if to_check else "NO"
-        rows = [(str(type_), job_id, self._tx.now, text, flag) for type_, job_id, text in events]
-        if rows:
-            self._tx.insert_many(_INSERT_MANY, rows)
+        if events:
+            types, jobs, texts = (list(column) for column in zip(*events, strict=True))
+            flag = "YES" if to_check else "NO"
+            self._tx.execute(_INSERT_MANY, (self._tx.now, flag, [str(type_) for type_ in types], jobs, texts))
 
     def pending(self, limit: int = 1000, *, after: int = 0) -> list[Event]:
         """Return the oldest events to act on, of those with an id above ``after``."""
