@@ -4,13 +4,14 @@ Rules work on plain Python values with the documented names (commands-admin.md 8
 only if it has the right shape: a rule that leaves nonsense refuses the job, it does not store it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib import admission
 from oar.lib.config import Config
-from oar.lib.db import new_jobs
+from oar.lib.db import compat, new_jobs
 from oar.lib.errors import BadRequest
 from oar.lib.feasibility import Cluster
 from oar.lib.model import Group
@@ -112,16 +113,17 @@ def names_of(tx: "Transaction", cluster: Cluster, config: Config, proposal: Prop
     return names | _questions(tx, cluster, config)
 
 
-def makers(tx: "Transaction", database: "Database") -> dict[str, Callable[[], Any]]:
-    """Return how names are made that cost time: SQLAlchemy's, and modules that few rules use."""
-    from oar.lib.db import compat
+@contextmanager
+def makers(tx: "Transaction", database: "Database") -> Iterator[dict[str, Callable[[], Any]]]:
+    """Tell how names are made that cost time: SQLAlchemy's, and modules that few rules use."""
 
     def json() -> Any:
         import json
 
         return json
 
-    return {"json": json, **compat.makers(tx, database)}
+    with compat.makers(tx, database) as made:
+        yield {"json": json, **made}
 
 
 def _questions(tx: "Transaction", cluster: Cluster, config: Config) -> dict[str, Any]:

@@ -252,7 +252,8 @@ def _admit(
     )
     names = names_of(tx, cluster, config, proposal)
     program = admission.Program(_rules(tx, config), config.admission_rules_timeout)
-    left, output = admission.run(program, names, makers(tx, database))
+    with makers(tx, database) as made:
+        left, output = admission.run(program, names, made)
     amended = amend(proposal, left, names, config, output)
     check(amended)
     requests = submission_checks.named(amended.requests, cluster.columns, config)

@@ -3,7 +3,8 @@
 Loading SQLAlchemy costs a command more than all the rest of its work, so each name is made when a rule first uses it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -65,9 +66,18 @@ MODELS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 _FUNCTIONS = ("select", "or_", "and_", "not_", "text", "func")
 
 
-def makers(tx: "Transaction", database: "Database") -> dict[str, Callable[[], Any]]:
-    """Return how each name is made; ``session`` is in the transaction ``tx``, ``session_ro`` in one that only reads."""
-    orm = _Orm(tx, database)
+@contextmanager
+def makers(tx: "Transaction", database: "Database") -> Iterator[dict[str, Callable[[], Any]]]:
+    """Tell how each name is made; ``session`` is in the transaction ``tx``, ``session_ro`` in one that only reads.
+
+    What was opened is closed at the end of the block.
+    """
+    with ExitStack() as opened:
+        orm = _Orm(tx, database, opened)
+        yield _makers(orm)
+
+
+def _makers(orm: "_Orm") -> dict[str, Callable[[], Any]]:
     return {
         "session": orm.session,
         "session_ro": orm.session_ro,
@@ -82,24 +92,22 @@ class _Orm:
     They are in autocommit mode with a BEGIN of their own, so that a commit of a session does nothing.
     """
 
-    def __init__(self, tx: "Transaction", database: "Database") -> None:
+    def __init__(self, tx: "Transaction", database: "Database", opened: ExitStack) -> None:
         self._tx = tx
         self._database = database
+        self._opened = opened
 
     def session(self) -> "Session":
         """Return a session in the submission's own transaction."""
         from sqlalchemy.orm import Session
 
-        return Session(_engine(self._tx))
+        return self._opened.enter_context(Session(_engine(self._tx)))
 
     def session_ro(self) -> "Session":
-        """Return a session of the read-only login; its connection ends with it."""
+        """Return a session of the read-only login."""
         from sqlalchemy.orm import Session
 
-        opened = self._database.readonly()
-        session = Session(_engine(opened.__enter__()))
-        session.info["opened"] = opened
-        return session
+        return self._opened.enter_context(Session(_engine(self._opened.enter_context(self._database.readonly()))))
 
     def model(self, name: str) -> Any:
         """Return the class whose instances are rows of a table, with the columns that the table has now."""
