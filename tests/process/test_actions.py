@@ -359,3 +359,13 @@ def test_a_hung_launch_is_left_when_the_job_is_to_be_killed(world: World) -> Non
     run = world.run(job_id)
     assert run is not None
     assert run.oarexec_code == ExecCode.KILLED
+
+
+def test_the_end_of_a_container_asks_for_the_end_of_what_is_in_it(world: World) -> None:
+    container = world.job("", JobState.RUNNING, types=["container", "noop"])
+    inner = add_job(world.database, types=[f"inner={container}"])
+    with world.database.begin() as tx:
+        tx.runs.report(container, 0, 0)
+    finish.finish(world.context, container)
+    with world.database.begin() as tx:
+        assert tx.runs.kills_asked([container, inner]) == {inner}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oar.lib import incidents, lifecycle
+from oar.lib import control, incidents, lifecycle
 from oar.lib.db.engine import Transaction
 from oar.lib.messages import Tag, Wake
 from oar.lib.states import EventType, ExecCode, JobState, Phase
@@ -46,6 +46,8 @@ def finish(context: Context, job_id: int) -> None:
     """Do what is left of the end of a job: epilogue, cleaning, events."""
     with context.database.begin() as tx:
         data = _begin(tx, job_id)
+        if data and "container" in data.types and context.config.kill_inner_jobs_with_container:
+            control.end_inner_jobs(tx, [job_id])
     if data is None:
         return
     traces = _epilogue(context, data)
