@@ -229,8 +229,8 @@ class _Oarsub:
         from oar.lib.admission import RuleFailed, RuleRefused
 
         runtime = self._context.runtime
-        if self._options.stagein and "desktop_computing" not in JobTypes(given.types):
-            self._context.warn("--stagein is only used by desktop_computing jobs.")
+        if self._options.stagein is not None or self._options.stagein_md5sum is not None:
+            self._check_stagein(given)
         try:
             return submission.submit(self._context.database, runtime.config, given, proposal)
         except (RuleRefused, RuleFailed) as error:
@@ -238,6 +238,11 @@ class _Oarsub:
             if isinstance(error, RuleFailed):
                 self._log(error.trace)
             raise
+
+    def _check_stagein(self, given: Submission) -> None:
+        if "desktop_computing" in JobTypes(given.types):
+            raise Stop("# Error: this version of OAR stages no files in.", EXIT_SCRIPT)
+        self._context.warn("--stagein is only used by desktop_computing jobs.")
 
     def _log(self, trace: str) -> None:
         """Write in the server's log what is wrong with a rule; a host without that log shows it nowhere."""

@@ -158,8 +158,7 @@ def check(proposal: Proposal) -> None:
         submission_checks.check_text("job type", text, submission_checks.LONGEST_TYPE)
     submission_checks.check_stored("working directory", proposal.directory)
     submission_checks.parse_dependencies(proposal.dependencies)
-    if proposal.checkpoint < 0:
-        raise BadSubmission(Code.REQUEST, "the checkpoint delay cannot be negative.")
+    submission_checks.check_checkpoint(proposal.checkpoint, proposal.signal)
 
 
 def commands_of(proposal: Proposal) -> Sequence[str]:
@@ -203,7 +202,7 @@ def submit(database: "Database", config: Config, given: Submission, proposal: Pr
         size = _feasible(cluster, proposal)
         keys = _keys(tx, given, proposal)
         dependencies = _dependencies(tx, proposal)
-        warnings = list(proposal.warnings) + _check_cpuset(tx, given)
+        warnings = [*proposal.warnings, *_check_cpuset(tx, given), *_container_warnings(tx, proposal)]
         new = NewJobs(
             first=_job(given, proposal, size),
             commands=commands_of(proposal),
@@ -343,6 +342,21 @@ def _check_cpuset(tx: "Transaction", given: Submission) -> list[str]:
         raise BadSubmission(Code.REQUEST, f'invalid cpuset name "{name}".')
     full = f"{given.user}_{name}"
     return [f"cpuset name {full} is used by job {job_id}." for job_id in new_jobs.jobs_of_cpuset(tx, full)[:1]]
+
+
+def _container_warnings(tx: "Transaction", proposal: Proposal) -> list[str]:
+    """Say where a container is too small for the job; it is accepted, and waits."""
+    reference = JobTypes(proposal.types).value("inner")
+    container = new_jobs.find_container(tx, reference) if reference else None
+    if container is None:
+        return []
+    warnings = []
+    for group in proposal.requests[0].groups:
+        outermost = group.levels[0]
+        held = new_jobs.values_in_container(tx, container.id, outermost.property)
+        if 0 < held < outermost.quantity:
+            warnings.append(f"container job {container.id} holds only {held} {outermost.property}")
+    return warnings
 
 
 def secrets_of(keys: Sequence[KeyPair], count: int) -> list[JobKeys]:

@@ -195,6 +195,14 @@ def parse_signal(text: str) -> int:
     return number
 
 
+def check_checkpoint(delay: int, number: int) -> None:
+    """Refuse a delay or a signal that cannot be.  Raises BadSubmission."""
+    if delay < 0:
+        raise BadSubmission(Code.REQUEST, "the checkpoint delay cannot be negative.")
+    if not 0 < number < signal.NSIG:
+        raise BadSubmission(Code.REQUEST, f"unknown signal {number}.")
+
+
 def check_cpuset_name(name: str | None, size: int) -> None:
     """Refuse a name that is none for a cpuset, or that an array's jobs would share.  Raises BadSubmission."""
     if name is not None and (not re.match(_CPUSET_NAME, name) or name.isdigit() or size > 1):

@@ -229,6 +229,14 @@ class TestInnerJobs:
         )
         assert site.try_reservation("-t", f"inner={reserved}").exit == 0
 
+    def test_a_container_that_is_too_small_is_told(self, site: Site) -> None:
+        with site.database.begin() as tx:
+            resources = [resource.id for resource in tx.resources.of_nodes(["node-1"])]
+        container = add_job(site.database, JobState.RUNNING, types=["container"], on=resources)
+        result = site.submit("-t", f"inner={container}", "-l", "nodes=2", "x")
+        assert (result.exit, result.err) == (0, f"# Warning: container job {container} holds only 1 network_address\n")
+        assert site.submit("-t", f"inner={container}", "-l", "nodes=1", "x").err == ""
+
 
 class TestRulesOfSites:
     def test_an_estimate_finds_big_jobs(self, site: Site) -> None:

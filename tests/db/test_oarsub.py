@@ -639,6 +639,17 @@ def test_whatever_is_typed_is_data_or_refused_without_a_row(site: Site, option: 
         assert (site.jobs()[-1].name or "") == value.strip()
 
 
+class TestStageIn:
+    def test_ordinary_jobs_do_not_use_it(self, site: Site) -> None:
+        result = site.oarsub("-s", "/data.tar", "x")
+        assert (result.exit, result.err) == (0, "# Warning: --stagein is only used by desktop_computing jobs.\n")
+
+    def test_what_is_not_done_is_said_and_nothing_is_inserted(self, site: Site) -> None:
+        result = site.oarsub("-t", "desktop_computing", "--stagein", "/data.tar", "x")
+        assert (result.exit, result.err) == (12, "# Error: this version of OAR stages no files in.\n")
+        assert site.is_empty()
+
+
 class TestUsage:
     def test_tools_look_for_the_version(self, site: Site) -> None:
         result = site.oarsub("--version")

@@ -159,6 +159,16 @@ _CONTAINER = f"""
           AND (c.type = %(named)s
                OR (c.job_id = %(id)s AND (c.type = 'container' OR c.type LIKE 'container=%%'))))
     ORDER BY (j.job_id = %(id)s) DESC, j.job_id DESC LIMIT 1"""
+#: Values of a property among the resources of a container; those that its first request names while it has none.
+_HELD = """
+    SELECT COALESCE(
+        (SELECT NULLIF(count(DISTINCT r.{column}), 0) FROM jobs j
+         JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job
+         JOIN resources r USING (resource_id) WHERE j.job_id = %(id)s),
+        (SELECT sum(d.res_job_value) FILTER (WHERE d.res_job_value > 0) FROM moldable_job_descriptions m
+         JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id
+         JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id
+         WHERE m.moldable_job_id = %(id)s AND d.res_job_resource_type = %(name)s), 0)"""
 #: Reservations of a user that have not begun.
 _WAITING_RESERVATIONS = """
     SELECT count(*) FROM jobs WHERE job_user = %s AND state IN ('Waiting', 'Hold', 'toAckReservation')
@@ -186,6 +196,13 @@ def find_container(tx: Transaction, reference: str) -> Container | None:
         return None
     users = (row[3] or "").partition("=")[2]
     return Container(row[0], row[1], row[2], tuple(users.split("+")) if users else ())
+
+
+def values_in_container(tx: Transaction, container: int, column: str) -> int:
+    """Return how many values of a property a container holds, or asks for as long as it holds nothing."""
+    name = '"' + column.replace('"', '""').replace("%", "%%") + '"'
+    number: int = tx.value(_HELD.format(column=name), {"id": container, "name": column})
+    return number
 
 
 def count_waiting_reservations(tx: Transaction, user: str) -> int:

@@ -1,0 +1,183 @@
+"""A job once more: what the copy takes over, and when there is none (server.md 7.1)."""
+
+import re
+
+import pytest
+
+from oar.cli import oarsub
+from oar.cli.command import Result
+from oar.lib import lifecycle, resubmission
+from oar.lib.db.engine import Database
+from oar.lib.errors import NoSuchJob, WrongState
+from oar.lib.messages import Tag, Wake
+from oar.lib.model import Job, JobKeys, User
+from oar.lib.states import JobState, JobType, Reservation
+from tests.builders import add_job, add_resources
+from tests.frontend import ALICE, Frontend, add_rules
+
+BOB = User("bob", 0)
+ROOT = User("root", 0)
+
+
+@pytest.fixture
+def site(database: Database) -> Frontend:
+    """A site with two nodes and the default rules."""
+    add_resources(database)
+    add_rules(database)
+    return Frontend(database)
+
+
+def submit(site: Frontend, *words: object) -> Job:
+    assert site.type(oarsub.main, *words).exit == 0
+    return site.jobs()[-1]
+
+
+def end(site: Frontend, job: Job, state: JobState = JobState.ERROR) -> None:
+    with site.database.begin() as tx:
+        assert lifecycle.move(tx, job.id, state)
+
+
+def resubmit(site: Frontend, job_id: int, *words: object, user: User = ALICE) -> Result:
+    return site.type(oarsub.main, "--resubmit", job_id, *words, user=user)
+
+
+def keys(site: Frontend, job: Job) -> JobKeys:
+    with site.database.begin() as tx:
+        found = tx.secrets.get(job.id)
+    assert found is not None
+    return found
+
+
+class TestCopy:
+    def test_it_is_the_same_job_with_another_number(self, site: Frontend) -> None:
+        words = (
+            "-n",
+            "fem",
+            "-t",
+            "idempotent",
+            "-p",
+            "cpuset='0'",
+            "--checkpoint",
+            5,
+            "--notify",
+            "mail:a",
+            "--project",
+            "p",
+        )
+        old = submit(
+            site,
+            *words,
+            "-l",
+            "{true}/nodes=1+/resource_id=1,walltime=1",
+            "-l",
+            "nodes=1,walltime=2",
+            "-O",
+            "/o",
+            "x\ny",
+        )
+        end(site, old)
+        result = resubmit(site, old.id)
+        new = site.jobs()[-1]
+        assert result == Result(0, f"OAR_JOB_ID={new.id}\n", "")
+        for name in (
+            *("array_id", "array_index", "name", "user", "project", "queue", "job_type", "reservation", "message"),
+            *("command", "initial_request", "info_type", "properties", "launching_directory", "checkpoint"),
+            *("checkpoint_signal", "stdout_file", "stderr_file", "notify", "env", "file_id"),
+        ):
+            assert getattr(new, name) == getattr(old, name), name
+        assert (new.state, new.resubmit_job_id, new.exit_code) == (JobState.WAITING, old.id, None)
+        assert (new.start_time, new.stop_time, new.assigned_moldable) == (0, 0, 0)
+        assert new.cpuset_name == f"alice_{new.id}"
+        with site.database.begin() as tx:
+            types, moldables = tx.jobs.types([old.id, new.id]), tx.jobs.moldables([old.id, new.id])
+            assert types[old.id] == types[new.id] == ("idempotent",)
+            asked = {each: [(one.walltime, one.groups) for one in moldables[each]] for each in (old.id, new.id)}
+            assert asked[old.id] == asked[new.id]
+            assert [each.state for each in tx.jobs.state_changes([new.id])[new.id]] == [JobState.WAITING]
+        assert site.told[-1] == Wake(Tag.QSUB)
+
+    def test_it_has_a_challenge_of_its_own_and_the_keys(self, site: Frontend) -> None:
+        old = submit(site, "-k", "x")
+        before = keys(site, old)
+        end(site, old)
+        resubmit(site, old.id)
+        after = keys(site, site.jobs()[-1])
+        assert (after.private_key, after.public_key) == (before.private_key, before.public_key)
+        assert re.fullmatch(r"[0-9]{39,}", after.challenge)
+        assert after.challenge != before.challenge
+
+    def test_those_that_depend_on_the_job_follow(self, site: Frontend) -> None:
+        old = submit(site, "x")
+        dependant = submit(site, "-a", f"{old.id}:ok", "y")
+        end(site, old)
+        resubmit(site, old.id)
+        with site.database.begin() as tx:
+            (dependency,) = tx.jobs.dependencies([dependant.id])[dependant.id]
+        assert (dependency.required, dependency.condition) == (site.jobs()[-1].id, "ok")
+
+    def test_a_cpuset_with_a_name_stays(self, site: Frontend) -> None:
+        old = submit(site, "--force_cpuset_name", "mine", "x")
+        end(site, old)
+        resubmit(site, old.id)
+        assert site.jobs()[-1].cpuset_name == "alice_mine"
+
+    def test_rules_are_not_run_again(self, site: Frontend) -> None:
+        old = submit(site, "x")
+        end(site, old)
+        add_rules(site.database, "reject('no')", defaults=False)
+        assert resubmit(site, old.id).exit == 0
+
+    def test_what_is_said_with_v_and_in_json(self, site: Frontend) -> None:
+        old = submit(site, "x")
+        end(site, old)
+        result = resubmit(site, old.id, "-v")
+        assert result.out == f"# Resubmitting job {old.id}...# DONE\nOAR_JOB_ID={site.jobs()[-1].id}\n"
+        result = resubmit(site, old.id, "-J")
+        assert result.out == f'{{\n   "job_id" : "{site.jobs()[-1].id}"\n}}\n'
+
+
+class TestRefusal:
+    def test_unknown_jobs(self, site: Frontend) -> None:
+        assert resubmit(site, 999) == Result(4, "", "# Error: job 999 does not exist.\n")
+
+    def test_jobs_that_have_not_ended(self, site: Frontend) -> None:
+        job = submit(site, "x")
+        assert resubmit(site, job.id) == Result(4, "", "# Error: the job must be in Error or Terminated state.\n")
+
+    def test_jobs_of_others(self, site: Frontend) -> None:
+        job = submit(site, "x")
+        end(site, job)
+        assert resubmit(site, job.id, user=BOB) == Result(4, "", "# Error: you are not the right user.\n")
+        assert resubmit(site, job.id, user=ROOT).exit == 0
+        assert site.jobs()[-1].user == "alice"
+
+    @pytest.mark.parametrize("columns", [{"job_type": JobType.INTERACTIVE}, {"reservation": Reservation.SCHEDULED}])
+    def test_interactive_jobs_and_reservations(self, site: Frontend, columns: dict[str, object]) -> None:
+        job_id = add_job(site.database, JobState.ERROR, **columns)  # type: ignore[arg-type]
+        assert resubmit(site, job_id) == Result(
+            4, "", "# Error: an interactive job or a reservation cannot be resubmitted.\n"
+        )
+
+    def test_a_key_that_another_job_uses_now(self, site: Frontend) -> None:
+        old = submit(site, "-k", "x")
+        end(site, old)
+        assert resubmit(site, old.id).exit == 0
+        count = len(site.jobs())
+        assert resubmit(site, old.id) == Result(4, "", "# Error: another active job is using the same ssh keys.\n")
+        assert len(site.jobs()) == count
+
+
+class TestAutomatic:
+    def test_at_most_once_whoever_asks(self, site: Frontend) -> None:
+        old = submit(site, "x")
+        with site.database.begin() as tx:
+            new = resubmission.copy(tx, old.id, automatically=True)
+            assert tx.runs.was_resubmitted(old.id)
+            assert tx.runs.chain_of_resubmissions(new) == 1
+        with pytest.raises(WrongState, match="was resubmitted before"), site.database.begin() as tx:
+            resubmission.copy(tx, old.id, automatically=True)
+        assert len(site.jobs()) == 2
+
+    def test_a_job_that_is_not_there(self, site: Frontend) -> None:
+        with pytest.raises(NoSuchJob), site.database.begin() as tx:
+            resubmission.copy(tx, 999, automatically=True)
