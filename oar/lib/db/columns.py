@@ -12,6 +12,7 @@ import psycopg2.errors
 from oar.lib.db.engine import SCHEMA_LOCK
 from oar.lib.db.resources import quoted
 from oar.lib.errors import Busy
+from oar.lib.model import Job, Moldable
 
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
@@ -19,13 +20,6 @@ if TYPE_CHECKING:
 #: How long a change of the table waits for those who read it.
 LOCK_TIMEOUT = "10s"
 
-#: Live jobs whose request, filters or properties may name a column, as texts.
-_REQUESTS = """
-    SELECT j.job_id, concat_ws(' ', j.properties, g.res_group_property, d.res_job_resource_type)
-    FROM jobs j JOIN moldable_job_descriptions m ON m.moldable_job_id = j.job_id
-    LEFT JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id
-    LEFT JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id
-    WHERE j.state <> 'Terminated' AND j.state <> 'Error'"""
 #: Rules that run.
 _RULES = "SELECT id, rule FROM admission_rules WHERE enabled = 'YES'"
 _RESERVED = "SELECT 1 FROM pg_get_keywords() WHERE word = %s AND catcode IN ('R', 'T')"
@@ -74,9 +68,11 @@ class Columns:
     def use(self, name: str) -> ColumnUse:
         """Return the live jobs and the rules whose texts have the name as a word."""
         word = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)
-        jobs = {row[0] for row in self._tx.rows(_REQUESTS) if word.search(row[1])}
+        live = self._tx.jobs.live()
+        moldables = self._tx.jobs.moldables([job.id for job in live])
+        jobs = [job.id for job in live if word.search(_texts(job, moldables.get(job.id, ())))]
         rules = {row[0] for row in self._tx.rows(_RULES) if word.search(row[1])}
-        return ColumnUse(tuple(sorted(jobs)), tuple(sorted(rules)))
+        return ColumnUse(tuple(jobs), tuple(sorted(rules)))
 
     def counts(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return for each column the number of its distinct values, and how many resources have none."""
@@ -99,3 +95,10 @@ class Columns:
         except psycopg2.errors.LockNotAvailable as error:
             raise Busy("the table is busy, try again") from error
         self._tx.topics.add("resources")
+
+
+def _texts(job: Job, moldables: Sequence[Moldable]) -> str:
+    """Return what a job says of the resources that it wants."""
+    groups = [group for moldable in moldables for group in moldable.groups]
+    names = [level.property for group in groups for level in group.levels]
+    return " ".join([job.properties or "", *(group.filter for group in groups), *names])
