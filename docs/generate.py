@@ -171,7 +171,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].removesuffix(" (final)") + ("; final." if text.endswith("(final)") else ".")
 
 
-# -- what follows from what ---------------------------------------------------------------------------------------------
+# -- what follows from what -------------------------------------------------------------------------------------------
 
 _BLAMED = {
     Suspects.NOBODY: "",
@@ -226,7 +226,7 @@ def module_codes() -> str:
     return table(("module", "exit code", "then"), rows)
 
 
-# -- the files ----------------------------------------------------------------------------------------------------------
+# -- the files --------------------------------------------------------------------------------------------------------
 
 PARTS: Mapping[str, Callable[[], str]] = {
     "keys": keys,

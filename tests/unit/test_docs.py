@@ -1,0 +1,214 @@
+"""The documentation says nothing that is not so: generated parts, names, commands, options, files."""
+
+import re
+import runpy
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from docs import generate
+from oar.cli.command import ADMIN, USER, BadOption, Command
+from oar.lib.config import Config
+from oar.lib.request import parse_request
+from oar.lib.states import JOB_MOVES, JobState
+from oar.lib.submission_checks import Code, parse_dependencies
+from tests.documents import DOCUMENTS, SOURCE, links, literals, matches, programs_of, typed
+
+BY_NAME = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+GUIDE = SOURCE / "docs" / "user-guide.rst"
+
+#: Programs of the sources, and the files in which their options are declared.
+OF_SOURCES = {
+    "setup/demo": "setup/showcase.py",
+    "setup/test": "setup/suite.py",
+    "setup/cluster": "setup/room/main.py",
+    "setup/install": "setup/installer.py",
+}
+#: What has a name like a command and is none: accounts, a key, and the program that travels to nodes.
+NO_COMMANDS = {"oar", "oar_ro", "oarsh_key", "oarexec"}
+
+
+@cache
+def commands() -> dict[str, Command]:
+    """Every command that is made of ``@oar_command``."""
+    return {str(command.name): command for style in (USER, ADMIN) for command in generate.commands(style)}
+
+
+@cache
+def installed() -> set[str]:
+    """The name of every program that an installation may have."""
+    tables: dict[str, Any] = runpy.run_path(str(SOURCE / "setup" / "installer.py"))
+    names = {*tables["USER_COMMANDS"], *tables["ADMIN_COMMANDS"], *tables["ROOT_COMMANDS"], *tables["MODULES"]}
+    return {name for name in names if tables["is_there"](tables["module_of"](name))} | set(tables["NODE_TOOLS"])
+
+
+@cache
+def words_of_sources() -> set[str]:
+    """Every word of everything but documentation and tests, with and without dots and dashes."""
+    files = [SOURCE / "Makefile", SOURCE / "pyproject.toml"]
+    for top in ("oar", "setup", "etc", "bench", ".ci"):
+        files += [path for path in sorted((SOURCE / top).rglob("*")) if path.is_file() and path.suffix != ".pyc"]
+    words = {word for path in files for word in re.findall(r"[\w.-]+", path.read_text())}
+    return words | {path.name for path in files} | {part for word in words for part in re.split(r"[.-]", word)}
+
+
+def is_in_sources(word: str) -> bool:
+    return word in words_of_sources()
+
+
+def looks_like_ours(program: str) -> bool:
+    return bool(re.fullmatch(r"(oar[a-z_-]*|setup/\w+|kao|sentinelle|detect_new_resources\.sh)", program))
+
+
+# -- generated parts --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted(generate.DOCS.glob("*.rst")), ids=lambda path: path.name)
+def test_generated_parts_are_what_the_generator_writes(path: Path) -> None:
+    text = path.read_text()
+    assert generate.renewed(text) == text, "run python -m docs.generate"
+
+
+def test_every_part_that_can_be_generated_is_used() -> None:
+    text = "".join(path.read_text() for path in generate.DOCS.glob("*.rst"))
+    assert set(generate.PARTS) == set(re.findall(r"^\.\. generated: ([\w-]+)$", text, re.MULTILINE))
+
+
+def test_every_key_and_every_command_has_an_entry() -> None:
+    configuration = (generate.DOCS / "configuration.rst").read_text()
+    assert not [option.key for option in Config.options() if f"``{option.key}``" not in configuration]
+    text = (generate.DOCS / "commands.rst").read_text()
+    assert not [name for name in commands() if f"\n{name}\n{'-' * len(name)}\n" not in text]
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+@BY_NAME
+def test_names_in_capitals_are_in_the_code(path: Path) -> None:
+    names = {word for text in literals(path) for word in re.findall(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b", text)}
+    assert not {name for name in names if not is_in_sources(name)}
+
+
+@BY_NAME
+def test_names_of_tables_and_functions_are_in_the_code(path: Path) -> None:
+    names = {text for text in literals(path) if re.fullmatch(r"[a-z]+(?:_[a-z]+)+", text)}
+    assert not {name for name in names if not is_in_sources(name)}
+
+
+@BY_NAME
+def test_files_of_the_sources_exist(path: Path) -> None:
+    names = {text for text in literals(path) if re.fullmatch(r"(oar|setup|tests|docs|etc|bench|\.ci)/[\w./*-]*", text)}
+    assert not {name for name in names if not list(SOURCE.glob(name.rstrip("/")))}
+
+
+@BY_NAME
+def test_installed_files_are_named_as_the_code_names_them(path: Path) -> None:
+    places = re.compile(r"(?:/etc/oar|/usr(?:/local)?/lib/oar|/var/lib/oar|/run/oar|/etc/sudoers\.d|~oar)/([\w.-]+)")
+    names = {name.rstrip(".") for text in [*literals(path), *typed(path)] for name in places.findall(text)}
+    assert not {name for name in names if not is_in_sources(name)}
+
+
+@BY_NAME
+def test_links_lead_somewhere(path: Path) -> None:
+    assert not [target for target in links(path) if not (path.parent / target).exists()]
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def command_lines(path: Path) -> Iterator[list[str]]:
+    """Every call of a program of ours in a document, its placeholders filled."""
+    for line in [*typed(path), *literals(path)]:
+        if "[" in line:  # how a command may be called, not a call
+            continue
+        filled = re.sub(r"<[a-z ]+>", "1", line)
+        try:
+            found = list(programs_of(filled))
+        except ValueError:  # half a quotation
+            continue
+        for words in found:
+            rest = words[words[0] == "sudo" :] if words else []
+            if rest and looks_like_ours(rest[0]):
+                yield rest
+
+
+@BY_NAME
+def test_programs_that_are_named_exist(path: Path) -> None:
+    assert not {words[0] for words in command_lines(path)} - installed() - set(OF_SOURCES) - NO_COMMANDS
+
+
+@BY_NAME
+def test_commands_are_called_with_options_that_they_have(path: Path) -> None:
+    for name, *arguments in command_lines(path):
+        command = commands().get(name)
+        if command is not None and arguments:
+            try:
+                command.make_context(name, list(arguments))
+            except click.exceptions.Exit:
+                pass
+            except (BadOption, click.UsageError) as error:
+                if not str(error).endswith("requires an argument"):  # the text speaks of the option alone
+                    pytest.fail(f"{path.name}: {name} {' '.join(arguments)}: {error}", pytrace=False)
+
+
+@BY_NAME
+def test_programs_of_the_sources_are_called_with_options_that_they_have(path: Path) -> None:
+    for name, *arguments in command_lines(path):
+        if name in OF_SOURCES:
+            text = (SOURCE / OF_SOURCES[name]).read_text()
+            for word in arguments:
+                if word.startswith("--"):
+                    assert word.partition("=")[0].removeprefix("--") in text, f"{name} {word}"
+
+
+# -- what the guide says of oarsub ------------------------------------------------------------------------------------
+
+
+def test_requests_of_the_guide_can_be_read() -> None:
+    requests = [text.removeprefix("-l ").strip('"') for text in literals(GUIDE) if text.startswith("-l ")]
+    assert len(requests) > 15
+    for request in requests:
+        parse_request(request)
+
+
+def test_dependencies_of_the_guide_can_be_read() -> None:
+    forms = [text.removeprefix("-a ") for text in literals(GUIDE) if text.startswith("-a ")]
+    assert len(forms) > 5
+    assert parse_dependencies(forms)
+
+
+def test_exit_codes_of_oarsub_in_the_guide_are_those_of_the_code() -> None:
+    text = GUIDE.read_text()
+    table = text[text.index("Exit codes of ``oarsub``") : text.index("Exit codes of ``oardel``")]
+    told = {int(number) for number in re.findall(r"^(\d+) ", table, re.MULTILINE)}
+    not_met = {Code.INTERACTIVE_PARAMETERS, Code.NOOP}  # conflicts of options with -I
+    assert told == {int(code) for code in Code} - {int(code) for code in not_met} | {0, 2, 254}
+
+
+def test_the_usual_way_of_a_job_is_one_that_exists() -> None:
+    text = (generate.DOCS / "how-it-works.rst").read_text()
+    way = re.search(r"^    (Waiting(?: --> \w+)+)$", text, re.MULTILINE)
+    assert way
+    states = [JobState(word) for word in way[1].split(" --> ")]
+    assert all(after in JOB_MOVES[before] for before, after in pairwise(states))
+
+
+# -- how examples are compared ----------------------------------------------------------------------------------------
+
+
+def test_a_placeholder_stands_for_the_same_wherever_it_is() -> None:
+    shown = ("OAR_JOB_ID=<job>", "Deleting the job = <job> ...REGISTERED.")
+    assert matches(shown, "OAR_JOB_ID=12\nDeleting the job = 12 ...REGISTERED.\n", {}) == {"job": "12"}
+    assert matches(shown, "OAR_JOB_ID=12\nDeleting the job = 13 ...REGISTERED.\n", {}) is None
+
+
+def test_dots_stand_for_any_lines() -> None:
+    assert matches(("a", "...", "z"), "a\nb\nc\nz\n", {}) == {}
+    assert matches(("a", "..."), "a\n", {}) == {}
+    assert matches(("a",), "a\nb\n", {}) is None
