@@ -24,6 +24,8 @@ DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?\Z")
 CONTROL = re.compile("[\x00-\x1f\x7f]")
+#: Lines to the session, not to the server: from now on this process is its own master; its request is over.
+INDEPENDENT, DETACHED = "\0independent", "\0detached"
 #: Phases of a job in its state file (node.md 4.4), in their order.
 INIT, READY, STARTED, RUNNING, ENDED, ABORTED = "init", "ready", "started", "running", "ended", "aborted"
 

@@ -299,7 +299,7 @@ class GroupsTwo:
         if mems:
             write(directory + "/cpuset.mems", cpu_list(mems))
 
-    def join(self, leaves, part, pid=0):
+    def join(self, leaves, part, pid=0, inherited=False):
         self.move(leaves, leaves.of(part), pid)
 
     def move(self, leaves, leaf, pid):
@@ -410,11 +410,13 @@ class GroupsOne:
         if mems:
             write(directory + "/cpuset.mems", cpu_list(mems))
 
-    def join(self, leaves, part, pid=0):
-        self.move(leaves, leaves.of(part), pid)
+    def join(self, leaves, part, pid=0, inherited=False):
+        self.move(leaves, leaves.of(part), pid, LEAF_CONTROLLERS if inherited else self.mounts)
 
-    def move(self, leaves, leaf, pid):
+    def move(self, leaves, leaf, pid, controllers=None):
         for controller in self.mounts:
+            if controllers is not None and controller not in controllers:
+                continue
             group = leaf if controller in LEAF_CONTROLLERS else leaves.group
             write(self.directory(controller, group) + "/cgroup.procs", str(pid))
 
@@ -488,7 +490,7 @@ class NoGroups:
     def create(self, leaves, cpus, mems, memory):
         pass
 
-    def join(self, leaves, part, pid=0):
+    def join(self, leaves, part, pid=0, inherited=False):
         pass
 
     def usage(self, leaves):
@@ -547,8 +549,9 @@ class Confinement:
     def exists(self):
         return self.real and os.path.isdir(self.groups.tracker(self.leaves.payload))
 
-    def join(self, part, pid=0):
-        self.groups.join(self.leaves, part, pid)
+    def join(self, part, pid=0, inherited=False):
+        """Put a process into a leaf; ``inherited``: it is in the group already, by its parent."""
+        self.groups.join(self.leaves, part, pid, inherited)
 
     def payload(self):
         """Pids of what the user runs here."""

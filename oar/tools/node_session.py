@@ -37,6 +37,8 @@ LONGEST_LINE = 1 << 20  #: a child that writes a longer line has it cut there
 READ_SIZE = 1 << 16
 CANCEL_GRACE = 10.0  #: seconds between the TERM and the KILL of a cancelled request
 STALE_EXIT = 31
+#: What a program may say to the session itself: it is not to be ended with its request; its request is over.
+INDEPENDENT, DETACHED = b"\0independent", b"\0detached"
 
 
 class Child:
@@ -49,6 +51,7 @@ class Child:
         self.deadline = deadline
         self.kill_at = None
         self.is_command = False
+        self.independent = False
         self.to_write = b""
         self.closing = False
         self.partial = b""
@@ -64,6 +67,7 @@ class Session:
     def __init__(self):
         self.programs = {}
         self.children = {}
+        self.strays = []
         self.buffer = b""
         self.poll = select.poll()
         self.owners = {}
@@ -213,12 +217,25 @@ class Session:
         lines = (child.partial + block).split(b"\n")
         child.partial = lines.pop()[:LONGEST_LINE]
         for line in lines:
-            self.send({"id": child.request_id, "line": line.decode("utf-8", "replace")})
+            if line == INDEPENDENT:
+                child.independent = True
+            elif line == DETACHED:
+                self.release(child)
+                return False
+            else:
+                self.send({"id": child.request_id, "line": line.decode("utf-8", "replace")})
         return True
+
+    def release(self, child):
+        """A process goes on by itself: its request is over."""
+        self.strays.append(child.pid)
+        self.close(child, 0)
 
     def cancel(self, child):
         child.closing, child.deadline = True, None
         self.feed(child, b"")
+        if child.independent:
+            return
         child.kill_at = time.monotonic() + CANCEL_GRACE
         signal_group(child.pid, signal.SIGTERM)
 
@@ -229,6 +246,7 @@ class Session:
                 pass
         except OSError:
             pass
+        self.strays = [pid for pid in self.strays if not os.waitpid(pid, os.WNOHANG)[0]]
         for child in list(self.children.values()):
             pid, status = os.waitpid(child.pid, os.WNOHANG)
             if pid:
@@ -236,14 +254,20 @@ class Session:
 
     def end(self, child, status):
         for fd in (child.stdout, child.stderr):
-            while self.take(child, fd):
+            while child.request_id in self.children and self.take(child, fd):
                 pass
+        if child.request_id not in self.children:
+            self.strays.remove(child.pid)
+            return
         if child.partial:
             self.send({"id": child.request_id, "line": child.partial.decode("utf-8", "replace")})
+        self.close(child, os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
+
+    def close(self, child, code):
+        """Forget a request and say how it ended."""
         for fd in child.descriptors():
             self.forget(fd)
         del self.children[child.request_id]
-        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
         self.send({"id": child.request_id, "exit": code, "stderr": child.tail.decode("utf-8", "replace")})
 
     def enforce(self):

@@ -41,13 +41,15 @@ def main(action, data):
     if action == "descriptors":
         os.write(1, (" ".join(sorted(os.listdir("/proc/self/fd")))).encode() + b"\\n")
     if action == "detach":
-        if os.fork() == 0:
-            os.setsid()
-            os.write(1, b"%d\\n" % os.getpid())
-            time.sleep(1000)
+        os.write(1, b"\\0independent\\n%d\\n\\0detached\\n" % os.getpid())
+        time.sleep(1000)
     if action == "wait":
         os.read(0, 1)
         open(data["file"], "w").close()
+    if action == "independent":
+        os.write(1, b"\\0independent\\n")
+        os.read(0, 1)
+        return 9
     if action == "many":
         os.write(1, b"".join(b"line %d\\n" % i for i in range(data["count"])) + b"unfinished")
     if action == "node":
@@ -175,6 +177,11 @@ def test_a_request_that_is_cancelled_ends_and_the_others_go_on(session: Session)
     assert session.end(other)[0] == 7
 
 
+def test_a_program_that_is_its_own_master_is_not_ended_with_its_request(session: Session) -> None:
+    number = session.run("independent", deadline=0.1)
+    assert session.end(number)[0] == 9  # it saw the end of its input and ended by itself
+
+
 def test_a_program_that_was_not_loaded_is_refused(session: Session) -> None:
     code, said, _ = session.end(session.run("talk", hash="0" * 64))
     assert code == 31
@@ -190,8 +197,9 @@ def test_an_argument_list_runs_with_the_input_it_was_given(session: Session) -> 
 
 def test_a_detached_process_and_a_waiting_program_outlive_the_session_but_a_command_does_not(tmp_path: Path) -> None:
     session = Session()
-    session.run("detach")
-    detached = int(session.next_line())
+    code, _, (pid,) = session.end(session.run("detach"))
+    detached = int(pid)
+    assert (code, alive(detached)) == (0, True)
     session.run("wait", data={"file": str(tmp_path / "over")})
     session.send(op="command", id=50, argv=["sh", "-c", "echo $$; sleep 1000"], node="n")
     command = int(session.next_line())

@@ -413,7 +413,7 @@ def test_no_process_of_oar_is_in_the_user_s_reach(box: NodeBox) -> None:
     with pytest.raises(Exception, match="returned non-zero"):
         box.sh(f"kill -{signal.SIGKILL} $(cat {box.runtime}/pid_of_oarexec_for_jobId_128)", user="alice")
     freezer = Path("/sys/fs/cgroup/freezer") / box.cpuset_path[1:] / "alice_128"
-    assert len((freezer / "oarexec" / "cgroup.procs").read_text().split()) == 2  # oarexec and its helper
+    assert len((freezer / "oarexec" / "cgroup.procs").read_text().split()) == 1
     assert len((freezer / "payload" / "cgroup.procs").read_text().split()) == 1
     box.ctl(job, "TERM")
     box.ended(job)

@@ -23,7 +23,7 @@ PROGRAMS = (
     "suspend_resume_manager.py",
     "node_probe.py",
     "site_script.py",
-    "oarexec_helper.py",
+    "oarexec_user.py",
     "oarexec",
 )
 NO_INTERPRETER = 32

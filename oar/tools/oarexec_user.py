@@ -1,14 +1,12 @@
-"""The processes of oarexec that need the privilege: its helper, and what becomes the user's shell (node.md 4.3).
+"""What oarexec does as root or as the user: starts the user's process, signals it, kills, writes notes (node.md 4.3).
 
-The helper starts the user's process and waits for it, so that the raw wait status is known whatever the user does; it
-kills, signals and writes notes as oarexec asks, in datagrams of JSON: ``start``, ``kill`` (``grace``), ``signal``
-(``number``), ``note`` (``text``).  It answers ``started`` (pid), ``failed`` (exit code, ``text``), ``status``,
-``killed`` (how many are left), ``noted``.
+oarexec acts as oar but keeps the right to come back; the user's process is its child, so that the raw wait status is
+known whatever the user does.  That process is forked early and waits for its word: nothing slow stands between GO and
+the command.
 """
 
 import contextlib
 import errno
-import json
 import os
 import select
 import signal
@@ -73,17 +71,36 @@ class Wakeup:
         return {fd for fd, _ in ready} - {self.read_end}
 
 
-def become(account, for_good=True):
-    """Change to an account: groups, group, user; without ``for_good`` the way back stays open."""
-    if os.geteuid() != 0:
-        return
-    os.initgroups(account.pw_name, account.pw_gid)
-    if for_good:
-        os.setgid(account.pw_gid)
-        os.setuid(account.pw_uid)
-    else:
+def act_as(account):
+    """Be an account in all that is opened and signalled, and keep the way back to root."""
+    if os.getuid() == 0:
+        os.initgroups(account.pw_name, account.pw_gid)
         os.setegid(account.pw_gid)
         os.seteuid(account.pw_uid)
+
+
+@contextlib.contextmanager
+def as_root():
+    """The privilege, for as long as it is needed."""
+    account = (os.geteuid(), os.getegid())
+    if os.getuid() == 0:
+        os.seteuid(0)
+        os.setegid(0)
+    try:
+        yield
+    finally:
+        if os.getuid() == 0:
+            os.setegid(account[1])
+            os.seteuid(account[0])
+
+
+def become(account):
+    """Be an account for good: groups, group, user."""
+    if os.getuid() == 0:
+        os.seteuid(0)
+        os.initgroups(account.pw_name, account.pw_gid)
+        os.setgid(account.pw_gid)
+        os.setuid(account.pw_uid)
 
 
 def keep_only(*descriptors):
@@ -127,78 +144,26 @@ def user_oom_score():
     return max(-1000, min(1000, found))
 
 
-# -- the helper --------------------------------------------------------------------------------------------------------
+# -- the payload -----------------------------------------------------------------------------------------------------
 
 
-class Helper:
-    """The root part: starts the user's process and waits for it, kills, signals, writes notes, as oarexec asks.
+class Payload:
+    """All that runs as the user of the job, seen from oarexec."""
 
-    The user's process is forked early and waits for its word, so that nothing slow stands between GO and the command.
-    """
-
-    def __init__(self, oarexec, account, channel):
-        self.data = oarexec.data
-        self.confinement = oarexec.confinement
+    def __init__(self, data, confinement, account, environment, umask):
+        self.data = data
+        self.confinement = confinement
         self.account = account
-        self.channel = channel
-        self.environment = encoded(self.user_variables(oarexec))
-        self.umask = oarexec.umask
-        self.start_limit = None
+        self.environment = environment
+        self.umask = umask
+        self.pid = None
+        self.status = None
         self.kill_limit = None
+        self.killed = False
         self.noting = set()
 
-    def user_variables(self, oarexec):
-        variables = oarexec.variables(self.account)
-        for name, value in (self.data.get("job_env") or {}).items():
-            if node_base.NAME.match(name) and "\0" not in value:
-                variables[name] = value
-        return variables
-
-    def run(self):
-        redirect_standard("/dev/null")
-        self.wakeup = Wakeup()
-        self.wakeup.listen([signal.SIGCHLD])
-        self.pid = None
-        if self.data["mode"] == "PASSIVE":
-            self.fork_user()
-        while True:
-            descriptors = [self.channel.fileno(), *([self.status_read] if self.start_limit else [])]
-            ready = self.wakeup.wait(descriptors, self.patience())
-            self.wakeup.taken()
-            if self.start_limit and (self.status_read in ready or time.monotonic() > self.start_limit):
-                self.learn_start()
-            self.reap()
-            if self.channel.fileno() in ready:
-                block = self.channel.recv(65536)
-                if not block:
-                    return 0
-                self.obey(json.loads(block.decode("ascii")))
-            self.go_on_killing()
-
-    def patience(self):
-        if self.kill_limit is not None:
-            return 0.05
-        return None if self.start_limit is None else self.start_limit - time.monotonic()
-
-    def tell(self, **message):
-        with contextlib.suppress(OSError):
-            self.channel.send(json.dumps(message).encode("ascii"))
-
-    def obey(self, message):
-        what = message["do"]
-        if what == "start":
-            self.start()
-        elif what == "signal" and self.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, message["number"])
-        elif what == "note":
-            self.note(message["text"])
-        elif what == "kill":
-            self.begin_kill(message["grace"])
-
-    # -- the user's process --
-
-    def fork_user(self):
+    def prepare(self):
+        """Fork the process that will be the user's; it waits for ``start``."""
         go_read, self.go_write = os.pipe()
         self.status_read, status_write = os.pipe()
         self.pid = os.fork()
@@ -208,15 +173,26 @@ class Helper:
         os.close(status_write)
 
     def start(self):
+        """Let the user's process go; None once the shell is executed, else (exit code, what failed)."""
         if not self.run_hook():
             os.close(self.go_write)
-            self.tell(started=self.pid)
-            self.tell(status=255 << 8)
-            self.pid = None
-            return
+            os.waitpid(self.pid, 0)
+            self.status = 255 << 8
+            return None
         with contextlib.suppress(OSError):
             os.write(self.go_write, b"G")
-        self.start_limit = time.monotonic() + START_SECONDS
+        poll = select.poll()
+        poll.register(self.status_read, select.POLLIN)
+        if not poll.poll(START_SECONDS * 1000):
+            self.kill(1.0)
+            return 10, "the launching directory or the output files do not answer"
+        text = os.read(self.status_read, 4096)
+        os.close(self.status_read)
+        if not text:
+            return None
+        os.waitpid(self.pid, 0)
+        code, _, reason = text.decode("utf-8", "replace").partition(" ")
+        return int(code), reason
 
     def run_hook(self):
         """The site's ``passive_job_hook``, as root, before anything of the user; True if the job may go on."""
@@ -226,91 +202,80 @@ class Helper:
         name = self.data.get("job_name", self.data.get("name")) or ""
         fields = [self.pid, self.data["user"], self.data["job_id"], name, self.data.get("project") or ""]
         argument = ":".join(str(field) for field in [*fields, self.data["walltime_seconds"]])
+        limit = self.data.get("pro_epi_timeout", 60)
         import subprocess
 
         try:
-            limit = self.data.get("pro_epi_timeout", 60)
-            return subprocess.call([hook, node_base.encode(argument)], stdin=subprocess.DEVNULL, timeout=limit) == 0
+            with as_root():
+                return subprocess.call([hook, node_base.encode(argument)], stdin=subprocess.DEVNULL, timeout=limit) == 0
         except (OSError, subprocess.TimeoutExpired):
             return False
 
-    def learn_start(self):
-        """The status pipe closes when the shell is executed; text in it says what failed before."""
-        if time.monotonic() > self.start_limit:
-            self.confinement.kill_payload(1.0)
-            text = b"10 the launching directory or the output files do not answer"
-        else:
-            text = os.read(self.status_read, 4096)
-        self.start_limit = None
-        os.close(self.status_read)
-        if not text:
-            self.tell(started=self.pid)
-            return
-        code, _, reason = text.decode("utf-8", "replace").partition(" ")
-        self.tell(failed=int(code), text=reason)
-
     def reap(self):
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self.pid:
-                if self.start_limit:
-                    self.learn_start()
-                self.pid = None
-                self.tell(status=status)
-            elif pid in self.noting:
+        """Take the ends of the user's process and of the notes."""
+        if self.pid is not None and self.status is None:
+            done, status = os.waitpid(self.pid, os.WNOHANG)
+            if done:
+                self.status = status
+        for pid in list(self.noting):
+            if os.waitpid(pid, os.WNOHANG)[0]:
                 self.noting.discard(pid)
-                self.tell(noted=True)
 
-    # -- killing and notes --
+    def signal(self, number):
+        """Send a signal to the user's process alone."""
+        if self.pid is not None and self.status is None:
+            with as_root(), contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def begin_kill(self, grace):
-        for pid in self.confinement.payload() if grace > 0 else []:
-            for number in (signal.SIGCONT, signal.SIGTERM):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+        """Ask everything of the user to end; ``go_on_killing`` ends what does not."""
+        with as_root():
+            for pid in self.confinement.payload() if grace > 0 else []:
+                for number in (signal.SIGCONT, signal.SIGTERM):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
         self.kill_limit = time.monotonic() + grace
 
     def go_on_killing(self):
-        """After the grace kill what is left; then say so."""
-        if self.kill_limit is None:
+        """After the grace kill what is left."""
+        if self.kill_limit is None or self.killed:
             return
-        if self.confinement.payload() and time.monotonic() < self.kill_limit:
+        if time.monotonic() < self.kill_limit and self.confinement.payload():
             return
-        self.kill_limit = None
-        left = self.confinement.kill_payload()
-        if not self.confinement.real and self.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-        self.tell(killed=len(left))
+        self.kill()
+        self.killed = True
+
+    def kill(self, seconds=node_cgroups.KILL_SECONDS):
+        with as_root():
+            self.confinement.kill_payload(seconds)
+            if not self.confinement.real and self.pid is not None and self.status is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGKILL)
 
     def note(self, text):
+        """Append a line to the job's stderr file, as the user; a dead file server is not waited for."""
         pid = os.fork()
         if pid == 0:
             guarded(lambda: self.write_note(text))
         self.noting.add(pid)
 
     def write_note(self, text):
-        signal.alarm(30)
         become(self.account)
-        directory, name = self.data["launching_directory"], self.data["stderr_file"]
-        os.chdir(node_base.encode(directory))
-        path = node_base.encode(name.replace("%jobid%", str(self.data["job_id"])))
+        signal.set_wakeup_fd(-1)
+        signal.alarm(30)
+        os.chdir(node_base.encode(self.data["launching_directory"]))
+        path = node_base.encode(self.data["stderr_file"].replace("%jobid%", str(self.data["job_id"])))
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
         os.write(os.open(path, flags, 0o666), node_base.encode(text))
         return 0
 
 
 class UserProcess:
-    """From the helper's fork to the user's shell."""
+    """From the fork to the user's shell."""
 
-    def __init__(self, helper, go_read, status_write):
-        self.helper = helper
-        self.data = helper.data
+    def __init__(self, payload, go_read, status_write):
+        self.payload = payload
+        self.data = payload.data
         self.go_read = go_read
         self.status_write = status_write
 
@@ -318,25 +283,27 @@ class UserProcess:
         signal.set_wakeup_fd(-1)
         keep_only(self.go_read, self.status_write)
         os.setsid()
-        self.helper.confinement.join(node_cgroups.PAYLOAD)
+        with as_root():
+            self.payload.confinement.join(node_cgroups.PAYLOAD, inherited=True)
+            set_oom_score(user_oom_score())
         systemd = self.data.get("deploy_cosystem_job_exec_system") == "systemd-run"
-        set_oom_score(user_oom_score())
-        become(self.helper.account, for_good=not systemd)
-        os.umask(self.helper.umask)
+        (act_as if systemd else become)(self.payload.account)
+        os.umask(self.payload.umask)
         open_signals()
         if not os.read(self.go_read, 1):
             return 1
         directory = self.data["launching_directory"]
         self.attempt(10, "cannot enter the directory %s" % directory, lambda: os.chdir(node_base.encode(directory)))
         self.open_outputs()
-        shell = self.helper.account.pw_shell or "/bin/sh"
+        shell = self.payload.account.pw_shell or "/bin/sh"
         argv = [shell, "-c", self.data["command"] or ""]
         if systemd:
             os.seteuid(0)
-            uid = self.helper.account.pw_uid
+            os.setegid(0)
+            uid = self.payload.account.pw_uid
             argv = ["systemd-run", "-q", "--uid=%d" % uid, "--scope", "--collect", "--slice=user-%d.slice" % uid, *argv]
         try:
-            os.execvpe(argv[0], [node_base.encode(word) for word in argv], self.helper.environment)
+            os.execvpe(argv[0], [node_base.encode(word) for word in argv], self.payload.environment)
         except OSError as error:
             node_base.complain("oarexec: cannot execute %s: %s" % (argv[0], error.strerror))
         return 127
