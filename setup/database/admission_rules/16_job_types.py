@@ -23,7 +23,6 @@ TYPES = [
 ]
 if user in ("oar", "root"):
     TYPES.append("no_quotas")
-KNOWN_TYPE = re.compile("|".join(f"(?:{each})" for each in TYPES), re.ASCII)
 for each in types:
-    if not KNOWN_TYPE.fullmatch(each):
+    if not re.fullmatch("|".join(f"(?:{known})" for known in TYPES), each, re.ASCII):
         reject(f"[ADMISSION RULE] Error: unknown job type: {each}")
