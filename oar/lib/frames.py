@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from oar.lib.errors import OarError
-from oar.lib.messages import UNDERSCORED, Ask, Energy, JobAction, Mail, Notice, Tag, Wake
+from oar.lib.messages import UNDERSCORED, Ask, Due, Energy, JobAction, Mail, Notice, Tag, Wake
 
 _TAGS = frozenset(tag.value for tag in Tag)
 #: Bytes of a tag; a line on the raw port is no longer.
@@ -126,7 +126,7 @@ class Waited:
     code: int
 
 
-Effects = Wake | Ask | Notice | Mail | Energy
+Effects = Wake | Ask | Notice | Mail | Energy | Due
 Frame = (
     Hello | Run | Done | At | Ping | Pong | Stop | Ready | Load | Report | Answer
     | StatusQuestion | Status | Wait | Waited | Effects
@@ -153,6 +153,7 @@ _TYPES: Mapping[str, type[Frame]] = {
     "NOTICE": Notice,
     "MAIL": Mail,
     "ENERGY": Energy,
+    "DUE": Due,
 }
 _WORDS = {kind: word for word, kind in _TYPES.items()}
 #: Where a field is called otherwise in JSON.

@@ -96,7 +96,14 @@ class Energy:
     nodes: tuple[str, ...] = field(default=())
 
 
-Effect = Wake | Ask | Notice | Mail | Energy
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Sarko has something to do at this date (epoch), of which his last look could not know."""
+
+    date: int
+
+
+Effect = Wake | Ask | Notice | Mail | Energy | Due
 
 
 def encode_request(effect: Wake | Ask) -> bytes:

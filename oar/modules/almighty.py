@@ -37,7 +37,7 @@ from oar.lib.frames import (
     decode_tag,
 )
 from oar.lib.lineport import Line, LinePort
-from oar.lib.messages import Ask, Energy, Mail, Notice, Wake
+from oar.lib.messages import Ask, Due, Effect, Energy, Mail, Notice, Wake
 from oar.lib.notify import HourlyLimit, Mailer
 from oar.lib.version import VERSION
 from oar.modules.automaton import FOLLOW, Automaton, Lane, Module, Timing
@@ -52,7 +52,8 @@ GRETA = "greta"
 RUNNER_RETRY = 2.0
 DATABASE_PATIENCE = 300.0
 LONGEST_RUNNER_PAUSE = 60.0
-#: A killed server may leave a Runner behind that needs so long to end and to give the lock back.
+#: A killed server may leave a Runner behind, and a killed Runner its connection to the database, that hold the lock a
+#: little longer.
 ORPHAN_PATIENCE = 20.0
 #: From the stop on: the modules get so long to end their pass, all children so long in all.
 PASS_TO_END = 5.0
@@ -170,6 +171,7 @@ class _Runner:
     is_ready: bool = False
     first_try: float = 0.0
     next_try: float = 0.0
+    locked_out: float | None = None  #: since when another one has the lock
     pause: float = RUNNER_RETRY
     load: Load = field(default_factory=lambda: Load(0, 0))
 
@@ -294,10 +296,13 @@ class Almighty:
         """A tag, a job or an order about nodes' energy, from outside."""
         self._take(decode_request(data))
 
-    def _take(self, message: Wake | Ask | Report | Energy) -> None:
+    def _take(self, message: Report | Effect) -> None:
+        """What somebody has left to be told, whatever door it came by."""
         match message:
             case Wake(tag):
                 self._automaton.on_tag(tag)
+            case Due(date):
+                self._automaton.on_deadline(time.monotonic() + (date - time.time()))
             case Energy():
                 self._to_energy(message)
             case _:
@@ -321,10 +326,8 @@ class Almighty:
                 self._runner.load = frame
             case Answer(peer, text):
                 self._sockets.lines.answer(peer, text)
-            case Wake() | Ask() | Energy() as frame:
+            case Wake() | Ask() | Energy() | Notice() | Mail() | Due() as frame:
                 self._take(frame)
-            case Notice() | Mail() as frame:
-                self._to_runner(frame)
             case StatusQuestion():
                 self._send(sender, Status(self.status(now)))
             case Wait(tag):
@@ -392,14 +395,15 @@ class Almighty:
 
     def _gives_up(self, code: int | None, now: float) -> bool:
         """Whether the server ends because of how the Runner has ended."""
-        since = now - self._runner.first_try
-        if code == EXIT_RUNNING and (self._runner.is_ready or since > self._orphan_patience):
+        runner = self._runner
+        runner.locked_out = (runner.locked_out or now) if code == EXIT_RUNNING else None
+        if runner.locked_out is not None and now - runner.locked_out >= self._orphan_patience:
             log.error("an Almighty process must be already started")
             self._exit = EXIT_RUNNING
-        elif code == EXIT_CONFIGURATION and not self._runner.is_ready:
+        elif code == EXIT_CONFIGURATION and not runner.is_ready:
             log.error("the Runner cannot start: see above")
             self._exit = EXIT_CONFIGURATION
-        elif not self._runner.is_ready and since > DATABASE_PATIENCE:
+        elif not runner.is_ready and now - runner.first_try > DATABASE_PATIENCE:
             log.error("the database could not be reached for %d s", DATABASE_PATIENCE)
             self._exit = EXIT_DATABASE
         return self._exit is not None
@@ -408,6 +412,7 @@ class Almighty:
         if self._children.of(sender) is not self._children.workers[RUNNER]:
             raise BadFrame("somebody else than the Runner says that it is ready")
         self._runner.pause = RUNNER_RETRY
+        self._runner.locked_out = None
         if self._runner.is_ready:
             return
         self._runner.is_ready = True

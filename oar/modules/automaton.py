@@ -168,6 +168,10 @@ class _Group:
     failures: int = 0
 
 
+def _earliest(*dates: float | None) -> float | None:
+    return min((date for date in dates if date is not None), default=None)
+
+
 @dataclass(slots=True)
 class Automaton:
     """The state of the server.  ``due`` says what is to be started; the rest tells it what has happened."""
@@ -178,6 +182,7 @@ class Automaton:
     running: dict[Lane, Module | None] = field(default_factory=lambda: dict.fromkeys(Lane))
     disable: tuple[str, ...] = ()
     _hint: float | None = None
+    _late_hint: float | None = None  #: a deadline that was told while Sarko was looking
     _stale: bool = True  #: events or node states may have changed since NodeChangeState began to look
     _has_looked: bool = False  #: NodeChangeState has looked for the round that is wanted; once is enough
     _at: tuple[str, ...] = ()
@@ -198,6 +203,12 @@ class Automaton:
         if module is not None:
             self._want(module)
 
+    def on_deadline(self, date: float) -> None:
+        """Sarko will have something to do at that time."""
+        self._hint = _earliest(self._hint, date)
+        if self.running[LANES[Module.SARKO]] is Module.SARKO:
+            self._late_hint = _earliest(self._late_hint, date)
+
     def at(self, queues: tuple[str, ...]) -> None:
         """The meta-scheduler begins with a group of queues."""
         self._at = queues
@@ -217,7 +228,7 @@ class Automaton:
         record.code = code
         record.failures_in_a_row = 0
         if module is Module.SARKO:
-            self._hint = hint
+            self._hint, self._late_hint = _earliest(hint, self._late_hint), None
         if module is Module.META_SCHED:
             self.disable, self._group = (), _Group()
         for follower in reversed(FOLLOW[module, code]):

@@ -281,6 +281,23 @@ def test_sarko_runs_at_the_date_that_it_has_told() -> None:
     assert machine.wait(12.6) == pytest.approx(29.9)
 
 
+def test_sarko_runs_at_a_date_of_which_it_could_not_know() -> None:
+    machine = automaton()
+    machine.on_deadline(12.5)
+    assert SARKO not in modules(machine.due(12.4))
+    assert SARKO in modules(machine.due(12.5))
+
+
+def test_a_date_that_is_told_while_sarko_looks_is_not_forgotten() -> None:
+    machine = automaton()
+    machine.on_tag(Tag.VILLAINS)
+    assert SARKO in modules(machine.due(5.0))
+    machine.on_deadline(9.0)
+    machine.on_exit(SARKO, 0, 6.0, hint=20.0)
+    assert SARKO not in modules(machine.due(8.9))
+    assert SARKO in modules(machine.due(9.0))
+
+
 def test_a_date_in_the_past_does_not_make_sarko_run_all_the_time() -> None:
     machine = automaton()
     machine.on_tag(Tag.VILLAINS)

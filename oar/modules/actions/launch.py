@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from oar.lib import incidents, lifecycle
 from oar.lib.db.engine import Transaction
 from oar.lib.errors import NodeUnavailable
-from oar.lib.messages import Ask, JobAction, Tag, Wake
+from oar.lib.messages import Ask, Due, JobAction, Tag, Wake
 from oar.lib.model import JobRun
 from oar.lib.remote.dialogue import Dialogue
 from oar.lib.remote.requests import Ran, Request
@@ -132,6 +132,12 @@ def _launch_noop(one: _Launch) -> None:
             raise Killed
         lifecycle.move(tx, one.id, JobState.RUNNING)
         tx.runs.update(one.id, phase=Phase.STARTED)
+        tx.outbox.append(Due(_deadline(one.data)))
+
+
+def _deadline(data: JobData) -> int:
+    """Return when Sarko has to look at a job that starts: for its checkpoint, or when its walltime is over."""
+    return data.job.start_time + data.walltime - (data.job.checkpoint or -1)
 
 
 # -- steps 4 to 7: nodes and server prologue -----------------------------------------------------------------------
@@ -308,6 +314,7 @@ def _let_go(one: _Launch, dialogue: Dialogue) -> None:
         allowed = tx.runs.kill_request(one.id) is None and (running or lifecycle.move(tx, one.id, JobState.RUNNING))
         if allowed:
             tx.runs.update(one.id, phase=Phase.GO)
+            tx.outbox.append(Due(_deadline(one.data)))
     if not allowed:
         dialogue.send("ABORT")
         raise Killed
