@@ -302,7 +302,16 @@ def _loose_pairs(text: str) -> dict[str, str]:
 
 
 def _write_pairs(pairs: Mapping[str, object]) -> str:
-    return "{ " + ", ".join(f"{key} => {value}" for key, value in pairs.items()) + " }" if pairs else ""
+    if not pairs:
+        return ""
+    return "{ " + ", ".join(f"{_quoted(key)} => {_quoted(value)}" for key, value in pairs.items()) + " }"
+
+
+def _quoted(value: object) -> str:
+    text = " ".join(value) if isinstance(value, tuple) else str(value)
+    if re.fullmatch(r"[\w.+*-]+", text):
+        return text
+    return f'"{text}"' if "'" in text else f"'{text}'"
 
 
 def table(kind: Kind[T]) -> Kind[Mapping[str, T]]:

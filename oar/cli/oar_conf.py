@@ -1,0 +1,55 @@
+"""oar-conf: the configuration in force, where each value comes from, and what is wrong with the file."""
+
+import click
+
+from oar.cli.command import ADMIN, Context, Stop, oar_command
+from oar.lib.config import Config, Parsed, option_of, quoted, sample
+from oar.lib.config_kinds import Option
+from oar.lib.runtime import conf_file, read_config
+
+
+@oar_command("oar-conf", summary="Show and check the configuration.", style=ADMIN)
+@click.argument("key", required=False)
+@click.option("--check", is_flag=True, help="Only tell what is wrong with the file.")
+@click.option("--sample", "as_sample", is_flag=True, help="Print a file with all keys, their defaults and meaning.")
+def main(context: Context, key: str | None, check: bool, as_sample: bool) -> int:
+    """Run the command."""
+    if as_sample:
+        click.echo(sample(), nl=False)
+        return 0
+    context.require_admin()
+    parsed = read_config(conf_file(context.environment))
+    if check:
+        return _check(parsed)
+    if key is not None:
+        click.echo(_line(_known(key), parsed))
+    else:
+        for option in Config.options():
+            click.echo(_line(option, parsed, is_listed=True))
+    for problem in parsed.errors:
+        click.echo(f"[ERROR] {problem}", err=True)
+    return 1 if parsed.errors else 0
+
+
+def _check(parsed: Parsed) -> int:
+    """Print all that is wrong; 1 if a value or a key is bad."""
+    for problem in parsed.warnings:
+        click.echo(f"/!\\ {problem}", err=True)
+    for problem in parsed.errors:
+        click.echo(f"[ERROR] {problem}", err=True)
+    has_unknown = any(option_of(problem.key) is None for problem in parsed.warnings)
+    return 1 if parsed.errors or has_unknown else 0
+
+
+def _known(key: str) -> Option[object]:
+    option = option_of(key)
+    if option is None:
+        raise Stop(f"[ERROR] Unknown key '{key}': oar-conf without argument lists all keys.")
+    return option
+
+
+def _line(option: Option[object], parsed: Parsed, *, is_listed: bool = False) -> str:
+    """Return an assignment and where it comes from; passwords are not listed."""
+    value = getattr(parsed.config, option.name)
+    text = "***" if is_listed and option.secret and value else option.text(value)
+    return f"{option.key}={quoted(text)}  # {parsed.origins.get(option.key, 'default')}"

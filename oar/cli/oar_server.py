@@ -1,0 +1,287 @@
+"""oar-server: start, stop and ask the server, with systemd or without."""
+
+import os
+import pwd
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import click
+
+from oar.cli.command import ADMIN, Context, Stop, oar_command
+from oar.lib.config import Config
+from oar.lib.process import PID_FILE, PidFile, run
+from oar.lib.runtime import conf_file, read_config
+
+UNIT = "oar-server.service"
+ACCOUNT = "oar"
+IS_STOPPED = 3
+
+#: The server may need so long to reach its database, and to stop (server.md 2).
+START_SECONDS = 330.0
+STOP_SECONDS = 60.0
+_LOG_LINES = 10
+
+#: Keys that the server makes when they are not there: file, comment (node.md 2.3).
+_KEYS = (("id_ed25519", "oar server"), ("oarsh_key", "oarsh"))
+
+
+@oar_command(
+    "oar-server", summary="Start, stop, restart or reload the OAR server, or tell whether it runs.", style=ADMIN
+)
+@click.argument("action", type=click.Choice(["start", "stop", "restart", "reload", "status", "prepare"]))
+def main(context: Context, action: str) -> int:
+    """Run the command."""
+    if action != "status":
+        context.require_admin()
+    path = conf_file(context.environment)
+    config = read_config(path).config
+    server = Server(config, path, context.environment)
+    if action == "prepare":
+        server.prepare()
+        return 0
+    if action != "status" and has_unit():
+        return Unit().do(action)
+    actions = {
+        "start": server.start,
+        "stop": server.stop,
+        "restart": server.restart,
+        "reload": server.reload,
+        "status": server.status,
+    }
+    return actions[action]()
+
+
+# -- with systemd -----------------------------------------------------------------------------------------------------
+
+
+def has_unit() -> bool:
+    """Whether systemd runs this machine and knows the server."""
+    return Path("/run/systemd/system").is_dir() and run(["systemctl", "cat", UNIT], timeout=30).is_good
+
+
+class Unit:
+    """The server as a unit of systemd."""
+
+    def do(self, action: str) -> int:
+        """Have systemd do it; show the last lines of the log if it fails."""
+        outcome = run(["systemctl", action, UNIT], timeout=START_SECONDS + STOP_SECONDS)
+        if outcome.is_good:
+            return 0
+        click.echo(outcome.output.strip() or "systemctl does not answer", err=True)
+        journal = run(["journalctl", "--no-pager", "-n", str(_LOG_LINES), "-u", UNIT], timeout=30)
+        click.echo(journal.output.strip(), err=True)
+        return 1
+
+
+# -- without ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The account under which the server runs."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+
+
+class Server:
+    """The server as a process in the background, known by its pid file."""
+
+    def __init__(
+        self, config: Config, path: str, environment: Mapping[str, str], account: Account | None = None
+    ) -> None:
+        """``account``: default, oar for root, else the caller's own."""
+        self._config = config
+        self._account = account
+        self._path = path
+        self._environment = environment
+        self._pid_file = PidFile(Path(config.oar_run_dir) / PID_FILE)
+
+    def pid(self) -> int | None:
+        """Return the pid of the running server."""
+        try:
+            return self._pid_file.holder()
+        except OSError as error:
+            raise Stop(f"[ERROR] cannot read the pid file in {self._config.oar_run_dir}: {error.strerror}") from None
+
+    def status(self) -> int:
+        """Tell whether it runs."""
+        pid = self.pid()
+        click.echo("oar-server is stopped." if pid is None else f"oar-server is running (pid {pid}).")
+        return IS_STOPPED if pid is None else 0
+
+    def start(self) -> int:
+        """Start it and wait until it is up."""
+        pid = self.pid()
+        if pid is not None:
+            click.echo(f"oar-server is already running (pid {pid}).")
+            return 0
+        account = self.prepare()
+        with tempfile.TemporaryFile() as output, _ready_socket() as ready:
+            process = self._spawn(account, output, ready.getsockname())
+            if self._is_up(process, ready):
+                click.echo(f"oar-server is started (pid {process.pid}).")
+                return 0
+            output.seek(0)
+            said = output.read().decode("utf-8", "replace").strip()
+        click.echo(f"[ERROR] oar-server could not start:\n{said}\n{self._last_log_lines()}".rstrip(), err=True)
+        return 1
+
+    def stop(self) -> int:
+        """Stop it and wait until it has ended."""
+        pid = self.pid()
+        if pid is None:
+            click.echo("oar-server is stopped.")
+            return 0
+        if not self._end(pid):
+            click.echo(f"[ERROR] oar-server (pid {pid}) has not stopped in {STOP_SECONDS:.0f} s.", err=True)
+            return 1
+        click.echo("oar-server has stopped.")
+        return 0
+
+    def restart(self) -> int:
+        """Stop it if it runs, and start it."""
+        return self.stop() or self.start()
+
+    def reload(self) -> int:
+        """Have it read its configuration again."""
+        pid = self.pid()
+        if pid is None:
+            click.echo("[ERROR] oar-server is stopped.", err=True)
+            return 1
+        self._signal(pid, signal.SIGHUP)
+        return 0
+
+    def prepare(self) -> Account:
+        """Make what the server needs and is not there: directory, log file, keys."""
+        account = self._account or _account()
+        _own_directory(Path(self._config.oar_run_dir), account, 0o755)
+        if self._config.log_file.startswith("/"):
+            _own_file(Path(self._config.log_file), account)
+        _make_keys(account)
+        return account
+
+    def _end(self, pid: int) -> bool:
+        """Tell it to stop; whether it has ended in time."""
+        try:
+            process = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return True
+        try:
+            self._signal(pid, signal.SIGTERM)
+            return bool(select.select([process], [], [], STOP_SECONDS)[0])
+        finally:
+            os.close(process)
+
+    def _signal(self, pid: int, number: int) -> None:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return
+        except PermissionError:
+            raise Stop(f"[ERROR] oar-server (pid {pid}) belongs to somebody else.") from None
+
+    def _spawn(self, account: Account, output: IO[bytes], notify_socket: bytes) -> "subprocess.Popen[bytes]":
+        environment = {name: value for name, value in self._environment.items() if name in ("PATH", "TZ", "OARDIR")}
+        environment |= {
+            "HOME": account.home,
+            "LANG": "C.UTF-8",
+            "OARCONFFILE": self._path,
+            "NOTIFY_SOCKET": "@" + notify_socket.removeprefix(b"\0").decode(),
+        }
+        is_root = os.geteuid() == 0
+        return subprocess.Popen(
+            [sys.executable, "-I", "-m", "oar.modules.almighty"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+            user=account.uid if is_root else None,
+            group=account.gid if is_root else None,
+            extra_groups=os.getgrouplist(account.name, account.gid) if is_root else None,
+        )
+
+    def _is_up(self, process: "subprocess.Popen[bytes]", ready: socket.socket) -> bool:
+        """Wait until it says so, or ends."""
+        end = time.monotonic() + START_SECONDS
+        ready.settimeout(0.05)
+        while process.poll() is None and time.monotonic() < end:
+            try:
+                if b"READY=1" in ready.recv(4096):
+                    return True
+            except TimeoutError:
+                continue
+        process.terminate()
+        return False
+
+    def _last_log_lines(self) -> str:
+        try:
+            with open(self._config.log_file, encoding="utf-8", errors="replace") as file:
+                return "".join(file.readlines()[-_LOG_LINES:]).rstrip()
+        except OSError:
+            return ""
+
+
+def _ready_socket() -> socket.socket:
+    """Return a datagram socket of the abstract kind, on which the server tells that it is up, as it tells systemd."""
+    ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ready.bind(b"")
+    return ready
+
+
+def _account() -> Account:
+    """Return the account of the server: oar for root, else the caller's own."""
+    try:
+        entry = pwd.getpwnam(ACCOUNT) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise Stop(f"[ERROR] there is no account {ACCOUNT} on this machine.") from None
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir)
+
+
+def _own_directory(path: Path, account: Account, mode: int) -> None:
+    try:
+        if not path.is_dir():
+            path.mkdir(mode=mode, parents=True)
+            os.chown(path, account.uid, account.gid)
+    except OSError as error:
+        raise Stop(f"[ERROR] cannot make the directory {path}: {error.strerror}") from None
+
+
+def _own_file(path: Path, account: Account) -> None:
+    try:
+        if not path.exists():
+            path.touch(0o640)
+            os.chown(path, account.uid, account.gid)
+    except OSError as error:
+        raise Stop(f"[ERROR] cannot make the file {path}: {error.strerror}") from None
+
+
+def _make_keys(account: Account) -> None:
+    """Make the server's own key and the key of oarsh, once."""
+    directory = Path(account.home) / ".ssh"
+    _own_directory(directory, account, 0o700)
+    for name, comment in _KEYS:
+        if any((directory / other).exists() for other in (name, name.replace("ed25519", "rsa"))):
+            continue
+        made = run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(directory / name)], timeout=60
+        )
+        if not made.is_good:
+            raise Stop(f"[ERROR] cannot make the key {directory / name}: {made.output.strip()}")
+        for suffix in ("", ".pub"):
+            os.chown(directory / f"{name}{suffix}", account.uid, account.gid)
+    known_hosts = directory / "known_hosts"
+    _own_file(known_hosts, account)

@@ -1,0 +1,21 @@
+"""oar-server without systemd, for the account that runs the tests: CONF_FILE HOME ACTION."""
+
+import os
+import pwd
+import sys
+
+from oar.cli.oar_server import Account, Server
+from oar.lib.runtime import read_config
+
+
+def main(conf_file: str, home: str, action: str) -> int:
+    """Do it."""
+    entry = pwd.getpwuid(os.getuid())
+    account = Account(entry.pw_name, entry.pw_uid, entry.pw_gid, home)
+    server = Server(read_config(conf_file).config, conf_file, os.environ, account)
+    code: int = getattr(server, action)()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,225 @@
+"""The whole server as it is installed: oar-server, Almighty, the real modules, the Runner and its bipbips."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oar.lib import bus, frames
+from oar.lib.db.engine import DatabaseSettings
+from oar.lib.frames import Status, StatusQuestion
+from oar.lib.messages import Tag, Wake
+
+CONTROL = Path(__file__).with_name("server_control.py")
+
+#: Resident memory of the idle server with all its processes, in MiB.
+MOST_MEMORY = 400
+
+
+def until(condition: Callable[[], Any], seconds: float = 60) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def free_ports(count: int) -> list[int]:
+    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in servers]
+    for server in servers:
+        server.close()
+    return ports
+
+
+class Installation:
+    """A server's directory and configuration."""
+
+    def __init__(self, directory: Path, settings: DatabaseSettings) -> None:
+        self.directory = directory
+        tags, lines, jobs = free_ports(3)
+        self.tags = tags
+        self.values = {
+            "DB_HOSTNAME": settings.host,
+            "DB_PORT": settings.port,
+            "DB_BASE_NAME": settings.name,
+            "SERVER_HOSTNAME": "127.0.0.1",
+            "BIPBIP_COMMANDER_SERVER": "127.0.0.1",
+            "SERVER_PORT": lines,
+            "APPENDICE_SERVER_PORT": tags,
+            "BIPBIP_COMMANDER_PORT": jobs,
+            "OAR_RUN_DIR": directory / "run",
+            "LOG_FILE": directory / "oar.log",
+            "FINAUD_FREQUENCY": 0,
+            "ADMISSION_RULES_ACK_EMPTY": "yes",
+        }
+
+    def configure(self, **values: object) -> None:
+        self.values |= values
+        text = "".join(f'{key}="{value}"\n' for key, value in self.values.items())
+        (self.directory / "oar.conf").write_text(text)
+
+    def control(self, action: str) -> "subprocess.CompletedProcess[str]":
+        argv = [sys.executable, str(CONTROL), str(self.directory / "oar.conf"), str(self.directory), action]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=100)
+
+    def pid(self) -> int:
+        return int((self.directory / "run" / "oar-server.pid").read_text())
+
+    def state(self) -> dict[str, Any]:
+        with bus.connected(f"ipc://{self.directory}/run/ipc/almighty.ipc") as dealer:
+            dealer.send(frames.encode(StatusQuestion()))
+            assert bus.Poll(dealer).wait(60)
+            answer = frames.decode(dealer.receive()[0])
+        assert isinstance(answer, Status)
+        return answer.state
+
+    def log(self) -> str:
+        file = self.directory / "oar.log"
+        return file.read_text() if file.exists() else ""
+
+
+@pytest.fixture
+def installation(tmp_path: Path, settings: DatabaseSettings) -> Iterator[Installation]:
+    installation = Installation(tmp_path, settings)
+    installation.configure()
+    yield installation
+    installation.control("stop")
+
+
+def descendants(pid: int) -> list[int]:
+    """Return a process and all that it has started."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(entry.parent.name))
+    found = [pid]
+    for one in found:
+        found += parents.get(one, [])
+    return found
+
+
+def resident(pid: int) -> float:
+    """Return the memory of a process in MiB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def test_the_server_is_started_asked_and_stopped(installation: Installation) -> None:
+    assert installation.control("status").stdout == "oar-server is stopped.\n"
+    assert installation.control("status").returncode == 3
+    started = installation.control("start")
+    pid = installation.pid()
+    assert (started.returncode, started.stdout) == (0, f"oar-server is started (pid {pid}).\n"), started.stderr
+    assert installation.control("status").stdout == f"oar-server is running (pid {pid}).\n"
+    again = installation.control("start")
+    assert (again.returncode, again.stdout) == (0, f"oar-server is already running (pid {pid}).\n")
+    processes = descendants(pid)
+    stopped = installation.control("stop")
+    assert (stopped.returncode, stopped.stdout) == (0, "oar-server has stopped.\n")
+    assert not [one for one in processes if is_alive(one)]
+    assert installation.control("stop").returncode == 0
+    assert not [line for line in installation.log().splitlines() if line.startswith("E|")]
+
+
+def test_all_real_modules_make_their_first_pass_and_follow_tags(installation: Installation) -> None:
+    assert installation.control("start").returncode == 0
+    names = {"node_change_state", "meta_sched", "sarko"}
+
+    def passed(*names: str) -> bool:
+        modules = installation.state()["modules"]
+        return all(modules[name]["last_code"] == 0 for name in names)
+
+    until(lambda: passed(*names))
+    with bus.Doorbell("127.0.0.1", installation.tags) as bell:
+        bell.ring(Wake(Tag.QDEL), Wake(Tag.FINAUD), Wake(Tag.QSUB))
+    until(lambda: passed("leon", "finaud"))
+    assert {name: module["failures"] for name, module in installation.state()["modules"].items()} == dict.fromkeys(
+        installation.state()["modules"], 0
+    )
+
+
+def test_the_idle_server_stays_small(installation: Installation) -> None:
+    assert installation.control("start").returncode == 0
+    until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+    assert sum(resident(pid) for pid in descendants(installation.pid())) <= MOST_MEMORY
+
+
+def test_the_server_made_what_it_needs_once(installation: Installation) -> None:
+    assert installation.control("start").returncode == 0
+    key = installation.directory / ".ssh" / "id_ed25519"
+    made = key.read_text()
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert (installation.directory / ".ssh" / "oarsh_key.pub").exists()
+    assert (installation.directory / ".ssh").stat().st_mode & 0o777 == 0o700
+    assert installation.control("restart").returncode == 0
+    assert key.read_text() == made
+
+
+def test_a_server_that_was_killed_is_started_again_at_once(installation: Installation) -> None:
+    assert installation.control("start").returncode == 0
+    old = installation.pid()
+    left = descendants(old)
+    os.kill(old, signal.SIGKILL)
+    started = installation.control("start")
+    assert started.returncode == 0, started.stderr
+    assert installation.pid() != old
+    until(lambda: not [one for one in left if is_alive(one)])
+
+
+def test_each_process_of_the_server_may_be_killed(installation: Installation) -> None:
+    assert installation.control("start").returncode == 0
+    until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+    almighty = installation.pid()
+    for victim in descendants(almighty)[1:]:
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    until(lambda: installation.state()["runner"]["restarts"] >= 1)
+    before = installation.state()["modules"]["meta_sched"]["passes"]
+    with bus.Doorbell("127.0.0.1", installation.tags) as bell:
+        bell.ring(Wake(Tag.QSUB))
+    until(lambda: installation.state()["modules"]["meta_sched"]["passes"] > before)
+    until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+    assert installation.pid() == almighty
+
+
+def test_a_reload_is_heard(installation: Installation) -> None:
+    assert installation.control("reload").returncode == 1
+    assert installation.control("start").returncode == 0
+    assert installation.control("reload").returncode == 0
+    until(lambda: "the configuration was read again" in installation.log())
+
+
+def test_a_bad_configuration_keeps_the_server_from_starting_and_is_named(installation: Installation) -> None:
+    installation.configure(SERVER_PORT="many", BIPBIP_WORKERS="none")
+    started = installation.control("start")
+    assert started.returncode == 1
+    assert "oar.conf:6: SERVER_PORT: write a whole number" in started.stderr
+    assert "BIPBIP_WORKERS: write a whole number" in started.stderr
+
+
+def test_a_port_that_is_taken_keeps_the_server_from_starting_and_is_named(installation: Installation) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        installation.configure(APPENDICE_SERVER_PORT=other.getsockname()[1])
+        started = installation.control("start")
+    assert started.returncode == 1
+    assert f"{installation.values['APPENDICE_SERVER_PORT']} is in use" in started.stderr

@@ -1,0 +1,102 @@
+"""oar-conf: what it prints, and what it calls bad."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from oar.cli.command import Result, invoke
+from oar.cli.oar_conf import main
+from oar.lib.config import Config, parse, sample
+from oar.lib.model import User
+
+OAR = User("oar", 6660)
+
+
+def oar_conf(file: Path, *arguments: str, user: User = OAR) -> Result:
+    return invoke(main, arguments, user=user, environment={"OARCONFFILE": str(file)})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "oar.conf"
+
+
+def test_each_value_is_shown_with_its_origin(file: Path) -> None:
+    file.write_text("# mine\nSERVER_PORT=7000\nLEON_WALLTIME=400\n")
+    result = oar_conf(file)
+    lines = result.out.splitlines()
+    assert result.exit == 0
+    assert len(lines) == len(Config.options())
+    assert f'SERVER_PORT="7000"  # {file}:2' in lines
+    assert f'JOBDEL_WALLTIME="400"  # {file}:3' in lines
+    assert 'APPENDICE_SERVER_PORT="6670"  # default' in lines
+
+
+def test_what_is_shown_can_be_read_as_a_configuration(file: Path) -> None:
+    file.write_text('LOG_FORMAT="json"\nSCHEDULER_TOKEN_SCRIPTS="{ a => \'/bin/a -x\' }"\nMAIL_RECIPIENT="a@b,c@d"\n')
+    parsed = parse(oar_conf(file).out)
+    assert parsed.errors == ()
+    assert parsed.config.log_format == "json"
+    assert parsed.config.mail_recipient == ("a@b", "c@d")
+    assert parsed.config.scheduler_token_scripts == {"a": "/bin/a -x"}
+
+
+def test_one_key_may_be_asked_for_by_any_of_its_names(file: Path) -> None:
+    file.write_text("")
+    assert oar_conf(file, "leon_walltime").out == 'JOBDEL_WALLTIME="300"  # default\n'
+    unknown = oar_conf(file, "COLOUR")
+    assert (unknown.exit, unknown.err) == (
+        1,
+        "[ERROR] Unknown key 'COLOUR': oar-conf without argument lists all keys.\n",
+    )
+
+
+def test_passwords_are_not_listed_but_told_when_asked_for(file: Path) -> None:
+    file.write_text("DB_BASE_PASSWD=hidden\n")
+    assert "hidden" not in oar_conf(file).out
+    assert 'DB_BASE_PASSWD="***"' in oar_conf(file).out
+    assert "hidden" in oar_conf(file, "DB_BASE_PASSWD").out
+
+
+def test_a_check_names_all_that_is_wrong(file: Path) -> None:
+    file.write_text("SEVER_PORT=1\nLOG_LEVEL=loud\nFINAUD_FREQUENCY=x\n")
+    result = oar_conf(file, "--check")
+    assert result.exit == 1
+    assert result.out == ""
+    assert result.err.splitlines() == [
+        f"/!\\ {file}:1: SEVER_PORT: unknown key, ignored; the nearest known key is SERVER_PORT",
+        f"[ERROR] {file}:2: LOG_LEVEL: write a whole number",
+        f"[ERROR] {file}:3: FINAUD_FREQUENCY: write a whole number",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("", 0), ("QUEUE=a\nQUEUE=b\n", 0), ("SEVER_PORT=1\n", 1), ("LOG_LEVEL=x\n", 1)]
+)
+def test_a_check_is_good_unless_a_key_or_a_value_is_bad(file: Path, text: str, code: int) -> None:
+    file.write_text(text)
+    assert oar_conf(file, "--check").exit == code
+
+
+def test_a_bad_value_is_told_beside_the_values_in_force(file: Path) -> None:
+    file.write_text("LOG_LEVEL=loud\n")
+    result = oar_conf(file)
+    assert result.exit == 1
+    assert 'LOG_LEVEL="2"' in result.out
+    assert "write a whole number" in result.err
+
+
+def test_a_file_that_is_not_there_is_named(file: Path) -> None:
+    result = oar_conf(file)
+    assert result.exit == 1
+    assert str(file) in result.err
+
+
+def test_others_are_refused(file: Path) -> None:
+    file.write_text("")
+    assert oar_conf(file, user=User("alice", os.geteuid() + 1)).exit == 77
+
+
+def test_the_sample_file_is_printed_to_anybody(file: Path) -> None:
+    assert oar_conf(file, "--sample", user=User("alice", 1001)).out == sample()
