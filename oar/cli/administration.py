@@ -1,4 +1,4 @@
-"""What the administrators' commands have in common: the line in the server's log, warnings, the usage."""
+"""What the administrators' commands have in common: the line in the server's log, and warnings."""
 
 import logging
 from collections.abc import Iterable
@@ -24,9 +24,3 @@ def warn(lines: Iterable[str]) -> None:
     """Print what is wrong, each line behind the mark of warnings."""
     for line in lines:
         click.echo(f"/!\\ {line}", err=True)
-
-
-def show_usage() -> int:
-    """Say how the command that runs is used, since there is nothing that it could do; return its exit code."""
-    click.echo(click.get_current_context().get_help(), err=True)
-    return 1

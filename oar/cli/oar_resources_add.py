@@ -8,8 +8,9 @@ from typing import TypeVar
 
 import click
 
-from oar.cli.administration import note, show_usage
+from oar.cli.administration import note
 from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command
+from oar.cli.selection import show_usage
 from oar.lib import nodes, properties, topology
 from oar.lib.db.columns import Columns
 from oar.lib.db.engine import Transaction

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import click
 
-from oar.cli.administration import note, show_usage, warn
+from oar.cli.administration import note, warn
 from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command
+from oar.cli.selection import show_usage
 from oar.lib import nodes, properties
 from oar.lib.db.engine import Transaction
 from oar.lib.properties import Problem, Setting, Wrong

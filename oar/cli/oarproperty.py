@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import click
 
-from oar.cli.administration import note, show_usage
+from oar.cli.administration import note
 from oar.cli.command import ADMIN, Context, Stop, oar_command
+from oar.cli.selection import show_usage
 from oar.lib import properties
 from oar.lib.db.columns import Columns
 from oar.lib.db.engine import Transaction

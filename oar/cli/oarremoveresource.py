@@ -2,8 +2,9 @@
 
 import click
 
-from oar.cli.administration import note, show_usage, warn
+from oar.cli.administration import note, warn
 from oar.cli.command import ADMIN, Context, oar_command
+from oar.cli.selection import show_usage
 from oar.lib import removal
 from oar.lib.removal import No
 
