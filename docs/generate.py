@@ -127,8 +127,9 @@ def _commands(style: Style) -> str:
 
 def _command(command: Command) -> str:
     name = command.name or ""
-    usage = " ".join([name, *command.collect_usage_pieces(click.Context(command))])
-    options = [each for each in command.get_params(click.Context(command)) if isinstance(each, click.Option)]
+    context = click.Context(command, **command.context_settings)
+    usage = " ".join([name, *command.collect_usage_pieces(context)])
+    options = [each for each in command.get_params(context) if isinstance(each, click.Option)]
     parts = [title(name, "-"), f"{code(usage)}\n\n", inspect.cleandoc(command.help or "") + "\n\n"]
     return "".join([*parts, *map(_option, options)])
 
