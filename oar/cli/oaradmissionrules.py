@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import click
 
 from oar.cli import oarsub_options
-from oar.cli.administration import note, show_usage
+from oar.cli.administration import note
 from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command, optional_argument
+from oar.cli.selection import show_usage
 from oar.lib import admission
 from oar.lib.db.engine import Transaction
 from oar.lib.db.queues import Rule
