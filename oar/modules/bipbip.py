@@ -5,6 +5,7 @@ thread works on each action.  By hand, ``oar-bipbip JOB_ID`` does what is to be 
 ends: 0 handled, 1 nothing to do, 2 failed.
 """
 
+import contextlib
 import os
 import sys
 import threading
@@ -143,9 +144,9 @@ class Answers:
         self._mutex = threading.Lock()
 
     def write(self, order: Order) -> None:
-        """Write one line."""
+        """Write one line.  Without a Runner it is lost: the next one finds in the database what it would have said."""
         line = orders.encode(order)
-        with self._mutex:
+        with self._mutex, contextlib.suppress(BrokenPipeError):
             self._stream.write(line)
             self._stream.flush()
 

@@ -5,6 +5,7 @@ only says which job to look at.  A report is answered after its commit, so that 
 5.6).
 """
 
+import contextlib
 import hmac
 import logging
 import os
@@ -94,7 +95,8 @@ class BipbipProcess:
 
     def close(self) -> None:
         """Close the pipes, which tells it to end, and reap it."""
-        self._requests.close()
+        with contextlib.suppress(BrokenPipeError):  # it was gone before it had read everything
+            self._requests.close()
         try:
             self._process.wait(DRAIN_SECONDS)
         except subprocess.TimeoutExpired:

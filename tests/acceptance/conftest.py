@@ -15,6 +15,19 @@ from tests.acceptance.harness import Cluster, wait_until
 
 _FAILED = pytest.StashKey[bool]()
 
+#: Short times: a test that breaks something does not wait for minutes.
+SETTINGS = (
+    "OAR_SSH_CONNECTION_TIMEOUT=8",
+    "PROLOGUE_EPILOGUE_TIMEOUT=20",
+    "JOB_KILL_GRACE=1",
+    "JOBDEL_SOFTWALLTIME=3",
+    "JOBDEL_WALLTIME=12",
+    "LAUNCH_UNKNOWN_TIMEOUT=10",
+    "JOB_PROBE_FREQUENCY=3",
+    "SARKO_FREQUENCY=5",
+    "FINAUD_FREQUENCY=5",
+)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a room."""
@@ -44,7 +57,8 @@ def _a_room_is_possible() -> None:
 @pytest.fixture(scope="session")
 def room(request: pytest.FixtureRequest, _a_room_is_possible: None) -> Iterator[Cluster]:
     """Four nodes with two cores each, for the whole session."""
-    cluster = Cluster.start(f"test-{os.getpid()}", "--nodes", "4", "--cores", "2", "--fast-db")
+    settings = [word for line in SETTINGS for word in ("--set", line)]
+    cluster = Cluster.start(f"test-{os.getpid()}", "--nodes", "4", "--cores", "2", "--fast-db", *settings)
     try:
         yield cluster
         cluster.server.do("stop")

@@ -1,0 +1,264 @@
+"""Harm at an exact moment: a program of OAR stands still in the middle of a transaction, and is killed there.
+
+Triggers that only tests have make the database hold whoever writes a given step of a given job.  At ``EARLY`` the
+transaction is open: who is killed now has written nothing.  At ``LATE`` it is being committed: who is killed now has
+written it, and did not live to do anything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance.harness import Cluster, wait_until
+
+EARLY = "early"
+LATE = "late"
+
+#: Where the steps of a job are written: table, column, column with the job's number.
+_WRITTEN = (("jobs", "state", "job_id"), ("job_runs", "phase", "job_id"), ("frag_jobs", "frag_state", "frag_id_job"))
+#: Who stands at a stop holds an advisory lock of this class, by which he is seen.
+_LOCK_CLASS = 0x46415554
+_HOLD = f"""
+CREATE SCHEMA fault;
+CREATE TABLE fault.stops (id serial PRIMARY KEY, job_id bigint, step text, moment text);
+CREATE FUNCTION fault.hold() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    moment_now text := TG_ARGV[0];
+    step_now text := to_jsonb(NEW) ->> TG_ARGV[1];
+    job bigint := (to_jsonb(NEW) ->> TG_ARGV[2])::bigint;
+    stop integer;
+BEGIN
+    IF TG_OP = 'UPDATE' AND to_jsonb(OLD) ->> TG_ARGV[1] = step_now THEN
+        RETURN NULL;
+    END IF;
+    SELECT id INTO stop FROM fault.stops WHERE job_id = job AND step = step_now AND moment = moment_now;
+    IF stop IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock_shared({_LOCK_CLASS}, stop);
+        WHILE EXISTS (SELECT FROM fault.stops WHERE id = stop) LOOP
+            PERFORM pg_sleep(0.02);
+        END LOOP;
+    END IF;
+    RETURN NULL;
+END $$;
+"""
+_NO_HOLD = "DROP SCHEMA IF EXISTS fault CASCADE;"
+
+#: How the processes of the server are found: words of their command lines.
+SERVER_PROCESSES: Mapping[str, str] = {
+    "almighty": "oar.modules.almighty",
+    "runner": "oar.modules.bipbip_commander",
+    "bipbip": "oar.modules.bipbip ",
+    "meta_sched": "oar.modules.meta_sched",
+    "node_change_state": "oar.modules.node_change_state",
+    "leon": "oar.modules.leon",
+    "sarko": "oar.modules.sarko",
+    "finaud": "oar.modules.finaud",
+}
+
+
+MODULES = ("meta_sched", "node_change_state", "leon", "sarko", "finaud")
+
+#: Accounts whose processes on a node belong to jobs.
+PEOPLE = ("alice", "bob", "carol")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is written about a job (a state, a phase of its launch, a state of its kill), and when he who does is held."""
+
+    name: str
+    moment: str = EARLY
+
+    def __str__(self) -> str:
+        """For the report of a failed test."""
+        return f"{self.moment} at {self.name}"
+
+
+class Stops:
+    """Places where whoever brings a job to a step is held."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def install(self) -> None:
+        """Make the triggers."""
+        triggers = [
+            f"CREATE TRIGGER fault_early AFTER INSERT OR UPDATE ON {table} FOR EACH ROW"
+            f" EXECUTE FUNCTION fault.hold('{EARLY}', '{column}', '{job}');"
+            f"CREATE CONSTRAINT TRIGGER fault_late AFTER INSERT OR UPDATE ON {table} DEFERRABLE INITIALLY DEFERRED"
+            f" FOR EACH ROW EXECUTE FUNCTION fault.hold('{LATE}', '{column}', '{job}');"
+            for table, column, job in _WRITTEN
+        ]
+        self._cluster.sql(_NO_HOLD + _HOLD + "".join(triggers))
+
+    def remove(self) -> None:
+        """Take them away; who stands at one goes on."""
+        self.lift()
+        self._cluster.sql(_NO_HOLD)
+
+    def hold(self, stops: Mapping[int, Step]) -> None:
+        """Hold whoever brings these jobs to these steps."""
+        rows = ", ".join(f"({job}, '{one.name}', '{one.moment}')" for job, one in stops.items())
+        self._cluster.sql(f"INSERT INTO fault.stops (job_id, step, moment) VALUES {rows}")
+
+    def held(self) -> set[int]:
+        """The jobs at whose stops somebody stands."""
+        rows = self._cluster.sql(
+            "SELECT job_id FROM fault.stops JOIN pg_locks ON objid = id::oid"
+            f" WHERE locktype = 'advisory' AND classid = {_LOCK_CLASS}"
+        )
+        return {int(row[0]) for row in rows}
+
+    def wait_for(self, jobs: Collection[int]) -> None:
+        """Wait until somebody stands at the stops of all these jobs."""
+        wanted = set(jobs)
+        wait_until(lambda: wanted <= self.held(), 30, f"somebody stands at {wanted}, but only at {self.held()}")
+
+    def lift(self) -> None:
+        """Let everybody go on."""
+        self._cluster.sql("DELETE FROM fault.stops")
+
+
+@contextlib.contextmanager
+def stops_in(cluster: Cluster) -> Iterator[Stops]:
+    """The stops of a cluster, while a test needs them."""
+    stops = Stops(cluster)
+    stops.install()
+    try:
+        yield stops
+    finally:
+        stops.remove()
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of a machine, by its number on this computer."""
+
+    pid: int
+    command: str
+
+    def kill(self) -> None:
+        """End it as nothing else does."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    @property
+    def parent(self) -> int:
+        """The number of its parent."""
+        return int(_status_field(self.pid, "PPid"))
+
+    @property
+    def user(self) -> str:
+        """The number of its account."""
+        return _status_field(self.pid, "Uid").split()[0]
+
+    @property
+    def number_inside(self) -> int:
+        """Its number on its machine."""
+        return int(_status_field(self.pid, "NSpid").split()[-1])
+
+
+class Machine:
+    """The processes and files of a machine, seen from this computer."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.name = name
+        self._init = int(cluster.status()["machines"][name]["pid"])
+        self._namespace = os.readlink(f"/proc/{self._init}/ns/pid")
+
+    def processes(self, words: str = "") -> list[Process]:
+        """Every process whose command line contains some words."""
+        found = []
+        for directory in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if os.readlink(directory / "ns/pid") == self._namespace:
+                    command = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    if command and words in command:
+                        found.append(Process(int(directory.name), command))
+        return found
+
+    def path(self, inside: str) -> Path:
+        """A file of the machine."""
+        return Path(f"/proc/{self._init}/root{inside}")
+
+    # -- on nodes --
+
+    def session(self) -> list[Process]:
+        """The warm end of the server's connection: what sudo has started."""
+        everything = self.processes()
+        sudo = {one.pid for one in everything if one.command.startswith("sudo ")}
+        return [one for one in everything if one.parent in sudo]
+
+    def oarexec(self, job: int) -> list[Process]:
+        """The process that decides about a job."""
+        state = self.state_of(job)
+        return [one for one in self.processes() if one.number_inside == state.get("pid")]
+
+    def helper(self, job: int) -> list[Process]:
+        """Its child that is root."""
+        parents = {one.pid for one in self.oarexec(job)}
+        return [one for one in self.processes("python3") if one.parent in parents and one.user == "0"]
+
+    def state_of(self, job: int) -> dict[str, Any]:
+        """What oarexec has written about a job."""
+        try:
+            state: dict[str, Any] = json.loads(self.path(f"/var/lib/oar/oarexec_{job}.state").read_text())
+        except FileNotFoundError:
+            return {}
+        return state
+
+    def is_clean(self) -> bool:
+        """Whether no job has left anything."""
+        return not self.leftovers()
+
+    def leftovers(self) -> list[str]:
+        """What of ours should not be there when no job is."""
+        files = [str(path) for path in self.path("/var/lib/oar").glob("oarexec_*")]
+        people = [pwd for pwd in self.path("/etc/passwd").read_text().splitlines() if pwd.split(":")[0] in PEOPLE]
+        numbers = {pwd.split(":")[2] for pwd in people}
+        return [*files, *(one.command for one in self.processes() if one.user in numbers)]
+
+
+def _status_field(pid: int, name: str) -> str:
+    """A line of /proc/PID/status; of a process that is gone: a number that nobody has."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return line.partition(":")[2].strip()
+    return "-1"
+
+
+def kill_server_process(cluster: Cluster, name: str) -> None:
+    """SIGKILL to all processes of the server that have this part; a module that nobody needs may have none."""
+    found = Machine(cluster, "server").processes(SERVER_PROCESSES[name])
+    assert found or name in MODULES, f"no process is {name}"
+    for one in found:
+        one.kill()
+
+
+# -- what must be true afterwards -------------------------------------------------------------------------------------
+
+
+def assert_sound(cluster: Cluster) -> None:
+    """The database fits together, nothing is pending, nothing of a job is left on a node."""
+    wait_until(lambda: not pending_events(cluster), 20, f"no event is pending: {pending_events(cluster)}")
+    check = cluster.as_user("root").attempt("oar-database --check --deep")
+    assert check.code == 0, check
+    for node in cluster.nodes:
+        machine = Machine(cluster, node.name)
+        wait_until(machine.is_clean, 20, f"{node.name} is clean: {machine.leftovers()}")
+
+
+def pending_events(cluster: Cluster) -> list[list[str]]:
+    """Events that NodeChangeState has not treated."""
+    return cluster.sql("SELECT event_id, type, job_id FROM event_logs WHERE to_check = 'YES'")
