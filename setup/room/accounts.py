@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from . import layout
@@ -13,13 +12,10 @@ _OARSH_GROUP = ("oarsh", 6669)
 _SERVICES = {"sshd": 6670, "postgres": 6671}
 
 
-def write_tables(etc: Path, shells: Mapping[str, str]) -> None:
+def write_tables(etc: Path) -> None:
     """passwd, group and shadow with the room's accounts in place of any with the same name or number."""
     services = {name: uid for name, uid in _SERVICES.items() if not _has_account(name)}
-    passwd = [
-        f"{name}:x:{uid}:{uid}::{layout.home(name)}:{shells.get(name, shell)}"
-        for name, (uid, shell) in ACCOUNTS.items()
-    ]
+    passwd = [f"{name}:x:{uid}:{uid}::{layout.home(name)}:{shell}" for name, (uid, shell) in ACCOUNTS.items()]
     passwd += [f"{name}:x:{uid}:{uid}::/run/{name}:/usr/sbin/nologin" for name, uid in services.items()]
     group = [f"{name}:x:{uid}:" for name, (uid, _) in ACCOUNTS.items()]
     group += [f"{name}:x:{uid}:" for name, uid in services.items()]

@@ -84,8 +84,7 @@ def _prepare_changes(room: Room) -> None:
     for top in ("etc", "usr"):
         _changes(top).mkdir(parents=True)
         (_changes(top).parent / "work").mkdir()
-    shell = Path(f"{room.installation}{OARDIR}", "oarsh_shell")
-    accounts.write_tables(_changes("etc"), {} if shell.exists() else {"oar": "/bin/sh"})
+    accounts.write_tables(_changes("etc"))
     accounts.write_host_tables(_changes("etc"), room)
     if room.is_rootless:
         _bring_sudo(room)
