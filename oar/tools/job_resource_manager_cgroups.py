@@ -28,6 +28,7 @@ import node_cgroups
 import node_devices
 from node_base import JobFiles, NodeError
 
+SHORT = True  #: may be run by a worker of the session
 TEXT = (str,)
 OPTIONAL_TEXT = (str, type(None))
 COMMON = {"oar_tmp_directory": TEXT, "cpuset_path": OPTIONAL_TEXT}

@@ -18,6 +18,7 @@ import node_base
 import node_cgroups
 from node_base import ABORTED, ENDED, INIT, READY, JobFiles, NodeError
 
+SHORT = True  #: may be run by a worker of the session
 JOB = {"job_id": int, "name": (str,), "user": (str,), "challenge": (str,), "attempt": int}
 
 

@@ -16,6 +16,9 @@ from the server                                             to the server
 ``{"op": "cancel", "id": i}`` close, TERM, KILL
 ==========================================================  ======================================================
 
+A program that says ``SHORT = True`` is run by a worker, a child that is kept for the next such request: a fork of an
+interpreter costs more than what these programs do.  Any other request has a child of its own.
+
 A child has its part of the talk as descriptors 0, 1 and 2 and no other descriptor, and leads a session of its own.
 When this one ends a program lives on, it sees an end of file; a command is ended.  Exit code 128 + n: by signal n.
 
@@ -39,23 +42,23 @@ CANCEL_GRACE = 10.0  #: seconds between the TERM and the KILL of a cancelled req
 STALE_EXIT = 31
 #: What a program may say to the session itself: it is not to be ended with its request; its request is over.
 INDEPENDENT, DETACHED = b"\0independent", b"\0detached"
+DONE = b"\0done "  #: a worker has carried out its request; the exit code follows
+IDLE_WORKERS = 2  #: so many are kept
+REQUESTS_OF_A_WORKER = 500  #: then another takes its place
 
 
 class Child:
     """One running request: its process and the session's ends of its three pipes."""
 
-    def __init__(self, request_id, pid, pipes, deadline):
-        self.request_id = request_id
+    def __init__(self, pid, pipes):
         self.pid = pid
         self.stdin, self.stdout, self.stderr = pipes
-        self.deadline = deadline
+        self.request_id = None
+        self.deadline = None
         self.kill_at = None
-        self.is_command = False
-        self.independent = False
-        self.to_write = b""
-        self.closing = False
-        self.partial = b""
-        self.tail = b""
+        self.is_command = self.is_worker = self.independent = self.closing = False
+        self.served = 0
+        self.to_write = self.partial = self.tail = b""
 
     def descriptors(self):
         return [fd for fd in (self.stdin, self.stdout, self.stderr) if fd is not None]
@@ -67,6 +70,7 @@ class Session:
     def __init__(self):
         self.programs = {}
         self.children = {}
+        self.idle = []
         self.strays = []
         self.buffer = b""
         self.poll = select.poll()
@@ -101,18 +105,20 @@ class Session:
         lines = (self.buffer + block).split(b"\n") if b"\n" in block else [self.buffer + block]
         self.buffer = lines.pop()
         for line in lines:
-            self.handle(json.loads(line.decode("utf-8")))
+            self.handle(json.loads(line.decode("utf-8")), line)
 
-    def handle(self, message):
+    def handle(self, message, line):
         op = message.get("op")
         if op == "load":
             self.load(message["name"], message["hash"], message["source"])
         elif op == "run":
-            self.run(message)
+            self.run(message, line)
         elif op == "command":
             self.start(message, lambda: execute(message))
         elif message.get("id") in self.children:
             child = self.children[message["id"]]
+            if op != "cancel" and child.is_worker:
+                return
             if op == "line":
                 self.feed(child, message["text"].encode("utf-8", "surrogateescape") + b"\n")
             elif op == "close":
@@ -133,43 +139,79 @@ class Session:
         exec(compile(source, "<" + name + ">", "exec"), module.__dict__)
         self.programs[name] = (digest, module)
 
-    def run(self, message):
+    def run(self, message, line):
         digest, module = self.programs.get(message["program"], (None, None))
         if digest != message["hash"]:
             text = "program %s of hash %s is not loaded in this session" % (message["program"], message["hash"])
             self.send({"id": message["id"], "exit": STALE_EXIT, "stderr": text})
             return
-        self.start(message, lambda: module.main(message["action"], message["data"]))
+        if getattr(module, "SHORT", False):
+            self.employ(message, line)
+        else:
+            self.start(message, lambda: call(module, message))
 
     # -- children ----------------------------------------------------------------------------------------------
 
     def start(self, message, body):
-        """Fork a child that runs ``body`` and exits with what it returns."""
+        """Give a request a child of its own, which runs ``body`` and exits with what it returns."""
+        child = self.fork(message, body)
+        if child is None:
+            return
+        child.is_command = message["op"] == "command"
+        self.accept(child, message)
+        if "stdin" in message:
+            child.closing = True
+            self.feed(child, message["stdin"].encode("utf-8", "surrogateescape"))
+
+    def employ(self, message, line):
+        """Give a request to a worker."""
+        worker = self.idle.pop() if self.idle else self.fork(message, lambda: serve(self.programs))
+        if worker is not None:
+            worker.is_worker = True
+            worker.served += 1
+            self.accept(worker, message)
+            self.feed(worker, line + b"\n")
+
+    def dismiss(self, worker, code):
+        """A worker has done its request: keep it for the next one, or let it go."""
+        while self.take(worker, worker.stderr):
+            pass
+        self.finish(worker, code)
+        worker.request_id, worker.deadline, worker.tail = None, None, b""
+        if len(self.idle) < IDLE_WORKERS and worker.served < REQUESTS_OF_A_WORKER:
+            self.idle.append(worker)
+            return
+        self.strays.append(worker.pid)
+        for fd in worker.descriptors():
+            self.forget(fd)
+
+    def accept(self, child, message):
+        limit = message.get("deadline")
+        child.request_id = message["id"]
+        child.deadline = None if limit is None else time.monotonic() + limit
+        self.children[child.request_id] = child
+        self.send({"id": child.request_id, "accepted": child.pid})
+
+    def fork(self, message, body):
+        """Fork a child with three pipes; None, and the request is refused, if that cannot be."""
         try:
             pipes = [os.pipe() for _ in range(3)]
             pid = os.fork()
         except OSError as error:
             self.send({"id": message["id"], "exit": STALE_EXIT, "stderr": "cannot start a process: %s" % error})
-            return
+            return None
         (in_read, in_write), (out_read, out_write), (err_read, err_write) = pipes
         if pid == 0:
-            become_child((in_read, out_write, err_write), message, body)
+            become_child((in_read, out_write, err_write), body)
         for fd in (in_read, out_write, err_write):
             os.close(fd)
         for fd in (in_write, out_read, err_read):
             os.set_blocking(fd, False)
-        limit = message.get("deadline")
-        deadline = None if limit is None else time.monotonic() + limit
-        child = Child(message["id"], pid, (in_write, out_read, err_read), deadline)
-        child.is_command = message["op"] == "command"
-        self.children[child.request_id] = child
+        child = Child(pid, (in_write, out_read, err_read))
         for fd in (out_read, err_read):
             self.owners[fd] = child
             self.poll.register(fd, select.POLLIN)
-        self.send({"id": child.request_id, "accepted": pid})
-        if "stdin" in message:
-            child.closing = True
-            self.feed(child, message["stdin"].encode("utf-8", "surrogateescape"))
+        return child
 
     def feed(self, child, data):
         """Give a child bytes of its standard input, now as far as the pipe takes them."""
@@ -222,6 +264,8 @@ class Session:
             elif line == DETACHED:
                 self.release(child)
                 return False
+            elif child.is_worker and line.startswith(DONE):
+                self.dismiss(child, int(line[len(DONE) :]))
             else:
                 self.send({"id": child.request_id, "line": line.decode("utf-8", "replace")})
         return True
@@ -247,6 +291,11 @@ class Session:
         except OSError:
             pass
         self.strays = [pid for pid in self.strays if not os.waitpid(pid, os.WNOHANG)[0]]
+        for worker in list(self.idle):
+            if os.waitpid(worker.pid, os.WNOHANG)[0]:
+                self.idle.remove(worker)
+                for fd in worker.descriptors():
+                    self.forget(fd)
         for child in list(self.children.values()):
             pid, status = os.waitpid(child.pid, os.WNOHANG)
             if pid:
@@ -267,6 +316,10 @@ class Session:
         """Forget a request and say how it ended."""
         for fd in child.descriptors():
             self.forget(fd)
+        self.finish(child, code)
+
+    def finish(self, child, code):
+        """Say how a request ended."""
         del self.children[child.request_id]
         self.send({"id": child.request_id, "exit": code, "stderr": child.tail.decode("utf-8", "replace")})
 
@@ -305,7 +358,7 @@ class Session:
                         self.take(child, fd)
 
 
-def become_child(standard, message, body):
+def become_child(standard, body):
     """In the forked child: only its own pipes, default signals, its own session; then ``body``, and the end."""
     gc.disable()  # a collection would touch, and so copy, every page that is shared with the session
     code = 1
@@ -317,7 +370,6 @@ def become_child(standard, message, body):
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        os.environ["TAKTUK_HOSTNAME"] = message.get("node") or ""
         code = body()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
@@ -325,6 +377,22 @@ def become_child(standard, message, body):
         os.write(2, ("%s: %s\n" % (type(error).__name__, error)).encode("utf-8", "replace"))
     finally:
         os._exit(code if isinstance(code, int) else 1)
+
+
+def call(module, message):
+    """Body of a program's child: its ``main``, with the node's name in the environment as site scripts expect it."""
+    os.environ["TAKTUK_HOSTNAME"] = message.get("node") or ""
+    return module.main(message["action"], message["data"])
+
+
+def serve(programs):
+    """Body of a worker: requests come as lines; what is left at the end of the input is not begun."""
+    with open(0, "rb", closefd=False) as requests:
+        for line in requests:
+            message = json.loads(line.decode("utf-8"))
+            code = call(programs[message["program"]][1], message)
+            os.write(1, DONE + b"%d\n" % code)
+    return 0
 
 
 def close_all_but_standard():
@@ -341,6 +409,7 @@ def execute(message):
     if message.get("account"):
         become_account(message["account"])
     argv = [word.encode("utf-8", "surrogateescape") for word in message["argv"]]
+    os.environ["TAKTUK_HOSTNAME"] = message.get("node") or ""
     os.chdir("/")
     os.execvpe(argv[0], argv, os.environb)
 

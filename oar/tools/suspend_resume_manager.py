@@ -11,6 +11,7 @@ import node_base
 import node_cgroups
 from node_base import NodeError
 
+SHORT = True  #: may be run by a worker of the session
 JOB = {"job_id": int, "name": (str,), "user": (str,), "cpuset_path": (str, type(None))}
 
 

@@ -58,6 +58,22 @@ def main(action, data):
 """
 
 
+SHORT_PROGRAM = """
+SHORT = True
+import os, time
+def main(action, data):
+    os.write(1, b"%d\\n" % os.getpid())
+    if action == "slow":
+        time.sleep(1000)
+    if action == "fail":
+        os.write(2, b"it failed")
+        return 5
+    if action == "raise":
+        raise ValueError("no such thing")
+    return 0
+"""
+
+
 class Session:
     """The session program at the end of a pipe, spoken to by hand."""
 
@@ -74,6 +90,13 @@ class Session:
         assert self.receive()["hello"] == 1
         self.hash = hashlib.sha256(PROGRAM.encode()).hexdigest()
         self.send(op="load", name="tester", hash=self.hash, source=PROGRAM)
+
+        self.short_hash = hashlib.sha256(SHORT_PROGRAM.encode()).hexdigest()
+        self.send(op="load", name="short", hash=self.short_hash, source=SHORT_PROGRAM)
+
+    def run_short(self, action: str, **more: Any) -> int:
+        """Send a request that a worker carries out; its number."""
+        return self.run(action, program="short", hash=self.short_hash, **more)
 
     def send(self, **message: Any) -> None:
         self._in.write(json.dumps(message).encode() + b"\n")
@@ -180,6 +203,29 @@ def test_a_request_that_is_cancelled_ends_and_the_others_go_on(session: Session)
 def test_a_program_that_is_its_own_master_is_not_ended_with_its_request(session: Session) -> None:
     number = session.run("independent", deadline=0.1)
     assert session.end(number)[0] == 9  # it saw the end of its input and ended by itself
+
+
+def test_short_programs_are_run_by_one_worker_as_long_as_it_is_free(session: Session) -> None:
+    code, said, (first,) = session.end(session.run_short("fail"))
+    assert (code, said) == (5, "it failed")
+    assert session.end(session.run_short("quick")) == (0, "", [first])
+    slow = session.run_short("slow")
+    assert session.next_line() == first
+    other = session.end(session.run_short("quick"))[2]
+    assert other != [first]
+    session.send(op="cancel", id=slow)
+    assert session.end(slow)[0] == 128 + signal.SIGTERM
+    assert session.end(session.run_short("quick"))[2] == other
+
+
+def test_a_worker_that_dies_is_replaced(session: Session) -> None:
+    code, said, (first,) = session.end(session.run_short("raise"))
+    assert (code, said) == (1, "ValueError: no such thing\n")
+    _, _, (second,) = session.end(session.run_short("quick"))
+    assert second != first
+    os.kill(int(second), signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{second}").exists())
+    assert session.end(session.run_short("quick"))[0] == 0
 
 
 def test_a_program_that_was_not_loaded_is_refused(session: Session) -> None:
