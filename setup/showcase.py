@@ -43,7 +43,7 @@ print(sum(all(n % d for d in range(2, int(n**0.5) + 1)) for n in range(max(first
 """
 _ARRAY_SIZE = 8
 _PRIMES_BELOW_20000 = 2262
-_WALLTIME = 4
+_WALLTIME = 3
 
 
 class DemoError(Exception):

@@ -1,0 +1,67 @@
+"""The demonstration of the README: one command, real work, a clear verdict, nothing left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.harness import TOOL, tool, wait_until
+
+pytestmark = pytest.mark.timeout(240)
+
+DEMO = TOOL.parent / "demo"
+
+
+@pytest.fixture(autouse=True)
+def _no_demonstration() -> Iterator[None]:
+    """These tests need the room called demo for themselves."""
+    if is_up():
+        pytest.fail("a demonstration is up: setup/demo stop", pytrace=False)
+    yield
+    tool("stop", room="demo")
+
+
+def demo(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run setup/demo."""
+    return subprocess.run(
+        [str(DEMO), *arguments], input=stdin, capture_output=True, text=True, timeout=200, check=False
+    )
+
+
+def is_up() -> bool:
+    """True while the room of the demonstration is there."""
+    return tool("status", room="demo").code == 0
+
+
+def test_the_demonstration_shows_real_work_and_leaves_nothing() -> None:
+    done = demo("--nodes", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "The cluster works: everything went as it should."
+    assert "hello from node-2, I am alice" in done.stdout
+    assert "= 2262, expected 2262" in done.stdout
+    assert not Path("/var/lib/oar-room/demo").exists()
+
+
+def test_a_demonstration_that_is_kept_can_be_entered_and_stopped() -> None:
+    assert demo("--keep", "--nodes", "1").returncode == 0
+    entered = demo("shell", "bob", stdin="whoami; hostname; exit\n")
+    assert entered.stdout.split() == ["bob", "server"]
+    assert demo("stop").returncode == 0
+    assert not is_up()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_demonstration_that_is_interrupted_leaves_nothing(number: signal.Signals) -> None:
+    with subprocess.Popen([str(DEMO), "--nodes", "1"], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if line.startswith("alice$"):
+                break
+        os.kill(running.pid, number)
+        running.stdout.read()
+    wait_until(lambda: not Path("/var/lib/oar-room/demo").exists(), what="the room is gone")
