@@ -184,11 +184,11 @@ def _send(context: Context, ids: Sequence[int], signal: _Signal | None) -> list[
 
 def _ring(context: Context, ids: Sequence[int]) -> str:
     """Ring the Runner for jobs; return what to say if that is not possible."""
-    from oar.lib import bus
+    from oar.lib import doorbell
 
     config = context.runtime.config
     try:
-        bus.send_effects(config, [Ask(JobAction.SIGNAL, job_id) for job_id in ids])
+        doorbell.send_effects(config, [Ask(JobAction.SIGNAL, job_id) for job_id in ids])
     except ServerUnavailable:
         return f"Cannot contact the OAR server {config.server_hostname}:{config.server_port}."
     return ""

@@ -118,7 +118,7 @@ def _switched(enabled: tuple[str, ...], disabled: tuple[str, ...], enable_all: b
 
 def _ring(context: Context, effect: Wake | Ask, *, is_asked: bool, changes: bool, wait: bool) -> int:
     """Ring the server, if there is a reason to; return the exit code."""
-    from oar.lib import bus
+    from oar.lib import doorbell
     from oar.lib.frames import Wait, Waited
 
     config = context.runtime.config
@@ -128,7 +128,7 @@ def _ring(context: Context, effect: Wake | Ask, *, is_asked: bool, changes: bool
     if not (is_asked or changes):
         return 0
     try:
-        bus.send_effects(config, [effect])
+        doorbell.send_effects(config, [effect])
     except ServerUnavailable as error:
         where = f"{config.server_hostname}:{config.server_port}"
         if is_asked:

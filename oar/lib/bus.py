@@ -1,4 +1,4 @@
-"""The bus: ZeroMQ sockets of the server, of its children and of commands (server.md 4.1).
+"""The bus: ZeroMQ sockets of the server and of its children (server.md 4.1); commands ring by ``oar.lib.doorbell``.
 
 It knows bytes and addresses only; what they mean is in ``oar.lib.frames``.  A message is a doorbell: nothing here waits
 for ever, and what cannot be handed over in a second is reported, since the database has it anyway.
@@ -6,17 +6,15 @@ for ever, and what cannot be handed over in a second is reported, since the data
 
 import os
 import socket as sockets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self, TypeAlias
+from typing import Protocol, TypeAlias
 
 import zmq
 
 from oar.lib.config import Config
-from oar.lib.errors import AlreadyRunning, ConfigError, ServerUnavailable
-from oar.lib.messages import Ask, Wake, encode_request
+from oar.lib.errors import AlreadyRunning, ConfigError
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 
@@ -25,55 +23,6 @@ _PATIENCE = 1000
 #: Messages taken from one socket at a turn.
 DRAIN = 100
 _LARGEST_MESSAGE = 1 << 20
-
-
-# -- commands ---------------------------------------------------------------------------------------------------------
-
-
-class Doorbell:
-    """Tells the server that there is something to look at.  Use as a context manager."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._address = f"tcp://{_bracketed(host)}:{port}"
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.PUSH)
-        self._socket.setsockopt(zmq.IPV6, 1)
-        self._socket.setsockopt(zmq.LINGER, _PATIENCE)
-        self._socket.setsockopt(zmq.SNDTIMEO, _PATIENCE)
-        self._socket.setsockopt(zmq.IMMEDIATE, 1)
-        self._is_connected = False
-
-    def ring(self, *effects: Wake | Ask) -> None:
-        """Hand over.  Raises ServerUnavailable."""
-        try:
-            if not self._is_connected:
-                self._socket.connect(self._address)
-                self._is_connected = True
-            for effect in effects:
-                self._socket.send(encode_request(effect))
-        except zmq.ZMQError as error:
-            reason = "no answer" if isinstance(error, zmq.Again) else str(error)
-            raise ServerUnavailable(f"cannot contact the OAR server {self._address[6:]}: {reason}") from None
-
-    def close(self) -> None:
-        """Let what was handed over leave, and close."""
-        self._socket.close()
-        self._context.term()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def send_effects(config: Config, effects: Sequence[Wake | Ask]) -> None:
-    """Ring once for each effect, as commands do.  Raises ServerUnavailable."""
-    if effects:
-        with Doorbell(config.server_hostname, config.appendice_server_port) as bell:
-            bell.ring(*dict.fromkeys(effects))
 
 
 # -- sockets of daemons -----------------------------------------------------------------------------------------------

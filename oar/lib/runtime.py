@@ -1,7 +1,7 @@
 """What every process starts with, in one value: configuration, database, and the way to deliver effects.
 
 Reading files and the environment happens here and nowhere else.  Loading this module costs a command next to nothing:
-the bus and the log are imported when they are first used.
+what talks to the server and the log are imported when they are first used.
 """
 
 import os
@@ -89,10 +89,10 @@ def command_delivery(config: Config, warning: str = "# Warning: cannot contact")
     """
 
     def deliver(effects: Sequence[Effect]) -> None:
-        from oar.lib import bus
+        from oar.lib import doorbell
 
         try:
-            bus.send_effects(config, [effect for effect in effects if isinstance(effect, Wake | Ask)])
+            doorbell.send_effects(config, [effect for effect in effects if isinstance(effect, Wake | Ask)])
         except ServerUnavailable:
             where = f"{config.server_hostname}:{config.server_port}"
             sys.stderr.write(f"{warning} the OAR server {where}, the request is recorded and will be treated later.\n")

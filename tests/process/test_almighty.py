@@ -16,6 +16,7 @@ import zmq
 
 from oar.lib import bus, frames
 from oar.lib.config import Config
+from oar.lib.doorbell import Doorbell
 from oar.lib.frames import Status, StatusQuestion, Wait, Waited
 from oar.lib.messages import Ask, JobAction, Tag, Wake
 from oar.modules.automaton import Module
@@ -112,7 +113,7 @@ class Server:
         return all(self.passes(name) for name in names)
 
     def ring(self, *effects: Wake | Ask) -> None:
-        with bus.Doorbell("127.0.0.1", int(self.settings["APPENDICE_SERVER_PORT"])) as bell:
+        with Doorbell("127.0.0.1", int(self.settings["APPENDICE_SERVER_PORT"])) as bell:
             bell.ring(*effects)
 
     def write_line(self, text: bytes) -> bytes:
@@ -280,7 +281,7 @@ def test_a_thousand_tags_cost_one_round(server: Server) -> None:
     before = server.passes("meta_sched")
     server.ring(Wake(Tag.QSUB))
     until(lambda: server.passes("meta_sched") == before + 1)
-    with bus.Doorbell("127.0.0.1", int(server.settings["APPENDICE_SERVER_PORT"])) as bell:
+    with Doorbell("127.0.0.1", int(server.settings["APPENDICE_SERVER_PORT"])) as bell:
         for _ in range(1000):
             bell.ring(Wake(Tag.QSUB))
     until(lambda: "meta_sched" in server.status()["lanes"]["sched"]["waiting"])
@@ -370,7 +371,7 @@ def test_tags_and_jobs_come_by_every_door(server: Server) -> None:
     assert server.write_line(b"OARRUNJOB_7\n") == b"OK\n"
     assert server.write_line(b"Finaud\n") == b"OK\n"
     server.ring(Ask(JobAction.SIGNAL, 8))
-    with bus.Doorbell("127.0.0.1", int(server.settings["BIPBIP_COMMANDER_PORT"])) as bell:
+    with Doorbell("127.0.0.1", int(server.settings["BIPBIP_COMMANDER_PORT"])) as bell:
         bell.ring(Ask(JobAction.RUN, 9))
     until(lambda: len(server.notes("runner", "Ask")) == 3)
     jobs = {line.split("job_id=")[1].split(",")[0] for line in server.notes("runner", "Ask")}

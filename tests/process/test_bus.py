@@ -11,10 +11,8 @@ import pytest
 import zmq
 
 from oar.lib import bus, lineport
-from oar.lib.config import Config
-from oar.lib.errors import AlreadyRunning, ConfigError, ServerUnavailable
+from oar.lib.errors import AlreadyRunning, ConfigError
 from oar.lib.lineport import LinePort
-from oar.lib.messages import Ask, JobAction, Tag, Wake
 
 EVERYBODY = ("0.0.0.0/0", "::/0")
 
@@ -30,31 +28,6 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port
-
-
-# -- commands ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_command_rings_and_the_server_hears(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
-    port = free_port()
-    with closing(bus.Pull(context, "localhost", port)) as pull:
-        config = Config(server_hostname="localhost", appendice_server_port=port)
-        bus.send_effects(config, [Wake(Tag.QSUB), Wake(Tag.QSUB), Ask(JobAction.SIGNAL, 3)])
-        heard: list[bytes] = []
-        while len(heard) < 2:
-            assert bus.Poll(pull).wait(20)
-            heard += pull.receive()
-    assert heard == [b'{"cmd": "Qsub"}', b'{"cmd": "SIGNAL", "job_id": 3}']
-
-
-def test_a_command_without_a_server_is_told_so_and_ends() -> None:
-    config = Config(server_hostname="127.0.0.1", appendice_server_port=free_port())
-    with pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1:\d+"):
-        bus.send_effects(config, [Wake(Tag.QSUB)])
-
-
-def test_nothing_to_say_needs_no_server() -> None:
-    bus.send_effects(Config(server_hostname="no.such.host.invalid"), [])
 
 
 def test_an_address_that_is_taken_is_reported_as_a_running_server(context: "zmq.Context[zmq.Socket[bytes]]") -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from oar.lib import bus, frames
 from oar.lib.db.engine import DatabaseSettings
+from oar.lib.doorbell import Doorbell
 from oar.lib.frames import Status, StatusQuestion
 from oar.lib.messages import Tag, Wake
 
@@ -148,7 +149,7 @@ def test_all_real_modules_make_their_first_pass_and_follow_tags(installation: In
         return all(modules[name]["last_code"] == 0 for name in names)
 
     until(lambda: passed(*names))
-    with bus.Doorbell("127.0.0.1", installation.tags) as bell:
+    with Doorbell("127.0.0.1", installation.tags) as bell:
         bell.ring(Wake(Tag.QDEL), Wake(Tag.FINAUD), Wake(Tag.QSUB))
     until(lambda: passed("leon", "finaud"))
     assert {name: module["failures"] for name, module in installation.state()["modules"].items()} == dict.fromkeys(
@@ -195,7 +196,7 @@ def test_each_process_of_the_server_may_be_killed(installation: Installation) ->
             continue
     until(lambda: installation.state()["runner"]["restarts"] >= 1)
     before = installation.state()["modules"]["meta_sched"]["passes"]
-    with bus.Doorbell("127.0.0.1", installation.tags) as bell:
+    with Doorbell("127.0.0.1", installation.tags) as bell:
         bell.ring(Wake(Tag.QSUB))
     until(lambda: installation.state()["modules"]["meta_sched"]["passes"] > before)
     until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)

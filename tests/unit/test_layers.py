@@ -21,7 +21,7 @@ ROUNDS = ("platform", "apply", "token_scripts", "forecast", "external", "plugins
 GROUPS = {  # group of a module: the first prefix that fits
     **{f"oar.lib.{name}": "facts" for name in FACTS},
     "oar.lib.db": "database",
-    **{f"oar.lib.{name}": "doors" for name in ("bus", "lineport", "process", "remote", "notify", "logs")},
+    **{f"oar.lib.{name}": "doors" for name in ("bus", "doorbell", "lineport", "process", "remote", "notify", "logs")},
     "oar.lib.runtime": "runtime",
     "oar.lib": "services",
     **{f"oar.kao.{name}": "rounds" for name in ROUNDS},
