@@ -45,6 +45,9 @@ class MetaScheduler:
         self._locks: Locks | None = None
         self._last_date = 0
         self._told: dict[int, tuple[str, int]] = {}
+        self._levels = [name for name in runtime.config.scheduler_priority_hierarchy_order.split("/") if name]
+        self._logs_weights = runtime.config.log_scheduler_priority_changes
+        self._is_weighed = True  #: there may be weights; the first round looks
 
     def round(self, *, disable: Sequence[str] = (), announce: Announce = nobody) -> int:
         """Make one round; return its exit code.
@@ -55,6 +58,7 @@ class MetaScheduler:
         with self._alone():
             if disable:
                 self._stop_queues(disable)
+            self._weigh()
             situation = self._platform.read()
             plan = self._plan(situation, announce)
             self._write(situation, plan)
@@ -110,6 +114,18 @@ class MetaScheduler:
             lines.append((job.id, f"[{format_date(plan.now)}] Start prediction: {text}"))
         self._told = told
         return lines
+
+    def _weigh(self) -> None:
+        """Let ``scheduler_priority`` say near which resources there are besteffort and timesharing jobs."""
+        if not self._levels:
+            return
+        with self._database.begin() as tx:
+            shared = tx.resources.has_shared_jobs()
+            if shared or self._is_weighed:
+                columns = tx.resources.columns()
+                levels = [name for name in self._levels if name in columns]
+                tx.resources.weigh(levels, logged=self._logs_weights)
+            self._is_weighed = shared
 
     def _stop_queues(self, names: Sequence[str]) -> None:
         """Stop queues at which rounds broke off; the others are scheduled without them."""

@@ -8,6 +8,7 @@ import pytest
 
 from oar.kao.meta_sched import AGAIN, DONE, KILL, MetaScheduler, run
 from oar.kao.platform import Platform
+from oar.lib import lifecycle
 from oar.lib.config import Config
 from oar.lib.db.engine import ROUND_LOCK, Connection, Database, Locks
 from oar.lib.errors import Unavailable
@@ -320,6 +321,27 @@ def test_a_besteffort_job_in_the_way_is_asked_to_end(clocked: Database, schedule
     ]
     assert job(clocked, wanting, "scheduler_info") == f"waiting for besteffort job {victim} to end"
     assert scheduler.round() == DONE
+
+
+def weights(database: Database) -> list[int]:
+    return [weight for (weight,) in ask(database, "SELECT scheduler_priority FROM resources ORDER BY resource_id")]
+
+
+def test_jobs_keep_away_from_besteffort_jobs_as_long_as_there_is_room(
+    clocked: Database, scheduler: MetaScheduler
+) -> None:
+    first, *_ = add_resources(clocked, nodes=2, cores=2)
+    killable = submit(clocked, types=("besteffort",), queue="besteffort")
+    scheduler.round()
+    assert held(clocked, killable) == [first]
+    ordinary = submit(clocked)
+    scheduler.round()
+    assert weights(clocked) == [6, 2, 0, 0]
+    assert held(clocked, ordinary) == [first + 2]
+    with clocked.begin() as tx:
+        lifecycle.move(tx, killable, JobState.ERROR)
+    scheduler.round()
+    assert weights(clocked) == [0, 0, 0, 0]
 
 
 def test_a_job_that_can_never_run_ends_in_error_and_its_submitter_is_told(

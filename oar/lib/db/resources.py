@@ -73,6 +73,28 @@ _RECOUNT_SUSPENDED = """
 _PLANS = ("gantt_jobs_resources", "gantt_jobs_resources_visu", "gantt_jobs_resources_log")
 
 
+#: Jobs that weigh on the resources near them, with how much.
+_SHARED_JOBS = """
+    SELECT j.job_id, j.assigned_moldable_job,
+        CASE WHEN bool_or(t.type = 'besteffort') THEN 1 ELSE 10 END AS factor
+    FROM job_types t JOIN jobs j USING (job_id)
+    WHERE t.types_index = 'CURRENT' AND (t.type = 'besteffort' OR t.type = 'timesharing' OR t.type LIKE 'timesharing=%')
+      AND j.state IN ('toLaunch', 'Launching', 'Running', 'Suspended', 'Resuming', 'Finishing')
+    GROUP BY j.job_id, j.assigned_moldable_job"""
+_WEIGH = """
+    WITH shared AS ({shared}),
+    held AS (
+        SELECT s.job_id, s.factor, r.* FROM shared s
+        JOIN assigned_resources a ON a.moldable_job_id = s.assigned_moldable_job
+            AND a.assigned_resource_index = 'CURRENT'
+        JOIN resources r USING (resource_id)),
+    weights AS (SELECT resource_id, sum(weight) AS weight FROM ({weights}) each GROUP BY resource_id)
+    UPDATE resources r SET scheduler_priority = COALESCE(w.weight, 0)
+    FROM resources o LEFT JOIN weights w USING (resource_id)
+    WHERE r.resource_id = o.resource_id AND r.scheduler_priority <> COALESCE(w.weight, 0)
+    RETURNING r.resource_id, r.scheduler_priority"""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingChange:
     """A resource whose change of state is asked."""
@@ -265,6 +287,30 @@ class Resources:
         for table in ("resources", "resource_logs", "assigned_resources", *_PLANS):
             self._tx.execute(f"DELETE FROM {table} WHERE resource_id = %s", (resource_id,))
         self._tx.topics.add("resources")
+
+    def has_shared_jobs(self) -> bool:
+        """Whether a job that holds resources is of the types that weigh on them (``weigh``)."""
+        return self._tx.row(f"{_SHARED_JOBS} LIMIT 1") is not None
+
+    def weigh(self, levels: Sequence[str], *, logged: bool) -> int:
+        """Recompute ``scheduler_priority`` from the besteffort and timesharing jobs there are (server.md 9.1).
+
+        Each such job adds to all resources that share with one of its own the value of a property of ``levels``: twice
+        the place of the property, ten times that if it is timesharing and not besteffort.  So resources far from such
+        jobs come first.  Returns the number of resources whose value was another; ``logged``: their log has it.
+        """
+        parts = [
+            f"SELECT o.resource_id, h.factor * {2 * place} AS weight FROM resources o"
+            f" JOIN (SELECT DISTINCT job_id, factor, {quoted(name)} AS value FROM held) h ON h.value = o.{quoted(name)}"
+            for place, name in enumerate(levels, 1)
+        ]
+        changed = self._tx.rows(_WEIGH.format(shared=_SHARED_JOBS, weights=" UNION ALL ".join(parts)))
+        if logged and changed:
+            self._tx.insert_many(
+                "INSERT INTO resource_logs (resource_id, attribute, value, date_start, date_stop) VALUES %s",
+                [(id_, "scheduler_priority", str(value), self._tx.now, self._tx.now) for id_, value in changed],
+            )
+        return len(changed)
 
     def insert(self, rows: Sequence[Mapping[str, PropertyValue]]) -> list[int]:
         """Insert resources with the given columns (the same in each row); return their ids, in order."""
