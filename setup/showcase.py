@@ -151,6 +151,7 @@ def look_at_parallel(job: int, several: int) -> Finding:
     facts = wait_for([job], ["Terminated", "Error"])[job]
     path = f"/home/alice/{facts['stdout_file']}"
     said = quiet("alice", f"cat {path}").splitlines()
+    said += quiet("alice", f"cat /home/alice/{facts['stderr_file']}").splitlines()
     good = facts["state"] == "Terminated" and len({line for line in said if line.endswith("I am alice")}) == several
     return Finding(f"job {job} reached {several} nodes", good, f"{path}:\n" + "\n".join(f"    {line}" for line in said))
 

@@ -29,6 +29,13 @@ def is_rootless() -> bool:
     return _ROOTLESS in os.environ
 
 
+def describe(*, is_rootless: bool) -> str:
+    """The level of the rooms that can be had, in words."""
+    if is_rootless:
+        return "Level 2, without root: everything but control groups (jobs are not confined to their cores)."
+    return "Level 1, with root: everything."
+
+
 def missing() -> str:
     """One line on what this computer lacks for a room, or an empty text."""
     lacking = [package for name, package in _PROGRAMS.items() if not _has_program(name)]

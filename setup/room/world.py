@@ -25,6 +25,16 @@ root ALL=(ALL:ALL) ALL
 @includedir /etc/sudoers.d
 """
 
+#: Without control groups oarsh learns from the environment which job it is in; it still checks whose job that is.
+_ROOTLESS_CONFIGURATION = """\
+CGROUP_MANAGER="none"
+GET_CURRENT_CPUSET_CMD="/etc/oar/current_job"
+"""
+_CURRENT_JOB = """\
+#!/bin/sh
+echo "/oar/${SUDO_USER}_$OAR_JOB_ID"
+"""
+
 
 def build_server(room: Room) -> None:
     """Turn the new namespaces of the first machine into the room's server; nodes begin as copies of it."""
@@ -145,7 +155,7 @@ def _make_server_home(room: Room) -> None:
     _own(log, "oar")
     keys = ROOM_DIR / "keys"
     keys.mkdir(mode=0o700)
-    hosts = {name: _make_etc(name) for name in room.machines}
+    hosts = {name: _make_etc(room, name) for name in room.machines}
     wanted = [(keys / "id_ed25519", "oar@server"), (keys / "oarsh_key", "oarsh")]
     wanted += [(etc / "oar_ssh_host_ed25519_key", name) for name, etc in hosts.items()]
     _make_keys(wanted)
@@ -158,7 +168,7 @@ def _make_server_home(room: Room) -> None:
     _own(OAR_HOME, "oar")
 
 
-def _make_etc(name: str) -> Path:
+def _make_etc(room: Room, name: str) -> Path:
     """The directory that is /etc/oar on a machine: on nodes a copy of what is installed for them."""
     if name == layout.SERVER:
         return CONF_DIR
@@ -170,7 +180,9 @@ def _make_etc(name: str) -> Path:
             shutil.copytree(source, etc / entry)
         elif source.exists():
             shutil.copy(source, etc / entry)
-    (etc / "oar.conf").write_text(_NODE_CONFIGURATION)
+    (etc / "oar.conf").write_text(_NODE_CONFIGURATION + (_ROOTLESS_CONFIGURATION if room.is_rootless else ""))
+    (etc / "current_job").write_text(_CURRENT_JOB)
+    (etc / "current_job").chmod(0o755)
     return etc
 
 

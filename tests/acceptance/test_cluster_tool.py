@@ -194,13 +194,15 @@ def test_a_room_needs_no_root() -> None:
     try:
         give_alice_a_computer(outer)
         alice = outer.as_user("alice")
-        assert "level 2" in alice.run("src/setup/cluster check")
+        assert "Level 2" in alice.run("src/setup/cluster check")
         alice.run("src/setup/cluster start --nodes 2 --until postgresql --fast-db")
         inside = "src/setup/cluster run oar"
         assert alice.run(f"{inside} '{SSH} node-2 \"hostname; sudo -n id -u\"'").split() == ["node-2", "0"]
         alice.run("src/setup/cluster node node-2 hang")
         assert alice.attempt(f"{inside} '{SSH} node-2 true'").code == 255
         alice.run("src/setup/cluster stop")
+        shown = alice.run("src/setup/demo --nodes 2", deadline=120)
+        assert shown.splitlines()[-1] == "The cluster works: everything went as it should."
         assert alice.run("ls .local/state/oar-room").split() == []
     finally:
         outer.stop()
