@@ -295,6 +295,8 @@ class _Oarsub:
     # -- reservations -------------------------------------------------------------------------------------------------
 
     def _reserve(self, given: Submission, proposal: "Proposal", host: str, now: int) -> int:
+        import signal
+
         from oar.cli import oarsub_answer
         from oar.lib.submission_checks import parse_window
 
@@ -302,13 +304,12 @@ class _Oarsub:
         if window.stop:
             self._explain(window.guess())
         listener = oarsub_answer.Listener(self._context.runtime.config.server_hostname)
-        waiting = proposal._replace(info_type=f"{host}:{listener.port}")
-        submitted = self._send(given, waiting)
+        former = signal.signal(signal.SIGTERM, _hang_up)
         try:
-            self._tell(submitted)
-            self._comment("Advance reservation request: waiting for validation...")
-            answer = self._wait(submitted.ids, listener)
+            submitted = self._send(given, proposal._replace(info_type=f"{host}:{listener.port}"))
+            answer = self._wait(submitted, listener)
         finally:
+            signal.signal(signal.SIGTERM, former)
             listener.close()
         self._comment(
             "Reservation valid --> OK" if answer.is_granted else f"Reservation not valid --> KO ({answer.reason})"
@@ -320,25 +321,23 @@ class _Oarsub:
         if self._options.machine is None:
             click.echo(f"# {text}")
 
-    def _wait(self, ids: Sequence[int], listener: "Listener") -> "Answer":
+    def _wait(self, submitted: Submitted, listener: "Listener") -> "Answer":
         """Wait for the answer to the first of the jobs; who goes away does not want them any more."""
-        import signal
-
         from oar.cli import oarsub_answer
 
-        former = signal.signal(signal.SIGTERM, _hang_up)
+        first = submitted.ids[0]
         try:
-            return oarsub_answer.wait(self._context.database, ids[0], listener)
+            self._tell(submitted)
+            self._comment("Advance reservation request: waiting for validation...")
+            return oarsub_answer.wait(self._context.database, first, listener)
         except KeyboardInterrupt:
-            _say_error(f"# Caught Interrupt (^C), Deleting the job {ids[0]}...")
-            self._delete(ids)
+            _say_error(f"# Caught Interrupt (^C), Deleting the job {first}...")
+            self._delete(submitted.ids)
             _say_error("Job(s) deleted.")
             raise
         except (Hangup, BrokenPipeError):
-            self._delete(ids)
+            self._delete(submitted.ids)
             raise
-        finally:
-            signal.signal(signal.SIGTERM, former)
 
     def _delete(self, ids: Iterable[int]) -> None:
         from oar.lib import control

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import signal
 import stat
 import subprocess
 import sys
@@ -224,6 +225,38 @@ class TestManyHands:
         assert sorted(named, key=int) == [str(number) for number in range(50)]
         lines = [line for result in results for line in result.stdout.splitlines()]
         assert sorted(int(line[len("OAR_JOB_ID=") :]) for line in lines if line.startswith("OAR_JOB_ID=")) == printed
+
+    @pytest.mark.parametrize(
+        ("number", "says"),
+        [
+            (signal.SIGINT, "# Caught Interrupt (^C), Deleting the job {}...\nJob(s) deleted.\n"),
+            (signal.SIGTERM, ""),
+            (signal.SIGHUP, ""),
+        ],
+    )
+    def test_who_stops_waiting_for_his_reservation_does_not_want_it(
+        self, command: Sequence[str], settings: DatabaseSettings, database: Database, number: int, says: str
+    ) -> None:
+        with subprocess.Popen(
+            [*command, "-r", "2031-03-04 10:00:00", "true"],
+            env={"OARCONFFILE": f"{settings.host}/oar.conf"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            user="nobody" if os.geteuid() == 0 else None,
+            cwd="/",
+        ) as process:
+            assert process.stdout is not None
+            lines = iter(process.stdout.readline, "# Advance reservation request: waiting for validation...\n")
+            (job_id,) = (int(line[len("OAR_JOB_ID=") :]) for line in lines if line.startswith("OAR_JOB_ID="))
+            process.send_signal(number)
+            err = process.communicate(timeout=60)[1]
+        assert process.returncode == 1
+        assert [line for line in err.splitlines(keepends=True) if "cannot contact" not in line] == says.format(
+            job_id
+        ).splitlines(keepends=True)
+        with database.begin() as tx:
+            assert tx.runs.kill_request(job_id) is not None
 
     def test_a_server_that_is_away_is_a_warning(self, command: Sequence[str], settings: DatabaseSettings) -> None:
         result = self.run(command, settings, "true")
