@@ -20,7 +20,7 @@ from oar.lib.db.runs import AwaitedReport
 from oar.lib.errors import BadRequest, DatabaseUnavailable
 from oar.lib.frames import Answer, Frame, Hello, Load, Ping, Pong, Ready, Report, Stop
 from oar.lib.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
-from oar.lib.notices import parse_subscription
+from oar.lib.notices import mail_subject, parse_subscription
 from oar.lib.notify import Mailer
 from oar.lib.runtime import Runtime
 from oar.lib.states import EventType, ExecCode, JobState
@@ -35,14 +35,18 @@ log = logging.getLogger("runner")
 LOOK_SECONDS = 5.0
 #: A job whose action broke off so often is ended (server.md 5.6).
 DEATHS = 5
-#: After Stop, running actions get so long to reach a safe point.
+#: After Stop, running actions get so long to reach a safe point; less when the server has died, since the next one
+#: waits for this process to go.
 DRAIN_SECONDS = 30.0
+ORPHAN_SECONDS = 4.0
+#: A bipbip that was told to end has so long to do so.
+LAST_SECONDS = 4.0
 LOAD_SECONDS = 10.0
 #: A wrong challenge is noted at most once per job in this time.
 CHALLENGE_SECONDS = 60.0
 #: A kill request that nobody has treated is rung for again after this time.
 STALE_KILL_SECONDS = 10
-BAD_SCHEMA = 1
+BAD_SCHEMA = NOT_CONFIGURED = 1
 NO_DATABASE = 3
 ALREADY_RUNNING = 4
 #: States in which an end report is awaited.
@@ -93,12 +97,16 @@ class BipbipProcess:
         """End it at once."""
         self._process.kill()
 
-    def close(self) -> None:
-        """Close the pipes, which tells it to end, and reap it."""
-        with contextlib.suppress(BrokenPipeError):  # it was gone before it had read everything
+    def end(self) -> None:
+        """Tell it to end: there will be no more orders."""
+        with contextlib.suppress(OSError):  # it was gone before it had read everything
             self._requests.close()
+
+    def close(self) -> None:
+        """Let it end, or kill it; reap it."""
+        self.end()
         try:
-            self._process.wait(DRAIN_SECONDS)
+            self._process.wait(LAST_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -126,29 +134,37 @@ class Runner:
         self._next_look = 0.0
         self._next_load = 0.0
         self._draining: float | None = None
+        self._parent: process.ParentWatch | None = None
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
     def run(self, signals: process.Signals, parent: process.ParentWatch | None) -> int:
         """Work until told to stop."""
         self._poll.add(signals)
+        self._parent = parent
         if parent:
             self._poll.add(parent)
         for number in range(self._dispatch.workers):
             self._start(number)
         self._tell(Ready())
-        while not self._is_over(signals, parent):
+        while not self._is_over(signals):
             if self._turn(signals):
                 log.error("another OAR server has taken over: %s", self._database.holder(SERVER_LOCK))
                 return ALREADY_RUNNING
+        for bipbip in self._bipbips.values():
+            bipbip.end()
         for bipbip in self._bipbips.values():
             bipbip.close()
         self._mailer.close(5)
         return 0
 
-    def _is_over(self, signals: process.Signals, parent: process.ParentWatch | None) -> bool:
-        if self._draining is None and (signals.stop or (parent is not None and parent.is_gone())):
+    def _is_over(self, signals: process.Signals) -> bool:
+        if self._draining is None and signals.stop:
             self._draining = time.monotonic() + DRAIN_SECONDS
+        if self._parent is not None and self._parent.is_gone():
+            self._poll.remove(self._parent)
+            self._parent = None
+            self._draining = min(self._draining or float("inf"), time.monotonic() + ORPHAN_SECONDS)
         return self._draining is not None and (not self._dispatch.running or time.monotonic() > self._draining)
 
     def _turn(self, signals: process.Signals) -> bool:
@@ -379,7 +395,7 @@ class Runner:
             args = (notice.user, notice.host, notice.tag, *wish.targets, *about)
             self._want([Action(Kind.NOTICE, notice.job_id, notice.host, args)])
             return
-        subject = f"*OAR* [{notice.tag}]: {notice.job_id} ({notice.job_name}) on {self._mailer.instance}"
+        subject = mail_subject(notice.tag, notice.job_id, notice.job_name, self._mailer.instance)
         self._mailer.user(wish.targets, subject, notice.text, lambda problem: self._mailed(notice, problem))
 
     def _mailed(self, notice: Notice, problem: str) -> None:
@@ -422,12 +438,25 @@ def serve(opened: Runtime, endpoint: str) -> int:
         if lock is None:
             log.error("another OAR server is running: %s", opened.database.holder(SERVER_LOCK))
             return ALREADY_RUNNING
+        if not _has_rules(opened):
+            log.error("no admission rule is enabled: anybody could use the admin queue. Add the rules again, or set")
+            log.error("ADMISSION_RULES_ACK_EMPTY=yes in oar.conf if that is meant")
+            return NOT_CONFIGURED
         dealer.send(frames.encode(Hello("bipbip_commander", os.getpid())))
         with process.signals() as signals:
             runner = Runner(opened, dealer, lock)
             with opened.database.begin() as tx:
                 recovery.repair(tx)
             return runner.run(signals, process.watch_parent(os.environ))
+
+
+def _has_rules(opened: Runtime) -> bool:
+    """Whether submissions are checked by some rule, or the administrator has said that they need not be."""
+    config = opened.config
+    if config.admission_rules_ack_empty or config.admission_rules_in_files:
+        return True
+    with opened.database.snapshot() as tx:
+        return bool(tx.queues.rules(enabled=True))
 
 
 def main() -> None:
