@@ -285,27 +285,27 @@ def signal_event(number: int) -> str:
 class ExecCode(IntEnum):
     """Exit codes of oarexec (server.md 6.3, node.md 4.6)."""
 
-    OK = 0
+    OK = 0  #: the command has ended
     PROLOGUE = 1  #: prologue failed or timed out
     EPILOGUE = 2  #: epilogue failed or timed out
     KILLED = 3  #: killed on request
     KILLED_EPILOGUE = 4  #: killed on request, and the epilogue failed
-    NODE_FILE = 5
-    PID_FILE = 6
+    NODE_FILE = 5  #: the node file cannot be written
+    PID_FILE = 6  #: the pid file or the group of the job cannot be used
     USER_SHELL = 7  #: the user is unknown on the node
-    RUNTIME_DIRECTORY = 8
+    RUNTIME_DIRECTORY = 8  #: the runtime directory cannot be used
     DIRECTORY = 10  #: the launching directory cannot be entered
-    DIRECTORY_EPILOGUE = 12
+    DIRECTORY_EPILOGUE = 12  #: that, and the epilogue failed
     OUTPUT = 20  #: stdout or stderr file cannot be opened
-    OUTPUT_EPILOGUE = 22
+    OUTPUT_EPILOGUE = 22  #: that, and the epilogue failed
     TRANSFER = 30  #: the data did not come in time
     DATA = 31  #: the data was not understood
-    NO_INTERPRETER = 32
+    NO_INTERPRETER = 32  #: no usable Python on the node
     SESSION_EPILOGUE = 33  #: interactive job over, epilogue failed
     SESSION = 34  #: interactive job over
     STALE = 36  #: a newer attempt forbids this one; nothing was done
-    CHECKPOINTED = 40
-    CHECKPOINTED_EPILOGUE = 41
-    SIGNALLED = 42
+    CHECKPOINTED = 40  #: ended, and had been asked for a checkpoint
+    CHECKPOINTED_EPILOGUE = 41  #: that, and the epilogue failed
+    SIGNALLED = 42  #: ended, and had been sent a signal
     NOT_CONFIRMED = 50  #: made by the server: the launch was not confirmed
     DIED = 60  #: made by the server: oarexec died without a result
