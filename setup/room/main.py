@@ -19,7 +19,8 @@ What can be done to a node:
   cut, heal   pull the network cable, plug it in again
   hang, resume  freeze every process; the kernel still accepts connections
   sshd-stop, sshd-start  new connections refused; open sessions and jobs go on
-  reboot      start it again (also after crash or power-off): same name and address, empty /tmp and /run
+  reboot      start it again (also after crash or power-off): same name and address, empty /tmp and
+              /run; /var/lib/oar is kept
   run         setup/cluster node node-2 run [--as USER] COMMAND [ARGUMENT...]
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -71,17 +72,29 @@ def build_node(name: str, log_directory: str) -> None:
     own = ROOM_DIR / "nodes" / name
     logs = os.open(log_directory, os.O_PATH)
     configuration = os.open(own / "etc", os.O_PATH)
+    disk = os.open(_disk(own), os.O_PATH)
     keys = os.open(ROOM_DIR / "keys", os.O_PATH)
+    (own / "boot_id").write_text(f"{uuid.uuid4()}\n")
+    boot = os.open(own / "boot_id", os.O_PATH)
     kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    kernel.bind(f"/proc/self/fd/{boot}", "/proc/sys/kernel/random/boot_id")
     kernel.tmpfs("/run")
     Path("/run/sshd").mkdir(mode=0o755)
     _own_memory_file_systems()
     kernel.bind(f"/proc/self/fd/{logs}", "/var/log")
     kernel.bind(f"/proc/self/fd/{configuration}", CONF_DIR)
-    kernel.tmpfs(OAR_HOME)
+    kernel.bind(f"/proc/self/fd/{disk}", OAR_HOME)
     cgroups.mount_view()
-    _make_oar_ssh(OAR_HOME, Path(f"/proc/self/fd/{keys}"))
-    _own(OAR_HOME, "oar")
+    if not (OAR_HOME / ".ssh").exists():
+        _make_oar_ssh(OAR_HOME, Path(f"/proc/self/fd/{keys}"))
+        _own(OAR_HOME, "oar")
+
+
+def _disk(own: Path) -> Path:
+    """What a node keeps when it reboots: its /var/lib/oar."""
+    disk = own / "disk"
+    disk.mkdir(exist_ok=True)
+    return disk
 
 
 def _changes(top: str) -> Path:
