@@ -6,7 +6,8 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -143,11 +144,12 @@ class TestFilesOfUsers:
         return UserFiles(User(NOBODY.pw_name, NOBODY.pw_uid), "sudo -n")
 
     @pytest.fixture
-    def home(self) -> Path:
-        path = Path(f"/tmp/oar-test-{os.getpid()}")
-        path.mkdir(mode=0o755, exist_ok=True)
-        os.chown(path, NOBODY.pw_uid, NOBODY.pw_gid)
-        return path
+    def home(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(dir="/tmp") as name:
+            path = Path(name)
+            path.chmod(0o755)
+            os.chown(path, NOBODY.pw_uid, NOBODY.pw_gid)
+            yield path
 
     def test_a_file_that_only_root_may_read_is_not_read(self, files: UserFiles, home: Path) -> None:
         secret = home / "secret"
@@ -155,7 +157,6 @@ class TestFilesOfUsers:
         secret.chmod(0o600)
         with pytest.raises(OSError, match="cannot read"):
             files.read(str(secret))
-        (home / "link").unlink(missing_ok=True)
         (home / "link").symlink_to(secret)
         with pytest.raises(OSError, match="cannot read"):
             files.read(str(home / "link"))
