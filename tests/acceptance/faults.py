@@ -71,7 +71,7 @@ PEOPLE = ("alice", "bob", "carol")
 
 @dataclass(frozen=True)
 class Step:
-    """What is written about a job (a state, a phase of its launch, a state of its kill), and when he who does is held."""
+    """What is written about a job: a state, a phase of its launch, a state of its kill; and when the writer is held."""
 
     name: str
     moment: str = EARLY
@@ -119,7 +119,7 @@ class Stops:
     def wait_for(self, jobs: Collection[int]) -> None:
         """Wait until somebody stands at the stops of all these jobs."""
         wanted = set(jobs)
-        wait_until(lambda: wanted <= self.held(), 30, f"somebody stands at {wanted}, but only at {self.held()}")
+        wait_until(lambda: wanted <= self.held(), 30, lambda: f"somebody stands at {wanted}, not only at {self.held()}")
 
     def lift(self) -> None:
         """Let everybody go on."""
@@ -194,20 +194,19 @@ class Machine:
     # -- on nodes --
 
     def session(self) -> list[Process]:
-        """The warm end of the server's connection: what sudo has started."""
-        everything = self.processes()
-        sudo = {one.pid for one in everything if one.command.startswith("sudo ")}
-        return [one for one in everything if one.parent in sudo]
+        """The warm end of the server's connection: the interpreter that sshd or sudo has started."""
+        everything = {one.pid: one.command for one in self.processes()}
+        return [
+            Process(pid, command)
+            for pid, command in everything.items()
+            if "python3 -I -S -c" in command
+            and everything.get(Process(pid, command).parent, "").startswith(("sudo ", "sshd:"))
+        ]
 
     def oarexec(self, job: int) -> list[Process]:
         """The process that decides about a job."""
-        state = self.state_of(job)
-        return [one for one in self.processes() if one.number_inside == state.get("pid")]
-
-    def helper(self, job: int) -> list[Process]:
-        """Its child that is root."""
-        parents = {one.pid for one in self.oarexec(job)}
-        return [one for one in self.processes("python3") if one.parent in parents and one.user == "0"]
+        number = self.state_of(job).get("pid")
+        return [one for one in self.processes() if one.number_inside == number]
 
     def state_of(self, job: int) -> dict[str, Any]:
         """What oarexec has written about a job."""
@@ -222,7 +221,7 @@ class Machine:
         return not self.leftovers()
 
     def leftovers(self) -> list[str]:
-        """What of ours should not be there when no job is."""
+        """What of ours should not be there when no job is: files of oarexec, processes of users."""
         files = [str(path) for path in self.path("/var/lib/oar").glob("oarexec_*")]
         people = [pwd for pwd in self.path("/etc/passwd").read_text().splitlines() if pwd.split(":")[0] in PEOPLE]
         numbers = {pwd.split(":")[2] for pwd in people}
@@ -251,12 +250,17 @@ def kill_server_process(cluster: Cluster, name: str) -> None:
 
 def assert_sound(cluster: Cluster) -> None:
     """The database fits together, nothing is pending, nothing of a job is left on a node."""
-    wait_until(lambda: not pending_events(cluster), 20, f"no event is pending: {pending_events(cluster)}")
+    wait_until(lambda: not pending_events(cluster), 20, lambda: f"no event is pending: {pending_events(cluster)}")
     check = cluster.as_user("root").attempt("oar-database --check --deep")
     assert check.code == 0, check
-    for node in cluster.nodes:
-        machine = Machine(cluster, node.name)
-        wait_until(machine.is_clean, 20, f"{node.name} is clean: {machine.leftovers()}")
+    for name in nodes_that_are_up(cluster):
+        machine = Machine(cluster, name)
+        wait_until(machine.is_clean, 20, machine.leftovers)
+
+
+def nodes_that_are_up(cluster: Cluster) -> list[str]:
+    """The nodes that are not crashed."""
+    return [name for name, facts in cluster.status()["machines"].items() if name != "server" and facts["pid"]]
 
 
 def pending_events(cluster: Cluster) -> list[list[str]]:

@@ -37,13 +37,17 @@ class Result:
         return f"{self.command!r} ended with {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
 
 
-def wait_until(condition: Callable[[], T], deadline: float = 30.0, what: str = "") -> T:
-    """Ask again and again until the answer is true, and return it; fail after `deadline` seconds."""
+def wait_until(condition: Callable[[], T], deadline: float = 30.0, what: str | Callable[[], object] = "") -> T:
+    """Ask again and again until the answer is true, and return it; fail after `deadline` seconds.
+
+    `what` says for what one waits; if it has to be looked up, only a failure does.
+    """
     end = time.monotonic() + deadline
     pause = 0.01
     while not (answer := condition()):
         if time.monotonic() > end:
-            raise AssertionError(f"not within {deadline} s: {what or condition}")
+            told = what if isinstance(what, str) else what()
+            raise AssertionError(f"not within {deadline} s: {told or condition}")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.25)
     return answer
@@ -211,7 +215,7 @@ class Cluster:
         wait_until(
             lambda: self.state(job) in (*states, *_FINAL),
             deadline,
-            f"job {job} in {' or '.join(states)}, it is {self.state(job)}",
+            lambda: f"job {job} in {' or '.join(states)}: {self.story(job)}",
         )
         reached = self.state(job)
         assert reached in states, f"job {job} ended in {reached}, wanted {' or '.join(states)}\n{self.story(job)}"

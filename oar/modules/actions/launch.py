@@ -34,6 +34,8 @@ STARTED_SECONDS = 30
 EXEC_SECONDS = 30
 LONGEST_LOOK = 30
 ATTACHED_LOOK = 3600.0
+#: Exit codes above it are of an oarexec that was killed: the node knows how far it had come.
+BY_SIGNAL = 128
 #: How long a launch waits for a line before it looks whether somebody wants the job killed.
 PATIENCE = 1.0
 
@@ -371,7 +373,7 @@ def _status_in(line: str) -> int | None:
 def _exited(one: _Launch, code: int, text: str, *, said_go: bool) -> Later | None:
     """Oarexec ended without a word about the command."""
     log.info("job %s: oarexec ended with %s: %s", one.id, code, text)
-    if code in (ExecCode.OK, ExecCode.STALE) or said_go:
+    if code in (ExecCode.OK, ExecCode.STALE) or code > BY_SIGNAL or said_go:
         return _resume(one)
     _end(one, code, None, text)
     return None
