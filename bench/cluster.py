@@ -13,6 +13,8 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 TOOL = TOP / "setup" / "cluster"
+#: The installed environment, as every machine of a room sees it.
+PYTHON = "/usr/lib/oar/venv/bin/python"
 MEASUREMENTS = ("latency", "one_by_one", "array", "big_array", "memory")
 
 
@@ -33,10 +35,9 @@ def main() -> None:
 
 def _measured(room: str, measurements: list[str]) -> list[str]:
     """Run the measurements on the server host of the room."""
-    python = json.loads(_tool(room, "status"))["python"]
     script = (TOP / "bench" / "in_room.py").read_text()
     printed = subprocess.run(
-        [str(TOOL), "--room", room, "run", "root", "/usr/bin/env", "--", python, "-", *measurements],
+        [str(TOOL), "--room", room, "run", "root", "/usr/bin/env", "--", PYTHON, "-", *measurements],
         input=script,
         stdout=subprocess.PIPE,
         text=True,
