@@ -74,6 +74,7 @@ class Wakeup:
 def act_as(account):
     """Be an account in all that is opened and signalled, and keep the way back to root."""
     if os.getuid() == 0:
+        os.seteuid(0)
         os.initgroups(account.pw_name, account.pw_gid)
         os.setegid(account.pw_gid)
         os.seteuid(account.pw_uid)
@@ -191,6 +192,7 @@ class Payload:
         if not text:
             return None
         os.waitpid(self.pid, 0)
+        self.pid = None
         code, _, reason = text.decode("utf-8", "replace").partition(" ")
         return int(code), reason
 
@@ -240,7 +242,9 @@ class Payload:
         """After the grace kill what is left."""
         if self.kill_limit is None or self.killed:
             return
-        if time.monotonic() < self.kill_limit and self.confinement.payload():
+        with as_root():
+            living = self.confinement.payload()
+        if living and time.monotonic() < self.kill_limit:
             return
         self.kill()
         self.killed = True

@@ -185,6 +185,30 @@ def test_an_epilogue_that_fails_changes_the_code(box: NodeBox, command: str, act
     box.clean(job)
 
 
+def test_a_kill_that_comes_after_the_command_has_ended_changes_nothing(box: NodeBox) -> None:
+    epilogue = script(box, "slow", "touch /tmp/epilogue; until [ -e /tmp/over ]; do sleep 0.02; done\n")
+    job = box.job_data(129, epilogue=epilogue, command="exit 6")
+    box.start(job)
+    wait_until(lambda: box.sh("ls /tmp").count("epilogue"))
+    assert box.ctl(job, "TERM") == 0
+    box.sh("touch /tmp/over")
+    ended = box.ended(job)
+    assert (ended["code"], ended["status"]) == (0, str(6 << 8))
+    box.sh("rm -f /tmp/over /tmp/epilogue")
+
+
+def test_a_process_that_was_killed_before_its_word_is_an_end_too(box: NodeBox) -> None:
+    job = box.job_data(130, command="touch ran130")
+    with box.launch(job) as launch:
+        launch.until(READY)
+        box.sh("pkill -9 -u alice")
+        launch.go()
+        launch.end()
+    ended = box.ended(job)
+    assert (ended["code"], ended["status"]) == (0, "9")
+    assert not (box.home("alice") / "ran130").exists()
+
+
 def test_checkpoint_and_user_signals_reach_the_command_and_are_noted(box: NodeBox) -> None:
     command = "trap 'echo got usr2; exit 5' USR2; trap 'echo got usr1' USR1; echo on; while :; do sleep 0.05; done"
     job = box.job_data(112, command=command, stdout_file="out112", stderr_file="err112", checkpoint_signal=12)
