@@ -68,7 +68,8 @@ def choose_manager(wanted, mounts):
     if wanted == "cgroup1" and not {"cpuset", "freezer"} <= set(mounts.one):
         raise NodeError(4, "CGROUP_MANAGER is cgroup1 but its cpuset and freezer hierarchies are not both mounted")
     if wanted not in ("cgroup1", "cgroup2", "none"):
-        raise NodeError(4, "CGROUP_MANAGER '%s' is not known here" % node_base.escaped(str(wanted)))
+        shown = node_base.escaped(str(wanted))
+        raise NodeError(4, "CGROUP_MANAGER '%s' is not supported: use auto, cgroup2, cgroup1 or none" % shown)
     return wanted
 
 
