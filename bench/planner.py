@@ -15,6 +15,9 @@ from oar.kao.model import (
     Alternative,
     AskedGroup,
     Pool,
+    QuotaPeriod,
+    QuotaRule,
+    Quotas,
     Resources,
     RunningJob,
     Settings,
@@ -119,10 +122,53 @@ def plain(jobs: int, cores: int, kinds: int = 0, seed: int = 1) -> Snapshot:
     )
 
 
+def mixed(jobs: int, cores: int, seed: int = 1) -> Snapshot:
+    """Return jobs with filters, two groups and two alternatives each, under quotas by user and by project."""
+    rng = random.Random(seed)
+    machine = platform(cores)
+    busy = running(cores, rng)
+    everything = machine.everything
+    gpu = sum(((1 << CORES) - 1) << start for start in range(0, cores, 4 * CORES))
+    new = everything & ~((1 << cores // 2) - 1)
+    pools = (Pool(everything), Pool(gpu, "gpu = 'YES'"), Pool(new, "age < 3"), Pool(new & gpu, "both"))
+    first = len(busy) + 1
+    asked = [_mixed_job(first + index, rng) for index in range(jobs)]
+    rules = (
+        QuotaRule("*", "*", "*", "/", 200, 20, 400 * 3600),
+        QuotaRule("*", "/", "*", "*", 600, -1, 3000 * 3600),
+        QuotaRule("*", "*", "*", "*", 1800, -1, -1),
+    )
+    return Snapshot(
+        now=NOW,
+        resources=machine,
+        queues=(Queue("default", 2, "", QueueState.ACTIVE),),
+        pools=pools,
+        waiting=tuple(asked),
+        running=tuple(busy),
+        quotas=Quotas((rules,), (QuotaPeriod(NOW, 0),)),
+        settings=Settings(max_jobs=0, timeout=0, has_quotas=True),
+    )
+
+
+def _mixed_job(number: int, rng: random.Random) -> WaitingJob:
+    walltime = rng.randint(300, 4 * 3600)
+    alternatives = []
+    for part in (1, 2):
+        groups = (
+            AskedGroup(rng.randrange(3), (Level("core", part * rng.randint(1, 12)),)),
+            AskedGroup(rng.randrange(1, 4), (Level("node", 1), Level("core", part * rng.randint(1, 4)))),
+        )
+        alternatives.append(Alternative(2 * number + part, walltime // part, groups))
+    project = f"project{number % 10}"
+    user = f"user{number % 50}"
+    return WaitingJob(number, "default", user, project, "", JobState.WAITING, alternatives=tuple(alternatives))
+
+
 #: name -> (the snapshot, the seconds allowed)
 CASES: dict[str, tuple[Callable[[], Snapshot], float]] = {
     "1,000 jobs on 1,000 cores": (lambda: plain(1000, 1000), 0.15),
     "1,000 jobs on 10,000 cores": (lambda: plain(1000, 10000), 0.4),
+    "1,000 mixed jobs on 2,000 cores, quotas": (lambda: mixed(1000, 2000), 3.0),
     "10,000 jobs on 10,000 cores, 40 kinds": (lambda: plain(10000, 10000, kinds=40), 2.5),
     "10,000 jobs on 10,000 cores": (lambda: plain(10000, 10000), 8.0),
     "10,000 jobs on 100,000 cores": (lambda: plain(10000, 100000), 90.0),

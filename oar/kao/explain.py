@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from oar.kao.model import Json, Reason
+from oar.kao.model import FOREVER, Json, QuotaRule, Reason
 from oar.lib.model import Level
 from oar.lib.request import format_quantity
 from oar.lib.times import format_date
@@ -105,6 +105,24 @@ def few_tokens(name: str, have: int, want: int) -> Reason:
 def no_tokens(name: str) -> Reason:
     """The site's script gave no number."""
     return Reason("TOKEN", f"token value cannot be retrieved ({name})", {"token": name})
+
+
+def quota(rule: QuotaRule, used: tuple[int, int, int], freed: int) -> Reason:
+    """A rule forbids an earlier start, or any; ``freed``: when it allows one."""
+    key = [rule.queue, rule.project, rule.type, rule.user]
+    limits: list[Json] = [rule.resources, rule.jobs, -1 if rule.seconds < 0 else rule.seconds / 3600]
+    data: dict[str, Json] = {"rule": key, "used": [used[0], used[1], used[2] / 3600], "limits": limits}
+    if freed < FOREVER:
+        data["date"] = freed
+    most = f"{rule.resources},{rule.jobs},{'-1' if rule.seconds < 0 else format(rule.seconds / 3600, '.2f')}"
+    text = f"quota_exceeded:{','.join(key)}=[{used[0]},{used[1]},{used[2] / 3600:.2f}]>[{most}]"
+    return Reason("QUOTA", text, data)
+
+
+def behind_quotas(latest: int) -> Reason:
+    """The job would start at a date for which no rules have been read."""
+    text = f"quotas are not looked at after {format_date(latest)}"
+    return Reason("QUOTA", text, {"latest": latest})
 
 
 def limit(before: int) -> Reason:

@@ -51,6 +51,7 @@ class Settings:
     job_priority: str = "FIFO"  #: FIFO, FAIRSHARE, MULTIFACTOR or CUSTOM
     is_priority_explicit: bool = False  #: JOB_PRIORITY stands in the file: it wins over FIFO of old policy names
     dependency_condition: str = "ok"  #: what a dependency without condition asks
+    has_quotas: bool = False  #: QUOTAS: quotas hold in the queues of the planner's own policies
     may_wake: bool = False  #: energy saving can wake nodes
     wakeup_time: int = 600  #: nodes are woken so long before a job needs them
     idle_time: int = 0  #: a node idle for so long may be halted; 0 = none is
@@ -190,6 +191,39 @@ class Consumption:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaRule:
+    """Limits of what jobs may have at a time (scheduling.md 12.1); -1 = no limit.
+
+    ``*``: all together; ``/``: each queue, project or user by itself; else a name.
+    """
+
+    queue: str
+    project: str
+    type: str
+    user: str
+    resources: int = -1
+    jobs: int = -1
+    seconds: int = -1  #: resource seconds still to be used
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPeriod:
+    """Which rules hold from a date on, until the next period begins."""
+
+    begin: int
+    rules: int  #: number of the rules in ``Quotas.rules``
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """The rules and when they hold.  Periods are dates, so that a plan does not depend on where it is made."""
+
+    rules: tuple[tuple[QuotaRule, ...], ...]
+    periods: tuple[QuotaPeriod, ...]  #: in order of time; the first begins at T or before
+    latest_start: int = FOREVER  #: nothing is planned to start later: what holds then is not known
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that a round decides on, at one instant."""
 
@@ -203,6 +237,7 @@ class Snapshot:
     consumption: Mapping[int, Consumption] = field(default_factory=dict)  #: by priority of the queues
     tokens: Mapping[str, int | None] = field(default_factory=dict)  #: tokens free now; None = could not be asked
     woken: Mapping[str, int] = field(default_factory=dict)  #: date of the last WAKEUP_NODE event of a node
+    quotas: Quotas | None = None
     settings: Settings = field(default_factory=Settings)
 
 

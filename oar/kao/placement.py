@@ -1,11 +1,12 @@
 """One job into the slots, or the reason why not (scheduling.md 7)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from oar.kao import explain
 from oar.kao.dependencies import MISSED, Dependencies, Missed, Window
 from oar.kao.model import FOREVER, Alternative, AskedGroup, Placement, Reason, Snapshot, WaitingJob
+from oar.kao.quotas import Counters
 from oar.kao.search import earliest, fit_at
 from oar.kao.slots import Ask, Found
 from oar.kao.spaces import COMMON, Occupation, Space, Spaces
@@ -66,16 +67,18 @@ class Policy:
     dependency_condition: str = "ok"
     is_reservation: bool = False
     is_distant: bool = False  #: a reservation whose date is so far away that the state of nodes means nothing
+    has_quotas: bool = False
 
 
 class Placer:
     """Places jobs one after the other; each leaves less for those after it."""
 
-    def __init__(self, snapshot: Snapshot, spaces: Spaces, traits: Mapping[int, Traits]) -> None:
+    def __init__(self, snapshot: Snapshot, spaces: Spaces, traits: dict[int, Traits]) -> None:
         self.placed: dict[int, Placement] = {}
         self.tokens = dict(snapshot.tokens)
         self.requests = Requests(snapshot)
         self.dependencies = Dependencies(snapshot, self.placed)
+        self.quotas = Counters(snapshot, traits)
         self._snapshot = snapshot
         self._now = snapshot.now
         self._settings = snapshot.settings
@@ -103,11 +106,12 @@ class Placer:
             return Outcome(reason=reason)
         return self._best(_Task(job, traits, policy, space, window))
 
-    def enter(self, job_id: int, placement: Placement, traits: Traits) -> None:
+    def enter(self, job: WaitingJob, placement: Placement, traits: Traits) -> None:
         """Let a placement occupy its resources for those that come after it."""
-        self.placed[job_id] = placement
+        self.placed[job.id] = placement
+        self.quotas.enter(job, traits, placement.start, placement.end, placement.resources)
         end = placement.end + self._settings.security_time
-        occupation = Occupation(job_id, placement.start, end, placement.resources)
+        occupation = Occupation(job.id, placement.start, end, placement.resources)
         self._spaces.of(traits).enter(occupation, traits)
         if traits.container:
             self._spaces.open(traits, occupation)
@@ -115,16 +119,22 @@ class Placer:
             for name, count in traits.tokens:
                 self.tokens[name] = (self.tokens.get(name) or 0) - count
 
-    def fit_reservation(self, job: WaitingJob, traits: Traits, start: int, policy: Policy) -> Placement | None:
-        """Return a reservation's place at exactly its date, by the first alternative that fits."""
+    def fit_reservation(self, job: WaitingJob, traits: Traits, start: int, policy: Policy) -> Placement | Reason | None:
+        """Return a reservation's place at exactly its date, by the first alternative that fits; a quota against it."""
+        refusal: Reason | None = None
         for alternative in job.alternatives:
             ask = self._ask(alternative, traits, policy)
             if isinstance(ask, Reason):
                 continue
             resources = fit_at(self._spaces.of(traits).slots, ask, start)
-            if resources:
-                return Placement(job.id, alternative.id, start, alternative.walltime, resources)
-        return None
+            if not resources:
+                continue
+            place = Placement(job.id, alternative.id, start, alternative.walltime, resources)
+            over = self.quotas.refusal(job, traits, place) if policy.has_quotas else None
+            if over is None:
+                return place
+            refusal = refusal or explain.quota(over.rule, over.used, over.next_start)
+        return refusal
 
     def next_start(self, job: WaitingJob, traits: Traits, start: int, policy: Policy) -> int:
         """Return when a refused reservation could start with its first alternative; 0 = never."""
@@ -188,8 +198,10 @@ class Placer:
         reason = self._too_late(task, best)
         if reason:
             return Outcome(reason=reason)
-        self.enter(task.job.id, best, task.traits)
-        return Outcome(best, self._why_later(task, best) if best.start > self._now else None)
+        self.enter(task.job, best, task.traits)
+        if best.start <= self._now:
+            return Outcome(best)
+        return Outcome(best, task.delays.get(best.alternative) or self._why_later(task, best))
 
     def _alternative(self, task: "_Task", alternative: Alternative, begin: int, latest: int) -> Placement | Reason:
         ask = self._ask(alternative, task.traits, task.policy)
@@ -199,9 +211,9 @@ class Placer:
         if obstacle:
             return obstacle
         found = self._earliest(task.space, ask, begin, latest)
-        if found is None:
-            return explain.no_slot()
-        return Placement(task.job.id, alternative.id, found.start, alternative.walltime, found.resources)
+        if found and task.policy.has_quotas:
+            return self._under_quotas(task, alternative, ask, found, latest)
+        return _placed(task, alternative, found) if found else explain.no_slot()
 
     def _earliest(self, space: Space, ask: Ask, begin: int, latest: int) -> Found | None:
         bound = space.bounds.of(ask)
@@ -209,6 +221,23 @@ class Placer:
         if found and begin == self._now and found.start > begin:
             space.bounds.learn(ask, found.start)
         return found
+
+    def _under_quotas(
+        self, task: "_Task", alternative: Alternative, ask: Ask, found: Found | None, latest: int
+    ) -> Placement | Reason:
+        """Move a place to the next start that the quotas allow; what moved it is left in the task."""
+        delay = explain.no_slot()
+        while found:
+            if found.start > self.quotas.latest_start:
+                return explain.behind_quotas(self.quotas.latest_start)
+            place = _placed(task, alternative, found)
+            over = self.quotas.refusal(task.job, task.traits, place, ask.request.least)
+            if over is None:
+                return place
+            delay = task.delays[alternative.id] = explain.quota(over.rule, over.used, over.next_start)
+            is_possible = over.next_start < FOREVER
+            found = earliest(task.space.slots, ask, over.next_start, latest) if is_possible else None
+        return delay
 
     def _ask(self, alternative: Alternative, traits: Traits, policy: Policy) -> Ask | Reason:
         request = self.requests.get(alternative.groups, is_distant=policy.is_distant)
@@ -293,6 +322,11 @@ class _Task:
     policy: Policy
     space: Space
     window: Window
+    delays: dict[int, Reason] = field(default_factory=dict)  #: quotas that moved it, by alternative
+
+
+def _placed(task: _Task, alternative: Alternative, found: Found) -> Placement:
+    return Placement(task.job.id, alternative.id, found.start, alternative.walltime, found.resources)
 
 
 def _container_names(snapshot: Snapshot, traits: Mapping[int, Traits]) -> dict[str, int]:

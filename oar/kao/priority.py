@@ -12,7 +12,7 @@ class QueuePolicy:
     """What ``queues.scheduler_policy`` means."""
 
     order: str  #: FIFO or FAIRSHARE; '' = JOB_PRIORITY
-    has_old_quotas: bool = False
+    quotas: str = ""  #: ASKED: if QUOTAS says so; ALWAYS; '' = never
     dependency_condition: str = ""  #: '' = DEPENDENCY_CONDITION
     is_backfilling: bool = True
 
@@ -20,6 +20,7 @@ class QueuePolicy:
 _OLD = "oar_sched_gantt_with_timesharing"
 _FIFO = QueuePolicy("FIFO")
 _FAIR = QueuePolicy("FAIRSHARE")
+_OWN = QueuePolicy("", "ASKED")
 
 #: Names of the planner of this package.  Every other name is that of an external scheduler.
 POLICIES: Mapping[str, QueuePolicy] = {
@@ -27,10 +28,10 @@ POLICIES: Mapping[str, QueuePolicy] = {
     f"{_OLD}_and_placeholder": _FIFO,
     f"{_OLD}_and_fairsharing": _FAIR,
     f"{_OLD}_and_fairsharing_and_placeholder": _FAIR,
-    f"{_OLD}_and_fairsharing_and_quotas": QueuePolicy("FAIRSHARE", has_old_quotas=True, dependency_condition="any"),
-    "kamelot": QueuePolicy(""),
-    "default": QueuePolicy(""),
-    "": QueuePolicy(""),
+    f"{_OLD}_and_fairsharing_and_quotas": QueuePolicy("FAIRSHARE", "ALWAYS", "any"),
+    "kamelot": _OWN,
+    "default": _OWN,
+    "": _OWN,
     "kamelot_fifo": QueuePolicy("FIFO", is_backfilling=False),
     "kamelot-fifo": QueuePolicy("FIFO", is_backfilling=False),
 }
@@ -46,6 +47,11 @@ def order_of(policy: QueuePolicy, settings: Settings) -> str:
     if policy.order == "FAIRSHARE" or (policy.order and not settings.is_priority_explicit):
         return policy.order
     return "FAIRSHARE" if settings.job_priority in ("FAIRSHARE", "FAIRSHARING") else settings.job_priority
+
+
+def has_quotas(policy: QueuePolicy, settings: Settings) -> bool:
+    """Whether quotas hold in a queue."""
+    return policy.quotas == "ALWAYS" or (policy.quotas == "ASKED" and settings.has_quotas)
 
 
 def karma(user: str, project: str, consumption: Consumption, keys: FairShare) -> float:

@@ -15,6 +15,7 @@ from oar.lib.times import format_date
 STANDBY_MARGIN = 600
 
 CANNOT_RUN = "This reservation cannot run"
+OVER_QUOTAS = "This advance reservation cannot run due to quotas"
 EXPIRED = "Reservation expired and couldn't be started."
 TOO_OLD = "Reservation too old"
 
@@ -55,7 +56,7 @@ class Reservations:
         jobs_by_id = {job.id: job for job in jobs}
         return sorted(jobs, key=depth)
 
-    def answer(self, job: WaitingJob) -> tuple[Answer, Placement | None]:
+    def answer(self, job: WaitingJob, *, has_quotas: bool = False) -> tuple[Answer, Placement | None]:
         """Accept a new reservation (with its placement) or refuse it (with a message)."""
         traits = self._traits[job.id]
         shortest = min((each.walltime for each in job.alternatives), default=0)
@@ -65,10 +66,12 @@ class Reservations:
         refusal = CANNOT_RUN if traits.is_besteffort else self._container_error(job, traits)
         if refusal:
             return Answer(job.id, refusal, start), None
-        policy = self._policy(start)
+        policy = self._policy(start, has_quotas=has_quotas)
         placement = self._placer.fit_reservation(job, traits, start, policy)
+        if isinstance(placement, Reason):
+            return Answer(job.id, OVER_QUOTAS, start), None
         if placement:
-            self._placer.enter(job.id, placement, traits)
+            self._placer.enter(job, placement, traits)
             return Answer(job.id, "", start), placement
         later = self._placer.next_start(job, traits, start + 1, policy)
         message = f"This reservation could run at {format_date(later)}" if later else CANNOT_RUN
@@ -79,8 +82,9 @@ class Reservations:
         start = max(job.start_time, self._now)
         traits = self._traits[job.id]
         placement = self._placer.fit_reservation(job, traits, start, self._policy(start))
-        if placement:
-            self._placer.enter(job.id, placement, traits)
+        if not isinstance(placement, Placement):
+            return None
+        self._placer.enter(job, placement, traits)
         return placement
 
     def due(self, job: WaitingJob, condition: str) -> Due:
@@ -123,9 +127,9 @@ class Reservations:
         walltime = next((each.walltime for each in job.alternatives if each.id == granted.alternative), 0)
         return Placement(job.id, granted.alternative, job.start_time, walltime, granted.resources)
 
-    def _policy(self, start: int) -> Policy:
+    def _policy(self, start: int, *, has_quotas: bool = False) -> Policy:
         is_distant = start - self._now >= self._settings.reservation_order_threshold
-        return Policy(is_reservation=True, is_distant=is_distant)
+        return Policy(is_reservation=True, is_distant=is_distant, has_quotas=has_quotas)
 
     def _container_error(self, job: WaitingJob, traits: Traits) -> str:
         error = self._placer.container_error(job, traits)

@@ -24,7 +24,7 @@ from oar.kao.model import (
     WaitingJob,
 )
 from oar.kao.placement import Outcome, Placer, Policy
-from oar.kao.priority import QueuePolicy, defer, first_of_each_user, karma, order_of, policy_of
+from oar.kao.priority import QueuePolicy, defer, first_of_each_user, has_quotas, karma, order_of, policy_of
 from oar.kao.reservations import EXPIRED, Reservations
 from oar.kao.spaces import Spaces
 from oar.kao.traits import Traits, traits_of
@@ -114,6 +114,7 @@ class Round:
 
     def plan_besteffort(self) -> None:
         """Plan the besteffort jobs of all active queues, in the order of the queues."""
+        self._placer.quotas.begin_besteffort()
         used = self._spent()
         limit = max(self._settings.timeout, used + BESTEFFORT_SHARE * self._settings.timeout)
         for queues in self.groups():
@@ -152,7 +153,8 @@ class Round:
 
     def _place(self, policy: QueuePolicy, job: WaitingJob) -> None:
         condition = policy.dependency_condition or self._settings.dependency_condition
-        outcome = self._placer.place(job, self._traits[job.id], Policy(dependency_condition=condition))
+        how = Policy(dependency_condition=condition, has_quotas=has_quotas(policy, self._settings))
+        outcome = self._placer.place(job, self._traits[job.id], how)
         self._record(job, outcome)
         if outcome.placement:
             self._try_to_start(job, outcome.placement, condition)
@@ -183,7 +185,8 @@ class Round:
     # ---------------------------------------------------------------------------------------------------- reservations
 
     def _answer_reservation(self, job: WaitingJob) -> None:
-        answer, placement = self._reservations.answer(job)
+        policy = policy_of(self._queues[job.queue].policy) or QueuePolicy("")
+        answer, placement = self._reservations.answer(job, has_quotas=has_quotas(policy, self._settings))
         if placement is None:
             self._done.refused.append(answer)
             return

@@ -6,7 +6,7 @@ machine.
 
 import re
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from oar.lib.errors import BadRequest
 
@@ -73,3 +73,16 @@ def parse_date(text: str) -> int:
         return int(datetime(year, month, day, hour, minute, second).timestamp())
     except (ValueError, OverflowError, OSError) as error:
         raise BadRequest(f'"{text}" is not a date ({error})') from None
+
+
+def local_midnight(date: int, days: int = 0) -> tuple[datetime, int]:
+    """Return the midnight that begins a date's day, so many days later, and its day of the week (Monday is 0)."""
+    day = datetime.fromtimestamp(date).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=days)
+    return day, day.weekday()
+
+
+def local_minute(midnight: datetime, minute: int) -> int:
+    """Return the date at which clocks show a minute of a day; 1440 and more are in the next day."""
+    days, rest = divmod(minute, 1440)
+    shown = midnight + timedelta(days=days)
+    return int(shown.replace(hour=rest // 60, minute=rest % 60).timestamp())

@@ -11,6 +11,7 @@ from oar.kao.model import (
     Placement,
     Plan,
     Pool,
+    Quotas,
     RequiredJob,
     Resources,
     RunningJob,
@@ -72,6 +73,7 @@ class Cluster:
         self.running: list[RunningJob] = []
         self.required: list[RequiredJob] = []
         self.tokens: dict[str, int | None] = {}
+        self.quotas: Quotas | None = None
         self.pools = [Pool(self.resources.everything)]
         self._next = 1
 
@@ -149,6 +151,7 @@ class Cluster:
             running=tuple(self.running),
             required=tuple(self.required),
             tokens=self.tokens,
+            quotas=self.quotas,
             settings=self.settings,
         )
 

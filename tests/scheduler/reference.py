@@ -1,6 +1,6 @@
 """A second planner, as slow and plain as the text of the rules: every instant at which anything changes is tried."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from oar.kao.model import FOREVER, Alternative, Placement, Snapshot, WaitingJob
@@ -34,6 +34,7 @@ class Reference:
     placed: dict[int, Placement] = field(default_factory=dict)
     there: list[Occupation] = field(default_factory=list)
     rectangles: list[Occupation] = field(default_factory=list)
+    is_forbidden: Callable[[WaitingJob, Placement, Mapping[int, Placement]], bool] = lambda *_: False
 
     def plan(self) -> dict[int, Placement]:
         """Return the placements of all jobs but new reservations."""
@@ -114,8 +115,9 @@ class Reference:
         for start in (begin, *(date for date in self._dates() if date > begin)):
             free = self.free(traits, start, start + duration)
             resources = naive_fit(self._columns(), self.snapshot.resources.order, groups, free)
-            if resources:
-                return Placement(job.id, alternative.id, start, alternative.walltime, resources)
+            place = Placement(job.id, alternative.id, start, alternative.walltime, resources)
+            if resources and not self.is_forbidden(job, place, self.placed):
+                return place
         return None
 
     def _columns(self) -> Mapping[str, Sequence[PropertyValue]]:
@@ -124,7 +126,11 @@ class Reference:
     def _dates(self) -> list[int]:
         limits = [date for date in self.snapshot.resources.available_upto if 1 < date < 2147483646]
         everything = (*self.there, *self.rectangles)
-        return sorted({date for each in everything for date in (each.start, each.end)} | set(limits))
+        periods = [each.begin for each in self.snapshot.quotas.periods] if self.snapshot.quotas else []
+        gap = self.snapshot.settings.security_time
+        counted = [each.end - gap for each in everything]  # without the gap a job does not count in quotas
+        dates = {date for each in everything for date in (each.start, each.end)}
+        return sorted(dates | {*limits, *periods, *counted})
 
     def free(self, traits: Traits, start: int, end: int) -> int:
         """Return what is free for a job at every instant."""
