@@ -15,6 +15,7 @@ from oar.kao.model import Snapshot
 from oar.lib.config import Config
 from oar.lib.db import migrate
 from oar.lib.db.engine import Connection, Database, DatabaseSettings, Transaction
+from oar.lib.db.new_jobs import new_id
 from oar.lib.model import Level
 from oar.lib.runtime import Runtime
 from oar.lib.states import JobState
@@ -109,7 +110,7 @@ class Bench:
     def submit(self) -> None:
         """Add a job behind all others."""
         with self.database.begin() as tx:
-            submit(tx, [(tx.jobs.new_ids(1)[0], 3600, (Level("core", 4),))])
+            submit(tx, [(new_id(tx), 3600, (Level("core", 4),))])
 
     def change_some(self, share: float) -> None:
         """Let a part of the running jobs end, as their owners' programs do."""

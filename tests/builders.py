@@ -3,13 +3,15 @@
 A test says what matters to it; the rest has a value.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from oar.lib import lifecycle
+from oar.lib.db import new_jobs
 from oar.lib.db.engine import Database, Transaction
-from oar.lib.db.jobs import NewJob
-from oar.lib.model import Group, JobKeys, Level, PropertyValue
+from oar.lib.db.new_jobs import Alternative, NewJob, NewJobs
+from oar.lib.model import Dependency, Group, JobKeys, Level, PropertyValue
 from oar.lib.states import JobState, JobType, Reservation
 
 #: The way of a job through its states, as far as a test may want it.
@@ -72,8 +74,8 @@ PLAIN = NewJob(
 
 def add_resources(database: Database, nodes: int = 2, cores: int = 2, **columns: str | int) -> list[int]:
     """Add ``nodes`` nodes (``node-1``...) of ``cores`` resources each; return their ids."""
-    rows: list[Mapping[str, PropertyValue]] = [
-        {"network_address": f"node-{node}", "cpuset": str(core), "state_num": 1} | columns
+    rows: list[dict[str, PropertyValue]] = [
+        {"network_address": f"node-{node}", "cpuset": str(core), "state_num": 1, **columns}
         for node in range(1, nodes + 1)
         for core in range(cores)
     ]
@@ -89,18 +91,23 @@ def add_job(
     *,
     on: Sequence[int] = (),
     walltime: int = 3600,
+    alternatives: Sequence[Alternative] = (),
     types: Sequence[str] = (),
-    **columns: object,
+    after: Sequence[int] = (),
+    **columns: Any,
 ) -> int:
-    """Add a job that has come as far as ``state`` on the resources ``on``; return its id."""
+    """Add a job that has come as far as ``state`` on the resources ``on``; return its id.  ``after``: dependencies."""
+    default = Alternative(walltime, (Group("", (Level("resource_id", max(1, len(on))),)),))
+    new = NewJobs(
+        first=replace(PLAIN, **columns),
+        commands=[columns.get("command", PLAIN.command)],
+        count=1,
+        alternatives=alternatives or [default],
+        types=types,
+        dependencies=[Dependency(0, required) for required in after],
+    )
     with database.begin() as tx:
-        job_id = tx.jobs.new_ids(1)[0]
-        user = columns.get("user", PLAIN.user)
-        new = replace(PLAIN, id=job_id, array_id=job_id, cpuset_name=f"{user}_{job_id}")
-        tx.jobs.insert([replace(new, **columns)])  # type: ignore[arg-type]
-        tx.jobs.insert_types({job_id: types})
-        tx.jobs.insert_moldables([job_id], [(walltime, [Group("", (Level("resource_id", max(1, len(on))),))])])
-        tx.secrets.insert({job_id: JobKeys(f"{job_id}99", None, None)})
+        (job_id,) = new_jobs.insert(tx, new, [JobKeys("4299", None, None)])
         if on:
             _assign(tx, job_id, on)
         for step in WAY[state]:

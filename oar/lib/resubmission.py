@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib import submission
 from oar.lib.db import new_jobs
-from oar.lib.db.jobs import NewJob
-from oar.lib.db.new_jobs import Alternative, NewJobs
+from oar.lib.db.new_jobs import Alternative, NewJob, NewJobs
 from oar.lib.errors import BadRequest, NoSuchJob, NotAllowed, WrongState
 from oar.lib.job_keys import KeyPair
 from oar.lib.messages import Tag, Wake
@@ -49,7 +48,7 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
     Raises NoSuchJob, WrongState.
     """
     job = tx.jobs.get(job_id)
-    new_id = tx.jobs.new_ids(1)[0]
+    new_id = new_jobs.new_id(tx)
     if automatically and not tx.runs.note_resubmission(job_id, new_id):
         raise WrongState(f"job {job_id} was resubmitted before.")
     keys = _keys(tx, job)

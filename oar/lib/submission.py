@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib import admission, job_keys, submission_checks
 from oar.lib.config import Config
 from oar.lib.db import new_jobs
-from oar.lib.db.jobs import NewJob
-from oar.lib.db.new_jobs import Alternative, NewJobs
+from oar.lib.db.new_jobs import Alternative, NewJob, NewJobs
 from oar.lib.db.queues import Rule
 from oar.lib.errors import BadSql
 from oar.lib.feasibility import Cluster, UnknownProperty, open_cluster

@@ -614,7 +614,7 @@ def test_the_state_of_the_server_is_shown(console: Console, server: Server) -> N
 def test_a_server_that_is_not_there(console: Console) -> None:
     console.config = console.config.replace(server_hostname="127.0.0.1", appendice_server_port=1)
     asked = console.type(oarnotify.main, "Term")
-    assert asked == Result(2, "", "[ERROR] Cannot notify the OAR server (127.0.0.1:6666): no answer\n")
+    assert asked == Result(2, "", "[ERROR] Cannot notify the OAR server (127.0.0.1:6666): Connection refused\n")
     unasked = console.type(oarnotify.main, "-d", "default")
     assert unasked == Result(
         0,

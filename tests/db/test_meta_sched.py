@@ -1,6 +1,5 @@
 """Rounds on the real database: what they read, what they write, and that they write nothing twice."""
 
-from dataclasses import replace
 from typing import Any
 
 import psycopg2.extensions
@@ -11,32 +10,23 @@ from oar.kao.platform import Platform
 from oar.lib import lifecycle
 from oar.lib.config import Config
 from oar.lib.db.engine import ROUND_LOCK, Connection, Database, Locks
+from oar.lib.db.new_jobs import Alternative
 from oar.lib.errors import Unavailable
 from oar.lib.messages import Ask, Effect, JobAction
-from oar.lib.model import Dependency
 from oar.lib.request import parse_request
 from oar.lib.runtime import Runtime
 from oar.lib.states import JobState, JobType, QueueState, Reservation
 from oar.lib.times import format_date
-from tests.builders import PLAIN, WAY, add_resources, state_of
+from tests.builders import WAY, add_job, add_resources, state_of
 
 
 def submit(
     database: Database, *requests: str, types: tuple[str, ...] = (), state: JobState = JobState.WAITING, **columns: Any
 ) -> int:
     """Add a job as submission would."""
-    alternatives = []
-    for text in requests or ("/resource_id=1",):
-        asked = parse_request(text)
-        alternatives.append((asked.walltime or 3600, asked.groups))
-    with database.begin() as tx:
-        job_id = tx.jobs.new_ids(1)[0]
-        tx.jobs.insert([replace(PLAIN, id=job_id, array_id=job_id, **columns)])
-        tx.jobs.insert_types({job_id: types})
-        tx.jobs.insert_moldables([job_id], alternatives)
-        for step in WAY[state]:
-            tx.jobs.move([job_id], step, list(JobState))
-    return job_id
+    asked = [parse_request(text) for text in requests or ("/resource_id=1",)]
+    alternatives = [Alternative(one.walltime or 3600, one.groups) for one in asked]
+    return add_job(database, state, alternatives=alternatives, types=types, **columns)
 
 
 def ask(database: Database, question: str, *parameters: Any) -> list[tuple[Any, ...]]:
@@ -181,9 +171,7 @@ def test_a_node_that_is_about_to_come_back_is_not_there_yet(clocked: Database, s
 def test_a_dependency_holds_a_job_back_until_the_other_has_ended(clocked: Database, scheduler: MetaScheduler) -> None:
     add_resources(clocked)
     first = submit(clocked, state=JobState.HOLD)
-    second = submit(clocked)
-    with clocked.begin() as tx:
-        tx.jobs.insert_dependencies([Dependency(second, first)])
+    second = submit(clocked, after=[first])
     scheduler.round()
     assert job(clocked, second, "scheduler_info").startswith("cannot determine scheduling time")
     with clocked.begin() as tx:

@@ -14,7 +14,7 @@ from oar.cli.command import Result, invoke
 from oar.cli.oarstat import main
 from oar.lib.config import Config
 from oar.lib.db.engine import Database, DatabaseSettings
-from oar.lib.model import Dependency, User
+from oar.lib.model import User
 from oar.lib.runtime import Runtime
 from oar.lib.states import JobState, JobType, Reservation
 from oar.lib.times import format_date
@@ -271,6 +271,7 @@ def test_all_details_of_an_ended_job(cluster: Cluster) -> None:
         JobState.RUNNING,
         on=cluster.resources[1:3],
         types=["idempotent", "token:x=2"],
+        after=[3, 4],
         walltime=7200,
         name="md",
         project="bio",
@@ -290,7 +291,6 @@ def test_all_details_of_an_ended_job(cluster: Cluster) -> None:
         job,
     )
     with cluster.database.begin() as tx:
-        tx.jobs.insert_dependencies([Dependency(job, 3), Dependency(job, 4)])
         tx.events.add("SWITCH_INTO_TERMINATE_STATE", job, f"[bipbip {job}] Ask to change the job state")
     assert cluster.shows("-fj", job) == (
         f"Job_Id: {job}\n"

@@ -8,7 +8,8 @@ import pytest
 
 from oar.lib import patterns, views
 from oar.lib.db.engine import Database, Transaction
-from oar.lib.model import Job, User
+from oar.lib.db.new_jobs import Alternative
+from oar.lib.model import Group, Job, Level, User
 from oar.lib.states import JobState, Reservation
 from oar.lib.views import Privacy
 from tests.builders import add_job, add_resources
@@ -79,11 +80,11 @@ def test_who_sees_the_command_and_the_request(
     assert privacy.initial_request(job) == ("oarsub secret" if sees_request else "")
 
 
+CORE = (Group("", (Level("resource_id", 1),)),)
+
+
 def test_the_walltime_is_that_of_the_alternative_that_was_chosen(database: Database) -> None:
-    job_id = add_job(database, walltime=100)
-    with database.begin() as tx:
-        first = tx.jobs.moldables([job_id])[job_id][0]
-        tx.jobs.insert_moldables([job_id], [(200, first.groups)])
+    job_id = add_job(database, alternatives=[Alternative(seconds, CORE) for seconds in (100, 200)])
 
     def walltime() -> int | None:
         with database.snapshot() as tx:
@@ -95,7 +96,7 @@ def test_the_walltime_is_that_of_the_alternative_that_was_chosen(database: Datab
         tx.execute("INSERT INTO gantt_jobs_predictions_visu VALUES (%s, %s)", (second.id, tx.now))
     assert walltime() == 200
     with database.begin() as tx:
-        tx.jobs.update(job_id, assigned_moldable_job=first.id)
+        tx.jobs.update(job_id, assigned_moldable_job=tx.jobs.moldables([job_id])[job_id][0].id)
     assert walltime() == 100
 
 

@@ -146,54 +146,6 @@ _INNER = """
     WHERE inside.container = ANY(%s) AND j.state <> 'Terminated' AND j.state <> 'Error'
     ORDER BY inside.container, inside.job_id"""
 
-_INSERT = """
-    INSERT INTO jobs (job_id, array_id, array_index, initial_request, job_name, cpuset_name, job_type, info_type, state,
-        reservation, message, job_user, project, command, exit_code, queue_name, properties, launching_directory,
-        submission_time, start_time, file_id, notify, checkpoint, checkpoint_signal, stdout_file, stderr_file,
-        resubmit_job_id, job_env)
-    VALUES %s"""
-
-
-@dataclass(frozen=True, slots=True)
-class NewJob:
-    """A job row to be inserted; the rest has its default."""
-
-    id: int
-    array_id: int
-    array_index: int
-    initial_request: str
-    name: str | None
-    cpuset_name: str
-    job_type: JobType
-    info_type: str
-    state: JobState
-    reservation: Reservation
-    message: str
-    user: str
-    project: str
-    command: str
-    queue: str
-    properties: str
-    launching_directory: str
-    start_time: int
-    file_id: int | None
-    notify: str | None
-    checkpoint: int
-    checkpoint_signal: int
-    stdout_file: str | None
-    stderr_file: str | None
-    resubmit_job_id: int
-    env: str | None
-
-    def row(self, now: int) -> tuple[Any, ...]:
-        """Return the values of ``_INSERT``."""
-        return (
-            self.id, self.array_id, self.array_index, self.initial_request, self.name, self.cpuset_name, self.job_type,
-            self.info_type, self.state, self.reservation, self.message, self.user, self.project, self.command, None,
-            self.queue, self.properties, self.launching_directory, now, self.start_time, self.file_id, self.notify,
-            self.checkpoint, self.checkpoint_signal, self.stdout_file, self.stderr_file, self.resubmit_job_id, self.env,
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class AssignedResource:
@@ -357,62 +309,11 @@ class Jobs:
             "UPDATE jobs SET start_time = %s WHERE job_id = ANY(%s) AND start_time = 0", (self._tx.now, sorted(ids))
         )
 
-    def new_ids(self, count: int) -> list[int]:
-        """Return ``count`` fresh job ids, ascending."""
-        return self._tx.column(
-            "SELECT nextval('jobs_job_id_seq') FROM generate_series(1, %s)",
-            (count,),
-        )
-
-    def insert(self, jobs: Sequence[NewJob]) -> None:
-        """Insert jobs in their first state, with its log."""
-        now = self._tx.now
-        self._tx.insert_many(_INSERT, [job.row(now) for job in jobs])
-        self._tx.insert_many(
-            "INSERT INTO job_state_logs (job_id, job_state, date_start) VALUES %s",
-            [(job.id, job.state, now) for job in jobs],
-        )
-        self._tx.topics.add("jobs")
-
     def insert_types(self, types: Mapping[int, Sequence[str]]) -> None:
         """Insert the types of jobs."""
         rows = [(job_id, text) for job_id, texts in types.items() for text in texts]
         if rows:
             self._tx.insert_many("INSERT INTO job_types (job_id, type) VALUES %s", rows)
-
-    def insert_dependencies(self, dependencies: Sequence[Dependency]) -> None:
-        """Insert what jobs depend on."""
-        if dependencies:
-            self._tx.insert_many(
-                "INSERT INTO job_dependencies"
-                " (job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift) VALUES %s",
-                [(d.job_id, d.required, d.condition, d.min_shift, d.max_shift) for d in dependencies],
-            )
-
-    def insert_moldables(self, ids: Sequence[int], alternatives: Sequence[tuple[int, Sequence[Group]]]) -> None:
-        """Give each of the jobs the same alternatives, ``(walltime, groups)`` each."""
-        rows = [(job_id, walltime) for job_id in ids for walltime, _ in alternatives]
-        moldables = self._tx.insert_returning(
-            "INSERT INTO moldable_job_descriptions (moldable_job_id, moldable_walltime) VALUES %s"
-            " RETURNING moldable_id",
-            rows,
-        )
-        requests = [groups for _ in ids for _, groups in alternatives]
-        wanted = [(row[0], group) for row, groups in zip(moldables, requests, strict=True) for group in groups]
-        group_ids = self._tx.insert_returning(
-            "INSERT INTO job_resource_groups (res_group_moldable_id, res_group_property) VALUES %s"
-            " RETURNING res_group_id",
-            [(moldable, group.filter) for moldable, group in wanted],
-        )
-        self._tx.insert_many(
-            "INSERT INTO job_resource_descriptions"
-            " (res_job_group_id, res_job_resource_type, res_job_value, res_job_order) VALUES %s",
-            [
-                (row[0], level.property, level.quantity, order)
-                for row, (_, group) in zip(group_ids, wanted, strict=True)
-                for order, level in enumerate(group.levels)
-            ],
-        )
 
     def add_usage(self, usage: Sequence[tuple[int, str, Mapping[str, Any]]]) -> None:
         """Store what jobs used on nodes: ``(job id, node, figures)`` each (``clean`` of node.md 3.4)."""

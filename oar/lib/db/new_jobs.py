@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from oar.lib.db.engine import Transaction
-from oar.lib.db.jobs import NewJob
 from oar.lib.model import Dependency, Group, JobKeys
+from oar.lib.states import JobState, JobType, Reservation
 
 _NEW_IDS = """
     SELECT ARRAY(SELECT nextval('jobs_job_id_seq') FROM generate_series(1, %(jobs)s)),
@@ -49,6 +49,38 @@ _DEPENDENCIES = """
 
 
 @dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job row to be inserted; the rest has its default."""
+
+    id: int
+    array_id: int
+    array_index: int
+    initial_request: str
+    name: str | None
+    cpuset_name: str
+    job_type: JobType
+    info_type: str
+    state: JobState
+    reservation: Reservation
+    message: str
+    user: str
+    project: str
+    command: str
+    queue: str
+    properties: str
+    launching_directory: str
+    start_time: int
+    file_id: int | None
+    notify: str | None
+    checkpoint: int
+    checkpoint_signal: int
+    stdout_file: str | None
+    stderr_file: str | None
+    resubmit_job_id: int
+    env: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Alternative:
     """One ``-l`` of a new job."""
 
@@ -66,6 +98,12 @@ class NewJobs:
     alternatives: Sequence[Alternative]
     types: Sequence[str] = ()
     dependencies: Sequence[Dependency] = ()
+
+
+def new_id(tx: Transaction) -> int:
+    """Return a fresh job id, for what has to be written before the job."""
+    fresh: int = tx.value("SELECT nextval('jobs_job_id_seq')")
+    return fresh
 
 
 def insert(tx: Transaction, new: NewJobs, keys: Sequence[JobKeys]) -> list[int]:
