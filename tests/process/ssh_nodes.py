@@ -77,8 +77,8 @@ class SshNode:
         return found
 
     def signal(self, number: int) -> None:
-        """Send a signal to the node's sshd and all below it."""
-        for pid in reversed(self.processes()):
+        """Send a signal to the node's sshd and all below it, in this order: nobody reports the end of another."""
+        for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 

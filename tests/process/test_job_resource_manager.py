@@ -126,7 +126,7 @@ def test_a_fork_bomb_does_not_survive(box: NodeBox) -> None:
     box.start(job)
     wait_until(lambda: box.probe(job)["processes"] > 20)
     assert box.clean(job).exit == 0
-    assert box.sh("pgrep -u alice || true") == ""
+    assert set(box.sh("ps -o state= -u alice || true").split()) <= {"Z"}  # dead, and perhaps not buried yet
     assert not [group for group in box.groups() if group.name == "alice_9"]
 
 
