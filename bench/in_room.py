@@ -98,7 +98,11 @@ class Bench:
         return {"jobs": count, "accepted_s": seconds}
 
     def memory(self) -> dict[str, float]:
-        """Add up the memory of the server's processes; shared pages count once (PSS)."""
+        """Connect all nodes by a job on all of them, then add up the memory of the server's processes.
+
+        PSS counts a page that several processes share once, RSS once for each of them.
+        """
+        self._wait_for_end(self._submit("-l", "nodes=ALL,walltime=0:10", "true"))
         total, rss, count = 0, 0, 0
         for path in Path("/proc").glob("[0-9]*"):
             try:
