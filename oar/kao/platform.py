@@ -1,7 +1,9 @@
 """Database -> ``Snapshot``: what a round reads, in one transaction that sees one instant.
 
 A warm ``Platform`` keeps from round to round what it can tell to be unchanged: the resources and the filters of
-requests, by the version of the resource rows.  What it gives is the same as from a cold one.
+requests, by the version of the resource rows; jobs by the version of their rows; requests, which never change, by the
+number of the job.  What it gives is the same as from a cold one, but for the numbers of pools: those are kept, so that
+a new filter changes nothing for the jobs that were there before.  After a while everything is read anew.
 """
 
 import logging
@@ -40,6 +42,9 @@ log = logging.getLogger(__name__)
 #: A stored date of the last round that is later than the clock by more is a change of the clock.
 CLOCK_TOLERANCE = 60
 
+#: Everything is read anew after so many seconds.
+TRUST = 600
+
 #: The order when the administrator's is refused by the database.
 PLAIN_ORDER = "network_address ASC, resource_id ASC"
 
@@ -70,15 +75,31 @@ class Situation:
 class _Rows:
     """What was read of the jobs."""
 
-    jobs: list[JobRow]
+    jobs: dict[int, JobRow]
     types: dict[int, tuple[str, ...]]
-    moldables: dict[int, list[MoldableRow]]
+    moldables: dict[int, tuple[MoldableRow, ...]]
+    walltimes: dict[int, int]  #: of jobs that hold resources, by alternative: it may change
+    killed: set[int]
     assigned: dict[int, list[int]]
     dependencies: list[DependencyRow]
     starts: dict[int, int]
     reserved: dict[int, list[int]]
     suspended: dict[int, int]
     checkpoints: dict[int, tuple[int, bool]]
+
+
+@dataclass(slots=True)
+class _Known:
+    """A job as it was read, and what was made of it."""
+
+    version: str
+    row: JobRow
+    types: tuple[str, ...]
+    moldables: tuple[MoldableRow, ...]
+    names: frozenset[str]  #: the properties that it names
+    filters: tuple[tuple[str, str], ...]  #: that of the job with that of each group
+    job: WaitingJob | None = None
+    made_from: tuple[object, ...] = ()
 
 
 @dataclass(slots=True)
@@ -103,47 +124,101 @@ class Platform:
         self._config = config
         self.settings = settings_of(config)
         self._numbered: _Numbered | None = None
+        self._known: dict[int, _Known] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
         self._pools: dict[tuple[str, str], Pool] = {}
         self._pools_key: tuple[object, ...] = ()
+        self._trusted_since = 0
 
     def read(self, tokens: Tokens = dict.fromkeys) -> Situation:
         """Return the present situation.  ``tokens`` asks the site how many tokens of some names are free."""
         with self._database.snapshot() as tx:
             rounds = tx.rounds
-            rows = _read_rows(tx, rounds)
+            if not 0 <= tx.now - self._trusted_since < TRUST:
+                self.forget()
+                self._trusted_since = tx.now
+            self._read_jobs(rounds)
+            rows = self._read_rows(tx, rounds)
             queues = tuple(tx.queues.all())
             now = reference_date(tx.now, rows.starts.get(0, 0))
             version = rounds.version()
-            numbered = self._number(rounds, rows, version)
+            numbered = self._number(rounds, version)
             consumption = self._consumption(rounds, queues, now)
             reasons = tx.gantt.reasons()
             woken = rounds.woken(now - 86400) if self.settings.may_wake else {}
-        builder = _Builder(rows, numbered, self._evaluate(rows, numbered))
-        waiting = tuple(builder.waiting(row) for row in rows.jobs if _is_waiting(row))
+        pools = self._evaluate(numbered)
+        builder = _Builder(rows, numbered, self._numbers)
         snapshot = Snapshot(
             now=now,
             resources=numbered.resources,
             queues=queues,
-            pools=builder.pools(),
-            waiting=waiting,
-            running=tuple(builder.running(row) for row in rows.jobs if row.state in CURRENT),
+            pools=pools,
+            waiting=tuple(builder.waiting(known) for known in self._known.values() if _is_waiting(known.row)),
+            running=tuple(builder.running(row) for row in rows.jobs.values() if row.state in CURRENT),
             required=_required(rows),
             consumption=consumption,
             tokens=tokens(sorted(_token_names(rows.types.values()))),
             woken=woken,
             settings=self.settings,
         )
-        return Situation(snapshot, {row.id: row for row in rows.jobs}, rows.starts, reasons, rows.assigned)
+        return Situation(snapshot, rows.jobs, rows.starts, reasons, rows.assigned)
 
-    def _number(self, rounds: Rounds, rows: _Rows, version: Version) -> _Numbered:
+    def forget(self) -> None:
+        """Read everything anew the next time."""
+        self._numbered = None
+        self._known, self._numbers, self._pools = {}, {}, {}
+
+    def _read_jobs(self, rounds: Rounds) -> None:
+        """Read the jobs that are new or have changed."""
+        versions = rounds.versions()
+        before = self._known
+        changed = [
+            number for number, version in versions.items() if number not in before or before[number].version != version
+        ]
+        types = rounds.types(changed)
+        moldables = rounds.moldables([number for number in changed if number not in before])
+        read = {row.id: row for row in rounds.jobs(changed)}
+        known: dict[int, _Known] = {}
+        for number, version in versions.items():
+            old = before.get(number)
+            row = read.get(number)
+            if row is None and old:
+                known[number] = old
+            elif row:
+                asked = old.moldables if old else moldables.get(number, ())
+                known[number] = _known(version, row, types.get(number, ()), asked)
+                known[number].job = old.job if old else None
+        self._known = known
+
+    def _read_rows(self, tx: Transaction, rounds: Rounds) -> _Rows:
+        jobs = {number: known.row for number, known in self._known.items()}
+        moldables = {number: known.moldables for number, known in self._known.items()}
+        reservations = [
+            moldable.id
+            for row in jobs.values()
+            if row.reservation is Reservation.SCHEDULED and _is_waiting(row)
+            for moldable in moldables[row.id]
+        ]
+        holding = [row for row in jobs.values() if row.state in CURRENT]
+        types = {number: known.types for number, known in self._known.items()}
+        starts = tx.gantt.starts()
+        return _Rows(
+            jobs=jobs,
+            types=types | dict.fromkeys((row.id for row in holding), ()) | rounds.types([row.id for row in holding]),
+            moldables=moldables,
+            walltimes=rounds.walltimes([row.moldable for row in holding]),
+            killed=rounds.killed(),
+            assigned=rounds.assigned(),
+            dependencies=[each for each in rounds.dependencies() if each.dependency.job_id in jobs],
+            starts=starts,
+            reserved=tx.gantt.resources([number for number in reservations if number in starts]),
+            suspended=rounds.suspended_times([row.id for row in jobs.values() if row.was_suspended]),
+            checkpoints=rounds.checkpoints([row.id for row in holding if row.checkpoint]),
+        )
+
+    def _number(self, rounds: Rounds, version: Version) -> _Numbered:
         """Return the resources, with bits in hierarchical order of the properties that the requests name."""
-        asked = {
-            level.property
-            for moldables in rows.moldables.values()
-            for moldable in moldables
-            for group in moldable.groups
-            for level in group.levels
-        }
+        asked = frozenset().union(*{known.names for known in self._known.values()})
         names = sorted(asked & version.columns)
         key = (version, *names)
         if self._numbered is None or self._numbered.key != key:
@@ -176,23 +251,22 @@ class Platform:
             columns={name: tuple(column[place] for place in places) for name, column in columns.items()},
             last_job_dates=tuple(row.last_job_date for row in rows) if self.settings.may_wake else (),
         )
+        if self._numbered and self._numbered.resources == resources:
+            resources = self._numbered.resources
         return _Numbered(key, resources, {number: bit for bit, number in enumerate(resources.ids)})
 
-    def _evaluate(self, rows: _Rows, numbered: _Numbered) -> dict[tuple[str, str], Pool]:
-        """Return the pool of each distinct pair of filters: that of the job and that of the group."""
-        wanted = {
-            (row.properties, group.filter)
-            for row in rows.jobs
-            if _is_waiting(row)
-            for moldable in rows.moldables.get(row.id, ())
-            for group in moldable.groups
-        }
+    def _evaluate(self, numbered: _Numbered) -> tuple[Pool, ...]:
+        """Return the pools of all filters of waiting jobs, by their numbers."""
+        jobs = (known for known in self._known.values() if _is_waiting(known.row))
+        wanted = dict.fromkeys(filters for known in jobs for filters in known.filters)
+        for filters in wanted:
+            self._numbers.setdefault(filters, len(self._numbers))
         if self._pools_key != numbered.key:
             self._pools, self._pools_key = {}, numbered.key
-        found = {filters: self._pools[filters] for filters in wanted if filters in self._pools}
-        found |= self._ask_filters(sorted(wanted - found.keys()), numbered)
-        self._pools = {filters: pool for filters, pool in found.items() if not _VOLATILE.search(" ".join(filters))}
-        return found
+        pools = {filters: self._pools[filters] for filters in wanted if filters in self._pools}
+        pools |= self._ask_filters(sorted(wanted.keys() - pools.keys()), numbered)
+        self._pools = {filters: pool for filters, pool in pools.items() if not _VOLATILE.search(" ".join(filters))}
+        return tuple(pools.get(filters) or Pool(0, filters[1]) for filters in self._numbers)
 
     def _ask_filters(self, wanted: Sequence[tuple[str, str]], numbered: _Numbered) -> dict[tuple[str, str], Pool]:
         """Evaluate filters under the read-only login; one that is refused concerns only its jobs."""
@@ -272,28 +346,11 @@ def settings_of(config: Config) -> Settings:
     )
 
 
-def _read_rows(tx: Transaction, rounds: Rounds) -> _Rows:
-    jobs = rounds.jobs()
-    types = rounds.types()
-    moldables = rounds.moldables()
-    reservations = [
-        moldable.id
-        for row in jobs
-        if row.reservation is Reservation.SCHEDULED and _is_waiting(row)
-        for moldable in moldables.get(row.id, ())
-    ]
-    starts = tx.gantt.starts()
-    return _Rows(
-        jobs=jobs,
-        types=types,
-        moldables=moldables,
-        assigned=rounds.assigned(),
-        dependencies=rounds.dependencies(),
-        starts=starts,
-        reserved=tx.gantt.resources([number for number in reservations if number in starts]),
-        suspended=rounds.suspended_times([row.id for row in jobs if row.was_suspended]),
-        checkpoints=rounds.checkpoints([row.id for row in jobs if row.checkpoint and row.state in CURRENT]),
-    )
+def _known(version: str, row: JobRow, types: tuple[str, ...], moldables: tuple[MoldableRow, ...]) -> _Known:
+    groups = [group for moldable in moldables for group in moldable.groups]
+    names = frozenset(level.property for group in groups for level in group.levels)
+    filters = tuple(dict.fromkeys((row.properties, group.filter) for group in groups))
+    return _Known(version, row, types, moldables, names, filters)
 
 
 def _is_waiting(row: JobRow) -> bool:
@@ -302,7 +359,7 @@ def _is_waiting(row: JobRow) -> bool:
 
 def _required(rows: _Rows) -> tuple[RequiredJob, ...]:
     """Return the jobs that others require and that are not looked at themselves."""
-    present = {row.id for row in rows.jobs if _is_waiting(row) or row.state in CURRENT}
+    present = {row.id for row in rows.jobs.values() if _is_waiting(row) or row.state in CURRENT}
     found = {
         each.dependency.required: RequiredJob(
             each.dependency.required, each.state, each.exit_code, each.start_time, each.stop_time
@@ -334,21 +391,28 @@ def _summed(rows: Sequence[tuple[str, str, str, str, int]]) -> Consumption:
 class _Builder:
     """Makes the jobs of a snapshot out of rows."""
 
-    def __init__(self, rows: _Rows, numbered: _Numbered, pools: Mapping[tuple[str, str], Pool]) -> None:
+    def __init__(self, rows: _Rows, numbered: _Numbered, numbers: Mapping[tuple[str, str], int]) -> None:
         self._rows = rows
         self._numbered = numbered
-        self._found = pools
-        self._numbers = {filters: number for number, filters in enumerate(sorted(pools))}
-        self._dependencies: dict[int, list[Dependency]] = {}
+        self._numbers = numbers
+        self._dependencies: dict[int, tuple[Dependency, ...]] = {}
         for each in rows.dependencies:
-            self._dependencies.setdefault(each.dependency.job_id, []).append(each.dependency)
+            known = self._dependencies.get(each.dependency.job_id, ())
+            self._dependencies[each.dependency.job_id] = (*known, each.dependency)
         self._asked: dict[tuple[object, ...], AskedGroup] = {}
 
-    def pools(self) -> tuple[Pool, ...]:
-        """Return the pools by number."""
-        return tuple(self._found[filters] for filters in sorted(self._found))
+    def waiting(self, known: _Known) -> WaitingJob:
+        """Return a job to be placed: the same object as in the last round if nothing of it has changed."""
+        row = known.row
+        is_killed, dependencies = row.id in self._rows.killed, self._dependencies.get(row.id, ())
+        made_from = row, known.types, is_killed, dependencies, self._granted(row, known.moldables)
+        if known.job is None or known.made_from != made_from:
+            job = self._waiting(row)
+            known.job = known.job if known.job == job else job
+            known.made_from = made_from
+        return known.job
 
-    def waiting(self, row: JobRow) -> WaitingJob:
+    def _waiting(self, row: JobRow) -> WaitingJob:
         """Return a job to be placed."""
         moldables = self._rows.moldables.get(row.id, ())
         return WaitingJob(
@@ -362,12 +426,12 @@ class _Builder:
             reservation=row.reservation,
             is_interactive=row.job_type is JobType.INTERACTIVE,
             array_id=row.array_id,
-            is_killed=row.is_killed,
+            is_killed=row.id in self._rows.killed,
             alternatives=tuple(
                 Alternative(each.id, each.walltime, tuple(self._group(row, group) for group in each.groups))
                 for each in moldables
             ),
-            dependencies=tuple(self._dependencies.get(row.id, ())),
+            dependencies=self._dependencies.get(row.id, ()),
             submission_time=row.submission_time,
             start_time=row.start_time,
             granted=self._granted(row, moldables),
@@ -375,7 +439,6 @@ class _Builder:
 
     def running(self, row: JobRow) -> RunningJob:
         """Return a job that holds resources."""
-        walltime = next((each.walltime for each in self._rows.moldables.get(row.id, ()) if each.id == row.moldable), 0)
         asked, is_over = self._rows.checkpoints.get(row.id, (0, False))
         return RunningJob(
             id=row.id,
@@ -388,10 +451,10 @@ class _Builder:
             reservation=row.reservation,
             is_interactive=row.job_type is JobType.INTERACTIVE,
             array_id=row.array_id,
-            is_killed=row.is_killed,
+            is_killed=row.id in self._rows.killed,
             alternative=row.moldable,
             start_time=row.start_time,
-            walltime=walltime,
+            walltime=self._rows.walltimes.get(row.moldable, 0),
             suspended_time=self._rows.suspended.get(row.id, 0),
             resources=self._numbered.members(self._rows.assigned.get(row.moldable, ())),
             checkpoint=row.checkpoint,

@@ -11,7 +11,7 @@ name of a placeholder), and an asker that holds the key of every occupant of a r
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from oar.kao.model import FOREVER
@@ -23,6 +23,9 @@ Key = tuple[str, str]
 
 #: A page with more slots is cut in two.
 LARGEST_PAGE = 128
+
+#: Fewer occupants are entered one by one.
+FEW = 16
 
 #: So many failures are remembered of each family of requests, in each page.
 REMEMBERED = 6
@@ -190,6 +193,51 @@ class SlotSet:
                 page.cover(taken, kept)
             else:
                 page.take(first, last, kept)
+
+    def occupy_all(self, wanted: Sequence[tuple[int, int, ResourceSet, Key | None]]) -> None:
+        """Enter many occupants: start, end, resources and key of each."""
+        if len(wanted) >= FEW and self._sweep(wanted):
+            return
+        for start, end, taken, key in wanted:
+            self.occupy(start, end, taken, key)
+
+    def _sweep(self, wanted: Sequence[tuple[int, int, ResourceSet, Key | None]]) -> bool:
+        """Enter occupants in one walk through time.  False, and nothing done: some share resources."""
+        begins: dict[int, ResourceSet] = {}
+        ends: dict[int, ResourceSet] = {}
+        for begin, end, taken, key in wanted:
+            start = max(begin, self.begin)
+            if key is not None or begins.get(start, 0) & taken:
+                return False
+            if start < end and taken:
+                begins[start] = begins.get(start, 0) | taken
+                ends[end] = ends.get(end, 0) | taken
+        if any(page.keyed for page in self.pages):
+            return False
+        known = {
+            start: free & page.open for page in self.pages for start, free in zip(page.starts, page.free, strict=True)
+        }
+        starts = sorted((known.keys() | begins.keys() | ends.keys()) - {FOREVER})
+        slots: list[ResourceSet] = []
+        held = free = 0
+        for date in starts:
+            begun = begins.get(date, 0)
+            held &= ~ends.get(date, 0)
+            if held & begun:
+                return False
+            held |= begun
+            free = known.get(date, free)
+            slots.append(free & ~held)
+        self._divide(starts, slots)
+        return True
+
+    def _divide(self, starts: list[int], slots: list[ResourceSet]) -> None:
+        """Make pages of slots."""
+        size = LARGEST_PAGE // 2
+        self.pages = [
+            _Page(starts[at : at + size], slots[at : at + size], self._everything) for at in range(0, len(starts), size)
+        ]
+        self._firsts = starts[::size]
 
     def open(self, start: int, end: int, given: ResourceSet) -> None:
         """Make resources free from ``start`` until ``end``.  Only before anything is occupied or asked."""

@@ -4,10 +4,11 @@ Besteffort jobs occupy nothing for the others.  They are planned last, in a copy
 the running besteffort jobs are added.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oar.kao.model import FOREVER, Resources, RunningJob, Settings, Snapshot, WaitingJob
-from oar.kao.slots import Ask, SlotSet
+from oar.kao.slots import Ask, Key, SlotSet
 from oar.kao.traits import Traits
 from oar.lib.resource_set import ResourceSet, from_positions, positions
 from oar.lib.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, JobState, ResourceState
@@ -67,12 +68,26 @@ class Space:
     """One world: its slots, and what is in them."""
 
     def __init__(self, slots: SlotSet) -> None:
-        self.slots = slots
+        self._slots = slots
+        self._pending: list[tuple[int, int, ResourceSet, Key | None]] = []  #: occupants that are not in the slots yet
         self.bounds = Bounds()
         self._for_besteffort: Space | None = None
         self._entered: list[tuple[Occupation, Traits]] = []
         self._besteffort: list[tuple[Occupation, Traits]] = []
         self._ends: dict[int, list[Occupation]] = {}
+
+    @property
+    def slots(self) -> SlotSet:
+        """What is free when.  Occupants are entered together, as late as possible."""
+        if self._pending:
+            pending, self._pending = self._pending, []
+            self._slots.occupy_all(pending)
+        return self._slots
+
+    @property
+    def entered(self) -> Sequence[tuple[Occupation, Traits]]:
+        """The jobs in this world, besteffort ones left out, in the order in which they were entered."""
+        return self._entered
 
     def enter(self, occupation: Occupation, traits: Traits) -> None:
         """Enter a job.  A besteffort one is seen by besteffort jobs only."""
@@ -86,7 +101,7 @@ class Space:
 
     def occupy(self, occupation: Occupation, traits: Traits) -> None:
         """Take the resources of a job out of the slots."""
-        self.slots.occupy(occupation.start, occupation.end, occupation.resources, traits.occupies_as)
+        self._pending.append((occupation.start, occupation.end, occupation.resources, traits.occupies_as))
         self._ends.setdefault(occupation.end, []).append(occupation)
 
     def for_besteffort(self) -> "Space":

@@ -179,6 +179,8 @@ CREATE TABLE job_dependencies (
     PRIMARY KEY (job_id, job_id_required)
 );
 CREATE INDEX job_dependencies_required ON job_dependencies (job_id_required);
+CREATE INDEX job_dependencies_current ON job_dependencies (job_id, job_id_required)
+    WHERE job_dependency_index = 'CURRENT';
 
 -- Every state a job ever had, as intervals; date_stop = 0 is the present one.
 CREATE TABLE job_state_logs (

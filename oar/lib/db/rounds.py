@@ -19,30 +19,34 @@ if TYPE_CHECKING:
 #: The jobs that a round looks at: all live ones but those on hold.
 _LOOKED_AT = f"{LIVE} AND j.state <> 'Hold'"
 
-_JOBS = f"""
+#: Which version of each of their rows is the present one: a row that changes gets another ``xmin``.
+_VERSIONS = f"SELECT j.job_id, j.xmin::text FROM jobs j WHERE {_LOOKED_AT} ORDER BY j.job_id"
+_JOBS = """
     SELECT j.job_id, j.queue_name, j.job_user, j.project, COALESCE(j.job_name, ''), j.state, j.reservation, j.job_type,
         j.array_id, COALESCE(j.properties, ''), j.submission_time, j.start_time, COALESCE(j.assigned_moldable_job, 0),
-        j.checkpoint, j.suspended = 'YES', j.message, j.scheduler_info, j.last_karma, f.frag_id_job IS NOT NULL
-    FROM jobs j LEFT JOIN frag_jobs f ON f.frag_id_job = j.job_id AND f.frag_state <> 'FRAGGED'
-    WHERE {_LOOKED_AT} ORDER BY j.job_id"""
-_TYPES = f"""
-    SELECT t.job_id, t.type FROM job_types t JOIN jobs j ON j.job_id = t.job_id
-    WHERE t.types_index = 'CURRENT' AND {_LOOKED_AT} ORDER BY t.job_type_id"""
-_MOLDABLES = f"""
-    SELECT m.moldable_job_id, m.moldable_id, m.moldable_walltime, g.res_group_id, g.res_group_property,
-        d.res_job_resource_type, d.res_job_value
-    FROM moldable_job_descriptions m JOIN jobs j ON j.job_id = m.moldable_job_id
-    LEFT JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id AND g.res_group_index = 'CURRENT'
-    LEFT JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id AND d.res_job_index = 'CURRENT'
-    WHERE m.moldable_index = 'CURRENT' AND {_LOOKED_AT} ORDER BY m.moldable_id, g.res_group_id, d.res_job_order"""
+        j.checkpoint, j.suspended = 'YES', j.message, j.scheduler_info, j.last_karma
+    FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id"""
+_KILLED = "SELECT frag_id_job FROM frag_jobs WHERE frag_state <> 'FRAGGED'"
+_TYPES = """
+    SELECT job_id, type FROM job_types WHERE types_index = 'CURRENT' AND job_id = ANY(%s) ORDER BY job_type_id"""
+#: A request is read table by table: each time by an index, whatever the database knows of the sizes.
+_MOLDABLES = """
+    SELECT moldable_id, moldable_job_id, moldable_walltime FROM moldable_job_descriptions
+    WHERE moldable_index = 'CURRENT' AND moldable_job_id = ANY(%s) ORDER BY moldable_id"""
+_GROUPS = """
+    SELECT res_group_id, res_group_moldable_id, res_group_property FROM job_resource_groups
+    WHERE res_group_index = 'CURRENT' AND res_group_moldable_id = ANY(%s) ORDER BY res_group_id"""
+_LEVELS = """
+    SELECT res_job_group_id, res_job_resource_type, res_job_value FROM job_resource_descriptions
+    WHERE res_job_index = 'CURRENT' AND res_job_group_id = ANY(%s) ORDER BY res_job_group_id, res_job_order"""
+_WALLTIMES = "SELECT moldable_id, moldable_walltime FROM moldable_job_descriptions WHERE moldable_id = ANY(%s)"
 _ASSIGNED = """
     SELECT moldable_job_id, array_agg(resource_id) FROM assigned_resources
     WHERE assigned_resource_index = 'CURRENT' GROUP BY moldable_job_id"""
-_DEPENDENCIES = f"""
-    SELECT d.job_id, d.job_id_required, d.dependency_condition, d.min_start_shift, d.max_start_shift,
-        r.state, r.exit_code, r.start_time, r.stop_time
-    FROM job_dependencies d JOIN jobs j ON j.job_id = d.job_id LEFT JOIN jobs r ON r.job_id = d.job_id_required
-    WHERE d.job_dependency_index = 'CURRENT' AND {_LOOKED_AT} ORDER BY d.job_id, d.job_id_required"""
+_DEPENDENCIES = """
+    SELECT job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift
+    FROM job_dependencies WHERE job_dependency_index = 'CURRENT' ORDER BY job_id, job_id_required"""
+_REQUIRED = "SELECT job_id, state, exit_code, start_time, stop_time FROM jobs WHERE job_id = ANY(%s)"
 #: Seconds spent in Suspended and Resuming; an open stretch counts to now.
 _SUSPENDED = """
     SELECT job_id, sum(CASE date_stop WHEN 0 THEN GREATEST(%s, date_start) ELSE date_stop END - date_start)::bigint
@@ -118,10 +122,9 @@ class JobRow:
     message: str
     scheduler_info: str
     karma: float | None
-    is_killed: bool
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class GroupRow:
     """A group of a request: its filter and its levels."""
 
@@ -129,14 +132,14 @@ class GroupRow:
     levels: tuple[Level, ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class MoldableRow:
     """An alternative of a job."""
 
     id: int
     job_id: int
     walltime: int
-    groups: list[GroupRow]
+    groups: tuple[GroupRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,44 +182,57 @@ class Rounds:
     def __init__(self, tx: "Transaction") -> None:
         self._tx = tx
 
-    def jobs(self) -> list[JobRow]:
-        """Return the live jobs that are not on hold, by id."""
-        return [_job(row) for row in self._tx.rows(_JOBS)]
+    def versions(self) -> dict[int, str]:
+        """Return the live jobs that are not on hold, by id, each with a mark that changes when its row does."""
+        return dict(self._tx.rows(_VERSIONS))
 
-    def types(self) -> dict[int, tuple[str, ...]]:
-        """Return their types."""
+    def jobs(self, ids: Collection[int]) -> list[JobRow]:
+        """Return some jobs, by id."""
+        return [_job(row) for row in self._tx.rows(_JOBS, (list(ids),))] if ids else []
+
+    def killed(self) -> set[int]:
+        """Return the jobs whose end is wanted."""
+        return set(self._tx.column(_KILLED))
+
+    def types(self, ids: Collection[int]) -> dict[int, tuple[str, ...]]:
+        """Return the types of some jobs."""
         found: dict[int, list[str]] = defaultdict(list)
-        for job_id, text in self._tx.rows(_TYPES):
+        for job_id, text in self._tx.rows(_TYPES, (list(ids),)) if ids else ():
             found[job_id].append(text)
         return {job_id: tuple(texts) for job_id, texts in found.items()}
 
-    def moldables(self) -> dict[int, list[MoldableRow]]:
-        """Return their alternatives."""
+    def moldables(self, ids: Collection[int]) -> dict[int, tuple[MoldableRow, ...]]:
+        """Return the alternatives of some jobs."""
+        if not ids:
+            return {}
+        rows = self._tx.rows(_MOLDABLES, (list(ids),))
+        groups = self._tx.rows(_GROUPS, ([row[0] for row in rows],))
+        levels: dict[int, list[Level]] = defaultdict(list)
+        for group_id, name, value in self._tx.rows(_LEVELS, ([row[0] for row in groups],)):
+            levels[group_id].append(Level(name, value))
+        parts: dict[int, list[GroupRow]] = defaultdict(list)
+        for group_id, moldable_id, text in groups:
+            parts[moldable_id].append(GroupRow(text or "", tuple(levels[group_id])))
         found: dict[int, list[MoldableRow]] = defaultdict(list)
-        moldable, group_id = None, None
-        for job_id, moldable_id, walltime, next_group, text, name, value in self._tx.rows(_MOLDABLES):
-            if moldable is None or moldable.id != moldable_id:
-                moldable, group_id = MoldableRow(moldable_id, job_id, walltime, []), None
-                found[job_id].append(moldable)
-            if next_group is None:
-                continue
-            if next_group != group_id:
-                group_id = next_group
-                moldable.groups.append(GroupRow(text or "", ()))
-            if name is not None:
-                moldable.groups[-1].levels += (Level(name, value),)
-        return found
+        for moldable_id, job_id, walltime in rows:
+            found[job_id].append(MoldableRow(moldable_id, job_id, walltime, tuple(parts[moldable_id])))
+        return {job_id: tuple(each) for job_id, each in found.items()}
+
+    def walltimes(self, moldables: Collection[int]) -> dict[int, int]:
+        """Return the present walltimes of some alternatives."""
+        return dict(self._tx.rows(_WALLTIMES, (list(moldables),))) if moldables else {}
 
     def assigned(self) -> dict[int, list[int]]:
         """Return the resources that are held, by alternative."""
         return dict(self._tx.rows(_ASSIGNED))
 
     def dependencies(self) -> list[DependencyRow]:
-        """Return what the jobs depend on."""
-        return [
-            DependencyRow(Dependency(*row[:5]), JobState(row[5]) if row[5] else None, row[6], row[7] or 0, row[8] or 0)
-            for row in self._tx.rows(_DEPENDENCIES)
-        ]
+        """Return what jobs that have not ended depend on."""
+        rows = [Dependency(*row) for row in self._tx.rows(_DEPENDENCIES)]
+        if not rows:
+            return []
+        required = {row[0]: row[1:] for row in self._tx.rows(_REQUIRED, (sorted({row.required for row in rows}),))}
+        return [_dependency(row, required.get(row.required)) for row in rows]
 
     def suspended_times(self, ids: Collection[int]) -> dict[int, int]:
         """Return the seconds that jobs spent in Suspended and Resuming."""
@@ -293,6 +309,13 @@ def _job(row: tuple[Any, ...]) -> JobRow:
     values = list(row)
     values[5:8] = JobState(row[5]), Reservation(row[6]), JobType(row[7])
     return JobRow(*values)
+
+
+def _dependency(dependency: Dependency, required: tuple[Any, ...] | None) -> DependencyRow:
+    if required is None:
+        return DependencyRow(dependency, None, None, 0, 0)
+    state, code, start, stop = required
+    return DependencyRow(dependency, JobState(state), code, start or 0, stop or 0)
 
 
 def _resource(row: tuple[Any, ...]) -> ResourceRow:

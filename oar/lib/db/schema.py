@@ -264,6 +264,12 @@ job_dependencies = _table(
     _string("max_start_shift", 12),
     _one_of("dependency_condition", 5, "", ["", *states.DependencyCondition]),
     Index("job_dependencies_required", "job_id_required"),
+    Index(
+        "job_dependencies_current",
+        "job_id",
+        "job_id_required",
+        postgresql_where=text("job_dependency_index = 'CURRENT'"),
+    ),
 )
 job_state_logs = _table(
     "job_state_logs",

@@ -1,0 +1,45 @@
+"""Slots: many occupants entered at once give what they give one by one."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oar.kao.slots import FEW, Key, SlotSet
+
+TAG: Key = ("timesharing", "*,*")
+
+occupants = st.lists(
+    st.tuples(
+        st.integers(0, 60),
+        st.integers(1, 80),
+        st.integers(1, 255),
+        st.one_of(st.none(), st.none(), st.none(), st.just(TAG)),
+    ),
+    min_size=FEW,
+    max_size=3 * FEW,
+)
+
+
+def row(slots: SlotSet) -> list[tuple[int, int]]:
+    """What is free from each date on, as an asker without keys sees it."""
+    return [
+        (start, page.available(index, frozenset())) for page in slots.pages for index, start in enumerate(page.starts)
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(occupants)
+def test_entering_many_at_once_gives_the_same(wanted: list[tuple[int, int, int, Key | None]]) -> None:
+    together, one_by_one = SlotSet(10, 255), SlotSet(10, 255)
+    for slots in (together, one_by_one):
+        slots.occupy(20, 40, 1)
+    together.occupy_all(wanted)
+    for each in wanted:
+        one_by_one.occupy(*each)
+    assert row(together) == row(one_by_one)
+
+
+def test_many_that_share_nothing_fill_pages() -> None:
+    slots = SlotSet(0, 255)
+    slots.occupy_all([(2 * date, 2 * date + 1, 3, None) for date in range(1000)])
+    assert len(slots.pages) > 10
+    assert [slots.free_between(date, date + 1) for date in (0, 1, 1200, 1201, 5000)] == [252, 255, 252, 255, 255]
