@@ -23,7 +23,7 @@ class Refusal:
 
     rule: QuotaRule
     used: tuple[int, int, int]  #: resources, jobs and resource seconds, with the job
-    next_start: int  #: the first start that this rule may allow; FOREVER = none
+    next_start: int  #: the next start that may be allowed; FOREVER = none
 
 
 def binding_rules(rules: Iterable[QuotaRule], job: PlannedJob, types: Sequence[str]) -> list[QuotaRule]:
@@ -183,6 +183,24 @@ class Counters:
             return None
         count = (place.resources & self._counted).bit_count()
         asked = _Asked(job, place.start, place.end, count, self._is_all_counted and count == least)
+        refusal = self._refusal(asked)
+        if refusal is None or not asked.is_least:
+            return refusal
+        return Refusal(refusal.rule, refusal.used, self._allowed_from(asked, refusal))
+
+    def _allowed_from(self, asked: _Asked, refusal: Refusal | None) -> int:
+        """Return the first start that all rules allow to a job of this size; FOREVER = none."""
+        walltime = asked.end - asked.start
+        while refusal:
+            start = refusal.next_start
+            if start >= FOREVER:
+                return FOREVER
+            asked = _Asked(asked.job, start, start + walltime, asked.count, asked.is_least)
+            refusal = self._refusal(asked)
+        return asked.start
+
+    def _refusal(self, asked: _Asked) -> Refusal | None:
+        """Return the rule that forbids this start, and the next one that it may allow."""
         periods = self._quotas.periods
         for at, period in enumerate(periods):
             stop = periods[at + 1].begin if at + 1 < len(periods) else FOREVER
