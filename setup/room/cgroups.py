@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -165,9 +166,15 @@ def kill_processes(path: Path) -> None:
     """SIGKILL everything in a group and below it."""
     for group in _tree(path):
         with contextlib.suppress(OSError):
-            for pid in (group / "cgroup.procs").read_text().split():
-                with contextlib.suppress(OSError, ValueError):
-                    os.kill(int(pid), 9)
+            for pid in map(int, (group / "cgroup.procs").read_text().split()):
+                _kill(pid)
+
+
+def _kill(pid: int) -> None:
+    """SIGKILL; 0 stands for a process of another pid namespace, and would mean ourselves."""
+    if pid > 0:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def remove_tree(path: Path) -> bool:
@@ -176,12 +183,16 @@ def remove_tree(path: Path) -> bool:
         return True
 
     def removed() -> bool:
-        for group in _tree(path):
-            with contextlib.suppress(OSError):
-                group.rmdir()
+        _remove_groups(path)
         return not path.exists()
 
     return _wait(removed, _REMOVAL_DEADLINE)
+
+
+def _remove_groups(path: Path) -> None:
+    for group in _tree(path):
+        with contextlib.suppress(OSError):
+            group.rmdir()
 
 
 def _tree(path: Path) -> Iterator[Path]:
@@ -206,15 +217,20 @@ def kill_room(room: str) -> None:
         kill_processes(path)
 
 
-def stale_rooms() -> list[str]:
-    """Rooms of which directories are left although their keeper, whose pid ends the name, is gone."""
-    found = set()
+def sweep() -> None:
+    """Remove the empty directories of rooms whose keeper, whose pid ends the name, and guard were killed.
+
+    A keeper that we cannot see may live in another pid namespace: what has processes is left alone.
+    """
     for hierarchy in hierarchies():
         for path in hierarchy.path.glob(f"{PREFIX}*-[0-9]*"):
             keeper = path.name.rpartition("-")[2]
-            if keeper.isdigit() and not Path("/proc", keeper).exists():
-                found.add(path.name)
-    return sorted(found)
+            if keeper.isdigit() and not Path("/proc", keeper).exists() and not _is_populated(path):
+                _remove_groups(path)
+
+
+def _is_populated(path: Path) -> bool:
+    return any((group / "cgroup.procs").read_text() for group in _tree(path))
 
 
 def mount_view() -> None:

@@ -380,8 +380,7 @@ def start(room: Room, lease: int | None) -> None:
 
 
 def _claim_directory(room: Room) -> None:
-    for name in cgroups.stale_rooms():
-        cgroups.remove_room(name)
+    cgroups.sweep()
     if is_running(room):
         raise RoomError(f"room {room.name!r} is running: stop it, or choose another name with --room")
     shutil.rmtree(room.directory, ignore_errors=True)

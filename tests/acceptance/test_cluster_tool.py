@@ -180,6 +180,17 @@ def test_a_room_whose_keeper_ends_leaves_nothing(number: signal.Signals) -> None
     wait_until(lambda: not Path(f"/proc/{server}").exists(), what="the room's processes have ended")
 
 
+def test_what_a_killed_room_could_not_remove_goes_at_the_next_start() -> None:
+    room = small_room("swept")
+    keeper = room.status()["keeper"]
+    for pid in (int(Path(f"/proc/{keeper}/stat").read_text().split()[3]), keeper):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{keeper}").exists(), what="keeper and guard are dead")
+    assert traces_of(room.room)
+    Cluster.start(room.room, "--nodes", "1", "--until", "nodes").stop()
+    assert not traces_of(room.room)
+
+
 def test_a_room_ends_with_the_process_it_was_made_for() -> None:
     name = f"lent-{os.getpid()}"
     with subprocess.Popen(["sleep", "300"]) as owner:
