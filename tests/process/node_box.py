@@ -50,12 +50,7 @@ chmod 755 /run/sshd
 hostname {node}
 exec {python} -c "$INIT"
 """
-_SUDO = """
-Defaults>oar  env_reset, env_keep += "OAR_JOB_ID OAR_JOB_KEY_FILE OAR_USER_CPUSET OAR_USER_GPUDEVICE TERM"
-Defaults:oar  !requiretty, !use_pty, !pam_session, env_reset
-%oarsh ALL=(oar) NOPASSWD: {oardir}/oarsh
-oar ALL=(ALL) NOPASSWD: ALL
-"""
+_SUDO = Path(__file__).resolve().parents[2] / "setup" / "nodes" / "sudoers"
 
 
 class NodeBox:
@@ -124,7 +119,7 @@ class NodeBox:
             "group": group + "oarsh:x:5009:alice,bob\n",
             "shadow": Path("/etc/shadow").read_text() + "".join(f"{name}:*:19000::::::\n" for name in ACCOUNTS),
             "hosts": f"127.0.0.1 localhost {NODE}\n",
-            "sudoers.d/oar": _SUDO.format(oardir=self.oardir),
+            "sudoers.d/oar": _SUDO.read_text().replace("/usr/lib/oar", str(self.oardir)),
             "oar/oar.conf": f'OAR_RUNTIME_DIRECTORY="{self.runtime}"\nCPUSET_PATH="{self.cpuset_path}"\n',
         }
         for name, text in files.items():

@@ -171,6 +171,33 @@ def test_options_that_would_act_with_oar_s_rights_are_dropped(site: Site) -> Non
     assert "\nalice\n" in said
 
 
+def test_a_user_s_own_configuration_and_path_rule_nothing_that_runs_as_oar(site: Site) -> None:
+    home = site.box.base / "everybody"
+    home.mkdir()
+    home.chmod(0o1777)
+    for name in ("ssh", "sudo"):
+        (home / name).write_text(f"#!/bin/sh\nid -un >>{home}/ran\n")
+        (home / name).chmod(0o755)
+    (home / "own.conf").write_text(
+        f'OPENSSH_CMD="{home}/ssh"\nOARSH_OARSTAT_CMD="{home}/ssh"\nGET_CURRENT_CPUSET_CMD="{home}/ssh"\n'
+        "OARSH_BYPASS_WHOLE_SECURITY=1\n"
+    )
+    as_oar = f"sudo -n -H -u oar {site.box.oardir}/oarsh {NODE} true"
+    path = f"PATH={home}:/usr/bin:/bin"
+    done = site.box.run_as("alice", f"{path} /usr/bin/{as_oar}", OARCONFFILE=f"{home}/own.conf", OAR_JOB_ID="4")
+    assert (done.returncode, done.stderr) == (5, "oarsh: Cannot connect using job id from this host.\n")
+    assert site.oarsh(f"{NODE} true", OARCONFFILE=f"{home}/own.conf").returncode == 6
+    assert not (home / "ran").exists()
+
+
+def test_a_user_need_not_be_able_to_read_the_configuration_of_a_frontend(site: Site) -> None:
+    site.box.sh("chown root:oar /etc/oar/oar.conf; chmod 640 /etc/oar/oar.conf")
+    try:
+        assert "either a job id or a job key" in site.oarsh(NODE).stderr
+    finally:
+        site.box.sh("chmod 644 /etc/oar/oar.conf")
+
+
 def enter(site: Site, **variables: str) -> "subprocess.CompletedProcess[str]":
     """Come in with the oarsh key and variables of one's own choice, as a broken-into frontend could."""
     key, home = site.box.home("oar") / ".ssh" / "oarsh_key", site.box.home("oar")
