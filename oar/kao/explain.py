@@ -37,8 +37,15 @@ def not_alive(suspected: Sequence[str], absent: Sequence[str], counts: tuple[int
 def busy(date: int, jobs: Sequence[int]) -> Reason:
     """The job starts when others have ended."""
     named = ",".join(str(job) for job in jobs[:NAMED]) + (",..." if len(jobs) > NAMED else "")
-    data: dict[str, Json] = {"date": date, "jobs": list(jobs[:NAMED])}
+    data: dict[str, Json] = {"date": date, "jobs": list(jobs[:NAMED]), "count": len(jobs)}
     return Reason("BUSY", f"waiting for resources until {format_date(date)} (jobs {named})", data)
+
+
+def is_busy(reason: Reason, date: int, jobs: Sequence[int]) -> bool:
+    """Whether this is what ``busy`` says of the same date and jobs."""
+    data = reason.data
+    is_same = reason.code == "BUSY" and data["date"] == date and data["count"] == len(jobs)
+    return is_same and data["jobs"] == list(jobs[:NAMED])
 
 
 def no_slot(detail: str = "") -> Reason:

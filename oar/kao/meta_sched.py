@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from oar.kao.apply import Writer
+from oar.kao.memory import Memory
 from oar.kao.model import Plan
-from oar.kao.platform import Platform, Situation
+from oar.kao.platform import TRUST, Platform, Situation
 from oar.kao.schedule import Round
 from oar.lib.db.engine import ROUND_LOCK, Locks, Transaction
 from oar.lib.errors import Unavailable
@@ -44,6 +45,8 @@ class MetaScheduler:
         self._writer = Writer(keeps_all_plans=runtime.config.scheduler_log_decisions)
         self._locks: Locks | None = None
         self._last_date = 0
+        self._memory: Memory | None = None
+        self._planned_anew = 0  #: date of the last plan from nothing
         self._told: dict[int, tuple[str, int]] = {}
         self._levels = [name for name in runtime.config.scheduler_priority_hierarchy_order.split("/") if name]
         self._logs_weights = runtime.config.log_scheduler_priority_changes
@@ -59,10 +62,27 @@ class MetaScheduler:
             if disable:
                 self._stop_queues(disable)
             self._weigh()
-            situation = self._platform.read()
-            plan = self._plan(situation, announce)
-            self._write(situation, plan)
+            try:
+                plan = self._read_and_plan(announce)
+            except BaseException:
+                self._forget()
+                raise
         return exit_code(plan)
+
+    def _read_and_plan(self, announce: Announce) -> Plan:
+        situation = self._platform.read()
+        if situation.starts.get(0, 0) != self._last_date:
+            self._writer.forget()
+            self._memory = None
+        plan = self._plan(situation, announce)
+        self._write(situation, plan)
+        return plan
+
+    def _forget(self) -> None:
+        """Begin anew with the next round: this one has broken off."""
+        self._platform.forget()
+        self._writer.forget()
+        self._memory = None
 
     def close(self) -> None:
         """Give back the connection that holds the lock."""
@@ -72,7 +92,10 @@ class MetaScheduler:
 
     def _plan(self, situation: Situation, announce: Announce) -> Plan:
         begin = time.monotonic()
-        this = Round(situation.snapshot, lambda: time.monotonic() - begin)
+        now = situation.snapshot.now
+        if self._memory is None or not 0 <= now - self._planned_anew < TRUST:
+            self._memory, self._planned_anew = None, now
+        this = Round(situation.snapshot, lambda: time.monotonic() - begin, self._memory)
         for queues in this.groups():
             announce([queue.name for queue in queues])
             this.plan_queues(queues)
@@ -80,11 +103,11 @@ class MetaScheduler:
         plan = this.finish()
         for line in plan.troubles:
             log.warning("%s", line)
+        log.debug("%d of %d jobs have not changed", this.recalled, len(situation.snapshot.waiting))
+        self._memory = this.memory(plan)
         return plan
 
     def _write(self, situation: Situation, plan: Plan) -> None:
-        if situation.starts.get(0, 0) != self._last_date:
-            self._writer.forget()
         told = self._predictions(situation, plan)
 
         def work(tx: Transaction) -> None:

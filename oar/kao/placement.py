@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from oar.kao import explain
 from oar.kao.dependencies import MISSED, Dependencies, Missed, Window
+from oar.kao.memory import Memory, Recollection, Step, is_plain
 from oar.kao.model import FOREVER, Alternative, AskedGroup, Placement, Reason, Snapshot, WaitingJob
 from oar.kao.quotas import Counters
 from oar.kao.search import earliest, fit_at
@@ -85,6 +86,7 @@ class Placer:
         self._spaces = spaces
         self._containers = _container_names(snapshot, traits)
         self._possible: dict[tuple[int, str, str], Reason | None] = {}
+        self.recollection = Recollection(snapshot, spaces.usable.ordinary, spaces.common.entered, None)
         self._treated: set[int] = set()
 
     def place(self, job: WaitingJob, traits: Traits, policy: Policy) -> Outcome:
@@ -104,7 +106,13 @@ class Placer:
         reason = self._few_tokens(traits)
         if reason:
             return Outcome(reason=reason)
-        return self._best(_Task(job, traits, policy, space, window))
+        return self._recall(_Task(job, traits, policy, space, window))
+
+    def remember(self, before: Memory | None) -> None:
+        """Use what the last round found out, as far as it is still so."""
+        self.recollection = Recollection(
+            self._snapshot, self._spaces.usable.ordinary, self._spaces.common.entered, before
+        )
 
     def enter(self, job: WaitingJob, placement: Placement, traits: Traits) -> None:
         """Let a placement occupy its resources for those that come after it."""
@@ -179,8 +187,26 @@ class Placer:
                 return explain.few_tokens(name, have, count)
         return None
 
-    def _best(self, task: "_Task") -> Outcome:
-        """Choose the alternative that ends first."""
+    def _recall(self, task: "_Task") -> Outcome:
+        """Give a job the place that it had in the last round, or the best that there is."""
+        if task.traits.is_besteffort or task.traits.inner:
+            return self._conclude(task, *self._best(task))
+        is_safe = is_plain(task.job) and not task.policy.has_quotas and self._is_monotone(task.job)
+        known = self.recollection.recall(task.job, task.window)
+        known = known if is_safe else None
+        best, refusal = (known.best, known.refusal) if known else self._best(task)
+        outcome = self._conclude(task, best, refusal, known.reason if known else None)
+        is_same = known is not None and known.reason is outcome.reason and known.window == task.window
+        new = Step(task.job, task.window, best, refusal, outcome.reason, is_safe)
+        self.recollection.note(known if known and is_same else new)
+        return outcome
+
+    def _is_monotone(self, job: WaitingJob) -> bool:
+        requests = (self.requests.get(alternative.groups) for alternative in job.alternatives)
+        return all(isinstance(request, Reason) or request.is_monotone for request in requests)
+
+    def _best(self, task: "_Task") -> tuple[Placement | None, Reason | None]:
+        """Choose the alternative that ends first; a reason if there is none."""
         best: Placement | None = None
         refusal: Reason | None = None
         begin = max(self._now, task.window.begin, task.traits.postpone)
@@ -193,6 +219,12 @@ class Placer:
                 best = placement
             elif refusal is None:
                 refusal = placement
+        return best, refusal
+
+    def _conclude(
+        self, task: "_Task", best: Placement | None, refusal: Reason | None, known: Reason | None = None
+    ) -> Outcome:
+        """Enter the place of a job, unless a limit forbids it.  ``known`` may be the reason why it is later."""
         if best is None:
             return Outcome(reason=refusal or explain.no_slot())
         reason = self._too_late(task, best)
@@ -201,7 +233,7 @@ class Placer:
         self.enter(task.job, best, task.traits)
         if best.start <= self._now:
             return Outcome(best)
-        return Outcome(best, task.delays.get(best.alternative) or self._why_later(task, best))
+        return Outcome(best, task.delays.get(best.alternative) or self._why_later(task, best, known))
 
     def _alternative(self, task: "_Task", alternative: Alternative, begin: int, latest: int) -> Placement | Reason:
         ask = self._ask(alternative, task.traits, task.policy)
@@ -300,7 +332,7 @@ class Placer:
             return explain.no_slot(f"it expires at {task.traits.expire_text}")
         return None
 
-    def _why_later(self, task: "_Task", placement: Placement) -> Reason:
+    def _why_later(self, task: "_Task", placement: Placement, known: Reason | None) -> Reason:
         """Return why a job does not start now."""
         start = placement.start
         if start == task.traits.postpone:
@@ -310,7 +342,7 @@ class Placer:
         jobs = task.space.ending_at(start, placement.resources)
         if not jobs and task.traits.inner:
             return explain.container_until(task.traits.inner, start)
-        return explain.busy(start, jobs)
+        return known if known and explain.is_busy(known, start, jobs) else explain.busy(start, jobs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from functools import partial
 from oar.kao import explain
 from oar.kao.energy import to_halt, to_wake
 from oar.kao.launching import Launching, kill
+from oar.kao.memory import Memory
 from oar.kao.model import (
     Answer,
     Consumption,
@@ -40,9 +41,13 @@ BESTEFFORT_SHARE = 0.1
 LATE = "some jobs were not scheduled because the scheduler's timeout was reached"
 
 
-def schedule(snapshot: Snapshot, spent: Callable[[], float] = lambda: 0.0) -> Plan:
-    """Plan all queues.  ``spent`` tells the seconds used so far; the plan stops growing at SCHEDULER_TIMEOUT."""
-    this = Round(snapshot, spent)
+def schedule(snapshot: Snapshot, spent: Callable[[], float] = lambda: 0.0, before: Memory | None = None) -> Plan:
+    """Plan all queues.
+
+    ``spent`` tells the seconds used so far; the plan stops growing at SCHEDULER_TIMEOUT.  ``before`` is what an earlier
+    round left: with it the plan is the same, and costs less.
+    """
+    this = Round(snapshot, spent, before)
     for queues in this.groups():
         this.plan_queues(queues)
     this.plan_besteffort()
@@ -69,7 +74,9 @@ class _Decisions:
 class Round:
     """A round in the making."""
 
-    def __init__(self, snapshot: Snapshot, spent: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self, snapshot: Snapshot, spent: Callable[[], float] = lambda: 0.0, before: Memory | None = None
+    ) -> None:
         self.snapshot = snapshot
         self._settings = snapshot.settings
         self._spent = spent
@@ -87,6 +94,8 @@ class Round:
         self._active = {queue.name for queue in snapshot.queues if queue.state is QueueState.ACTIVE}
         self._blocked = self._shared_resources_suspected()
         self._regain()
+        self._before = before
+        self._placer.remember(before)
 
     # ------------------------------------------------------------------------------------------------------- planning
 
@@ -274,6 +283,22 @@ class Round:
             troubles=tuple(done.troubles),
         )
 
+    def memory(self, plan: Plan) -> Memory:
+        """Return what the next round may use of this one and its plan."""
+        return replace(
+            self._placer.recollection.kept(),
+            jobs=self._jobs,
+            placements=self._done.placements,
+            reasons=self._done.reasons,
+            karma=self._done.karma,
+            messages=plan.messages,
+        )
+
+    @property
+    def recalled(self) -> int:
+        """How many jobs were given what they had in the last round, without a search."""
+        return self._placer.recollection.recalled
+
     def _wake(self) -> tuple[str, ...]:
         if not self._settings.may_wake:
             return ()
@@ -303,8 +328,20 @@ class Round:
         messages: dict[int, str] = {}
         for job_id, job in self._jobs.items():
             if job.queue in self._active and job_id not in answered:
-                messages[job_id] = self._message(job)
+                messages[job_id] = self._known_message(job) or self._message(job)
         return messages
+
+    def _known_message(self, job: WaitingJob) -> str:
+        """Return the message of the last round, if nothing that it tells has changed."""
+        before, done, number = self._before, self._done, job.id
+        if before is None or not self._placer.recollection.is_same_world or before.jobs.get(number) is not job:
+            return ""
+        is_same = (
+            before.placements.get(number) is done.placements.get(number)
+            and before.reasons.get(number) is done.reasons.get(number)
+            and before.karma.get(number) == done.karma.get(number)
+        )
+        return before.messages.get(number, "") if is_same else ""
 
     def _message(self, job: WaitingJob) -> str:
         placement = self._done.placements.get(job.id)

@@ -146,6 +146,11 @@ class Spaces:
         for reservation in snapshot.waiting:
             self._enter_reservation(reservation, traits[reservation.id], snapshot.settings)
 
+    @property
+    def common(self) -> Space:
+        """The space of all jobs that are in no container."""
+        return self._spaces[COMMON]
+
     def find(self, name: str) -> Space | None:
         """Return the space that a container opened; None if there is none yet."""
         return self._spaces.get(self._names.get(name, name))
