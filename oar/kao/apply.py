@@ -51,6 +51,7 @@ class Writer:
         _give_up(tx, situation, plan)
         _remind(tx, situation)
         _resume(tx, situation, plan)
+        tx.outbox.extend(situation.mails)
         if plan.wake:
             tx.outbox.append(Energy("WAKEUP", plan.wake))
         if plan.halt:

@@ -34,6 +34,23 @@ class FairShare:
 
 
 @dataclass(frozen=True, slots=True)
+class Weights:
+    """What counts for the order MULTIFACTOR: keys of PRIORITY_CONF_FILE (scheduling.md 11.3)."""
+
+    age_weight: float = 0.0
+    age_coef: float = 1.65e-06  #: per second: full weight after seven days
+    queue_weight: float = 0.0
+    queue_coefs: Mapping[str, float] = field(default_factory=dict)
+    work_weight: float = 0.0
+    work_mode: int = 0  #: 0: small jobs first
+    size_weight: float = 0.0
+    size_mode: int = 0  #: 0: narrow jobs first
+    karma_weight: float = 0.0
+    qos_weight: float = 0.0
+    nice_weight: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The keys of oar.conf that the planner obeys (scheduling.md 15); defaults are those of the keys."""
 
@@ -57,6 +74,7 @@ class Settings:
     idle_time: int = 0  #: a node idle for so long may be halted; 0 = none is
     sleep_time: int = 0  #: and only if no job needs it for so long; 0 = none is
     fairshare: FairShare = field(default_factory=FairShare)
+    weights: Weights = field(default_factory=Weights)
 
 
 @dataclass(frozen=True, slots=True)

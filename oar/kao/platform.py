@@ -9,7 +9,7 @@ a new filter changes nothing for the jobs that were there before.  After a while
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oar.kao.model import (
     Alternative,
@@ -26,6 +26,7 @@ from oar.kao.model import (
     WaitingJob,
 )
 from oar.kao.priority import order_of, policy_of
+from oar.kao.site_files import SiteFiles
 from oar.lib.config import Config
 from oar.lib.db.engine import Database, Transaction
 from oar.lib.db.gantt import StoredReason
@@ -33,6 +34,7 @@ from oar.lib.db.rounds import DependencyRow, GroupRow, JobRow, MoldableRow, Reso
 from oar.lib.db.usersql import Table, session
 from oar.lib.errors import BadSql, ConfigError
 from oar.lib.hierarchy import FINEST, numbering
+from oar.lib.messages import Mail
 from oar.lib.model import Dependency, Queue
 from oar.lib.resource_set import ResourceSet, from_positions
 from oar.lib.states import CURRENT, JobState, JobType, QueueState, Reservation, ResourceState
@@ -65,6 +67,7 @@ class Situation:
     starts: Mapping[int, int]  #: stored predictions by alternative
     reasons: Mapping[int, StoredReason]
     held: Mapping[int, Sequence[int]]  #: resources that jobs hold, by alternative
+    mails: Sequence[Mail] = ()  #: what the administrator is to be told
 
     def in_state(self, state: JobState) -> list[JobRow]:
         """Return the jobs in a state, by id."""
@@ -123,6 +126,7 @@ class Platform:
         self._database = database
         self._config = config
         self.settings = settings_of(config)
+        self._files = SiteFiles(config)
         self._numbered: _Numbered | None = None
         self._known: dict[int, _Known] = {}
         self._numbers: dict[tuple[str, str], int] = {}
@@ -132,6 +136,9 @@ class Platform:
 
     def read(self, tokens: Tokens = dict.fromkeys) -> Situation:
         """Return the present situation.  ``tokens`` asks the site how many tokens of some names are free."""
+        mails: list[Mail] = []
+        if self.settings.job_priority == "MULTIFACTOR":
+            self.settings = replace(self.settings, weights=self._files.weights(mails))
         with self._database.snapshot() as tx:
             rounds = tx.rounds
             if not 0 <= tx.now - self._trusted_since < TRUST:
@@ -161,7 +168,8 @@ class Platform:
             woken=woken,
             settings=self.settings,
         )
-        return Situation(snapshot, rows.jobs, rows.starts, reasons, rows.assigned)
+        snapshot = replace(snapshot, quotas=self._files.quotas(snapshot, mails))
+        return Situation(snapshot, rows.jobs, rows.starts, reasons, rows.assigned, mails)
 
     def forget(self) -> None:
         """Read everything anew the next time."""
@@ -332,6 +340,7 @@ def settings_of(config: Config) -> Settings:
         job_priority=priority,
         is_priority_explicit=priority != "FIFO",
         dependency_condition=config.dependency_condition,
+        has_quotas=config.quotas,
         may_wake=config.energy_saving,
         wakeup_time=config.scheduler_node_manager_wakeup_time,
         idle_time=config.scheduler_node_manager_idle_time or 0,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from oar.kao.model import Consumption, FairShare, Settings, WaitingJob
+from oar.kao.model import Consumption, FairShare, Settings, WaitingJob, Weights
 from oar.kao.traits import Traits
 
 
@@ -54,17 +54,63 @@ def has_quotas(policy: QueuePolicy, settings: Settings) -> bool:
     return policy.quotas == "ALWAYS" or (policy.quotas == "ASKED" and settings.has_quotas)
 
 
-def karma(user: str, project: str, consumption: Consumption, keys: FairShare) -> float:
-    """Return how much more than its share a user has had; the smallest goes first."""
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a project and a user have had, and what they should have: parts of all."""
+
+    project_used: float
+    project_target: float
+    user_used: float
+    user_target: float
+    user_asked: float
+    asked_target: float
+
+    def karma(self, keys: FairShare) -> float:
+        """Return how much more than its share it is; the smallest goes first."""
+        return (
+            keys.coefficient_project * (self.project_used - self.project_target)
+            + keys.coefficient_user * (self.user_used - self.user_target)
+            + keys.coefficient_asked * (self.user_asked - self.asked_target)
+        )
+
+
+def share_of(user: str, project: str, consumption: Consumption, keys: FairShare) -> Share:
+    """Return the share of a user and a project."""
     used, asked = consumption.used or 1, consumption.asked or 1
-    project_part = consumption.used_by_project.get(project, 0) / used - keys.project_targets.get(project, 0.0) / 100
     target = keys.user_targets.get(user, 0.0) / 100
-    user_part = consumption.used_by_user.get(user, 0) / used - target
-    asked_part = consumption.asked_by_user.get(user, 0) / asked - target
+    return Share(
+        consumption.used_by_project.get(project, 0) / used,
+        keys.project_targets.get(project, 0.0) / 100,
+        consumption.used_by_user.get(user, 0) / used,
+        target,
+        consumption.asked_by_user.get(user, 0) / asked,
+        target,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """What a job asks, on a machine of so many resources, and since when it waits."""
+
+    resources: int
+    walltime: int
+    everything: int
+    age: int
+    karma: float = 0.0
+
+
+def priority(job: WaitingJob, traits: Traits, factors: Factors, weights: Weights) -> float:
+    """Return the priority by several factors; the largest goes first."""
+    small_work = 1 / max(1, factors.resources * factors.walltime)
+    narrow = 1 - factors.resources / max(1, factors.everything)
     return (
-        keys.coefficient_project * project_part
-        + keys.coefficient_user * user_part
-        + keys.coefficient_asked * asked_part
+        weights.age_weight * min(1.0, weights.age_coef * factors.age)
+        + weights.queue_weight * weights.queue_coefs.get(job.queue, 0.0)
+        + weights.work_weight * (1 - small_work if weights.work_mode else small_work)
+        + weights.size_weight * (1 - narrow if weights.size_mode else narrow)
+        + weights.karma_weight / (1 + max(factors.karma, -0.9))
+        + weights.qos_weight * traits.qos
+        - weights.nice_weight * traits.nice
     )
 
 

@@ -70,7 +70,7 @@ class QuotaFile:
         walltime of a job.
         """
         if self.calendar is None:
-            return Quotas((self._on(OTHERWISE, everything),), (QuotaPeriod(now, 0),))
+            return Quotas((self._on(OTHERWISE, everything),), (QuotaPeriod(0, 0),))
         names = sorted(self.calendar.names() | {OTHERWISE})
         steps = self.calendar.expand(now, now + window + longest)
         periods = tuple(QuotaPeriod(date, names.index(name)) for date, name in steps)

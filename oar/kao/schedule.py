@@ -6,7 +6,7 @@ rounds in which an external scheduler plans some of them.
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 from oar.kao import explain
@@ -25,7 +25,18 @@ from oar.kao.model import (
     WaitingJob,
 )
 from oar.kao.placement import Outcome, Placer, Policy
-from oar.kao.priority import QueuePolicy, defer, first_of_each_user, has_quotas, karma, order_of, policy_of
+from oar.kao.priority import (
+    Factors,
+    QueuePolicy,
+    Share,
+    defer,
+    first_of_each_user,
+    has_quotas,
+    order_of,
+    policy_of,
+    priority,
+    share_of,
+)
 from oar.kao.reservations import EXPIRED, Reservations
 from oar.kao.spaces import Spaces
 from oar.kao.traits import Traits, traits_of
@@ -61,6 +72,7 @@ class _Decisions:
     placements: dict[int, Placement] = field(default_factory=dict)
     reasons: dict[int, Reason] = field(default_factory=dict)
     karma: dict[int, float] = field(default_factory=dict)
+    shares: dict[int, Share] = field(default_factory=dict)
     launches: list[Launch] = field(default_factory=list)
     kills: dict[int, Kill] = field(default_factory=dict)
     accepted: list[Answer] = field(default_factory=list)
@@ -180,16 +192,35 @@ class Round:
         self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], policies: Mapping[str, QueuePolicy]
     ) -> list[WaitingJob]:
         order = order_of(policies[queues[0].name], self._settings)
+        if order == "MULTIFACTOR":
+            return self._by_factors(jobs, queues[0].priority)
         if order != "FAIRSHARE":
             return sorted(jobs, key=lambda job: job.id)
-        consumption = self.snapshot.consumption.get(queues[0].priority, Consumption(0, 0))
         kept = first_of_each_user(jobs, self._settings.max_jobs_per_user)
         for job in kept:
-            self._done.karma[job.id] = karma(job.user, job.project, consumption, self._settings.fairshare)
+            share = self._done.shares[job.id] = self._share(job, queues[0].priority)
+            self._done.karma[job.id] = share.karma(self._settings.fairshare)
         left_out = {job.id for job in jobs} - {job.id for job in kept}
         for job_id in left_out:
             self._done.reasons[job_id] = explain.limit(self._settings.max_jobs_per_user)
         return sorted(kept, key=lambda job: (self._done.karma[job.id], job.id))
+
+    def _by_factors(self, jobs: Sequence[WaitingJob], group: int) -> list[WaitingJob]:
+        now, settings = self.snapshot.now, self._settings
+        usable = self._spaces.usable
+        resources = self.snapshot.resources
+        everything = (usable.not_dead & resources.where(resources.types, "default")).bit_count()
+        ranks: dict[int, float] = {}
+        for job in jobs:
+            walltime = job.alternatives[0].walltime if job.alternatives else 0
+            karma = self._share(job, group).karma(settings.fairshare) if settings.weights.karma_weight else 0.0
+            factors = Factors(self._estimate(job), walltime, everything, now - job.submission_time, karma)
+            ranks[job.id] = priority(job, self._traits[job.id], factors, settings.weights)
+        return sorted(jobs, key=lambda job: (-ranks[job.id], job.id))
+
+    def _share(self, job: WaitingJob, group: int) -> Share:
+        consumption = self.snapshot.consumption.get(group, Consumption(0, 0))
+        return share_of(job.user, job.project, consumption, self._settings.fairshare)
 
     # ---------------------------------------------------------------------------------------------------- reservations
 
@@ -265,7 +296,7 @@ class Round:
         return Plan(
             now=snapshot.now,
             placements=tuple(_with(placement, shared) for placement in done.placements.values()),
-            reasons={job_id: done.reasons[job_id] for job_id in sorted(done.reasons)},
+            reasons={job_id: self._with_share(job_id, done.reasons[job_id]) for job_id in sorted(done.reasons)},
             messages=self._messages(),
             karma=dict(sorted(done.karma.items())),
             launches=tuple(
@@ -298,6 +329,11 @@ class Round:
     def recalled(self) -> int:
         """How many jobs were given what they had in the last round, without a search."""
         return self._placer.recollection.recalled
+
+    def _with_share(self, job_id: int, reason: Reason) -> Reason:
+        """Add to the data of a reason what decided on the job's turn."""
+        share = self._done.shares.get(job_id)
+        return replace(reason, data={**reason.data, "fairshare": asdict(share)}) if share else reason
 
     def _wake(self) -> tuple[str, ...]:
         if not self._settings.may_wake:

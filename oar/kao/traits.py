@@ -33,6 +33,8 @@ class Traits:
     deadline: int = 0
     deadline_text: str = ""
     tokens: tuple[tuple[str, int], ...] = ()
+    qos: float = 0.0
+    nice: float = 0.0
     unreadable_date: str = ""  #: name of a type whose date cannot be read
 
 
@@ -67,6 +69,8 @@ def traits_of(job: PlannedJob) -> Traits:
         deadline=dates["deadline"],
         deadline_text=types.value("deadline") or "",
         tokens=tuple(_token(value) for value in types.values("token")),
+        qos=_factor(types, "qos", most=1.0),
+        nice=_factor(types, "nice"),
         unreadable_date=unreadable,
     )
 
@@ -109,3 +113,16 @@ def _token(value: str) -> tuple[str, int]:
     if not (name and count.isascii() and count.isdigit()):
         raise BadRequest(f"token:{value} is not token:<name>=<number>")
     return name, int(count)
+
+
+def _factor(types: JobTypes, name: str, most: float = 1e9) -> float:
+    text = types.value(name)
+    if text is None:
+        return 0.0
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= most:
+        raise BadRequest(f"{name}={text} is not {name}=<number from 0 to {most:g}>")
+    return number

@@ -33,6 +33,19 @@ def dump(value: object, format: Format, *, one_line: bool = False) -> str:
             return _perl(value, "" if one_line else "\n") + "\n"
 
 
+def read_yaml(text: str) -> object:
+    """Return the plain value of a YAML document.  Raises ValueError, which names the line."""
+    import yaml
+
+    try:
+        value: object = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        raise ValueError(f"line {line}: {getattr(error, 'problem', None) or 'it is not YAML'}") from None
+    return value
+
+
 def _number(value: float) -> str | None:
     """Return a float as text; None for what is not a number."""
     return repr(value) if value - value == 0 else None

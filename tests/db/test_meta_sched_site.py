@@ -1,0 +1,85 @@
+"""What the site gives to rounds: files of quotas and weights, scripts, schedulers of its own."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oar.kao.meta_sched import MetaScheduler
+from oar.lib.db.engine import Database
+from oar.lib.messages import Effect, Mail
+from oar.lib.runtime import Runtime
+from oar.lib.states import JobState
+from tests.builders import add_resources, state_of
+from tests.db.test_meta_sched import NOW, at, job, submit
+
+Make = Callable[..., MetaScheduler]
+
+
+@pytest.fixture
+def clocked(database: Database) -> Database:
+    return at(database, NOW)
+
+
+@pytest.fixture
+def scheduler_with(clocked: Database, runtime: Runtime) -> Iterator[Make]:
+    """Make a scheduler with other values of oar.conf."""
+    made: list[MetaScheduler] = []
+
+    def make(**keys: Any) -> MetaScheduler:
+        made.append(MetaScheduler(Runtime(runtime.config.replace(**keys), clocked)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def policy(database: Database, name: str) -> None:
+    with database.begin() as tx:
+        tx.queues.update("default", policy=name)
+
+
+def test_quotas_of_a_file_hold_and_a_bad_file_leaves_them_in_force(
+    clocked: Database, scheduler_with: Make, sent: list[Effect], tmp_path: Path
+) -> None:
+    add_resources(clocked, nodes=1, cores=4)
+    policy(clocked, "kamelot")
+    file = tmp_path / "quotas.json"
+    file.write_text('{"quotas": {"*,*,*,/": ["0.5*ALL", -1, -1]}}')
+    scheduler = scheduler_with(quotas=True, quotas_conf_file=str(file))
+    first, second = submit(clocked, "/resource_id=2"), submit(clocked, "/resource_id=1")
+    scheduler.round()
+    assert state_of(clocked, first) is JobState.TO_LAUNCH
+    assert job(clocked, second, "scheduler_info") == "quota_exceeded:*,*,*,/=[3,2,3.00]>[2,-1,-1]"
+    assert "(quota_exceeded:*,*,*,/" in job(clocked, second, "message")
+    file.write_text('{"quotas": {\n"*,*,*,/": [100\n}}')
+    scheduler.round()
+    scheduler.round()
+    assert state_of(clocked, second) is JobState.WAITING
+    mails = [each for each in sent if isinstance(each, Mail)]
+    assert len(mails) == 1
+    assert "line 3" in mails[0].text
+
+
+def test_a_missing_file_of_quotas_stops_nothing(
+    clocked: Database, scheduler_with: Make, sent: list[Effect], tmp_path: Path
+) -> None:
+    add_resources(clocked)
+    policy(clocked, "kamelot")
+    number = submit(clocked)
+    scheduler_with(quotas=True, quotas_conf_file=str(tmp_path / "none")).round()
+    assert state_of(clocked, number) is JobState.TO_LAUNCH
+    assert any(isinstance(each, Mail) for each in sent)
+
+
+def test_the_file_of_weights_orders_the_jobs(clocked: Database, scheduler_with: Make, tmp_path: Path) -> None:
+    add_resources(clocked, nodes=1, cores=1)
+    policy(clocked, "kamelot")
+    file = tmp_path / "priority.yaml"
+    file.write_text("qos_weight: 1\n")
+    submit(clocked)
+    better = submit(clocked, types=("qos=1",))
+    scheduler_with(job_priority="MULTIFACTOR", priority_conf_file=str(file)).round()
+    assert state_of(clocked, better) is JobState.TO_LAUNCH

@@ -1,0 +1,125 @@
+"""The order in which jobs are tried: fair share, several factors (scheduling.md 11)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from oar.kao.model import Consumption, FairShare, Snapshot, Weights
+from oar.kao.priority import share_of
+from oar.kao.schedule import schedule
+from oar.kao.site_files import parse_weights
+from tests.scheduler.builders import NOW, Cluster, Result, hours
+
+USED = Consumption(
+    used=1000,
+    asked=2000,
+    used_by_user={"ann": 600, "bob": 400},
+    asked_by_user={"ann": 500, "bob": 1500},
+    used_by_project={"p": 900},
+)
+
+
+def fair(cluster: Cluster, **keys: Any) -> Result:
+    snapshot: Snapshot = replace(cluster.snapshot(), consumption={2: USED})
+    settings = replace(snapshot.settings, job_priority="FAIRSHARE", is_priority_explicit=True, **keys)
+    return Result(schedule(replace(snapshot, settings=settings)))
+
+
+def test_karma_is_what_was_had_above_the_target() -> None:
+    keys = FairShare(1, 2, 3, {"p": 50.0}, {"ann": 10.0})
+    share = share_of("ann", "p", USED, keys)
+    assert share.karma(keys) == pytest.approx(1 * (0.9 - 0.5) + 2 * (0.6 - 0.1) + 3 * (0.25 - 0.1))
+
+
+def test_without_any_consumption_targets_alone_decide() -> None:
+    keys = FairShare(user_targets={"ann": 30.0})
+    assert share_of("ann", "p", Consumption(0, 0), keys).karma(keys) == pytest.approx(-0.9)
+
+
+def test_who_had_less_goes_first_and_everybody_is_told_why() -> None:
+    cluster = Cluster(1, 1).job(user="ann").job(user="bob").job(user="eve")
+    result = fair(cluster)
+    assert result.launched() == [3]
+    assert [result.start(job) for job in (3, 1, 2)] == [0, hours(1) + 1, 2 * hours(1) + 2]
+    assert "(Karma=1.450," in result.plan.messages[1]
+    assert result.plan.reasons[1].data["fairshare"] == {
+        "project_used": 0.0,
+        "project_target": 0.0,
+        "user_used": 0.6,
+        "user_target": 0.0,
+        "user_asked": 0.25,
+        "asked_target": 0.0,
+    }
+
+
+def test_only_the_oldest_jobs_of_each_user_enter() -> None:
+    cluster = Cluster(2, 2).job().job().job().job(user="bob")
+    result = fair(cluster, max_jobs_per_user=2)
+    assert sorted(result.placements) == [1, 2, 4]
+    assert result.code(3) == "LIMIT"
+
+
+def factors(cluster: Cluster, **weights: Any) -> list[int]:
+    """The order of the jobs on one core."""
+    settings = replace(
+        cluster.settings, job_priority="MULTIFACTOR", is_priority_explicit=True, weights=Weights(**weights)
+    )
+    snapshot = replace(cluster.snapshot(), settings=settings, consumption={2: USED})
+    return [place.job_id for place in schedule(snapshot).placements]
+
+
+def test_all_weights_nought_is_first_come() -> None:
+    assert factors(Cluster(1, 1).job().job().job()) == [1, 2, 3]
+
+
+def test_age_counts_up_to_a_week() -> None:
+    cluster = Cluster(1, 1).job(submission_time=NOW - 60).job(submission_time=NOW - 86400).job(submission_time=0)
+    assert factors(cluster, age_weight=1.0) == [3, 2, 1]
+    assert factors(cluster.job(submission_time=NOW - 10**8), age_weight=1.0) == [3, 4, 2, 1]
+
+
+def test_small_or_large_work_goes_first() -> None:
+    cluster = Cluster(1, 4).job("/core=4").job("/core=1").job("/core=2")
+    assert factors(cluster, work_weight=1.0) == [2, 3, 1]
+    assert factors(cluster, work_weight=1.0, work_mode=1) == [1, 3, 2]
+
+
+def test_narrow_or_wide_jobs_go_first() -> None:
+    cluster = Cluster(1, 4).job("/core=4", walltime=1).job("/core=1", walltime=hours(9)).job("/core=2")
+    assert factors(cluster, size_weight=1.0) == [2, 3, 1]
+    assert factors(cluster, size_weight=1.0, size_mode=1) == [1, 3, 2]
+
+
+def test_karma_quality_and_niceness() -> None:
+    assert factors(Cluster(1, 1).job(user="ann").job(user="eve"), karma_weight=1.0) == [2, 1]
+    assert factors(Cluster(1, 1).job().job(types=("qos=0.5",)), qos_weight=1.0) == [2, 1]
+    assert factors(Cluster(1, 1).job(types=("nice=3",)).job(types=("nice=2",)), nice_weight=1.0) == [2, 1]
+
+
+@pytest.mark.parametrize("text", ["qos=2", "qos=nan", "qos=much", "nice=-1"])
+def test_a_factor_that_is_no_number_concerns_its_job(text: str) -> None:
+    result = Cluster(1, 1).job(types=(text,)).job().plan()
+    assert (result.code(1), result.start(2)) == ("INTERNAL", 0)
+
+
+def test_the_file_of_weights() -> None:
+    text = "age_weight: 2\nqueue_weight: 1.5\nqueue_coefs:\n  default: 1\n  admin: 10.0\nwork_mode: 1\n"
+    assert parse_weights(text) == Weights(
+        age_weight=2, queue_weight=1.5, queue_coefs={"default": 1, "admin": 10.0}, work_mode=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "trouble"),
+    [
+        ("age_weight: [1\n", "line 2"),
+        ("weight_age: 1\n", 'no key "weight_age"'),
+        ("age_weight: much\n", "'much' is not a number"),
+        ("queue_coefs: 3\n", "queue_coefs"),
+        ("- 1\n", "line 1"),
+    ],
+)
+def test_a_file_of_weights_that_does_not_parse_is_refused(text: str, trouble: str) -> None:
+    with pytest.raises(ValueError, match=trouble):
+        parse_weights(text)
