@@ -29,6 +29,8 @@ from oar.modules.orders import Did, Do, Interrupt, Order
 
 #: A job that somebody else works on is looked at again after so long.
 BUSY_SECONDS = 2.0
+#: An action that lost the database is begun again after so long; that is not the fault of its job.
+UNAVAILABLE_SECONDS = 2.0
 #: After the Runner has gone, running actions are given so long to reach an end.
 LAST_SECONDS = 10.0
 
@@ -127,6 +129,9 @@ class Bipbip:
             finally:
                 if locked:
                     self._locks.release(action.job_id)
+        except DatabaseUnavailable as error:
+            log.error("job %s: %s on %s has to wait: %s", action.job_id, action.kind, action.host, error)
+            return Did(action, UNAVAILABLE_SECONDS)
         except Exception:  # noqa: BLE001 - the guard of an action: whatever it is, it is this job's trouble
             log.exception("job %s: %s on %s broke off", action.job_id, action.kind, action.host)
             return Did(action, failed=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.faults import Scene, stops_in
 from tests.acceptance.harness import Cluster, wait_until
 
 _FAILED = pytest.StashKey[bool]()
@@ -77,6 +78,13 @@ def cluster(room: Cluster) -> Iterator[Cluster]:
     """Lend the room to one test and make it whole again."""
     yield room
     room.calm()
+
+
+@pytest.fixture
+def scene(cluster: Cluster) -> Iterator[Scene]:
+    """Jobs that can be held at each step of their lives."""
+    with stops_in(cluster) as stops:
+        yield Scene(cluster, stops)
 
 
 def assert_nothing_crashed(cluster: Cluster) -> None:

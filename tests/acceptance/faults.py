@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -266,3 +266,100 @@ def nodes_that_are_up(cluster: Cluster) -> list[str]:
 def pending_events(cluster: Cluster) -> list[list[str]]:
     """Events that NodeChangeState has not treated."""
     return cluster.sql("SELECT event_id, type, job_id FROM event_logs WHERE to_check = 'YES'")
+
+
+# -- jobs that are watched --------------------------------------------------------------------------------------------
+
+#: What may become of a job: state, wait status of its command, starts of it.
+RAN = ("Terminated", str(7 << 8), 1)
+KILLED = ("Error", "", 1)
+NEVER_RAN = ("Error", "", 0)
+
+#: Counts its starts, waits until it may end, and ends with 7.
+WORK = """\
+#!/bin/sh
+echo start >> starts/$OAR_JOB_ID
+until [ -e end/all ] || [ -e end/$OAR_JOB_ID ]; do sleep 0.1; done
+exit 7
+"""
+
+
+class Scene:
+    """Jobs of alice that can be held at their steps."""
+
+    def __init__(self, cluster: Cluster, stops: Stops) -> None:
+        self.cluster = cluster
+        self.stops = stops
+        self.alice = cluster.as_user("alice")
+        self.home = Machine(cluster, "server").path("/home/alice")
+        self.alice.run("rm -rf starts end; mkdir starts end; cat > work; chmod 755 work", stdin=WORK)
+        self.steps: dict[int, Step] = {}
+
+    def submit(self, steps: Sequence[Step], walltime: str = "0:2") -> list[int]:
+        """Submit a job for each of these steps, to be held there."""
+        jobs = self.prepare(steps, f"-l /resource_id=1,walltime={walltime}")
+        self.begin(jobs)
+        return jobs
+
+    def prepare(self, steps: Sequence[Step], options: str) -> list[int]:
+        """The same, but the jobs do not begin yet."""
+        jobs = self.alice.submit_all(f"--hold --array {len(steps)} -t timesharing=*,* {options} ./work")
+        stops = dict(zip(jobs, steps, strict=True))
+        self.steps |= stops
+        self.stops.hold(stops)
+        return jobs
+
+    def begin(self, jobs: Sequence[int]) -> None:
+        """Let jobs be scheduled."""
+        self.alice.run(f"oarresume {' '.join(map(str, jobs))}")
+
+    def go_on(self, victim: str) -> None:
+        """Lift the stops; start what does not come back by itself."""
+        self.stops.lift()
+        if victim == "almighty":
+            self.cluster.server.do("start")
+
+    def let_end(self, *jobs: int) -> None:
+        """Let the commands of some jobs end, or of all."""
+        for name in jobs or ("all",):
+            (self.home / "end" / str(name)).touch()
+
+    def starts(self, job: int) -> int:
+        """How often the command of a job was started."""
+        path = self.home / "starts" / str(job)
+        return path.read_text().count("start") if path.exists() else 0
+
+    def facts(self) -> dict[int, tuple[str, str, int]]:
+        """State, exit status and starts of each job."""
+        rows = self.cluster.sql(f"SELECT job_id, state, exit_code FROM jobs WHERE job_id IN ({self._numbers})")
+        return {int(job): (state, status, self.starts(int(job))) for job, state, status in rows}
+
+    def ends_on(self, node: Machine, job: int) -> None:
+        """Wait until the state file on a node tells the end of a job."""
+        wait_until(lambda: node.state_of(job).get("phase") == "ended", what=lambda: node.state_of(job))
+
+    def wait_for_end(self) -> None:
+        """Wait until all jobs are in a final state."""
+        wait_until(self._all_ended, 60, self.told)
+
+    def told(self) -> dict[str, object]:
+        """Each step with what became of its job."""
+        return {f"{job}, {self.steps[job]}": facts for job, facts in self.facts().items()}
+
+    def assert_all(self, fate: tuple[str, str, int]) -> None:
+        """Every job has ended like this, and has left nothing."""
+        self.wait_for_end()
+        told = self.told()
+        assert told == dict.fromkeys(told, fate), told
+        assert_sound(self.cluster)
+
+    def events(self, job: int) -> list[str]:
+        """The types of the events of a job."""
+        return [row[0] for row in self.cluster.sql(f"SELECT type FROM event_logs WHERE job_id = {job} ORDER BY 1")]
+
+    @property
+    def _numbers(self) -> str:
+        return ", ".join(map(str, self.steps))
+
+    def _all_ended(self) -> bool:
+        return all(state in ("Terminated", "Error") for state, _, _ in self.facts().values())

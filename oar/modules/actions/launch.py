@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from oar.lib import incidents, lifecycle
 from oar.lib.db.engine import Transaction
-from oar.lib.errors import NodeUnavailable
+from oar.lib.errors import DatabaseUnavailable, NodeUnavailable
 from oar.lib.messages import Ask, Due, JobAction, Tag, Wake
 from oar.lib.model import JobRun
 from oar.lib.remote.dialogue import Dialogue
@@ -241,6 +241,9 @@ def _execute(one: _Launch) -> Later | None:
     except NodeUnavailable as error:
         log.info("job %s: %s", one.id, error)
         return _resume(one)
+    except DatabaseUnavailable:
+        dialogue.close()  # an oarexec that waits for GO learns at once that none will come from here
+        raise
 
 
 def _note_sent(one: _Launch) -> None:
