@@ -8,7 +8,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
+from oar.kao import token_scripts
 from oar.kao.apply import Writer
 from oar.kao.memory import Memory
 from oar.kao.model import Plan
@@ -48,6 +50,8 @@ class MetaScheduler:
         self._memory: Memory | None = None
         self._planned_anew = 0  #: date of the last plan from nothing
         self._told: dict[int, tuple[str, int]] = {}
+        scripts = runtime.config.scheduler_token_scripts or {}
+        self._ask_tokens = partial(token_scripts.ask, scripts, runtime.config.scheduler_timeout or 10)
         self._levels = [name for name in runtime.config.scheduler_priority_hierarchy_order.split("/") if name]
         self._logs_weights = runtime.config.log_scheduler_priority_changes
         self._is_weighed = True  #: there may be weights; the first round looks
@@ -70,7 +74,7 @@ class MetaScheduler:
         return exit_code(plan)
 
     def _read_and_plan(self, announce: Announce) -> Plan:
-        situation = self._platform.read()
+        situation = self._platform.read(self._ask_tokens)
         if situation.starts.get(0, 0) != self._last_date:
             self._writer.forget()
             self._memory = None

@@ -83,3 +83,31 @@ def test_the_file_of_weights_orders_the_jobs(clocked: Database, scheduler_with: 
     better = submit(clocked, types=("qos=1",))
     scheduler_with(job_priority="MULTIFACTOR", priority_conf_file=str(file)).round()
     assert state_of(clocked, better) is JobState.TO_LAUNCH
+
+
+def test_tokens_are_counted_by_scripts(clocked: Database, scheduler_with: Make, tmp_path: Path) -> None:
+    add_resources(clocked, nodes=2, cores=2)
+    calls = tmp_path / "calls"
+    script = tmp_path / "free"
+    script.write_text(f"#!/bin/sh\necho $1 >> {calls}\necho 3\n")
+    script.chmod(0o755)
+    two, more, none = (submit(clocked, types=(f"token:{text}",)) for text in ("matlab=2", "matlab=2", "other=1"))
+    scheduler_with(scheduler_token_scripts={"matlab": f"{script} matlab"}).round()
+    assert state_of(clocked, two) is JobState.TO_LAUNCH
+    assert job(clocked, more, "scheduler_info") == "no enough tokens: matlab (1 < 2)"
+    assert job(clocked, none, "scheduler_info") == "token value cannot be retrieved (other)"
+    assert calls.read_text() == "matlab\n"
+
+
+@pytest.mark.parametrize("body", ["exit 3", "echo many", "exec sleep 30"])
+def test_a_token_script_that_fails_concerns_its_jobs_only(
+    clocked: Database, scheduler_with: Make, tmp_path: Path, body: str
+) -> None:
+    add_resources(clocked)
+    script = tmp_path / "free"
+    script.write_text(f"#!/bin/sh\n{body}\n")
+    script.chmod(0o755)
+    stuck, good = submit(clocked, types=("token:x=1",)), submit(clocked)
+    scheduler_with(scheduler_token_scripts={"x": str(script)}, scheduler_timeout=1).round()
+    assert job(clocked, stuck, "scheduler_info") == "token value cannot be retrieved (x)"
+    assert state_of(clocked, good) is JobState.TO_LAUNCH
