@@ -221,6 +221,13 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(_text(item) for item in value)
 
 
+def _words(value: object) -> list[str]:
+    """Return arguments, which may be written as numbers."""
+    if not isinstance(value, list) or not all(isinstance(word, str | int) for word in value):
+        raise BadFrame(f"{value!r:.80} is not a list of words")
+    return [str(word) for word in value]
+
+
 def _mapping(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadFrame(f"{value!r:.80} is not an object")
@@ -254,12 +261,17 @@ _READERS: Mapping[Any, Callable[[object], Any]] = {
 
 # -- what commands, old programs and nodes write ----------------------------------------------------------------------
 
-#: Commands of the tag and job endpoints that speak of a job (server.md 3.2, 4.1).
+#: Commands of the tag and job endpoints that speak of a job (server.md 3.2, 4.1).  Anybody may write there: these only
+#: make the Runner look at the job, and what it does is decided by the database.  Suspending, resuming, cleaning and
+#: telling are done as they are asked, so they come over the server's own endpoint alone.
 _JOB_COMMANDS = {
     "OARRUN": JobAction.RUN,
     "OARRUNJOB": JobAction.RUN,
     "LEONEXTERMINATE": JobAction.EXTERMINATE,
-    **{action.value: action for action in JobAction if action is not JobAction.TELL},
+    **{
+        action.value: action
+        for action in (JobAction.RUN, JobAction.END, JobAction.EXTERMINATE, JobAction.KILL, JobAction.SIGNAL)
+    },
 }
 
 
@@ -298,8 +310,7 @@ def decode_request(data: bytes) -> Wake | Ask | Report | Energy:
     if job_id <= 0:
         raise BadFrame(f"{job_id} is no job")
     if command == "OAREXEC":
-        words = [str(word) for word in content.get("args") or ()]
-        return decode_tag("_".join(["OAREXEC", str(job_id), *words]))
+        return decode_tag("_".join(["OAREXEC", str(job_id), *_words(content.get("args"))]))
     if command not in _JOB_COMMANDS:
         raise BadFrame(f"unknown command {command!r:.80}")
     return Ask(_JOB_COMMANDS[command], job_id)

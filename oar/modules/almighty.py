@@ -274,6 +274,9 @@ class Almighty:
         except BadFrame as error:
             if self._bad_messages.allows("bad message", time.monotonic()):
                 log.info("refused: %s", error)
+        except Exception:  # the guard of messages: what anybody may write must not end the server
+            if self._bad_messages.allows("broken off", time.monotonic()):
+                log.exception("a message could not be treated")
 
     # -- messages --
 
@@ -344,9 +347,10 @@ class Almighty:
         return bool(identity) and self._send(identity, frame)
 
     def _to_energy(self, frame: Energy) -> None:
+        """Relay to Greta; where there is none, nobody halts nodes."""
         greta = self._children.workers.get(GRETA)
-        if greta is None or not greta.identity or not self._send(greta.identity, frame):
-            self._to_runner(frame)
+        if greta is not None and greta.identity:
+            self._send(greta.identity, frame)
 
     def _wait(self, sender: bytes, tag: str) -> None:
         if tag:

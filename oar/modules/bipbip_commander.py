@@ -18,7 +18,7 @@ from oar.lib import bus, frames, logs, process, recovery, runtime
 from oar.lib.db.engine import SERVER_LOCK, Lock, Transaction
 from oar.lib.db.runs import AwaitedReport
 from oar.lib.errors import BadRequest, DatabaseUnavailable
-from oar.lib.frames import Answer, Frame, Hello, Load, Ping, Pong, Ready, Report, Stop
+from oar.lib.frames import Answer, BadFrame, Frame, Hello, Load, Ping, Pong, Ready, Report, Stop
 from oar.lib.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
 from oar.lib.notices import mail_subject, parse_subscription
 from oar.lib.notify import Mailer
@@ -172,7 +172,7 @@ class Runner:
         for source in self._poll.wait(self._patience()):
             if source is self._dealer:
                 for data in self._dealer.receive():
-                    self._take(frames.decode(data))
+                    self._read(data)
             elif isinstance(source, BipbipProcess):
                 self._hear(source)
             elif source is signals:
@@ -196,6 +196,12 @@ class Runner:
         now = time.monotonic()
         times = [self._next_look, self._next_load, self._dispatch.next_due()]
         return max(0.0, min((one for one in times if one is not None), default=now + LOOK_SECONDS) - now)
+
+    def _read(self, data: bytes) -> None:
+        try:
+            self._take(frames.decode(data))
+        except BadFrame as error:
+            log.warning("bad frame from the server: %s", error)
 
     def _take(self, frame: Frame) -> None:
         match frame:
@@ -266,6 +272,8 @@ class Runner:
         """Find in the database what is to be done, whoever rang or did not."""
         config = self._runtime.config
         with self._database.begin() as tx:
+            # What was asked while no server was there has waited long enough.
+            stale = tx.now - STALE_KILL_SECONDS if self._started else tx.now + 1
             self._started = self._started or tx.now
             every = config.job_probe_frequency
             probe_before = max(self._started, tx.now - every) if every else self._started
@@ -273,7 +281,7 @@ class Runner:
             live = tx.runs.live()
             signals = tx.runs.signal_requests(tx.now - config.oar_ssh_connection_timeout)
             sweeps = tx.resources.to_sweep()
-            if tx.runs.stale_kills(tx.now - STALE_KILL_SECONDS):
+            if tx.runs.stale_kills(stale):
                 tx.outbox.append(Wake(Tag.QDEL))
         self._dispatch.forget_jobs(live)
         self._want(action for one in found if (action := wanted(one, probe_before)))

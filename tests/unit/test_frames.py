@@ -80,6 +80,15 @@ def test_each_documented_tag_is_known(tag: Tag) -> None:
     assert decode_request(encode_request(Wake(tag))) == Wake(tag)
 
 
+@given(st.dictionaries(st.sampled_from(["job_id", "args", "nodes"]), json_values))
+def test_no_request_from_outside_does_more_than_being_refused(values: dict[str, object]) -> None:
+    for word in ("OAREXEC", "OARRUN", "SIGNAL", "HALT", "Term"):
+        try:
+            decode_request(json.dumps({"job_id": 1} | values | {"cmd": word}).encode())
+        except BadFrame:
+            continue
+
+
 def test_text_behind_the_first_blank_is_ignored_except_for_qsub_i() -> None:
     assert decode_tag("Qsub 12 please") == Wake(Tag.QSUB)
     assert decode_tag("Qsub -I") == Wake(Tag.QSUB_INTERACTIVE)
@@ -131,6 +140,8 @@ def test_jobs_may_be_asked_for_as_oar_3_does() -> None:
     "data",
     [
         b'{"cmd": "TELL", "job_id": 1, "args": ["GOOD JOB"]}',
+        *(f'{{"cmd": "{word}", "job_id": 1}}'.encode() for word in ("SUSPEND", "RESUME", "SWEEP", "HEAL")),
+        *(f'{{"cmd": "OAREXEC", "job_id": 1, "args": {each}}}'.encode() for each in ("5", "true", "null", "[[1]]")),
         b'{"cmd": "OARRUN", "job_id": 0}',
         b'{"cmd": "OARRUN", "job_id": "1"}',
         b'{"cmd": "OARRUN", "job_id": true}',
