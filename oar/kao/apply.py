@@ -6,10 +6,10 @@ the next round decides anew.
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from oar.kao.model import Kill, Launch, Plan
+from oar.kao.model import Kill, Launch, Plan, Reason
 from oar.kao.platform import Situation
 from oar.lib import control, lifecycle
 from oar.lib.db.engine import Transaction
@@ -31,6 +31,7 @@ class Stored:
 
     predictions: dict[int, tuple[int, int]] = field(default_factory=dict)
     key: tuple[int, ...] = ()  #: the resources by bit, when these sets were written
+    reasons: dict[int, tuple[Reason, StoredReason]] = field(default_factory=dict)  #: as planned, and as stored
 
 
 class Writer:
@@ -39,6 +40,7 @@ class Writer:
     def __init__(self, *, keeps_all_plans: bool = False) -> None:
         self._keeps_all_plans = keeps_all_plans
         self._stored = Stored()
+        self._reasons: dict[int, tuple[Reason, StoredReason]] = {}
 
     def write(self, tx: Transaction, situation: Situation, plan: Plan) -> set[int]:
         """Carry out a plan; return the jobs that start."""
@@ -47,7 +49,8 @@ class Writer:
         _kill(tx, plan.kills)
         _reservation_events(tx, plan, started)
         self._write_predictions(tx, situation, plan)
-        _tell_jobs(tx, situation, plan, started)
+        _tell_jobs(tx, situation, plan)
+        self._write_reasons(tx, situation, plan, started)
         _give_up(tx, situation, plan)
         _remind(tx, situation)
         _resume(tx, situation, plan)
@@ -61,7 +64,7 @@ class Writer:
     def remember(self, situation: Situation, plan: Plan) -> None:
         """Note, after the commit, what the gantt tables hold."""
         sets = predicted(situation, plan)
-        self._stored = Stored(sets, situation.snapshot.resources.ids)
+        self._stored = Stored(sets, situation.snapshot.resources.ids, self._reasons)
 
     def forget(self) -> None:
         """Compare everything the next time: somebody else may have written."""
@@ -76,14 +79,24 @@ class Writer:
             for number, (start, members) in new.items()
             if known.get(number) != (start, members) or situation.starts.get(number) != start
         }
-        gone = situation.starts.keys() - new.keys() - {0}
+        gone = (situation.starts.keys() | known.keys()) - new.keys() - {0}
         if not (changed or gone or not known or self._keeps_all_plans):
             tx.gantt.date(plan.now)
             return
         predictions = (
             Prediction(number, start, tuple(resources.ids_of(members))) for number, (start, members) in changed.items()
         )
-        tx.gantt.write(new.keys(), predictions, plan.now, is_complete=not known, keep=self._keeps_all_plans)
+        if known:
+            tx.gantt.change(gone, predictions, plan.now, keep=self._keeps_all_plans)
+        else:
+            tx.gantt.write(new.keys(), predictions, plan.now, keep=self._keeps_all_plans)
+
+    def _write_reasons(self, tx: Transaction, situation: Situation, plan: Plan, started: Collection[int]) -> None:
+        """Write the reasons that differ from those of the last round."""
+        self._reasons = reasons_of(plan, started, self._stored.reasons)
+        new = {job_id: stored for job_id, (_, stored) in self._reasons.items()}
+        tx.gantt.explain({job_id: each for job_id, each in new.items() if situation.reasons.get(job_id) != each})
+        tx.gantt.forget_reasons(situation.reasons.keys() - new.keys())
 
 
 def predicted(situation: Situation, plan: Plan) -> dict[int, tuple[int, int]]:
@@ -237,8 +250,8 @@ def _resume(tx: Transaction, situation: Situation, plan: Plan) -> None:
 # ---------------------------------------------------------------------------------------------------------------- texts
 
 
-def _tell_jobs(tx: Transaction, situation: Situation, plan: Plan, started: Collection[int]) -> None:
-    """Write messages and reasons that differ from those of the last round."""
+def _tell_jobs(tx: Transaction, situation: Situation, plan: Plan) -> None:
+    """Write the messages that differ from those of the last round."""
     texts = []
     for job_id, message in plan.messages.items():
         row, reason = situation.rows[job_id], plan.reasons.get(job_id)
@@ -247,16 +260,20 @@ def _tell_jobs(tx: Transaction, situation: Situation, plan: Plan, started: Colle
         if (row.message, row.scheduler_info) != (message, info) or (karma is not None and row.karma != karma):
             texts.append(JobText(job_id, message, info, karma))
     tx.gantt.tell(texts)
-    new = reasons_of(plan, started)
-    tx.gantt.explain({job_id: each for job_id, each in new.items() if situation.reasons.get(job_id) != each})
-    tx.gantt.forget_reasons(situation.reasons.keys() - new.keys())
 
 
-def reasons_of(plan: Plan, started: Collection[int]) -> dict[int, StoredReason]:
-    """Return the reasons as they are stored."""
+def reasons_of(
+    plan: Plan, started: Collection[int], known: Mapping[int, tuple[Reason, StoredReason]]
+) -> dict[int, tuple[Reason, StoredReason]]:
+    """Return the reasons, each with the form in which it is stored; ``known`` are those of the last round."""
     answered = {answer.job_id for answer in (*plan.refused, *plan.expired)}
-    return {
-        job_id: StoredReason(reason.code, reason.text, json.dumps(dict(reason.data), sort_keys=True))
-        for job_id, reason in plan.reasons.items()
-        if job_id not in started and job_id not in answered
-    }
+    found = {}
+    for job_id, reason in plan.reasons.items():
+        if job_id not in started and job_id not in answered:
+            before = known.get(job_id)
+            found[job_id] = before if before and before[0] is reason else (reason, _stored(reason))
+    return found
+
+
+def _stored(reason: Reason) -> StoredReason:
+    return StoredReason(reason.code, reason.text, json.dumps(dict(reason.data), sort_keys=True))

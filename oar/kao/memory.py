@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from oar.kao.dependencies import Window
 from oar.kao.model import Placement, Reason, Snapshot, WaitingJob
 from oar.kao.priority import policy_of
+from oar.kao.requests import Requests
 from oar.kao.spaces import Occupation
 from oar.kao.traits import Traits
 from oar.lib.resource_set import ResourceSet
@@ -50,6 +51,7 @@ class Memory:
     steps: Sequence[Step]  #: in the order of planning
     base: frozenset[int]  #: the jobs that were in the common space before the first step
     entered: Mapping[int, tuple[Occupation, Traits]]  #: all that were in the end
+    requests: tuple[Snapshot, Requests] | None = None
     jobs: Mapping[int, WaitingJob] = field(default_factory=dict)
     placements: Mapping[int, Placement] = field(default_factory=dict)
     reasons: Mapping[int, Reason] = field(default_factory=dict)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from oar.kao import explain
 from oar.kao.dependencies import MISSED, Dependencies, Missed, Window
 from oar.kao.memory import Memory, Recollection, Step, is_plain
-from oar.kao.model import FOREVER, Alternative, AskedGroup, Placement, Reason, Snapshot, WaitingJob
+from oar.kao.model import FOREVER, Alternative, Placement, Reason, Snapshot, WaitingJob
 from oar.kao.quotas import Counters
+from oar.kao.requests import Requests
 from oar.kao.search import earliest, fit_at
 from oar.kao.slots import Ask, Found
 from oar.kao.spaces import COMMON, Occupation, Space, Spaces
 from oar.kao.traits import Traits
-from oar.lib.hierarchy import Hierarchy, Layout, PooledGroup, RequestFit
-from oar.lib.model import PropertyValue
+from oar.lib.hierarchy import RequestFit
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,42 +23,6 @@ class Outcome:
     placement: Placement | None = None
     reason: Reason | None = None
     error: str = ""  #: the job can never run: it goes to toError with this message
-
-
-class Requests:
-    """The requests of a snapshot, ready to be asked."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        resources = snapshot.resources
-        columns: dict[str, tuple[PropertyValue, ...]] = dict(resources.columns)
-        columns.setdefault("network_address", resources.addresses)
-        layout = Layout(columns, len(resources.ids))
-        self._pools = snapshot.pools
-        self._shared = ~resources.where(resources.types, snapshot.settings.always_assigned_type or None)
-        self._hierarchies = (Hierarchy(layout, resources.order), Hierarchy(layout, resources.reservation_order))
-        self._known: dict[tuple[tuple[AskedGroup, ...], bool], RequestFit | Reason] = {}
-
-    def get(self, groups: tuple[AskedGroup, ...], *, is_distant: bool = False) -> RequestFit | Reason:
-        """Return what is to be asked; the reason why it cannot be asked."""
-        key = groups, is_distant
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._new(groups, self._hierarchies[is_distant])
-        return known
-
-    def text(self, group: AskedGroup) -> str:
-        """Return the filter of a group as it was written."""
-        return self._pools[group.pool].text
-
-    def _new(self, groups: tuple[AskedGroup, ...], hierarchy: Hierarchy) -> RequestFit | Reason:
-        for group in groups:
-            unknown = [level.property for level in group.levels if not hierarchy.layout.knows(level.property)]
-            trouble = f'there is no property "{unknown[0]}"' if unknown else self._pools[group.pool].trouble
-            if trouble or not group.levels:
-                return explain.impossible(self.text(group), group.levels, trouble or "it asks nothing")
-        return hierarchy.request(
-            tuple(PooledGroup(self._pools[group.pool].members & self._shared, group.levels) for group in groups)
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +38,10 @@ class Policy:
 class Placer:
     """Places jobs one after the other; each leaves less for those after it."""
 
-    def __init__(self, snapshot: Snapshot, spaces: Spaces, traits: dict[int, Traits]) -> None:
+    def __init__(self, snapshot: Snapshot, spaces: Spaces, traits: dict[int, Traits], requests: Requests) -> None:
         self.placed: dict[int, Placement] = {}
         self.tokens = dict(snapshot.tokens)
-        self.requests = Requests(snapshot)
+        self.requests = requests
         self.dependencies = Dependencies(snapshot, self.placed)
         self.quotas = Counters(snapshot, traits)
         self._snapshot = snapshot
@@ -191,9 +155,8 @@ class Placer:
         """Give a job the place that it had in the last round, or the best that there is."""
         if task.traits.is_besteffort or task.traits.inner:
             return self._conclude(task, *self._best(task))
-        is_safe = is_plain(task.job) and not task.policy.has_quotas and self._is_monotone(task.job)
         known = self.recollection.recall(task.job, task.window)
-        known = known if is_safe else None
+        is_safe = known is not None or self._is_safe(task)
         best, refusal = (known.best, known.refusal) if known else self._best(task)
         outcome = self._conclude(task, best, refusal, known.reason if known else None)
         is_same = known is not None and known.reason is outcome.reason and known.window == task.window
@@ -201,8 +164,11 @@ class Placer:
         self.recollection.note(known if known and is_same else new)
         return outcome
 
-    def _is_monotone(self, job: WaitingJob) -> bool:
-        requests = (self.requests.get(alternative.groups) for alternative in job.alternatives)
+    def _is_safe(self, task: "_Task") -> bool:
+        """Whether the next round may recall what becomes of a job."""
+        if task.policy.has_quotas or not is_plain(task.job):
+            return False
+        requests = (self.requests.get(alternative.groups) for alternative in task.job.alternatives)
         return all(isinstance(request, Reason) or request.is_monotone for request in requests)
 
     def _best(self, task: "_Task") -> tuple[Placement | None, Reason | None]:

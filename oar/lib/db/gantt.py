@@ -26,12 +26,8 @@ _ANALYZE = "ANALYZE round_jobs; ANALYZE round_predictions; ANALYZE round_resourc
 
 #: Bring one pair of tables to the new plan.
 _DIFFERENCE = """
-    WITH gone AS (
-        DELETE FROM gantt_jobs_predictions{suffix} p
-        WHERE p.moldable_job_id <> 0
-          AND NOT EXISTS (SELECT 1 FROM round_jobs n WHERE n.moldable_job_id = p.moldable_job_id)
-        RETURNING p.moldable_job_id)
-    DELETE FROM gantt_jobs_resources{suffix} r USING gone WHERE r.moldable_job_id = gone.moldable_job_id;
+    DELETE FROM gantt_jobs_predictions{suffix} WHERE moldable_job_id = ANY(%(gone)s);
+    DELETE FROM gantt_jobs_resources{suffix} WHERE moldable_job_id = ANY(%(gone)s);
     INSERT INTO gantt_jobs_predictions{suffix} AS p SELECT moldable_job_id, start_time FROM round_predictions
     ON CONFLICT (moldable_job_id) DO UPDATE SET start_time = EXCLUDED.start_time
     WHERE p.start_time <> EXCLUDED.start_time;
@@ -44,8 +40,11 @@ _DIFFERENCE = """
     INSERT INTO gantt_jobs_predictions{suffix} AS p VALUES (0, %(now)s)
     ON CONFLICT (moldable_job_id) DO UPDATE SET start_time = EXCLUDED.start_time
     WHERE p.start_time <> EXCLUDED.start_time"""
-#: Resources of alternatives that have no prediction.
+#: Predictions of alternatives that the plan does not hold, and resources without prediction.
 _ORPHANS = """
+    DELETE FROM gantt_jobs_predictions{suffix} p
+    WHERE p.moldable_job_id <> 0
+      AND NOT EXISTS (SELECT 1 FROM round_jobs n WHERE n.moldable_job_id = p.moldable_job_id);
     DELETE FROM gantt_jobs_resources{suffix} r
     WHERE NOT EXISTS (SELECT 1 FROM round_jobs n WHERE n.moldable_job_id = r.moldable_job_id)"""
 #: The whole plan, kept for ever under the date of its round.
@@ -128,18 +127,21 @@ class Gantt:
             for row in self._tx.rows("SELECT job_id, code, reason, data FROM job_reasons")
         }
 
-    def write(
-        self, moldables: Collection[int], changed: Iterable[Prediction], now: int, *, is_complete: bool, keep: bool
-    ) -> None:
-        """Store a plan that holds ``moldables``; only ``changed`` may differ from what is stored.
-
-        ``is_complete``: all of it is in ``changed``; then resources without prediction are looked for, too.
-        """
-        self._load(moldables, changed)
+    def write(self, moldables: Collection[int], predictions: Iterable[Prediction], now: int, *, keep: bool) -> None:
+        """Store a plan that holds ``moldables``, whatever is there; of other alternatives nothing is left."""
+        self._load(moldables, predictions)
         for suffix in ("", "_visu"):
-            if is_complete:
-                self._tx.execute(_ORPHANS.format(suffix=suffix))
-            self._tx.execute(_DIFFERENCE.format(suffix=suffix), {"now": now})
+            self._tx.execute(_ORPHANS.format(suffix=suffix))
+        self._store((), now, keep=keep)
+
+    def change(self, gone: Collection[int], predictions: Iterable[Prediction], now: int, *, keep: bool) -> None:
+        """Store what is new in a plan, and remove the alternatives that it holds no more."""
+        self._load((), predictions)
+        self._store(gone, now, keep=keep)
+
+    def _store(self, gone: Collection[int], now: int, *, keep: bool) -> None:
+        for suffix in ("", "_visu"):
+            self._tx.execute(_DIFFERENCE.format(suffix=suffix), {"now": now, "gone": list(gone)})
         if keep:
             self._tx.execute(_KEEP, {"now": now})
         self._tx.topics.add("gantt")
