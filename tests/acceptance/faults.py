@@ -63,8 +63,6 @@ SERVER_PROCESSES: Mapping[str, str] = {
 }
 
 
-MODULES = ("meta_sched", "node_change_state", "leon", "sarko", "finaud")
-
 #: Accounts whose processes on a node belong to jobs.
 PEOPLE = ("alice", "bob", "carol")
 
@@ -237,12 +235,11 @@ def _status_field(pid: int, name: str) -> str:
     return "-1"
 
 
-def kill_server_process(cluster: Cluster, name: str) -> None:
-    """SIGKILL to all processes of the server that have this part; a module that nobody needs may have none."""
-    found = Machine(cluster, "server").processes(SERVER_PROCESSES[name])
-    assert found or name in MODULES, f"no process is {name}"
-    for one in found:
-        one.kill()
+def processes_of(cluster: Cluster, part: str) -> list[Process]:
+    """The processes of a part of the server, or the sessions on all nodes."""
+    if part == "session":
+        return [one for name in nodes_that_are_up(cluster) for one in Machine(cluster, name).session()]
+    return Machine(cluster, "server").processes(SERVER_PROCESSES[part])
 
 
 # -- what must be true afterwards -------------------------------------------------------------------------------------
@@ -340,7 +337,7 @@ class Scene:
 
     def wait_for_end(self) -> None:
         """Wait until all jobs are in a final state."""
-        wait_until(self._all_ended, 60, self.told)
+        wait_until(self.all_ended, 60, self.told)
 
     def told(self) -> dict[str, object]:
         """Each step with what became of its job."""
@@ -361,5 +358,6 @@ class Scene:
     def _numbers(self) -> str:
         return ", ".join(map(str, self.steps))
 
-    def _all_ended(self) -> bool:
+    def all_ended(self) -> bool:
+        """Whether all jobs are in a final state."""
         return all(state in ("Terminated", "Error") for state, _, _ in self.facts().values())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator, Sequence
+from random import Random
 
 import pytest
 
@@ -12,11 +15,12 @@ from tests.acceptance.faults import (
     LATE,
     NEVER_RAN,
     RAN,
+    SERVER_PROCESSES,
     Machine,
     Scene,
     Step,
     assert_sound,
-    kill_server_process,
+    processes_of,
 )
 from tests.acceptance.harness import Cluster, wait_until
 
@@ -62,17 +66,12 @@ def site_scripts(cluster: Cluster) -> Iterator[None]:
 
 
 def kill(cluster: Cluster, victim: str) -> None:
-    """SIGKILL to a part of OAR on the server, or to the sessions of all nodes."""
-    if victim == "session":
-        sessions = [one for node in cluster.nodes for one in Machine(cluster, node.name).session()]
-        assert sessions, "there is no session"
-        for one in sessions:
-            one.kill()
-    elif victim == "bystanders":
-        for name in ("leon", "sarko", "finaud"):
-            kill_server_process(cluster, name)
-    else:
-        kill_server_process(cluster, victim)
+    """SIGKILL to a part of OAR on the server, or to the sessions of all nodes; it must be there."""
+    parts = ("leon", "sarko", "finaud") if victim == "bystanders" else (victim,)
+    found = [one for part in parts for one in processes_of(cluster, part)]
+    assert found, f"no process is {victim}"
+    for one in found:
+        one.kill()
 
 
 @pytest.mark.parametrize(
@@ -199,4 +198,30 @@ def test_who_is_killed_on_a_node_harms_no_more_than_its_job(
     facts = scene.facts()
     assert {moment: facts[job] for moment, job in four_moments.items()} == dict(zip(NODE_MOMENTS, fates, strict=True))
     assert scene.cluster.sql("SELECT network_address FROM resources WHERE state <> 'Alive'") == []
+    assert_sound(scene.cluster)
+
+
+SEED = int(os.environ.get("OAR_TEST_SEED", "20"))
+JOBS = 60
+MOST_KILLS = 40
+BRIEF = "'echo start >> starts/$OAR_JOB_ID; sleep 0.$((RANDOM % 10)); exit 7'"
+
+
+def test_random_kills_lose_no_job_and_run_none_twice(scene: Scene) -> None:
+    random = Random(SEED)
+    jobs = scene.alice.submit_all(f"--array {JOBS} -l /resource_id=1,walltime=0:5 {BRIEF}")
+    scene.steps |= dict.fromkeys(jobs, Step(f"seed {SEED}"))
+    doomed = random.sample(jobs, JOBS // 6)
+    victims: list[str] = []
+    while not scene.all_ended() and len(victims) < MOST_KILLS:
+        victims.append(random.choice([*SERVER_PROCESSES, "session", "session"]))
+        for one in processes_of(scene.cluster, victims[-1]):
+            one.kill()
+        scene.go_on(victims[-1])
+        if len(victims) == 4:
+            scene.alice.attempt(f"oardel {' '.join(map(str, doomed))}")
+        time.sleep(random.uniform(0, 1))
+    scene.wait_for_end()
+    fates = {job: {RAN} | ({KILLED, NEVER_RAN} if job in doomed else set()) for job in jobs}
+    assert {job: facts for job, facts in scene.facts().items() if facts not in fates[job]} == {}, victims
     assert_sound(scene.cluster)
