@@ -8,8 +8,9 @@ behind it are searched for as if there had been no last round.
 Two things may have changed without a difference.  The clock: a place that begins now or later is still the earliest,
 for all that could have been earlier was looked at.  And a job may hold, as running job or accepted reservation, exactly
 what it had been promised: then it stands in the world earlier than in its turn, which leaves less free to the jobs
-before it in the order but nothing of what they have.  Requests whose groups compete for resources could succeed on less
-where they failed on more: they are never recalled.
+before it in the order but nothing of what they have.  That is not so where jobs may share resources, and not for a job
+that did not take the place that was found for it.  Requests whose groups compete for resources could succeed on less
+where they failed on more, and BESTHALF takes less of less: they are never recalled.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,7 @@ class Step:
     refusal: Reason | None  #: why there is none
     reason: Reason | None  #: why it does not start now
     is_safe: bool  #: its place follows from its request and from what was there
+    is_kept: bool  #: no place was found, or it was taken: others may not have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Recollection:
         self._base = frozenset(occupation.job_id for occupation, _ in entered)
         self._at = 0
         self.recalled = 0  #: so many jobs needed no search
+        self._has_moved = before is not None and not self._base <= before.base
         self.is_same_world = before is not None and self._is_same_world(before)
         self._old: Sequence[Step] = before.steps if before and self.is_same_world else ()
 
@@ -84,7 +87,8 @@ class Recollection:
             step = self._old[self._at]
             self._at += 1
             if step.job.id == job.id:
-                if step.is_safe and (step.job is job or step.job == job) and self._holds(step, window):
+                is_stable = step.is_safe and (step.is_kept or not self._has_moved)
+                if is_stable and (step.job is job or step.job == job) and self._holds(step, window):
                     self.recalled += 1
                     return step
                 break
@@ -143,6 +147,7 @@ class Recollection:
             and max(known[0].start, now) == max(occupation.start, now)
             and known[0].end == occupation.end
             and known[1] == traits
+            and (occupation.job_id in before.base or not (traits.shares or traits.occupies_as))
         )
 
 

@@ -1,7 +1,7 @@
 """One job into the slots, or the reason why not (scheduling.md 7)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oar.kao import explain
 from oar.kao.dependencies import MISSED, Dependencies, Missed, Window
@@ -160,7 +160,7 @@ class Placer:
         best, refusal = (known.best, known.refusal) if known else self._best(task)
         outcome = self._conclude(task, best, refusal, known.reason if known else None)
         is_same = known is not None and known.reason is outcome.reason and known.window == task.window
-        new = Step(task.job, task.window, best, refusal, outcome.reason, is_safe)
+        new = Step(task.job, task.window, best, refusal, outcome.reason, is_safe, outcome.placement is best)
         self.recollection.note(known if known and is_same else new)
         return outcome
 
@@ -169,7 +169,7 @@ class Placer:
         if task.policy.has_quotas or not is_plain(task.job):
             return False
         requests = (self.requests.get(alternative.groups) for alternative in task.job.alternatives)
-        return all(isinstance(request, Reason) or request.is_monotone for request in requests)
+        return all(isinstance(request, Reason) or (request.is_monotone and request.is_steady) for request in requests)
 
     def _best(self, task: "_Task") -> tuple[Placement | None, Reason | None]:
         """Choose the alternative that ends first; a reason if there is none."""
@@ -208,7 +208,7 @@ class Placer:
         obstacle = self._obstacle(ask, alternative, task.traits)
         if obstacle:
             return obstacle
-        found = self._earliest(task.space, ask, begin, latest)
+        found = self._in_time(task, alternative, ask, self._earliest(task.space, ask, begin, latest), latest)
         if found and task.policy.has_quotas:
             return self._under_quotas(task, alternative, ask, found, latest)
         return _placed(task, alternative, found) if found else explain.no_slot()
@@ -218,6 +218,23 @@ class Placer:
         found = earliest(space.slots, ask, max(begin, bound), latest)
         if found and begin == self._now and found.start > begin:
             space.bounds.learn(ask, found.start)
+        return found
+
+    def _in_time(
+        self, task: "_Task", alternative: Alternative, ask: Ask, found: Found | None, latest: int
+    ) -> Found | None:
+        """Move a besteffort job, for which a short gap is enough, to resources that stay for its whole walltime."""
+        limits = self._spaces.usable.limits if task.traits.is_besteffort else {}
+        while found and limits:
+            end = found.start + alternative.walltime + self._settings.security_time
+            last = max((date for date in limits if date < end), default=0)
+            gone = 0
+            for date, resources in limits.items():
+                gone |= resources if date <= last else 0
+            if not gone & found.resources:
+                break
+            lasting = replace(ask, usable=ask.usable & ~gone, kind=f"{ask.kind} after {last}")
+            found = earliest(task.space.slots, lasting, found.start, latest)
         return found
 
     def _under_quotas(
@@ -235,6 +252,7 @@ class Placer:
             delay = task.delays[alternative.id] = explain.quota(over.rule, over.used, over.next_start)
             is_possible = over.next_start < FOREVER
             found = earliest(task.space.slots, ask, over.next_start, latest) if is_possible else None
+            found = self._in_time(task, alternative, ask, found, latest)
         return delay
 
     def _ask(self, alternative: Alternative, traits: Traits, policy: Policy) -> Ask | Reason:

@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from oar.kao.memory import Memory
@@ -77,6 +77,9 @@ def disturbed(snapshot: Snapshot, dice: random.Random) -> Snapshot:
 
 @settings(max_examples=250, deadline=None)
 @given(st.integers(0, 10**9))
+@example(619).via("a placeholder under a job that was started")
+@example(1611).via("a place that was found but not taken")
+@example(2121).via("BESTHALF of less")
 def test_a_plan_with_memory_is_the_plan_from_nothing(seed: int) -> None:
     dice = random.Random(seed)
     snapshot = random_cluster(seed).snapshot()
