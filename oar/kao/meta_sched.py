@@ -12,6 +12,7 @@ from functools import partial
 
 from oar.kao import token_scripts
 from oar.kao.apply import Writer
+from oar.kao.guard import Guard
 from oar.kao.memory import Memory
 from oar.kao.model import Plan
 from oar.kao.platform import TRUST, Platform, Situation
@@ -47,6 +48,7 @@ class MetaScheduler:
         self._writer = Writer(keeps_all_plans=runtime.config.scheduler_log_decisions)
         self._locks: Locks | None = None
         self._last_date = 0
+        self._guard = Guard(runtime.config.oar_run_dir)
         self._memory: Memory | None = None
         self._planned_anew = 0  #: date of the last plan from nothing
         self._told: dict[int, tuple[str, int]] = {}
@@ -104,11 +106,12 @@ class MetaScheduler:
             announce([queue.name for queue in queues])
             this.plan_queues(queues)
         this.plan_besteffort()
-        plan = this.finish()
+        made = this.finish()
+        plan = self._guard.passed(situation.snapshot, made, this.requests)
         for line in plan.troubles:
             log.warning("%s", line)
         log.debug("%d of %d jobs have not changed", this.recalled, len(situation.snapshot.waiting))
-        self._memory = this.memory(plan)
+        self._memory = this.memory(plan) if plan is made else None
         return plan
 
     def _write(self, situation: Situation, plan: Plan) -> None:

@@ -99,8 +99,8 @@ class Round:
         self._traits = self._read_types()
         known = _readable(snapshot, self._traits)
         self._spaces = Spaces(known, self._traits)
-        self._requests = Requests.of(known, before.requests if before else None)
-        self._placer = Placer(known, self._spaces, self._traits, self._requests)
+        self.requests = Requests.of(known, before.requests if before else None)
+        self._placer = Placer(known, self._spaces, self._traits, self.requests)
         self._launching = Launching(known, self._traits, self._spaces.usable)
         self._reservations = Reservations(known, self._placer, self._launching, self._traits)
         self._jobs = {job.id: job for job in known.waiting}
@@ -321,7 +321,7 @@ class Round:
         return replace(
             self._placer.recollection.kept(),
             jobs=self._jobs,
-            requests=(self.snapshot, self._requests),
+            requests=(self.snapshot, self.requests),
             placements=self._done.placements,
             reasons=self._done.reasons,
             karma=self._done.karma,

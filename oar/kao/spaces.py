@@ -175,6 +175,8 @@ class Spaces:
         slots = SlotSet(self._now, self._everything, 0)
         for each in self._rectangles[name]:
             slots.open(each.start, each.end, each.resources)
+        for date, resources in self.usable.limits.items():
+            slots.occupy(date, FOREVER, resources)
         before = self._spaces.get(name)
         self._spaces[name] = before.grown(slots) if before else Space(slots)
 

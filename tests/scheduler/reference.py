@@ -114,6 +114,8 @@ class Reference:
         )
         for start in (begin, *(date for date in self._dates() if date > begin)):
             free = self.free(traits, start, start + duration)
+            if traits.is_besteffort:  # a short gap is enough, but the resources must stay
+                free &= self._staying(start + alternative.walltime + settings.security_time)
             resources = naive_fit(self._columns(), self.snapshot.resources.order, groups, free)
             place = Placement(job.id, alternative.id, start, alternative.walltime, resources)
             if resources and not self.is_forbidden(job, place, self.placed):
@@ -147,9 +149,13 @@ class Reference:
         """Return what there is at all in a space."""
         if space:
             inside = [each for each in self.rectangles if each.space == space and each.start <= date < each.end]
-            return _union(each.resources for each in inside)
+            return _union(each.resources for each in inside) & self._staying(date + 1)
         limits = enumerate(self.snapshot.resources.available_upto)
         return sum(1 << bit for bit, upto in limits if not (1 < upto < 2147483646 and date >= upto))
+
+    def _staying(self, end: int) -> int:
+        limits = enumerate(self.snapshot.resources.available_upto)
+        return sum(1 << bit for bit, upto in limits if not 1 < upto < min(end, 2147483646))
 
     def _usable(self, traits: Traits) -> int:
         usable = {ResourceState.ALIVE}

@@ -1,0 +1,90 @@
+"""The check of plans: what the planner makes passes, and each kind of fault is found (scheduling.md 16)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oar.kao.check import violations, without
+from oar.kao.model import Kill, Launch, Placement, Plan, Snapshot
+from oar.kao.requests import Requests
+from oar.kao.schedule import schedule
+from oar.lib.states import ResourceState
+from tests.scheduler.builders import NOW, Cluster
+from tests.scheduler.test_invariants import random_cluster
+
+
+def wrong(snapshot: Snapshot, plan: Plan, known: dict[int, Placement] | None = None) -> dict[int, str]:
+    return violations(snapshot, plan, Requests(snapshot), known)
+
+
+def changed(cluster: Cluster, job: int, **given: Any) -> dict[int, str]:
+    """What is found when one placement of the plan is another."""
+    snapshot = cluster.snapshot()
+    plan = schedule(snapshot)
+    places = tuple(replace(each, **given) if each.job_id == job else each for each in plan.placements)
+    return wrong(snapshot, replace(plan, placements=places))
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=150, deadline=None)
+def test_what_the_planner_makes_passes(seed: int) -> None:
+    snapshot = random_cluster(seed).snapshot()
+    assert wrong(snapshot, schedule(snapshot)) == {}
+
+
+def test_two_jobs_on_one_resource_are_found_and_the_later_one_is_refused() -> None:
+    assert changed(Cluster(1, 2).job().job(), 2, resources=0b1) == {2: "it meets job 1 on the same resources"}
+
+
+def test_a_job_where_another_runs_is_found() -> None:
+    assert changed(Cluster(1, 2).run(0b10).job(), 2, resources=0b10) == {2: "it meets job 1 on the same resources"}
+
+
+def test_a_job_that_begins_in_the_gap_behind_another_is_found() -> None:
+    cluster = Cluster(1, 1).job(walltime=60).job()
+    assert 2 in changed(cluster, 2, start=NOW + 60)
+    assert changed(cluster, 2, start=NOW + 61) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "trouble"),
+    [
+        ({"resources": 0b0111}, "its request is not satisfied"),
+        ({"resources": 0}, "it has no resources, or begins in the past"),
+        ({"start": NOW - 1}, "it has no resources, or begins in the past"),
+        ({"walltime": 10**6}, "10 is no alternative of the job with that walltime"),
+        ({"alternative": 99}, "99 is no alternative of the job with that walltime"),
+        ({"resources": 0b1111_0000}, "resources [5, 6, 7, 8] are not for this job"),
+        ({"resources": 0b1111_0000_0000}, "it ends after a resource is gone"),
+    ],
+)
+def test_a_place_that_is_wrong_by_itself_is_found(given: dict[str, Any], trouble: str) -> None:
+    cluster = Cluster(3, 4).state(ResourceState.SUSPECTED, 1).state(ResourceState.ALIVE, 2, upto=NOW + 60)
+    assert changed(cluster.job("/core=4"), 1, **given) == {1: trouble}
+
+
+def test_jobs_that_share_may_meet() -> None:
+    cluster = Cluster(1, 1).job(types=("timesharing",)).job(types=("timesharing",))
+    assert changed(cluster, 2, resources=0b1) == {}
+
+
+def test_what_was_looked_at_before_is_not_looked_at_again_by_itself() -> None:
+    snapshot = Cluster(1, 2).job("/core=2").snapshot()
+    bad = replace(schedule(snapshot).placements[0], resources=0b1)
+    plan = replace(schedule(snapshot), placements=(bad,))
+    assert wrong(snapshot, plan) == {1: "its request is not satisfied"}
+    assert wrong(snapshot, plan, {1: bad}) == {}
+
+
+def test_a_refused_job_leaves_nothing_in_the_plan_but_its_reason() -> None:
+    snapshot = Cluster(1, 2).job().job().snapshot()
+    plan = replace(schedule(snapshot), kills=(Kill(9, 1, "KILL"),))
+    left = without(plan, {1: "why"})
+    assert [place.job_id for place in left.placements] == [2]
+    assert [launch.placement.job_id for launch in left.launches] == [2]
+    assert (left.kills, left.reasons[1].code) == ((), "INTERNAL")
+    assert isinstance(left.launches[0], Launch)
+    assert "why" in left.troubles[-1]
