@@ -250,6 +250,12 @@ def _suspects(event: Event, incident: Incident, facts: JobFacts | None, site: Si
     return facts.hosts
 
 
+def spares_reservations(type_: EventType) -> bool:
+    """Whether an event alone leaves a reservation going, with its other hosts."""
+    incident = INCIDENTS.get(type_)
+    return incident is not None and incident.spares_reservations
+
+
 def blames_job_hosts(type_: EventType | None) -> bool:
     """Whether the nodes of the job may be suspected for an event: the judgement needs to know them."""
     incident = INCIDENTS.get(type_) if type_ else None

@@ -343,8 +343,11 @@ class Runner:
             return
         log.error("job %s: %s broke off %d times: the job is given up", action.job_id, action.kind, failures)
         self._dispatch.give_up(action)
-        with self._database.begin() as tx:
-            _give_up(tx, action.job_id)
+        try:
+            with self._database.begin() as tx:
+                _give_up(tx, action.job_id)
+        except DatabaseUnavailable as error:  # the next look finds the job again
+            log.error("the database cannot be reached: %s", error)
 
     # -- reports of nodes ------------------------------------------------------------------------------------------
 

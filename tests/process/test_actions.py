@@ -10,14 +10,18 @@ from pathlib import Path
 import pytest
 
 from oar.lib import config as configuration
-from oar.lib.db.engine import Database
+from oar.lib.db.engine import Database, DatabaseSettings
 from oar.lib.frames import Report, decode_tag
 from oar.lib.messages import Ask, Effect, JobAction
 from oar.lib.model import Job, JobRun
-from oar.lib.states import EventType, ExecCode, JobState, KillState, Phase, ResourceState, signal_event
+from oar.lib.runtime import Runtime
+from oar.lib.states import EventType, ExecCode, JobState, KillState, Phase, Reservation, ResourceState, signal_event
+from oar.modules import node_change_state
 from oar.modules.actions import finish, probe, signals, suspend
 from oar.modules.actions.context import Context, Later
 from oar.modules.actions.launch import launch
+from oar.modules.bipbip import Bipbip
+from oar.modules.dispatch import Action, Kind
 from tests.builders import add_job, add_resources, state_of
 from tests.process.node_box import NODE, NodeBox, wait_until
 
@@ -338,21 +342,58 @@ def test_a_node_that_cannot_be_reached_fails_the_launch_at_once(world: World, tm
     assert world.events(job_id) == [EventType.CPUSET_ERROR]
 
 
-def test_a_hung_launch_is_left_when_the_job_is_to_be_killed(world: World) -> None:
+def test_a_reservation_that_lost_all_its_nodes_ends(world: World, tmp_path: Path) -> None:
+    from oar.lib.remote.pool import Remote
+    from oar.lib.remote.requests import RemoteSettings
+    from oar.lib.remote.transports import LocalTransport
+
+    job_id = world.job("true", reservation=Reservation.SCHEDULED)
+    with Remote(RemoteSettings(), LocalTransport([str(tmp_path / "no-such-program")])) as nowhere:
+        gone = Context(world.context.config, world.database, nowhere, world.context.interrupted, world.context.watch)
+        assert launch(gone, job_id) is None
+    node_change_state.run(Runtime(world.context.config, world.database))
+    assert state_of(world.database, job_id) is JobState.ERROR
+    with world.database.begin() as tx:
+        assert {one.state for one in tx.resources.all()} == {ResourceState.SUSPECTED}
+
+
+def slowed(world: World, seconds: int) -> Context:
+    """A context whose launches wait for their prologue."""
     prologue = world.box.base / "prologue"
-    prologue.write_text("#!/bin/sh\nsleep 100\n")
+    prologue.write_text(f"#!/bin/sh\nsleep {seconds}\n")
     prologue.chmod(0o755)
     os.chmod(world.box.base, 0o755)
     parsed = configuration.parse(
         f'PROLOGUE_EXEC_FILE="{prologue}"\nPROLOGUE_EPILOGUE_TIMEOUT="50"\nCPUSET_PATH="{world.box.cpuset_path}"\n'
         f'OAR_RUNTIME_DIRECTORY="{world.box.runtime}"\nJOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD="cpuset"\n'
+        f'SERVER_HOSTNAME="0.0.0.0"\nSERVER_PORT="{world.port.number}"\n'
     )
-    slow = Context(parsed.config, world.database, world.box.remote, world.interrupted.__contains__, world.context.watch)
+    return Context(parsed.config, world.database, world.box.remote, world.interrupted.__contains__, world.context.watch)
+
+
+def test_an_interrupted_launch_goes_on_unless_the_job_is_to_end(world: World) -> None:
+    job_id = world.job("true")
+    world.interrupted.add(job_id)  # as for a signal, or by a kill of a former launch
+    assert launch(slowed(world, 3), job_id) is None
+    assert state_of(world.database, job_id) is JobState.RUNNING
+    world.take_report(job_id)
+    assert world.row(job_id).exit_code == 0
+
+
+def test_an_action_that_finds_no_database_has_not_failed(world: World) -> None:
+    nowhere = Runtime(world.context.config, Database(DatabaseSettings(host="127.0.0.1", port=1, patience=0)))
+    did = Bipbip(nowhere, world.box.remote, lambda order: None).carry_out(Action(Kind.LAUNCH, 1))
+    assert (did.failed, did.again is None) == (False, False)
+
+
+def test_a_hung_launch_is_left_when_the_job_is_to_be_killed(world: World) -> None:
+    slow = slowed(world, 100)
     job_id = world.job("true")
     results: list[Later | None] = []
     launcher = threading.Thread(target=lambda: results.append(launch(slow, job_id)))
     launcher.start()
     wait_until(lambda: world.phase(job_id) is Phase.EXEC_SENT)
+    world.ask_kill(job_id)
     world.interrupted.add(job_id)
     launcher.join(30)
     assert results == [None]

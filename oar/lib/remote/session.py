@@ -135,7 +135,7 @@ class NodeSession:
         """Hand one message on; False if it is not one of ours."""
         try:
             message = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         match message:
             case {"hello": int(), "boot_id": str(boot_id)}:

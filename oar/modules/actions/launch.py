@@ -39,6 +39,8 @@ BY_SIGNAL = 128
 #: How long a launch waits for a line before it looks whether somebody wants the job killed.
 PATIENCE = 1.0
 
+#: States of a job whose launch goes on.
+_LAUNCHED = (JobState.LAUNCHING, JobState.RUNNING)
 #: Phases after which only the node knows what happened.
 UNCERTAIN = (Phase.EXEC_SENT, Phase.GO)
 
@@ -295,10 +297,18 @@ def _last_words(dialogue: Dialogue) -> str:
 
 def _wait_on(one: _Launch, dialogue: Dialogue, deadline: float, *, said_go: bool) -> None:
     """Break off the launch of a job that somebody wants killed, as long as its command cannot have been started."""
-    if not said_go and one.context.interrupted(one.id):
+    if not said_go and one.context.interrupted(one.id) and _is_to_end(one):
         dialogue.send("ABORT")
         dialogue.close()
         raise Killed
+
+
+def _is_to_end(one: _Launch) -> bool:
+    """Whether the job is to end: who interrupts a launch may also have a signal for it, or be late."""
+    with one.context.database.begin() as tx:
+        job, run = tx.jobs.get(one.id), tx.runs.find(one.id)
+        asked = tx.runs.kill_request(one.id) is not None
+    return asked or job.state not in _LAUNCHED or bool(run and run.report_date)
 
 
 _SILENT = "ERROR: an error occured on the first job node"
@@ -452,5 +462,7 @@ def _give_up(one: _Launch, failure: LaunchFailed) -> None:
             tx.outbox.append(Ask(JobAction.END, one.id))
             return
         tx.events.add(failure.event, one.id, str(failure), to_check=True, hosts=failure.hosts)
+        if one.data.is_reservation and incidents.spares_reservations(failure.event):
+            tx.events.add(EventType.RESERVATION_NO_NODE, one.id, str(failure), to_check=True)
         tx.runs.update(one.id, phase=Phase.FAILED)
         tx.outbox.append(Wake(Tag.CHSTATE))
