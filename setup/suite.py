@@ -40,7 +40,11 @@ class Part:
 PARTS = (
     Part("style", 60, (("ruff", "check", "--no-cache", "."), ("ruff", "format", "--no-cache", "--check", "."))),
     Part("types", 240, (("mypy",),)),
-    Part("tests", 420, (("pytest", "-n", "2", "--ignore", "tests/acceptance", "tests"),)),
+    Part(
+        "tests",
+        420,
+        (("pytest", "-n", "2", "-o", "faulthandler_timeout=100", "--ignore", "tests/acceptance", "tests"),),
+    ),
     Part("cluster", 600, (("pytest", "-p", "no:xdist", "--durations", "10", "tests/acceptance"),)),
 )
 
@@ -56,16 +60,21 @@ class Outcome:
 
 
 def environment() -> Path:
-    """The virtual environment with everything the suite needs, made once per set of requirements."""
+    """The virtual environment with everything the suite needs; it finds the package among these sources.
+
+    It is made once per set of requirements and place of the sources.
+    """
     project = tomllib.loads((installer.SOURCE / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
-    digest = hashlib.sha256(f"{sys.version} {wanted}".encode()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{sys.version} {wanted} {installer.SOURCE}".encode()).hexdigest()[:16]
     place = layout.cache_root() / f"tests-{digest}"
     if not place.exists():
         print("Installing the libraries of the tests ...", flush=True)
         unfinished = place.with_suffix(f".{os.getpid()}")
         unfinished.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         installer.make_environment(_PYTHON, unfinished, wanted)
+        packages = next(unfinished.glob("lib/python3*/site-packages"))
+        (packages / "oar-sources.pth").write_text(f"{installer.SOURCE}\n")
         shutil.rmtree(place, ignore_errors=True)
         unfinished.rename(place)
     return place
