@@ -1,0 +1,170 @@
+"""What would be: a job that is not submitted, a machine without some nodes, a job with another walltime.
+
+All of it is the planner itself on a snapshot with something changed.  Nothing is read or written.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from oar.kao.memory import Memory
+from oar.kao.model import Alternative, AskedGroup, Placement, Plan, Reason, Snapshot, WaitingJob
+from oar.kao.schedule import Round, schedule
+from oar.lib.errors import BadRequest
+from oar.lib.model import Level
+from oar.lib.resource_set import from_positions
+from oar.lib.states import ResourceState
+from oar.lib.times import format_duration
+
+#: Nobody is told to ask for less time than this.
+SHORTEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """When and where a job would start; and why not now, or why never."""
+
+    placement: Placement | None
+    reason: Reason | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a job would have to ask instead, to start now."""
+
+    alternative: int
+    what: str  #: ``walltime``, or the property of a level
+    old: int
+    new: int
+
+    @property
+    def text(self) -> str:
+        """The change in a few words."""
+        if self.what == "walltime":
+            return f"walltime {format_duration(self.new)} instead of {format_duration(self.old)}"
+        return f"{self.what}={self.new} instead of {self.what}={self.old}"
+
+
+def planned(snapshot: Snapshot, before: Memory | None = None) -> tuple[Plan, Memory]:
+    """Return the plan of a snapshot, and what it leaves for the next of nearly the same."""
+    this = Round(snapshot, before=before)
+    for queues in this.groups():
+        this.plan_queues(queues)
+    this.plan_besteffort()
+    plan = this.finish()
+    return plan, this.memory(plan)
+
+
+def estimate(snapshot: Snapshot, job: WaitingJob, before: Memory | None = None) -> Forecast:
+    """Return what would become of a job that is not there yet, behind all others of its order."""
+    others = tuple(each for each in snapshot.waiting if each.id != job.id)
+    return of(schedule(replace(snapshot, waiting=(*others, job)), before=before), job.id)
+
+
+def of(plan: Plan, job_id: int) -> Forecast:
+    """Return what a plan says of a job."""
+    placement = next((each for each in plan.placements if each.job_id == job_id), None)
+    return Forecast(placement, plan.reasons.get(job_id))
+
+
+def without_nodes(snapshot: Snapshot, nodes: Collection[str]) -> Snapshot:
+    """Return the situation if nodes were dead; jobs that run there go on.  Raises BadRequest for an unknown one."""
+    resources = snapshot.resources
+    unknown = sorted(set(nodes) - set(resources.addresses))
+    if unknown:
+        raise BadRequest(f"there is no node {unknown[0]} in this round")
+    gone = from_positions(bit for bit, address in enumerate(resources.addresses) if address in nodes)
+    states = tuple(
+        ResourceState.DEAD if address in nodes else state
+        for address, state in zip(resources.addresses, resources.states, strict=True)
+    )
+    pools = tuple(replace(pool, members=pool.members & ~gone) for pool in snapshot.pools)
+    return replace(snapshot, resources=replace(resources, states=states), pools=pools)
+
+
+def with_walltime(snapshot: Snapshot, job_id: int, walltime: int) -> Snapshot:
+    """Return the situation if a job, waiting or not, had another walltime.  Raises BadRequest for an unknown one."""
+    if all(job.id != job_id for job in (*snapshot.waiting, *snapshot.running)):
+        raise BadRequest(f"there is no job {job_id} in this round")
+    running = tuple(replace(job, walltime=walltime) if job.id == job_id else job for job in snapshot.running)
+    changed = replace(snapshot, running=running)
+    return _with_alternatives(changed, job_id, lambda each: replace(each, walltime=walltime))
+
+
+def smallest_change(snapshot: Snapshot, job_id: int) -> Change | None:
+    """Return the change of one number in a request that would let its job start now, and leaves most of what it asks.
+
+    None if the job starts now anyway, or if no such change is enough.  What all jobs before it have is left to them.
+    """
+    plan, memory = planned(snapshot)
+    job = next((each for each in snapshot.waiting if each.id == job_id), None)
+    if job is None or _starts_now(plan, job_id):
+        return None
+    ahead = _until(snapshot, memory, job_id)
+    found = [
+        change
+        for alternative in job.alternatives
+        for what, old, least in _numbers(alternative)
+        if (change := _largest(ahead, memory, job_id, Change(alternative.id, what, old, least)))
+    ]
+    return max(found, key=lambda change: (change.new / change.old, change.what), default=None)
+
+
+def _until(snapshot: Snapshot, memory: Memory, job_id: int) -> Snapshot:
+    """Leave out the jobs that are planned behind a job: they do not change what it gets."""
+    order = [step.job.id for step in memory.steps]
+    behind = set(order[order.index(job_id) + 1 :]) if job_id in order else set()
+    return replace(snapshot, waiting=tuple(job for job in snapshot.waiting if job.id not in behind))
+
+
+def _numbers(alternative: Alternative) -> list[tuple[str, int, int]]:
+    """Return the numbers in a request that could be smaller: what it is, what it is now, how small it may get."""
+    levels = [level for group in alternative.groups for level in group.levels]
+    names = [level.property for level in levels]
+    return [("walltime", alternative.walltime, SHORTEST)] + [
+        (level.property, level.quantity, 1)
+        for level in levels
+        if level.quantity > 1 and names.count(level.property) == 1
+    ]
+
+
+def _largest(snapshot: Snapshot, memory: Memory, job_id: int, change: Change) -> Change | None:
+    """Return the largest number below the present one with which the job starts now: less is never harder to place."""
+
+    def is_enough(number: int) -> bool:
+        tried = _with_alternatives(snapshot, job_id, lambda each: _changed(each, replace(change, new=number)))
+        return _starts_now(schedule(tried, before=memory), job_id)
+
+    low, high = change.new, change.old
+    if low >= high or not is_enough(low):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_enough(middle) else (low, middle)
+    return replace(change, new=low)
+
+
+def _changed(alternative: Alternative, change: Change) -> Alternative:
+    if alternative.id != change.alternative:
+        return alternative
+    if change.what == "walltime":
+        return replace(alternative, walltime=change.new)
+    groups = tuple(
+        AskedGroup(
+            group.pool,
+            tuple(Level(each.property, change.new) if each.property == change.what else each for each in group.levels),
+        )
+        for group in alternative.groups
+    )
+    return replace(alternative, groups=groups)
+
+
+def _with_alternatives(snapshot: Snapshot, job_id: int, change: Callable[[Alternative], Alternative]) -> Snapshot:
+    waiting = tuple(
+        replace(job, alternatives=tuple(change(each) for each in job.alternatives)) if job.id == job_id else job
+        for job in snapshot.waiting
+    )
+    return replace(snapshot, waiting=waiting)
+
+
+def _starts_now(plan: Plan, job_id: int) -> bool:
+    return any(place.job_id == job_id and place.start <= plan.now for place in plan.placements)
