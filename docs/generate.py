@@ -7,7 +7,7 @@ written by hand.  ``tests/unit/test_docs.py`` fails when a part is not what this
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def title(text: str, underline: str) -> str:
     return f"{text}\n{underline * len(text)}\n\n"
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Return a table with one line for each row."""
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
     rule = "  ".join("=" * width for width in widths)

@@ -38,14 +38,14 @@ class Part:
 
 
 PARTS = (
-    Part("style", 60, (("ruff", "check", "--no-cache", "."), ("ruff", "format", "--no-cache", "--check", "."))),
-    Part("types", 240, (("mypy",),)),
+    Part("style", 120, (("ruff", "check", "--no-cache", "."), ("ruff", "format", "--no-cache", "--check", "."))),
+    Part("types", 300, (("mypy",),)),
     Part(
         "tests",
-        420,
+        1200,
         (("pytest", "-n", "2", "-o", "faulthandler_timeout=100", "--ignore", "tests/acceptance", "tests"),),
     ),
-    Part("cluster", 600, (("pytest", "-p", "no:xdist", "--durations", "10", "tests/acceptance"),)),
+    Part("cluster", 1200, (("pytest", "-p", "no:xdist", "--durations", "10", "tests/acceptance"),)),
 )
 
 
