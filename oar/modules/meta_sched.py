@@ -24,7 +24,11 @@ class _Scheduler:
 
 
 def main() -> int:
-    """Run as a program: one round, or a worker."""
+    """Run as a program: one round, a worker, or a look at a round (``kao save``, ``kao plan``)."""
+    if sys.argv[1:2] and sys.argv[1] in ("save", "plan", "-h", "--help"):
+        from oar.modules import replay  # what a worker never needs
+
+        return replay.main(sys.argv[1:])
     return worker.main_of_scheduler("meta_sched", _Scheduler().run)
 
 
