@@ -12,6 +12,7 @@ from functools import partial
 
 from oar.kao import token_scripts
 from oar.kao.apply import Writer
+from oar.kao.granting import Granting
 from oar.kao.guard import Guard
 from oar.kao.memory import Memory
 from oar.kao.model import Plan
@@ -48,6 +49,7 @@ class MetaScheduler:
         self._writer = Writer(keeps_all_plans=runtime.config.scheduler_log_decisions)
         self._locks: Locks | None = None
         self._last_date = 0
+        self._granting = Granting(runtime.database, runtime.config)
         self._guard = Guard(runtime.config.oar_run_dir)
         self._memory: Memory | None = None
         self._planned_anew = 0  #: date of the last plan from nothing
@@ -77,6 +79,9 @@ class MetaScheduler:
 
     def _read_and_plan(self, announce: Announce) -> Plan:
         situation = self._platform.read(self._ask_tokens)
+        if self._granting.grant(situation):
+            self._platform.forget()
+            situation = self._platform.read(self._ask_tokens)
         if situation.starts.get(0, 0) != self._last_date:
             self._writer.forget()
             self._memory = None

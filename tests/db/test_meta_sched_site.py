@@ -111,3 +111,26 @@ def test_a_token_script_that_fails_concerns_its_jobs_only(
     scheduler_with(scheduler_token_scripts={"x": str(script)}, scheduler_timeout=1).round()
     assert job(clocked, stuck, "scheduler_info") == "token value cannot be retrieved (x)"
     assert state_of(clocked, good) is JobState.TO_LAUNCH
+
+
+def test_a_change_of_walltime_is_granted_and_the_round_plans_with_it(clocked: Database, scheduler_with: Make) -> None:
+    add_resources(clocked, nodes=1, cores=1)
+    first, second = submit(clocked), submit(clocked)
+    scheduler = scheduler_with(walltime_change_enabled=True)
+    scheduler.round()
+    with clocked.begin() as tx:
+        tx.jobs.move([first], JobState.RUNNING, list(JobState))
+        tx.execute(
+            "INSERT INTO walltime_change (job_id, pending, force, delay_next_jobs) VALUES (%s, 600, 'YES', 'YES')",
+            (first,),
+        )
+    scheduler.round()
+    with clocked.begin() as tx:
+        rows = tx.rows("SELECT pending, granted, granted_with_force, granted_with_whole, force FROM walltime_change")
+        events = tx.rows("SELECT type, description FROM event_logs WHERE job_id = %s", (first,))
+        starts: dict[int, int] = dict(tx.rows("SELECT moldable_job_id, start_time FROM gantt_jobs_predictions"))
+        moldable = tx.value("SELECT moldable_id FROM moldable_job_descriptions WHERE moldable_job_id = %s", (second,))
+    assert rows == [(0, 600, 600, 0, "NO")]
+    text = "Walltime changed: 1:10:0 (granted: +0:10:0/pending: 0:0:0/force/delay next jobs)"
+    assert ("WALLTIME_CHANGED", text) in events
+    assert starts[moldable] == NOW + 3600 + 600 + 1

@@ -17,7 +17,18 @@ FACTS = (
     "errors", "states", "times", "config", "config_keys", "config_kinds", "model", "request", "resource_set",
     "hierarchy", "sqltext", "formats", "frames", "messages", "notices", "patterns", "topology", "version",
 )  # fmt: skip
-ROUNDS = ("platform", "apply", "site_files", "guard", "token_scripts", "forecast", "external", "plugins", "meta_sched")
+ROUNDS = (
+    "platform",
+    "apply",
+    "site_files",
+    "granting",
+    "guard",
+    "token_scripts",
+    "forecast",
+    "external",
+    "plugins",
+    "meta_sched",
+)
 GROUPS = {  # group of a module: the first prefix that fits
     **{f"oar.lib.{name}": "facts" for name in FACTS},
     "oar.lib.db": "database",

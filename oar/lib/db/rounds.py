@@ -89,6 +89,48 @@ _CUT = """
     WHERE m.moldable_id = n.moldable AND m.moldable_walltime <> n.walltime"""
 
 
+#: Changes of walltime that wait, and when they were asked.  The rows stay as they are until the end.
+_CHANGES = """
+    SELECT w.job_id, w.pending, w.force = 'YES', w.delay_next_jobs = 'YES', w.whole = 'YES', w.granted, w.timeout,
+        COALESCE((SELECT max(e.date) FROM event_logs e WHERE e.job_id = w.job_id AND e.type = 'WALLTIME_REQUEST'), 0),
+        j.assigned_moldable_job
+    FROM walltime_change w JOIN jobs j ON j.job_id = w.job_id
+    WHERE w.pending <> 0 AND j.state = 'Running' ORDER BY w.job_id FOR NO KEY UPDATE OF j, w"""
+_LONGER = """
+    UPDATE moldable_job_descriptions SET moldable_walltime = moldable_walltime + %s WHERE moldable_id = %s
+    RETURNING moldable_walltime"""
+#: What is granted counts also for each way in which it was; nothing pending: nothing is asked any more.
+_GRANTED = """
+    UPDATE walltime_change SET pending = %(left)s, granted = granted + %(seconds)s,
+        granted_with_force = granted_with_force + CASE WHEN force = 'YES' THEN %(more)s ELSE 0 END,
+        granted_with_delay_next_jobs =
+            granted_with_delay_next_jobs + CASE WHEN delay_next_jobs = 'YES' THEN %(more)s ELSE 0 END,
+        granted_with_whole = granted_with_whole + CASE WHEN whole = 'YES' THEN %(more)s ELSE 0 END,
+        force = CASE WHEN %(left)s = 0 THEN 'NO' ELSE force END,
+        delay_next_jobs = CASE WHEN %(left)s = 0 THEN 'NO' ELSE delay_next_jobs END,
+        whole = CASE WHEN %(left)s = 0 THEN 'NO' ELSE whole END,
+        timeout = CASE WHEN %(left)s = 0 THEN 0 ELSE timeout END
+    WHERE job_id = %(job)s"""
+_DROPPED = """
+    UPDATE walltime_change SET pending = 0, force = 'NO', delay_next_jobs = 'NO', whole = 'NO', timeout = 0
+    WHERE job_id = %s"""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """A change of walltime that waits."""
+
+    job_id: int
+    pending: int
+    force: bool
+    delay_next_jobs: bool
+    whole: bool
+    granted: int
+    timeout: int
+    asked: int
+    moldable: int
+
+
 @dataclass(frozen=True, slots=True)
 class StartRow:
     """A job that starts."""
@@ -297,6 +339,22 @@ class Rounds:
             "INSERT INTO assigned_resources (moldable_job_id, resource_id) VALUES %s",
             [(row.moldable, number) for row in rows for number in row.resources],
         )
+
+    def walltime_changes(self) -> list[ChangeRow]:
+        """Return the changes of walltime that wait, by job."""
+        return [ChangeRow(*row) for row in self._tx.rows(_CHANGES)]
+
+    def change_walltime(self, row: ChangeRow, seconds: int) -> int:
+        """Grant a part of a change; return the new walltime.  What cannot be taken away any more is forgotten."""
+        left = row.pending - seconds if row.pending > 0 else 0
+        walltime: int = self._tx.value(_LONGER, (seconds, row.moldable))
+        values = {"left": left, "seconds": seconds, "more": max(0, seconds), "job": row.job_id}
+        self._tx.execute(_GRANTED, values)
+        return walltime
+
+    def drop_change(self, job_id: int) -> None:
+        """Forget a change that was not granted in time."""
+        self._tx.execute(_DROPPED, (job_id,))
 
     def end_negotiation(self, job_id: int) -> None:
         """Note that a reservation has been answered."""
