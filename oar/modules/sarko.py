@@ -1,8 +1,8 @@
 """Sarko: watches deadlines (server.md 5.1).
 
-Walltimes, checkpoints before them, kills without answer, desktop computers that do not call, nodes that stay
-suspected.  It asks; Leon, the Runner and NodeChangeState act.  Each pass returns the next date at which there is
-something to do, so that a walltime is kept to the second.
+Walltimes, checkpoints before them, kills without answer, reservations that begin, desktop computers that do not call,
+nodes that stay suspected.  It asks; Leon, the Runner, the meta-scheduler and NodeChangeState act.  Each pass returns
+the next date at which there is something to do, so that a walltime is kept to the second.
 """
 
 import sys
@@ -52,6 +52,7 @@ def run(runtime: "Runtime") -> Pass:
         deadlines = Deadlines(tx)
         now, start = tx.now, deadlines.server_start()
         timers, limits = deadlines.kill_timers(), deadlines.time_limits()
+        starts = deadlines.reservation_starts()
         signals = deadlines.checkpoints([limit.job_id for limit in limits if limit.checkpoint])
     kills = [(timer, kill_step(timer, now, config.jobdel_softwalltime, config.jobdel_walltime)) for timer in timers]
     over = {limit.job_id: look_at_end(limit, now, start) for limit in limits}
@@ -67,8 +68,10 @@ def run(runtime: "Runtime") -> Pass:
     in_groups(
         runtime.database, [one for one in limits if one.job_id in asked and asked[one.job_id].passed], _checkpoint
     )
+    in_groups(runtime.database, [start for start in starts if start <= now], _begin_reservations)
     in_groups(runtime.database, [config], _watch_resources)
     dates = [step.next for _, step in kills] + [look.next for look in (*over.values(), *asked.values())]
+    dates += [start for start in starts if start > now]
     return Pass(LEON_HAS_WORK if any(guilty) or any(ended) else NOTHING, _earliest(dates))
 
 
@@ -170,6 +173,14 @@ def _checkpoint(tx: "Transaction", limits: Sequence[TimeLimit]) -> None:
         ]
     )
     tx.outbox.extend(Ask(JobAction.SIGNAL, one.job_id) for one in limits)
+
+
+# -- reservations -----------------------------------------------------------------------------------------------------
+
+
+def _begin_reservations(tx: "Transaction", starts: Sequence[int]) -> None:
+    """Have a round made: nothing else may happen at the moment at which a reservation begins."""
+    tx.outbox.append(Wake(Tag.SCHEDULING))
 
 
 # -- resources --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from oar.lib.db.deadlines import KillTimer, TimeLimit
 from oar.lib.db.engine import SERVER_LOCK, Database, DatabaseSettings
 from oar.lib.messages import Ask, Effect, JobAction, Tag, Wake
 from oar.lib.runtime import Runtime
-from oar.lib.states import EventType, JobState, JobType, KillState, ResourceState
+from oar.lib.states import EventType, JobState, JobType, KillState, Reservation, ResourceState
 from oar.modules import sarko
 from oar.modules.sarko import LEON_HAS_WORK, NOTHING, KillStep, Look, Pass, kill_step, look_at_checkpoint, look_at_end
 from tests.builders import add_job, add_resources
@@ -69,6 +69,21 @@ def world(settings: DatabaseSettings) -> Iterator[World]:
     database.deliver = world.sent.extend
     yield world
     database.close()
+
+
+# -- reservations -----------------------------------------------------------------------------------------------------
+
+
+def test_a_round_is_made_when_a_reservation_begins(world: World) -> None:
+    for state, reservation in (("Waiting", "Scheduled"), ("Waiting", "None"), ("Terminated", "Scheduled")):
+        add_job(world.database, JobState(state), start_time=BEGIN + 50, reservation=Reservation(reservation))
+    world.sent.clear()
+    world.at(49)
+    assert world.sarko() == Pass(NOTHING, BEGIN + 50)
+    assert world.sent == []
+    world.at(50)
+    assert world.sarko() == Pass(NOTHING, None)
+    assert world.sent == [Wake(Tag.SCHEDULING)]
 
 
 # -- walltimes --------------------------------------------------------------------------------------------------------

@@ -103,6 +103,13 @@ class Deadlines:
             for row in self._tx.rows(_KILL_TIMERS)
         ]
 
+    def reservation_starts(self) -> list[int]:
+        """Return the dates of the accepted reservations that have not begun."""
+        return self._tx.column(
+            "SELECT DISTINCT start_time FROM jobs WHERE state <> 'Terminated' AND state <> 'Error'"
+            " AND state = 'Waiting' AND reservation = 'Scheduled' ORDER BY start_time"
+        )
+
     def time_limits(self) -> list[TimeLimit]:
         """Return the running jobs whose end nobody has asked for, by id."""
         return [TimeLimit(*row) for row in self._tx.rows(_WALLTIMES, {"now": self._tx.now})]
