@@ -1,6 +1,7 @@
 """oaradmissionrules: show, add, change, remove and try the rules of submission (commands-admin.md 7)."""
 
 import os
+import pwd
 import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -134,8 +135,8 @@ def _write(rule: Rule, name: str | None) -> None:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
             raise Stop(f"Error: cannot write rule #{rule.id} to file {path}, file already exists") from None
-        except OSError:
-            raise Stop(f"Error: could not open {path}") from None
+        except OSError as error:
+            raise _unopened(path, error) from None
     with os.fdopen(file, "w", encoding="utf-8") as out:
         out.write(rule.text)
     click.echo(f"Admission rule #{rule.id} written to {path}")
@@ -193,6 +194,13 @@ def _delete(context: Context, wish: Wish) -> int:
     return 0
 
 
+def _unopened(path: str, error: OSError) -> Stop:
+    """What is said of a file that cannot be opened: root's own files are closed to oar, who runs this."""
+    account = pwd.getpwuid(os.geteuid()).pw_name
+    whose = f" for the account {account}" if isinstance(error, PermissionError) else ""
+    return Stop(f"Error: could not open {path}: {error.strerror}{whose}")
+
+
 def _text(context: Context, wish: Wish, former: str, *, must_edit: bool) -> tuple[str, str]:
     """Return the text that is given for a rule, and the file in which it stands."""
     if wish.edit and wish.from_file is not None:
@@ -201,8 +209,8 @@ def _text(context: Context, wish: Wish, former: str, *, must_edit: bool) -> tupl
         try:
             with open(wish.from_file, encoding="utf-8", errors="replace") as file:
                 return file.read(), wish.from_file
-        except OSError:
-            raise Stop(f"Error: could not open {wish.from_file}") from None
+        except OSError as error:
+            raise _unopened(wish.from_file, error) from None
     if wish.edit or must_edit:
         return _edited(former, _editor(context, wish.edit[-1] if wish.edit else None))
     return former, ""

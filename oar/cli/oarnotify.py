@@ -119,10 +119,11 @@ def _switched(enabled: tuple[str, ...], disabled: tuple[str, ...], enable_all: b
 def _ring(context: Context, effect: Wake | Ask, *, is_asked: bool, changes: bool, wait: bool) -> int:
     """Ring the server, if there is a reason to; return the exit code."""
     from oar.lib import doorbell
-    from oar.lib.frames import Wait, Waited
+    from oar.lib.frames import Status, StatusQuestion, Wait, Waited
 
     config = context.runtime.config
     if wait and isinstance(effect, Wake):
+        _ask(context, StatusQuestion(), Status, ANSWER_SECONDS)  # no round of a server that is not there is awaited
         _ask(context, Wait(effect.tag), Waited, ROUND_SECONDS)
         return 0
     if not (is_asked or changes):

@@ -600,7 +600,13 @@ def test_an_unknown_tag_is_refused_before_anything_is_done(console: Console, ser
 
 def test_a_round_is_awaited(console: Console, server: Server) -> None:
     assert console.type(oarnotify.main, "--wait", "Qsub").exit == 0
-    assert heard(server) == [Wait("Qsub")]
+    assert heard(server) == [StatusQuestion(), Wait("Qsub")]
+
+
+def test_no_round_of_a_server_that_is_not_there_is_awaited(console: Console) -> None:
+    asked = console.type(oarnotify.main, "--wait")
+    assert (asked.exit, asked.out) == (2, "")
+    assert asked.err.endswith("no answer\n")
 
 
 def test_the_state_of_the_server_is_shown(console: Console, server: Server) -> None:

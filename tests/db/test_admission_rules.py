@@ -407,7 +407,7 @@ class TestCommand:
         ("words", "text"),
         [
             (("-m", "1"), "Error: no modification was requested\n"),
-            (("-n", "-r", "/no/where"), "Error: could not open /no/where\n"),
+            (("-n", "-r", "/no/where"), "Error: could not open /no/where: No such file or directory\n"),
             (("-n", "-r", "/x", "-e", "vi"), "Error: you cannot use both --edit and --from-file at a same time\n"),
         ],
     )
