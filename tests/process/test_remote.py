@@ -10,7 +10,7 @@ import pytest
 from oar.lib.errors import NodeUnavailable
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import Command, Ran, RemoteSettings, Request, TimedOut, Unreachable
-from oar.lib.remote.transports import LocalTransport, OpensshTransport, ParamikoTransport, choose
+from oar.lib.remote.transports import CannotReach, LocalTransport, OpensshTransport, ParamikoTransport, choose
 from tests.process.node_box import wait_until
 from tests.process.ssh_nodes import SshNodes, ssh_nodes
 
@@ -87,6 +87,13 @@ def test_a_hanging_node_costs_its_own_deadline_and_no_other_s(remote: Remote, ss
     hanging.signal(signal.SIGSTOP)
     outcomes = remote.run({hanging.name: PING, good.name: PING}, 3)
     assert outcomes == {hanging.name: TimedOut(3, began=False), good.name: DONE}
+
+
+def test_a_frozen_node_is_said_not_to_answer(ssh_nodes: SshNodes) -> None:
+    hanging = ssh_nodes.nodes[0]
+    hanging.signal(signal.SIGSTOP)
+    with pytest.raises(CannotReach, match=r"ssh: no answer within 1 s"):
+        choose(ssh_nodes.settings("paramiko")).open(hanging.name, "true", 1)
 
 
 def test_a_request_that_takes_too_long_is_ended_on_the_node(remote: Remote, ssh_nodes: SshNodes) -> None:

@@ -11,6 +11,7 @@ import re
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,6 +198,7 @@ class ParamikoTransport:
 
         check_name(node)
         connection = self._connect(node, seconds)
+        deadline = time.monotonic() + seconds
         transport = paramiko.Transport(connection)
         try:
             transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = seconds
@@ -212,7 +214,9 @@ class ParamikoTransport:
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
             transport.close()
-            raise CannotReach(f"ssh: {str(error) or type(error).__name__}") from None
+            is_late = time.monotonic() >= deadline  # what paramiko says then is "No existing session" and the like
+            reason = f"no answer within {seconds:g} s" if is_late else str(error) or type(error).__name__
+            raise CannotReach(f"ssh: {reason}") from None
         except CannotReach:
             transport.close()
             raise
