@@ -101,15 +101,15 @@ _LONGER = """
     RETURNING moldable_walltime"""
 #: What is granted counts also for each way in which it was; nothing pending: nothing is asked any more.
 _GRANTED = """
-    UPDATE walltime_change SET pending = %(left)s, granted = granted + %(seconds)s,
-        granted_with_force = granted_with_force + CASE WHEN force = 'YES' THEN %(more)s ELSE 0 END,
+    UPDATE walltime_change SET pending = %(left)s::bigint, granted = granted + %(seconds)s::bigint,
+        granted_with_force = granted_with_force + CASE WHEN force = 'YES' THEN %(more)s::bigint ELSE 0 END,
         granted_with_delay_next_jobs =
-            granted_with_delay_next_jobs + CASE WHEN delay_next_jobs = 'YES' THEN %(more)s ELSE 0 END,
-        granted_with_whole = granted_with_whole + CASE WHEN whole = 'YES' THEN %(more)s ELSE 0 END,
-        force = CASE WHEN %(left)s = 0 THEN 'NO' ELSE force END,
-        delay_next_jobs = CASE WHEN %(left)s = 0 THEN 'NO' ELSE delay_next_jobs END,
-        whole = CASE WHEN %(left)s = 0 THEN 'NO' ELSE whole END,
-        timeout = CASE WHEN %(left)s = 0 THEN 0 ELSE timeout END
+            granted_with_delay_next_jobs + CASE WHEN delay_next_jobs = 'YES' THEN %(more)s::bigint ELSE 0 END,
+        granted_with_whole = granted_with_whole + CASE WHEN whole = 'YES' THEN %(more)s::bigint ELSE 0 END,
+        force = CASE WHEN %(left)s::bigint = 0 THEN 'NO' ELSE force END,
+        delay_next_jobs = CASE WHEN %(left)s::bigint = 0 THEN 'NO' ELSE delay_next_jobs END,
+        whole = CASE WHEN %(left)s::bigint = 0 THEN 'NO' ELSE whole END,
+        timeout = CASE WHEN %(left)s::bigint = 0 THEN 0 ELSE timeout END
     WHERE job_id = %(job)s"""
 _DROPPED = """
     UPDATE walltime_change SET pending = 0, force = 'NO', delay_next_jobs = 'NO', whole = 'NO', timeout = 0
