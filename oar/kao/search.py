@@ -126,14 +126,20 @@ class _Search:
     def _follow_slots(self, last: int) -> bool:
         """Follow the witness through slots of the present page, up to ``last``."""
         page, keys = self.pages[self.at], self.ask.keys
-        opened, frees, parts = page.open, page.free, self.parts
-        is_plain = not (keys and page.keyed)
-        for index in range(self.index, last):
-            free = frees[index] & opened if is_plain else page.available(index, keys)
-            parts.append(free)
-            if free & self.witness != self.witness and not self._renew():
-                self.index = index
-                return False
+        frees = [page.available(index, keys) for index in range(last)] if keys and page.keyed else page.free
+        parts, witness, first = self.parts, self.witness, self.index
+        if first < last:
+            parts.append(page.open)
+        is_broken = page.open & witness != witness
+        for index in range(first, last):
+            if is_broken or frees[index] & witness != witness:
+                parts.extend(frees[first : index + 1])
+                first, is_broken = index + 1, False
+                if not self._renew():
+                    self.index = index
+                    return False
+                witness = self.witness
+        parts.extend(frees[first:last])
         return True
 
     def _renew(self) -> bool:
@@ -149,7 +155,7 @@ class _Search:
     def _walk_back(self) -> bool:
         """Begin again at the leftmost start that is satisfied up to the present slot, or behind it if there is none."""
         request, usable, keys = self.ask.request, self.ask.usable, self.ask.keys
-        at, index = self.at, self.index
+        pages, at, index = self.pages, self.at, self.index
         free = self.pages[at].available(index, keys) & usable
         witness = request.fit(free)
         if not witness:
@@ -157,8 +163,9 @@ class _Search:
             return self._first_fit()
         start_at, start_index = at, index
         while True:
-            at, index = (at, index - 1) if index else (at - 1, len(self.pages[at - 1].free) - 1)
-            part = self.pages[at].available(index, keys)
+            at, index = (at, index - 1) if index else (at - 1, len(pages[at - 1].free) - 1)
+            page = pages[at]
+            part = page.available(index, keys) if keys else page.free[index] & page.open
             if part & witness != witness:
                 renewed = request.fit(free & part)
                 if not renewed:

@@ -15,6 +15,7 @@ answers, only slower.
 """
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -241,16 +242,24 @@ class Layout:
     def _split(self, names: tuple[str, ...]) -> _Partition:
         if FINEST in names:
             return _Partition((), None, is_units=True)
-        blocks: dict[tuple[PropertyValue, ...], list[int]] = {}
+        blocks: dict[object, list[int]] = defaultdict(list)
         columns = [self._columns[name] for name in names]
+        values: Sequence[object] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         for bit in positions(self._common(names)):
-            blocks.setdefault(tuple(column[bit] for column in columns), []).append(bit)
+            blocks[values[bit]].append(bit)
         if all(len(bits) == 1 for bits in blocks.values()):
             return _Partition((), None, is_units=True)
         ordered = sorted(blocks.values())
         spans = [(bits[0], bits[-1]) for bits in ordered]
         disjoint = all(before[1] < after[0] for before, after in itertools.pairwise(spans))
-        return _Partition([from_positions(bits) for bits in ordered], Runs(spans) if disjoint else None, is_units=False)
+        masks = [_mask(bits) for bits in ordered]
+        return _Partition(masks, Runs(spans) if disjoint else None, is_units=False)
+
+
+def _mask(bits: Sequence[int]) -> ResourceSet:
+    """Return the set of ascending bits, which mostly are a run."""
+    count = len(bits)
+    return ((1 << count) - 1) << bits[0] if bits[-1] - bits[0] == count - 1 else from_positions(bits)
 
 
 class _Units:
