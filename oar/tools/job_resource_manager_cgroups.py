@@ -53,6 +53,7 @@ KEY_BODY = re.compile(r"[A-Za-z0-9+/]+={0,3}\Z")
 JOB_OF_KEY = re.compile(
     r'environment="OAR_CPUSET=[^"]*",environment="OAR_JOB_USER=([^"]*)",environment="OAR_JOB_ID=(\d+)"'
 )
+OARSH_SHELL = "oarsh_shell"
 DEFAULT_KEYS_FILE = ".ssh/authorized_keys_jobs"
 CLEAR_SECONDS = 60.0
 DEEPEST = 200
@@ -281,7 +282,7 @@ def add_key(data, files, oar):
         node_base.write_file(files.key(data["user"]), node_base.encode(keys["private"]["key"]), 0o600)
     except OSError as error:
         raise NodeError(8, "cannot write the private key of the job: %s" % error.strerror) from None
-    line = key_line(data, public)
+    line = key_line(data, public, oar)
     change_keys(data, oar, lambda lines: [kept for kept in living(lines, files) if kept != line] + [line])
 
 
@@ -298,28 +299,32 @@ def clean_key(text):
 
 
 def own_key(public, oar):
-    content = node_base.read_file(oar.pw_dir + "/.ssh/authorized_keys") or b""
-    return public.split()[1].encode("ascii") in content.split()
+    content = (node_base.read_file(oar.pw_dir + "/.ssh/authorized_keys") or b"").decode("utf-8", "surrogateescape")
+    lines = [line for line in content.splitlines() if not JOB_OF_KEY.search(line)]
+    return public.split()[1] in " ".join(lines).split()
 
 
-def key_line(data, public):
+def key_line(data, public, oar):
     environment = (
         ("OAR_CPUSET", "%s/%s" % (data["cpuset_path"] or "", data["name"])),
         ("OAR_JOB_USER", data["user"]),
         ("OAR_JOB_ID", str(data["job_id"])),
     )
     fields = ['environment="%s=%s"' % item for item in environment]
-    oardir = options_of(data).get("oardir") or "/usr/lib/oar"
-    fields += ['command="%s/oarsh_shell --oarsh"' % oardir, "restrict", "pty", "X11-forwarding"]
+    oardir = options_of(data).get("oardir")
+    login_shell = oar.pw_shell if os.path.basename(oar.pw_shell) == OARSH_SHELL else "/usr/lib/oar/" + OARSH_SHELL
+    shell = "%s/%s" % (oardir, OARSH_SHELL) if oardir else login_shell
+    fields += ['command="%s --oarsh"' % shell, "restrict", "pty", "X11-forwarding"]
     return ",".join(fields) + " " + public
 
 
 def living(lines, files):
-    """The key lines whose job still has its environment file here."""
+    """The key lines whose job still has its environment file here, and those of no job, which are the site's."""
     kept = []
     for line in lines:
         found = JOB_OF_KEY.search(line)
         if not found:
+            kept.append(line)
             continue
         other = JobFiles(files.directory, int(found.group(2)))
         if os.path.exists(other.environment(found.group(1))):
@@ -585,7 +590,7 @@ def drop_strange_keys(data, known):
     oar = node_base.oar_account()
     with node_base.acting_as(oar):
         if os.path.exists(keys_file(data, oar)):
-            change_keys(data, oar, lambda lines: [line for line in lines if job_of_key(line) in known])
+            change_keys(data, oar, lambda lines: [line for line in lines if job_of_key(line) in {None, *known}])
 
 
 if __name__ == "__main__":

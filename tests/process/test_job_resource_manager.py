@@ -71,13 +71,32 @@ def test_a_key_of_a_job_opens_this_job_alone_and_brings_nothing_else_along(box: 
     lines = (box.home("oar") / ".ssh" / "authorized_keys_jobs").read_text().splitlines()
     assert lines == [
         f'environment="OAR_CPUSET={box.cpuset_path}/alice_4",environment="OAR_JOB_USER=alice",environment="OAR_JOB_ID=4",'
-        f'command="/usr/lib/oar/oarsh_shell --oarsh",restrict,pty,X11-forwarding {ED25519}'
+        f'command="{box.oardir}/oarsh_shell --oarsh",restrict,pty,X11-forwarding {ED25519}'
     ]
     private = box.runtime / "alice_4.jobkey"
     assert (private.read_text(), private.stat().st_mode & 0o777) == ("SECRET\n", 0o600)
     box.jrm("clean", box.init_data(4, ssh_keys=keys))
     assert (box.home("oar") / ".ssh" / "authorized_keys_jobs").read_text() == ""
     assert not private.exists()
+
+
+def test_keys_of_a_site_stay_in_the_file_that_it_lets_job_keys_into(box: NodeBox) -> None:
+    own = box.home("oar") / ".ssh" / "authorized_keys"
+    server = 'environment="OAR_KEY=1" ssh-ed25519 AAAAserver oar@server\n'
+    own.write_text(server)
+    keys = {"public": {"file_name": ".ssh/authorized_keys", "key": ED25519}, "private": {"file_name": "", "key": "x"}}
+    data = box.init_data(31, ssh_keys=keys)
+    for _ in range(2):
+        assert box.jrm("init", data).exit == 0
+    assert own.read_text().startswith(server)
+    assert own.read_text().count("\n") == 2
+    assert box.jrm("clean", data).exit == 0
+    assert own.read_text() == server
+    assert box.jrm("init", data).exit == 0
+    common = {name: data[name] for name in ("oar_tmp_directory", "cpuset_path")}
+    assert box.jrm("sweep", {**common, "jobs": [], "ssh_keys": keys}).exit == 0
+    assert own.read_text() == server
+    own.unlink()
 
 
 @pytest.mark.parametrize(
