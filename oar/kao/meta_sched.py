@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from oar.kao import token_scripts
+from oar.kao import plugins, token_scripts
 from oar.kao.apply import Writer
 from oar.kao.granting import Granting
 from oar.kao.guard import Guard
@@ -49,6 +49,7 @@ class MetaScheduler:
         self._writer = Writer(keeps_all_plans=runtime.config.scheduler_log_decisions)
         self._locks: Locks | None = None
         self._last_date = 0
+        self._sort = plugins.sorting(runtime.config)
         self._granting = Granting(runtime.database, runtime.config)
         self._guard = Guard(runtime.config.oar_run_dir)
         self._memory: Memory | None = None
@@ -106,7 +107,7 @@ class MetaScheduler:
         now = situation.snapshot.now
         if self._memory is None or not 0 <= now - self._planned_anew < TRUST:
             self._memory, self._planned_anew = None, now
-        this = Round(situation.snapshot, lambda: time.monotonic() - begin, self._memory)
+        this = Round(situation.snapshot, lambda: time.monotonic() - begin, self._memory, self._sort)
         for queues in this.groups():
             announce([queue.name for queue in queues])
             this.plan_queues(queues)

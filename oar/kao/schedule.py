@@ -47,6 +47,9 @@ from oar.lib.model import Queue
 from oar.lib.request import format_job_message
 from oar.lib.states import JobState, QueueState, Reservation, ResourceState
 
+#: Puts jobs into an order of the site: their ids, first ones first.
+Sort = Callable[[Snapshot, Sequence[WaitingJob]], Sequence[int]]
+
 #: Besteffort jobs get at least this part of SCHEDULER_TIMEOUT.
 BESTEFFORT_SHARE = 0.1
 
@@ -88,9 +91,15 @@ class Round:
     """A round in the making."""
 
     def __init__(
-        self, snapshot: Snapshot, spent: Callable[[], float] = lambda: 0.0, before: Memory | None = None
+        self,
+        snapshot: Snapshot,
+        spent: Callable[[], float] = lambda: 0.0,
+        before: Memory | None = None,
+        sort: Sort | None = None,
     ) -> None:
+        """``sort``: the order of the site, for JOB_PRIORITY=CUSTOM."""
         self.snapshot = snapshot
+        self._sort = sort
         self._settings = snapshot.settings
         self._spent = spent
         gap = max(self._settings.besteffort_kill_before, self._settings.security_time)
@@ -196,6 +205,8 @@ class Round:
         order = order_of(policies[queues[0].name], self._settings)
         if order == "MULTIFACTOR":
             return self._by_factors(jobs, queues[0].priority)
+        if order == "CUSTOM":
+            return self._by_plugin(jobs)
         if order != "FAIRSHARE":
             return sorted(jobs, key=lambda job: job.id)
         kept = first_of_each_user(jobs, self._settings.max_jobs_per_user)
@@ -206,6 +217,19 @@ class Round:
         for job_id in left_out:
             self._done.reasons[job_id] = explain.limit(self._settings.max_jobs_per_user)
         return sorted(kept, key=lambda job: (self._done.karma[job.id], job.id))
+
+    def _by_plugin(self, jobs: Sequence[WaitingJob]) -> list[WaitingJob]:
+        """Return the order of the site; first come, first served when it gives none."""
+        known = {job.id: job for job in sorted(jobs, key=lambda job: job.id)}
+        try:
+            ids = list(self._sort(self.snapshot, list(known.values()))) if self._sort else list(known)
+        except Exception as error:  # noqa: BLE001 - the guard of a plug-in: the round must go on
+            self._done.troubles.append(f"custom order: {type(error).__name__}: {error}; the oldest jobs go first")
+            return list(known.values())
+        if len(ids) != len(known) or set(ids) != known.keys():
+            self._done.troubles.append("custom order: it is no permutation of the jobs; the oldest jobs go first")
+            return list(known.values())
+        return [known[number] for number in ids]
 
     def _by_factors(self, jobs: Sequence[WaitingJob], group: int) -> list[WaitingJob]:
         now, settings = self.snapshot.now, self._settings

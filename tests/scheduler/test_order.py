@@ -1,14 +1,17 @@
 """The order in which jobs are tried: fair share, several factors (scheduling.md 11)."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oar.kao.model import Consumption, FairShare, Snapshot, Weights
+from oar.kao.plugins import sorting
 from oar.kao.priority import share_of
-from oar.kao.schedule import schedule
+from oar.kao.schedule import Round, Sort, schedule
 from oar.kao.site_files import parse_weights
+from oar.lib.config import Config
 from tests.scheduler.builders import NOW, Cluster, Result, hours
 
 USED = Consumption(
@@ -123,3 +126,51 @@ def test_the_file_of_weights() -> None:
 def test_a_file_of_weights_that_does_not_parse_is_refused(text: str, trouble: str) -> None:
     with pytest.raises(ValueError, match=trouble):
         parse_weights(text)
+
+
+def custom(cluster: Cluster, sort: Sort | None) -> Result:
+    settings = replace(cluster.settings, job_priority="CUSTOM", is_priority_explicit=True)
+    this = Round(replace(cluster.snapshot(), settings=settings), sort=sort)
+    for queues in this.groups():
+        this.plan_queues(queues)
+    return Result(this.finish())
+
+
+def test_the_order_of_the_site_holds() -> None:
+    result = custom(Cluster(1, 1).job().job().job(), lambda snapshot, jobs: [job.id for job in reversed(jobs)])
+    assert [place.job_id for place in result.plan.placements] == [3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("sort", "trouble"),
+    [
+        (lambda snapshot, jobs: [1, 1, 2], "no permutation"),
+        (lambda snapshot, jobs: [jobs[0].id], "no permutation"),
+        (lambda snapshot, jobs: [1 // 0], "ZeroDivisionError"),
+    ],
+)
+def test_an_order_that_is_none_leaves_the_oldest_first(sort: Sort, trouble: str) -> None:
+    result = custom(Cluster(1, 1).job().job().job(), sort)
+    assert [place.job_id for place in result.plan.placements] == [1, 2, 3]
+    assert trouble in result.plan.troubles[0]
+
+
+def test_a_plug_in_that_is_not_installed_is_named() -> None:
+    sort = sorting(Config(job_priority="CUSTOM", custom_job_sorting="nowhere"))
+    result = custom(Cluster(1, 1).job(), sort)
+    assert '"nowhere"' in result.plan.troubles[0]
+    assert result.launched() == [1]
+
+
+def test_a_plug_in_is_found_by_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site_order.py").write_text(
+        "def order(context, jobs, config):\n    return sorted((job.id for job in jobs), reverse=config == 'last')\n"
+    )
+    about = tmp_path / "site_order-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: site-order\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[oar.jobs_sorting_func]\nmine = site_order:order\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = Config(job_priority="CUSTOM", custom_job_sorting="mine", custom_job_sorting_config="last")
+    result = custom(Cluster(1, 1).job().job(), sorting(config))
+    assert [place.job_id for place in result.plan.placements] == [2, 1]
