@@ -110,3 +110,11 @@ def test_a_job_that_is_to_be_launched_rings_the_runner(database: Database) -> No
     with database.begin() as tx:
         lifecycle.move(tx, job_id, JobState.TO_LAUNCH)
         assert tx.outbox == [Ask(JobAction.RUN, job_id)]
+
+
+@pytest.mark.parametrize("state", sorted(FINAL), ids=str)
+def test_what_a_node_tells_of_a_job_that_has_ended_leaves_nothing(database: Database, state: JobState) -> None:
+    job_id = add_job(database, state, on=add_resources(database))
+    with database.begin() as tx:
+        assert not tx.runs.report(job_id, 0, 0)
+        assert tx.runs.find(job_id) is None

@@ -18,10 +18,11 @@ _CLAIM = """
     ON CONFLICT (job_id) DO UPDATE
         SET attempt = job_runs.attempt + 1, phase = 'CLAIMED', head_host = %(head)s, updated = %(now)s
     RETURNING attempt"""
-#: The first report counts; a second one changes nothing.
+#: The first report counts; a second one changes nothing, nor does one of a job that has ended meanwhile.
 _REPORT = """
     INSERT INTO job_runs (job_id, attempt, phase, oarexec_code, script_status, report_date, updated)
-    VALUES (%(id)s, 1, 'REPORTED', %(code)s, %(status)s, %(now)s, %(now)s)
+    SELECT job_id, 1, 'REPORTED', %(code)s, %(status)s, %(now)s, %(now)s FROM jobs
+    WHERE job_id = %(id)s AND state <> 'Terminated' AND state <> 'Error' FOR NO KEY UPDATE
     ON CONFLICT (job_id) DO UPDATE SET phase = 'REPORTED', oarexec_code = %(code)s, script_status = %(status)s,
         report_date = %(now)s, updated = %(now)s
     WHERE job_runs.report_date = 0"""

@@ -1,13 +1,14 @@
 """Many nodes at once: the job resource manager, and whether nodes answer."""
 
 import json
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from oar.lib.config import Config
-from oar.lib.remote.requests import Command, Outcome, Ran, Request, TimedOut
+from oar.lib.remote.requests import Command, Outcome, Ran, Request, TimedOut, Unreachable
 from oar.modules import ping_checker
 from oar.modules.actions.context import Context, log
 from oar.modules.actions.job_data import BUILT_IN_MANAGERS
@@ -39,9 +40,17 @@ def site_manager(config: Config) -> str | None:
 def manage(
     context: Context, action: str, hosts: Collection[str], data: Mapping[str, Any], seconds: float
 ) -> dict[str, Answer]:
-    """Let the job resource manager of each host do ``action``.  Raises ManagerMissing."""
+    """Let the job resource manager of each host do ``action``.  Raises ManagerMissing.
+
+    What it does may be done twice: a host whose connection broke meanwhile is asked once more.
+    """
     request = _manager_request(context.config, action, data)
+    limit = time.monotonic() + seconds
     outcomes = context.remote.run(dict.fromkeys(hosts, request), seconds)
+    broken = [host for host, outcome in outcomes.items() if isinstance(outcome, Unreachable) and outcome.began]
+    left = limit - time.monotonic()
+    if broken and left > 0:
+        outcomes |= context.remote.run(dict.fromkeys(broken, request), left)
     if context.config.debug_remote_commands:
         for host, outcome in outcomes.items():
             log.info("%s on %s: %s", action, host, outcome)
