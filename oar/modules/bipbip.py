@@ -130,10 +130,10 @@ class Bipbip:
                 if locked:
                     self._locks.release(action.job_id)
         except DatabaseUnavailable as error:
-            log.error("job %s: %s on %s has to wait: %s", action.job_id, action.kind, action.host, error)
+            logs.of_job(log, action.job_id).error("%s on %s has to wait: %s", action.kind, action.host, error)
             return Did(action, UNAVAILABLE_SECONDS)
         except Exception:  # noqa: BLE001 - the guard of an action: whatever it is, it is this job's trouble
-            log.exception("job %s: %s on %s broke off", action.job_id, action.kind, action.host)
+            logs.of_job(log, action.job_id).exception("%s on %s broke off", action.kind, action.host)
             return Did(action, failed=True)
         return Did(action, later.seconds if later else None)
 

@@ -309,7 +309,7 @@ class Runner:
             if not self._bipbips[number].write(Do(action)):
                 self._bipbips[number].kill()  # its end is heard of in the next turn
         for number, action in self._dispatch.older_than(self._runtime.config.bipbip_max_duration, now):
-            log.error("job %s: %s takes too long: its bipbip is killed", action.job_id, action.kind)
+            logs.of_job(log, action.job_id).error("%s takes too long: its bipbip is killed", action.kind)
             self._bipbips[number].kill()
 
     def _hear(self, bipbip: BipbipProcess) -> None:
@@ -341,7 +341,7 @@ class Runner:
         failures = self._dispatch.failed(action, time.monotonic())
         if failures < DEATHS or action.kind not in (Kind.LAUNCH, Kind.END):
             return
-        log.error("job %s: %s broke off %d times: the job is given up", action.job_id, action.kind, failures)
+        logs.of_job(log, action.job_id).error("%s broke off %d times: the job is given up", action.kind, failures)
         self._dispatch.give_up(action)
         try:
             with self._database.begin() as tx:
@@ -397,7 +397,7 @@ class Runner:
         try:
             wish = parse_subscription(notice.notify)
         except BadRequest as error:
-            log.warning("job %s: %s", notice.job_id, error)
+            logs.of_job(log, notice.job_id).warning("%s", error)
             return
         if not wish.wants(notice.tag):
             return
@@ -417,7 +417,7 @@ class Runner:
             with self._database.begin() as tx:
                 tx.events.add(event, notice.job_id, text)
         except DatabaseUnavailable as error:
-            log.warning("job %s: a mail cannot be noted: %s", notice.job_id, error)
+            logs.of_job(log, notice.job_id).warning("a mail cannot be noted: %s", error)
 
 
 def verdict(awaited: AwaitedReport | None, report: Report) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from oar.lib import control, incidents, lifecycle
 from oar.lib.db.engine import Transaction
+from oar.lib.logs import of_job
 from oar.lib.messages import Tag, Wake
 from oar.lib.states import EventType, ExecCode, JobState, Phase
 from oar.modules.actions import job_data, nodes
@@ -30,6 +31,11 @@ _EPILOGUE_EVENTS = {
 _PHRASES = {
     EventType.SWITCH_INTO_TERMINATE_STATE: "Ask to change the job state",
     EventType.SWITCH_INTO_ERROR_STATE: "Ask to change the job state",
+}
+
+#: What is said of an exit code with which no description came.
+_UNEXPLAINED: Mapping[int, str] = {
+    ExecCode.DIED: "the node answers, but nothing is left of the job there: it was started anew, or oarexec was killed",
 }
 
 
@@ -106,8 +112,8 @@ def _unclean(context: Context, data: JobData, answers: Mapping[str, nodes.Answer
     traces = []
     bad = {host: answer.reason for host, answer in answers.items() if not answer.good}
     if bad:
-        log.warning("job %s: not clean: %s", data.job.id, bad)
         text = "; ".join(f"{host}: {reason}" for host, reason in sorted(bad.items()))
+        of_job(log, data.job.id).warning("not clean: %s", text)
         traces.append(Trace(EventType.CPUSET_CLEAN_ERROR, text, tuple(sorted(bad))))
     if context.config.activate_pingchecker_at_job_end and not (data.is_noop or data.is_elsewhere):
         silent = nodes.unreachable(context, data.hosts)
@@ -145,7 +151,7 @@ def _end_of(context: Context, data: JobData) -> list[Trace]:
     if run.phase is Phase.EXTERMINATE:
         return [Trace(EventType.EXTERMINATE_JOB, "The job did not answer to its kill: it is given up", _all(data))]
     code = run.oarexec_code or 0
-    detail = run.detail.strip() or f"exit code {code} of oarexec"
+    detail = run.detail.strip() or _UNEXPLAINED.get(code, f"exit code {code} of oarexec")
     return [
         Trace(event, _PHRASES.get(event, detail), _blamed(context, data, event, code))
         for event in incidents.events_of(code)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from oar.lib import incidents, lifecycle
 from oar.lib.db.engine import Transaction
 from oar.lib.errors import DatabaseUnavailable, NodeUnavailable
+from oar.lib.logs import of_job
 from oar.lib.messages import Ask, Due, JobAction, Tag, Wake
 from oar.lib.model import JobRun
 from oar.lib.remote.dialogue import Dialogue
@@ -241,7 +242,7 @@ def _execute(one: _Launch) -> Later | None:
     try:
         return _talk(one, dialogue, time.monotonic() + seconds)
     except NodeUnavailable as error:
-        log.info("job %s: %s", one.id, error)
+        of_job(log, one.id).info("%s", error)
         return _resume(one)
     except DatabaseUnavailable:
         dialogue.close()  # an oarexec that waits for GO learns at once that none will come from here
@@ -365,7 +366,7 @@ def _follow(one: _Launch, dialogue: Dialogue) -> None:
                 case Ran(exit=code, stderr=text):
                     return _end(one, code, status, text)
     except NodeUnavailable as error:
-        log.info("job %s: %s", one.id, error)
+        of_job(log, one.id).info("%s", error)
 
 
 def _ended_at_once(one: _Launch, dialogue: Dialogue, line: str) -> Later | None:
@@ -385,7 +386,7 @@ def _status_in(line: str) -> int | None:
 
 def _exited(one: _Launch, code: int, text: str, *, said_go: bool) -> Later | None:
     """Oarexec ended without a word about the command."""
-    log.info("job %s: oarexec ended with %s: %s", one.id, code, text)
+    of_job(log, one.id).info("oarexec ended with %s: %s", code, text)
     if code in (ExecCode.OK, ExecCode.STALE) or code > BY_SIGNAL or said_go:
         return _resume(one)
     _end(one, code, None, text)
@@ -447,7 +448,7 @@ def _try_again(one: _Launch) -> Later | None:
 
 def _give_up(one: _Launch, failure: LaunchFailed) -> None:
     """Clean what was prepared, then write the event; NodeChangeState does what follows from it."""
-    log.warning("job %s: the launch is given up: %s", one.id, failure)
+    of_job(log, one.id).warning("the launch is given up: %s", failure)
     config = one.context.config
     touched = (one.good | {one.head}) & set(one.data.processors(config)) - set(failure.hosts)
     if touched:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from oar.lib import process
 from oar.lib.config import Config
+from oar.lib.logs import of_job
 from oar.modules.actions.context import log
 from oar.modules.actions.job_data import JobData
 
@@ -33,7 +34,7 @@ def run_script(command: str, data: JobData, seconds: int, attempt: int = 1) -> N
     """Run ``command JOB_ID``.  Raises ScriptFailure."""
     argv = [*shlex.split(command), str(data.job.id)]
     outcome = process.run(argv, timeout=seconds, environment=_environment(data, attempt))
-    log.debug("job %s: %s: %s", data.job.id, argv[0], outcome.output)
+    of_job(log, data.job.id).debug("%s: %s", argv[0], outcome.output)
     if outcome.timed_out:
         raise ScriptFailure("timeout", f"{argv[0]} did not end within {seconds} s")
     if outcome.code is None:

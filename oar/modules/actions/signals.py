@@ -2,6 +2,7 @@
 
 from oar.lib.db.engine import Transaction
 from oar.lib.db.runs import SignalRequest
+from oar.lib.logs import of_job
 from oar.lib.messages import Ask, JobAction
 from oar.lib.remote.requests import Outcome, Ran, Request
 from oar.lib.states import EventType, JobState, KillState, Phase
@@ -34,7 +35,9 @@ def kill(context: Context, job_id: int) -> Later | None:
         case Ran(exit=code) if code == GONE:
             return _ask_what_happened(context, data)
         case outcome:
-            log.info("job %s: the kill did not arrive: %s", job_id, nodes.answer_of(outcome).reason)
+            reason = nodes.answer_of(outcome).reason
+            host = data.exec_host(context.config)
+            of_job(log, job_id).warning("the kill did not arrive at %s: %s", host, reason)
             return Later(KILL_AGAIN_SECONDS)
 
 

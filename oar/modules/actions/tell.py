@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from oar.lib import control, lifecycle
 from oar.lib.db.engine import Transaction
+from oar.lib.logs import of_job
 from oar.lib.messages import Tag, Wake
 from oar.lib.model import Job
 from oar.lib.notify import tell_oarsub
@@ -64,5 +65,5 @@ def _say(context: Context, job: Job, line: str, *, tries: int) -> str:
         problem = tell_oarsub(address, line, context.config.oarsub_notify_timeout)
         if not problem:
             return ""
-    log.info("job %s: oarsub at %s was not told: %s", job.id, address, problem)
+    of_job(log, job.id).info("oarsub at %s was not told: %s", address, problem)
     return problem
