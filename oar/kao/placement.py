@@ -33,6 +33,7 @@ class Policy:
     is_reservation: bool = False
     is_distant: bool = False  #: a reservation whose date is so far away that the state of nodes means nothing
     has_quotas: bool = False
+    is_now_only: bool = False  #: nothing is planned for later
 
 
 class Placer:
@@ -196,6 +197,8 @@ class Placer:
         reason = self._too_late(task, best)
         if reason:
             return Outcome(reason=reason)
+        if task.policy.is_now_only and best.start > self._now:
+            return Outcome(reason=task.delays.get(best.alternative) or self._why_later(task, best, known))
         self.enter(task.job, best, task.traits)
         if best.start <= self._now:
             return Outcome(best)

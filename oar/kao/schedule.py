@@ -185,7 +185,11 @@ class Round:
 
     def _place(self, policy: QueuePolicy, job: WaitingJob) -> None:
         condition = policy.dependency_condition or self._settings.dependency_condition
-        how = Policy(dependency_condition=condition, has_quotas=has_quotas(policy, self._settings))
+        how = Policy(
+            dependency_condition=condition,
+            has_quotas=has_quotas(policy, self._settings),
+            is_now_only=not policy.is_backfilling,
+        )
         outcome = self._placer.place(job, self._traits[job.id], how)
         self._record(job, outcome)
         if outcome.placement:

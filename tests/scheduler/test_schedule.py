@@ -206,6 +206,7 @@ def test_without_backfilling_the_first_job_that_waits_ends_the_queue() -> None:
     cluster.queues = (Queue("default", 2, "kamelot_fifo", QueueState.ACTIVE),)
     result = cluster.job("/node=2").job("/node=1").plan()
     assert result.launched() == []
+    assert (result.start(2), result.code(2)) == (None, "BUSY"), "nothing is planned for later"
     assert result.code(3) == "LIMIT"
 
 
