@@ -172,6 +172,11 @@ class TestDependencies:
     def test_conditions_and_windows(self, text: str, condition: str, least: str, most: str) -> None:
         assert submission_checks.parse_dependencies([text]) == (Dependency(0, 12, condition, least, most),)
 
+    @pytest.mark.parametrize("shift", ["9999999999", "-9999999999", "]1234567890"])
+    def test_a_window_that_the_scheduler_does_not_read_is_refused(self, shift: str) -> None:
+        for text in (f"12,{shift}", f"12,,{shift}"):
+            assert isinstance(outcome(lambda text=text: submission_checks.parse_dependencies([text])), BadSubmission)  # type: ignore[misc]
+
     def test_the_last_word_about_a_job_counts(self) -> None:
         assert [each.condition for each in submission_checks.parse_dependencies(["1:ok", "2", "1:any"])] == ["any", ""]
 
