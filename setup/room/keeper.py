@@ -382,7 +382,7 @@ def start(room: Room, lease: int | None) -> None:
 def _claim_directory(room: Room) -> None:
     cgroups.sweep()
     if is_running(room):
-        raise RoomError(f"room {room.name!r} is running: stop it, or choose another name with --room")
+        raise RoomError(f"room {room.name!r} is running: stop it, or give setup/cluster another name with --room")
     shutil.rmtree(room.directory, ignore_errors=True)
     room.directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     room.directory.mkdir(mode=0o700)
