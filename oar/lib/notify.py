@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
 
@@ -67,7 +68,8 @@ class Mailer:
         for subject, count in self._limit.digests(time.monotonic(), everything=True):
             self._post(Letter(self._administrators, f"{subject} (digest)", f"{count} more mails with this subject."))
         if self._thread is not None:
-            self._letters.put(None)
+            with suppress(queue.Full):  # it has more to do than the time that is left: the thread ends with us
+                self._letters.put(None, timeout=deadline)
             self._thread.join(deadline)
 
     def _post(self, letter: Letter) -> None:

@@ -94,6 +94,17 @@ def test_a_mail_server_that_is_not_there_is_told_and_stops_nobody() -> None:
     assert "refused" in told[0]
 
 
+def test_closing_does_not_wait_for_a_mail_server_that_is_silent_even_when_a_thousand_mails_wait() -> None:
+    problems: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = Config(mail_smtp_server=f"127.0.0.1:{silent.getsockname()[1]}", mail_sender="oar@site.org")
+        mailer = Mailer(config)
+        while not problems:
+            mailer.user(["alice@site.org"], "subject", "text", problems.append)
+        mailer.close(0.1)
+        assert problems == ["too many mails are waiting"]
+
+
 def test_without_configuration_nothing_is_sent() -> None:
     told: list[str] = []
     mailer = Mailer(Config())
