@@ -12,7 +12,7 @@ import pytest
 from oar.lib import config as configuration
 from oar.lib.db.engine import Database, DatabaseSettings
 from oar.lib.frames import Report, decode_tag
-from oar.lib.messages import Ask, Effect, JobAction
+from oar.lib.messages import Ask, Due, Effect, JobAction
 from oar.lib.model import Job, JobRun
 from oar.lib.runtime import Runtime
 from oar.lib.states import EventType, ExecCode, JobState, KillState, Phase, Reservation, ResourceState, signal_event
@@ -20,6 +20,7 @@ from oar.modules import node_change_state
 from oar.modules.actions import finish, probe, signals, suspend
 from oar.modules.actions.context import Context, Later
 from oar.modules.actions.launch import launch
+from oar.modules.actions.tell import tell
 from oar.modules.bipbip import Bipbip
 from oar.modules.dispatch import Action, Kind
 from tests.builders import add_job, add_resources, state_of
@@ -369,6 +370,13 @@ def slowed(world: World, seconds: int) -> Context:
         f'SERVER_HOSTNAME="0.0.0.0"\nSERVER_PORT="{world.port.number}"\n'
     )
     return Context(parsed.config, world.database, world.box.remote, world.interrupted.__contains__, world.context.watch)
+
+
+def test_an_accepted_reservation_is_looked_at_when_it_begins(world: World) -> None:
+    job_id = world.job("true", JobState.TO_ACK_RESERVATION, reservation=Reservation.SCHEDULED)
+    tell(world.context, job_id, ())
+    assert state_of(world.database, job_id) is JobState.WAITING
+    assert Due(world.row(job_id).start_time) in world.told
 
 
 def test_an_interrupted_launch_goes_on_unless_the_job_is_to_end(world: World) -> None:

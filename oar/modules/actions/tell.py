@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from oar.lib import control, lifecycle
 from oar.lib.db.engine import Transaction
 from oar.lib.logs import of_job
-from oar.lib.messages import Tag, Wake
+from oar.lib.messages import Due, Tag, Wake
 from oar.lib.model import Job
 from oar.lib.notify import tell_oarsub
 from oar.lib.states import EventType, JobState
@@ -45,7 +45,7 @@ def _acknowledge(context: Context, job: Job) -> None:
         if problem:
             _note_lost(tx, job.id, problem)
         elif lifecycle.move(tx, job.id, JobState.WAITING):
-            tx.outbox.append(Wake(Tag.TERM))
+            tx.outbox += [Wake(Tag.TERM), Due(job.start_time)]
 
 
 def _note_lost(tx: Transaction, job_id: int, problem: str) -> None:
