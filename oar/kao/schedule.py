@@ -394,8 +394,12 @@ class Round:
         answered = {answer.job_id for answer in (*self._done.refused, *self._done.expired)}
         messages: dict[int, str] = {}
         for job_id, job in self._jobs.items():
-            if job.queue in self._active and job_id not in answered:
+            if job_id in answered:
+                continue
+            if job.queue in self._active:
                 messages[job_id] = self._known_message(job) or self._message(job)
+            else:
+                messages[job_id] = self._message(job, f"the queue {job.queue} is not active")
         return messages
 
     def _known_message(self, job: WaitingJob) -> str:
@@ -410,11 +414,13 @@ class Round:
         )
         return before.messages.get(number, "") if is_same else ""
 
-    def _message(self, job: WaitingJob) -> str:
+    def _message(self, job: WaitingJob, remark: str = "") -> str:
         placement = self._done.placements.get(job.id)
         remarks = [f"Karma={self._done.karma[job.id]:.3f}"] if job.id in self._done.karma else []
         reason = self._done.reasons.get(job.id)
-        if reason:
+        if remark:
+            remarks.append(remark)
+        elif reason:
             remarks.append(reason.text.partition("\n")[0])
         kind = "I" if job.is_interactive else "B"
         return format_job_message(
