@@ -1,0 +1,58 @@
+"""setup/install: what goes where on a machine, seen in a directory of its own."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+INSTALL = Path(__file__).parent.parent.parent / "setup" / "install"
+
+
+def install(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run setup/install."""
+    return subprocess.run([str(INSTALL), *words], capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A node's files below a directory, with programs in /opt/oar."""
+    done = install("node", "--destdir", str(tmp_path), "--prefix", "/opt/oar")
+    assert done.returncode == 0, done.stderr
+    return tmp_path
+
+
+def test_a_node_gets_programs_and_configuration(node: Path) -> None:
+    programs = node / "opt/oar/lib/oar"
+    assert {"oarsh_shell", "oarsh", "oarprint"} <= {path.name for path in programs.iterdir()}
+    assert (programs / "oarsh_shell").stat().st_mode & 0o777 == 0o755
+    assert "Port 6667" in (node / "etc/oar/sshd_config").read_text()
+    assert not (programs / "venv").exists()
+
+
+def test_shipped_files_name_the_places_of_this_installation(node: Path) -> None:
+    rules = node / "etc/sudoers.d/oar"
+    assert rules.stat().st_mode & 0o777 == 0o440
+    assert "/opt/oar/lib/oar/oarsub" in rules.read_text()
+    assert "/usr/lib/oar" not in rules.read_text()
+
+
+def test_users_call_tools_by_their_short_names(node: Path) -> None:
+    assert '/opt/oar/lib/oar/oarprint "$@"' in (node / "opt/oar/bin/oarprint").read_text()
+
+
+def test_configuration_that_is_there_stays(node: Path) -> None:
+    (node / "etc/oar/sshd_config").write_text("# mine\n")
+    assert install("node", "--destdir", str(node), "--prefix", "/opt/oar").returncode == 0
+    assert (node / "etc/oar/sshd_config").read_text() == "# mine\n"
+
+
+def test_documents_are_installed_by_themselves(tmp_path: Path) -> None:
+    assert install("doc", "--destdir", str(tmp_path)).returncode == 0
+    assert (tmp_path / "usr/local/share/doc/oar/README.md").is_file()
+    assert not (tmp_path / "etc").exists()
+
+
+def test_an_unknown_flavour_is_refused(tmp_path: Path) -> None:
+    done = install("desktop", "--destdir", str(tmp_path))
+    assert done.returncode == 2
+    assert "desktop" in done.stderr.splitlines()[-1]
