@@ -7,9 +7,11 @@ the command.
 
 import contextlib
 import errno
+import json
 import os
 import select
 import signal
+import sys
 import time
 from functools import partial
 
@@ -18,6 +20,13 @@ import node_cgroups
 from node_base import NodeError
 
 START_SECONDS = 120.0
+#: What a program of root starts as the user: only there does the user's environment hold.
+AS_USER = """
+import json, os, sys
+with open(int(sys.argv[1])) as file:
+    variables = {name.encode("latin-1"): value.encode("latin-1") for name, value in json.load(file)}
+os.execve(sys.argv[2], sys.argv[2:], variables)
+"""
 CONTROL_SIGNALS = {"TERM", "INT", "QUIT", "USR1", "USR2", "URG"}
 HANDLED = [getattr(signal, "SIG" + name) for name in sorted(CONTROL_SIGNALS)]
 
@@ -130,6 +139,19 @@ def open_signals():
 
 def encoded(variables):
     return {node_base.encode(name): node_base.encode(value) for name, value in variables.items()}
+
+
+def readable(environment):
+    """A descriptor from which the program that is executed next reads an environment."""
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in environment.items()]
+        file.write(json.dumps(pairs).encode("ascii"))
+        file.seek(0)
+        fd = os.dup(file.fileno())
+    os.set_inheritable(fd, True)
+    return fd
 
 
 def set_oom_score(score):
@@ -301,13 +323,16 @@ class UserProcess:
         self.open_outputs()
         shell = self.payload.account.pw_shell or "/bin/sh"
         argv = [shell, "-c", self.data["command"] or ""]
+        environment = self.payload.environment
         if systemd:
             os.seteuid(0)
             os.setegid(0)
             uid = self.payload.account.pw_uid
-            argv = ["systemd-run", "-q", "--uid=%d" % uid, "--scope", "--collect", "--slice=user-%d.slice" % uid, *argv]
+            command = ["systemd-run", "-q", "--uid=%d" % uid, "--scope", "--collect", "--slice=user-%d.slice" % uid]
+            argv = [*command, sys.executable, "-I", "-S", "-c", AS_USER, str(readable(environment)), *argv]
+            environment = {"PATH": node_base.DEFAULT_PATH}
         try:
-            os.execvpe(argv[0], [node_base.encode(word) for word in argv], self.payload.environment)
+            os.execvpe(argv[0], [node_base.encode(word) for word in argv], environment)
         except OSError as error:
             node_base.complain("oarexec: cannot execute %s: %s" % (argv[0], error.strerror))
         return 127

@@ -442,3 +442,30 @@ def test_no_process_of_oar_is_in_the_user_s_reach(box: NodeBox) -> None:
     box.ctl(job, "TERM")
     box.ended(job)
     box.clean(job)
+
+
+@pytest.mark.skipif(not Path("/usr/bin/systemd-run").exists(), reason="needs systemd-run to stand in for")
+def test_what_the_user_sets_holds_for_his_command_and_not_for_the_program_of_root_before_it(box: NodeBox) -> None:
+    fake, evil = box.base / "systemd-run", box.base / "evil"
+    fake.write_text('#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nexec setpriv --reuid=alice "$@"\n')
+    evil.mkdir()
+    (evil / "systemd-run").write_text(f"#!/bin/sh\nid -u >{evil}/ran\n")
+    for path in (fake, evil / "systemd-run"):
+        path.chmod(0o755)
+    box.sh(f"mount --bind {fake} /usr/bin/systemd-run")
+    try:
+        job = box.job_data(
+            190,
+            command="id -un >env; env -0 >>env",
+            deploy_cosystem_job_exec_system="systemd-run",
+            job_env={"PATH": f"{evil}:/usr/bin:/bin", "MINE": "\u00e9\nx"},
+        )
+        box.start(job)
+        assert box.ended(job)["code"] == 0
+    finally:
+        box.sh("umount /usr/bin/systemd-run")
+    said = (box.home("alice") / "env").read_text()
+    assert said.startswith("alice\n")
+    assert "MINE=\u00e9\nx\0" in said
+    assert f"PATH={evil}:" in said
+    assert not (evil / "ran").exists()
