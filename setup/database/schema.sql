@@ -336,13 +336,14 @@ CREATE TABLE admission_rules (
 
 -- The text of a rule before each change.
 CREATE TABLE admission_rules_log (
+    log_id bigserial PRIMARY KEY,
     id bigint NOT NULL,
     date bigint NOT NULL DEFAULT 0,
     author varchar(255) NOT NULL DEFAULT '',
     action varchar(8) NOT NULL DEFAULT '',
     rule text NOT NULL DEFAULT ''
 );
-CREATE INDEX admission_rules_log_rule ON admission_rules_log (id, date);
+CREATE INDEX admission_rules_log_rule ON admission_rules_log (id, log_id);
 
 CREATE TABLE accounting (
     window_start bigint NOT NULL,

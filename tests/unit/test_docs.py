@@ -47,12 +47,17 @@ def installed() -> set[str]:
     return {name for name in names if tables["is_there"](tables["module_of"](name))} | set(tables["NODE_TOOLS"])
 
 
+def is_left_over(path: Path) -> bool:
+    """Whether a file was left by a tool: what Python compiled, caches of the checks."""
+    return path.suffix == ".pyc" or any(part.endswith("_cache") for part in path.parts)
+
+
 @cache
 def words_of_sources() -> set[str]:
     """Every word of everything but documentation and tests, with and without dots and dashes."""
     files = [SOURCE / "Makefile", SOURCE / "pyproject.toml"]
     for top in ("oar", "setup", "etc", "bench", ".ci"):
-        files += [path for path in sorted((SOURCE / top).rglob("*")) if path.is_file() and path.suffix != ".pyc"]
+        files += [path for path in sorted((SOURCE / top).rglob("*")) if path.is_file() and not is_left_over(path)]
     words = {word for path in files for word in re.findall(r"[\w.-]+", path.read_text())}
     return words | {path.name for path in files} | {part for word in words for part in re.split(r"[.-]", word)}
 

@@ -110,7 +110,7 @@ class Queues:
     def rule_history(self, rule_id: int) -> list[tuple[int, str, str, str]]:
         """Return what was done to a rule: ``(date, author, action, text before)``, oldest first."""
         rows = self._tx.rows(
-            "SELECT date, author, action, rule FROM admission_rules_log WHERE id = %s ORDER BY date, ctid", (rule_id,)
+            "SELECT date, author, action, rule FROM admission_rules_log WHERE id = %s ORDER BY log_id", (rule_id,)
         )
         return [(row[0], row[1], row[2], row[3]) for row in rows]
 

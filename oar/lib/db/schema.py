@@ -385,12 +385,13 @@ admission_rules = _table(
 )
 admission_rules_log = _table(
     "admission_rules_log",
+    _id("log_id"),
     Column("id", BigInteger, nullable=False),
     _number("date"),
     _string("author", 255),
     _string("action", 8),
     _text("rule"),
-    Index("admission_rules_log_rule", "id", "date"),
+    Index("admission_rules_log_rule", "id", "log_id"),
 )
 accounting = _table(
     "accounting",
