@@ -319,12 +319,13 @@ class Keeper:
         """Answer requests until the room is to end: asked for, signalled, or the process it was made for is gone."""
         while True:
             handles = {entry.handle: entry for entry in self.nodes if entry.pid}
-            watched = [listener, stop, self.server.handle, *handles, *([] if lease is None else [lease])]
+            ends = {stop, self.server.handle} | (set() if lease is None else {lease})
+            watched: list[socket.socket | int] = [listener, *ends, *handles]
             ready, _, _ = select.select(watched, [], [])
-            for descriptor in ready:
-                if descriptor in handles and handles[descriptor].pid:
-                    self._forget(handles[descriptor])
-            if stop in ready or lease in ready or self.server.handle in ready:
+            for handle, node in handles.items():
+                if handle in ready and node.pid:
+                    self._forget(node)
+            if ends.intersection(ready):
                 return
             if listener in ready and self._serve_one(listener):
                 return

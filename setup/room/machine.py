@@ -140,7 +140,8 @@ def _serve(channel: socket.socket, sshd: Sshd) -> None:
     kernel.set_process_name("room-init")
     commands: dict[bytes, Callable[[], None]] = {b"stop-sshd": sshd.stop, b"start-sshd": sshd.start}
     while True:
-        ready, _, _ = select.select([channel, wake_up], [], [], 60)
+        watched: list[socket.socket | int] = [channel, wake_up]
+        ready, _, _ = select.select(watched, [], [], 60)
         if wake_up in ready:
             os.read(wake_up, 4096)
         _reap()
