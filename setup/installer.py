@@ -239,6 +239,16 @@ def _write(place: Path, text: str, mode: int) -> None:
 # -- files ---------------------------------------------------------------------------------------------------------
 
 
+def copy_readable(source: Path, target: Path, *left_out: str) -> None:
+    """Copy a tree so that everybody can read it, whoever could read the original."""
+    ignored = shutil.ignore_patterns("__pycache__", *left_out)
+    shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True, ignore=ignored)
+    for path in (target, *target.rglob("*")):
+        mode = path.lstat().st_mode
+        if not path.is_symlink():
+            path.chmod((mode | (0o755 if mode & 0o100 else 0o644)) & 0o7777)
+
+
 def _adapted(target: Target, source: Path) -> str:
     """A shipped file with this installation's paths."""
     text = source.read_text().replace(_SHIPPED_OARDIR, target.programs)
@@ -336,9 +346,7 @@ def install_server(target: Target) -> None:
     for name in _programs(target, ROOT_COMMANDS):
         _root_wrapper(target, name)
     database = target.under(f"{target.programs}/setup/database")
-    shutil.copytree(
-        SOURCE / "setup" / "database", database, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
-    )
+    copy_readable(SOURCE / "setup" / "database", database)
     _configuration(target)
     _log_file(target)
     _sudo_rules(target)
@@ -375,12 +383,10 @@ def install_doc(target: Target) -> None:
     for name in ("docs", "README.md", "CHANGELOG.md"):
         source = SOURCE / name
         if source.is_dir():
-            shutil.copytree(
-                source, docs / name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__")
-            )
+            copy_readable(source, docs / name, "*.py")
         elif source.is_file():
             docs.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, docs / name)
+            shutil.copyfile(source, docs / name)
 
 
 FLAVOURS = {"server": install_server, "user": install_user, "node": install_node, "doc": install_doc}

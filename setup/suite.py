@@ -59,14 +59,27 @@ class Outcome:
     last_line: str
 
 
-def environment() -> Path:
+def sources() -> Path:
+    """The sources to test: these, or a copy if other users, as whom tests run programs, cannot read them here."""
+    here = installer.SOURCE
+    files = (here / "oar" / "__init__.py", here / "setup" / "cluster", *here.parents, here)
+    if all(path.stat().st_mode & 0o5 >= (0o5 if path.is_dir() else 0o4) for path in files):
+        return here
+    copy = layout.cache_root() / f"sources-{hashlib.sha256(str(here).encode()).hexdigest()[:16]}"
+    print(f"Other users cannot read {here}: testing a copy, {copy}.", flush=True)
+    shutil.rmtree(copy, ignore_errors=True)
+    installer.copy_readable(here, copy, ".git", ".*_cache", ".hypothesis")
+    return copy
+
+
+def environment(top: Path) -> Path:
     """The virtual environment with everything the suite needs; it finds the package among these sources.
 
     It is made once per set of requirements and place of the sources.
     """
     project = tomllib.loads((installer.SOURCE / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
-    digest = hashlib.sha256(f"{sys.version} {wanted} {installer.SOURCE}".encode()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{sys.version} {wanted} {top}".encode()).hexdigest()[:16]
     place = layout.cache_root() / f"tests-{digest}"
     if not place.exists():
         print("Installing the libraries of the tests ...", flush=True)
@@ -74,31 +87,31 @@ def environment() -> Path:
         unfinished.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         installer.make_environment(_PYTHON, unfinished, wanted)
         packages = next(unfinished.glob("lib/python3*/site-packages"))
-        (packages / "oar-sources.pth").write_text(f"{installer.SOURCE}\n")
+        (packages / "oar-sources.pth").write_text(f"{top}\n")
         shutil.rmtree(place, ignore_errors=True)
         unfinished.rename(place)
     return place
 
 
-def run_part(part: Part, venv: Path) -> Outcome:
+def run_part(part: Part, top: Path, venv: Path) -> Outcome:
     """Run the commands of a part; the first that fails ends it."""
     print(f"\n==== {part.name} ====", flush=True)
     started = time.monotonic()
     last = ""
     for name, *arguments in part.commands:
         program = [str(venv / "bin" / "python"), "-m", name, *arguments]
-        code, last = _stream(program, part.seconds - (time.monotonic() - started))
+        code, last = _stream(program, top, part.seconds - (time.monotonic() - started))
         if code:
             return Outcome(part.name, False, time.monotonic() - started, last)
     return Outcome(part.name, True, time.monotonic() - started, last)
 
 
-def _stream(program: Sequence[str], seconds: float) -> tuple[int, str]:
+def _stream(program: Sequence[str], top: Path, seconds: float) -> tuple[int, str]:
     """Run a program, pass on what it prints; its exit code and its last line that says something."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH")}
     process = subprocess.Popen(
         program,
-        cwd=installer.SOURCE,
+        cwd=top,
         env=kept,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -157,8 +170,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no part {unknown[0]!r}: choose from {', '.join(names)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        venv = environment()
-        outcomes = [run_part(part, venv) for part in PARTS if not chosen or part.name in chosen]
+        top = sources()
+        venv = environment(top)
+        outcomes = [run_part(part, top, venv) for part in PARTS if not chosen or part.name in chosen]
     except (installer.InstallError, OSError) as error:
         print(f"test: {error}", file=sys.stderr)
         return 1
