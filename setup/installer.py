@@ -38,6 +38,9 @@ ADMIN_COMMANDS = (
     "oar-token",
 )
 
+#: Those of them that show users something; what they may change is for administrators only.
+READABLE_COMMANDS = ("oarnodesetting", "oarproperty", "oarqueue")
+
 #: Commands of administrators that need to be root for a part of their work.
 ROOT_COMMANDS = ("oar-server", "oar-database", "oar-conf", "oar-keys")
 
@@ -215,6 +218,8 @@ def _user_wrapper(target: Target, name: str) -> None:
 def _admin_wrapper(target: Target, name: str) -> None:
     program = f"{target.programs}/{name}"
     text = f'#!/bin/sh\n[ "$(id -u)" = 0 ] && exec sudo -n -H -u {target.user} {program} "$@"\nexec {program} "$@"\n'
+    if name in READABLE_COMMANDS:
+        text = f'#!/bin/sh\nexec sudo -n -H -u {target.user} {program} "$@"\n'
     _write(target.under(f"{_sbindir(target)}/{name}"), text, 0o755)
 
 

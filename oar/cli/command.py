@@ -329,7 +329,13 @@ class Context:
         if self._runtime is None:
             self._runtime = open_runtime(self.command.name or "", self._conf_file())
             self._runtime.database.deliver = command_delivery(self._runtime.config, self.command.style.cannot_contact)
+            self._runtime.database.waiting = self._tell_waiting
         return self._runtime
+
+    def _tell_waiting(self) -> None:
+        settings = self.runtime.database.settings
+        where = f"{settings.host}:{settings.port}"
+        self.warn(f"cannot reach the OAR database at {where}, trying for {settings.patience} s.")
 
     @property
     def database(self) -> Database:

@@ -39,6 +39,7 @@ class JobAction(StrEnum):
     RESUME = "RESUME"
     TELL = "TELL"
     SWEEP = "SWEEP"  #: not of a job: ``lines`` are nodes that must be cleaned before they may be Alive
+    PROBE = "PROBE"  #: not of a job: ``lines`` are nodes whose jobs should be asked for
     HEAL = "HEAL"  #: not of a job: ``lines`` are "<resource id> <node>" for SUSPECTED_HEALING_EXEC_FILE
 
 

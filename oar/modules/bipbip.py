@@ -17,7 +17,7 @@ from oar.lib import logs, runtime
 from oar.lib.config import Config
 from oar.lib.db.engine import Locks, job_lock
 from oar.lib.errors import DatabaseUnavailable
-from oar.lib.messages import Effect
+from oar.lib.messages import Ask, Effect, JobAction
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import RemoteSettings
 from oar.lib.runtime import Runtime
@@ -197,7 +197,14 @@ def main() -> None:
     worker = sys.argv[1:2] == ["--worker"]
     answers = Answers(sys.stdout.buffer)
     opened = runtime.open_runtime("bipbip", deliver=answers.deliver if worker else None)
-    with logs.logging_to(opened.config, "Bipbip"), Remote(remote_settings(opened.config)) as remote:
+
+    def lost(node: str) -> None:
+        """Let the jobs of a node whose connection broke be asked for: it may have died."""
+        answers.write(Ask(JobAction.PROBE, 0, (node,)))
+
+    settings = remote_settings(opened.config)
+    remote_of = Remote(settings, lost=lost) if worker else Remote(settings)
+    with logs.logging_to(opened.config, "Bipbip"), remote_of as remote:
         if worker:
             work(opened, remote, answers, sys.stdin.buffer)
         if not sys.argv[1:] or not sys.argv[1].isdigit():

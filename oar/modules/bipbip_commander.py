@@ -27,7 +27,7 @@ from oar.lib.states import EventType, ExecCode, JobState
 from oar.lib.version import VERSION
 from oar.modules import orders
 from oar.modules.actions.finish import note_finishing
-from oar.modules.dispatch import ASKED, Action, Dispatch, Kind, host_action, wanted
+from oar.modules.dispatch import ASKED, HOSTS_ASKED, Action, Dispatch, Kind, host_action, wanted
 from oar.modules.orders import Did, Do, Interrupt
 
 log = logging.getLogger("runner")
@@ -212,6 +212,7 @@ class Runner:
             case Notice():
                 self._notice(frame)
             case Mail(subject, text):
+                log.warning("%s: %s", subject, text.strip().replace("\n", "; "))
                 self._mailer.administrators(subject, text)
             case Ping():
                 self._tell(Pong())
@@ -256,8 +257,8 @@ class Runner:
         with self._database.begin() as tx:
             known = {one.job_id: one for one in tx.runs.in_hand(ids)} if ids else {}
         for ask in dict.fromkeys(asked):
-            if ask.action is JobAction.SWEEP:
-                self._want(host_action(Kind.SWEEP, host) for host in ask.lines)
+            if ask.action in HOSTS_ASKED:
+                self._want(host_action(HOSTS_ASKED[ask.action], host) for host in ask.lines)
             elif ask.action is JobAction.HEAL:
                 self._want([Action(Kind.HEAL, args=ask.lines)])
             elif ask.action is JobAction.TELL:

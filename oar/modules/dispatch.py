@@ -42,6 +42,9 @@ LIMITED = (Kind.END, Kind.LAUNCH)
 #: Kinds that speak of a job but do nothing with it: they wait for nothing but one another.
 SPOKEN = (Kind.TELL, Kind.NOTICE)
 
+#: What the Runner may be asked to do with hosts.
+HOSTS_ASKED = {JobAction.SWEEP: Kind.SWEEP, JobAction.PROBE: Kind.PROBE}
+
 #: What the Runner may be asked for by name; the rest it finds in the database.
 ASKED = {
     JobAction.KILL: Kind.KILL,

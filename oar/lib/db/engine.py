@@ -46,6 +46,9 @@ Connection = psycopg2.extensions.connection
 #: Errors after which the same unit of work may be tried again: serialization failure, deadlock.
 RETRIED = frozenset({"40001", "40P01"})
 RETRIES = 5
+
+#: Pause between two tries to connect from which on somebody who waits is told.
+SILENT_SECONDS = 0.8
 UNDEFINED_TABLE = "42P01"
 
 #: Classes of advisory locks (database.md 5.5): "OAR" for server and jobs, "OAS" for the other singletons.
@@ -249,6 +252,7 @@ class Database:
         self.application = application
         self._clock = clock
         self.deliver = deliver
+        self.waiting: Callable[[], None] | None = None  #: called once, when connecting takes longer than a moment
         self._idle: list[Connection] = []
 
     @contextmanager
@@ -402,6 +406,9 @@ class Database:
             except psycopg2.OperationalError as error:
                 if time.monotonic() + pause > deadline:
                     raise DatabaseUnavailable(_first_line(error)) from error
+                if self.waiting and pause >= SILENT_SECONDS:
+                    self.waiting()
+                    self.waiting = None
                 time.sleep(pause)
                 pause = min(2 * pause, 6.0)
             else:

@@ -35,7 +35,14 @@ Opened = NodeSession | Outcome
 class Remote:
     """Runs requests on nodes; see ``run``, ``dialogue``, ``command``."""
 
-    def __init__(self, settings: RemoteSettings, transport: Transport | None = None) -> None:
+    def __init__(
+        self,
+        settings: RemoteSettings,
+        transport: Transport | None = None,
+        lost: Callable[[str], None] = lambda node: None,
+    ) -> None:
+        """``lost`` is told of a node whose session broke by itself: it may have died."""
+        self._lost = lost
         self.settings = settings
         self.transport = transport or choose(settings)
         privilege = () if isinstance(self.transport, LocalTransport) else settings.privilege_cmd
@@ -217,6 +224,7 @@ class Remote:
                     self._take_news()
                 elif not key.data.feed():
                     self._release(key.data)
+                    self._lost(key.data.node)
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + LOOK_SECONDS
                 self._close_idle()

@@ -132,6 +132,7 @@ def _conclude(tx: Transaction, context: Context, data: JobData, traces: Sequence
         return
     for one in [*_end_of(context, data), *traces]:
         tx.events.add(one.event, job_id, f"[bipbip {job_id}] {one.text}", to_check=True, hosts=one.hosts)
+        of_job(log, job_id).info("%s: %s", one.event, one.text)
     if run is None:
         tx.runs.claim(job_id, data.exec_host(context.config))
     tx.runs.update(job_id, phase=Phase.CLEANED)

@@ -17,7 +17,8 @@ from oar.modules.actions.job_data import JobData
 SECONDS = 20
 PROBED = (JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING)
 #: Pause before a host that did not answer is asked again.
-AGAIN_SECONDS = 30
+AGAIN_SECONDS = 10
+LOST_SECONDS = 60
 #: After so many silences in a row Finaud tests the host although it has a job.
 LOST_AFTER = 3
 
@@ -96,9 +97,13 @@ def probe(context: Context, host: str) -> Later | None:
             note_finding(tx, data, found[data.job.id])
     silent = all(finding is SILENT for finding in found.values())
     with context.database.begin() as tx:
-        if tx.runs.note_silence(host, silent=silent) == LOST_AFTER:
+        silences = tx.runs.note_silence(host, silent=silent)
+        if silences == LOST_AFTER:
+            log.warning("%s has not answered %d times: Finaud tests it", host, silences)
             tx.outbox.append(Wake(Tag.FINAUD))
-    return Later(AGAIN_SECONDS) if silent else None
+    if not silent:
+        return None
+    return Later(AGAIN_SECONDS if silences < LOST_AFTER else LOST_SECONDS)
 
 
 def note_finding(tx: Transaction, data: JobData, finding: Finding) -> None:
