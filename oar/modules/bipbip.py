@@ -192,10 +192,17 @@ def handle(runtime_: Runtime, remote: Remote, job_id: int) -> int:
         handled = True
 
 
+def _own_stdout() -> BinaryIO:
+    """Keep the pipe to the Runner for answers alone: what anything else prints goes where errors go."""
+    stream = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return stream
+
+
 def main() -> None:
     """Run as a program."""
     worker = sys.argv[1:2] == ["--worker"]
-    answers = Answers(sys.stdout.buffer)
+    answers = Answers(_own_stdout() if worker else sys.stdout.buffer)
     opened = runtime.open_runtime("bipbip", deliver=answers.deliver if worker else None)
 
     def lost(node: str) -> None:

@@ -188,6 +188,6 @@ def _usage(answers: Mapping[str, nodes.Answer]) -> list[tuple[int, str, dict[str
             try:
                 said = json.loads(line)
                 found.append((int(said["job_id"]), host, dict(said["usage"])))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, OverflowError):
                 log.warning("clean on %s answered %.200r", host, line)
     return found

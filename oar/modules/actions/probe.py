@@ -67,7 +67,7 @@ def _note(found: dict[int, Finding], line: str) -> None:
             answer.get("frozen") is True,
             str(answer.get("boot_id", ""))[:64],
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         log.warning("the probe answered %.200r", line)
         return
     if job_id in found:
