@@ -452,7 +452,9 @@ def clear_user(account, directories):
 
 
 def has_processes(uid):
-    return any(name.isdigit() and node_cgroups.owner_of(int(name)) == uid for name in os.listdir("/proc"))
+    """Does the user run anything?  Who has ended and waits to be buried does not count."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return any(node_cgroups.owner_of(pid) == uid and not node_cgroups.has_ended(pid) for pid in pids)
 
 
 class Clearing:

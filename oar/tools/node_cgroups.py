@@ -527,6 +527,12 @@ def marked_processes(uid, job_id):
     return found
 
 
+def has_ended(pid):
+    """Is it gone, or a zombie that its parent has not waited for?"""
+    stat = node_base.read_process(pid, "stat")
+    return not stat or stat[stat.rindex(b")") + 1 :].split()[0] == b"Z"
+
+
 def owner_of(pid):
     try:
         return os.stat("/proc/%d" % pid).st_uid
