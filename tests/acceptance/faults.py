@@ -337,7 +337,7 @@ class Scene:
 
     def wait_for_end(self) -> None:
         """Wait until all jobs are in a final state."""
-        wait_until(self.all_ended, 60, self.told)
+        wait_until(self.all_ended, 120, self.told)
 
     def told(self) -> dict[str, object]:
         """Each step with what became of its job."""
