@@ -21,8 +21,8 @@ _LETTERS = ((logging.ERROR, "E"), (logging.WARNING, "W"), (logging.INFO, "I"))
 _NAMED = {"E": "error", "W": "warning", "I": "info", "D": "debug"}
 #: First part of a logger's name -> category of LOG_CATEGORIES; the others are "main".
 _CATEGORIES = (("oar.kao", "scheduler"), ("oar.modules.greta", "energy"))
-#: Libraries that tell what only their authors want to know.
-_TALKATIVE = ("paramiko", "asyncio")
+#: Libraries that tell what only their authors want to know; what fails on the way to a node is told once, by us.
+_TALKATIVE = {"paramiko": logging.CRITICAL, "asyncio": logging.WARNING}
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 #: The challenge of an end report, wherever it slips into a message.
@@ -61,8 +61,8 @@ def set_up(config: Config, module: str) -> logging.Handler:
         old.close()
     root.addHandler(handler)
     root.setLevel(_LEVELS.get(config.log_level, logging.DEBUG))
-    for name in _TALKATIVE:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, level in _TALKATIVE.items():
+        logging.getLogger(name).setLevel(level)
     return handler
 
 

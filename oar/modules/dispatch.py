@@ -217,6 +217,6 @@ class Dispatch:
 
 
 def _preference(waiting: _Waiting) -> tuple[int, int]:
-    """Kills and signals first, then ends, then launches; the oldest first."""
-    rank = LIMITED.index(waiting.action.kind) + 1 if waiting.action.kind in LIMITED else 0
+    """Ends first, since a job that ends needs no kill any more; launches last; the oldest first."""
+    rank = {Kind.END: 0, Kind.LAUNCH: 2}.get(waiting.action.kind, 1)
     return rank, waiting.order

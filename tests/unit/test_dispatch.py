@@ -87,6 +87,17 @@ def test_a_kill_asked_again_while_it_is_done_is_done_again() -> None:
     assert begun(dispatch, 1.0) == [kill]
 
 
+def test_a_job_that_ends_is_not_kept_waiting_by_its_kills() -> None:
+    dispatch = Dispatch(limit=1, workers=1)
+    kill, end = Action(Kind.KILL, 1), Action(Kind.END, 1)
+    dispatch.want(kill)
+    begun(dispatch)
+    dispatch.want(end)
+    dispatch.want(kill)
+    dispatch.done(kill, now=1.0)
+    assert begun(dispatch, 1.0) == [end]
+
+
 def test_a_host_has_always_the_same_bipbip() -> None:
     dispatch = Dispatch(limit=100, workers=3)
     for job in range(20):

@@ -5,7 +5,6 @@ client can do.
 """
 
 import contextlib
-import logging
 import os
 import re
 import socket
@@ -190,7 +189,6 @@ class ParamikoTransport:
         self._known_hosts = KnownHosts(_expanded(options.known_hosts or str(directory / "known_hosts"), settings.home))
         self._lock = threading.Lock()
         self._keys: list[paramiko.PKey] | None = None
-        logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what fails is told once, by us
 
     def open(self, node: str, command: str, seconds: float) -> Channel:
         """Connect, check the host's key, authenticate, start the command."""
