@@ -27,6 +27,7 @@ from .layout import Room, RoomError
 
 _MACHINE_DEADLINE = 30.0
 _END_DEADLINE = 10.0
+_STOP_DEADLINE = 3 * _END_DEADLINE
 #: What each machine has of its own, besides its view of the control groups.
 _NAMESPACES = kernel.NEW_MOUNT | kernel.NEW_UTS | kernel.NEW_IPC | kernel.NEW_PID | kernel.NEW_NET
 
@@ -421,10 +422,10 @@ def stop(room: Room) -> None:
     status = ask(room, {"action": "status"})
     keeper = os.pidfd_open(int(str(status["keeper"])))
     ask(room, {"action": "stop"})
-    if not select.select([keeper], [], [], _END_DEADLINE)[0]:
+    if not select.select([keeper], [], [], _STOP_DEADLINE)[0]:
         raise RoomError(f"room {room.name!r} does not end: see {room.directory}")
     os.close(keeper)
-    deadline = time.monotonic() + _END_DEADLINE
+    deadline = time.monotonic() + _STOP_DEADLINE
     while room.directory.exists():
         if time.monotonic() > deadline:
             raise RoomError(f"{room.directory} could not be removed")
@@ -455,9 +456,11 @@ def _guard(room: Room, report: int, lease: int | None) -> None:
     signal.signal(signal.SIGTERM, lambda *_: os.kill(keeper, signal.SIGTERM))
     os.waitpid(keeper, 0)
     cgroups.kill_room(f"{cgroups.PREFIX}{room.name}-{keeper}")
+    deadline = time.monotonic() + _END_DEADLINE
     with contextlib.suppress(ChildProcessError):
-        while os.wait():  # what the keeper leaves
-            pass
+        while time.monotonic() < deadline:  # what the keeper leaves
+            if not os.waitpid(-1, os.WNOHANG)[0]:
+                time.sleep(0.005)
     _clear(room, keeper)
 
 
