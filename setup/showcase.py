@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOM = "demo"
+ROOM = os.environ.get("OAR_ROOM", "demo")
 TOOL = Path(__file__).resolve().parent / "cluster"
 _DEADLINE = 60.0
 
@@ -213,7 +213,7 @@ def demonstrate(nodes: int, *, keep: bool) -> int:
             say("Stopping the cluster; nothing of it is left, also not the files in /home/alice.")
             tool("stop")
     if stays:
-        say("The cluster stays up: setup/demo shell alice, setup/cluster --room demo status, setup/demo stop.")
+        say(f"The cluster stays up: setup/demo shell alice, setup/cluster --room {ROOM} status, setup/demo stop.")
     print("\nThe cluster works: everything went as it should." if good else "\nThe cluster does NOT work as it should.")
     return 0 if good else 1
 

@@ -15,15 +15,17 @@ from tests.acceptance.harness import TOOL, tool, wait_until
 pytestmark = pytest.mark.timeout(240)
 
 DEMO = TOOL.parent / "demo"
+#: A room of our own: somebody may be looking at the one called demo.
+ROOM = f"demo-{os.getpid()}"
+DIRECTORY = Path("/var/lib/oar-room", ROOM)
 
 
 @pytest.fixture(autouse=True)
-def _no_demonstration() -> Iterator[None]:
-    """These tests need the room called demo for themselves."""
-    if is_up():
-        pytest.fail("a demonstration is up: setup/demo stop", pytrace=False)
+def _own_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let setup/demo use our room, and end it."""
+    monkeypatch.setenv("OAR_ROOM", ROOM)
     yield
-    tool("stop", room="demo")
+    tool("stop", room=ROOM)
 
 
 def demo(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -35,7 +37,7 @@ def demo(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
 
 def is_up() -> bool:
     """True while the room of the demonstration is there."""
-    return tool("status", room="demo").code == 0
+    return tool("status", room=ROOM).code == 0
 
 
 def test_the_demonstration_shows_real_work_and_leaves_nothing() -> None:
@@ -44,7 +46,7 @@ def test_the_demonstration_shows_real_work_and_leaves_nothing() -> None:
     assert done.stdout.splitlines()[-1] == "The cluster works: everything went as it should."
     assert "hello from node-2, I am alice" in done.stdout
     assert "= 2262, expected 2262" in done.stdout
-    assert not Path("/var/lib/oar-room/demo").exists()
+    assert not DIRECTORY.exists()
 
 
 def test_a_demonstration_that_is_kept_can_be_entered_and_stopped() -> None:
@@ -65,4 +67,4 @@ def test_a_demonstration_that_is_interrupted_leaves_nothing(number: signal.Signa
                 break
         os.kill(running.pid, number)
         running.stdout.read()
-    wait_until(lambda: not Path("/var/lib/oar-room/demo").exists(), what="the room is gone")
+    wait_until(lambda: not DIRECTORY.exists(), what="the room is gone")
