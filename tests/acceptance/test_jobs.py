@@ -164,7 +164,7 @@ def test_a_job_is_killed_at_its_walltime(cluster: Cluster, alice: Person) -> Non
         " AND type = 'WALLTIME'"
     )
     assert int(noticed) >= 2
-    assert int(noticed) < 20  # Sarko knows the date: it is not its period of 30 s that finds the job
+    assert int(noticed) < 20
 
 
 def test_nothing_of_a_job_survives_it(cluster: Cluster, alice: Person) -> None:
