@@ -19,6 +19,22 @@ from oar.lib.states import (
     ResourceState,
 )
 
+#: Columns of resources that concern the system alone: nobody sets them, no text shows them.
+SYSTEM_PROPERTIES = frozenset(
+    {
+        "resource_id",
+        "state",
+        "state_num",
+        "next_state",
+        "finaud_decision",
+        "next_finaud_decision",
+        "last_job_date",
+        "suspended_jobs",
+        "expiry_date",
+        "scheduler_priority",
+    }
+)
+
 #: A value of a column of ``resources``.
 PropertyValue = str | int | None
 

@@ -9,28 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib.db.columns import Columns
 from oar.lib.errors import UserError
 from oar.lib.messages import Tag, Wake
-from oar.lib.model import PropertyValue
+from oar.lib.model import SYSTEM_PROPERTIES, PropertyValue
 
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
 
-#: Columns whose values the system keeps: nobody sets them.
-KEPT = frozenset(
-    [
-        "resource_id",
-        "state",
-        "state_num",
-        "next_state",
-        "finaud_decision",
-        "next_finaud_decision",
-        "last_job_date",
-        "suspended_jobs",
-        "expiry_date",
-        "scheduler_priority",
-    ]
-)
 #: Columns of OAR itself: they are neither added, nor renamed, nor removed; with the words of the request language.
-OURS = KEPT | frozenset(
+OURS = SYSTEM_PROPERTIES | frozenset(
     [
         "type",
         "network_address",
@@ -103,7 +88,7 @@ def parse_setting(text: str, columns: Mapping[str, str]) -> Setting | Problem:
 def check(name: str, text: str | None, columns: Mapping[str, str]) -> Setting | Problem:
     """Return the setting as the column takes it; ``text`` None = no value."""
     name = name.lower()
-    if name in KEPT:
+    if name in SYSTEM_PROPERTIES:
         return Problem(Wrong.SYSTEM, name)
     if name not in columns:
         return Problem(Wrong.VALUE, name, "there is no such property (add it with oarproperty -a)")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from oar.lib import patterns
 from oar.lib.db import listings
 from oar.lib.db.listings import Assigned, PlannedResource, Prediction
-from oar.lib.model import Dependency, Event, Job, Moldable, User
+from oar.lib.model import SYSTEM_PROPERTIES, Dependency, Event, Job, Moldable, User
 from oar.lib.request import format_wanted_resources
 from oar.lib.states import ALWAYS_AVAILABLE, NOT_STARTED, JobType, Reservation, ResourceState
 
@@ -21,21 +21,6 @@ if TYPE_CHECKING:
     from oar.lib.db.accounting import Consumption
     from oar.lib.db.engine import Transaction
 
-#: Columns of resources that concern the system alone: not shown in text, not written on nodes.
-SYSTEM_PROPERTIES = frozenset(
-    {
-        "resource_id",
-        "state",
-        "state_num",
-        "next_state",
-        "finaud_decision",
-        "next_finaud_decision",
-        "last_job_date",
-        "suspended_jobs",
-        "expiry_date",
-        "scheduler_priority",
-    }
-)
 INTERACTIVE_OUTPUT = "<interactive shell>"
 
 
