@@ -59,6 +59,7 @@ class Job:
     id: int
     array_id: int
     array_index: int
+    array_limit: int  #: so many jobs of the array may run at a time; 0 = all
     name: str | None
     user: str
     project: str

@@ -270,9 +270,12 @@ def format_job_message(
     queue: str = "default",
     project: str = "default",
     types: Iterable[str] = (),
+    array_limit: int = 0,
     remark: str = "",
 ) -> str:
     """Return ``jobs.message`` (scheduling.md 6.2).  ``kind``: R for a reservation, I interactive, else B.
+
+    ``array_limit``: so many jobs of its array may run at a time; 0 = all.
 
     >>> format_job_message(resources=16, walltime=7200, kind="B", name="fem", project="bio", types=["idempotent"])
     'R=16,W=2:0:0,J=B,N=fem,P=bio,T=idempotent'
@@ -287,4 +290,6 @@ def format_job_message(
     names = JobTypes(types).names
     if names:
         parts.append(f"T={'|'.join(names)}")
+    if array_limit:
+        parts.append(f"A={array_limit}")
     return ",".join(parts) + (f" ({remark})" if remark else "")

@@ -87,6 +87,7 @@ def _message(job: Job, moldables: list[Moldable], types: tuple[str, ...]) -> str
         queue=job.queue,
         project=job.project,
         types=types,
+        array_limit=job.array_limit,
     )
 
 
@@ -120,4 +121,5 @@ def _row(job: Job, new_id: int, message: str) -> NewJob:
         stderr_file=job.stderr_file,
         resubmit_job_id=job.id,
         env=job.env,
+        array_limit=job.array_limit,
     )

@@ -77,6 +77,7 @@ CREATE TABLE jobs (
     job_id bigserial PRIMARY KEY,
     array_id bigint NOT NULL DEFAULT 0,
     array_index integer NOT NULL DEFAULT 1,
+    array_limit integer NOT NULL DEFAULT 0,
     initial_request text,
     job_name varchar(100),
     cpuset_name varchar(255) NOT NULL DEFAULT '',
@@ -449,7 +450,7 @@ CREATE TABLE api_tokens (
 -- What the read-only login sees as "jobs": the environment of a job is nobody else's business.
 CREATE SCHEMA oar_public;
 CREATE VIEW oar_public.jobs AS
-SELECT job_id, array_id, array_index, initial_request, job_name, cpuset_name, job_type, info_type, state,
+SELECT job_id, array_id, array_index, array_limit, initial_request, job_name, cpuset_name, job_type, info_type, state,
        reservation, message, scheduler_info, job_user, project, job_group, command, exit_code, queue_name, properties,
        launching_directory, submission_time, start_time, stop_time, file_id, accounted, notify, assigned_moldable_job,
        checkpoint, checkpoint_signal, stdout_file, stderr_file, resubmit_job_id, suspended, NULL::text AS job_env,
@@ -458,10 +459,11 @@ FROM public.jobs;
 
 -- A job has the walltime of the alternative it runs with, before that of its first one.
 CREATE VIEW view_jobs AS
-SELECT j.job_id, j.array_id, j.array_index, j.initial_request, j.job_name, j.cpuset_name, j.job_type, j.info_type,
-       j.state, j.reservation, j.message, j.scheduler_info, j.job_user, j.project, j.job_group, j.command, j.exit_code,
-       j.queue_name, j.properties, j.launching_directory, j.submission_time, j.start_time, j.stop_time, j.file_id,
-       j.accounted, j.notify, j.assigned_moldable_job, j.checkpoint, j.checkpoint_signal, j.stdout_file, j.stderr_file,
+SELECT j.job_id, j.array_id, j.array_index, j.array_limit, j.initial_request, j.job_name, j.cpuset_name, j.job_type,
+       j.info_type, j.state, j.reservation, j.message, j.scheduler_info, j.job_user, j.project, j.job_group, j.command,
+       j.exit_code, j.queue_name, j.properties, j.launching_directory, j.submission_time, j.start_time, j.stop_time,
+       j.file_id, j.accounted, j.notify, j.assigned_moldable_job, j.checkpoint, j.checkpoint_signal, j.stdout_file,
+       j.stderr_file,
        j.resubmit_job_id, j.suspended, j.last_karma,
        alternative.moldable_walltime AS walltime,
        assigned.nb_resources,

@@ -80,7 +80,8 @@ class TestCopy:
         new = site.jobs()[-1]
         assert result == Result(0, f"OAR_JOB_ID={new.id}\n", "")
         for name in (
-            *("array_id", "array_index", "name", "user", "project", "queue", "job_type", "reservation", "message"),
+            *("array_id", "array_index", "array_limit", "name", "user", "project", "queue", "job_type", "reservation"),
+            "message",
             *("command", "initial_request", "info_type", "properties", "launching_directory", "checkpoint"),
             *("checkpoint_signal", "stdout_file", "stderr_file", "notify", "env", "file_id"),
         ):

@@ -37,6 +37,7 @@ JOB = Job(
     id=42,
     array_id=42,
     array_index=1,
+    array_limit=0,
     name=None,
     user="alice",
     project="default",

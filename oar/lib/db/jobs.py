@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
 
 _COLUMNS = """
-    j.job_id, j.array_id, j.array_index, j.job_name, j.job_user, j.project, j.queue_name, j.state, j.job_type,
-    j.reservation, j.message, j.scheduler_info, j.command, j.initial_request, j.info_type, j.properties,
+    j.job_id, j.array_id, j.array_index, j.array_limit, j.job_name, j.job_user, j.project, j.queue_name, j.state,
+    j.job_type, j.reservation, j.message, j.scheduler_info, j.command, j.initial_request, j.info_type, j.properties,
     j.launching_directory, j.cpuset_name, j.submission_time, j.start_time, j.stop_time, j.exit_code,
     j.assigned_moldable_job, j.checkpoint, j.checkpoint_signal, j.stdout_file, j.stderr_file, j.notify, j.job_env,
     j.resubmit_job_id, j.suspended, j.file_id, j.accounted, j.last_karma"""
@@ -349,12 +349,12 @@ class Jobs:
 
 def _job(row: tuple[Any, ...]) -> Job:
     values = list(row)
-    values[7] = JobState(row[7])
-    values[8] = JobType(row[8])
-    values[9] = Reservation(row[9])
-    values[22] = row[22] or 0
-    values[30] = row[30] == "YES"
-    values[32] = Accounted(row[32])
+    values[8] = JobState(row[8])
+    values[9] = JobType(row[9])
+    values[10] = Reservation(row[10])
+    values[23] = row[23] or 0
+    values[31] = row[31] == "YES"
+    values[33] = Accounted(row[33])
     return Job(*values)
 
 

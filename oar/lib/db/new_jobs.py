@@ -17,11 +17,11 @@ _NEW_IDS = """
            ARRAY(SELECT nextval('job_resource_groups_res_group_id_seq') FROM generate_series(1, %(groups)s))"""
 
 _JOBS = """
-    INSERT INTO jobs (job_id, array_id, array_index, initial_request, job_name, cpuset_name, job_type, info_type, state,
-        reservation, message, job_user, project, command, exit_code, queue_name, properties, launching_directory,
-        submission_time, start_time, file_id, notify, checkpoint, checkpoint_signal, stdout_file, stderr_file,
-        resubmit_job_id, job_env)
-    SELECT job.id, %(array_id)s, job.place, %(initial_request)s, %(name)s,
+    INSERT INTO jobs (job_id, array_id, array_index, array_limit, initial_request, job_name, cpuset_name, job_type,
+        info_type, state, reservation, message, job_user, project, command, exit_code, queue_name, properties,
+        launching_directory, submission_time, start_time, file_id, notify, checkpoint, checkpoint_signal, stdout_file,
+        stderr_file, resubmit_job_id, job_env)
+    SELECT job.id, %(array_id)s, job.place, %(array_limit)s, %(initial_request)s, %(name)s,
         COALESCE(%(cpuset_name)s, %(user)s || '_' || job.id), %(job_type)s, %(info_type)s, %(state)s, %(reservation)s,
         %(message)s, %(user)s, %(project)s, {command}, NULL, %(queue)s, %(properties)s, %(launching_directory)s,
         %(now)s, %(start_time)s, %(file_id)s, %(notify)s, %(checkpoint)s, %(checkpoint_signal)s, %(stdout_file)s,
@@ -78,6 +78,7 @@ class NewJob:
     stderr_file: str | None
     resubmit_job_id: int
     env: str | None
+    array_limit: int = 0  #: so many jobs of the array may run at a time; 0 = all
 
 
 @dataclass(frozen=True, slots=True)

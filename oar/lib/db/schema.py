@@ -168,6 +168,7 @@ jobs = _table(
     _id("job_id"),
     _number("array_id"),
     _integer("array_index", 1),
+    _integer("array_limit"),
     Column("initial_request", Text),
     Column("job_name", String(100)),
     _string("cpuset_name", 255),
