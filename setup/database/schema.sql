@@ -391,6 +391,27 @@ CREATE TABLE job_reasons (
     data text NOT NULL DEFAULT '{}'
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
+-- What a job has waited for: a row whenever the code of its reason changes.
+CREATE TABLE job_waits (
+    job_id bigint NOT NULL,
+    date bigint NOT NULL,
+    code varchar(16) NOT NULL,
+    PRIMARY KEY (job_id, date)
+);
+
+-- When a job that had to wait was foretold to start, and when it started.  first_: what was said first; near_: what was
+-- said when the start first seemed to be within an hour.
+CREATE TABLE job_predictions (
+    job_id bigint PRIMARY KEY,
+    queue_name varchar(100) NOT NULL DEFAULT '',
+    first_date bigint NOT NULL DEFAULT 0,
+    first_start bigint NOT NULL DEFAULT 0,
+    near_date bigint NOT NULL DEFAULT 0,
+    near_start bigint NOT NULL DEFAULT 0,
+    real_start bigint NOT NULL DEFAULT 0
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
+CREATE INDEX job_predictions_start ON job_predictions (real_start);
+
 -- The primary key makes a second automatic resubmission of one job impossible.
 CREATE TABLE auto_resubmissions (
     job_id bigint PRIMARY KEY,

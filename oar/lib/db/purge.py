@@ -40,6 +40,8 @@ _DELETES = (
             "challenges",
             "job_runs",
             "job_reasons",
+            "job_waits",
+            "job_predictions",
             "job_usage",
             "reservation_logs",
             "reservation_usage",

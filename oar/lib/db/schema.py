@@ -437,6 +437,23 @@ job_reasons = _table(
     Column("reason", Text, nullable=False),
     _text("data", "{}"),
 )
+job_waits = _table(
+    "job_waits",
+    _key("job_id"),
+    Column("date", BigInteger, primary_key=True, autoincrement=False),
+    Column("code", String(16), nullable=False),
+)
+job_predictions = _table(
+    "job_predictions",
+    _key("job_id"),
+    _string("queue_name", 100),
+    _number("first_date"),
+    _number("first_start"),
+    _number("near_date"),
+    _number("near_start"),
+    _number("real_start"),
+    Index("job_predictions_start", "real_start"),
+)
 auto_resubmissions = _table("auto_resubmissions", _key("job_id"), Column("new_job_id", BigInteger, nullable=False))
 job_usage = _table(
     "job_usage",
