@@ -1,7 +1,10 @@
 """Consumption windows (``tx.accounting``): what users and projects asked for and used."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.states import ALWAYS_AVAILABLE
 
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
@@ -12,6 +15,86 @@ _BY_USER = """
         COALESCE(sum(consumption) FILTER (WHERE consumption_type = 'USED'), 0)::bigint
     FROM accounting WHERE window_stop >= %s AND window_start < %s AND (%s::text IS NULL OR accounting_user = %s)
     GROUP BY accounting_user, accounting_project ORDER BY accounting_user, accounting_project"""
+
+#: Ended jobs that nobody has counted, held until the end of the transaction: no job is counted twice.
+_NOT_COUNTED = """
+    SELECT job_id FROM jobs
+    WHERE accounted = 'NO' AND state IN ('Terminated', 'Error') AND job_id > %(last)s AND stop_time >= %(since)s
+    ORDER BY job_id LIMIT %(most)s FOR NO KEY UPDATE"""
+_ENDED = """
+    SELECT job_id FROM jobs WHERE state IN ('Terminated', 'Error') AND job_id > %(last)s
+    ORDER BY job_id LIMIT %(most)s FOR NO KEY UPDATE"""
+#: Those of some jobs that consumed something: their resources are counted from their alternative.
+_ACCOUNTABLE = """
+    SELECT j.job_id, j.job_user, j.project, j.queue_name, j.start_time, j.stop_time,
+        COALESCE(NULLIF(m.moldable_walltime, 0), j.stop_time - j.start_time) AS walltime, held.number
+    FROM jobs j
+    LEFT JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS number FROM assigned_resources a JOIN resources r USING (resource_id)
+        WHERE a.moldable_job_id = j.assigned_moldable_job AND (%(all_types)s OR r.type = 'default')) held
+    WHERE j.job_id = ANY(%(ids)s) AND j.assigned_moldable_job <> 0 AND held.number > 0
+      AND j.start_time > 0 AND j.stop_time > j.start_time
+      AND (%(inner)s OR NOT EXISTS (SELECT FROM job_types t WHERE t.job_id = j.job_id AND t.type LIKE 'inner=%%'))"""
+#: Their intervals, each with what a second of it adds; time in suspension is taken off again where that is wanted.
+_SPANS = """
+    SELECT b.*, 'USED' AS kind, start_time AS begins, stop_time AS ends, number AS adds FROM counted b
+    UNION ALL
+    SELECT b.*, 'ASKED', start_time, LEAST(start_time + walltime, %(end_of_time)s), number FROM counted b
+    UNION ALL
+    SELECT b.*, 'USED', GREATEST(l.date_start, start_time), LEAST(NULLIF(l.date_stop, 0), stop_time), -number
+    FROM counted b JOIN job_state_logs l USING (job_id)
+    WHERE %(subtract_suspended)s AND l.job_state IN ('Suspended', 'Resuming')
+      AND l.date_start < stop_time AND (l.date_stop > start_time OR l.date_stop = 0)"""
+#: The same cut on windows, and added up.
+_PARTS = """
+    SELECT place * %(width)s AS window_start, (place + 1) * %(width)s - 1 AS window_stop,
+        job_user, project, queue_name, kind,
+        sum(adds * (LEAST(ends, (place + 1) * %(width)s) - GREATEST(begins, place * %(width)s)))::bigint AS consumption
+    FROM spans CROSS JOIN LATERAL generate_series(begins / %(width)s, (ends - 1) / %(width)s) place
+    WHERE ends > begins
+    GROUP BY place, job_user, project, queue_name, kind"""
+_COUNT = f"""
+    WITH counted AS MATERIALIZED ({_ACCOUNTABLE}), spans AS ({_SPANS}), parts AS MATERIALIZED ({_PARTS}),
+    written AS (
+        INSERT INTO accounting SELECT * FROM parts
+        ORDER BY window_start, window_stop, job_user, project, queue_name, kind
+        ON CONFLICT (window_start, window_stop, accounting_user, accounting_project, queue_name, consumption_type)
+        DO UPDATE SET consumption = accounting.consumption + EXCLUDED.consumption
+        RETURNING window_start, accounting_user, accounting_project, queue_name, consumption_type, xmax = 0 AS is_new),
+    marked AS (
+        UPDATE jobs j SET accounted = CASE WHEN c.job_id IS NULL THEN 'NA' ELSE 'YES' END
+        FROM unnest(%(ids)s::bigint[]) AS asked (job_id) LEFT JOIN counted c USING (job_id)
+        WHERE j.job_id = asked.job_id
+          AND j.accounted <> CASE WHEN c.job_id IS NULL THEN 'NA' ELSE 'YES' END)
+    SELECT p.window_start, p.window_stop, p.project, p.job_user, p.queue_name, p.kind, p.consumption, w.is_new
+    FROM parts p JOIN written w
+      ON (w.window_start, w.accounting_user, w.accounting_project, w.queue_name, w.consumption_type)
+       = (p.window_start, p.job_user, p.project, p.queue_name, p.kind)
+    ORDER BY 1, 3, 4, 5, 6"""
+_NOT_APPLICABLE = "SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND accounted = 'NA'"
+
+
+class Rules(NamedTuple):
+    """What is counted, and how (``ACCOUNTING_*`` of oar.conf)."""
+
+    width: int  #: of a window, in seconds
+    all_types: bool = False  #: resources of all types, not only those that compute
+    subtract_suspended: bool = False
+    inner: bool = False  #: inner jobs beside their container
+
+
+class Change(NamedTuple):
+    """What some jobs added to a window."""
+
+    window_start: int
+    window_stop: int  #: its last second
+    project: str
+    user: str
+    queue: str
+    kind: str  #: ASKED or USED
+    consumption: int  #: resource seconds
+    is_new: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +127,39 @@ class Accounting:
             (user, project),
         )
         return karma
+
+    def not_counted(self, most: int, *, after: int = 0, since: int = 0) -> list[int]:
+        """Return jobs with an id above ``after`` that ended since then and were not counted, and hold their rows."""
+        return self._tx.column(_NOT_COUNTED, {"most": most, "last": after, "since": since})
+
+    def ended(self, most: int, *, after: int = 0) -> list[int]:
+        """Return jobs with an id above ``after`` that have ended, counted or not, and hold their rows."""
+        return self._tx.column(_ENDED, {"most": most, "last": after})
+
+    def count(self, ids: Collection[int], rules: Rules) -> list[Change]:
+        """Add what ended jobs consumed to the windows, and mark the jobs; return what was added, by window."""
+        self._tx.topics.add("accounting")
+        values = {**rules._asdict(), "ids": list(ids), "end_of_time": ALWAYS_AVAILABLE}
+        return [Change(*row) for row in self._tx.rows(_COUNT, values)]
+
+    def not_applicable(self, ids: Collection[int]) -> frozenset[int]:
+        """Return those of some counted jobs that had nothing to count."""
+        return frozenset(self._tx.column(_NOT_APPLICABLE, (list(ids),)))
+
+    def other_width(self, width: int) -> int | None:
+        """Return the width of a window that is not so wide; None if there is none."""
+        other: int | None = self._tx.value(
+            "SELECT window_stop - window_start + 1 FROM accounting WHERE window_stop - window_start + 1 <> %s LIMIT 1",
+            (width,),
+        )
+        return other
+
+    def delete_before(self, date: int) -> int:
+        """Remove the windows that ended before a date; return how many rows that were."""
+        self._tx.topics.add("accounting")
+        return self._tx.execute("DELETE FROM accounting WHERE window_stop < %s", (date,))
+
+    def clear(self) -> None:
+        """Remove all windows."""
+        self._tx.topics.add("accounting")
+        self._tx.execute("DELETE FROM accounting")

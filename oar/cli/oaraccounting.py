@@ -1,0 +1,86 @@
+"""oaraccounting: counts what ended jobs consumed, in windows (commands-admin.md 6)."""
+
+from collections.abc import Iterator
+
+import click
+
+from oar.cli.administration import note
+from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command
+from oar.lib import accounting
+from oar.lib.accounting import AnotherRuns, Batch, OtherWindows
+from oar.lib.db.accounting import Change
+from oar.lib.errors import DatabaseUnavailable
+from oar.lib.times import parse_date
+
+EXIT_DATABASE, EXIT_BUSY, EXIT_OTHER_WINDOWS = 1, 2, 3
+MARK = "[ACCOUNTING] "
+
+
+@oar_command(
+    "oaraccounting",
+    summary="Count what the jobs consumed that have ended since the last time.",
+    style=ADMIN,
+    admins_only=True,
+    exit_codes={DatabaseUnavailable: EXIT_DATABASE},
+)
+@click.option("--reinitialize", is_flag=True, help="Forget what was counted, and count all ended jobs anew.")
+@click.option("--delete-before", type=NUMBER, metavar="SECONDS", help="Remove the windows that are older.")
+@click.option("--since", metavar="DATE", help="Count only the jobs that have ended since then.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+def main(context: Context, *, reinitialize: bool, delete_before: int | None, since: str | None, quiet: bool) -> None:
+    """Do one of the three."""
+    if reinitialize + (delete_before is not None) + (since is not None) > 1:
+        raise Stop("[ERROR] --reinitialize, --delete-before and --since are exclusive")
+    if delete_before is not None:
+        _delete(context, delete_before, quiet)
+        return
+    rules = accounting.rules_of(context.runtime.config)
+    if reinitialize:
+        _say("Deleting all records from the accounting table...", quiet)
+        note(context)
+        batches = accounting.recount(context.database, rules)
+    else:
+        batches = accounting.count(context.database, rules, parse_date(since) if since else 0)
+    try:
+        for batch in batches:
+            _say("\n".join(_lines(batch)), quiet)
+    except AnotherRuns as error:
+        raise Stop(f"{MARK}{error}", EXIT_BUSY) from None
+    except OtherWindows as error:
+        raise Stop(f"{MARK}{error}", EXIT_OTHER_WINDOWS) from None
+
+
+def _delete(context: Context, seconds: int, quiet: bool) -> None:
+    if seconds < 0:
+        raise Stop("[ERROR] --delete-before takes a number of seconds, not less than 0")
+    _say(f"Deleting records older than {seconds} seconds ago...", quiet)
+    accounting.delete_before(context.database, seconds)
+    note(context)
+
+
+def _say(text: str, quiet: bool) -> None:
+    if not quiet:
+        click.echo(text)
+
+
+def _lines(batch: Batch) -> Iterator[str]:
+    """Return the lines that readers of the log look for."""
+    for job_id in batch.ids:
+        if job_id in batch.not_applicable:
+            yield f"{MARK}Not applicable for job {job_id}"
+        else:
+            yield f"{MARK}Treating job {job_id}"
+    for change in batch.changes:
+        yield MARK + _window(change)
+
+
+def _window(change: Change) -> str:
+    what = "Create new" if change.is_new else "Update the existing"
+    return (
+        f"{what} window {change.window_start} --> {change.window_stop}, project {change.project},"
+        f" user {change.user}, queue {change.queue}, type {change.kind} with conso = {change.consumption} s"
+    )
+
+
+if __name__ == "__main__":
+    main()
