@@ -132,6 +132,12 @@ def behind_quotas(latest: int) -> Reason:
     return Reason("QUOTA", text, {"latest": latest})
 
 
+def array_limit(array: int, most: int) -> Reason:
+    """Only so many jobs of the array may run at a time, and they do."""
+    text = f"waiting for one of the {most} jobs that may run at a time of the array {array}"
+    return Reason("ARRAY", text, {"array": array, "limit": most})
+
+
 def limit(before: int) -> Reason:
     """A limit of the round was reached before this job's turn."""
     return Reason("LIMIT", f"not planned in this round: {before} jobs before it", {"jobs": before})

@@ -149,6 +149,7 @@ class PlannedJob:
     reservation: Reservation = Reservation.NONE
     is_interactive: bool = False
     array_id: int = 0
+    array_limit: int = 0  #: so many jobs of its array may run at a time; 0 = all
     is_killed: bool = False  #: there is a kill request
 
 

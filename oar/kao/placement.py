@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from oar.kao import explain
+from oar.kao.array_limits import ArrayLimits
 from oar.kao.dependencies import MISSED, Dependencies, Missed, Window
 from oar.kao.memory import Memory, Recollection, Step, is_plain
 from oar.kao.model import FOREVER, Alternative, Placement, Reason, Snapshot, WaitingJob
@@ -45,6 +46,7 @@ class Placer:
         self.requests = requests
         self.dependencies = Dependencies(snapshot, self.placed)
         self.quotas = Counters(snapshot, traits)
+        self._arrays = ArrayLimits(snapshot)
         self._snapshot = snapshot
         self._now = snapshot.now
         self._settings = snapshot.settings
@@ -84,6 +86,7 @@ class Placer:
         self.placed[job.id] = placement
         self.quotas.enter(job, traits, placement.start, placement.end, placement.resources)
         end = placement.end + self._settings.security_time
+        self._arrays.enter(job, placement.start, end)
         occupation = Occupation(job.id, placement.start, end, placement.resources)
         self._spaces.of(traits).enter(occupation, traits)
         if traits.container:
@@ -97,7 +100,7 @@ class Placer:
         refusal: Reason | None = None
         for alternative in job.alternatives:
             ask = self._ask(alternative, traits, policy)
-            if isinstance(ask, Reason):
+            if isinstance(ask, Reason) or self._arrays.first_start(job, start, alternative.walltime) > start:
                 continue
             resources = fit_at(self._spaces.of(traits).slots, ask, start)
             if not resources:
@@ -112,8 +115,13 @@ class Placer:
     def next_start(self, job: WaitingJob, traits: Traits, start: int, policy: Policy) -> int:
         """Return when a refused reservation could start with its first alternative; 0 = never."""
         ask = self._ask(job.alternatives[0], traits, policy)
-        found = None if isinstance(ask, Reason) else earliest(self._spaces.of(traits).slots, ask, start)
-        return found.start if found else 0
+        if isinstance(ask, Reason):
+            return 0
+        while found := earliest(self._spaces.of(traits).slots, ask, start):
+            start = self._arrays.first_start(job, found.start, job.alternatives[0].walltime)
+            if start == found.start:
+                return start
+        return 0
 
     def container_error(self, job: WaitingJob, traits: Traits) -> str:
         """Return why an inner job can never run because of its container; '' if it can."""
@@ -197,12 +205,12 @@ class Placer:
         reason = self._too_late(task, best)
         if reason:
             return Outcome(reason=reason)
-        if task.policy.is_now_only and best.start > self._now:
-            return Outcome(reason=task.delays.get(best.alternative) or self._why_later(task, best, known))
+        if best.start > self._now:
+            reason = task.delays.get(best.alternative) or self._why_later(task, best, known)
+        if reason and task.policy.is_now_only:
+            return Outcome(reason=reason)
         self.enter(task.job, best, task.traits)
-        if best.start <= self._now:
-            return Outcome(best)
-        return Outcome(best, task.delays.get(best.alternative) or self._why_later(task, best, known))
+        return Outcome(best, reason)
 
     def _alternative(self, task: "_Task", alternative: Alternative, begin: int, latest: int) -> Placement | Reason:
         ask = self._ask(alternative, task.traits, task.policy)
@@ -211,10 +219,20 @@ class Placer:
         obstacle = self._obstacle(ask, alternative, task.traits)
         if obstacle:
             return obstacle
-        found = self._in_time(task, alternative, ask, self._earliest(task.space, ask, begin, latest), latest)
+        found = self._search(task, alternative, ask, begin, latest)
         if found and task.policy.has_quotas:
             return self._under_quotas(task, alternative, ask, found, latest)
         return _placed(task, alternative, found) if found else explain.no_slot()
+
+    def _search(self, task: "_Task", alternative: Alternative, ask: Ask, begin: int, latest: int) -> Found | None:
+        """Return the first place from a date on that lasts as long as the job, at a time with room in its array."""
+        walltime = alternative.walltime
+        while True:
+            begin = self._arrays.first_start(task.job, begin, walltime)
+            found = self._in_time(task, alternative, ask, self._earliest(task.space, ask, begin, latest), latest)
+            if found is None or self._arrays.first_start(task.job, found.start, walltime) == found.start:
+                return found
+            begin = found.start
 
     def _earliest(self, space: Space, ask: Ask, begin: int, latest: int) -> Found | None:
         bound = space.bounds.of(ask)
@@ -254,8 +272,7 @@ class Placer:
                 return place
             delay = task.delays[alternative.id] = explain.quota(over.rule, over.used, over.next_start)
             is_possible = over.next_start < FOREVER
-            found = earliest(task.space.slots, ask, over.next_start, latest) if is_possible else None
-            found = self._in_time(task, alternative, ask, found, latest)
+            found = self._search(task, alternative, ask, over.next_start, latest) if is_possible else None
         return delay
 
     def _ask(self, alternative: Alternative, traits: Traits, policy: Policy) -> Ask | Reason:
@@ -326,6 +343,8 @@ class Placer:
             return explain.postponed(start)
         if start == task.window.begin:
             return explain.dependency_until(task.window.begin_job, start)
+        if self._arrays.decides(task.job, start, placement.walltime):
+            return explain.array_limit(task.job.array_id, task.job.array_limit)
         jobs = task.space.ending_at(start, placement.resources)
         if not jobs and task.traits.inner:
             return explain.container_until(task.traits.inner, start)

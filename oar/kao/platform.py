@@ -450,6 +450,7 @@ class _Builder:
         """Return a job that holds resources."""
         asked, is_over = self._rows.checkpoints.get(row.id, (0, False))
         return RunningJob(
+            array_limit=row.array_limit,
             id=row.id,
             queue=row.queue,
             user=row.user,
@@ -475,6 +476,7 @@ class _Builder:
         key = row.properties, group.filter, group.levels
         known = self._asked.get(key)
         if known is None:
+            array_limit=row.array_limit,
             number = self._numbers[row.properties, group.filter]
             known = self._asked[key] = AskedGroup(number, group.levels)
         return known

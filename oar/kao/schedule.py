@@ -431,6 +431,7 @@ class Round:
             queue=job.queue,
             project=job.project,
             types=job.types,
+            array_limit=job.array_limit,
             remark=",".join(remarks),
         )
 

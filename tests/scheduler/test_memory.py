@@ -13,6 +13,9 @@ from oar.lib.states import JobState, Reservation
 from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.test_invariants import random_cluster
 
+#: What stays of a job when it starts.
+SAME = ("id", "queue", "user", "project", "name", "types", "reservation", "array_id", "array_limit")
+
 
 def planned(snapshot: Snapshot, before: Memory | None = None) -> tuple[Plan, Memory, int]:
     """A plan, what it leaves, and how many jobs were searched for."""
@@ -26,7 +29,7 @@ def planned(snapshot: Snapshot, before: Memory | None = None) -> tuple[Plan, Mem
 
 def running(job: WaitingJob, plan: Plan) -> RunningJob:
     place = next(each.placement for each in plan.launches if each.placement.job_id == job.id)
-    same = {name: getattr(job, name) for name in ("id", "queue", "user", "project", "name", "types", "reservation")}
+    same = {name: getattr(job, name) for name in SAME}
     return RunningJob(
         **same,
         state=JobState.TO_LAUNCH,

@@ -23,8 +23,8 @@ _LOOKED_AT = f"{LIVE} AND j.state <> 'Hold'"
 _VERSIONS = f"SELECT j.job_id, j.xmin::text FROM jobs j WHERE {_LOOKED_AT} ORDER BY j.job_id"
 _JOBS = """
     SELECT j.job_id, j.queue_name, j.job_user, j.project, COALESCE(j.job_name, ''), j.state, j.reservation, j.job_type,
-        j.array_id, COALESCE(j.properties, ''), j.submission_time, j.start_time, COALESCE(j.assigned_moldable_job, 0),
-        j.checkpoint, j.suspended = 'YES', j.message, j.scheduler_info, j.last_karma
+        j.array_id, j.array_limit, COALESCE(j.properties, ''), j.submission_time, j.start_time,
+        COALESCE(j.assigned_moldable_job, 0), j.checkpoint, j.suspended = 'YES', j.message, j.scheduler_info, j.last_karma
     FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id"""
 _KILLED = "SELECT frag_id_job FROM frag_jobs WHERE frag_state <> 'FRAGGED'"
 _TYPES = """
@@ -156,6 +156,7 @@ class JobRow:
     job_type: JobType
     array_id: int
     properties: str
+    array_limit: int
     submission_time: int
     start_time: int
     moldable: int
