@@ -166,7 +166,7 @@ class _Known(NamedTuple):
 class _Reader:
     """Turns what a user wrote into what click cannot misread."""
 
-    def __init__(self, parameters: Iterable[click.Parameter], *, underscores: bool) -> None:
+    def __init__(self, parameters: Iterable[click.Parameter], *, underscores: bool, signed_words: bool = False) -> None:
         self._short: dict[str, _Known] = {}
         self._long: dict[str, _Known] = {}
         self._underscores = underscores
@@ -178,6 +178,7 @@ class _Reader:
         self.words: list[str] = []
         self.dashes: int | None = None  #: number of words before "--", None if there was none
         self._left: list[str] = []
+        self._signed_words = signed_words
 
     def read(self, arguments: Sequence[str]) -> list[str]:
         """Return the canonical arguments.  Raises BadOption."""
@@ -204,6 +205,9 @@ class _Reader:
 
     def _plain(self, name: str) -> str:
         return name.replace("_", "-") if self._underscores else name
+    def _is_signed_word(self, argument: str) -> bool:
+        return self._signed_words and bool(self.words) and argument[1] in DIGITS
+
 
     def _long_option(self, text: str) -> None:
         written, equals, value = text.partition("=")
@@ -383,7 +387,16 @@ class Context:
 class Command(click.Command):
     """A command of OAR.  Calling it runs it as a program."""
 
-    def __init__(self, name: str, *, style: Style, not_admin: int, exit_codes: ExitCodes, **settings: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        style: Style,
+        not_admin: int,
+        exit_codes: ExitCodes,
+        signed_words: bool = False,
+        **settings: Any,
+    ) -> None:
         super().__init__(name, **settings)
         self.style = style
         self.not_admin = not_admin
@@ -396,11 +409,12 @@ class Command(click.Command):
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
+        self.signed_words = signed_words
         os._exit(code)  # everything is closed; to take the interpreter apart would cost 10 ms
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments by GNU's rules."""
-        reader = _Reader(self.get_params(ctx), underscores=self.style.underscores)
+        reader = _Reader(self.get_params(ctx), underscores=self.style.underscores, signed_words=self.signed_words)
         canonical = reader.read(args)
         if isinstance(ctx.obj, Context):
             ctx.obj.arguments = tuple(args)
@@ -483,6 +497,7 @@ def oar_command(
 
     def decorate(function: Callable[..., int | None]) -> Command:
         def callback(**options: Any) -> int | None:
+    signed_words: bool = False,
             context: Context = click.get_current_context().obj
             if admins_only:
                 context.require_admin()
@@ -490,6 +505,7 @@ def oar_command(
 
         parameters: list[click.Parameter] = list(reversed(getattr(function, "__click_params__", [])))
         declared = {each for parameter in parameters for each in parameter.opts}
+    ``signed_words``: behind a first word, what begins with a minus and a digit is a word, too.
         common = [each for each in _common_options(style, version_names) if declared.isdisjoint(each.opts)]
         return Command(
             name,
@@ -507,6 +523,7 @@ def oar_command(
 
 def _common_options(style: Style, version_names: Sequence[str]) -> list[click.Parameter]:
     def print_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
+            signed_words=signed_words,
         if is_asked:
             click.echo(style.version)
             ctx.exit()

@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import click
 
-from oar.cli.command import Context, Stop, oar_command
-from oar.cli.selection import complain, job_selection, select_jobs, show_usage
+from oar.cli.command import Context, Stop, machine_formats, oar_command
+from oar.cli.outcomes import Report
+from oar.cli.selection import Wanted, job_selection, select_jobs, show_usage
 from oar.lib import control
 from oar.lib.control import Answer, No, SignalRequest
 from oar.lib.errors import ServerUnavailable
+from oar.lib.formats import Format
 from oar.lib.messages import Ask, JobAction
 
 #: What an answer of ``control`` ends with, and what is said.
@@ -44,6 +46,7 @@ FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.5
 @click.option("-b", "--besteffort", is_flag=True, help="Let running jobs be besteffort, or no longer (administrators).")
 @click.option("--force-terminate-finishing-job", "force", is_flag=True, help="End jobs stuck in Finishing (admins).")
 @job_selection
+@machine_formats
 def main(
     context: Context,
     *,
@@ -51,29 +54,29 @@ def main(
     signal_text: str | None,
     besteffort: bool,
     force: bool,
-    words: tuple[str, ...],
-    array: bool,
-    sql: str | None,
+    wanted: Wanted,
+    machine: Format | None,
 ) -> int:
     """Act on the jobs."""
-    if not words and sql is None:
+    if wanted.is_nothing:
         return show_usage()
     signal = None if checkpoint or signal_text is None else _signal(signal_text)
     if not (checkpoint or signal) and (force or besteffort) and not context.user.is_admin:
         option = "--force-terminate-finishing-job" if force else "-b"
         raise Stop(f"You must be oar or root to use the {option} option", NOT_ADMIN)
-    selection = select_jobs(context, words, array=array, sql=sql)
-    complain(selection.complaints)
-    codes = [BAD_ID] * len(selection.complaints)
+    report = Report(machine)
+    selection = select_jobs(context, wanted)
+    report.complain(BAD_ID, selection.complaints)
     if checkpoint or signal:
-        codes += _send(context, selection.ids, signal)
+        _send(context, report, selection.ids, signal)
     elif force:
-        codes += _force(context, selection.ids)
+        _force(context, report, selection.ids)
     elif besteffort:
-        codes += _toggle(context, selection.ids)
+        _toggle(context, report, selection.ids)
     else:
-        codes += _delete(context, selection.ids)
-    return exit_code(codes)
+        _delete(context, report, selection.ids)
+    report.close()
+    return exit_code(report.codes)
 
 
 def exit_code(codes: Collection[int]) -> int:
@@ -85,56 +88,54 @@ def exit_code(codes: Collection[int]) -> int:
 # -- delete, force, toggle --------------------------------------------------------------------------------------------
 
 
-def _delete(context: Context, ids: Sequence[int]) -> list[int]:
+def _delete(context: Context, report: Report, ids: Sequence[int]) -> None:
     config = context.runtime.config
     with context.database.begin() as tx:
         answers = control.delete(tx, context.user, ids, with_inner=config.kill_inner_jobs_with_container)
     for answer in answers:
-        click.echo(f"Deleting the job = {answer.job_id} ...{'ERROR' if answer.no else 'REGISTERED'}.")
+        begin = f"Deleting the job = {answer.job_id} ..."
         if answer.no:
-            click.echo(f"Cannot frag {answer.job_id} ; {REASONS[answer.no]}", err=True)
+            report.say(f"{begin}ERROR.")
+            report.bad(answer.job_id, CODES[answer.no], f"Cannot frag {answer.job_id} ; {REASONS[answer.no]}")
+        else:
+            report.good(answer.job_id, f"{begin}REGISTERED.")
     registered = [str(answer.job_id) for answer in answers if not answer.no]
     if registered:
-        click.echo(f"The job(s) [ {' '.join(registered)} ] will be deleted in the near future.")
-    return _codes(answers)
+        report.say(f"The job(s) [ {' '.join(registered)} ] will be deleted in the near future.")
 
 
-def _force(context: Context, ids: Sequence[int]) -> list[int]:
+def _force(context: Context, report: Report, ids: Sequence[int]) -> None:
     config = context.runtime.config
     least = 4 * config.oar_ssh_connection_timeout + config.server_prologue_epilogue_timeout
     with context.database.begin() as tx:
         answers = control.force_end(tx, context.user, ids, least=least)
     for answer in answers:
-        click.echo(f"Force the termination of the job = {answer.job_id} ...{'ERROR' if answer.no else 'REGISTERED'}.")
-        match answer.no:
-            case No.UNKNOWN_JOB:
-                complain([f"The job {answer.job_id} does not exist."])
-            case No.NOT_FINISHING:
-                complain([f"The job {answer.job_id} is not in the Finishing state."])
-            case No.NOT_LONG_ENOUGH:
-                state = f"not in the Finishing state for more than {least}s ({answer.seconds}s)"
-                complain([f"The job {answer.job_id} is {state}."])
-    return _codes(answers)
+        begin = f"Force the termination of the job = {answer.job_id} ..."
+        if answer.no:
+            report.say(f"{begin}ERROR.")
+            report.bad(answer.job_id, CODES[answer.no], f"The job {answer.job_id} {_why_not_forced(answer, least)}")
+        else:
+            report.good(answer.job_id, f"{begin}REGISTERED.")
 
 
-def _toggle(context: Context, ids: Sequence[int]) -> list[int]:
+def _why_not_forced(answer: Answer, least: int) -> str:
+    if answer.no is No.UNKNOWN_JOB:
+        return "does not exist."
+    if answer.no is No.NOT_LONG_ENOUGH:
+        return f"is not in the Finishing state for more than {least}s ({answer.seconds}s)."
+    return "is not in the Finishing state."
+
+
+def _toggle(context: Context, report: Report, ids: Sequence[int]) -> None:
     with context.database.begin() as tx:
         answers = control.toggle_besteffort(tx, context.user, ids)
     for answer in answers:
         if answer.no is None:
-            click.echo(f"{answer.text} besteffort type for the job {answer.job_id}.")
+            report.good(answer.job_id, f"{answer.text} besteffort type for the job {answer.job_id}.")
         elif answer.no is No.UNKNOWN_JOB:
-            complain([f"The job {answer.job_id} does not exist."])
+            report.bad(answer.job_id, CODES[answer.no], f"The job {answer.job_id} does not exist.")
         else:
-            complain([f"The job {answer.job_id} is not in the Running state."])
-    return [
-        NOT_RUNNING if answer.no is No.NOT_RUNNING else code
-        for answer, code in zip(answers, _codes(answers), strict=True)
-    ]
-
-
-def _codes(answers: Sequence[Answer]) -> list[int]:
-    return [CODES[answer.no] if answer.no else 0 for answer in answers]
+            report.bad(answer.job_id, NOT_RUNNING, f"The job {answer.job_id} is not in the Running state.")
 
 
 # -- signals ----------------------------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ def _signal(text: str) -> _Signal:
     raise Stop(f'Unknown signal "{text}"')
 
 
-def _send(context: Context, ids: Sequence[int], signal: _Signal | None) -> list[int]:
+def _send(context: Context, report: Report, ids: Sequence[int], signal: _Signal | None) -> None:
     """Ask for the signals, ring the Runner, and say what came of each."""
     words = _Words("Checkpointing the job {id} ...", "checkpoint", "checkpoint itself")
     if signal:
@@ -179,7 +180,8 @@ def _send(context: Context, ids: Sequence[int], signal: _Signal | None) -> list[
         asked = [control.request_signal(tx, context.user, one, signal.number if signal else None) for one in ids]
     unreachable = _ring(context, [one.job_id for one in asked if isinstance(one, SignalRequest)])
     deadline = time.monotonic() + context.runtime.config.oar_ssh_connection_timeout
-    return [_result(context, one, words, unreachable, deadline) for one in asked]
+    for one in asked:
+        _result(context, report, one, words, unreachable=unreachable, deadline=deadline)
 
 
 def _ring(context: Context, ids: Sequence[int]) -> str:
@@ -194,25 +196,26 @@ def _ring(context: Context, ids: Sequence[int]) -> str:
     return ""
 
 
-def _result(context: Context, asked: Answer | SignalRequest, words: _Words, unreachable: str, deadline: float) -> int:
-    """Print what came of one request; return its code."""
-    click.echo(words.begin.format(id=asked.job_id), nl=False)
+def _result(
+    context: Context, report: Report, asked: Answer | SignalRequest, words: _Words, *, unreachable: str, deadline: float
+) -> None:
+    """Tell what came of one request."""
+    job_id = asked.job_id
+    report.say(words.begin.format(id=job_id), end="")
+    if isinstance(asked, SignalRequest) and not unreachable and _wait(context, asked, deadline):
+        report.say("DONE.")
+        report.good(job_id, f"The job {job_id} was notified to {words.done} on {asked.host}.")
+        return
+    report.say("ERROR.")
     if isinstance(asked, Answer):
-        code = CODES[asked.no] if asked.no else 0
-        text = f"Cannot {words.verb} {asked.job_id} ; {REASONS[asked.no]}" if asked.no else ""
+        no = asked.no or No.WRONG_STATE
+        report.bad(job_id, CODES[no], f"Cannot {words.verb} {job_id} ; {REASONS[no]}")
     elif unreachable:
-        code, text = SERVER_UNREACHABLE, unreachable
-    elif _wait(context, asked, deadline):
-        click.echo("DONE.")
-        click.echo(f"The job {asked.job_id} was notified to {words.done} on {asked.host}.")
-        return 0
+        report.bad(job_id, SERVER_UNREACHABLE, unreachable)
     else:
         seconds = context.runtime.config.oar_ssh_connection_timeout
         host = asked.host or "the node of the job"
-        code, text = NODE_UNREACHABLE, f"Cannot contact {host}, operation timed out ({seconds} s)."
-    click.echo("ERROR.")
-    complain([text])
-    return code
+        report.bad(job_id, NODE_UNREACHABLE, f"Cannot contact {host}, operation timed out ({seconds} s).")
 
 
 def _wait(context: Context, asked: SignalRequest, deadline: float) -> bool:

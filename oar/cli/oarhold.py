@@ -2,10 +2,12 @@
 
 import click
 
-from oar.cli.command import Context, oar_command
-from oar.cli.selection import complain, job_selection, select_jobs, show_usage
+from oar.cli.command import Context, machine_formats, oar_command
+from oar.cli.outcomes import Report
+from oar.cli.selection import Wanted, job_selection, select_jobs, show_usage
 from oar.lib import control
 from oar.lib.control import HoldRules, No
+from oar.lib.formats import Format
 
 REASONS = {
     No.UNKNOWN_JOB: "this job does not exist.",
@@ -25,22 +27,23 @@ def hold_rules(context: Context) -> HoldRules:
 @oar_command("oarhold", summary="Ask that jobs are not started.")
 @click.option("-r", "--running", is_flag=True, help="Suspend jobs that run, too.")
 @job_selection
-def main(context: Context, running: bool, words: tuple[str, ...], array: bool, sql: str | None) -> int:
+@machine_formats
+def main(context: Context, running: bool, wanted: Wanted, machine: Format | None) -> int:
     """Hold the jobs."""
-    if not words and sql is None:
+    if wanted.is_nothing:
         return show_usage()
-    selection = select_jobs(context, words, array=array, sql=sql)
-    complain(selection.complaints)
-    codes = [IMPOSSIBLE] * len(selection.complaints)
+    report = Report(machine)
+    selection = select_jobs(context, wanted)
+    report.complain(IMPOSSIBLE, selection.complaints)
     with context.database.begin() as tx:
         answers = control.hold(tx, context.user, selection.ids, hold_rules(context), running=running)
     for answer in answers:
         if answer.no is None:
-            click.echo(f"[{answer.job_id}] Hold request was sent to the OAR server.")
+            report.good(answer.job_id, f"[{answer.job_id}] Hold request was sent to the OAR server.")
         elif answer.text:
-            complain([answer.text])
-            codes.append(IMPOSSIBLE)
+            report.bad(answer.job_id, IMPOSSIBLE, answer.text)
         else:
-            complain([f"/!\\ Cannot hold {answer.job_id}: {REASONS.get(answer.no, 'unknown reason.')}"])
-            codes.append(FAILED)
-    return max(codes, default=0)
+            reason = REASONS.get(answer.no, "unknown reason.")
+            report.bad(answer.job_id, FAILED, f"/!\\ Cannot hold {answer.job_id}: {reason}")
+    report.close()
+    return max(report.codes, default=0)

@@ -1,12 +1,12 @@
 """oarresume: asks that jobs that are held or suspended go on (commands-user.md 8)."""
 
-import click
-
-from oar.cli.command import Context, oar_command
+from oar.cli.command import Context, machine_formats, oar_command
 from oar.cli.oarhold import FAILED, IMPOSSIBLE, hold_rules
-from oar.cli.selection import complain, job_selection, select_jobs, show_usage
+from oar.cli.outcomes import Report
+from oar.cli.selection import Wanted, job_selection, select_jobs, show_usage
 from oar.lib import control
 from oar.lib.control import No
+from oar.lib.formats import Format
 
 REASONS = {
     No.UNKNOWN_JOB: "this job does not exist.",
@@ -18,19 +18,21 @@ REASONS = {
 
 @oar_command("oarresume", summary="Ask that jobs that are held or suspended go on.")
 @job_selection
-def main(context: Context, words: tuple[str, ...], array: bool, sql: str | None) -> int:
+@machine_formats
+def main(context: Context, wanted: Wanted, machine: Format | None) -> int:
     """Resume the jobs."""
-    if not words and sql is None:
+    if wanted.is_nothing:
         return show_usage()
-    selection = select_jobs(context, words, array=array, sql=sql)
-    complain(selection.complaints)
-    codes = [IMPOSSIBLE] * len(selection.complaints)
+    report = Report(machine)
+    selection = select_jobs(context, wanted)
+    report.complain(IMPOSSIBLE, selection.complaints)
     with context.database.begin() as tx:
         answers = control.resume(tx, context.user, selection.ids, hold_rules(context))
     for answer in answers:
         if answer.no is None:
-            click.echo(f"[{answer.job_id}] Resume request was sent to the OAR server.")
+            report.good(answer.job_id, f"[{answer.job_id}] Resume request was sent to the OAR server.")
         else:
-            complain([f"/!\\ Cannot resume {answer.job_id}: {REASONS.get(answer.no, 'unknown reason.')}"])
-            codes.append(FAILED)
-    return max(codes, default=0)
+            reason = REASONS.get(answer.no, "unknown reason.")
+            report.bad(answer.job_id, FAILED, f"/!\\ Cannot resume {answer.job_id}: {reason}")
+    report.close()
+    return max(report.codes, default=0)

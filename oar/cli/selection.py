@@ -1,17 +1,34 @@
-"""Which jobs a command is about: ids, ids of arrays, a condition (commands-user.md 7.1)."""
+"""Which jobs a command is about: ids, ids of arrays, whose, in which state, a condition (commands-user.md 7.1)."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from oar.cli.command import DIGITS, Context
+from oar.cli.command import DIGITS, Context, Stop, optional_argument
 from oar.lib import control
+from oar.lib.states import FINAL, STATE_LETTERS, JobState
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
 #: Digits of the largest id that the database can hold for sure.
 MOST_DIGITS = 18
+
+
+class Wanted(NamedTuple):
+    """The jobs that are meant, as they were named."""
+
+    words: tuple[str, ...] = ()
+    array: bool = False
+    sql: str | None = None
+    users: tuple[str | None, ...] = ()  #: None: who asks
+    states: str | None = None
+    name: str | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no job was named in any way."""
+        return self == Wanted(array=self.array)
 
 
 class Selection(NamedTuple):
@@ -22,34 +39,77 @@ class Selection(NamedTuple):
 
 
 def job_selection(function: Function) -> Function:
-    """Declare the ids, ``--array`` and ``--sql``; the function gets ``words``, ``array`` and ``sql``."""
-    click.option("--sql", "sql", metavar="SQL", help="Act on the jobs that satisfy this SQL condition too.")(function)
-    click.option("--array", is_flag=True, help="The identifiers are those of arrays: act on all their jobs.")(function)
-    return click.argument("words", nargs=-1, metavar="[JOB_ID]...")(function)
+    """Declare the ways to name jobs; the function gets a ``Wanted`` as ``wanted``."""
+
+    def command(*arguments: Any, **options: Any) -> Any:
+        named = {name: options.pop(name) for name in Wanted._fields}
+        return function(*arguments, wanted=Wanted(**named), **options)
+
+    command.__dict__.update(function.__dict__)
+    click.option("--name", metavar="NAME", help="Act on the jobs of that name.")(command)
+    click.option("--state", "states", metavar="STATES", help="Act on the jobs in these states: names or letters.")(
+        command
+    )
+    optional_argument(
+        "-u", "--user", "users", metavar="[LOGIN]", help="Act on the jobs of LOGIN, without it on yours."
+    )(command)
+    click.option("--sql", "sql", metavar="SQL", help="Act on the jobs that satisfy this SQL condition too.")(command)
+    click.option("--array", is_flag=True, help="The identifiers are those of arrays: act on all their jobs.")(command)
+    click.argument("words", nargs=-1, metavar="[JOB_ID]...")(command)
+    return command  # type: ignore[return-value]
 
 
-def select_jobs(context: Context, words: Sequence[str], *, array: bool, sql: str | None) -> Selection:
-    """Return the jobs that are meant.  Raises BadSql."""
-    good = [int(word) for word in words if word and DIGITS.issuperset(word) and len(word) <= MOST_DIGITS]
-    kind = "job array" if array else "job"
-    complaints = [
-        f'[ERROR] "{word}" is not a valid {kind} identifier'
-        for word in words
-        if not word or not DIGITS.issuperset(word) or len(word) > MOST_DIGITS
-    ]
-    ids = good
-    if array and good:
+def is_id(word: str) -> bool:
+    """Whether a word is the number of a job that can be."""
+    return bool(word) and DIGITS.issuperset(word) and len(word) <= MOST_DIGITS
+
+
+def select_jobs(context: Context, wanted: Wanted) -> Selection:
+    """Return the jobs that are meant: those named by id, by a condition, and by whose they are.  Raises BadSql."""
+    ids = [int(word) for word in wanted.words if is_id(word)]
+    kind = "job array" if wanted.array else "job"
+    complaints = [f'[ERROR] "{word}" is not a valid {kind} identifier' for word in wanted.words if not is_id(word)]
+    if wanted.array and ids:
         with context.database.snapshot() as tx:
-            ids, unknown = control.jobs_of_arrays(tx, good)
+            ids, unknown = control.jobs_of_arrays(tx, ids)
         complaints += [f'[ERROR] "{one}" is not a valid array job' for one in unknown]
-    if sql is not None:
+    if wanted.sql is not None:
         from oar.lib.db.usersql import Table, evaluate
 
-        found = evaluate(context.database, Table.JOBS, sql)
+        found = evaluate(context.database, Table.JOBS, wanted.sql)
         if not found:
             context.warn("no job satisfies the SQL condition.")
         ids = [*ids, *found]
+    if wanted.users or wanted.states is not None or wanted.name is not None:
+        ids += _filtered(context, wanted)
     return Selection(tuple(dict.fromkeys(ids)), tuple(complaints))
+
+
+def _filtered(context: Context, wanted: Wanted) -> list[int]:
+    """Return the live jobs of a user, in some states, of a name; without a user those of who asks.  Raises Stop."""
+    user = next((each for each in reversed(wanted.users) if each), context.user.name)
+    states = _states(wanted.states) if wanted.states is not None else None
+    with context.database.snapshot() as tx:
+        jobs = tx.jobs.live(user)
+    found = [
+        job.id
+        for job in jobs
+        if (states is None or job.state in states) and (wanted.name is None or job.name == wanted.name)
+    ]
+    if not found:
+        context.warn(f"no such job of {user}.")
+    return found
+
+
+def _states(text: str) -> frozenset[JobState]:
+    """Return the states that a list of names and letters means.  Raises Stop."""
+    found: set[JobState] = set()
+    for word in text.replace(",", " ").split():
+        meant = {state for state in JobState if word in (state.value, STATE_LETTERS[state])} - FINAL
+        if not meant:
+            raise Stop(f'Unknown state "{word}"')
+        found |= meant
+    return frozenset(found)
 
 
 def show_usage() -> int:

@@ -7,6 +7,7 @@ from oar.kao.walltime_changes import Change, Changes, Decision, Promise, Steps
 from oar.lib.config import Config
 from oar.lib.db.engine import Database, Transaction
 from oar.lib.db.rounds import ChangeRow
+from oar.lib.messages import Tag, Wake
 from oar.lib.states import EventType
 from oar.lib.times import format_duration, format_signed_duration
 
@@ -51,6 +52,8 @@ class Granting:
                 walltime = tx.rounds.change_walltime(row, decision.seconds)
                 tx.events.add(EventType.WALLTIME_CHANGED, row.job_id, changed_text(row, decision, walltime))
                 granted = True
+                if decision.seconds < 0:  # the end is sooner than Sarko knows
+                    tx.outbox.append(Wake(Tag.VILLAINS))
         return granted
 
 

@@ -8,6 +8,7 @@ from oar.kao.traits import Traits, traits_of
 from oar.lib.errors import BadRequest
 from oar.lib.resource_set import ResourceSet, positions
 from oar.lib.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, Reservation
+from oar.lib.times import seconds_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class Changes:
         if change.is_forced:
             return change.pending
         original = job.walltime - change.granted
-        before, step = _seconds(steps.apply_time, original), _seconds(steps.increment, original)
+        before, step = seconds_of(steps.apply_time, original), seconds_of(steps.increment, original)
         if before and self._snapshot.now < end - before:
             return 0
         return min(change.pending, step) if step else change.pending
@@ -125,10 +126,6 @@ class Changes:
             if not (other.is_besteffort or is_shared or other.inner != mine.inner):
                 fit = min(fit, promise.start - gap - end)
         return fit
-
-
-def _seconds(number: float, original: int) -> int:
-    return int(number * original) if 0 < number < 1 else int(number)
 
 
 def _traits(job: RunningJob | WaitingJob) -> Traits:

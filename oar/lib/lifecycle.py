@@ -81,6 +81,8 @@ def _notice(job: "MovedJob", to: JobState) -> Notice:
 
 
 def format_exit_code(status: int | None) -> str:
+    if to is JobState.RUNNING and job.suspended:  # its end is a date again
+        effects.append(Wake(Tag.VILLAINS))
     """Return a raw wait status as oarstat shows it: ``256 (1,0,0)`` = status (code, signal, core); '' if none."""
     if status is None:
         return ""

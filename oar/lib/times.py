@@ -45,6 +45,15 @@ def format_signed_duration(seconds: int) -> str:
     return ("+" if seconds > 0 else "") + format_duration(seconds)
 
 
+def seconds_of(number: float, whole: int) -> int:
+    """Return the seconds that a key of the configuration gives: a number between 0 and 1 is a part of ``whole``.
+
+    >>> seconds_of(0.5, 7200), seconds_of(600.0, 7200)
+    (3600, 600)
+    """
+    return int(number * whole) if 0 < number < 1 else int(number)
+
+
 def format_padded_duration(seconds: int) -> str:
     """Return ``h:mm:ss`` (layout 2 of oarstat).
 

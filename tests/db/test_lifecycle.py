@@ -88,6 +88,7 @@ def test_suspension_is_noted_on_the_resources_and_forgotten_after_it(database: D
         assert lifecycle.move(tx, job_id, JobState.RUNNING)
         assert [resource.suspended_jobs for resource in tx.resources.all()] == [False, False]
         assert tx.jobs.get(job_id).suspended
+        assert Wake(Tag.VILLAINS) in tx.outbox  # its walltime goes on
 
 
 def test_who_is_told_what(database: Database) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from oar.kao.meta_sched import MetaScheduler
 from oar.lib.db.engine import Database
-from oar.lib.messages import Effect, Mail
+from oar.lib.messages import Effect, Mail, Tag, Wake
 from oar.lib.runtime import Runtime
 from oar.lib.states import JobState
 from tests.builders import add_resources, state_of
@@ -134,3 +134,17 @@ def test_a_change_of_walltime_is_granted_and_the_round_plans_with_it(clocked: Da
     text = "Walltime changed: 1:10:0 (granted: +0:10:0/pending: 0:0:0/force/delay next jobs)"
     assert ("WALLTIME_CHANGED", text) in events
     assert starts[moldable] == NOW + 3600 + 600 + 1
+
+
+def test_sarko_is_told_of_a_walltime_that_becomes_shorter(
+    clocked: Database, scheduler_with: Make, sent: list[Effect]
+) -> None:
+    add_resources(clocked, nodes=1, cores=1)
+    number = submit(clocked)
+    scheduler = scheduler_with(walltime_change_enabled=True)
+    scheduler.round()
+    with clocked.begin() as tx:
+        tx.jobs.move([number], JobState.RUNNING, list(JobState))
+        tx.execute("INSERT INTO walltime_change (job_id, pending) VALUES (%s, -600)", (number,))
+    scheduler.round()
+    assert Wake(Tag.VILLAINS) in sent

@@ -1,8 +1,9 @@
 """What oardel, oarhold and oarresume print, and how they end (commands-user.md 7, 8)."""
 
+import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import zmq
@@ -11,7 +12,7 @@ from oar.cli import oardel, oarhold, oarresume
 from oar.cli.command import Command, Result, invoke
 from oar.lib import bus
 from oar.lib.config import Config
-from oar.lib.db.engine import Database
+from oar.lib.db.engine import Database, Transaction
 from oar.lib.model import User
 from oar.lib.runtime import Runtime
 from oar.lib.states import EventType, JobState, JobType, Reservation
@@ -36,6 +37,11 @@ class Frontend:
     def oardel(self, *arguments: object, user: User = ALICE) -> Result:
         """Run oardel as a user."""
         return self.type(oardel.main, *arguments, user=user)
+
+    def ask(self, question: Callable[[Transaction], object]) -> object:
+        """Ask something in a transaction."""
+        with self.database.begin() as tx:
+            return question(tx)
 
     def running(self, *types: str, **columns: object) -> int:
         """Add a running job of alice, whose head is node-1."""
@@ -368,3 +374,58 @@ def test_why_a_job_is_not_resumed(frontend: Frontend) -> None:
 def test_bad_ids_of_a_hold(frontend: Frontend) -> None:
     for command in (oarhold.main, oarresume.main):
         assert frontend.type(command, "x") == Result(2, "", '[ERROR] "x" is not a valid job identifier\n')
+
+
+# -- which jobs, and how programs are told -----------------------------------------------------------------------------
+
+
+def test_jobs_by_whose_they_are_their_state_and_their_name(frontend: Frontend) -> None:
+    mine, running = add_job(frontend.database), frontend.running(name="fem")
+    others = add_job(frontend.database, user="bob", name="fem")
+    add_job(frontend.database, JobState.ERROR)
+    for words, found in [
+        (("-u",), [mine, running]),
+        (("-u", "alice"), [mine, running]),
+        (("--state", "W,Hold"), [mine]),
+        (("--state", "Running"), [running]),
+        (("--name", "fem"), [running]),
+        (("-u", "bob", "--name", "fem"), [others]),
+        ((running, "--state", "W"), [running, mine]),
+    ]:
+        told = json.loads(frontend.oardel("-J", "-s", "TERM", *words).out)
+        assert [each["job_id"] for each in told] == found
+    assert frontend.oardel("-u", "carol") == Result(0, "", "# Warning: no such job of carol.\n")
+    assert frontend.oardel("--state", "W,Z") == Result(1, "", 'Unknown state "Z"\n')
+
+
+def test_all_jobs_of_a_user_are_held_and_go_on(frontend: Frontend) -> None:
+    job_id = add_job(frontend.database)
+    held = add_job(frontend.database, JobState.HOLD)
+    assert frontend.type(oarhold.main, "-u", "--state", "W").out.startswith(f"[{job_id}] Hold request")
+    assert frontend.type(oarresume.main, "-u", "--state", "Hold").out.startswith(f"[{held}] Resume request")
+
+
+def test_nobody_acts_on_jobs_of_others_by_naming_them(frontend: Frontend) -> None:
+    job_id = add_job(frontend.database, user="bob")
+    assert frontend.oardel("-u", "bob").exit == 1
+    assert frontend.type(oarhold.main, "-u", "bob").exit == 1
+    assert frontend.ask(lambda tx: tx.runs.kills_asked([job_id])) == set()
+
+
+def test_programs_get_a_list_of_what_came_of_each_request(frontend: Frontend) -> None:
+    mine, others = add_job(frontend.database), add_job(frontend.database, user="bob")
+    result = frontend.oardel("--json", mine, others, "abc")
+    assert result.exit == 15
+    assert result.err == '[ERROR] "abc" is not a valid job identifier\n'
+    assert json.loads(result.out) == [
+        {"job_id": mine, "ok": True, "message": f"Deleting the job = {mine} ...REGISTERED."},
+        {"job_id": others, "ok": False, "message": f"Cannot frag {others} ; You are not the right user."},
+    ]
+    held = add_job(frontend.database)
+    (told,) = json.loads(frontend.type(oarhold.main, "-J", held).out)
+    assert told == {"job_id": held, "ok": True, "message": f"[{held}] Hold request was sent to the OAR server."}
+    result = frontend.type(oarresume.main, "-J", 4711)
+    assert (result.exit, result.err) == (1, "")
+    assert json.loads(result.out) == [
+        {"job_id": 4711, "ok": False, "message": "/!\\ Cannot resume 4711: this job does not exist."}
+    ]

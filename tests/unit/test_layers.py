@@ -82,7 +82,7 @@ OUTER_WORLD = {
     "facts": {"socket", "subprocess", "os", "random", "logging", "threading", "pathlib"},
 }
 
-USER_COMMANDS = ("oarsub", "oarstat", "oardel", "oarnodes", "oarhold", "oarresume")
+USER_COMMANDS = ("oarsub", "oarstat", "oardel", "oarnodes", "oarhold", "oarresume", "oarwalltime")
 HEAVY = {
     "alembic", "asyncio", "concurrent", "cryptography", "email", "http", "importlib.metadata", "logging",
     "multiprocessing", "paramiko", "rich", "sqlalchemy", "ssl", "subprocess", "unittest", "urllib.request", "xml",

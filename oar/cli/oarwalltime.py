@@ -1,0 +1,191 @@
+"""oarwalltime: asks for another walltime of a running job, or shows how it stands with it (commands-user.md 9)."""
+
+from collections.abc import Iterable
+
+import click
+
+from oar.cli.command import NUMBER, BadOption, Context, machine_formats, oar_command
+from oar.cli.outcomes import Report
+from oar.cli.selection import is_id
+from oar.lib import walltime
+from oar.lib.errors import NoSuchJob, NotAllowed
+from oar.lib.formats import Format
+from oar.lib.model import User
+from oar.lib.states import FINAL, JobState
+from oar.lib.times import format_duration, format_signed_duration
+from oar.lib.walltime import ChangeRefused, Standing, Wish
+
+CODES = {
+    walltime.Outcome.ACCEPTED: 0,
+    walltime.Outcome.BAD_REQUEST: 1,
+    walltime.Outcome.FORBIDDEN: 3,
+    walltime.Outcome.NOT_FOUND: 4,
+    walltime.Outcome.NOT_AVAILABLE: 5,
+}
+NOTHING_TO_SHOW, BAD_SYNTAX = 2, 4
+
+#: Its walltime may still become another one.
+_STARTED = (JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING)
+
+
+@oar_command(
+    "oarwalltime",
+    summary="Show how it stands with the walltime of a job, or ask for another one: +h[:m[:s]] more, -h[:m[:s]] less.",
+    signed_words=True,
+)
+@click.option("--force", is_flag=True, help="Apply it at once, not only a while before the end.")
+@click.option("--whole", is_flag=True, help="All of it or nothing.")
+@click.option("--delay-next-jobs", is_flag=True, help="Even if jobs that wait start later then.")
+@click.option("--timeout", type=NUMBER, metavar="SECONDS", help="Drop the request if it is not granted by then.")
+@machine_formats
+@click.argument("words", nargs=-1, metavar="JOB_ID [CHANGE]")
+def main(
+    context: Context,
+    *,
+    force: bool,
+    whole: bool,
+    delay_next_jobs: bool,
+    timeout: int | None,
+    words: tuple[str, ...],
+    machine: Format | None,
+) -> int:
+    """Show or ask."""
+    if timeout is not None and timeout < 0:
+        raise BadOption(f'Value "{timeout}" invalid for option timeout (number expected)')
+    if len(words) not in (1, 2) or not is_id(words[0]):
+        click.echo("Syntax error.")
+        click.echo(context.command.get_help(click.get_current_context()))
+        return BAD_SYNTAX
+    if len(words) == 1:
+        return _show(context, int(words[0]), machine)
+    wish = Wish(words[1], force, delay_next_jobs, whole, timeout)
+    return _ask(context, int(words[0]), wish, machine)
+
+
+def _ask(context: Context, job_id: int, wish: Wish, machine: Format | None) -> int:
+    report = Report(machine)
+    try:
+        with context.database.begin() as tx:
+            text = walltime.request(tx, context.runtime.config, _asking(context), job_id, wish)
+        report.good(job_id, f"{walltime.Outcome.ACCEPTED.value}: {text}.")
+    except ChangeRefused as refused:
+        line = f"{refused.outcome.value}: {refused}."
+        report.bad(job_id, CODES[refused.outcome], line, is_error=False)
+    report.close()
+    return max(report.codes, default=0)
+
+
+def _asking(context: Context) -> User | None:
+    """Return who asks; None for somebody whom this machine does not know."""
+    try:
+        return context.user
+    except NotAllowed:
+        return None
+
+
+# -- how it stands ----------------------------------------------------------------------------------------------------
+
+
+def _show(context: Context, job_id: int, machine: Format | None) -> int:
+    """Print how it stands with the walltime of a job."""
+    config = context.runtime.config
+    if not config.walltime_change_enabled:
+        return _nothing("FUNCTIONALITY IS DISABLED", machine)
+    try:
+        with context.database.snapshot() as tx:
+            standing = walltime.standing(tx, config, job_id)
+    except NoSuchJob:
+        return _nothing("UNKNOWN JOB", machine)
+    if machine is None:
+        click.echo("".join(f"{line}\n" for line in lines_of(standing)), nl=False)
+    else:
+        from oar.lib.formats import dump
+
+        click.echo(dump(record_of(standing), machine), nl=False)
+    return 0
+
+
+def _nothing(text: str, machine: Format | None) -> int:
+    """Say why nothing is shown."""
+    if machine is not None:
+        from oar.lib.formats import dump
+
+        click.echo(dump({}, machine), nl=False)
+    click.echo(text, err=machine is not None)
+    return NOTHING_TO_SHOW
+
+
+def record_of(standing: Standing) -> dict[str, object]:
+    """Return the record of a job's walltime, durations in seconds; ``possible_increase`` is None without limit."""
+    change = standing.change
+    return {
+        "job_id": standing.job.id,
+        "state": str(standing.job.state),
+        "walltime": standing.walltime,
+        "possible_increase": standing.possible,
+        "granted": change.granted,
+        "granted_with_force": change.granted_with_force,
+        "granted_with_delay_next_jobs": change.granted_with_delay_next_jobs,
+        "granted_with_whole": change.granted_with_whole,
+        "pending": change.pending,
+        "timeout": change.timeout,
+        "force": change.force,
+        "whole": change.whole,
+        "delay_next_jobs": change.delay_next_jobs,
+    }
+
+
+def lines_of(standing: Standing) -> Iterable[str]:
+    """Return what is shown of a job's walltime."""
+    state = standing.job.state
+    head = f"Walltime change status for job {standing.job.id}"
+    if state in _STARTED:
+        yield f"{head} (job is {'running' if state is JobState.RUNNING else 'suspended'}):"
+        yield from _open_lines(standing)
+    elif state in FINAL or state is JobState.FINISHING:
+        yield f"{head} (job is not running):"
+        yield from _closed_lines(standing)
+    else:
+        yield f"{head} (job is not running yet):"
+        yield "  N/A"
+
+
+def _open_lines(standing: Standing) -> Iterable[str]:
+    change, possible = standing.change, standing.possible
+    yield f"  Current walltime: {format_duration(standing.walltime):>11}"
+    yield f"  Possible increase: {'UNLIMITED' if possible is None else format_signed_duration(possible):>10}"
+    parts = (
+        ("forced", change.granted_with_force),
+        ("delaying next jobs", change.granted_with_delay_next_jobs),
+        ("whole", change.granted_with_whole),
+    )
+    details = ", ".join(f"{name}: {format_signed_duration(seconds)}" for name, seconds in parts if seconds)
+    yield f"  Already granted: {format_signed_duration(change.granted):>12}{f' ({details})' if details else ''}"
+    yield f"  Pending/unsatisfied: {format_signed_duration(change.pending):>8}{_ways(standing)}"
+
+
+def _ways(standing: Standing) -> str:
+    """Return how what is pending may be granted."""
+    change = standing.change
+    if not change.pending:
+        return ""
+    return "".join(
+        [
+            *([f" (timeout: {format_duration(change.timeout)})"] if change.timeout else []),
+            *([" (force: yes)"] if change.force else []),
+            *([" (whole: yes)"] if change.whole else []),
+            *([" (will possibly delay next jobs)"] if change.delay_next_jobs else []),
+        ]
+    )
+
+
+def _closed_lines(standing: Standing) -> Iterable[str]:
+    change = standing.change
+    delays = " (would possibly have delayed next jobs)" if change.pending and change.delay_next_jobs else ""
+    yield f"  Walltime: {format_duration(standing.walltime):>11}"
+    yield f"  Granted: {format_signed_duration(change.granted):>12}"
+    yield f"  Unsatisfied: {format_signed_duration(change.pending):>8}{delays}"
+
+
+if __name__ == "__main__":
+    main()

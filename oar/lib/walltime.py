@@ -1,0 +1,243 @@
+"""Another walltime for a job that runs: what may be asked, and how it stands with it (commands-user.md 9).
+
+Nothing is granted here: the scheduler decides at the beginning of its next round (scheduling.md 13).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, TypeVar
+
+from oar.lib.control import owns
+from oar.lib.db.walltimes import WalltimeChange, Walltimes
+from oar.lib.errors import BadRequest, NoSuchJob, UserError
+from oar.lib.messages import Tag, Wake
+from oar.lib.model import Job, User
+from oar.lib.request import JobTypes
+from oar.lib.states import EventType, JobState
+from oar.lib.times import format_duration, format_signed_duration, parse_duration, seconds_of
+
+if TYPE_CHECKING:
+    from oar.lib.config import Config
+    from oar.lib.db.engine import Transaction
+
+T = TypeVar("T")
+
+NO_LIMIT = -1
+EVERYBODY = "*"
+
+_CHANGE = re.compile(r"(?P<sign>[+-]?)(?P<duration>\d.*)\Z", re.ASCII | re.DOTALL)
+
+
+class Outcome(Enum):
+    """How a request of another walltime ends."""
+
+    ACCEPTED = "Accepted"
+    BAD_REQUEST = "Bad request"
+    FORBIDDEN = "Forbidden"
+    NOT_FOUND = "Not found"
+    NOT_AVAILABLE = "Not available"
+
+
+class ChangeRefused(UserError):
+    """A request of another walltime is not taken."""
+
+    def __init__(self, outcome: Outcome, text: str) -> None:
+        super().__init__(text)
+        self.outcome = outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody asks for."""
+
+    change: str  #: ``[+|-]h[:m[:s]]``; without sign: the new walltime
+    force: bool = False
+    delay_next_jobs: bool = False
+    whole: bool = False
+    timeout: int | None = None  #: seconds; None: what the site has chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the site allows in a queue; numbers between 0 and 1 are a part of the walltime without any change."""
+
+    max_increase: float
+    least: float
+    increment: float
+    may_reduce: bool
+    may_force: tuple[str, ...]
+    may_delay: tuple[str, ...]
+    timeout: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How it stands with the walltime of a job."""
+
+    job: Job
+    walltime: int
+    change: WalltimeChange
+    possible: int | None  #: by how many seconds it may still grow; None = no limit
+
+
+def limits_of(config: "Config", queue: str) -> Limits:
+    """Return what the site allows in a queue."""
+
+    def chosen(table: Mapping[str, T], otherwise: T) -> T:
+        return table.get(queue, table.get("_", otherwise))
+
+    return Limits(
+        max_increase=chosen(config.walltime_max_increase, 0.0),
+        least=chosen(config.walltime_min_for_change, 0.0),
+        increment=chosen(config.walltime_increment, 0.0),
+        may_reduce=not chosen(config.walltime_reduction_disallowed, False),
+        may_force=chosen(config.walltime_allowed_users_to_force, ()),
+        may_delay=chosen(config.walltime_allowed_users_to_delay_jobs, ()),
+        timeout=chosen(config.walltime_change_timeout, 0),
+    )
+
+
+def standing(tx: "Transaction", config: "Config", job_id: int) -> Standing:
+    """Return how it stands with the walltime of a job.  Raises NoSuchJob."""
+    job = tx.jobs.find(job_id)
+    if job is None:
+        raise NoSuchJob(job_id)
+    walltime, change = _walltime(tx, job), Walltimes(tx).find(job_id)
+    most = _most(limits_of(config, job.queue), walltime - change.granted)
+    return Standing(job, walltime, change, None if most == NO_LIMIT else max(0, most - change.granted))
+
+
+def _walltime(tx: "Transaction", job: Job) -> int:
+    """Return the walltime of the alternative that was started; of the first one if none was."""
+    moldables = tx.jobs.moldables([job.id])[job.id]
+    return next((each for each in moldables if each.id == job.assigned_moldable), moldables[0]).walltime
+
+
+def _most(limits: Limits, original: int) -> int:
+    """Return by how much a walltime may grow in all; NO_LIMIT if there is none."""
+    return NO_LIMIT if limits.max_increase == NO_LIMIT else seconds_of(limits.max_increase, original)
+
+
+# -- a request --------------------------------------------------------------------------------------------------------
+
+
+def request(tx: "Transaction", config: "Config", user: User | None, job_id: int, wish: Wish) -> str:
+    """Ask for another walltime, in place of what is pending; return what is said of it.
+
+    ``user`` None: nobody knows who asks.  Raises ChangeRefused.
+    """
+    if not config.walltime_change_enabled:
+        raise ChangeRefused(Outcome.NOT_AVAILABLE, "functionality is disabled")
+    if user is None:
+        raise ChangeRefused(Outcome.BAD_REQUEST, "anonymous request is not allowed")
+    job = _steered(tx, user, job_id)
+    walltime, former = _walltime(tx, job), Walltimes(tx).find(job_id)
+    limits = limits_of(config, job.queue)
+    seconds = _seconds_asked(wish.change, walltime)
+    if job.state is not JobState.RUNNING:
+        raise ChangeRefused(Outcome.FORBIDDEN, f"job {job_id} is not running")
+    done = "updated" if former.pending else "accepted"
+    if seconds:
+        _check_options(user, wish, limits)
+        _check_change(tx, user, job, seconds, limits, original=walltime - former.granted)
+        _check_most(user, seconds, former, _most(limits, walltime - former.granted), done)
+    if seconds < 0:
+        seconds = max(seconds, _end_now(tx, job, walltime))
+    _store(tx, user, job, wish, seconds=seconds, timeout=limits.timeout)
+    return f"walltime change request {done} for job {job_id}, it will be handled shortly"
+
+
+def _steered(tx: "Transaction", user: User, job_id: int) -> Job:
+    """Return a job that the user may steer, locked."""
+    job = tx.jobs.lock(job_id)
+    if job is None:
+        raise ChangeRefused(Outcome.NOT_FOUND, f"could not find job {job_id}")
+    if not owns(user, job):
+        raise ChangeRefused(Outcome.FORBIDDEN, f"job {job_id} does not belong to you")
+    return job
+
+
+def _seconds_asked(text: str, walltime: int) -> int:
+    """Return the difference that is asked for."""
+    match = _CHANGE.match(text.strip())
+    try:
+        seconds = parse_duration(match["duration"] if match else "")
+    except BadRequest:
+        raise ChangeRefused(Outcome.BAD_REQUEST, "syntax error") from None
+    match match["sign"] if match else "":
+        case "+":
+            return seconds
+        case "-":
+            return -seconds
+        case _:
+            return seconds - walltime
+
+
+def _check_options(user: User, wish: Wish, limits: Limits) -> None:
+    if wish.whole and limits.increment:
+        raise ChangeRefused(
+            Outcome.BAD_REQUEST,
+            "OAR is configured to place walltime changes incrementally, disallowing usage of oarwalltime 'whole'"
+            " option",
+        )
+    if wish.force and not _is_in(user, limits.may_force):
+        raise ChangeRefused(Outcome.FORBIDDEN, "walltime change for this job is not allowed to be forced")
+    if wish.delay_next_jobs and not _is_in(user, limits.may_delay):
+        raise ChangeRefused(Outcome.FORBIDDEN, "walltime change for this job is not allowed to delay other jobs")
+
+
+def _is_in(user: User, allowed: tuple[str, ...]) -> bool:
+    return user.is_admin or EVERYBODY in allowed or user.name in allowed
+
+
+def _check_change(tx: "Transaction", user: User, job: Job, seconds: int, limits: Limits, *, original: int) -> None:
+    """``original``: the walltime without what was granted so far."""
+    if seconds < 0 and not (limits.may_reduce or user.is_admin):
+        raise ChangeRefused(Outcome.BAD_REQUEST, "walltime reduction is not allowed")
+    least = seconds_of(limits.least, original)
+    if original < least:
+        text = f"walltime change is not allowed for a job with walltime < {format_duration(least)}"
+        raise ChangeRefused(Outcome.FORBIDDEN, text)
+    if seconds < 0 and "container" in JobTypes(tx.jobs.types([job.id], current=True).get(job.id, ())):
+        raise ChangeRefused(Outcome.FORBIDDEN, "reducing the walltime of a container job is not allowed")
+
+
+def _check_most(user: User, seconds: int, former: WalltimeChange, most: int, done: str) -> None:
+    if seconds <= 0 or user.is_admin or most == NO_LIMIT or former.granted + seconds <= most:
+        return
+    text = f"request cannot be {done} because the walltime cannot increase by more than {format_duration(most)}"
+    raise ChangeRefused(Outcome.FORBIDDEN, text)
+
+
+def _end_now(tx: "Transaction", job: Job, walltime: int) -> int:
+    """Return the difference that would end a job now: a walltime is never less than what is used."""
+    suspended = tx.rounds.suspended_times([job.id]).get(job.id, 0)
+    return min(0, tx.now - (job.start_time + walltime + suspended))
+
+
+def _store(tx: "Transaction", user: User, job: Job, wish: Wish, *, seconds: int, timeout: int) -> None:
+    change = WalltimeChange()
+    if seconds:
+        timeout = timeout if wish.timeout is None else wish.timeout
+        change = WalltimeChange(seconds, wish.force, wish.delay_next_jobs, wish.whole, timeout)
+    Walltimes(tx).ask(job.id, change)
+    event, text = EventType.WALLTIME_REQUEST_CANCELLATION, f"User {user.name} cancelled the walltime change"
+    if seconds:
+        event, text = EventType.WALLTIME_REQUEST, f"User {user.name} requested a walltime change"
+    tx.events.add(event, job.id, f"{text} of the job {job.id}{_details(change)}")
+    tx.outbox.append(Wake(Tag.WALLTIME))
+
+
+def _details(change: WalltimeChange) -> str:
+    if not change.pending:
+        return ""
+    parts = [
+        format_signed_duration(change.pending),
+        *(["force"] if change.force else []),
+        *(["whole"] if change.whole else []),
+        *(["delay next jobs"] if change.delay_next_jobs else []),
+        *([f"timeout: {format_duration(change.timeout)}"] if change.timeout else []),
+    ]
+    return f" ({'/'.join(parts)})"

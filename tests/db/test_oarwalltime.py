@@ -1,0 +1,323 @@
+"""What oarwalltime asks, what it shows, and how it ends (commands-user.md 9)."""
+
+import json
+from types import MappingProxyType
+
+import pytest
+
+from oar.cli import oarwalltime
+from oar.cli.command import Result
+from oar.lib.config import Config
+from oar.lib.db.engine import Database
+from oar.lib.db.walltimes import WalltimeChange, Walltimes
+from oar.lib.messages import Tag, Wake
+from oar.lib.model import User
+from oar.lib.states import EventType, JobState
+from tests.builders import add_job, add_resources
+from tests.frontend import ALICE, Frontend
+
+ROOT = User("root", 0)
+BOB = User("bob", 1002)
+
+
+@pytest.fixture
+def frontend(database: Database) -> Frontend:
+    """A frontend of a site that lets walltimes grow by an hour."""
+    return Frontend(
+        database, Config(walltime_change_enabled=True, walltime_max_increase=MappingProxyType({"_": 3600.0}))
+    )
+
+
+def allow(frontend: Frontend, **keys: object) -> None:
+    """Change what the site allows: the values of WALLTIME_* keys, for all queues."""
+    tables = {f"walltime_{name}": MappingProxyType({"_": value}) for name, value in keys.items()}
+    frontend.config = Config(
+        **{"walltime_change_enabled": True, "walltime_max_increase": MappingProxyType({"_": 3600.0})} | tables
+    )
+
+
+def running(frontend: Frontend, walltime: int = 7200, **columns: object) -> int:
+    """Add a running job of alice."""
+    nodes = add_resources(frontend.database, nodes=1)
+    return add_job(frontend.database, JobState.RUNNING, on=nodes, walltime=walltime, **columns)  # type: ignore[arg-type]
+
+
+def ask(frontend: Frontend, *words: object, user: User = ALICE) -> Result:
+    """Run oarwalltime, as alice if nobody is named."""
+    return frontend.type(oarwalltime.main, *words, user=user)
+
+
+def change_of(frontend: Frontend, job: int) -> WalltimeChange:
+    """Return what is asked for a job."""
+    found = frontend.ask(lambda tx: Walltimes(tx).find(job))
+    assert isinstance(found, WalltimeChange)
+    return found
+
+
+def accepted(job: int, verb: str = "accepted") -> Result:
+    """Return what is said of a request that is taken."""
+    return Result(0, f"Accepted: walltime change request {verb} for job {job}, it will be handled shortly.\n", "")
+
+
+def refused(code: int, line: str) -> Result:
+    """Return what is said of a request that is not."""
+    return Result(code, f"{line}\n", "")
+
+
+# -- what is asked ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("+1", 3600), ("+0:30", 1800), ("-0:20", -1200), ("-0:0:5", -5), ("2:30", 1800), ("1", -3600), ("+0:0:90", 90)],
+)
+def test_a_change_is_more_or_less_or_a_new_total(frontend: Frontend, text: str, seconds: int) -> None:
+    job = running(frontend)
+    assert ask(frontend, job, text) == accepted(job)
+    assert change_of(frontend, job) == WalltimeChange(pending=seconds)
+    assert frontend.told[-1] == Wake(Tag.WALLTIME)
+
+
+def test_a_request_leaves_an_event(frontend: Frontend) -> None:
+    job = running(frontend)
+    ask(frontend, job, "+0:30", "--timeout", "600")
+    with frontend.database.begin() as tx:
+        (event,) = tx.events.of_types(job, [EventType.WALLTIME_REQUEST])
+    assert event.description == f"User alice requested a walltime change of the job {job} (+0:30:0/timeout: 0:10:0)"
+
+
+def test_a_new_request_takes_the_place_of_the_pending_one(frontend: Frontend) -> None:
+    job = running(frontend)
+    ask(frontend, job, "+0:30", "--whole", "--timeout=60")
+    assert ask(frontend, "--delay-next-jobs", job, "+0:10", user=ROOT) == accepted(job, "updated")
+    assert change_of(frontend, job) == WalltimeChange(pending=600, delay_next_jobs=True)
+
+
+@pytest.mark.parametrize("text", ["+0", "-0", "2"])
+def test_no_change_cancels_what_is_pending(frontend: Frontend, text: str) -> None:
+    job = running(frontend)
+    ask(frontend, job, "+0:30", "--whole")
+    assert ask(frontend, job, text) == accepted(job, "updated")
+    assert change_of(frontend, job) == WalltimeChange()
+
+
+def test_a_walltime_is_never_less_than_what_is_used(frontend: Frontend) -> None:
+    job = running(frontend, 7200)
+    with frontend.database.begin() as tx:
+        tx.execute("UPDATE jobs SET start_time = start_time - 7000 WHERE job_id = %s", (job,))
+    ask(frontend, job, "-1")
+    assert -200 <= change_of(frontend, job).pending <= -180
+
+
+def test_the_site_may_choose_how_long_a_request_waits(frontend: Frontend) -> None:
+    allow(frontend, change_timeout=900)
+    job = running(frontend)
+    ask(frontend, job, "+0:10")
+    assert change_of(frontend, job).timeout == 900
+    ask(frontend, job, "+0:10", "--timeout", 0)
+    assert change_of(frontend, job).timeout == 0
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_without_the_functionality_there_is_nothing_to_ask_or_show(frontend: Frontend) -> None:
+    frontend.config = Config()
+    job = running(frontend)
+    assert ask(frontend, job, "+1") == refused(5, "Not available: functionality is disabled.")
+    assert ask(frontend, job) == refused(2, "FUNCTIONALITY IS DISABLED")
+
+
+def test_a_job_that_is_not_there(frontend: Frontend) -> None:
+    assert ask(frontend, 4711, "+1") == refused(4, "Not found: could not find job 4711.")
+    assert ask(frontend, 4711) == refused(2, "UNKNOWN JOB")
+
+
+def test_only_the_owner_and_administrators_may_ask(frontend: Frontend) -> None:
+    job = running(frontend)
+    assert ask(frontend, job, "+1", user=BOB) == refused(3, f"Forbidden: job {job} does not belong to you.")
+    assert ask(frontend, job, "+1", user=ROOT) == accepted(job)
+
+
+@pytest.mark.parametrize("state", [JobState.WAITING, JobState.SUSPENDED, JobState.TERMINATED])
+def test_only_a_running_job_may_change(frontend: Frontend, state: JobState) -> None:
+    job = add_job(frontend.database, state, on=add_resources(frontend.database))
+    assert ask(frontend, job, "+1") == refused(3, f"Forbidden: job {job} is not running.")
+
+
+@pytest.mark.parametrize("text", ["1:x", "+", "", "+-1", "1:2:3:4", "1.5", "\u0663", "+1 ; drop", "1" * 30])
+def test_a_change_that_is_none(frontend: Frontend, text: str) -> None:
+    job = running(frontend)
+    assert ask(frontend, job, text) == refused(1, "Bad request: syntax error.")
+    assert change_of(frontend, job) == WalltimeChange()
+
+
+def test_a_walltime_grows_by_so_much_in_all(frontend: Frontend) -> None:
+    job = running(frontend)
+    limit = "because the walltime cannot increase by more than 1:0:0."
+    assert ask(frontend, job, "+1:0:1") == refused(3, f"Forbidden: request cannot be accepted {limit}")
+    ask(frontend, job, "+1")
+    assert ask(frontend, job, "+1:1") == refused(3, f"Forbidden: request cannot be updated {limit}")
+    with frontend.database.begin() as tx:
+        tx.execute("UPDATE walltime_change SET pending = 0, granted = 1800 WHERE job_id = %s", (job,))
+    assert ask(frontend, job, "+0:31").exit == 3
+    assert ask(frontend, job, "+0:30") == accepted(job)
+    assert ask(frontend, job, "+9", user=ROOT) == accepted(job, "updated")
+
+
+def test_the_most_may_be_a_part_of_the_first_walltime_or_have_no_limit(frontend: Frontend) -> None:
+    job = running(frontend, 7200)
+    allow(frontend, max_increase=0.25)
+    assert ask(frontend, job, "+0:31").out.endswith("cannot increase by more than 0:30:0.\n")
+    allow(frontend, max_increase=-1.0)
+    assert ask(frontend, job, "+100") == accepted(job)
+    allow(frontend, max_increase=0.0)
+    assert ask(frontend, job, "+0:1").exit == 3
+
+
+def test_limits_are_those_of_the_queue(frontend: Frontend) -> None:
+    job = running(frontend)
+    frontend.config = Config(
+        walltime_change_enabled=True, walltime_max_increase=MappingProxyType({"default": 60.0, "_": -1.0})
+    )
+    assert ask(frontend, job, "+1").out.endswith("cannot increase by more than 0:1:0.\n")
+
+
+def test_a_walltime_may_have_to_stay(frontend: Frontend) -> None:
+    job = running(frontend)
+    allow(frontend, reduction_disallowed=True)
+    assert ask(frontend, job, "-0:10") == refused(1, "Bad request: walltime reduction is not allowed.")
+    assert ask(frontend, job, "-0:10", user=ROOT) == accepted(job)
+
+
+def test_a_short_job_may_be_too_short(frontend: Frontend) -> None:
+    job = running(frontend, 3599)
+    allow(frontend, min_for_change=3600.0)
+    text = "Forbidden: walltime change is not allowed for a job with walltime < 1:0:0."
+    assert ask(frontend, job, "+0:10") == refused(3, text)
+    assert ask(frontend, running(frontend, 3600), "+0:10").exit == 0
+
+
+def test_a_container_keeps_its_time(frontend: Frontend) -> None:
+    job = running(frontend, types=("container",))
+    text = "Forbidden: reducing the walltime of a container job is not allowed."
+    assert ask(frontend, job, "-0:10", user=ROOT) == refused(3, text)
+    assert ask(frontend, job, "+0:10") == accepted(job)
+
+
+@pytest.mark.parametrize(
+    ("option", "key", "words"),
+    [
+        ("--force", "allowed_users_to_force", "be forced"),
+        ("--delay", "allowed_users_to_delay_jobs", "delay other jobs"),
+    ],
+)
+def test_who_may_force_and_delay(frontend: Frontend, option: str, key: str, words: str) -> None:
+    job = running(frontend)
+    text = f"Forbidden: walltime change for this job is not allowed to {words}."
+    assert ask(frontend, option, job, "+0:10") == refused(3, text)
+    allow(frontend, **{key: ("bob",)})
+    assert ask(frontend, option, job, "+0:10") == refused(3, text)
+    assert ask(frontend, option, job, "+0:10", user=ROOT) == accepted(job)
+    for allowed in (("bob", "alice"), ("*",)):
+        allow(frontend, **{key: allowed})
+        assert ask(frontend, option, job, "+0:10").exit == 0
+
+
+def test_steps_and_the_whole_exclude_each_other(frontend: Frontend) -> None:
+    job = running(frontend)
+    allow(frontend, increment=600.0)
+    assert ask(frontend, "--whole", job, "+0:30") == refused(
+        1,
+        "Bad request: OAR is configured to place walltime changes incrementally, disallowing usage of oarwalltime"
+        " 'whole' option.",
+    )
+
+
+def test_somebody_without_a_name_may_not_ask(frontend: Frontend, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = running(frontend)
+    monkeypatch.setattr("os.getuid", lambda: 4_000_000)
+    result = frontend.type(oarwalltime.main, job, "+1", user=None)  # type: ignore[arg-type]
+    assert result == refused(1, "Bad request: anonymous request is not allowed.")
+
+
+@pytest.mark.parametrize("words", [(), ("x",), ("1", "+1", "+2"), ("12x", "+1"), ("",), ("9" * 40, "+1")])
+def test_what_is_no_request_shows_the_usage(frontend: Frontend, words: tuple[str, ...]) -> None:
+    result = ask(frontend, *words)
+    assert (result.exit, result.err) == (4, "")
+    assert result.out.startswith("Syntax error.\nUsage: oarwalltime [OPTIONS] JOB_ID [CHANGE]\n")
+
+
+def test_a_minus_in_the_first_place_begins_an_option(frontend: Frontend) -> None:
+    assert ask(frontend, "-1:0") == Result(1, "", "Unknown option: 1\n")
+    assert ask(frontend, "--timeout=-5", 1, "+1").exit == 1
+
+
+# -- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def test_how_it_stands_with_a_running_job(frontend: Frontend) -> None:
+    job = running(frontend)
+    allow(frontend, allowed_users_to_force=("*",), allowed_users_to_delay_jobs=("*",))
+    assert ask(frontend, job).out == (
+        f"Walltime change status for job {job} (job is running):\n"
+        "  Current walltime:       2:0:0\n"
+        "  Possible increase:     +1:0:0\n"
+        "  Already granted:        0:0:0\n"
+        "  Pending/unsatisfied:    0:0:0\n"
+    )
+    ask(frontend, job, "+0:15", "--timeout", 600, "--whole", "--delay-next-jobs")
+    with frontend.database.begin() as tx:
+        tx.execute(
+            "UPDATE walltime_change SET granted = 1800, granted_with_force = 1800, granted_with_whole = 60"
+            " WHERE job_id = %s",
+            (job,),
+        )
+    assert ask(frontend, job).out == (
+        f"Walltime change status for job {job} (job is running):\n"
+        "  Current walltime:       2:0:0\n"
+        "  Possible increase:    +0:30:0\n"
+        "  Already granted:      +0:30:0 (forced: +0:30:0, whole: +0:1:0)\n"
+        "  Pending/unsatisfied:  +0:15:0 (timeout: 0:10:0) (whole: yes) (will possibly delay next jobs)\n"
+    )
+
+
+def test_an_increase_without_limit(frontend: Frontend) -> None:
+    job = running(frontend)
+    allow(frontend, max_increase=-1.0)
+    assert "  Possible increase:  UNLIMITED\n" in ask(frontend, job).out
+
+
+def test_how_it_stood_with_a_job_that_has_ended(frontend: Frontend) -> None:
+    job = running(frontend)
+    allow(frontend, allowed_users_to_delay_jobs=("*",))
+    ask(frontend, job, "+0:15", "--delay")
+    with frontend.database.begin() as tx:
+        tx.execute("UPDATE jobs SET state = 'Terminated' WHERE job_id = %s", (job,))
+    assert ask(frontend, job).out == (
+        f"Walltime change status for job {job} (job is not running):\n"
+        "  Walltime:       2:0:0\n"
+        "  Granted:        0:0:0\n"
+        "  Unsatisfied:  +0:15:0 (would possibly have delayed next jobs)\n"
+    )
+
+
+def test_a_job_that_has_not_begun(frontend: Frontend) -> None:
+    job = add_job(frontend.database)
+    assert ask(frontend, job).out == f"Walltime change status for job {job} (job is not running yet):\n  N/A\n"
+
+
+def test_programs_get_one_document(frontend: Frontend) -> None:
+    job = running(frontend)
+    (told,) = json.loads(ask(frontend, "--json", job, "+0:30").out)
+    assert told == {"job_id": job, "ok": True, "message": accepted(job).out.rstrip("\n")}
+    (told,) = json.loads(ask(frontend, "--json", job, "+3").out)
+    assert (told["ok"], told["job_id"]) == (False, job)
+    shown = json.loads(ask(frontend, "--json", job).out)
+    assert {name: shown[name] for name in ("walltime", "possible_increase", "pending", "whole")} == {
+        "walltime": 7200,
+        "possible_increase": 3600,
+        "pending": 1800,
+        "whole": False,
+    }
+    assert ask(frontend, "--json", 4711) == Result(2, "{}\n", "UNKNOWN JOB\n")
