@@ -73,6 +73,10 @@ class Selection:
 @click.option("-g", "--gantt", metavar="D1,D2", help="Jobs and resources between two dates.")
 @click.option("-e", "--events", is_flag=True, help="The events; with --job or --array.")
 @click.option("-p", "--properties", is_flag=True, help="The properties of the resources; with --job or --array.")
+@optional_argument(
+    "--explain", "explain", numeric=True, metavar="[ID]", help="Why this job waits or waited, and when it starts."
+)
+@click.option("--change", is_flag=True, help="With --explain: what would let the job start now.")
 @click.option("-A", "--accounting", metavar="D1,D2", help="What was consumed between two dates.")
 @click.option("-S", "--sql", metavar="CONDITION", help="The jobs, ended ones too, that satisfy a condition of SQL.")
 @click.option("--format", "layout", type=NUMBER, metavar="1|2|3", help="The layout of the text.")
@@ -90,6 +94,8 @@ def main(
     gantt: str | None,
     events: bool,
     properties: bool,
+    explain: tuple[int | None, ...],
+    change: bool,
     accounting: str | None,
     sql: str | None,
     layout: int | None,
@@ -102,12 +108,13 @@ def main(
         return _show_usage(context, _dates(accounting, "--accounting"), user, machine)
     if gantt is not None:
         return _show_gantt(context, _dates(gantt, "--gantt"), machine)
-    ids = _ids(context, jobs, words)
+    ids = _ids(context, (*jobs, *explain), words)
     _check(
         {
             "--job and --array are exclusive": bool(jobs and arrays),
             "--compact cannot be combined with --full or a machine format": bool(compact and (full or machine)),
             "--properties and --sql are exclusive": bool(properties and sql is not None),
+            "--change needs --explain": bool(change and not explain),
         }
     )
     if state and ids is None:
@@ -119,6 +126,10 @@ def main(
     with context.database.snapshot() as tx:
         if state:
             text = _states(tx, ids or (), machine)
+        elif explain:
+            from oar.cli import oarstat_explain
+
+            text = oarstat_explain.explained(context, tx, selection.jobs(tx), machine, with_change=change)
         elif events:
             text = _events(tx, selection.jobs(tx), machine)
         elif properties:

@@ -74,6 +74,16 @@ class Situation:
         return [row for row in self.rows.values() if row.state is state]
 
 
+@dataclass(frozen=True, slots=True)
+class Supposed:
+    """A job that is looked at as if it had been submitted."""
+
+    row: JobRow
+    types: tuple[str, ...]
+    moldables: tuple[MoldableRow, ...]
+    dependencies: tuple[Dependency, ...] = ()
+
+
 @dataclass(slots=True)
 class _Rows:
     """What was read of the jobs."""
@@ -134,8 +144,11 @@ class Platform:
         self._pools_key: tuple[object, ...] = ()
         self._trusted_since = 0
 
-    def read(self, tokens: Tokens = dict.fromkeys) -> Situation:
-        """Return the present situation.  ``tokens`` asks the site how many tokens of some names are free."""
+    def read(self, tokens: Tokens = dict.fromkeys, supposed: Sequence[Supposed] = ()) -> Situation:
+        """Return the present situation.
+
+        ``tokens`` asks the site how many tokens of some names are free.  ``supposed``: jobs that are not submitted.
+        """
         mails: list[Mail] = []
         if self.settings.job_priority == "MULTIFACTOR":
             self.settings = replace(self.settings, weights=self._files.weights(mails))
@@ -145,7 +158,9 @@ class Platform:
                 self.forget()
                 self._trusted_since = tx.now
             self._read_jobs(rounds)
-            rows = self._read_rows(tx, rounds)
+            for each in supposed:
+                self._known[each.row.id] = _known("", each.row, each.types, each.moldables)
+            rows = self._read_rows(tx, rounds, [each for job in supposed for each in job.dependencies])
             queues = tuple(tx.queues.all())
             now = reference_date(tx.now, rows.starts.get(0, 0))
             version = rounds.version()
@@ -198,7 +213,7 @@ class Platform:
                 known[number].job = old.job if old else None
         self._known = known
 
-    def _read_rows(self, tx: Transaction, rounds: Rounds) -> _Rows:
+    def _read_rows(self, tx: Transaction, rounds: Rounds, supposed: Sequence[Dependency]) -> _Rows:
         jobs = {number: known.row for number, known in self._known.items()}
         moldables = {number: known.moldables for number, known in self._known.items()}
         reservations = [
@@ -217,7 +232,7 @@ class Platform:
             walltimes=rounds.walltimes([row.moldable for row in holding]),
             killed=rounds.killed(),
             assigned=rounds.assigned(),
-            dependencies=[each for each in rounds.dependencies() if each.dependency.job_id in jobs],
+            dependencies=[each for each in rounds.dependencies(supposed) if each.dependency.job_id in jobs],
             starts=starts,
             reserved=tx.gantt.resources([number for number in reservations if number in starts]),
             suspended=rounds.suspended_times([row.id for row in jobs.values() if row.was_suspended]),

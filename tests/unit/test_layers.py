@@ -25,6 +25,7 @@ ROUNDS = (
     "guard",
     "token_scripts",
     "forecast",
+    "estimates",
     "external",
     "plugins",
     "meta_sched",

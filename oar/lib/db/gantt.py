@@ -60,14 +60,23 @@ _TELL = """
     FROM (SELECT unnest(%s::bigint[]) AS id, unnest(%s::text[]) AS message, unnest(%s::text[]) AS info,
                  unnest(%s::double precision[]) AS karma) n
     WHERE j.job_id = n.id AND j.state IN ('Waiting', 'toLaunch', 'toAckReservation')"""
+#: A change of the code goes to the history of the job, too.  ``date`` is since when the job has had this code.
 _EXPLAIN = """
+    WITH told AS (
+        SELECT n.*, r.code AS former FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(reasons)s::text[],
+            %(data)s::text[]) AS n (id, code, reason, data)
+        JOIN jobs j ON j.job_id = n.id
+            AND (j.state IN ('Waiting', 'toAckReservation') OR j.state = 'Hold' AND n.code = 'HOLD')
+        LEFT JOIN job_reasons r ON r.job_id = n.id),
+    changed AS (
+        INSERT INTO job_waits AS w (job_id, date, code)
+        SELECT id, %(now)s, code FROM told WHERE code IS DISTINCT FROM former
+        ON CONFLICT (job_id, date) DO UPDATE SET code = EXCLUDED.code)
     INSERT INTO job_reasons AS r (job_id, date, code, reason, data)
-    SELECT n.id, %s, n.code, n.reason, n.data
-    FROM (SELECT unnest(%s::bigint[]) AS id, unnest(%s::text[]) AS code, unnest(%s::text[]) AS reason,
-                 unnest(%s::text[]) AS data) n
-    JOIN jobs j ON j.job_id = n.id AND j.state IN ('Waiting', 'toAckReservation')
-    ON CONFLICT (job_id) DO UPDATE SET date = EXCLUDED.date, code = EXCLUDED.code, reason = EXCLUDED.reason,
-        data = EXCLUDED.data"""
+    SELECT id, %(now)s, code, reason, data FROM told
+    ON CONFLICT (job_id) DO UPDATE SET
+        date = CASE WHEN r.code = EXCLUDED.code THEN r.date ELSE EXCLUDED.date END,
+        code = EXCLUDED.code, reason = EXCLUDED.reason, data = EXCLUDED.data"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +173,14 @@ class Gantt:
     def explain(self, reasons: Mapping[int, StoredReason]) -> None:
         """Store why jobs that still wait do not start."""
         if reasons:
-            rows = ((job_id, each.code, each.reason, each.data) for job_id, each in reasons.items())
-            columns = zip(*rows, strict=True)
-            self._tx.execute(_EXPLAIN, [self._tx.now, *(list(column) for column in columns)])
+            values = {
+                "now": self._tx.now,
+                "ids": list(reasons),
+                "codes": [each.code for each in reasons.values()],
+                "reasons": [each.reason for each in reasons.values()],
+                "data": [each.data for each in reasons.values()],
+            }
+            self._tx.execute(_EXPLAIN, values)
 
     def forget_reasons(self, ids: Collection[int]) -> None:
         """Remove the reasons of jobs that start."""

@@ -26,6 +26,7 @@ _JOBS = """
         j.array_id, j.array_limit, COALESCE(j.properties, ''), j.submission_time, j.start_time,
         COALESCE(j.assigned_moldable_job, 0), j.checkpoint, j.suspended = 'YES', j.message, j.scheduler_info, j.last_karma
     FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id"""
+_NEXT_JOB = "SELECT last_value + is_called::int FROM jobs_job_id_seq"
 _KILLED = "SELECT frag_id_job FROM frag_jobs WHERE frag_state <> 'FRAGGED'"
 _TYPES = """
     SELECT job_id, type FROM job_types WHERE types_index = 'CURRENT' AND job_id = ANY(%s) ORDER BY job_type_id"""
@@ -233,6 +234,11 @@ class Rounds:
         """Return some jobs, by id."""
         return [_job(row) for row in self._tx.rows(_JOBS, (list(ids),))] if ids else []
 
+    def next_job(self) -> int:
+        """Return the number that the next job would have."""
+        number: int = self._tx.value(_NEXT_JOB)
+        return number
+
     def killed(self) -> set[int]:
         """Return the jobs whose end is wanted."""
         return set(self._tx.column(_KILLED))
@@ -269,9 +275,9 @@ class Rounds:
         """Return the resources that are held, by alternative."""
         return dict(self._tx.rows(_ASSIGNED))
 
-    def dependencies(self) -> list[DependencyRow]:
-        """Return what jobs that have not ended depend on."""
-        rows = [Dependency(*row) for row in self._tx.rows(_DEPENDENCIES)]
+    def dependencies(self, supposed: Sequence[Dependency] = ()) -> list[DependencyRow]:
+        """Return what jobs that have not ended depend on, and what ``supposed`` ones would."""
+        rows = [*(Dependency(*row) for row in self._tx.rows(_DEPENDENCIES)), *supposed]
         if not rows:
             return []
         required = {row[0]: row[1:] for row in self._tx.rows(_REQUIRED, (sorted({row.required for row in rows}),))}

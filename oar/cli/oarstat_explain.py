@@ -1,0 +1,123 @@
+"""``oarstat --explain``: why a job waits and when it starts, where its waiting time went, how it ended."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from oar.cli.render import visible
+from oar.lib import explanations
+from oar.lib.db.waits import Other
+from oar.lib.explanations import WAITING_FOR, Explanation, Firmness, Start
+from oar.lib.formats import Format, dump
+from oar.lib.lifecycle import format_exit_code
+from oar.lib.times import format_date, format_duration
+
+if TYPE_CHECKING:
+    from oar.cli.command import Context
+    from oar.lib.db.engine import Transaction
+    from oar.lib.model import Job
+
+_NO_CHANGE = "no change of one number in its request is enough"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a job ended."""
+
+    lines: tuple[str, ...]
+    record: Mapping[str, object] = field(default_factory=dict)
+
+
+def explained(
+    context: "Context", tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, with_change: bool
+) -> str:
+    """Return what there is to say of jobs.  ``with_change``: also what would let the waiting ones start now."""
+    found = explanations.explain(tx, jobs, context.runtime.config)
+    changes = _changes(context, found) if with_change else {}
+    ended = ends(tx, [job for job in jobs if job.is_final])
+    if machine:
+        return dump({each.job.id: _record(each, changes, ended.get(each.job.id)) for each in found}, machine)
+    return "\n".join("".join(f"{line}\n" for line in _lines(each, changes, ended.get(each.job.id))) for each in found)
+
+
+def _changes(context: "Context", found: Sequence[Explanation]) -> dict[int, str]:
+    """Return the smallest change that lets each waiting job start now; '' if none does."""
+    waiting = [each.job.id for each in found if each.reason]
+    if not waiting:
+        return {}
+    from oar.kao import estimates  # the planner: nobody else needs it
+
+    return estimates.smallest_changes(context.database, context.runtime.config, waiting)
+
+
+# ---------------------------------------------------------------------------------------------------------------- ended
+
+
+def ends(tx: "Transaction", jobs: "Sequence[Job]") -> dict[int, Ended]:
+    """Return how jobs that have ended did so, by id."""
+    return {job.id: Ended((_end_line(job),), {"exit_code": job.exit_code, "stop_time": job.stop_time}) for job in jobs}
+
+
+def _end_line(job: "Job") -> str:
+    code = format_exit_code(job.exit_code)
+    return f"Ended: {format_date(job.stop_time)}, {job.state}{f', exit code {code}' if code else ''}"
+
+
+# ---------------------------------------------------------------------------------------------------------------- texts
+
+
+def _record(each: Explanation, changes: Mapping[int, str], ended: Ended | None) -> dict[str, object]:
+    record = each.record
+    if each.job.id in changes:
+        record["smallest_change"] = changes[each.job.id] or None
+    return record | dict(ended.record) if ended else record
+
+
+def _lines(each: Explanation, changes: Mapping[int, str], ended: Ended | None) -> list[str]:
+    job = each.job
+    since = format_date(job.submission_time)
+    lines = [f"Job {job.id} of {visible(job.user)}, {job.state}, in the queue {visible(job.queue)} since {since}"]
+    if each.sentence:
+        lines.append(f"    Why: {visible(each.sentence)}")
+    if each.start:
+        lines += _start_lines(each.start)
+    elif each.reason:
+        lines.append("    Start: not foreseen")
+    lines += [f"    In front: {_other(other)}" for other in each.in_front]
+    if job.id in changes:
+        change = changes[job.id]
+        lines.append(f"    Would start now: {f'with {change}' if change else _NO_CHANGE}")
+    if job.started:
+        lines.append(f"    Started: {format_date(job.started)}")
+    lines += _waited(each.waited)
+    return lines + [f"    {visible(line)}" for line in ended.lines] if ended else lines
+
+
+def _start_lines(start: Start) -> list[str]:
+    hosts = f" on {', '.join(map(visible, start.hosts))}" if start.hosts else ""
+    how = {
+        Firmness.FIXED: "as agreed",
+        Firmness.LATEST: f"at the latest, for {start.because}",
+        Firmness.TENTATIVE: f"as things are; {start.because}",
+    }[start.firmness]
+    lines = [f"    Start: {format_date(start.date)}{hosts}, {how}"]
+    if start.before:
+        lines.append(f"    Before it: {start.before} waiting job{'s' * (start.before > 1)}")
+    if start.measured and start.firmness is not Firmness.FIXED:
+        half, most = format_duration(start.measured.half), format_duration(start.measured.most)
+        lines.append(
+            f"    So far: half of the starts in this queue were within {half} of the first word, 9 in 10 {most}"
+        )
+    return lines
+
+
+def _other(other: Other) -> str:
+    end = f", ends by {format_date(other.end)}" if other.end else ""
+    return f"job {other.id} of {visible(other.user)}, {other.state}{end}"
+
+
+def _waited(waited: Mapping[str, int]) -> list[str]:
+    lines = [f"    Waited: {format_duration(sum(waited.values()))}"] if waited else []
+    return lines + [
+        f"        {format_duration(each):>8} {WAITING_FOR.get(code, code)}" for code, each in waited.items()
+    ]

@@ -1,0 +1,180 @@
+"""What would be, asked of the present situation: the start of a job that is not submitted, the change that helps one.
+
+The database is read in one read-only transaction, as by a round, and nothing is written.  The site's programs are not
+run: how many tokens are free is taken from the reasons of the last round.
+"""
+
+import json
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from oar.kao import forecast, plugins
+from oar.kao.forecast import Forecast
+from oar.kao.model import Answer, Plan
+from oar.kao.platform import Platform, Situation, Supposed, Tokens
+from oar.kao.schedule import Round
+from oar.lib.config import Config
+from oar.lib.db.engine import Database, Transaction
+from oar.lib.db.rounds import GroupRow, JobRow, MoldableRow
+from oar.lib.db.waits import Reason
+from oar.lib.explanations import sentence
+from oar.lib.model import Dependency
+from oar.lib.proposal import Proposal
+from oar.lib.states import JobState, Reservation
+from oar.lib.submission_checks import parse_dependencies
+
+#: Of a token of which nothing is known, there are enough.
+ENOUGH = 2**31
+
+#: Alternatives of supposed jobs are numbered from here; no real one is.
+_FIRST_ALTERNATIVE = 2**61
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What would become of one job."""
+
+    start: int | None  #: None = it would not start
+    walltime: int
+    resources: tuple[int, ...]
+    hosts: tuple[str, ...]
+    reason: Reason | None  #: why it would not start now, or not at all
+    refusal: str = ""  #: of a reservation, or of a job that can never run: what it would be told
+
+    @property
+    def why(self) -> str:
+        """Why it would not start now, as a sentence."""
+        return sentence(self.reason) if self.reason else self.refusal
+
+    @property
+    def record(self) -> dict[str, object]:
+        """All of it."""
+        reason = self.reason
+        told = {"code": reason.code, "text": reason.text, "data": reason.data} if reason else None
+        refused = {"code": "REFUSED", "text": self.refusal, "data": {}} if self.refusal else None
+        return {
+            "feasible": self.start is not None,
+            "start": self.start,
+            "walltime": self.walltime,
+            "resources": self.resources,
+            "hosts": self.hosts,
+            "reasons": [each for each in (refused, told) if each],
+            "sentence": self.why,
+        }
+
+
+def present(database: Database, config: Config, supposed: Sequence[Supposed] = ()) -> Situation:
+    """Return the present situation, with jobs that are only supposed."""
+    return Platform(database, config).read(_tokens(database), supposed)
+
+
+def _tokens(database: Database) -> Tokens:
+    """Return who says how many tokens are free, as far as the reasons of waiting jobs tell."""
+    with database.snapshot() as tx:
+        reasons = [json.loads(each.data) for each in tx.gantt.reasons().values() if each.code == "TOKEN"]
+    known = {each["token"]: each.get("have") for each in reasons}
+
+    def tokens(names: Iterable[str]) -> Mapping[str, int | None]:
+        return {name: known.get(name, ENOUGH) for name in names}
+
+    return tokens
+
+
+def plan_of(situation: Situation, config: Config) -> Plan:
+    """Plan as a round would, with the limits of a round."""
+    begin = time.monotonic()
+    this = Round(situation.snapshot, lambda: time.monotonic() - begin, sort=plugins.sorting(config))
+    for queues in this.groups():
+        this.plan_queues(queues)
+    this.plan_besteffort()
+    return this.finish()
+
+
+def smallest_changes(database: Database, config: Config, jobs: Collection[int]) -> dict[int, str]:
+    """Return the smallest change of a request with which each of some waiting jobs starts now; '' if none is enough."""
+    snapshot = present(database, config).snapshot
+    changes = {job_id: forecast.smallest_change(snapshot, job_id) for job_id in sorted(jobs)}
+    return {job_id: change.text if change else "" for job_id, change in changes.items()}
+
+
+# ---------------------------------------------------------------------------------------------------------- submissions
+
+
+def submissions(database: Database, config: Config, proposal: Proposal) -> list[Estimate]:
+    """Return what would become of the jobs of a submission that rules have passed, in their order."""
+    with database.snapshot() as tx:
+        supposed = _supposed(tx, proposal)
+    situation = present(database, config, supposed)
+    plan = plan_of(situation, config)
+    refused = {answer.job_id: answer for answer in plan.refused}
+    resources = situation.snapshot.resources
+    found = []
+    for each in supposed:
+        number = each.row.id
+        forecasted = forecast.of(plan, number)
+        members = forecasted.placement.resources if forecasted.placement else 0
+        ids, hosts = tuple(resources.ids_of(members)), tuple(resources.nodes_of(members))
+        found.append(_estimate(each, forecasted, refused.get(number), plan.now, (ids, hosts)))
+    return found
+
+
+def _estimate(
+    supposed: Supposed,
+    forecasted: Forecast,
+    refused: Answer | None,
+    now: int,
+    place: tuple[tuple[int, ...], tuple[str, ...]],
+) -> Estimate:
+    reason = forecasted.reason
+    why = Reason(now, reason.code, reason.text, dict(reason.data)) if reason and not refused else None
+    placement = forecasted.placement
+    walltime = placement.walltime if placement else supposed.moldables[0].walltime
+    return Estimate(placement.start if placement else None, walltime, *place, why, refused.message if refused else "")
+
+
+def _supposed(tx: Transaction, proposal: Proposal) -> list[Supposed]:
+    """Return the jobs of a submission as rows that could be in the database."""
+    first = tx.rounds.next_job()
+    return [_job(proposal, first, index, tx.now) for index in range(proposal.array_size)]
+
+
+def _job(proposal: Proposal, first: int, index: int, now: int) -> Supposed:
+    number = first + index
+    alternative = _FIRST_ALTERNATIVE + index * len(proposal.requests)
+    is_reservation = proposal.start > 0
+    row = JobRow(
+        id=number,
+        queue=proposal.queue or "",
+        user=proposal.user,
+        project=proposal.project or "",
+        name=proposal.name or "",
+        state=JobState.WAITING,
+        reservation=Reservation.TO_SCHEDULE if is_reservation else Reservation.NONE,
+        job_type=proposal.job_type,
+        array_id=first,
+        array_limit=0,
+        properties=proposal.stored_properties,
+        submission_time=now,
+        start_time=proposal.start,
+        moldable=0,
+        checkpoint=proposal.checkpoint,
+        was_suspended=False,
+        message="",
+        scheduler_info="",
+        karma=None,
+    )
+    moldables = tuple(
+        MoldableRow(
+            alternative + place,
+            number,
+            request.walltime or 0,
+            tuple(GroupRow(group.filter, group.levels) for group in request.groups),
+        )
+        for place, request in enumerate(proposal.requests)
+    )
+    dependencies = tuple(
+        Dependency(number, each.required, each.condition, each.min_shift, each.max_shift)
+        for each in parse_dependencies(proposal.dependencies)
+    )
+    return Supposed(row, proposal.types, moldables, dependencies)

@@ -1,0 +1,393 @@
+"""Why a job waits or waited: its reason as a sentence, its start and how firm it is, how its waiting time divides.
+
+The scheduler leaves the reason of each waiting job with its numbers (``job_reasons``) and a row whenever the code of
+the reason changes (``job_waits``); together with the log of states that tells where the time of every job went, ended
+ones too.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from oar.lib.db import listings, waits
+from oar.lib.db.waits import Errors, Other, Reason
+from oar.lib.model import Job, Queue, StateChange
+from oar.lib.request import JobTypes
+from oar.lib.states import JobState, QueueState, Reservation
+from oar.lib.times import format_date, format_duration
+
+if TYPE_CHECKING:
+    from oar.lib.config import Config
+    from oar.lib.db.engine import Transaction
+
+#: Predictions of the last so many seconds tell how good they are.
+MEASURED = 30 * 86400
+
+#: What a job waits for, as it goes on behind "1:00:00 ".
+WAITING_FOR = {
+    "NEW": "until the scheduler looked at it",
+    "IMPOSSIBLE": "because no resources satisfied its request",
+    "NOT_ALIVE": "for nodes that were not alive",
+    "BUSY": "for resources that others used",
+    "RESERVATION": "behind reservations",
+    "RESERVED": "for its own date",
+    "NO_SLOT": "because its resources were never free for long enough",
+    "QUOTA": "because of quotas",
+    "DEPENDENCY": "for other jobs that it depends on",
+    "CONTAINER": "for its container",
+    "POSTPONED": "because it was postponed",
+    "DEADLINE": "because of its deadline",
+    "TOKEN": "for tokens",
+    "LIMIT": "because of limits of rounds",
+    "ARRAY": "for other jobs of its array",
+    "LAUNCH": "with a place that it could not take yet",
+    "EXTERNAL": "for the scheduler of its queue",
+    "QUEUE": "because its queue was stopped",
+    "HOLD": "on hold",
+    "INTERNAL": "because of an error of the scheduler",
+    "STARTING": "while its nodes were prepared",
+}
+
+_BEFORE_ITS_START = {JobState.WAITING, JobState.TO_ACK_RESERVATION, JobState.TO_ERROR}
+_STARTING = {JobState.TO_LAUNCH, JobState.LAUNCHING}
+
+
+class Firmness(StrEnum):
+    """How firm a predicted start is."""
+
+    FIXED = "fixed"  #: a reservation: it moves only if its nodes are missing
+    LATEST = "latest"  #: nobody who comes later goes before it
+    TENTATIVE = "tentative"  #: others may go before it
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A predicted start."""
+
+    date: int
+    hosts: tuple[str, ...]
+    resources: int  #: number
+    firmness: Firmness
+    because: str  #: why it is no firmer; '' if it is fixed
+    measured: Errors | None  #: how good the predictions of its queue were
+    before: int  #: so many waiting jobs are foreseen to start earlier
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All there is to say of the waiting of a job."""
+
+    job: Job
+    reason: Reason | None
+    start: Start | None
+    in_front: tuple[Other, ...]  #: the jobs that its reason names
+    waited: Mapping[str, int]  #: seconds by code, the longest first
+
+    @property
+    def sentence(self) -> str:
+        """Why it does not start now; '' for a job that waits no more."""
+        if self.reason:
+            return sentence(self.reason)
+        if self.job.state is JobState.HOLD:
+            return "It is on hold until somebody lets it go with oarresume."
+        return "The scheduler has not looked at it yet." if self.job.state is JobState.WAITING else ""
+
+    @property
+    def record(self) -> dict[str, object]:
+        """All of it."""
+        reason = self.reason
+        return {
+            "job_id": self.job.id,
+            "state": self.job.state,
+            "queue": self.job.queue,
+            "submission_time": self.job.submission_time,
+            "start_time": self.job.started,
+            "code": reason.code if reason else None,
+            "since": reason.date if reason else None,
+            "reason": reason.text if reason else None,
+            "sentence": self.sentence,
+            "data": reason.data if reason else {},
+            "start": _start_record(self.start) if self.start else None,
+            "in_front": [
+                {"job_id": each.id, "owner": each.user, "state": each.state, "end": each.end or None}
+                for each in self.in_front
+            ],
+            "waited": sum(self.waited.values()),
+            "waited_for": dict(self.waited),
+        }
+
+
+def _start_record(start: Start) -> dict[str, object]:
+    measured = start.measured
+    return {
+        "date": start.date,
+        "hosts": start.hosts,
+        "resources": start.resources,
+        "firmness": start.firmness,
+        "because": start.because,
+        "jobs_before": start.before,
+        "half_off_by": measured.half if measured else None,
+        "most_off_by": measured.most if measured else None,
+    }
+
+
+def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Explanation]:
+    """Return what there is to say of jobs, in their order."""
+    ids = [job.id for job in jobs]
+    reasons, changes, states = waits.reasons(tx, ids), waits.changes(tx, ids), tx.jobs.state_changes(ids)
+    waiting = [job for job in jobs if job.state in _BEFORE_ITS_START]
+    starts = _starts(tx, waiting, config)
+    named = {job_id for reason in reasons.values() for job_id in jobs_of(reason)}
+    others = waits.others(tx, sorted(named))
+    return [
+        Explanation(
+            job,
+            reasons.get(job.id),
+            starts.get(job.id),
+            tuple(others[each] for each in jobs_of(reasons.get(job.id)) if each in others),
+            divided(states.get(job.id, ()), changes.get(job.id, ()), tx.now),
+        )
+        for job in jobs
+    ]
+
+
+def jobs_of(reason: Reason | None) -> list[int]:
+    """Return the jobs that a reason names, those of reservations first."""
+    if reason is None:
+        return []
+    named = [*reason.data.get("reservations", ()), *reason.data.get("jobs", ()), reason.data.get("job")]
+    return list(dict.fromkeys(each for each in named if isinstance(each, int)))
+
+
+# ----------------------------------------------------------------------------------------------------- predicted starts
+
+
+def _starts(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> dict[int, Start]:
+    predictions = listings.predictions(tx, [job.id for job in jobs])
+    if not predictions:
+        return {}
+    planned = listings.planned(tx, [each.moldable for each in predictions.values()])
+    types = tx.jobs.types(list(predictions))
+    queues = tx.queues.all()
+    errors = {each.queue: each for each in waits.errors(tx, tx.now - MEASURED, by_queue=True)}
+    found = {}
+    for job in jobs:
+        if job.id in predictions:
+            date, moldable = predictions[job.id]
+            resources = planned.get(moldable, ())
+            hosts = tuple(dict.fromkeys(each.node for each in resources if each.node))
+            firm, because = firmness(job, types.get(job.id, ()), queues, is_fifo=_is_fifo(config))
+            before = waits.foreseen_before(tx, date)
+            found[job.id] = Start(date, hosts, len(resources), firm, because, errors.get(job.queue), before)
+    return found
+
+
+def _is_fifo(config: "Config") -> bool:
+    return config.job_priority == "FIFO" and not config.fairsharing_enabled
+
+
+def firmness(job: Job, types: Sequence[str], queues: Sequence[Queue], *, is_fifo: bool) -> tuple[Firmness, str]:
+    """Return how firm the predicted start of a job is, and why it is no firmer.
+
+    ``is_fifo``: the site has no other order than that of submission.
+    """
+    if job.reservation is not Reservation.NONE:
+        return Firmness.FIXED, ""
+    if "besteffort" in JobTypes(types):
+        return Firmness.TENTATIVE, "every other job may take the place of a besteffort job"
+    own = next((queue for queue in queues if queue.name == job.queue), None)
+    if own is None or not is_fifo or "fairsharing" in own.policy:
+        return Firmness.TENTATIVE, "later jobs may be better placed in the order of its queue"
+    higher = sorted(
+        queue.name for queue in queues if queue.priority > own.priority and queue.state is QueueState.ACTIVE
+    )
+    if higher:
+        return Firmness.TENTATIVE, f"jobs of the queue {' or '.join(higher)} may go before it"
+    return Firmness.LATEST, "nobody who comes later goes before it"
+
+
+# --------------------------------------------------------------------------------------------------------- waiting time
+
+
+def divided(states: Sequence[StateChange], changes: Sequence[tuple[int, str]], now: int) -> dict[str, int]:
+    """Return how the time before the start of a job divides: seconds by code, the longest first."""
+    seconds: dict[str, int] = {}
+    for each in states:
+        stop = each.stop or now
+        if each.state in _BEFORE_ITS_START:
+            for code, length in _cut(each.start, stop, changes):
+                seconds[code] = seconds.get(code, 0) + length
+        elif each.state is JobState.HOLD or each.state in _STARTING:
+            code = "HOLD" if each.state is JobState.HOLD else "STARTING"
+            seconds[code] = seconds.get(code, 0) + stop - each.start
+    longest = sorted(seconds.items(), key=lambda each: (-each[1], each[0]))
+    return {code: length for code, length in longest if length > 0}
+
+
+def _cut(start: int, stop: int, changes: Sequence[tuple[int, str]]) -> list[tuple[str, int]]:
+    """Cut a time of waiting where the reason changed."""
+    before = [code for date, code in changes if date <= start]
+    code = before[-1] if before and before[-1] != "HOLD" else "NEW"
+    pieces = []
+    for date, after in changes:
+        if start < date < stop:
+            pieces.append((code, date - start))
+            start, code = date, after
+    return [*pieces, (code, stop - start)]
+
+
+# ------------------------------------------------------------------------------------------------------------ sentences
+
+
+def sentence(reason: Reason) -> str:
+    """Return a reason as a whole sentence with its numbers; its short text if nothing more is known."""
+    told = _SENTENCES.get(reason.code)
+    try:
+        text = told(reason.data) if told else ""
+    except (KeyError, TypeError, ValueError, IndexError):  # written by another version, or by an external scheduler
+        text = ""
+    return text or f"{reason.text[:1].upper()}{reason.text[1:].rstrip('.')}."
+
+
+def _named(what: str, names: Sequence[object], count: int | None = None) -> str:
+    """Return ``job 3``, ``jobs 3 and 4``, ``jobs 3, 4 and 12 others``."""
+    texts = [str(each) for each in names]
+    more = (count or len(texts)) - len(texts)
+    if more > 0:
+        texts.append(f"{more} other{'s' * (more > 1)}")
+    joined = " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else "".join(texts)
+    return f"{what}{'s' * (len(texts) > 1)} {joined}"
+
+
+def _impossible(data: Mapping[str, Any]) -> str:
+    if "trouble" in data:
+        return f"The request {data['group']} cannot be evaluated: {data['trouble']}."
+    text = f"No resources of this cluster satisfy {data['group']}, even when nothing runs."
+    if data.get("matching") == 0:
+        return f"{text} Nothing at all matches the conditions."
+    nearest = data.get("nearest")
+    return f"{text} The nearest that fits is {nearest['property']}={nearest['quantity']}." if nearest else text
+
+
+def _not_alive(data: Mapping[str, Any]) -> str:
+    if "type" in data:
+        return f"Nothing is started now: a resource of type {data['type']}, which every job needs, is Suspected."
+    missing = [
+        f"{count} {state} ({', '.join(map(str, data[state.lower()]))})" if data[state.lower()] else f"{count} {state}"
+        for state, count in zip(("Suspected", "Absent"), data["counts"], strict=True)
+        if count
+    ]
+    return f"There are too few living resources for it: {' and '.join(missing)}." if missing else ""
+
+
+def _busy(data: Mapping[str, Any]) -> str:
+    if not data["jobs"]:
+        return f"Enough resources are free for long enough from {format_date(data['date'])} on."
+    jobs = _named("job", data["jobs"], data["count"])
+    return f"Its resources are in use until {format_date(data['date'])} at the latest, by {jobs}."
+
+
+def _behind(data: Mapping[str, Any]) -> str:
+    by = _named("reservation", data["reservations"])
+    text = f"Its resources are reserved until {format_date(data['date'])}, by {by}"
+    return f"{text}; {_named('job', data['jobs'])} must end, too." if data.get("jobs") else f"{text}."
+
+
+def _reserved(data: Mapping[str, Any]) -> str:
+    return f"It is a reservation, and its date is {format_date(data['date'])}."
+
+
+def _no_slot(data: Mapping[str, Any]) -> str:
+    detail = data.get("detail")
+    return f"Its resources are never free for long enough{f': {detail}' if detail else ''}."
+
+
+def _quota(data: Mapping[str, Any]) -> str:
+    if "latest" in data:
+        return f"It would start after {format_date(data['latest'])}, and quotas are laid out until then only."
+    names = ("resources", "jobs", "resource hours")
+    over = [
+        f"{used:g} {name} where {limit:g} are allowed"
+        for used, limit, name in zip(data["used"], data["limits"], names, strict=True)
+        if limit >= 0 and used > limit
+    ]
+    rule = ",".join(data["rule"])
+    freed = f" It is free again on {format_date(data['date'])}." if "date" in data else " It never becomes free."
+    return f"With it, the quota {rule} would be exceeded: {' and '.join(over)}.{freed}" if over else ""
+
+
+def _dependency(data: Mapping[str, Any]) -> str:
+    if "jobs" in data:
+        return f"The {_named('job', data['jobs'])} wait for each other: none of them can start."
+    return f"It waits for job {data['job']}, until {format_date(data['date'])}." if "date" in data else ""
+
+
+def _container(data: Mapping[str, Any]) -> str:
+    if "resources" in data:
+        return f"It asks for more than its container {data['container']} has: {data['resources']} resources."
+    if "date" in data:
+        return f"There is room in its container {data['container']} from {format_date(data['date'])} on."
+    return f"Its container {data['container']} has no place yet."
+
+
+def _postponed(data: Mapping[str, Any]) -> str:
+    return f"It was postponed to {format_date(data['date'])}."
+
+
+def _deadline(data: Mapping[str, Any]) -> str:
+    late = format_duration(data["end"] - data["deadline"])
+    return f"It would end on {format_date(data['end'])}, {late} after its deadline."
+
+
+def _token(data: Mapping[str, Any]) -> str:
+    if "have" in data:
+        return f"It needs {data['want']} tokens {data['token']}, and there are {data['have']}."
+    return f"It is not known how many tokens {data['token']} there are: the site's command gave no number."
+
+
+def _limit(data: Mapping[str, Any]) -> str:
+    return f"A round plans so many jobs and no more: {data['jobs']} were before it."
+
+
+def _array(data: Mapping[str, Any]) -> str:
+    return f"No more than {data['limit']} jobs of the array {data['array']} may run at a time, and they do."
+
+
+def _launch(data: Mapping[str, Any]) -> str:
+    if "hosts" in data:
+        return f"Its place is free, but {_named('node', data['hosts'])} must become Alive first."
+    if "container" in data:
+        return f"Its place is free, but its container {data['container']} does not run yet."
+    if "jobs" in data:
+        return f"Its place is nearly free: {_named('job', data['jobs'])} must leave it first."
+    return ""
+
+
+def _queue(data: Mapping[str, Any]) -> str:
+    return f"The queue {data['queue']} is stopped: an administrator has to enable it."
+
+
+def _held(data: Mapping[str, Any]) -> str:
+    return f"It is on hold since {format_date(data['since'])}, until somebody lets it go with oarresume."
+
+
+_SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "IMPOSSIBLE": _impossible,
+    "NOT_ALIVE": _not_alive,
+    "BUSY": _busy,
+    "RESERVATION": _behind,
+    "RESERVED": _reserved,
+    "NO_SLOT": _no_slot,
+    "QUOTA": _quota,
+    "DEPENDENCY": _dependency,
+    "CONTAINER": _container,
+    "POSTPONED": _postponed,
+    "DEADLINE": _deadline,
+    "TOKEN": _token,
+    "LIMIT": _limit,
+    "ARRAY": _array,
+    "LAUNCH": _launch,
+    "QUEUE": _queue,
+    "HOLD": _held,
+}

@@ -1,0 +1,152 @@
+"""oarstat --explain: why jobs wait, when they start, where their time went."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from oar.cli.command import Result, invoke
+from oar.cli.oarstat import main
+from oar.kao.meta_sched import MetaScheduler
+from oar.lib import lifecycle
+from oar.lib.config import Config
+from oar.lib.db.engine import Database
+from oar.lib.model import User
+from oar.lib.runtime import Runtime
+from oar.lib.states import JobState
+from oar.lib.times import format_date
+from tests.builders import add_resources
+from tests.db.test_meta_sched import at, submit
+
+NOW = 1_800_000_000
+ALICE = User("alice", 1001)
+
+
+class Site:
+    """A cluster of one node with two resources, whose clock is moved by hand."""
+
+    def __init__(self, database: Database, config: Config) -> None:
+        self.database = at(database, NOW)
+        self.runtime = Runtime(config, database)
+        self.scheduler = MetaScheduler(self.runtime)
+        self.resources = add_resources(database, nodes=1, cores=2)
+
+    def round(self, date: int = NOW) -> None:
+        """Make a round at a date."""
+        at(self.database, date)
+        self.scheduler.round()
+
+    def move(self, job_id: int, *states: JobState) -> None:
+        """Move a job through states."""
+        with self.database.begin() as tx:
+            for state in states:
+                assert lifecycle.move(tx, job_id, state)
+
+    def explain(self, *words: object) -> Result:
+        """Ask oarstat."""
+        arguments = ["--explain", *(str(word) for word in words)]
+        return invoke(main, arguments, runtime=self.runtime, user=ALICE)
+
+    def record(self, job_id: int, *words: str) -> Any:
+        """Return what programs are told of a job."""
+        return json.loads(self.explain(job_id, "-J", *words).out)[str(job_id)]
+
+
+@pytest.fixture
+def site(database: Database) -> Iterator[Site]:
+    made = Site(database, Config(job_resource_manager_property_db_field="cpuset"))
+    yield made
+    made.scheduler.close()
+
+
+def test_a_waiting_job_is_told_why_until_when_and_behind_whom(site: Site) -> None:
+    first = submit(site.database, "/resource_id=2", user="bob")
+    second = submit(site.database, "/resource_id=1")
+    site.round()
+    end = format_date(NOW + 3601)
+    assert site.explain(second).out == (
+        f"Job {second} of alice, Waiting, in the queue default since {format_date(NOW)}\n"
+        f"    Why: Its resources are in use until {end} at the latest, by job {first}.\n"
+        f"    Start: {end} on node-1, as things are; jobs of the queue admin may go before it\n"
+        f"    In front: job {first} of bob, toLaunch, ends by {format_date(NOW + 3600)}\n"
+    )
+
+
+def test_programs_get_the_numbers(site: Site) -> None:
+    first, second = submit(site.database, "/resource_id=2"), submit(site.database, "/resource_id=2")
+    third = submit(site.database, "/resource_id=1")
+    site.round()
+    record = site.record(third)
+    assert (record["code"], record["since"]) == ("BUSY", NOW)
+    assert record["data"] == {"date": NOW + 7202, "jobs": [second], "count": 1}
+    assert record["start"]["date"] == NOW + 7202
+    assert record["start"]["jobs_before"] == 1
+    assert record["in_front"] == [{"job_id": second, "owner": "alice", "state": "Waiting", "end": NOW + 7201}]
+    assert record["waited_for"] == {}
+    assert site.record(first)["start"] is None
+
+
+def test_the_smallest_change_that_would_let_it_start_is_found_on_request(site: Site) -> None:
+    submit(site.database, "/resource_id=1")
+    wide = submit(site.database, "/resource_id=2")
+    full = submit(site.database, "/network_address=1")
+    site.round()
+    assert "    Would start now: with resource_id=1 instead of resource_id=2\n" in site.explain(wide, "--change").out
+    assert site.record(wide, "--change")["smallest_change"] == "resource_id=1 instead of resource_id=2"
+    assert site.record(full, "--change")["smallest_change"] is None
+    assert "no change of one number in its request is enough" in site.explain(full, "--change").out
+    assert "Would start now" not in site.explain(wide).out
+
+
+def test_the_waiting_time_of_a_job_divides_by_what_it_waited_for(site: Site) -> None:
+    first = submit(site.database, "/resource_id=2")
+    second = submit(site.database, "/resource_id=1")
+    site.round(NOW + 10)
+    site.move(second, JobState.HOLD)
+    at(site.database, NOW + 100)
+    site.move(second, JobState.WAITING)
+    site.round(NOW + 130)
+    site.move(first, JobState.LAUNCHING, JobState.RUNNING, JobState.FINISHING, JobState.TERMINATED)
+    site.round(NOW + 200)
+    at(site.database, NOW + 205)
+    site.move(second, JobState.LAUNCHING, JobState.RUNNING)
+    at(site.database, NOW + 300)
+    record = site.record(second)
+    assert record["waited_for"] == {"BUSY": 100, "HOLD": 90, "NEW": 10, "STARTING": 5}
+    assert record["waited"] == 205
+    assert site.explain(second).out.endswith(
+        f"    Started: {format_date(NOW + 200)}\n"
+        "    Waited: 0:3:25\n"
+        "          0:1:40 for resources that others used\n"
+        "          0:1:30 on hold\n"
+        "          0:0:10 until the scheduler looked at it\n"
+        "           0:0:5 while its nodes were prepared\n"
+    )
+
+
+def test_a_job_that_has_ended_is_explained_too(site: Site) -> None:
+    job = submit(site.database, "/resource_id=2")
+    site.round(NOW + 10)
+    site.move(job, JobState.LAUNCHING, JobState.RUNNING)
+    at(site.database, NOW + 60)
+    site.move(job, JobState.FINISHING, JobState.TERMINATED)
+    out = site.explain(job).out
+    assert f"Job {job} of alice, Terminated" in out
+    assert "    Why:" not in out
+    assert "until the scheduler looked at it" in out
+
+
+def test_several_jobs_are_explained_one_after_the_other(site: Site) -> None:
+    jobs = [submit(site.database, "/resource_id=2") for _ in range(3)]
+    site.round()
+    out = site.explain(jobs[1], "--explain", jobs[2]).out
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("Job")] == [str(each) for each in jobs[1:]]
+    assert "\n\nJob" in out
+
+
+def test_what_cannot_be_asked_is_refused(site: Site) -> None:
+    missing = site.explain(99)
+    assert (missing.exit, missing.out, missing.err) == (0, "", "# Warning: job 99 does not exist.\n")
+    wrong = invoke(main, ["--change"], runtime=site.runtime, user=ALICE)
+    assert (wrong.exit, wrong.err) == (1, "# Error: --change needs --explain\n")
