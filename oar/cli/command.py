@@ -170,6 +170,7 @@ class _Reader:
         self._short: dict[str, _Known] = {}
         self._long: dict[str, _Known] = {}
         self._underscores = underscores
+        self._signed_words = signed_words
         for parameter in parameters:
             if isinstance(parameter, click.Option):
                 for name in parameter.opts:
@@ -178,7 +179,6 @@ class _Reader:
         self.words: list[str] = []
         self.dashes: int | None = None  #: number of words before "--", None if there was none
         self._left: list[str] = []
-        self._signed_words = signed_words
 
     def read(self, arguments: Sequence[str]) -> list[str]:
         """Return the canonical arguments.  Raises BadOption."""
@@ -191,11 +191,14 @@ class _Reader:
                 break
             if argument.startswith("--"):
                 self._long_option(argument[2:])
-            elif argument.startswith("-") and argument != "-":
+            elif argument.startswith("-") and argument != "-" and not self._is_signed_word(argument):
                 self._bundle(argument[1:])
             else:
                 self.words.append(argument)
         return [*self.options, "--", *self.words]
+
+    def _is_signed_word(self, argument: str) -> bool:
+        return self._signed_words and bool(self.words) and argument[1] in DIGITS
 
     def _add(self, name: str, known: _Known) -> None:
         if name.startswith("--"):
@@ -205,9 +208,6 @@ class _Reader:
 
     def _plain(self, name: str) -> str:
         return name.replace("_", "-") if self._underscores else name
-    def _is_signed_word(self, argument: str) -> bool:
-        return self._signed_words and bool(self.words) and argument[1] in DIGITS
-
 
     def _long_option(self, text: str) -> None:
         written, equals, value = text.partition("=")
@@ -398,6 +398,7 @@ class Command(click.Command):
         **settings: Any,
     ) -> None:
         super().__init__(name, **settings)
+        self.signed_words = signed_words
         self.style = style
         self.not_admin = not_admin
         self.exit_codes = exit_codes
@@ -409,7 +410,6 @@ class Command(click.Command):
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
-        self.signed_words = signed_words
         os._exit(code)  # everything is closed; to take the interpreter apart would cost 10 ms
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -486,6 +486,7 @@ def oar_command(
     admins_only: bool = False,
     not_admin: int = 77,
     exit_codes: ExitCodes | None = None,
+    signed_words: bool = False,
     help_names: Sequence[str] = ("-h", "--help"),
     version_names: Sequence[str] = ("-V", "--version"),
 ) -> Callable[[Callable[..., int | None]], Command]:
@@ -493,11 +494,11 @@ def oar_command(
 
     ``admins_only``: others than oar and root end with ``not_admin``; a command that is open in part asks
     ``context.require_admin()`` itself.  ``exit_codes``: what an error ends with where its own code is not right.
+    ``signed_words``: behind a first word, what begins with a minus and a digit is a word, too.
     """
 
     def decorate(function: Callable[..., int | None]) -> Command:
         def callback(**options: Any) -> int | None:
-    signed_words: bool = False,
             context: Context = click.get_current_context().obj
             if admins_only:
                 context.require_admin()
@@ -505,13 +506,13 @@ def oar_command(
 
         parameters: list[click.Parameter] = list(reversed(getattr(function, "__click_params__", [])))
         declared = {each for parameter in parameters for each in parameter.opts}
-    ``signed_words``: behind a first word, what begins with a minus and a digit is a word, too.
         common = [each for each in _common_options(style, version_names) if declared.isdisjoint(each.opts)]
         return Command(
             name,
             style=style,
             not_admin=not_admin,
             exit_codes=exit_codes or {},
+            signed_words=signed_words,
             callback=callback,
             params=[*parameters, *common],
             help=summary,
@@ -523,7 +524,6 @@ def oar_command(
 
 def _common_options(style: Style, version_names: Sequence[str]) -> list[click.Parameter]:
     def print_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
-            signed_words=signed_words,
         if is_asked:
             click.echo(style.version)
             ctx.exit()

@@ -66,6 +66,8 @@ def _effects(job: "MovedJob", to: JobState) -> list[Effect]:
         effects.append(Ask(JobAction.RUN, job.id))
     if to in FINAL:
         effects.append(Wake(Tag.CHSTATE))
+    if to is JobState.RUNNING and job.suspended:  # its end is a date again
+        effects.append(Wake(Tag.VILLAINS))
     if job.notify and to in NOTICES:
         effects.append(_notice(job, to))
     return effects
@@ -81,8 +83,6 @@ def _notice(job: "MovedJob", to: JobState) -> Notice:
 
 
 def format_exit_code(status: int | None) -> str:
-    if to is JobState.RUNNING and job.suspended:  # its end is a date again
-        effects.append(Wake(Tag.VILLAINS))
     """Return a raw wait status as oarstat shows it: ``256 (1,0,0)`` = status (code, signal, core); '' if none."""
     if status is None:
         return ""
