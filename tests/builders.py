@@ -11,8 +11,8 @@ from oar.lib import lifecycle
 from oar.lib.db import new_jobs
 from oar.lib.db.engine import Database, Transaction
 from oar.lib.db.new_jobs import Alternative, NewJob, NewJobs
-from oar.lib.model import Dependency, Group, JobKeys, Level, PropertyValue
-from oar.lib.states import JobState, JobType, Reservation
+from oar.lib.model import Cause, Dependency, Group, JobKeys, Level, PropertyValue
+from oar.lib.states import EndCode, JobState, JobType, Reservation
 
 #: The way of a job through its states, as far as a test may want it.
 WAY = {
@@ -122,6 +122,11 @@ def _assign(tx: Transaction, job_id: int, resources: Sequence[int]) -> None:
         "INSERT INTO assigned_resources (moldable_job_id, resource_id) VALUES %s",
         [(moldable, resource) for resource in resources],
     )
+
+
+def for_no_reason(*ids: int) -> dict[int, Cause]:
+    """Return the causes of an end that is asked without a word why."""
+    return dict.fromkeys(ids, Cause(EndCode.STOPPED))
 
 
 def state_of(database: Database, job_id: int) -> JobState:

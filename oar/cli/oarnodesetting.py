@@ -289,7 +289,7 @@ def _without_host(tx: Transaction, targets: Targets, wish: Wish) -> Problem | No
 
 def _write(tx: Transaction, targets: Targets, wish: Wish) -> tuple[dict[str, list[int]], dict[str, int]]:
     """Write what is asked; return the jobs that will have to end, by what they are on, and the properties' counts."""
-    doomed = {label: nodes.doomed(tx, ids) for label, ids in _labelled(targets).items()}
+    doomed = {label: list(nodes.doomed(tx, ids)) for label, ids in _labelled(targets).items()}
     if wish.state:
         nodes.ask_state(tx, targets.ids, wish.state)
     if wish.maintenance == "on":

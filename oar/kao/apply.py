@@ -16,8 +16,9 @@ from oar.lib.db.engine import Transaction
 from oar.lib.db.gantt import JobText, Prediction, StoredReason
 from oar.lib.db.rounds import JobRow, StartRow
 from oar.lib.messages import Ask, Energy, JobAction, Tag, Wake
+from oar.lib.model import Cause
 from oar.lib.request import JobTypes
-from oar.lib.states import EventType, JobState, JobType, Reservation
+from oar.lib.states import EndCode, EventType, JobState, JobType, Reservation
 from oar.lib.times import format_duration
 
 #: What an oarsub that waits for a reservation reads when it is accepted, and what it or another reads when it is not.
@@ -153,7 +154,8 @@ def _answer(tx: Transaction, plan: Plan) -> None:
             tx.jobs.say([answer.job_id], answer.message)
             tx.rounds.end_negotiation(answer.job_id)
     for answer in plan.expired:
-        if lifecycle.move_all(tx, [answer.job_id], JobState.ERROR, (JobState.WAITING,)):
+        because = {answer.job_id: Cause(EndCode.EXPIRED, {"text": answer.message})}
+        if lifecycle.move_all(tx, because, JobState.ERROR, (JobState.WAITING,), because=because):
             tx.jobs.say([answer.job_id], answer.message)
 
 
@@ -161,10 +163,17 @@ def _give_up(tx: Transaction, situation: Situation, plan: Plan) -> None:
     """End the jobs in toError, from this round or an earlier one; whoever waits for them is told why."""
     messages = {row.id: row.message for row in situation.in_state(JobState.TO_ERROR)}
     messages |= {answer.job_id: answer.message for answer in plan.refused}
-    ended = lifecycle.move_all(tx, messages, JobState.ERROR, (JobState.TO_ERROR,)) if messages else []
+    because = {job_id: _refusal(situation.rows[job_id], text) for job_id, text in messages.items()}
+    ended = lifecycle.move_all(tx, because, JobState.ERROR, (JobState.TO_ERROR,), because=because) if because else []
     for job_id in ended:
         if _is_listened_to(situation.rows[job_id]):
             tx.outbox.append(Ask(JobAction.TELL, job_id, (messages[job_id], BAD_JOB)))
+
+
+def _refusal(row: JobRow, message: str) -> Cause:
+    """Return why a job is given up: a reservation is refused, another job has missed its dates."""
+    code = EndCode.EXPIRED if row.reservation is Reservation.NONE else EndCode.REFUSED
+    return Cause(code, {"text": message})
 
 
 def _is_listened_to(row: JobRow) -> bool:
@@ -187,7 +196,8 @@ def _kill(tx: Transaction, kills: Sequence[Kill]) -> None:
     if not kills:
         return
     ending = [each for each in kills if each.action != "CHECKPOINT"]
-    asked = set(control.ask_end(tx, [each.job_id for each in ending]))
+    causes = {each.job_id: Cause(EndCode.EVICTED, {"for_job": each.for_job}) for each in ending}
+    asked = set(control.ask_end(tx, causes))
     events = [
         (EventType.BESTEFFORT_KILL, each.job_id, f"kill the besteffort job {each.job_id} for job {each.for_job}")
         for each in ending

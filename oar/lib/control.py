@@ -4,16 +4,16 @@ Nothing acts on a job here.  A request is a row or an event, written with its tr
 modules carry it out (server.md 5.2, 6.4, 6.5).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from oar.lib import incidents
 from oar.lib.messages import Notice, Tag, Wake
-from oar.lib.model import Event, Job, User
+from oar.lib.model import Cause, Event, Job, User
 from oar.lib.request import JobTypes
-from oar.lib.states import EventType, Index, JobState, JobType, Reservation, signal_event
+from oar.lib.states import EndCode, EventType, Index, JobState, JobType, Reservation, signal_event
 
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
@@ -63,7 +63,7 @@ def delete(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: boo
     killed = tx.runs.kills_asked([job.id for job in jobs.values() if not job.is_final])
     answers = {job_id: Answer(job_id, _why_not_deleted(user, jobs.get(job_id), killed)) for job_id in ids}
     wanted = [job_id for job_id, answer in answers.items() if answer.no is None and not jobs[job_id].is_final]
-    ask_end(tx, wanted, by=user.name, with_inner=with_inner)
+    ask_end(tx, {job_id: _deletion(user, jobs[job_id]) for job_id in wanted}, by=user.name, with_inner=with_inner)
     if killed:  # harmless, and the server may have missed it
         _ring_leon(tx)
     return [answers[job_id] for job_id in ids]
@@ -77,14 +77,21 @@ def _why_not_deleted(user: User, job: Job | None, killed: Collection[int]) -> No
     return No.ALREADY_KILLED if job.id in killed else None
 
 
+def _deletion(user: User, job: Job) -> Cause:
+    return Cause(EndCode.DELETED if user.name == job.user else EndCode.ADMINISTRATOR, {"by": user.name})
+
+
 def owns(user: User, job: Job) -> bool:
     """Whether a user may steer a job: it is his, or he is an administrator."""
     return user.is_admin or user.name == job.user
 
 
-def ask_end(tx: "Transaction", ids: Collection[int], *, by: str = SYSTEM, with_inner: bool = True) -> list[int]:
-    """Ask Leon for the end of jobs, without a question of rights; return those of which it was not asked before."""
-    new = tx.runs.ask_kill(ids) if ids else []
+def ask_end(tx: "Transaction", causes: Mapping[int, Cause], *, by: str = SYSTEM, with_inner: bool = True) -> list[int]:
+    """Ask Leon for the end of jobs, each for its cause, without a question of rights.
+
+    Return those of which it was not asked before.
+    """
+    new = tx.runs.ask_kill(causes) if causes else []
     if not new:
         return []
     told = {job.id for job in tx.jobs.select(new) if job.notify}
@@ -105,7 +112,8 @@ def end_inner_jobs(tx: "Transaction", containers: Collection[int]) -> list[int]:
     outer = list(containers)
     while outer:
         owner = {job: container for container, job in tx.jobs.inner(outer)}
-        outer = tx.runs.ask_kill(owner) if owner else []
+        ending = {job: Cause(EndCode.CONTAINER, {"container": container}) for job, container in owner.items()}
+        outer = tx.runs.ask_kill(ending) if ending else []
         tx.events.add_many(
             [
                 (EventType.FRAG_JOB_REQUEST, job, f"Container job {owner[job]} was fragged, frag inner job")

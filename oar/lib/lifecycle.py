@@ -5,10 +5,12 @@ and drops what it was about to do.  The log of states, the dates and, for a fina
 job (database.md 5 rule 3) are written in the same transaction; what must be told outside is left in ``tx.outbox``.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from oar.lib import causes
 from oar.lib.messages import Ask, Effect, JobAction, Notice, Tag, Wake
+from oar.lib.model import Cause
 from oar.lib.notices import TEXTS
 from oar.lib.states import FINAL, JobState, may_become
 
@@ -32,11 +34,17 @@ def move(tx: "Transaction", job_id: int, to: JobState) -> bool:
 
 
 def move_all(
-    tx: "Transaction", ids: Collection[int], to: JobState, sources: Collection[JobState] | None = None
+    tx: "Transaction",
+    ids: Collection[int],
+    to: JobState,
+    sources: Collection[JobState] | None = None,
+    *,
+    because: Mapping[int, Cause] | None = None,
 ) -> list[int]:
     """Move several jobs to ``to``; return those that did.
 
     ``sources`` narrows the states from which they may come (default: all that the table of moves allows).
+    ``because``: why jobs end, where the caller knows; for the others it is found out.
     """
     allowed = may_become(to) if sources is None else may_become(to) & frozenset(sources)
     moved = tx.jobs.move(ids, to, allowed)
@@ -44,12 +52,19 @@ def move_all(
         return []
     done = [job.id for job in moved]
     if to in FINAL:
+        _note_causes(tx, done, because or {})
         tx.jobs.close(done)
     if to in (JobState.SUSPENDED, JobState.RUNNING) or (to in FINAL and any(job.suspended for job in moved)):
         _settle_suspension(tx, done, to, moved)
     for job in moved:
         tx.outbox.extend(_effects(job, to))
     return done
+
+
+def _note_causes(tx: "Transaction", ids: Collection[int], known: Mapping[int, Cause]) -> None:
+    """Store why jobs end, before what tells it goes with them."""
+    found = {facts.job_id: causes.decide(facts) for facts in tx.ends.facts([one for one in ids if one not in known])}
+    tx.ends.store(found | {job_id: known[job_id] for job_id in ids if job_id in known})
 
 
 def _settle_suspension(tx: "Transaction", ids: list[int], to: JobState, moved: "list[MovedJob]") -> None:

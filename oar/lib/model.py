@@ -5,10 +5,12 @@ Dates are epoch seconds, 0 when there is none; durations are seconds.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from oar.lib.states import (
     NOT_STARTED,
     Accounted,
+    EndCode,
     Index,
     JobState,
     JobType,
@@ -230,3 +232,35 @@ class JobKeys:
     challenge: str
     private_key: str | None
     public_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a job ended, or why its end was asked; ``data`` is JSON, told by ``oar.lib.cause_texts``."""
+
+    code: EndCode
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReason:
+    """What the head of a job found when something of the job failed there; ``''`` = it was not said."""
+
+    kind: str  #: directory, output, shell, processes, full (no room for the output), session (nobody came)
+    errno: str = ""  #: name of the error, as ENOENT
+    path: str = ""
+    link: str = ""  #: what the path points to, if it is a symbolic link
+    home: str = ""  #: the home directory of the user, if it is missing
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """What a job used on one of its nodes; None = the node did not say."""
+
+    node: str
+    cores: int = 0  #: processors that it had there
+    cpu_seconds: float | None = None
+    memory_peak: int | None = None  #: bytes
+    memory_limit: int | None = None  #: bytes; None also if there is no limit
+    oom_kills: int | None = None  #: processes that the kernel killed for want of memory
+    forks_denied: int | None = None  #: times that it could not start a process, its limit being reached

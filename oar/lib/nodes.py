@@ -6,7 +6,7 @@ a suspicion.  All resources of a node change together, with their log, in one st
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from oar.lib.messages import Ask, Effect, JobAction, Mail, Tag, Wake
@@ -28,7 +28,7 @@ class Changes:
     """What came of the changes that were asked."""
 
     moved: "tuple[PendingChange, ...]" = ()
-    doomed: tuple[int, ...] = ()  #: the jobs that must end
+    doomed: "Mapping[int, tuple[str, ...]]" = field(default_factory=dict)  #: jobs that must end, with what they lose
 
 
 def suspect(tx: "Transaction", nodes: Collection[str], *, finaud: bool, named: bool = True) -> list[int]:
@@ -68,14 +68,20 @@ def apply_pending(tx: "Transaction", *, sweeps: bool) -> Changes:
     tx.outbox.extend(_heal({one.id: one.network_address for one in moved if one.next_state is ResourceState.SUSPECTED}))
     if moved:
         tx.outbox.append(Mail("Resource state modifications", "\n".join(_lines(moved))))
-    return Changes(moved, tuple(doomed(tx, [one.id for one in moved if one.next_state in _ENDS_JOBS])))
+    lost = {one.id: one.network_address for one in moved if one.next_state in _ENDS_JOBS}
+    ending = {job: tuple(sorted({lost[one] for one in held})) for job, held in doomed(tx, lost).items()}
+    return Changes(moved, ending)
 
 
-def doomed(tx: "Transaction", resources: Collection[int]) -> list[int]:
-    """Return the live jobs that must end when these resources are taken away."""
+def doomed(tx: "Transaction", resources: Collection[int]) -> dict[int, list[int]]:
+    """Return the live jobs that must end when these resources are taken away, each with those that it holds."""
     jobs = tx.jobs.on_resources(resources) if resources else {}
     types = tx.jobs.types(jobs, current=True) if jobs else {}
-    return [job for job in jobs if not any(name in JobTypes(types.get(job, ())) for name in _UNCONCERNED)]
+    return {
+        job: held
+        for job, held in jobs.items()
+        if not any(name in JobTypes(types.get(job, ())) for name in _UNCONCERNED)
+    }
 
 
 # -- what administrators do -------------------------------------------------------------------------------------------

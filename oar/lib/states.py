@@ -309,3 +309,54 @@ class ExecCode(IntEnum):
     SIGNALLED = 42  #: ended, and had been sent a signal
     NOT_CONFIRMED = 50  #: made by the server: the launch was not confirmed
     DIED = 60  #: made by the server: oarexec died without a result
+
+
+class EndCode(StrEnum):
+    """Why a job ended, ``job_ends.code``."""
+
+    SUCCESS = "SUCCESS"  #: its command ended with exit status 0
+    EXIT_STATUS = "EXIT_STATUS"  #: its command ended with another exit status
+    NOT_EXECUTABLE = "NOT_EXECUTABLE"  #: exit status 126: what it should run may not be executed
+    NOT_FOUND = "NOT_FOUND"  #: exit status 127: what it should run was not found
+    SIGNAL = "SIGNAL"  #: its command was ended by a signal that OAR did not send
+    CHECKPOINT = "CHECKPOINT"  #: it ended well after it was asked to write a checkpoint
+    SESSION_OVER = "SESSION_OVER"  #: the session of an interactive job is over
+    SESSION_LOST = "SESSION_LOST"  #: nobody came for the session of an interactive job
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"  #: the kernel killed processes of it for want of memory
+    PROCESS_LIMIT = "PROCESS_LIMIT"  #: it could not start more processes
+    DISK_FULL = "DISK_FULL"  #: it failed, and there is no room for its output
+    WALLTIME = "WALLTIME"  #: its time was over
+    DELETED = "DELETED"  #: its owner deleted it
+    ADMINISTRATOR = "ADMINISTRATOR"  #: an administrator deleted it
+    EVICTED = "EVICTED"  #: it was besteffort, and another job needed its place
+    CONTAINER = "CONTAINER"  #: the job that it was in ended
+    NODE_TAKEN = "NODE_TAKEN"  #: a node of it was taken out of service
+    SUSPENSION = "SUSPENSION"  #: it could not be suspended or resumed
+    NOT_HEARD = "NOT_HEARD"  #: the oarsub that waited for it did not answer
+    STOPPED = "STOPPED"  #: something asked for its end without saying why
+    FORCED = "FORCED"  #: an administrator did not wait for the clean-up of its nodes
+    NODE_LOST = "NODE_LOST"  #: a node of it does not answer, or was started anew
+    OAREXEC_LOST = "OAREXEC_LOST"  #: the program that ran it on its node was killed
+    NODE_SETUP = "NODE_SETUP"  #: a node of it could not be prepared
+    PROLOGUE = "PROLOGUE"  #: the prologue of the node failed
+    EPILOGUE = "EPILOGUE"  #: it ended well, but the epilogue of the node failed
+    SERVER_PROLOGUE = "SERVER_PROLOGUE"  #: the prologue of the server failed
+    SERVER_EPILOGUE = "SERVER_EPILOGUE"  #: it ended well, but the epilogue of the server failed
+    HOME_MISSING = "HOME_MISSING"  #: the home directory of its user is not on the node
+    DIRECTORY_MISSING = "DIRECTORY_MISSING"  #: its working directory is not on the node
+    DIRECTORY_DENIED = "DIRECTORY_DENIED"  #: its user may not enter its working directory
+    DIRECTORY_FAILED = "DIRECTORY_FAILED"  #: its working directory cannot be entered for another reason
+    OUTPUT_MISSING = "OUTPUT_MISSING"  #: the directory of an output file does not exist
+    OUTPUT_DENIED = "OUTPUT_DENIED"  #: its user may not write an output file
+    OUTPUT_LINK = "OUTPUT_LINK"  #: an output file is a symbolic link that leads nowhere
+    OUTPUT_FULL = "OUTPUT_FULL"  #: there is no room for an output file
+    OUTPUT_PIPE = "OUTPUT_PIPE"  #: an output file is a pipe that nobody reads
+    OUTPUT_FAILED = "OUTPUT_FAILED"  #: an output file cannot be opened for another reason
+    SHELL_MISSING = "SHELL_MISSING"  #: the login shell of its user is not on the node
+    SHELL_FAILED = "SHELL_FAILED"  #: the login shell of its user cannot be executed
+    ACCOUNT_UNKNOWN = "ACCOUNT_UNKNOWN"  #: its user is not known on the node
+    LAUNCH_UNKNOWN = "LAUNCH_UNKNOWN"  #: nobody could tell whether its command was started
+    NO_RESOURCES = "NO_RESOURCES"  #: it was to start without any resource
+    REFUSED = "REFUSED"  #: the scheduler refused it
+    EXPIRED = "EXPIRED"  #: the time in which it could start was over
+    UNKNOWN = "UNKNOWN"  #: nothing tells

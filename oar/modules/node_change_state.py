@@ -15,9 +15,9 @@ from oar.lib import control, incidents, lifecycle, nodes, resubmission
 from oar.lib.errors import Bug, UserError
 from oar.lib.incidents import JobFacts, Site, Verdict
 from oar.lib.messages import Ask, JobAction, Mail, Tag, Wake
-from oar.lib.model import Event, Job
+from oar.lib.model import Cause, Event, Job
 from oar.lib.request import JobTypes
-from oar.lib.states import EventType, JobState, QueueState
+from oar.lib.states import EndCode, EventType, JobState, QueueState
 from oar.modules import worker
 from oar.modules.guard import in_groups
 
@@ -51,7 +51,8 @@ def _change_nodes(tx: "Transaction", configs: "Sequence[Config]") -> nodes.Chang
     """Apply the changes of state that were asked, and end the jobs on what goes away."""
     config = configs[0]
     changes = nodes.apply_pending(tx, sweeps=_site(config).confines)
-    control.ask_end(tx, changes.doomed, with_inner=config.kill_inner_jobs_with_container)
+    ends = {job: Cause(EndCode.NODE_TAKEN, {"nodes": list(names)}) for job, names in changes.doomed.items()}
+    control.ask_end(tx, ends, with_inner=config.kill_inner_jobs_with_container)
     return changes
 
 

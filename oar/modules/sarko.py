@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib import control
 from oar.lib.db.deadlines import Deadlines, KillTimer, TimeLimit
 from oar.lib.messages import Ask, JobAction, Tag, Wake
-from oar.lib.states import FINAL, EventType, JobState, KillState
+from oar.lib.model import Cause
+from oar.lib.states import FINAL, EndCode, EventType, JobState, KillState
 from oar.lib.times import format_duration
 from oar.modules import worker
 from oar.modules.guard import in_groups
@@ -129,7 +130,8 @@ def _end(tx: "Transaction", limits: Sequence[TimeLimit], *, config: "Config") ->
     """End jobs whose time is over; return whether there were any that nobody had ended meanwhile."""
     states = tx.jobs.states([one.job_id for one in limits])
     running = [job_id for job_id, state in states.items() if state is JobState.RUNNING]
-    ended = set(control.ask_end(tx, running, with_inner=config.kill_inner_jobs_with_container))
+    causes = dict.fromkeys(running, Cause(EndCode.WALLTIME))
+    ended = set(control.ask_end(tx, causes, with_inner=config.kill_inner_jobs_with_container))
     tx.events.add_many(
         [
             (

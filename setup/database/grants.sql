@@ -30,6 +30,7 @@ GRANT SELECT ON
     job_dependencies,
     job_predictions,
     job_reasons,
+    job_ends,
     job_resource_descriptions,
     job_resource_groups,
     job_state_logs,

@@ -212,7 +212,9 @@ CREATE TABLE frag_jobs (
     frag_id_job bigint PRIMARY KEY,
     frag_date bigint NOT NULL DEFAULT 0,
     frag_state varchar(16) NOT NULL DEFAULT 'LEON'
-        CHECK (frag_state IN ('LEON', 'TIMER_ARMED', 'LEON_EXTERMINATE', 'FRAGGED'))
+        CHECK (frag_state IN ('LEON', 'TIMER_ARMED', 'LEON_EXTERMINATE', 'FRAGGED')),
+    frag_cause varchar(16) NOT NULL DEFAULT '',
+    frag_data text NOT NULL DEFAULT '{}'
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 CREATE INDEX frag_jobs_open ON frag_jobs (frag_state, frag_id_job) WHERE frag_state <> 'FRAGGED';
 
@@ -379,7 +381,8 @@ CREATE TABLE job_runs (
     failures integer NOT NULL DEFAULT 0,
     next_try bigint NOT NULL DEFAULT 0,
     updated bigint NOT NULL DEFAULT 0,
-    detail text NOT NULL DEFAULT ''
+    detail text NOT NULL DEFAULT '',
+    reason text NOT NULL DEFAULT ''
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
 -- Why a waiting job has not started.
@@ -418,6 +421,14 @@ CREATE TABLE auto_resubmissions (
     new_job_id bigint NOT NULL
 );
 
+-- Why a job ended: written with its final state.
+CREATE TABLE job_ends (
+    job_id bigint PRIMARY KEY,
+    date bigint NOT NULL,
+    code varchar(16) NOT NULL,
+    data text NOT NULL DEFAULT '{}'
+);
+
 -- What a job used on each of its nodes.
 CREATE TABLE job_usage (
     job_id bigint NOT NULL,
@@ -426,6 +437,10 @@ CREATE TABLE job_usage (
     memory_peak bigint,
     read_bytes bigint,
     write_bytes bigint,
+    cores integer NOT NULL DEFAULT 0,
+    memory_limit bigint,
+    oom_kills bigint,
+    forks_denied bigint,
     PRIMARY KEY (job_id, network_address)
 );
 

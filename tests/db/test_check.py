@@ -137,6 +137,14 @@ BREAKS: dict[str, tuple[Callable[[Transaction, int], object], str]] = {
         lambda tx, _: tx.execute("UPDATE alembic_version SET version_num = '9'"),
         "alembic_version: 1 rows: differs from schema",
     ),
+    "end of a live job": (
+        lambda tx, _: tx.execute("INSERT INTO job_ends SELECT job_id, 1, 'SUCCESS' FROM jobs"),
+        "job_ends: 1 rows: why a job ended that has not",
+    ),
+    "usage of no job": (
+        lambda tx, _: tx.execute("INSERT INTO job_usage (job_id, network_address) VALUES (4711, 'n')"),
+        "job_usage: 1 rows: the job does not exist",
+    ),
     "no round": (
         lambda tx, _: tx.execute("DELETE FROM gantt_jobs_predictions"),
         "gantt_jobs_predictions: 1 rows: the date of the last round is missing",

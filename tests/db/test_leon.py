@@ -10,13 +10,13 @@ from oar.lib.messages import Ask, Effect, JobAction, Tag, Wake
 from oar.lib.runtime import Runtime
 from oar.lib.states import EventType, JobState, JobType, KillState, Phase
 from oar.modules import leon
-from tests.builders import add_job, add_resources, state_of
+from tests.builders import add_job, add_resources, for_no_reason, state_of
 
 
 def ask_end(database: Database, *ids: int) -> None:
     """Ask for the end of jobs."""
     with database.begin() as tx:
-        control.ask_end(tx, ids)
+        control.ask_end(tx, for_no_reason(*ids))
 
 
 def kill_of(database: Database, job_id: int) -> KillState | None:
@@ -29,7 +29,7 @@ def kill_of(database: Database, job_id: int) -> KillState | None:
 def give_up(database: Database, job_id: int) -> None:
     """Ask for the end of a job that Sarko wants given up."""
     with database.begin() as tx:
-        tx.runs.ask_kill([job_id])
+        tx.runs.ask_kill(for_no_reason(job_id))
         tx.runs.move_kill([job_id], KillState.LEON_EXTERMINATE, [KillState.LEON])
 
 
@@ -116,7 +116,7 @@ def test_a_job_that_ends_is_left_alone(runtime: Runtime, sent: list[Effect], sta
 
 def test_a_request_for_a_job_that_is_not_there_is_closed(runtime: Runtime) -> None:
     with runtime.database.begin() as tx:
-        tx.runs.ask_kill([4711])
+        tx.runs.ask_kill(for_no_reason(4711))
     assert leon.run(runtime) == leon.NOTHING
     assert kill_of(runtime.database, 4711) is KillState.FRAGGED
 

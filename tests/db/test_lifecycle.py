@@ -9,7 +9,7 @@ from oar.lib import lifecycle
 from oar.lib.db.engine import Database
 from oar.lib.messages import Ask, JobAction, Notice, Tag, Wake
 from oar.lib.states import FINAL, JobState, KillState
-from tests.builders import WAY, add_job, add_resources, state_of
+from tests.builders import WAY, add_job, add_resources, for_no_reason, state_of
 
 
 @pytest.mark.parametrize("state", list(WAY), ids=str)
@@ -56,7 +56,7 @@ def test_the_end_takes_everything_of_the_job_with_it(database: Database) -> None
     job_id = add_job(database, JobState.FINISHING, on=resources, types=["besteffort"])
     with database.begin() as tx:
         tx.runs.claim(job_id, "node-1")
-        tx.runs.ask_kill([job_id])
+        tx.runs.ask_kill(for_no_reason(job_id))
         moldable = tx.jobs.get(job_id).assigned_moldable
         tx.execute("INSERT INTO gantt_jobs_predictions VALUES (%s, 1)", (moldable,))
         tx.execute("INSERT INTO gantt_jobs_resources VALUES (%s, %s)", (moldable, resources[0]))

@@ -17,7 +17,7 @@ from oar.lib.request import parse_request
 from oar.lib.runtime import Runtime
 from oar.lib.states import JobState, JobType, QueueState, Reservation
 from oar.lib.times import format_date
-from tests.builders import WAY, add_job, add_resources, state_of
+from tests.builders import WAY, add_job, add_resources, for_no_reason, state_of
 
 
 def submit(
@@ -138,7 +138,7 @@ def test_a_job_deleted_or_held_meanwhile_does_not_start(clocked: Database, runti
     situation = scheduler._platform.read()
     plan = scheduler._plan(situation, lambda queues: None)
     with clocked.begin() as tx:
-        tx.runs.ask_kill([deleted])
+        tx.runs.ask_kill(for_no_reason(deleted))
     scheduler._write(situation, plan)
     scheduler.close()
     assert state_of(clocked, deleted) is JobState.WAITING

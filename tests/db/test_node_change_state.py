@@ -13,7 +13,7 @@ from oar.lib.model import Event, User
 from oar.lib.runtime import Runtime
 from oar.lib.states import EventType, JobState, JobType, KillState, ResourceState
 from oar.modules import node_change_state as ncs
-from tests.builders import add_job, add_resources, state_of
+from tests.builders import add_job, add_resources, for_no_reason, state_of
 
 ROOT = User("root", 0)
 
@@ -258,7 +258,7 @@ def test_an_idempotent_besteffort_job_that_was_killed_for_another_waits_again(ru
     types = ["besteffort", "idempotent"]
     job_id = add_job(database, JobState.FINISHING, on=add_resources(database), types=types)
     with database.begin() as tx:
-        tx.runs.ask_kill([job_id])
+        tx.runs.ask_kill(for_no_reason(job_id))
         tx.events.add(EventType.BESTEFFORT_KILL, job_id, "")
         tx.events.add(EventType.SEND_KILL_JOB, job_id, "")
         tx.runs.report(job_id, 3, None)

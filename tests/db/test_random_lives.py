@@ -19,7 +19,7 @@ from oar.lib.model import Job, User
 from oar.lib.runtime import Runtime
 from oar.lib.states import FINAL, EventType, ExecCode, JobState, Phase, ResourceState
 from oar.modules import leon, node_change_state, sarko
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, for_no_reason
 
 ROOT = User("root", 0)
 TYPES: tuple[list[str], ...] = (
@@ -222,7 +222,7 @@ class Cluster:
                 return
 
     def _ask_end(self, ids: Sequence[int]) -> None:
-        self.database.run(lambda tx: control.ask_end(tx, ids))
+        self.database.run(lambda tx: control.ask_end(tx, for_no_reason(*ids)))
 
     def pending(self) -> list[str]:
         """Return what nobody has looked at."""

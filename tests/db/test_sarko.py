@@ -14,7 +14,7 @@ from oar.lib.runtime import Runtime
 from oar.lib.states import EventType, JobState, JobType, KillState, Reservation, ResourceState
 from oar.modules import sarko
 from oar.modules.sarko import LEON_HAS_WORK, NOTHING, KillStep, Look, Pass, kill_step, look_at_checkpoint, look_at_end
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, for_no_reason
 
 BEGIN = 1_900_000_000
 
@@ -54,7 +54,7 @@ class World:
     def killed(self, job_id: int) -> int:
         """Note that Leon has sent a kill to a job now."""
         with self.database.begin() as tx:
-            tx.runs.ask_kill([job_id])
+            tx.runs.ask_kill(for_no_reason(job_id))
             tx.runs.move_kill([job_id], KillState.TIMER_ARMED, [KillState.LEON])
             tx.events.add(EventType.SEND_KILL_JOB, job_id, "")
         return job_id

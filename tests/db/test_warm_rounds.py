@@ -9,7 +9,7 @@ from oar.lib.db.engine import Database
 from oar.lib.model import Dependency
 from oar.lib.runtime import Runtime
 from oar.lib.states import JobState
-from tests.builders import add_resources
+from tests.builders import add_resources, for_no_reason
 from tests.db.test_meta_sched import NOW, at, clocked, submit  # noqa: F401 - a fixture
 
 
@@ -34,7 +34,7 @@ def test_what_is_read_warm_follows_every_change(clocked: Database, runtime: Runt
         tx.jobs.insert_types({third: ("besteffort",)})
     assert is_followed()
     with clocked.begin() as tx:
-        control.ask_end(tx, [waiting])
+        control.ask_end(tx, for_no_reason(waiting))
     assert is_followed()
     with clocked.begin() as tx:
         tx.jobs.move([first], JobState.LAUNCHING, list(JobState))

@@ -23,7 +23,7 @@ from oar.modules.actions.launch import launch
 from oar.modules.actions.tell import tell
 from oar.modules.bipbip import Bipbip
 from oar.modules.dispatch import Action, Kind
-from tests.builders import add_job, add_resources, state_of
+from tests.builders import add_job, add_resources, for_no_reason, state_of
 from tests.process.node_box import NODE, NodeBox, wait_until
 
 REPORT_SECONDS = 20
@@ -99,7 +99,7 @@ class World:
 
     def ask_kill(self, job_id: int) -> None:
         with self.database.begin() as tx:
-            tx.runs.ask_kill([job_id])
+            tx.runs.ask_kill(for_no_reason(job_id))
             tx.runs.move_kill([job_id], KillState.TIMER_ARMED, [KillState.LEON])
 
 
@@ -180,7 +180,7 @@ def test_a_job_killed_while_it_runs_has_no_exit_code(world: World) -> None:
 def test_a_job_whose_deletion_was_asked_before_its_start_never_starts(world: World) -> None:
     job_id = world.job("touch started")
     with world.database.begin() as tx:
-        tx.runs.ask_kill([job_id])
+        tx.runs.ask_kill(for_no_reason(job_id))
     assert launch(world.context, job_id) is None
     run = world.run(job_id)
     assert run is not None

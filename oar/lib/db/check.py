@@ -164,6 +164,19 @@ INVARIANTS = (
         f"SELECT count(*) FROM job_reasons t JOIN jobs j USING (job_id) WHERE {_ENDED}",
     ),
     Invariant(
+        "job_ends",
+        "why a job ended that has not",
+        f"SELECT count(*) FROM job_ends t JOIN jobs j USING (job_id) WHERE NOT {_ENDED}",
+    ),
+    *(
+        Invariant(
+            table,
+            "the job does not exist",
+            f"SELECT count(*) FROM {table} t WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.job_id = t.job_id)",
+        )
+        for table in ("job_ends", "job_usage")
+    ),
+    Invariant(
         "challenges",
         "the challenge of an ended job",
         f"SELECT count(*) FROM challenges t JOIN jobs j USING (job_id) WHERE t.challenge <> '' AND {_ENDED}",

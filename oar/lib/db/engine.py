@@ -30,6 +30,7 @@ if not _ssl_was_loaded:
 
 if TYPE_CHECKING:
     from oar.lib.db.accounting import Accounting
+    from oar.lib.db.ends import Ends
     from oar.lib.db.events import Events
     from oar.lib.db.gantt import Gantt
     from oar.lib.db.jobs import Jobs
@@ -199,6 +200,13 @@ class Transaction:
         from oar.lib.db.rounds import Rounds
 
         return Rounds(self)
+
+    @cached_property
+    def ends(self) -> "Ends":
+        """Why jobs ended, and what they used."""
+        from oar.lib.db.ends import Ends
+
+        return Ends(self)
 
     @cached_property
     def events(self) -> "Events":

@@ -316,18 +316,6 @@ class Jobs:
         if rows:
             self._tx.insert_many("INSERT INTO job_types (job_id, type) VALUES %s", rows)
 
-    def add_usage(self, usage: Sequence[tuple[int, str, Mapping[str, Any]]]) -> None:
-        """Store what jobs used on nodes: ``(job id, node, figures)`` each (``clean`` of node.md 3.4)."""
-        if usage:
-            self._tx.insert_many(
-                "INSERT INTO job_usage (job_id, network_address, cpu_seconds, memory_peak, read_bytes, write_bytes)"
-                " VALUES %s ON CONFLICT DO NOTHING",
-                [
-                    (job_id, host, _seconds(one.get("cpu_us")), *(_whole(one.get(name)) for name in _USAGE))
-                    for job_id, host, one in usage
-                ],
-            )
-
     def follow_resubmission(self, old: int, new: int) -> None:
         """Let the jobs that depend on ``old`` depend on ``new``."""
         self._tx.execute("UPDATE job_dependencies SET job_id_required = %s WHERE job_id_required = %s", (new, old))
@@ -380,20 +368,6 @@ def _moldables(rows: Iterable[tuple[Any, ...]]) -> dict[int, list[Moldable]]:
         request = tuple(Group(text, tuple(levels)) for text, levels in groups[moldable_id].values())
         found[job_id].append(Moldable(moldable_id, job_id, walltime, request, Index(index)))
     return found
-
-
-#: Figures of a node's cgroups that are stored as they come.
-_USAGE = ("memory_peak", "read_bytes", "write_bytes")
-
-
-def _whole(value: Any) -> int | None:
-    """Return a figure that a node told if it is one."""
-    return value if isinstance(value, int) and 0 <= value < 2**63 else None
-
-
-def _seconds(microseconds: Any) -> float | None:
-    figure = _whole(microseconds)
-    return None if figure is None else figure / 1e6
 
 
 def _texts(states: Iterable[JobState]) -> list[str]:

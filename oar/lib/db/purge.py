@@ -42,6 +42,7 @@ _DELETES = (
             "job_reasons",
             "job_waits",
             "job_predictions",
+            "job_ends",
             "job_usage",
             "reservation_logs",
             "reservation_usage",

@@ -1,10 +1,11 @@
 """What is in hand about jobs (``tx.runs``): the Runner's durable list, kill requests, automatic resubmissions."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from oar.lib.model import JobRun, KillRequest
+from oar.lib.model import Cause, JobRun, KillRequest, NodeReason
 from oar.lib.states import JobState, KillState, Phase
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ _STANDINGS = """
     SELECT id, EXISTS (SELECT 1 FROM frag_jobs f WHERE f.frag_id_job = id),
         EXISTS (SELECT 1 FROM auto_resubmissions a WHERE a.job_id = id), r.oarexec_code
     FROM unnest(%s::bigint[]) id LEFT JOIN job_runs r ON r.job_id = id"""
+#: Who asks first is the cause.
+_ASK_KILL = """
+    INSERT INTO frag_jobs (frag_id_job, frag_date, frag_state, frag_cause, frag_data)
+    SELECT id, %s, 'LEON', code, data FROM unnest(%s::bigint[], %s::text[], %s::text[]) asked (id, code, data)
+    ORDER BY id ON CONFLICT DO NOTHING RETURNING frag_id_job"""
 #: Leon gives jobs up: the Runner cleans what it can and ends them.  One whose end has begun goes on with it.
 _EXTERMINATE = """
     INSERT INTO job_runs (job_id, attempt, phase, updated)
@@ -216,16 +222,18 @@ class Runs:
         parameters = {"id": job_id, "code": code, "status": status, "now": self._tx.now}
         return self._tx.execute(_REPORT, parameters) == 1
 
-    def ask_kill(self, ids: Collection[int]) -> list[int]:
-        """Ask for the end of jobs; return those of which it was not asked before."""
-        return sorted(
-            self._tx.column(
-                "INSERT INTO frag_jobs (frag_id_job, frag_date, frag_state)"
-                " SELECT id, %s, 'LEON' FROM unnest(%s::bigint[]) id ORDER BY id ON CONFLICT DO NOTHING"
-                " RETURNING frag_id_job",
-                (self._tx.now, sorted(ids)),
-            )
+    def note_reason(self, job_id: int, reason: NodeReason) -> None:
+        """Note what the head of a job found when something of the job failed there; the first finding holds."""
+        self._tx.execute(
+            "UPDATE job_runs SET reason = %s WHERE job_id = %s AND reason = ''", (json.dumps(asdict(reason)), job_id)
         )
+
+    def ask_kill(self, causes: Mapping[int, Cause]) -> list[int]:
+        """Ask for the end of jobs, each for its cause; return those of which it was not asked before."""
+        ids = sorted(causes)
+        codes = [str(causes[job_id].code) for job_id in ids]
+        data = [json.dumps(causes[job_id].data) for job_id in ids]
+        return sorted(self._tx.column(_ASK_KILL, (self._tx.now, ids, codes, data)))
 
     def exterminate(self, ids: Collection[int]) -> None:
         """Note that jobs were given up: the Runner has to end them."""

@@ -304,6 +304,8 @@ frag_jobs = _table(
     Index("frag_jobs_open", "frag_state", "frag_id_job", postgresql_where=text("frag_state <> 'FRAGGED'")),
 )
 walltime_change = _table(
+    _string("frag_cause", 16),
+    _text("frag_data", "{}"),
     "walltime_change",
     _key("job_id"),
     _number("pending"),
@@ -431,6 +433,7 @@ job_runs = _table(
 )
 job_reasons = _table(
     "job_reasons",
+    _text("reason"),
     _key("job_id"),
     Column("date", BigInteger, nullable=False),
     Column("code", String(16), nullable=False),
@@ -458,6 +461,13 @@ auto_resubmissions = _table("auto_resubmissions", _key("job_id"), Column("new_jo
 job_usage = _table(
     "job_usage",
     _key("job_id"),
+job_ends = _table(
+    "job_ends",
+    _key("job_id"),
+    Column("date", BigInteger, nullable=False),
+    Column("code", String(16), nullable=False),
+    _text("data", "{}"),
+)
     Column("network_address", String(100), primary_key=True),
     Column("cpu_seconds", Float(53)),
     Column("memory_peak", BigInteger),
@@ -466,6 +476,10 @@ job_usage = _table(
 )
 reservation_logs = _table(
     "reservation_logs",
+    _integer("cores"),
+    Column("memory_limit", BigInteger),
+    Column("oom_kills", BigInteger),
+    Column("forks_denied", BigInteger),
     _id("reservation_log_id"),
     _number("job_id"),
     _number("date"),

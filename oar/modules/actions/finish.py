@@ -4,14 +4,17 @@ The end itself (exit code, state Finishing) is stored before; each step here may
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from oar.lib import control, incidents, lifecycle
+from oar.lib.causes import read_reason
 from oar.lib.db.engine import Transaction
 from oar.lib.logs import of_job
 from oar.lib.messages import Tag, Wake
+from oar.lib.model import NodeReason, NodeUsage
 from oar.lib.states import EventType, ExecCode, JobState, Phase
 from oar.modules.actions import job_data, nodes
 from oar.modules.actions.context import Context, log
@@ -20,6 +23,9 @@ from oar.modules.actions.scripts import ScriptFailure, run_server_script
 
 #: Ends that are told to the scheduler at once as something normal.
 NORMAL = frozenset({ExecCode.OK, ExecCode.SESSION, ExecCode.CHECKPOINTED, ExecCode.CHECKPOINTED_EPILOGUE, 42})
+
+#: A processor in a value of the property of the job resource manager, or a range of them.
+_PROCESSORS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 _EPILOGUE_EVENTS = {
     "missing": EventType.SERVER_EPILOGUE_ERROR,
@@ -61,7 +67,10 @@ def finish(context: Context, job_id: int) -> None:
     traces += _unclean(context, data, answers)
     with context.database.begin() as tx:
         _conclude(tx, context, data, traces)
-        tx.jobs.add_usage(_usage(answers))
+        tx.ends.add_usage(_usage(data, context, answers))
+        reason = _reason(answers.get(data.exec_host(context.config)))
+        if reason:
+            tx.runs.note_reason(job_id, reason)
 
 
 def note_finishing(tx: Transaction, job_id: int, code: int, status: int | None) -> None:
@@ -180,14 +189,50 @@ def _head_is_well(context: Context, data: JobData) -> bool:
     return finding is not probe.SILENT and bool(data.run) and finding.boot_id == (data.run.boot_id if data.run else "")
 
 
-def _usage(answers: Mapping[str, nodes.Answer]) -> list[tuple[int, str, dict[str, Any]]]:
-    """Return what the job used on each node, as ``clean`` found it in the node's cgroups."""
+def _usage(data: JobData, context: Context, answers: Mapping[str, nodes.Answer]) -> list[tuple[int, NodeUsage]]:
+    """Return what the job used on each node, as ``clean`` found it; nodes that did not answer have no figures."""
     found = []
-    for host, answer in answers.items():
-        for line in answer.lines:
-            try:
-                said = json.loads(line)
-                found.append((int(said["job_id"]), host, dict(said["usage"])))
-            except (ValueError, KeyError, TypeError, OverflowError):
-                log.warning("clean on %s answered %.200r", host, line)
-    return found
+    for host, values in data.processors(context.config).items():
+        said = _said(answers.get(host)).get("usage")
+        figures = said if isinstance(said, dict) else {}
+        microseconds = _whole(figures.get("cpu_us"))
+        found.append(
+            NodeUsage(
+                host,
+                _count_processors(values),
+                None if microseconds is None else microseconds / 1e6,
+                *(_whole(figures.get(name)) for name in ("memory_peak", "memory_limit", "oom_kills", "forks_denied")),
+            )
+        )
+    return [(data.job.id, one) for one in found]
+
+
+def _count_processors(values: Iterable[str]) -> int:
+    """Return how many processors the property of the job resource manager names; a range is ``a-b``."""
+    found: set[int] = set()
+    for first, last in _PROCESSORS.findall(" ".join(values)):
+        found.update(range(int(first), int(last or first) + 1))
+    return len(found)
+
+
+def _reason(answer: nodes.Answer | None) -> NodeReason | None:
+    """Return what the head found when something of the job failed there."""
+    return read_reason(_said(answer).get("reason"))
+
+
+def _said(answer: nodes.Answer | None) -> dict[str, Any]:
+    """Return what ``clean`` said of the job on a node; {} if nothing that can be read."""
+    for line in answer.lines if answer else ():
+        try:
+            said = json.loads(line)
+        except ValueError:
+            log.warning("clean answered %.200r", line)
+            continue
+        if isinstance(said, dict):
+            return said
+    return {}
+
+
+def _whole(value: Any) -> int | None:
+    """Return a figure that a node told if it is one."""
+    return value if isinstance(value, int) and 0 <= value < 2**63 else None

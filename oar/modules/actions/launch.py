@@ -6,19 +6,21 @@ and an attempt that it never heard of is forbidden there before another is made,
 once at most.
 """
 
+import json
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from oar.lib import incidents, lifecycle
+from oar.lib.causes import read_reason
 from oar.lib.db.engine import Transaction
 from oar.lib.errors import DatabaseUnavailable, NodeUnavailable
 from oar.lib.logs import of_job
 from oar.lib.messages import Ask, Due, JobAction, Tag, Wake
-from oar.lib.model import JobRun
+from oar.lib.model import Cause, JobRun, NodeReason
 from oar.lib.remote.dialogue import Dialogue
 from oar.lib.remote.requests import Ran, Request
-from oar.lib.states import EventType, ExecCode, JobState, Phase
+from oar.lib.states import EndCode, EventType, ExecCode, JobState, Phase
 from oar.modules.actions import job_data, nodes, probe
 from oar.modules.actions.context import Context, Later, log
 from oar.modules.actions.job_data import JobData
@@ -29,6 +31,8 @@ STARTED_LINE = "STARTED"
 END_LINE = "OAREXEC_SCRIPT_EXIT_VALUE"
 #: Says the exit code of the job resource manager, when oarexec does its work first.
 INIT_LINE = "INIT"
+#: Says what the head found when something of the job failed there; before the line that tells the failure.
+REASON_LINE = "REASON "
 ATTEMPTS = 3
 STARTED_SECONDS = 30
 #: Time that oarexec is given besides its prologue and the way to the node.
@@ -122,7 +126,7 @@ def _take(tx: Transaction, context: Context, data: JobData) -> JobData | None:
     if not data.resources:
         tx.jobs.update(job_id, message="No resource assigned")
         tx.events.add(EventType.BIPBIP_BAD_JOBID, job_id, f"[bipbip {job_id}] No resource assigned")
-        lifecycle.move(tx, job_id, JobState.ERROR)
+        lifecycle.move_all(tx, [job_id], JobState.ERROR, because={job_id: Cause(EndCode.NO_RESOURCES)})
         return None
     if data.is_interactive and not data.is_reservation:
         tx.outbox.append(Ask(JobAction.TELL, job_id, ("Starting...",)))
@@ -271,6 +275,8 @@ def _talk(one: _Launch, dialogue: Dialogue, deadline: float) -> Later | None:
                 return None
             case str() as line if line.startswith(END_LINE):
                 return _ended_at_once(one, dialogue, line)
+            case str() as line if line.startswith(REASON_LINE):
+                _note_reason(one, line)
             case str() as line if line.startswith(INIT_LINE) and line != f"{INIT_LINE} 0":
                 raise LaunchFailed(
                     EventType.CPUSET_ERROR,
@@ -379,6 +385,16 @@ def _ended_at_once(one: _Launch, dialogue: Dialogue, line: str) -> Later | None:
     return None
 
 
+def _note_reason(one: _Launch, line: str) -> None:
+    try:
+        reason = read_reason(json.loads(line[len(REASON_LINE) :]))
+    except ValueError:
+        reason = None
+    if reason:
+        with one.context.database.begin() as tx:
+            tx.runs.note_reason(one.id, reason)
+
+
 def _status_in(line: str) -> int | None:
     value = line.rpartition(" ")[2]
     return int(value) if value.isdigit() else None
@@ -393,11 +409,15 @@ def _exited(one: _Launch, code: int, text: str, *, said_go: bool) -> Later | Non
     return None
 
 
-def _end(one: _Launch, code: int, status: int | None = None, text: str = "") -> None:
+def _end(
+    one: _Launch, code: int, status: int | None = None, text: str = "", *, reason: NodeReason | None = None
+) -> None:
     """Note the end of the job; END does the rest."""
     with one.context.database.begin() as tx:
         if tx.runs.report(one.id, code, status) and text:
             tx.runs.update(one.id, detail=text)
+        if reason:
+            tx.runs.note_reason(one.id, reason)
         tx.outbox.append(Ask(JobAction.END, one.id))
 
 
@@ -420,7 +440,7 @@ def _resume(one: _Launch) -> Later | None:
                 probe.note_recovered(tx, one.data, answer.boot_id)
             return None
         case "ended" | "died":
-            _end(one, answer.code, answer.status)
+            _end(one, answer.code, answer.status, reason=answer.reason)
             return None
         case _ if now - run.updated > one.context.config.launch_unknown_timeout:
             # Without GO, which is said after the phase of that name is stored, the command cannot have been started.

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from oar.lib import lifecycle
+from oar.lib.causes import read_reason
 from oar.lib.db.engine import Transaction
 from oar.lib.messages import Ask, JobAction, Tag, Wake
+from oar.lib.model import NodeReason
 from oar.lib.remote.requests import Ran, Request
 from oar.lib.states import EventType, ExecCode, JobState, Phase
 from oar.modules.actions import job_data, nodes
@@ -32,6 +34,7 @@ class Finding:
     status: int | None = None
     frozen: bool = False
     boot_id: str = ""
+    reason: NodeReason | None = None  #: what it found when something of the job failed
 
 
 SILENT = Finding("silent")
@@ -66,6 +69,7 @@ def _note(found: dict[int, Finding], line: str) -> None:
             _status(answer.get("status")),
             answer.get("frozen") is True,
             str(answer.get("boot_id", ""))[:64],
+            read_reason(answer.get("reason")),
         )
     except (ValueError, KeyError, TypeError, OverflowError):
         log.warning("the probe answered %.200r", line)
@@ -112,6 +116,8 @@ def note_finding(tx: Transaction, data: JobData, finding: Finding) -> None:
     match finding.word:
         case "ended":
             note_end(tx, job_id, finding.code, finding.status)
+            if finding.reason:
+                tx.runs.note_reason(job_id, finding.reason)
         case "died":
             note_end(tx, job_id, ExecCode.DIED, None)
         case "never" | "aborted" if data.run and data.run.phase is Phase.GO:

@@ -5,8 +5,9 @@ from pathlib import Path
 from oar.lib import control, lifecycle
 from oar.lib.db.engine import Transaction
 from oar.lib.messages import Mail, Tag, Wake
+from oar.lib.model import Cause
 from oar.lib.remote.requests import Command, Request
-from oar.lib.states import EventType, JobState
+from oar.lib.states import EndCode, EventType, JobState
 from oar.modules.actions import job_data, nodes
 from oar.modules.actions.context import Context
 from oar.modules.actions.job_data import JobData
@@ -78,7 +79,7 @@ def _before_resume(context: Context, data: JobData) -> bool:
     except ScriptFailure as failure:
         with context.database.begin() as tx:
             tx.events.add(EventType.RESUME_SCRIPT_ERROR, data.job.id, f"[bipbip {data.job.id}] {failure}")
-            control.ask_end(tx, [data.job.id])
+            control.ask_end(tx, {data.job.id: Cause(EndCode.SUSPENSION, {"text": str(failure)})})
         return False
     return True
 
@@ -120,5 +121,5 @@ def _fail(context: Context, data: JobData, event: EventType, bad: dict[str, str]
     with context.database.begin() as tx:
         tx.events.clear(job_id, EventType.HOLD_RUNNING_JOB)
         tx.events.add(event, job_id, f"[bipbip {job_id}] {text}", to_check=True, hosts=bad)
-        control.ask_end(tx, [job_id])
+        control.ask_end(tx, {job_id: Cause(EndCode.SUSPENSION, {"text": text})})
         tx.outbox.append(Wake(Tag.CHSTATE))

@@ -10,9 +10,9 @@ from oar.lib import control, lifecycle
 from oar.lib.db.engine import Transaction
 from oar.lib.logs import of_job
 from oar.lib.messages import Due, Tag, Wake
-from oar.lib.model import Job
+from oar.lib.model import Cause, Job
 from oar.lib.notify import tell_oarsub
-from oar.lib.states import EventType, JobState
+from oar.lib.states import EndCode, EventType, JobState
 from oar.modules.actions.context import Context, log
 
 TRIES = 3
@@ -50,7 +50,7 @@ def _acknowledge(context: Context, job: Job) -> None:
 
 def _note_lost(tx: Transaction, job_id: int, problem: str) -> None:
     tx.events.add(EventType.CANNOT_NOTIFY_OARSUB, job_id, f"Can not notify oarsub for the job {job_id} ({problem})")
-    control.ask_end(tx, [job_id])
+    control.ask_end(tx, {job_id: Cause(EndCode.NOT_HEARD, {"text": problem})})
 
 
 def _say(context: Context, job: Job, line: str, *, tries: int) -> str:

@@ -1,0 +1,189 @@
+"""Why jobs ended and what they used is stored with their final state, and goes with them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from oar.lib import control, lifecycle
+from oar.lib.db import purge
+from oar.lib.db.engine import Database, Transaction
+from oar.lib.model import Cause, NodeReason, NodeUsage, User
+from oar.lib.runtime import Runtime
+from oar.lib.states import EndCode, EventType, ExecCode, JobState, Phase
+from oar.modules import leon, node_change_state, sarko
+from tests.builders import add_job, add_resources, for_no_reason, state_of
+
+ALICE, ROOT = User("alice", 1000), User("root", 0)
+
+
+def cause_of(database: Database, job_id: int) -> Cause | None:
+    """Return why a job ended."""
+    with database.begin() as tx:
+        return tx.ends.causes([job_id]).get(job_id)
+
+
+def finishing(database: Database, code: int, status: int | None, **columns: Any) -> int:
+    """Add a job whose end its node has told."""
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database), **columns)
+    with database.begin() as tx:
+        tx.runs.claim(job_id, "node-1")
+        tx.runs.report(job_id, code, status)
+        lifecycle.move(tx, job_id, JobState.FINISHING)
+        tx.jobs.update(job_id, exit_code=status)
+        tx.runs.update(job_id, phase=Phase.CLEANED)
+    return job_id
+
+
+def end(database: Database, job_id: int, to: JobState = JobState.TERMINATED) -> Cause:
+    with database.begin() as tx:
+        assert lifecycle.move(tx, job_id, to)
+    cause = cause_of(database, job_id)
+    assert cause is not None
+    return cause
+
+
+def test_a_job_that_ends_by_itself_has_its_exit_status_as_cause(database: Database) -> None:
+    job_id = finishing(database, ExecCode.OK, 3 << 8)
+    assert cause_of(database, job_id) is None
+    assert end(database, job_id) == Cause(EndCode.EXIT_STATUS, {"status": 3})
+
+
+def test_what_the_node_found_is_part_of_the_cause(database: Database) -> None:
+    job_id = finishing(database, ExecCode.OUTPUT, None)
+    with database.begin() as tx:
+        tx.runs.note_reason(job_id, NodeReason("output", "EACCES", "/root/é"))
+        tx.runs.note_reason(job_id, NodeReason("full", "", "/elsewhere"))
+    found = end(database, job_id, JobState.ERROR)
+    assert found == Cause(EndCode.OUTPUT_DENIED, {"node": "node-1", "path": "/root/é", "errno": "EACCES"})
+
+
+def test_the_memory_that_ran_out_is_named_by_node(database: Database) -> None:
+    job_id = finishing(database, ExecCode.OK, 137 << 8)
+    good, bad = NodeUsage("node-1", 2, 1.5, 1000, 2000, 0, 0), NodeUsage("node-2", 2, 0.5, 2000, 2000, 4, 0)
+    with database.begin() as tx:
+        tx.ends.add_usage([(job_id, good), (job_id, bad)])
+    assert end(database, job_id).data["nodes"] == {"node-2": {"kills": 4, "peak": 2000, "limit": 2000}}
+    with database.begin() as tx:
+        assert tx.ends.usage([job_id]) == {job_id: [good, bad]}
+
+
+def test_a_second_clean_up_that_finds_nothing_takes_nothing_back(database: Database) -> None:
+    job_id = finishing(database, ExecCode.OK, 0)
+    found = NodeUsage("node-1", 2, 1.5, 1000, None, 0, 0)
+    for figures in (found, NodeUsage("node-1", 2)):
+        with database.begin() as tx:
+            tx.ends.add_usage([(job_id, figures)])
+    with database.begin() as tx:
+        assert tx.ends.usage([job_id])[job_id] == [found]
+
+
+@pytest.mark.parametrize(
+    ("user", "cause"),
+    [(ALICE, Cause(EndCode.DELETED, {"by": "alice"})), (ROOT, Cause(EndCode.ADMINISTRATOR, {"by": "root"}))],
+)
+def test_who_deleted_a_waiting_job_is_remembered(runtime: Runtime, user: User, cause: Cause) -> None:
+    job_id = add_job(runtime.database)
+    with runtime.database.begin() as tx:
+        control.delete(tx, user, [job_id], with_inner=True)
+    leon.run(runtime)
+    assert cause_of(runtime.database, job_id) == cause
+
+
+def test_who_asks_first_for_the_end_of_a_job_is_its_cause(database: Database) -> None:
+    job_id = finishing(database, ExecCode.KILLED, None)
+    with database.begin() as tx:
+        control.ask_end(tx, {job_id: Cause(EndCode.EVICTED, {"for_job": 4711})})
+        control.ask_end(tx, {job_id: Cause(EndCode.WALLTIME)})
+    assert end(database, job_id, JobState.ERROR) == Cause(EndCode.EVICTED, {"for_job": 4711})
+
+
+def test_a_job_whose_time_is_over_is_told_how_long_it_ran(runtime: Runtime) -> None:
+    database = runtime.database
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database), walltime=100)
+    with database.begin() as tx:
+        tx.jobs.update(job_id, start_time=tx.now - 130)
+    sarko.run(runtime)
+    with database.begin() as tx:
+        tx.runs.report(job_id, ExecCode.KILLED, None)
+        lifecycle.move(tx, job_id, JobState.FINISHING)
+    found = end(database, job_id, JobState.ERROR)
+    assert found.code is EndCode.WALLTIME
+    assert found.data["walltime"] == 100
+    assert found.data["ran"] in (130, 131)
+
+
+def test_the_inner_jobs_of_a_container_end_because_of_it(runtime: Runtime) -> None:
+    database = runtime.database
+    outer = add_job(database, types=["container"])
+    inner = add_job(database, types=[f"inner={outer}"])
+    with database.begin() as tx:
+        control.ask_end(tx, for_no_reason(outer))
+    leon.run(runtime)
+    assert cause_of(database, inner) == Cause(EndCode.CONTAINER, {"container": outer})
+    assert cause_of(database, outer) == Cause(EndCode.STOPPED)
+
+
+def test_a_job_whose_node_is_taken_away_is_told_which(runtime: Runtime) -> None:
+    database = runtime.database
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
+    with database.begin() as tx:
+        tx.execute("UPDATE resources SET next_state = 'Absent' WHERE network_address = 'node-2'")
+    assert node_change_state.run(runtime) == node_change_state.KILL
+    with database.begin() as tx:
+        tx.runs.exterminate([job_id])
+        lifecycle.move(tx, job_id, JobState.FINISHING)
+    assert end(database, job_id, JobState.ERROR) == Cause(EndCode.NODE_TAKEN, {"nodes": ["node-2"], "unanswered": True})
+
+
+def test_a_launch_that_was_given_up_is_told_by_its_event(runtime: Runtime) -> None:
+    database = runtime.database
+    job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
+    with database.begin() as tx:
+        tx.runs.claim(job_id, "node-1")
+        tx.runs.update(job_id, phase=Phase.FAILED)
+        tx.events.add(EventType.CPUSET_ERROR, job_id, "node-2: no cgroup", to_check=True, hosts=["node-2"])
+    node_change_state.run(runtime)
+    assert state_of(database, job_id) is JobState.ERROR
+    assert cause_of(database, job_id) == Cause(EndCode.NODE_SETUP, {"text": "node-2: no cgroup", "nodes": ["node-2"]})
+
+
+def test_a_caller_that_knows_the_cause_is_believed(database: Database) -> None:
+    known, found = add_job(database), add_job(database)
+    with database.begin() as tx:
+        because = {known: Cause(EndCode.EXPIRED, {"text": "too late"})}
+        lifecycle.move_all(tx, [known, found], JobState.ERROR, because=because)
+    assert cause_of(database, known) == because[known]
+    assert cause_of(database, found) == Cause(EndCode.UNKNOWN)
+
+
+def _forget(tx: Transaction, job_id: int) -> None:
+    purge.purge_jobs(tx, [job_id])
+
+
+def _roll_back(tx: Transaction, job_id: int) -> None:
+    raise InterruptedError
+
+
+@pytest.mark.parametrize("then", [_forget, _roll_back])
+def test_nothing_is_left_of_a_job_that_is_gone_or_did_not_end(
+    database: Database, then: Callable[[Transaction, int], None]
+) -> None:
+    job_id = finishing(database, ExecCode.OK, 0)
+    try:
+        with database.begin() as tx:
+            tx.ends.add_usage([(job_id, NodeUsage("node-1"))])
+            lifecycle.move(tx, job_id, JobState.TERMINATED)
+            then(tx, job_id)
+    except InterruptedError:
+        pass
+    with database.begin() as tx:
+        assert tx.value("SELECT count(*) FROM job_ends") == tx.value("SELECT count(*) FROM job_usage") == 0
+
+
+def test_a_cause_of_another_version_is_unknown_and_named(database: Database) -> None:
+    job_id = finishing(database, ExecCode.OK, 0)
+    end(database, job_id)
+    with database.begin() as tx:
+        tx.execute("UPDATE job_ends SET code = 'MOONLIGHT', data = '{}' WHERE job_id = %s", (job_id,))
+    assert cause_of(database, job_id) == Cause(EndCode.UNKNOWN, {"text": "MOONLIGHT"})

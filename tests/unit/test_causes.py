@@ -1,0 +1,187 @@
+"""Why a job ended: one cause, decided from what is known, and told in words."""
+
+from typing import Any
+
+import pytest
+
+from oar.lib import causes
+from oar.lib.cause_texts import tell
+from oar.lib.causes import EndEvent, EndFacts
+from oar.lib.model import Cause, NodeReason, NodeUsage
+from oar.lib.states import EndCode, ExecCode, Phase
+
+WALLTIME = Cause(EndCode.WALLTIME)
+DELETED = Cause(EndCode.DELETED, {"by": "alice"})
+STARVED = NodeUsage("node2", 2, 10.0, memory_peak=1 << 30, memory_limit=1 << 30, oom_kills=3)
+CROWDED = NodeUsage("node1", 2, forks_denied=7)
+
+
+def reported(code: int = ExecCode.OK, status: int | None = 0, **more: Any) -> EndFacts:
+    """Return what is known of a job whose end its node told."""
+    return EndFacts(7, exit_code=status, oarexec_code=code, phase=Phase.CLEANED, head="node1", **more)
+
+
+def reason(kind: str, errno: str = "", path: str = "/data/x", **more: str) -> NodeReason:
+    return NodeReason(kind, errno, path, **more)
+
+
+@pytest.mark.parametrize(
+    ("facts", "code", "data"),
+    [
+        (reported(), "SUCCESS", {}),
+        (reported(status=3 << 8), "EXIT_STATUS", {"status": 3}),
+        (reported(status=126 << 8), "NOT_EXECUTABLE", {"status": 126}),
+        (reported(status=127 << 8), "NOT_FOUND", {"status": 127}),
+        (reported(status=11), "SIGNAL", {"signal": 11}),
+        (reported(status=139), "SIGNAL", {"signal": 11}),
+        (reported(ExecCode.CHECKPOINTED), "CHECKPOINT", {}),
+        (reported(ExecCode.CHECKPOINTED, 256), "EXIT_STATUS", {"status": 1}),
+        (reported(ExecCode.SIGNALLED, 10), "SIGNAL", {"signal": 10}),
+        (reported(ExecCode.EPILOGUE), "EPILOGUE", {"node": "node1"}),
+        (reported(ExecCode.EPILOGUE, 256), "EXIT_STATUS", {"status": 1}),
+        (reported(ExecCode.PROLOGUE, None), "PROLOGUE", {"node": "node1"}),
+        (reported(ExecCode.SESSION, None), "SESSION_OVER", {}),
+        (reported(ExecCode.SESSION, None, reason=reason("session")), "SESSION_LOST", {"node": "node1"}),
+        (reported(ExecCode.KILLED, None, kill=DELETED), "DELETED", {"by": "alice"}),
+        (reported(ExecCode.KILLED, None), "STOPPED", {}),
+        (
+            reported(ExecCode.KILLED_EPILOGUE, None, kill=WALLTIME, walltime=60, ran=61),
+            "WALLTIME",
+            {"walltime": 60, "ran": 61},
+        ),
+        (reported(status=256, kill=DELETED), "EXIT_STATUS", {"status": 1}),
+        (reported(ExecCode.USER_SHELL, None), "ACCOUNT_UNKNOWN", {"node": "node1"}),
+        (reported(ExecCode.NO_INTERPRETER, None, detail="no python\n"), "NODE_SETUP", None),
+        (reported(ExecCode.NOT_CONFIRMED, None), "LAUNCH_UNKNOWN", {"node": "node1"}),
+        (reported(ExecCode.DIED, None), "OAREXEC_LOST", {"node": "node1"}),
+        (
+            reported(ExecCode.DIED, None, events=[EndEvent("EXIT_VALUE_OAREXEC", "", ("node1",))]),
+            "NODE_LOST",
+            {"nodes": ["node1"]},
+        ),
+        (reported(events=[EndEvent("SERVER_EPILOGUE_ERROR", "no file")]), "SERVER_EPILOGUE", {"text": "no file"}),
+        (reported(status=256, events=[EndEvent("SERVER_EPILOGUE_ERROR", "")]), "EXIT_STATUS", {"status": 1}),
+        (EndFacts(7, kill=DELETED), "DELETED", {"by": "alice"}),
+        (EndFacts(7, kill=WALLTIME, phase=Phase.EXTERMINATE), "WALLTIME", None),
+        (EndFacts(7, phase=Phase.FAILED, events=[EndEvent("CPUSET_ERROR", "x", ("node2",))]), "NODE_SETUP", None),
+        (
+            EndFacts(7, phase=Phase.FAILED, events=[EndEvent("PING_CHECKER_NODE_SUSPECTED", "", ("b", "a"))]),
+            "NODE_LOST",
+            {"text": "", "nodes": ["a", "b"]},
+        ),
+        (
+            EndFacts(7, phase=Phase.FAILED, events=[EndEvent("SERVER_PROLOGUE_ERROR", "")]),
+            "SERVER_PROLOGUE",
+            None,
+        ),
+        (
+            EndFacts(7, phase=Phase.STARTED, events=[EndEvent("FORCE_TERMINATE_FINISHING_JOB", "asked by root")]),
+            "FORCED",
+            {"text": "asked by root"},
+        ),
+        (EndFacts(7, message="killed by hand"), "UNKNOWN", {"text": "killed by hand"}),
+        (EndFacts(7, exit_code=512), "EXIT_STATUS", {"status": 2}),
+    ],
+)
+def test_the_cause_of_an_end(facts: EndFacts, code: str, data: dict[str, Any] | None) -> None:
+    cause = causes.decide(facts)
+    assert cause.code == code
+    assert data is None or cause.data == data
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        (reason("directory", "ENOENT"), "DIRECTORY_MISSING"),
+        (reason("directory", "EACCES"), "DIRECTORY_DENIED"),
+        (reason("directory", "ENOENT", home="/home/alice"), "HOME_MISSING"),
+        (reason("directory", "EIO"), "DIRECTORY_FAILED"),
+        (None, "DIRECTORY_FAILED"),
+    ],
+)
+def test_each_trouble_with_the_working_directory_is_a_cause_of_its_own(found: NodeReason | None, code: str) -> None:
+    assert causes.decide(reported(ExecCode.DIRECTORY, None, reason=found)).code == code
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        (reason("output", "ENOENT"), "OUTPUT_MISSING"),
+        (reason("output", "EACCES"), "OUTPUT_DENIED"),
+        (reason("output", "EROFS"), "OUTPUT_DENIED"),
+        (reason("output", "ENOSPC"), "OUTPUT_FULL"),
+        (reason("output", "EDQUOT"), "OUTPUT_FULL"),
+        (reason("output", "ENXIO"), "OUTPUT_PIPE"),
+        (reason("output", "ELOOP"), "OUTPUT_LINK"),
+        (reason("output", "EACCES", link="/etc/passwd"), "OUTPUT_LINK"),
+        (reason("output", "EISDIR"), "OUTPUT_FAILED"),
+        (None, "OUTPUT_FAILED"),
+    ],
+)
+def test_each_trouble_with_an_output_file_is_a_cause_of_its_own(found: NodeReason | None, code: str) -> None:
+    assert causes.decide(reported(ExecCode.OUTPUT_EPILOGUE, None, reason=found)).code == code
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"usage": [STARVED]}, "OUT_OF_MEMORY"),
+        ({"usage": [CROWDED]}, "PROCESS_LIMIT"),
+        ({"reason": reason("processes")}, "PROCESS_LIMIT"),
+        ({"reason": reason("full")}, "DISK_FULL"),
+        ({"reason": reason("shell", "ENOENT")}, "SHELL_MISSING"),
+        ({"reason": reason("shell", "EACCES")}, "SHELL_FAILED"),
+    ],
+)
+def test_what_the_nodes_saw_explains_a_bad_status_and_nothing_else(more: dict[str, Any], code: str) -> None:
+    assert causes.decide(reported(status=127 << 8, **more)).code == code
+    assert causes.decide(reported(status=0, **more)).code is EndCode.SUCCESS
+
+
+def test_a_job_that_ran_out_of_memory_is_told_where_and_how_much() -> None:
+    cause = causes.decide(reported(status=137 << 8, usage=[CROWDED, STARVED]))
+    told = tell(cause, 7, "OAR.7.stderr")
+    assert told.sentence == (
+        "The kernel killed processes of it for want of memory: node2 (peak 1.0 GiB, limit 1.0 GiB). Its command ended"
+        " with exit status 137."
+    )
+    assert "oarsub -l /nodes=N" in told.advice
+    assert told.advice.endswith("Its error output: OAR.7.stderr")
+
+
+def test_a_kill_remembers_what_the_kernel_had_killed_before() -> None:
+    cause = causes.decide(reported(ExecCode.KILLED, None, kill=WALLTIME, walltime=60, ran=60, usage=[STARVED]))
+    assert cause.code is EndCode.WALLTIME
+    assert "for want of memory: node2 (peak 1.0 GiB, limit 1.0 GiB)." in tell(cause, 7).sentence
+
+
+def test_a_job_whose_time_was_over_is_told_the_command_for_more() -> None:
+    told = tell(Cause(EndCode.WALLTIME, {"walltime": 5400, "ran": 5402, "unanswered": True}), 7)
+    assert told.sentence == (
+        "Its walltime was over: it had asked for 1:30:0 and ran for 1:30:2. It did not answer to its kill and was given"
+        " up."
+    )
+    assert "walltime=3:0:0; or, while it runs: oarwalltime 7" in told.advice
+
+
+def test_a_status_above_128_is_told_as_the_signal_that_shells_mean() -> None:
+    assert "signal SIGKILL" in tell(Cause(EndCode.EXIT_STATUS, {"status": 137}), 7).sentence
+    assert "signal" not in tell(Cause(EndCode.EXIT_STATUS, {"status": 255}), 7).sentence
+
+
+@pytest.mark.parametrize("code", list(EndCode))
+def test_every_cause_has_its_words_whatever_is_known_of_it(code: EndCode) -> None:
+    told = tell(Cause(code), 7)
+    assert told.sentence.endswith(".")
+    assert "{" not in told.sentence + told.advice
+
+
+@pytest.mark.parametrize("said", [None, 3, [], {}, {"kind": "other"}, {"kind": ["full"]}])
+def test_a_node_may_say_anything_for_a_reason(said: object) -> None:
+    assert causes.read_reason(said) is None
+
+
+def test_the_texts_of_a_reason_are_bounded_and_can_be_stored() -> None:
+    found = causes.read_reason({"kind": "output", "errno": 5, "path": "\udc80" + "x" * 10_000})
+    assert found is not None
+    assert (found.errno, found.path[:2], len(found.path)) == ("", "?x", 4096)
