@@ -1,6 +1,6 @@
 """Runs the parts of the test suite one after another, each with a time limit, and ends with a verdict.
 
-Parts: style (ruff), types (mypy), tests (what needs no cluster, on all cores), cluster (acceptance tests in a room).
+Parts: style (ruff), types (mypy), tests (what needs no cluster, on all cores), cluster (acceptance tests in two rooms).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PARTS = (
         1200,
         (("pytest", "-n", "2", "-o", "faulthandler_timeout=100", "--ignore", "tests/acceptance", "tests"),),
     ),
-    Part("cluster", 1200, (("pytest", "-p", "no:xdist", "--durations", "10", "tests/acceptance"),)),
+    Part("cluster", 1200, (("pytest", "-n", "2", "--durations", "10", "tests/acceptance"),)),
 )
 
 

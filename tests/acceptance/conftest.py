@@ -1,4 +1,4 @@
-"""The cluster of the acceptance tests: one room for all of them, and a look at what is left of it at the end."""
+"""The cluster of the acceptance tests: one room for each worker, and a look at what is left of it at the end."""
 
 from __future__ import annotations
 
