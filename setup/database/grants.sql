@@ -27,6 +27,8 @@ GRANT SELECT ON
     gantt_jobs_resources,
     gantt_jobs_resources_log,
     gantt_jobs_resources_visu,
+    gantt_jobs_sets,
+    gantt_jobs_sets_visu,
     job_dependencies,
     job_predictions,
     job_reasons,

@@ -282,10 +282,11 @@ CREATE TABLE gantt_jobs_predictions (
     start_time bigint NOT NULL DEFAULT 0
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
-CREATE TABLE gantt_jobs_resources (
-    moldable_job_id bigint NOT NULL,
-    resource_id integer NOT NULL,
-    PRIMARY KEY (moldable_job_id, resource_id)
+-- All resources of a prediction in one row: a round may have to write those of thousands of jobs.  The views
+-- gantt_jobs_resources and gantt_jobs_resources_visu have a row for each resource.
+CREATE TABLE gantt_jobs_sets (
+    moldable_job_id bigint PRIMARY KEY,
+    resources integer[] NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
 CREATE TABLE gantt_jobs_predictions_visu (
@@ -293,10 +294,9 @@ CREATE TABLE gantt_jobs_predictions_visu (
     start_time bigint NOT NULL DEFAULT 0
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
-CREATE TABLE gantt_jobs_resources_visu (
-    moldable_job_id bigint NOT NULL,
-    resource_id integer NOT NULL,
-    PRIMARY KEY (moldable_job_id, resource_id)
+CREATE TABLE gantt_jobs_sets_visu (
+    moldable_job_id bigint PRIMARY KEY,
+    resources integer[] NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
 CREATE TABLE gantt_jobs_predictions_log (
@@ -546,6 +546,44 @@ SELECT r.network_address,
 FROM resources r
 WHERE r.network_address <> ''
 GROUP BY r.network_address;
+
+-- The resources of predictions one by one.  An external scheduler writes them as it would write a table.
+CREATE VIEW gantt_jobs_resources AS
+SELECT s.moldable_job_id, r.resource_id FROM gantt_jobs_sets s CROSS JOIN LATERAL unnest(s.resources) AS r (resource_id);
+
+CREATE VIEW gantt_jobs_resources_visu AS
+SELECT s.moldable_job_id, r.resource_id
+FROM gantt_jobs_sets_visu s CROSS JOIN LATERAL unnest(s.resources) AS r (resource_id);
+
+CREATE OR REPLACE FUNCTION change_gantt_jobs_resources() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    changed bigint;
+BEGIN
+    IF TG_OP <> 'INSERT' THEN
+        EXECUTE format('UPDATE public.%I SET resources = array_remove(resources, $2) WHERE moldable_job_id = $1',
+                       TG_ARGV[0]) USING OLD.moldable_job_id, OLD.resource_id;
+        EXECUTE format('DELETE FROM public.%I WHERE moldable_job_id = $1 AND resources = ''{}''', TG_ARGV[0])
+            USING OLD.moldable_job_id;
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+        EXECUTE format('INSERT INTO public.%I AS s VALUES ($1, ARRAY[$2]) ON CONFLICT (moldable_job_id) DO UPDATE
+                        SET resources = s.resources || EXCLUDED.resources WHERE NOT s.resources @> EXCLUDED.resources',
+                       TG_ARGV[0]) USING NEW.moldable_job_id, NEW.resource_id;
+        GET DIAGNOSTICS changed = ROW_COUNT;
+        IF changed = 0 THEN
+            RAISE unique_violation USING MESSAGE = format(
+                '%s: alternative %s already has the resource %s', TG_TABLE_NAME, NEW.moldable_job_id, NEW.resource_id);
+        END IF;
+        RETURN NEW;
+    END IF;
+    RETURN OLD;
+END $$;
+
+CREATE TRIGGER gantt_jobs_resources_change INSTEAD OF INSERT OR UPDATE OR DELETE ON gantt_jobs_resources
+FOR EACH ROW EXECUTE FUNCTION change_gantt_jobs_resources('gantt_jobs_sets');
+
+CREATE TRIGGER gantt_jobs_resources_visu_change INSTEAD OF INSERT OR UPDATE OR DELETE ON gantt_jobs_resources_visu
+FOR EACH ROW EXECUTE FUNCTION change_gantt_jobs_resources('gantt_jobs_sets_visu');
 
 -- day is the beginning of a day (UTC).
 CREATE VIEW view_usage_daily AS

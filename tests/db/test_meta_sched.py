@@ -202,7 +202,7 @@ def test_a_second_round_writes_no_row(clocked: Database, runtime: Runtime) -> No
 def fingerprint(database: Database) -> list[tuple[Any, ...]]:
     """Tell which version of each row is there."""
     names = ["jobs", "job_reasons", "job_state_logs", "assigned_resources", "event_logs", "resources", "frag_jobs"]
-    names += [f"gantt_jobs_{name}" for name in ("predictions", "resources", "predictions_visu", "resources_visu")]
+    names += [f"gantt_jobs_{name}" for name in ("predictions", "sets", "predictions_visu", "sets_visu")]
     return [(name, *sorted(ask(database, f"SELECT xmin::text, ctid::text FROM {name}"))) for name in names]
 
 

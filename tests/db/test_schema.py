@@ -74,7 +74,7 @@ def test_index_names_that_maintenance_scripts_use(installed: Any) -> None:
 
 def test_busy_tables_are_vacuumed_early(installed: Any) -> None:
     storage = dict(catalog(installed, ("storage",))["storage"])
-    for name in ("jobs", "resources", "frag_jobs", "event_logs", "gantt_jobs_predictions", "gantt_jobs_resources_visu"):
+    for name in ("jobs", "resources", "frag_jobs", "event_logs", "gantt_jobs_predictions", "gantt_jobs_sets_visu"):
         assert "autovacuum_vacuum_scale_factor=0.02" in storage[name]
         assert "autovacuum_analyze_scale_factor=0.02" in storage[name]
     assert "fillfactor=80" in storage["jobs"]
@@ -143,6 +143,20 @@ def test_dates_after_2038_fit(database: Database) -> None:
         tx.execute("INSERT INTO jobs (start_time, stop_time) VALUES (4102444800, 5000000000)")
         tx.execute("INSERT INTO moldable_job_descriptions (moldable_walltime) VALUES (3000000000)")
         assert tx.value("SELECT stop_time - start_time FROM jobs") == 897555200
+
+
+def test_resources_of_predictions_are_written_one_by_one_as_into_a_table(database: Database) -> None:
+    for suffix in ("", "_visu"):
+        view, stored = f"gantt_jobs_resources{suffix}", f"SELECT * FROM gantt_jobs_sets{suffix} ORDER BY 1"
+        with database.begin() as tx:
+            tx.execute(f"INSERT INTO {view} (moldable_job_id, resource_id) VALUES (7, 1), (7, 3), (8, 2), (7, 2)")
+            assert tx.rows(stored) == [(7, [1, 3, 2]), (8, [2])]
+            tx.execute(f"DELETE FROM {view} WHERE resource_id = 2")
+            tx.execute(f"UPDATE {view} SET resource_id = 4 WHERE resource_id = 3")
+            assert tx.rows(stored) == [(7, [1, 4])]
+            assert tx.rows(f"SELECT moldable_job_id, resource_id FROM {view} ORDER BY 2") == [(7, 1), (7, 4)]
+        with pytest.raises(errors.UniqueViolation, match="alternative 7 already has"), database.begin() as tx:
+            tx.execute(f"INSERT INTO {view} VALUES (7, 4)")
 
 
 # -- views ------------------------------------------------------------------------------------------------------------

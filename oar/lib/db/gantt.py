@@ -11,42 +11,39 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
 
-#: The new plan, as far as it may differ from the stored one; and which alternatives it holds in all.
-_TABLES = """
-    CREATE TEMPORARY TABLE IF NOT EXISTS round_jobs (moldable_job_id bigint PRIMARY KEY) ON COMMIT DELETE ROWS;
-    CREATE TEMPORARY TABLE IF NOT EXISTS round_predictions (moldable_job_id bigint PRIMARY KEY, start_time bigint)
-        ON COMMIT DELETE ROWS;
-    CREATE TEMPORARY TABLE IF NOT EXISTS round_resources
-        (moldable_job_id bigint, resource_id integer, PRIMARY KEY (moldable_job_id, resource_id))
-        ON COMMIT DELETE ROWS"""
-_COPY_JOBS = "COPY round_jobs FROM STDIN"
-_COPY_PREDICTIONS = "COPY round_predictions FROM STDIN"
-_COPY_RESOURCES = "COPY round_resources FROM STDIN"
-_ANALYZE = "ANALYZE round_jobs; ANALYZE round_predictions; ANALYZE round_resources"
-
-#: Bring one pair of tables to the new plan.
-_DIFFERENCE = """
-    DELETE FROM gantt_jobs_predictions{suffix} WHERE moldable_job_id = ANY(%(gone)s);
-    DELETE FROM gantt_jobs_resources{suffix} WHERE moldable_job_id = ANY(%(gone)s);
-    INSERT INTO gantt_jobs_predictions{suffix} AS p SELECT moldable_job_id, start_time FROM round_predictions
+#: What is new or has changed.  ``sets`` are resources, each as the text of an array.
+_STORE = """
+    WITH new AS (
+        SELECT n.*
+        FROM unnest(%(moldables)s::bigint[], %(starts)s::bigint[], %(sets)s::text[]) AS n (id, start, members)),
+    predicted AS (
+        INSERT INTO gantt_jobs_predictions AS p SELECT id, start FROM new
+        ON CONFLICT (moldable_job_id) DO UPDATE SET start_time = EXCLUDED.start_time
+        WHERE p.start_time <> EXCLUDED.start_time)
+    INSERT INTO gantt_jobs_sets AS s SELECT id, members::integer[] FROM new WHERE id <> 0
+    ON CONFLICT (moldable_job_id) DO UPDATE SET resources = EXCLUDED.resources
+    WHERE s.resources <> EXCLUDED.resources"""
+#: Alternatives that the plan holds no more.
+_REMOVE = """
+    DELETE FROM gantt_jobs_predictions WHERE moldable_job_id = ANY(%(gone)s);
+    DELETE FROM gantt_jobs_sets WHERE moldable_job_id = ANY(%(gone)s);
+    DELETE FROM gantt_jobs_predictions_visu WHERE moldable_job_id = ANY(%(gone)s);
+    DELETE FROM gantt_jobs_sets_visu WHERE moldable_job_id = ANY(%(gone)s)"""
+#: All alternatives but those of the plan, whoever wrote them.
+_CLEAN = """
+    DELETE FROM {table} t WHERE t.moldable_job_id <> 0 AND NOT EXISTS (
+        SELECT 1 FROM unnest(%s::bigint[]) AS n (id) WHERE n.id = t.moldable_job_id)"""
+_CLEANED = ("gantt_jobs_predictions", "gantt_jobs_sets", "gantt_jobs_predictions_visu", "gantt_jobs_sets_visu")
+#: Bring the copies to what has been stored.
+_SHOW = """
+    INSERT INTO gantt_jobs_predictions_visu AS p
+    SELECT moldable_job_id, start_time FROM gantt_jobs_predictions WHERE moldable_job_id = ANY(%(moldables)s)
     ON CONFLICT (moldable_job_id) DO UPDATE SET start_time = EXCLUDED.start_time
     WHERE p.start_time <> EXCLUDED.start_time;
-    DELETE FROM gantt_jobs_resources{suffix} r USING round_predictions p
-    WHERE r.moldable_job_id = p.moldable_job_id AND NOT EXISTS (
-        SELECT 1 FROM round_resources n
-        WHERE n.moldable_job_id = r.moldable_job_id AND n.resource_id = r.resource_id);
-    INSERT INTO gantt_jobs_resources{suffix} SELECT moldable_job_id, resource_id FROM round_resources
-    ON CONFLICT DO NOTHING;
-    INSERT INTO gantt_jobs_predictions{suffix} AS p VALUES (0, %(now)s)
-    ON CONFLICT (moldable_job_id) DO UPDATE SET start_time = EXCLUDED.start_time
-    WHERE p.start_time <> EXCLUDED.start_time"""
-#: Predictions of alternatives that the plan does not hold, and resources without prediction.
-_ORPHANS = """
-    DELETE FROM gantt_jobs_predictions{suffix} p
-    WHERE p.moldable_job_id <> 0
-      AND NOT EXISTS (SELECT 1 FROM round_jobs n WHERE n.moldable_job_id = p.moldable_job_id);
-    DELETE FROM gantt_jobs_resources{suffix} r
-    WHERE NOT EXISTS (SELECT 1 FROM round_jobs n WHERE n.moldable_job_id = r.moldable_job_id)"""
+    INSERT INTO gantt_jobs_sets_visu AS s
+    SELECT moldable_job_id, resources FROM gantt_jobs_sets WHERE moldable_job_id = ANY(%(moldables)s)
+    ON CONFLICT (moldable_job_id) DO UPDATE SET resources = EXCLUDED.resources
+    WHERE s.resources <> EXCLUDED.resources"""
 #: The whole plan, kept for ever under the date of its round.
 _KEEP = """
     INSERT INTO gantt_jobs_predictions_log SELECT %(now)s, moldable_job_id, start_time FROM gantt_jobs_predictions
@@ -123,8 +120,7 @@ class Gantt:
             return {}
         return dict(
             self._tx.rows(
-                "SELECT moldable_job_id, array_agg(resource_id) FROM gantt_jobs_resources"
-                " WHERE moldable_job_id = ANY(%s) GROUP BY moldable_job_id",
+                "SELECT moldable_job_id, resources FROM gantt_jobs_sets WHERE moldable_job_id = ANY(%s)",
                 (list(moldables),),
             )
         )
@@ -138,31 +134,33 @@ class Gantt:
 
     def write(self, moldables: Collection[int], predictions: Iterable[Prediction], now: int, *, keep: bool) -> None:
         """Store a plan that holds ``moldables``, whatever is there; of other alternatives nothing is left."""
-        self._load(moldables, predictions)
-        for suffix in ("", "_visu"):
-            self._tx.execute(_ORPHANS.format(suffix=suffix))
-        self._store((), now, keep=keep)
+        held = sorted(moldables)
+        for table in _CLEANED:
+            self._tx.execute(_CLEAN.format(table=table), (held,))
+        self.change((), predictions, now, keep=keep)
 
     def change(self, gone: Collection[int], predictions: Iterable[Prediction], now: int, *, keep: bool) -> None:
         """Store what is new in a plan, and remove the alternatives that it holds no more."""
-        self._load((), predictions)
-        self._store(gone, now, keep=keep)
-
-    def _store(self, gone: Collection[int], now: int, *, keep: bool) -> None:
-        for suffix in ("", "_visu"):
-            self._tx.execute(_DIFFERENCE.format(suffix=suffix), {"now": now, "gone": list(gone)})
+        if gone:
+            self._tx.execute(_REMOVE, {"gone": sorted(gone)})
+        changed = list(predictions)
+        self._store(changed, now)
         if keep:
             self._tx.execute(_KEEP, {"now": now})
         self._tx.topics.add("gantt")
 
     def date(self, now: int) -> None:
         """Store the date of a round that changed nothing else."""
-        for suffix in ("", "_visu"):
-            self._tx.execute(
-                f"INSERT INTO gantt_jobs_predictions{suffix} AS p VALUES (0, %s) ON CONFLICT (moldable_job_id)"
-                " DO UPDATE SET start_time = EXCLUDED.start_time WHERE p.start_time <> EXCLUDED.start_time",
-                (now,),
-            )
+        self._store((), now)
+
+    def _store(self, changed: Collection[Prediction], now: int) -> None:
+        values = {
+            "moldables": [0, *(each.moldable for each in changed)],
+            "starts": [now, *(each.start for each in changed)],
+            "sets": ["{}", *(f"{{{','.join(map(str, each.resources))}}}" for each in changed)],
+        }
+        self._tx.execute(_STORE, values)
+        self._tx.execute(_SHOW, values)
 
     def tell(self, texts: Collection[JobText]) -> None:
         """Write messages, reasons and karmas into jobs that still wait."""
@@ -186,13 +184,3 @@ class Gantt:
         """Remove the reasons of jobs that start."""
         if ids:
             self._tx.execute("DELETE FROM job_reasons WHERE job_id = ANY(%s)", (sorted(ids),))
-
-    def _load(self, moldables: Collection[int], changed: Iterable[Prediction]) -> None:
-        predictions = list(changed)
-        self._tx.execute(_TABLES)
-        self._tx.copy_in(_COPY_JOBS, (f"{moldable}\n" for moldable in sorted(moldables)))
-        self._tx.copy_in(_COPY_PREDICTIONS, (f"{each.moldable}\t{each.start}\n" for each in predictions))
-        self._tx.copy_in(
-            _COPY_RESOURCES, (f"{each.moldable}\t{number}\n" for each in predictions for number in each.resources)
-        )
-        self._tx.execute(_ANALYZE)

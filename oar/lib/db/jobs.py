@@ -89,7 +89,7 @@ _CLOSE = """
     DELETE FROM job_predictions WHERE job_id = ANY(%(ids)s) AND real_start = 0;
     DELETE FROM gantt_jobs_predictions p USING moldable_job_descriptions m
         WHERE m.moldable_job_id = ANY(%(ids)s) AND p.moldable_job_id = m.moldable_id;
-    DELETE FROM gantt_jobs_resources p USING moldable_job_descriptions m
+    DELETE FROM gantt_jobs_sets p USING moldable_job_descriptions m
         WHERE m.moldable_job_id = ANY(%(ids)s) AND p.moldable_job_id = m.moldable_id"""
 
 #: Types of jobs, in order of insertion.

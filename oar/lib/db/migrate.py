@@ -225,6 +225,7 @@ def remove_tables(owner: Session) -> None:
     owner.run("DROP SCHEMA IF EXISTS oar_public CASCADE")
     for view in schema.VIEWS:
         owner.run("DROP VIEW IF EXISTS public.{} CASCADE", view)
+    owner.run("DROP FUNCTION IF EXISTS public.change_gantt_jobs_resources")
     for table in sorted(schema.metadata.tables):
         owner.run("DROP TABLE IF EXISTS public.{} CASCADE", table)
 

@@ -21,8 +21,8 @@ _DELETES = (
             "gantt_jobs_predictions",
             "gantt_jobs_predictions_visu",
             "gantt_jobs_predictions_log",
-            "gantt_jobs_resources",
-            "gantt_jobs_resources_visu",
+            "gantt_jobs_sets",
+            "gantt_jobs_sets_visu",
             "gantt_jobs_resources_log",
         )
     ),

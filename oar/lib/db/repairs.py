@@ -40,7 +40,7 @@ _PLAN = f"""
     DELETE FROM gantt_jobs_predictions p WHERE p.moldable_job_id <> 0 AND NOT EXISTS (
         SELECT 1 FROM moldable_job_descriptions m JOIN jobs j ON j.job_id = m.moldable_job_id
         WHERE m.moldable_id = p.moldable_job_id AND {_LIVE});
-    DELETE FROM gantt_jobs_resources p WHERE NOT EXISTS (
+    DELETE FROM gantt_jobs_sets p WHERE NOT EXISTS (
         SELECT 1 FROM moldable_job_descriptions m JOIN jobs j ON j.job_id = m.moldable_job_id
         WHERE m.moldable_id = p.moldable_job_id AND {_LIVE});
     INSERT INTO gantt_jobs_predictions (moldable_job_id, start_time) VALUES (0, %(now)s) ON CONFLICT DO NOTHING;

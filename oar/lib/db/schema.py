@@ -8,6 +8,7 @@ here, those that administrators added.
 from collections.abc import Iterable
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     CheckConstraint,
     Column,
@@ -30,6 +31,8 @@ metadata = MetaData()
 
 #: Views of the schema public.
 VIEWS = (
+    "gantt_jobs_resources",
+    "gantt_jobs_resources_visu",
     "view_ar_attribute",
     "view_ar_jobs",
     "view_ar_log",
@@ -363,7 +366,7 @@ event_log_hostnames = _table(
 
 for _suffix in ("", "_visu"):
     _table(f"gantt_jobs_predictions{_suffix}", _key("moldable_job_id"), _number("start_time"))
-    _table(f"gantt_jobs_resources{_suffix}", _key("moldable_job_id"), _resource_key())
+    _table(f"gantt_jobs_sets{_suffix}", _key("moldable_job_id"), Column("resources", ARRAY(Integer), nullable=False))
 _table("gantt_jobs_predictions_log", _key("sched_date"), _key("moldable_job_id"), _number("start_time"))
 _table("gantt_jobs_resources_log", _key("sched_date"), _key("moldable_job_id"), _resource_key())
 
