@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from oar.kao import explain
 from oar.kao.model import Kill, Launch, Plan, Reason
 from oar.kao.platform import Situation
 from oar.lib import control, lifecycle
@@ -96,6 +97,7 @@ class Writer:
         """Write the reasons that differ from those of the last round."""
         self._reasons = reasons_of(plan, started, self._stored.reasons)
         new = {job_id: stored for job_id, (_, stored) in self._reasons.items()}
+        new |= {job_id: _stored(explain.held(since)) for job_id, since in situation.on_hold.items()}
         tx.gantt.explain({job_id: each for job_id, each in new.items() if situation.reasons.get(job_id) != each})
         tx.gantt.forget_reasons(situation.reasons.keys() - new.keys())
 
@@ -277,8 +279,9 @@ def reasons_of(
 ) -> dict[int, tuple[Reason, StoredReason]]:
     """Return the reasons, each with the form in which it is stored; ``known`` are those of the last round."""
     answered = {answer.job_id for answer in (*plan.refused, *plan.expired)}
+    missed = {launch.placement.job_id: explain.overtaken() for launch in plan.launches}
     found = {}
-    for job_id, reason in plan.reasons.items():
+    for job_id, reason in {**plan.reasons, **missed}.items():
         if job_id not in started and job_id not in answered:
             before = known.get(job_id)
             found[job_id] = before if before and before[0] is reason else (reason, _stored(reason))

@@ -11,12 +11,22 @@ from oar.lib.times import format_date
 NAMED = 10
 
 
-def impossible(text: str, levels: Sequence[Level], trouble: str = "") -> Reason:
-    """The request cannot be satisfied even by an empty machine."""
+def unreadable_request(text: str, levels: Sequence[Level], trouble: str) -> Reason:
+    """The request cannot be asked: a property or a condition means nothing."""
+    data: dict[str, Json] = {"group": _group(text, levels), "trouble": trouble}
+    return Reason("IMPOSSIBLE", f"cannot evaluate the request: {trouble}", data)
+
+
+def impossible(text: str, levels: Sequence[Level], matching: int, nearest: Level | None) -> Reason:
+    """The request cannot be satisfied even by an empty machine.
+
+    ``matching``: so many resources satisfy its conditions.  ``nearest``: the level that would do, with less of it.
+    """
     group = _group(text, levels)
-    if trouble:
-        return Reason("IMPOSSIBLE", f"cannot evaluate the request: {trouble}", {"group": group, "trouble": trouble})
-    return Reason("IMPOSSIBLE", f"no resource satisfies the request: {group}", {"group": group})
+    data: dict[str, Json] = {"group": group, "matching": matching}
+    if nearest:
+        data["nearest"] = {"property": nearest.property, "quantity": nearest.quantity}
+    return Reason("IMPOSSIBLE", f"no resource satisfies the request: {group}", data)
 
 
 def _group(text: str, levels: Sequence[Level]) -> str:
@@ -36,9 +46,25 @@ def not_alive(suspected: Sequence[str], absent: Sequence[str], counts: tuple[int
 
 def busy(date: int, jobs: Sequence[int]) -> Reason:
     """The job starts when others have ended."""
-    named = ",".join(str(job) for job in jobs[:NAMED]) + (",..." if len(jobs) > NAMED else "")
     data: dict[str, Json] = {"date": date, "jobs": list(jobs[:NAMED]), "count": len(jobs)}
-    return Reason("BUSY", f"waiting for resources until {format_date(date)} (jobs {named})", data)
+    named = f" (jobs {_listed(jobs)})" if jobs else ""
+    return Reason("BUSY", f"waiting for resources until {format_date(date)}{named}", data)
+
+
+def behind(date: int, reservations: Sequence[int], jobs: Sequence[int]) -> Reason:
+    """The job starts when a reservation has ended; ``jobs`` end at the same date."""
+    data: dict[str, Json] = {
+        "date": date,
+        "reservations": list(reservations[:NAMED]),
+        "jobs": list(jobs[:NAMED]),
+        "count": len(jobs),
+    }
+    named = f" (jobs {_listed(jobs)})" if jobs else ""
+    return Reason("RESERVATION", f"behind reservation {_listed(reservations)} until {format_date(date)}{named}", data)
+
+
+def _listed(jobs: Sequence[int]) -> str:
+    return ",".join(str(job) for job in jobs[:NAMED]) + (",..." if len(jobs) > NAMED else "")
 
 
 def is_busy(reason: Reason, date: int, jobs: Sequence[int]) -> bool:
@@ -51,6 +77,18 @@ def is_busy(reason: Reason, date: int, jobs: Sequence[int]) -> bool:
 def no_slot(detail: str = "") -> Reason:
     """The resources are never free for long enough."""
     return Reason("NO_SLOT", "no matching slot", {"detail": detail} if detail else {})
+
+
+def leaving(date: int) -> Reason:
+    """Resources that the job needs leave before it could end."""
+    text = f"some of its resources leave on {format_date(date)}"
+    return Reason("NO_SLOT", "no matching slot", {"detail": text, "date": date})
+
+
+def container_full(container: str) -> Reason:
+    """The container is never free for long enough until its end."""
+    text = f"its container {container} has no room for it until its end"
+    return Reason("NO_SLOT", "no matching slot", {"detail": text, "container": container})
 
 
 def unknown_dependency(job: int) -> Reason:
@@ -171,7 +209,29 @@ def killed() -> Reason:
 
 def reservation_date(date: int) -> Reason:
     """A reservation waits for its date."""
-    return Reason("LAUNCH", f"reserved for {format_date(date)}", {"date": date})
+    return Reason("RESERVED", f"reserved for {format_date(date)}", {"date": date})
+
+
+def overtaken() -> Reason:
+    """The place was there; before the job could take it, the job or a node of the place changed."""
+    return Reason("LAUNCH", "its nodes changed while it was being started; it is tried again")
+
+
+def stopped_queue(name: str) -> Reason:
+    """Nothing of the job's queue is planned."""
+    return Reason("QUEUE", f"the queue {name} is not active", {"queue": name})
+
+
+def held(since: int) -> Reason:
+    """Nobody looks at the job until somebody lets it go."""
+    return Reason("HOLD", f"on hold since {format_date(since)}", {"since": since})
+
+
+def own_scheduler(name: str, date: int) -> Reason:
+    """The queue has a scheduler of its own; ``date``: when it means to start the job, 0 if it does not say."""
+    said = f"means to start it on {format_date(date)}" if date else "has given it no place"
+    data: dict[str, Json] = {"scheduler": name} | ({"date": date} if date else {})
+    return Reason("EXTERNAL", f"the scheduler {name} {said}", data)
 
 
 def shared_suspected(kind: str) -> Reason:

@@ -7,7 +7,7 @@ from oar.kao import explain
 from oar.kao.array_limits import ArrayLimits
 from oar.kao.dependencies import MISSED, Dependencies, Missed, Window
 from oar.kao.memory import Memory, Recollection, Step, is_plain
-from oar.kao.model import FOREVER, Alternative, Placement, Reason, Snapshot, WaitingJob
+from oar.kao.model import FOREVER, Alternative, AskedGroup, Placement, Reason, Snapshot, WaitingJob
 from oar.kao.quotas import Counters
 from oar.kao.requests import Requests
 from oar.kao.search import earliest, fit_at
@@ -15,6 +15,8 @@ from oar.kao.slots import Ask, Found
 from oar.kao.spaces import COMMON, Occupation, Space, Spaces
 from oar.kao.traits import Traits
 from oar.lib.hierarchy import RequestFit
+from oar.lib.model import Level
+from oar.lib.states import Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Placer:
         self._possible: dict[tuple[int, str, str], Reason | None] = {}
         self.recollection = Recollection(snapshot, spaces.usable.ordinary, spaces.common.entered, None)
         self._treated: set[int] = set()
+        self._reservations = {job.id for job in snapshot.waiting if job.granted}
 
     def place(self, job: WaitingJob, traits: Traits, policy: Policy) -> Outcome:
         """Place a job and enter it; or tell why it has no place."""
@@ -84,6 +87,8 @@ class Placer:
     def enter(self, job: WaitingJob, placement: Placement, traits: Traits) -> None:
         """Let a placement occupy its resources for those that come after it."""
         self.placed[job.id] = placement
+        if job.reservation is not Reservation.NONE:
+            self._reservations.add(job.id)
         self.quotas.enter(job, traits, placement.start, placement.end, placement.resources)
         end = placement.end + self._settings.security_time
         self._arrays.enter(job, placement.start, end)
@@ -222,7 +227,14 @@ class Placer:
         found = self._search(task, alternative, ask, begin, latest)
         if found and task.policy.has_quotas:
             return self._under_quotas(task, alternative, ask, found, latest)
-        return _placed(task, alternative, found) if found else explain.no_slot()
+        return _placed(task, alternative, found) if found else self._no_slot(task, ask)
+
+    def _no_slot(self, task: "_Task", ask: Ask) -> Reason:
+        """Return why there is never a place for long enough."""
+        if task.traits.inner:
+            return explain.container_full(task.traits.inner)
+        leaving = [date for date, resources in self._spaces.usable.limits.items() if resources & ask.usable]
+        return explain.leaving(min(leaving)) if leaving else explain.no_slot()
 
     def _search(self, task: "_Task", alternative: Alternative, ask: Ask, begin: int, latest: int) -> Found | None:
         """Return the first place from a date on that lasts as long as the job, at a time with room in its array."""
@@ -318,13 +330,32 @@ class Placer:
         return None
 
     def _impossible(self, alternative: Alternative) -> Reason:
-        """Name the first group that cannot be satisfied with those before it."""
+        """Name the first group that cannot be satisfied with those before it, and what of it could be."""
         groups = alternative.groups
-        for count in range(1, len(groups)):
-            request = self.requests.get(groups[:count])
-            if isinstance(request, RequestFit) and not request.fit(self._spaces.usable.present):
-                return explain.impossible(self.requests.text(groups[count - 1]), groups[count - 1].levels)
-        return explain.impossible(self.requests.text(groups[-1]), groups[-1].levels)
+        count = next((each for each in range(1, len(groups)) if not self._fits(groups[:each])), len(groups))
+        group = groups[count - 1]
+        matching = (self._snapshot.pools[group.pool].members & self._spaces.usable.present).bit_count()
+        nearest = self._nearest(groups[: count - 1], group) if matching else None
+        return explain.impossible(self.requests.text(group), group.levels, matching, nearest)
+
+    def _fits(self, groups: tuple[AskedGroup, ...]) -> bool:
+        """Whether an empty machine satisfies groups."""
+        request = self.requests.get(groups)
+        return isinstance(request, RequestFit) and bool(request.fit(self._spaces.usable.present))
+
+    def _nearest(self, before: tuple[AskedGroup, ...], group: AskedGroup) -> Level | None:
+        """Return the level of which less would do, with the most that does; of several the one that loses least."""
+        found: list[tuple[float, Level]] = []
+        for place, level in enumerate(group.levels):
+            low, high = 0, level.quantity
+            while high - low > 1:
+                middle = Level(level.property, (low + high) // 2)
+                levels = (*group.levels[:place], middle, *group.levels[place + 1 :])
+                fits = self._fits((*before, AskedGroup(group.pool, levels)))
+                low, high = (middle.quantity, high) if fits else (low, middle.quantity)
+            if low > 0:
+                found.append((low / level.quantity, Level(level.property, low)))
+        return max(found, key=lambda each: each[0])[1] if found else None
 
     def _too_late(self, task: "_Task", placement: Placement) -> Reason | None:
         """Return why a placement is not kept: a limit of the user or of a dependency is passed."""
@@ -348,6 +379,8 @@ class Placer:
         jobs = task.space.ending_at(start, placement.resources)
         if not jobs and task.traits.inner:
             return explain.container_until(task.traits.inner, start)
+        if reserved := [job for job in jobs if job in self._reservations]:
+            return explain.behind(start, reserved, [job for job in jobs if job not in self._reservations])
         return known if known and explain.is_busy(known, start, jobs) else explain.busy(start, jobs)
 
 

@@ -67,6 +67,7 @@ class Situation:
     starts: Mapping[int, int]  #: stored predictions by alternative
     reasons: Mapping[int, StoredReason]
     held: Mapping[int, Sequence[int]]  #: resources that jobs hold, by alternative
+    on_hold: Mapping[int, int]  #: jobs on hold, and since when
     mails: Sequence[Mail] = ()  #: what the administrator is to be told
 
     def in_state(self, state: JobState) -> list[JobRow]:
@@ -167,6 +168,7 @@ class Platform:
             numbered = self._number(rounds, version)
             consumption = self._consumption(rounds, queues, now)
             reasons = tx.gantt.reasons()
+            on_hold = rounds.on_hold()
             woken = rounds.woken(now - 86400) if self.settings.may_wake else {}
         pools = self._evaluate(numbered)
         builder = _Builder(rows, numbered, self._numbers)
@@ -184,7 +186,7 @@ class Platform:
             settings=self.settings,
         )
         snapshot = replace(snapshot, quotas=self._files.quotas(snapshot, mails))
-        return Situation(snapshot, rows.jobs, rows.starts, reasons, rows.assigned, mails)
+        return Situation(snapshot, rows.jobs, rows.starts, reasons, rows.assigned, on_hold, mails)
 
     def forget(self) -> None:
         """Read everything anew the next time."""
@@ -450,6 +452,7 @@ class _Builder:
             reservation=row.reservation,
             is_interactive=row.job_type is JobType.INTERACTIVE,
             array_id=row.array_id,
+            array_limit=row.array_limit,
             is_killed=row.id in self._rows.killed,
             alternatives=tuple(
                 Alternative(each.id, each.walltime, tuple(self._group(row, group) for group in each.groups))
@@ -491,7 +494,6 @@ class _Builder:
         key = row.properties, group.filter, group.levels
         known = self._asked.get(key)
         if known is None:
-            array_limit=row.array_limit,
             number = self._numbers[row.properties, group.filter]
             known = self._asked[key] = AskedGroup(number, group.levels)
         return known

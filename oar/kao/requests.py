@@ -47,7 +47,7 @@ class Requests:
             unknown = [level.property for level in group.levels if not hierarchy.layout.knows(level.property)]
             trouble = f'there is no property "{unknown[0]}"' if unknown else self._pools[group.pool].trouble
             if trouble or not group.levels:
-                return explain.impossible(self.text(group), group.levels, trouble or "it asks nothing")
+                return explain.unreadable_request(self.text(group), group.levels, trouble or "it asks nothing")
         return hierarchy.request(
             tuple(PooledGroup(self._pools[group.pool].members & self._shared, group.levels) for group in groups)
         )

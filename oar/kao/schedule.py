@@ -322,6 +322,7 @@ class Round:
         """Return the plan."""
         done, snapshot = self._done, self.snapshot
         self._keep_other_reservations()
+        self._explain_others()
         shared = self._shared_alive()
         return Plan(
             now=snapshot.now,
@@ -386,6 +387,25 @@ class Round:
                     job.id, job.granted.alternative, job.granted.start, walltime, job.granted.resources
                 )
 
+    def _explain_others(self) -> None:
+        """Give a reason to the jobs that nobody has looked at in this round."""
+        done = self._done
+        starting = {launch.placement.job_id for launch in done.launches}
+        settled = starting | {answer.job_id for answer in (*done.refused, *done.expired)}
+        for job in self._jobs.values():
+            if job.id not in done.reasons and job.id not in settled:
+                done.reasons[job.id] = self._why_nobody_looked(job)
+
+    def _why_nobody_looked(self, job: WaitingJob) -> Reason:
+        if job.queue not in self._active:
+            return explain.stopped_queue(job.queue)
+        if job.granted:
+            return explain.reservation_date(job.start_time)
+        placement, policy = self._done.placements.get(job.id), self._queues[job.queue].policy
+        if policy_of(policy) is None:
+            return explain.own_scheduler(policy, placement.start if placement else 0)
+        return explain.internal(self.snapshot.now, "it was overlooked")
+
     def _expired(self) -> set[int]:
         return {answer.job_id for answer in self._done.expired}
 
@@ -394,12 +414,8 @@ class Round:
         answered = {answer.job_id for answer in (*self._done.refused, *self._done.expired)}
         messages: dict[int, str] = {}
         for job_id, job in self._jobs.items():
-            if job_id in answered:
-                continue
-            if job.queue in self._active:
+            if job_id not in answered:
                 messages[job_id] = self._known_message(job) or self._message(job)
-            else:
-                messages[job_id] = self._message(job, f"the queue {job.queue} is not active")
         return messages
 
     def _known_message(self, job: WaitingJob) -> str:
@@ -414,13 +430,11 @@ class Round:
         )
         return before.messages.get(number, "") if is_same else ""
 
-    def _message(self, job: WaitingJob, remark: str = "") -> str:
+    def _message(self, job: WaitingJob) -> str:
         placement = self._done.placements.get(job.id)
         remarks = [f"Karma={self._done.karma[job.id]:.3f}"] if job.id in self._done.karma else []
         reason = self._done.reasons.get(job.id)
-        if remark:
-            remarks.append(remark)
-        elif reason:
+        if reason:
             remarks.append(reason.text.partition("\n")[0])
         kind = "I" if job.is_interactive else "B"
         return format_job_message(

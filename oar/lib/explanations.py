@@ -351,7 +351,7 @@ def _limit(data: Mapping[str, Any]) -> str:
 
 
 def _array(data: Mapping[str, Any]) -> str:
-    return f"No more than {data['limit']} jobs of the array {data['array']} may run at a time, and they do."
+    return f"Of the array {data['array']}, {data['limit']} may run at a time, and as many do."
 
 
 def _launch(data: Mapping[str, Any]) -> str:
@@ -362,6 +362,12 @@ def _launch(data: Mapping[str, Any]) -> str:
     if "jobs" in data:
         return f"Its place is nearly free: {_named('job', data['jobs'])} must leave it first."
     return ""
+
+
+def _external(data: Mapping[str, Any]) -> str:
+    if "date" in data:
+        return f"The scheduler {data['scheduler']} of its queue means to start it on {format_date(data['date'])}."
+    return f"The scheduler {data['scheduler']} of its queue has given it no place yet."
 
 
 def _queue(data: Mapping[str, Any]) -> str:
@@ -388,6 +394,7 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "LIMIT": _limit,
     "ARRAY": _array,
     "LAUNCH": _launch,
+    "EXTERNAL": _external,
     "QUEUE": _queue,
     "HOLD": _held,
 }

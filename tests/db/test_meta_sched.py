@@ -157,6 +157,7 @@ def test_a_job_does_not_start_on_a_node_that_failed_meanwhile(clocked: Database,
     scheduler.close()
     assert state_of(clocked, number) is JobState.WAITING
     assert held(clocked, number) == []
+    assert ask(clocked, "SELECT code FROM job_reasons WHERE job_id = %s", number) == [("LAUNCH",)]
 
 
 def test_a_node_that_is_about_to_come_back_is_not_there_yet(clocked: Database, scheduler: MetaScheduler) -> None:

@@ -12,9 +12,9 @@ from oar.kao.meta_sched import MetaScheduler
 from oar.lib import lifecycle
 from oar.lib.config import Config
 from oar.lib.db.engine import Database
-from oar.lib.model import User
+from oar.lib.model import Queue, User
 from oar.lib.runtime import Runtime
-from oar.lib.states import JobState
+from oar.lib.states import JobState, QueueState
 from oar.lib.times import format_date
 from tests.builders import add_resources
 from tests.db.test_meta_sched import at, submit
@@ -135,6 +135,34 @@ def test_a_job_that_has_ended_is_explained_too(site: Site) -> None:
     assert f"Job {job} of alice, Terminated" in out
     assert "    Why:" not in out
     assert "until the scheduler looked at it" in out
+
+
+def test_jobs_that_no_round_looks_at_have_a_reason_too(site: Site) -> None:
+    on_hold = submit(site.database, "/resource_id=1", state=JobState.HOLD)
+    with site.database.begin() as tx:
+        tx.queues.insert(Queue("night", 1, "", QueueState.NOT_ACTIVE))
+    stopped = submit(site.database, "/resource_id=1", queue="night")
+    site.round()
+    why = {job: site.explain(job).out.splitlines()[1] for job in (on_hold, stopped)}
+    since = format_date(NOW)
+    assert why[on_hold] == f"    Why: It is on hold since {since}, until somebody lets it go with oarresume."
+    assert why[stopped] == "    Why: The queue night is stopped: an administrator has to enable it."
+    assert site.record(on_hold)["code"] == "HOLD"
+    at(site.database, NOW + 60)
+    site.move(on_hold, JobState.WAITING)
+    site.round(NOW + 60)
+    record = site.record(on_hold)
+    assert (record["code"], record["state"], record["waited_for"]) == (None, "toLaunch", {"HOLD": 60})
+
+
+def test_a_reason_is_dated_by_its_first_round_and_written_once(site: Site) -> None:
+    submit(site.database, "/resource_id=2")
+    second = submit(site.database, "/resource_id=1")
+    for date in (NOW, NOW + 10, NOW + 20):
+        site.round(date)
+    assert site.record(second)["since"] == NOW
+    with site.database.begin() as tx:
+        assert tx.rows("SELECT date, code FROM job_waits WHERE job_id = %s", (second,)) == [(NOW, "BUSY")]
 
 
 def test_several_jobs_are_explained_one_after_the_other(site: Site) -> None:

@@ -24,8 +24,12 @@ _VERSIONS = f"SELECT j.job_id, j.xmin::text FROM jobs j WHERE {_LOOKED_AT} ORDER
 _JOBS = """
     SELECT j.job_id, j.queue_name, j.job_user, j.project, COALESCE(j.job_name, ''), j.state, j.reservation, j.job_type,
         j.array_id, j.array_limit, COALESCE(j.properties, ''), j.submission_time, j.start_time,
-        COALESCE(j.assigned_moldable_job, 0), j.checkpoint, j.suspended = 'YES', j.message, j.scheduler_info, j.last_karma
+        COALESCE(j.assigned_moldable_job, 0), j.checkpoint, j.suspended = 'YES', j.message, j.scheduler_info,
+        j.last_karma
     FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id"""
+_ON_HOLD = """
+    SELECT j.job_id, COALESCE(l.date_start, j.submission_time)
+    FROM jobs j LEFT JOIN job_state_logs l ON l.job_id = j.job_id AND l.date_stop = 0 WHERE j.state = 'Hold'"""
 _NEXT_JOB = "SELECT last_value + is_called::int FROM jobs_job_id_seq"
 _KILLED = "SELECT frag_id_job FROM frag_jobs WHERE frag_state <> 'FRAGGED'"
 _TYPES = """
@@ -156,8 +160,8 @@ class JobRow:
     reservation: Reservation
     job_type: JobType
     array_id: int
-    properties: str
     array_limit: int
+    properties: str
     submission_time: int
     start_time: int
     moldable: int
@@ -233,6 +237,10 @@ class Rounds:
     def jobs(self, ids: Collection[int]) -> list[JobRow]:
         """Return some jobs, by id."""
         return [_job(row) for row in self._tx.rows(_JOBS, (list(ids),))] if ids else []
+
+    def on_hold(self) -> dict[int, int]:
+        """Return the jobs on hold, and since when."""
+        return dict(self._tx.rows(_ON_HOLD))
 
     def next_job(self) -> int:
         """Return the number that the next job would have."""

@@ -1,0 +1,240 @@
+"""Every job that does not start has a reason, with its numbers, that can be told in a sentence."""
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oar.kao.model import Plan, Pool, QuotaPeriod, QuotaRule, Quotas, Reason, Snapshot
+from oar.kao.schedule import schedule
+from oar.lib.db import waits
+from oar.lib.explanations import WAITING_FOR, sentence
+from oar.lib.model import Queue
+from oar.lib.states import JobState, QueueState, ResourceState
+from oar.lib.times import format_date
+from tests.scheduler.builders import NOW, Cluster, hours
+from tests.scheduler.test_invariants import random_cluster
+
+H = hours(1)
+LATER = format_date(NOW + H + 1)
+
+
+def told(reason: Reason) -> str:
+    """Return the sentence of a reason, from what the database holds of it."""
+    return sentence(waits.Reason(NOW, reason.code, reason.text, json.loads(json.dumps(dict(reason.data)))))
+
+
+def limited(**limits: int) -> Quotas:
+    return Quotas(((QuotaRule("*", "*", "*", "/", **limits),),), (QuotaPeriod(NOW, 0),))
+
+
+def expect(cluster: Cluster, job: int, code: str, text: str) -> Any:
+    """The reason of a job has this code, and its sentence is this; return its data."""
+    reason = cluster.plan().plan.reasons[job]
+    assert (reason.code, told(reason)) == (code, text)
+    return reason.data
+
+
+def test_a_request_that_no_machine_satisfies_names_the_clause_and_the_nearest_that_fits() -> None:
+    text = "No resources of this cluster satisfy {}, even when nothing runs. The nearest that fits is {}."
+    small = Cluster(nodes=4, cores=2)
+    data = expect(small.job("/node=1/core=5"), 1, "IMPOSSIBLE", text.format("/node=1/core=5", "core=2"))
+    assert data["nearest"] == {"property": "core", "quantity": 2}
+    expect(Cluster(nodes=4, cores=2).job("/core=9"), 1, "IMPOSSIBLE", text.format("/core=9", "core=8"))
+    wide = Cluster(nodes=4, cores=2).job("/switch=3/node=2")
+    expect(wide, 1, "IMPOSSIBLE", text.format("/switch=3/node=2", "switch=2"))
+    second = Cluster(nodes=2, cores=1).job("/node=1+/core=2")
+    expect(second, 1, "IMPOSSIBLE", text.format("/core=2", "core=1"))
+
+
+def test_a_request_whose_conditions_nothing_satisfies_says_so() -> None:
+    cluster = Cluster(nodes=1).job("/core=1")
+    cluster.pools = [Pool(0, "gpu = 'YES'")]
+    text = "No resources of this cluster satisfy {gpu = 'YES'}/core=1, even when nothing runs."
+    expect(cluster, 1, "IMPOSSIBLE", f"{text} Nothing at all matches the conditions.")
+    cluster.pools = [Pool(0, "gpu =", "syntax error")]
+    expect(cluster, 1, "IMPOSSIBLE", "The request {gpu =}/core=1 cannot be evaluated: syntax error.")
+
+
+def test_missing_nodes_are_named() -> None:
+    cluster = Cluster(nodes=3, cores=2).state(ResourceState.SUSPECTED, 0).state(ResourceState.ABSENT, 2, upto=0)
+    data = expect(
+        cluster.job("/node=2"),
+        1,
+        "NOT_ALIVE",
+        "There are too few living resources for it: 2 Suspected (n0) and 2 Absent (n2).",
+    )
+    assert (data["suspected"], data["absent"], data["counts"]) == (["n0"], ["n2"], [2, 2])
+
+
+def test_a_busy_machine_names_the_date_and_the_jobs() -> None:
+    cluster = Cluster(nodes=1).run(1).run(2).job("/core=2")
+    text = f"Its resources are in use until {LATER} at the latest, by jobs 1 and 2."
+    assert expect(cluster, 3, "BUSY", text) == {"date": NOW + H + 1, "jobs": [1, 2], "count": 2}
+
+
+def test_a_job_behind_a_reservation_names_it() -> None:
+    cluster = Cluster(nodes=1).reservation("/core=2", NOW + 600, held=3).job("/core=1")
+    end = format_date(NOW + 600 + H + 1)
+    data = expect(cluster, 2, "RESERVATION", f"Its resources are reserved until {end}, by reservation 1.")
+    assert data["reservations"] == [1]
+    assert cluster.plan().reason(2) == f"behind reservation 1 until {end}"
+    both = Cluster(nodes=1).reservation("/core=1", NOW + 600, held=1, walltime=H - 600).run(2).job("/core=2")
+    text = f"Its resources are reserved until {LATER}, by reservation 1; job 2 must end, too."
+    expect(both, 3, "RESERVATION", text)
+
+
+def test_a_job_behind_a_reservation_of_the_same_round_names_it() -> None:
+    cluster = Cluster(nodes=1).reservation("/core=2", NOW + 600, queue="admin").job("/core=1")
+    assert cluster.plan().code(2) == "RESERVATION"
+
+
+def test_a_reservation_waits_for_its_own_date() -> None:
+    date = format_date(NOW + 600)
+    cluster = Cluster(nodes=1).reservation("/core=2", NOW + 600, held=3)
+    expect(cluster, 1, "RESERVED", f"It is a reservation, and its date is {date}.")
+    cluster.waiting[0] = replace(cluster.waiting[0], state=JobState.TO_ACK_RESERVATION)
+    expect(cluster, 1, "RESERVED", f"It is a reservation, and its date is {date}.")
+
+
+def test_resources_that_leave_too_early_are_the_reason() -> None:
+    cluster = Cluster(nodes=1).state(ResourceState.ALIVE, 0, upto=NOW + 60).job("/core=1")
+    text = f"Its resources are never free for long enough: some of its resources leave on {format_date(NOW + 60)}."
+    expect(cluster, 1, "NO_SLOT", text)
+
+
+def test_a_quota_names_its_rule_what_is_used_and_when_it_is_freed() -> None:
+    cluster = Cluster(nodes=4, job_priority="FIFO", has_quotas=True).run(1, user="ann").job("/core=2")
+    cluster.quotas = limited(resources=2)
+    data = expect(
+        cluster,
+        2,
+        "QUOTA",
+        "With it, the quota *,*,*,/ would be exceeded: 3 resources where 2 are allowed."
+        f" It is free again on {format_date(NOW + H)}.",
+    )
+    assert (data["rule"], data["used"][0], data["limits"][0]) == (["*", "*", "*", "/"], 3, 2)
+    cluster.job("/core=3")
+    text = "With it, the quota *,*,*,/ would be exceeded: 4 resources where 2 are allowed. It never becomes free."
+    expect(cluster, 3, "QUOTA", text)
+
+
+def test_jobs_that_depend_on_others_name_them() -> None:
+    running = Cluster(nodes=2).run(1).job(after=(1,))
+    expect(running, 2, "DEPENDENCY", f"It waits for job 1, until {LATER}.")
+    circle = Cluster().job(after=(2,)).job(after=(1,))
+    expect(circle, 1, "DEPENDENCY", "The jobs 1 and 2 wait for each other: none of them can start.")
+    failed = Cluster().ended(1, code=256).job(after=(1,))
+    expect(failed, 2, "DEPENDENCY", "Dependency on job 1 cannot be satisfied.")
+
+
+def test_inner_jobs_name_their_container() -> None:
+    waiting = Cluster(nodes=1).run(3).job("/node=1", types=("container",)).job(types=("inner=2",))
+    expect(waiting, 3, "CONTAINER", f"There is room in its container 2 from {LATER} on.")
+    small = Cluster(nodes=2).run(1, types=("container",)).job("/core=2", types=("inner=1",))
+    expect(small, 2, "CONTAINER", "It asks for more than its container 1 has: 1 resources.")
+    short = Cluster(nodes=1).run(3, types=("container",)).job(types=("inner=1",), walltime=2 * H)
+    text = "Its resources are never free for long enough: its container 1 has no room for it until its end."
+    expect(short, 2, "NO_SLOT", text)
+
+
+def test_wishes_of_the_user_are_reasons_too() -> None:
+    date = format_date(NOW + 600)
+    expect(Cluster().job(types=(f"postpone={date}",)), 1, "POSTPONED", f"It was postponed to {date}.")
+    late = Cluster(nodes=1).run(3).job(types=(f"deadline={format_date(NOW + H + 61)}",))
+    end = format_date(NOW + 2 * H + 1)
+    expect(late, 2, "DEADLINE", f"It would end on {end}, 0:59:0 after its deadline.")
+
+
+def test_tokens_limits_and_arrays_give_their_numbers() -> None:
+    few = Cluster().job(types=("token:matlab=3",))
+    few.tokens = {"matlab": 2}
+    expect(few, 1, "TOKEN", "It needs 3 tokens matlab, and there are 2.")
+    few.tokens = {"matlab": None}
+    silent = "It is not known how many tokens matlab there are: the site's command gave no number."
+    expect(few, 1, "TOKEN", silent)
+    many = Cluster(max_jobs=1).job().job()
+    expect(many, 2, "LIMIT", "A round plans so many jobs and no more: 1 were before it.")
+    array = Cluster().job(array_id=1, array_limit=1).job(array_id=1, array_limit=1)
+    expect(array, 2, "ARRAY", "Of the array 1, 1 may run at a time, and as many do.")
+
+
+def test_a_place_that_cannot_be_taken_yet_says_for_whom() -> None:
+    killed = Cluster(nodes=1).run(3, types=("besteffort",), queue="besteffort").job()
+    expect(killed, 2, "LAUNCH", "Its place is nearly free: job 1 must leave it first.")
+    asleep = Cluster(nodes=1, may_wake=True).state(ResourceState.ABSENT, 0, upto=NOW + 10**6).job()
+    expect(asleep, 1, "LAUNCH", "Its place is free, but node n0 must become Alive first.")
+
+
+def test_a_stopped_queue_is_named() -> None:
+    cluster = Cluster().job(queue="night")
+    cluster.queues = (Queue("night", 1, "", QueueState.NOT_ACTIVE),)
+    text = "The queue night is stopped: an administrator has to enable it."
+    assert expect(cluster, 1, "QUEUE", text) == {"queue": "night"}
+
+
+def test_a_reason_of_another_version_is_told_by_its_text() -> None:
+    assert sentence(waits.Reason(NOW, "BUSY", "waiting for something", {})) == "Waiting for something."
+
+
+# -------------------------------------------------------------------------------------------------- without exception
+
+
+def hindered(seed: int) -> Snapshot:
+    """Return a random situation with all that may keep jobs from starting."""
+    rng = random.Random(seed)
+    cluster = random_cluster(seed, has_quotas=rng.random() < 0.4, max_jobs=rng.choice([0, 0, 3]))
+    if rng.random() < 0.4:
+        cluster.quotas = limited(resources=rng.randint(1, 6), jobs=rng.choice([-1, 1, 2]))
+    for _ in range(rng.randint(0, 3)):
+        queue = rng.choice(["default", "night", "gone", "fifo"])
+        types = rng.choice([(), ("token:a=1",), ("timesharing=all",), ("inner=77",), ("besteffort",), ("expire=soon",)])
+        cluster.job("/core=1", queue=queue, types=types, array_id=5, array_limit=rng.randint(0, 1))
+    cluster.tokens = {"a": rng.choice([None, 0, 1])}
+    cluster.queues = (
+        *cluster.queues,
+        Queue("night", 1, "", QueueState.NOT_ACTIVE),
+        Queue("fifo", 1, "kamelot_fifo", QueueState.ACTIVE),
+    )
+    states = [JobState.WAITING] * 5 + [JobState.TO_ACK_RESERVATION]
+    cluster.waiting = [
+        replace(job, is_killed=rng.random() < 0.1, state=rng.choice(states) if job.granted else job.state)
+        for job in cluster.waiting
+    ]
+    return cluster.snapshot()
+
+
+def unexplained(snapshot: Snapshot, plan: Plan) -> set[int]:
+    """Return the jobs that neither start nor are answered, and have no reason."""
+    started = {launch.placement.job_id for launch in plan.launches}
+    answered = {answer.job_id for answer in (*plan.refused, *plan.expired)}
+    return {job.id for job in snapshot.waiting} - started - answered - plan.reasons.keys()
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=300, deadline=None)
+def test_no_job_is_left_without_a_reason_that_can_be_told(seed: int) -> None:
+    snapshot = hindered(seed)
+    plan = schedule(snapshot)
+    assert unexplained(snapshot, plan) == set()
+    for reason in plan.reasons.values():
+        assert reason.code in WAITING_FOR
+        text = told(reason)
+        assert text.endswith("."), text
+        assert text[0].isupper()
+        assert "overlooked" not in text
+
+
+@pytest.mark.parametrize("trouble", ["kamelot", "my_scheduler"])
+def test_a_job_that_nobody_looked_at_has_a_reason(trouble: str) -> None:
+    """Whatever plans a queue may forget a job; nobody else does."""
+    from oar.kao.schedule import Round
+
+    cluster = Cluster().job()
+    cluster.queues = (Queue("default", 2, trouble, QueueState.ACTIVE),)
+    plan = Round(cluster.snapshot()).finish()
+    assert plan.reasons[1].code == ("EXTERNAL" if trouble == "my_scheduler" else "INTERNAL")
