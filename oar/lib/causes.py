@@ -88,7 +88,7 @@ class EndFacts:
 
 
 #: What a node may say of a failure, and how long.
-_KINDS = ("directory", "output", "shell", "processes", "full", "session")
+_KINDS = ("directory", "output", "shell", "processes", "full", "session", "hook")
 _LONGEST_PATH = 4096
 
 
@@ -170,6 +170,8 @@ def _hindrance(facts: EndFacts) -> Cause | None:
     if reason.kind == "shell":
         code = EndCode.SHELL_MISSING if reason.errno in _MISSING else EndCode.SHELL_FAILED
         return Cause(code, {"node": facts.head, "path": reason.path, "errno": reason.errno})
+    if reason.kind == "hook":
+        return Cause(EndCode.PROLOGUE, {"node": facts.head})
     if reason.kind == "full":
         return Cause(EndCode.DISK_FULL, {"node": facts.head, "path": reason.path})
     denied = [facts.head] if reason.kind == "processes" else [one.node for one in facts.usage if one.forks_denied]

@@ -263,6 +263,9 @@ class Config(Values):
         one_of("auto", "cgroup2", "systemd", "cgroup1", "none"), "auto", "How cgroups are managed on nodes."
     )
     jrm_memory = Option(BOOLEAN, False, "Limit the memory of jobs.")
+    jrm_processes = Option(
+        INTEGER, 4096, "Processes and threads that a job may have on a node for each of its processors; 0 = no limit."
+    )
     jrm_devices = Option(BOOLEAN, False, "Hide GPUs that are not the job's.")
     jrm_mem_nodes = Option(one_of("cpu", "all"), "cpu", "Memory of the job's own processors, or of the whole node.")
     jrm_clear_dirs = Option(

@@ -246,7 +246,7 @@ class Cause:
 class NodeReason:
     """What the head of a job found when something of the job failed there; ``''`` = it was not said."""
 
-    kind: str  #: directory, output, shell, processes, full (no room for the output), session (nobody came)
+    kind: str  #: directory, output, shell, processes, full (no room), session (nobody came), hook (of the site)
     errno: str = ""  #: name of the error, as ENOENT
     path: str = ""
     link: str = ""  #: what the path points to, if it is a symbolic link

@@ -1,13 +1,15 @@
 """Confines the jobs of this node: ``init`` before a job, ``clean`` after it, ``sweep`` of what should not be here.
 
 Data (JSON, node.md 3.1).  All actions: ``oar_tmp_directory``, ``cpuset_path`` (null: keys and files only), ``options``
-{``cgroup_manager``, ``memory``, ``devices``, ``mem_nodes``, ``clear_dirs``, ``max_uptime``, ``oardir``}, all optional.
+{``cgroup_manager``, ``memory``, ``processes``, ``devices``, ``mem_nodes``, ``clear_dirs``, ``max_uptime``,
+``oardir``}, all optional.
 ``init`` and ``clean``: ``job_id``, ``name`` (of the group), ``user``, ``ssh_keys`` (null: none).  ``init`` also:
 ``nodes``, ``compute_thread_siblings``, ``resources``, ``node_file_db_fields``, ``node_file_db_fields_distinct_values``,
 ``array_id``, ``array_index``, ``stdout_file``, ``stderr_file``, ``launching_directory``, ``job_name``, ``project``,
 ``walltime``, ``walltime_seconds``, ``types``.  ``sweep``: ``jobs`` = [{``job_id``, ``name``}] that may be here.
 
-``clean`` says one line ``{"job_id": n, "usage": {...}}`` with what the job used on this node; ``sweep`` one line
+``clean`` says one line ``{"job_id": n, "usage": {...}, "reason": {...}}`` with what the job used on this node, and what
+oarexec found here when something of the job failed (null: nothing, see ``node_reasons``); ``sweep`` one line
 ``{"swept": name}`` for each job that it removed.  Every action may be repeated without harm.
 """
 
@@ -142,7 +144,7 @@ def make_group(data, confinement, files, own_oarexec):
             if confinement.leaves.shared:
                 cpus = share_cpus(data, cpus)
         mems = memory_nodes(data, cpus)
-        groups.create(confinement.leaves, cpus, mems, memory_limit(data, cpus))
+        groups.create(confinement.leaves, cpus, mems, memory_limit(data, cpus), process_limit(data, cpus))
         allowed = allowed_devices(data) if options_of(data).get("devices") else None
         if allowed is not None:
             node_devices.restrict(groups, confinement.leaves.payload, allowed)
@@ -177,6 +179,18 @@ def memory_limit(data, cpus):
     found = re.search(r"MemTotal:\s+([0-9]+) kB", node_cgroups.read("/proc/meminfo"))
     total = int(found.group(1)) * 1024 if found else 0
     return total * len(cpus) // len(node_cgroups.online_cpus()) // 4096 * 4096
+
+
+def process_limit(data, cpus):
+    """Processes and threads that the job may have here; None if the site does not limit.
+
+    A quarter of what the kernel can have stays with the system and the other jobs, whatever the site allows.
+    """
+    per_cpu = options_of(data).get("processes") or 0
+    if per_cpu <= 0:
+        return None
+    most = node_cgroups.number("/proc/sys/kernel/pid_max") or 32768
+    return min(per_cpu * len(cpus), most * 3 // 4)
 
 
 def allowed_devices(data):
@@ -365,9 +379,11 @@ def clean(data):
     """Remove all of a job from this node; what it used is said to the server."""
     node_base.require(data, JOB)
     directory = node_base.runtime_directory(data["oar_tmp_directory"], 13)
+    files = JobFiles(directory, data["job_id"])
     with node_base.locked(node_base.user_lock_path(directory, data["user"]), 17):
-        usage = clean_job(data, JobFiles(directory, data["job_id"]))
-    node_base.say(json.dumps({"job_id": data["job_id"], "usage": usage}))
+        reason = (node_base.read_state(files) or {}).get("reason")
+        usage = clean_job(data, files)
+    node_base.say(json.dumps({"job_id": data["job_id"], "usage": usage, "reason": reason}))
     reboot_if_old(data, directory)
 
 

@@ -256,6 +256,13 @@ class JobFiles:
         self.connections = "%s/oarsub_connections_%d" % (directory, job_id)
         self.main_session = "%s/main_session_%d.lock" % (directory, job_id)
 
+    def had_session(self):
+        """Has anybody come for the session of this interactive job?  Who comes writes there."""
+        try:
+            return os.stat(self.main_session).st_size > 0
+        except OSError:
+            return False
+
     def environment(self, user):
         return "%s/%s_%d.env" % (self.directory, user, self.job_id)
 

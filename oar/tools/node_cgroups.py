@@ -20,7 +20,8 @@ from node_base import NodeError
 
 OAREXEC, PAYLOAD = "oarexec", "payload"
 FLAT_CONTROLLERS = ("cpuset", "cpu", "cpuacct")  #: version 1: the job's group is enough
-LEAF_CONTROLLERS = ("freezer", "memory", "devices")  #: version 1: the job's two leaves
+LEAF_CONTROLLERS = ("freezer", "memory", "devices", "pids")  #: version 1: the job's two leaves
+SESSION_CONTROLLERS = ("freezer", "devices")  #: version 1: those of a session; the others count in the payload
 WANTED_CONTROLLERS = ("cpuset", "memory", "pids", "io", "cpu")
 KILL_SECONDS = 10.0
 FREEZE_SECONDS = 10.0
@@ -109,6 +110,21 @@ def words(path):
 def number(path):
     text = read(path).strip()
     return int(text) if text.isdigit() else None
+
+
+def figure(path, name):
+    """The number behind a name in a file of lines ``name number``; None if it is not told."""
+    for line in read(path).splitlines():
+        fields = line.split()
+        if len(fields) == 2 and fields[0] == name and fields[1].isdigit():
+            return int(fields[1])
+    return None
+
+
+def limit_processes(directory, limit):
+    """Bound the processes and threads of a group, where the kernel can; None: no bound of its own."""
+    if os.path.exists(directory + "/pids.max"):
+        write(directory + "/pids.max", "max" if limit is None else str(limit))
 
 
 def write(path, text):
@@ -277,8 +293,8 @@ class GroupsTwo:
                     if controller == "cpuset":
                         raise NodeError(4, "cannot enable cpuset in %s: %s" % (directory, error.strerror)) from None
 
-    def create(self, leaves, cpus, mems, memory):
-        """Make a job's group and leaves; ``cpus`` None: no binding; ``memory`` None: no limit."""
+    def create(self, leaves, cpus, mems, memory, processes=None):
+        """Make a job's group and leaves; ``cpus`` None: no binding; ``memory``, ``processes`` None: no limit."""
         group = self.tracker(leaves.group)
         make(group)
         self.enable(group)
@@ -291,6 +307,7 @@ class GroupsTwo:
             for name, value in (("memory.max", memory), ("memory.swap.max", 0), ("memory.oom.group", 0)):
                 if name == "memory.max" or os.path.exists(payload + "/" + name):
                     write(payload + "/" + name, str(value))
+        limit_processes(self.tracker(leaves.payload), processes)
 
     def set_cpus(self, group, cpus, mems):
         directory = self.tracker(group)
@@ -345,13 +362,12 @@ class GroupsTwo:
     def usage(self, leaves):
         """What the job has used here: microseconds of processor, bytes of memory at its peak, kills by the kernel."""
         directory, payload = self.tracker(leaves.group), self.tracker(leaves.payload)
-        cpu = dict(line.split() for line in read(directory + "/cpu.stat").splitlines())
-        oom = dict(line.split() for line in read(payload + "/memory.events").splitlines())
         return {
-            "cpu_us": int(cpu["usage_usec"]) if "usage_usec" in cpu else None,
+            "cpu_us": figure(directory + "/cpu.stat", "usage_usec"),
             "memory_peak": number(payload + "/memory.peak"),
             "memory_limit": number(payload + "/memory.max"),
-            "oom_kills": int(oom["oom_kill"]) if "oom_kill" in oom else None,
+            "oom_kills": figure(payload + "/memory.events", "oom_kill"),
+            "forks_denied": figure(payload + "/pids.events", "max"),
         }
 
     def names(self):
@@ -382,7 +398,7 @@ class GroupsOne:
                 if controller == "cpuset":
                     inherit_cpuset(parent, directory)
 
-    def create(self, leaves, cpus, mems, memory):
+    def create(self, leaves, cpus, mems, memory, processes=None):
         for controller in self.mounts:
             make(self.directory(controller, leaves.group))
             if controller in LEAF_CONTROLLERS:
@@ -394,6 +410,8 @@ class GroupsOne:
             if "memory" not in self.mounts:
                 raise NodeError(4, "JRM_MEMORY is set but the memory hierarchy is not mounted")
             self.limit_memory(self.directory("memory", leaves.payload), memory)
+        if "pids" in self.mounts:
+            limit_processes(self.directory("pids", leaves.payload), processes)
 
     @staticmethod
     def limit_memory(directory, limit):
@@ -419,6 +437,8 @@ class GroupsOne:
             if controllers is not None and controller not in controllers:
                 continue
             group = leaf if controller in LEAF_CONTROLLERS else leaves.group
+            if leaf.startswith(leaves.payload + "/") and controller not in (*SESSION_CONTROLLERS, *FLAT_CONTROLLERS):
+                group = leaves.payload
             write(self.directory(controller, group) + "/cgroup.procs", str(pid))
 
     def cpus(self, group):
@@ -426,12 +446,12 @@ class GroupsOne:
 
     def make_leaf(self, leaf):
         for controller in self.mounts:
-            if controller in LEAF_CONTROLLERS:
+            if controller in SESSION_CONTROLLERS:
                 make(self.directory(controller, leaf))
 
     def forget_sessions(self, payload):
         for controller in self.mounts:
-            if controller in LEAF_CONTROLLERS:
+            if controller in SESSION_CONTROLLERS:
                 remove_empty(self.directory(controller, payload))
 
     def freeze(self, group, frozen, seconds=FREEZE_SECONDS):
@@ -467,13 +487,14 @@ class GroupsOne:
     def usage(self, leaves):
         used = number(self.directory("cpuacct", leaves.group) + "/cpuacct.usage") if "cpuacct" in self.mounts else None
         payload = self.directory("memory", leaves.payload) if "memory" in self.mounts else "/nonexistent"
-        oom = dict(line.split() for line in read(payload + "/memory.oom_control").splitlines())
+        processes = self.directory("pids", leaves.payload) if "pids" in self.mounts else "/nonexistent"
         limit = number(payload + "/memory.limit_in_bytes")
         return {
             "cpu_us": None if used is None else used // 1000,
             "memory_peak": number(payload + "/memory.max_usage_in_bytes"),
             "memory_limit": limit if limit is not None and limit < 1 << 60 else None,
-            "oom_kills": int(oom["oom_kill"]) if "oom_kill" in oom else None,
+            "oom_kills": figure(payload + "/memory.oom_control", "oom_kill"),
+            "forks_denied": figure(processes + "/pids.events", "max"),
         }
 
     def names(self):
@@ -488,14 +509,14 @@ class NoGroups:
     def prepare(self):
         pass
 
-    def create(self, leaves, cpus, mems, memory):
+    def create(self, leaves, cpus, mems, memory, processes=None):
         pass
 
     def join(self, leaves, part, pid=0, inherited=False):
         pass
 
     def usage(self, leaves):
-        return {"cpu_us": None, "memory_peak": None, "memory_limit": None, "oom_kills": None}
+        return dict.fromkeys(("cpu_us", "memory_peak", "memory_limit", "oom_kills", "forks_denied"))
 
     def names(self):
         return []

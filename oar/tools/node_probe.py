@@ -19,6 +19,7 @@ import node_cgroups
 from node_base import ABORTED, ENDED, INIT, READY, JobFiles, NodeError
 
 SHORT = True  #: may be run by a worker of the session
+TOLD = ("attempt", "times", "code", "status", "usage", "reason")  #: of the state file
 JOB = {"job_id": int, "name": (str,), "user": (str,), "challenge": (str,), "attempt": int}
 
 
@@ -50,7 +51,7 @@ def answer(directory, groups, job):
     if found["answer"] == "never" and job.get("fence"):
         found["answer"], state = fence(files, job)
     if state is not None:
-        found.update({key: state[key] for key in ("attempt", "times", "code", "status", "usage") if key in state})
+        found.update({key: state[key] for key in TOLD if key in state})
     confinement = node_cgroups.Confinement(groups, job["name"], job["user"], job["job_id"])
     found["frozen"] = confinement.exists() and confinement.is_frozen()
     found["processes"] = len(confinement.payload()) if confinement.exists() else 0

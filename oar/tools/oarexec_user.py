@@ -13,13 +13,15 @@ import select
 import signal
 import sys
 import time
-from functools import partial
 
 import node_base
 import node_cgroups
+import node_reasons
 from node_base import NodeError
 
 START_SECONDS = 120.0
+#: A dead file server is not waited for longer, to see whether it has room.
+ROOM_SECONDS = 10
 #: What a program of root starts as the user: only there does the user's environment hold.
 AS_USER = """
 import json, os, sys
@@ -184,6 +186,7 @@ class Payload:
         self.kill_limit = None
         self.killed = False
         self.noting = set()
+        self.reason = None  #: what hindered the user's process, see ``node_reasons``
 
     def prepare(self):
         """Fork the process that will be the user's; it waits for ``start``."""
@@ -201,6 +204,7 @@ class Payload:
             os.close(self.go_write)
             os.waitpid(self.pid, 0)
             self.status = 255 << 8
+            self.reason = node_reasons.reason("hook")
             return None
         with contextlib.suppress(OSError):
             os.write(self.go_write, b"G")
@@ -209,14 +213,17 @@ class Payload:
         if not poll.poll(START_SECONDS * 1000):
             self.kill(1.0)
             return 10, "the launching directory or the output files do not answer"
-        text = os.read(self.status_read, 4096)
-        os.close(self.status_read)
-        if not text:
+        with os.fdopen(self.status_read, "rb") as pipe:
+            said = pipe.read()
+        if not said:
+            return None
+        failed = json.loads(said.decode("ascii"))
+        self.reason = failed["reason"]
+        if not failed["code"]:
             return None
         os.waitpid(self.pid, 0)
         self.pid = None
-        code, _, reason = text.decode("utf-8", "replace").partition(" ")
-        return int(code), reason
+        return failed["code"], failed["text"]
 
     def run_hook(self):
         """The site's ``passive_job_hook``, as root, before anything of the user; True if the job may go on."""
@@ -278,6 +285,30 @@ class Payload:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
 
+    def look_for_room(self):
+        """After a bad end: whether there is still room for what the job writes, seen as the user."""
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            guarded(lambda: self.tell_room(write))
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe:
+            said = pipe.read()
+        os.waitpid(pid, 0)
+        self.reason = json.loads(said.decode("ascii")) if said else None
+
+    def tell_room(self, write):
+        become(self.account)
+        signal.set_wakeup_fd(-1)
+        signal.alarm(ROOM_SECONDS)
+        names = [name for name in map(self.data.get, ("stdout_file", "stderr_file")) if name]
+        temporary = (self.data.get("job_env") or {}).get("TMPDIR") or "/tmp"
+        names = [name.replace("%jobid%", str(self.data["job_id"])) for name in names]
+        found = node_reasons.of_space(self.data["launching_directory"], names, temporary)
+        if found:
+            os.write(write, json.dumps(found).encode("ascii"))
+        return 0
+
     def note(self, text):
         """Append a line to the job's stderr file, as the user; a dead file server is not waited for."""
         pid = os.fork()
@@ -291,7 +322,7 @@ class Payload:
         signal.alarm(30)
         os.chdir(node_base.encode(self.data["launching_directory"]))
         path = node_base.encode(self.data["stderr_file"].replace("%jobid%", str(self.data["job_id"])))
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK
         os.write(os.open(path, flags, 0o666), node_base.encode(text))
         return 0
 
@@ -319,7 +350,11 @@ class UserProcess:
         if not os.read(self.go_read, 1):
             return 1
         directory = self.data["launching_directory"]
-        self.attempt(10, "cannot enter the directory %s" % directory, lambda: os.chdir(node_base.encode(directory)))
+        try:
+            os.chdir(node_base.encode(directory))
+        except OSError as error:
+            found = node_reasons.of_directory(error, directory, self.payload.account)
+            self.give_up(10, "cannot enter the directory %s: %s" % (directory, error.strerror), found)
         self.open_outputs()
         shell = self.payload.account.pw_shell or "/bin/sh"
         argv = [shell, "-c", self.data["command"] or ""]
@@ -334,24 +369,31 @@ class UserProcess:
         try:
             os.execvpe(argv[0], [node_base.encode(word) for word in argv], environment)
         except OSError as error:
+            self.tell(0, "", node_reasons.of_shell(error, argv[0]))
             node_base.complain("oarexec: cannot execute %s: %s" % (argv[0], error.strerror))
         return 127
 
     def open_outputs(self):
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY
-        names = [(1, self.data.get("stdout_file")), (2, self.data.get("stderr_file"))]
-        for descriptor, name in names:
-            path = (name or "/dev/null").replace("%jobid%", str(self.data["job_id"]))
-            fd = self.attempt(
-                20, "cannot open the file %s" % path, partial(os.open, node_base.encode(path), flags, 0o666)
-            )
+        """Open the files of the job; a pipe that nobody reads is refused, not waited for."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_NONBLOCK
+        for descriptor, key in ((1, "stdout_file"), (2, "stderr_file")):
+            path = (self.data.get(key) or "/dev/null").replace("%jobid%", str(self.data["job_id"]))
+            try:
+                fd = os.open(node_base.encode(path), flags, 0o666)
+            except OSError as error:
+                found = node_reasons.of_output(error, path)
+                self.give_up(20, "cannot open the file %s: %s" % (path, error.strerror), found)
+            os.set_blocking(fd, True)
             os.dup2(fd, descriptor)
             if fd > 2:
                 os.close(fd)
 
-    def attempt(self, code, text, action):
-        try:
-            return action()
-        except OSError as error:
-            os.write(self.status_write, node_base.encode("%d %s: %s" % (code, text, error.strerror)))
-            os._exit(1)
+    def tell(self, code, text, reason):
+        """Tell oarexec what hinders this process; with code 0 it goes on to its end all the same."""
+        said = json.dumps({"code": code, "text": text, "reason": reason})
+        with os.fdopen(os.dup(self.status_write), "wb") as pipe:
+            pipe.write(said.encode("ascii"))
+
+    def give_up(self, code, text, reason):
+        self.tell(code, text, reason)
+        os._exit(1)

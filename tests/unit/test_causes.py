@@ -129,6 +129,7 @@ def test_each_trouble_with_an_output_file_is_a_cause_of_its_own(found: NodeReaso
         ({"usage": [CROWDED]}, "PROCESS_LIMIT"),
         ({"reason": reason("processes")}, "PROCESS_LIMIT"),
         ({"reason": reason("full")}, "DISK_FULL"),
+        ({"reason": reason("hook")}, "PROLOGUE"),
         ({"reason": reason("shell", "ENOENT")}, "SHELL_MISSING"),
         ({"reason": reason("shell", "EACCES")}, "SHELL_FAILED"),
     ],

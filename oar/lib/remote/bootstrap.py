@@ -23,6 +23,7 @@ PROGRAMS = (
     "suspend_resume_manager.py",
     "node_probe.py",
     "site_script.py",
+    "node_reasons.py",
     "oarexec_user.py",
     "oarexec",
 )

@@ -6,7 +6,7 @@ Reading is one function on a transaction; everything else is a pure function of 
 import hashlib
 import json
 import socket
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -152,6 +152,7 @@ def manager_options(config: Config) -> dict[str, Any]:
     return {
         "cgroup_manager": config.cgroup_manager,
         "memory": config.jrm_memory,
+        "processes": config.jrm_processes,
         "devices": config.jrm_devices,
         "mem_nodes": config.jrm_mem_nodes,
         "clear_dirs": list(config.jrm_clear_dirs),
