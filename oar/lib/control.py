@@ -143,6 +143,7 @@ def deletion_notice(job: Job, event: Event) -> Notice:
         job.submission_host,
         "INFO",
         f"Your job was asked to be deleted - {event.description}",
+        job.array_id,
     )
 
 

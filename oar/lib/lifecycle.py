@@ -94,7 +94,7 @@ def _notice(job: "MovedJob", to: JobState) -> Notice:
     if to is JobState.TERMINATED:
         text += f"\nexit_code: {format_exit_code(job.exit_code)}"
     host = (job.info_type or "").partition(":")[0]
-    return Notice(job.id, job.name or "", job.user, job.notify or "", host, tag, text)
+    return Notice(job.id, job.name or "", job.user, job.notify or "", host, tag, text, job.array_id)
 
 
 def format_exit_code(status: int | None) -> str:

@@ -79,6 +79,7 @@ class Notice:
     host: str  #: where the job was submitted, for ``exec:``
     tag: str  #: RUNNING, END, ERROR, INFO, SUSPENDED, RESUMING
     text: str
+    array_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)

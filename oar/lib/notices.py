@@ -15,11 +15,19 @@ TEXTS = {
     "SUSPENDED": "Job is suspended.",
     "RESUMING": "Job is resuming.",
 }
+#: Not a tag: mails for each job of an array, where otherwise the array has one of each kind.
+EACH = "EACH"
+LONGEST = 255
 _OLDER = {"START": "RUNNING"}
-_FORM = re.compile(r"(?:\[(?P<tags>[^\]]*)\])?(?P<way>mail|exec):(?P<rest>.*)\Z", re.ASCII | re.IGNORECASE)
-_ADDRESS = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\Z", re.ASCII)
-_COMMAND = re.compile(r"/[a-zA-Z0-9_./ -]*\Z", re.ASCII)
+# Texts of expressions: most programs that know the words above read no subscription.
+_FORM = r"(?:\[(?P<tags>[^\]]*)\]\s*)?(?P<way>mail|exec)\s*:(?P<rest>.+)\Z"
+_ADDRESS = r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\Z"
+_COMMAND = r"[a-zA-Z0-9_./ -]+\Z"
 _USAGE = "write [TAG,...]mail:address[,address] or [TAG,...]exec:/path arguments"
+
+
+class UnsafeCommand(BadRequest):
+    """The command of a notification has characters that are not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,7 @@ class Subscription:
     way: Literal["mail", "exec"]
     targets: tuple[str, ...]  #: addresses, or a path and its arguments
     tags: frozenset[str]  #: none = all
+    is_each: bool = False  #: of each job of an array, too
 
     def wants(self, tag: str) -> bool:
         """Whether a notice of this kind is to be sent."""
@@ -36,31 +45,45 @@ class Subscription:
 
 
 def parse_subscription(text: str) -> Subscription:
-    """Read ``jobs.notify``.
+    """Read ``jobs.notify``.  Raises BadRequest, UnsafeCommand.
 
     >>> parse_subscription("[END,error]mail:alice@site.org").targets
     ('alice@site.org',)
     """
-    match = _FORM.match(text.strip())
-    if match is None:
-        raise BadRequest(f"bad notify option '{text}': {_USAGE}")
-    tags = frozenset(_tag(word, text) for word in (match["tags"] or "").split(",") if word.strip())
-    if match["way"].lower() == "mail":
-        addresses = tuple(word.strip() for word in match["rest"].split(","))
-        for address in addresses:
-            if not _ADDRESS.match(address):
-                raise BadRequest(f"bad mail address '{address}' in the notify option")
-        return Subscription("mail", addresses, tags)
-    if not _COMMAND.match(match["rest"]):
-        raise BadRequest("bad command in the notify option: a path, then letters, digits and _ . / - only")
-    return Subscription("exec", tuple(match["rest"].split()), tags)
+    match = re.match(_FORM, text.strip(), re.ASCII | re.IGNORECASE)
+    if match is None or not text.isprintable():
+        raise BadRequest(_USAGE)
+    if len(text) > LONGEST:
+        raise BadRequest(f"it is longer than {LONGEST} characters")
+    is_mail = match["way"].lower() == "mail"
+    targets = (_addresses if is_mail else _command)(match["rest"].strip())
+    words = frozenset() if match["tags"] is None else frozenset(_tag(word) for word in match["tags"].split(","))
+    return Subscription("mail" if is_mail else "exec", targets, words - {EACH}, EACH in words)
 
 
-def _tag(word: str, text: str) -> str:
+def _addresses(text: str) -> tuple[str, ...]:
+    addresses = tuple(word.strip() for word in text.split(","))
+    for address in addresses:
+        if not re.match(_ADDRESS, address, re.ASCII):
+            raise BadRequest(f"'{address}' is no mail address")
+    return addresses
+
+
+def _command(text: str) -> tuple[str, ...]:
+    if not re.match(_COMMAND, text, re.ASCII):
+        raise UnsafeCommand(
+            r"insecure characters found in notification method (the allowed regexp is: [a-zA-Z0-9_.\/ -]+)."
+        )
+    if not text.startswith("/"):
+        raise BadRequest(f"'{text.split(maxsplit=1)[0]}' is no absolute path")
+    return tuple(text.split())
+
+
+def _tag(word: str) -> str:
     tag = word.strip().upper()
     tag = _OLDER.get(tag, tag)
-    if tag not in TEXTS:
-        raise BadRequest(f"unknown tag '{word.strip()}' in the notify option '{text}': use {', '.join(TEXTS)}")
+    if tag not in TEXTS and tag != EACH:
+        raise BadRequest(f"unknown tag '{word.strip()}': use {', '.join(TEXTS)} or {EACH}")
     return tag
 
 

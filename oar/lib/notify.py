@@ -12,17 +12,24 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from email.message import EmailMessage
+from typing import TYPE_CHECKING
 
 from oar.lib.config import Config
+
+if TYPE_CHECKING:
+    import smtplib
+    from email.message import EmailMessage
 
 LOG = logging.getLogger(__name__)
 
 #: Mails of one subject to the administrator within an hour; what comes beyond is told in one digest.
 MOST_PER_HOUR = 20
 _HOUR = 3600.0
-_SMTP_TIMEOUT = 20.0
+#: Seconds for one step of the talk with the mail server, and for one mail.
+_STEP = 20.0
+_LONGEST = 60.0
 _WAITING_MAILS = 1000
+_SMTP_PORT = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,29 +40,30 @@ class Letter:
     subject: str
     text: str
     told: Callable[[str], None] | None = None
+    is_limited: bool = False  #: counts against the mails of its subject within an hour
 
 
 class Mailer:
-    """Sends mails in the background, in order; does nothing where oar.conf names no mail server or no sender."""
+    """Sends mails in the background, in order; does nothing where oar.conf names no mail server or no sender.
 
-    def __init__(self, config: Config) -> None:
+    Each mail is tried once (server.md 8.2).  A mail server that does not answer holds up nothing but mails.
+    """
+
+    def __init__(self, config: Config, *, step: float = _STEP, longest: float = _LONGEST) -> None:
         self._server = config.mail_smtp_server
         self._sender = config.mail_sender
-        self._administrators = config.mail_recipient or ()
+        self._administrators = tuple(config.mail_recipient or ())
         self.instance = config.instance_name or socket.gethostname()
+        self._step = step
+        self._longest = longest
         self._letters: queue.Queue[Letter | None] = queue.Queue(_WAITING_MAILS)
         self._limit = HourlyLimit(MOST_PER_HOUR)
         self._thread: threading.Thread | None = None
 
     def administrators(self, subject: str, text: str) -> None:
         """Mail the administrators; at most 20 of a subject within an hour, then one digest."""
-        if not self._administrators:
-            return
-        now = time.monotonic()
-        for late, count in self._limit.digests(now):
-            self._post(Letter(self._administrators, f"{late} (digest)", f"{count} more mails with this subject."))
-        if self._limit.allows(subject, now):
-            self._post(Letter(self._administrators, subject, text))
+        if self._administrators:
+            self._post(Letter(self._administrators, subject, text, is_limited=True))
 
     def user(
         self, recipients: Sequence[str], subject: str, text: str, told: Callable[[str], None] | None = None
@@ -65,8 +73,6 @@ class Mailer:
 
     def close(self, deadline: float) -> None:
         """Send what waits, for at most ``deadline`` seconds."""
-        for subject, count in self._limit.digests(time.monotonic(), everything=True):
-            self._post(Letter(self._administrators, f"{subject} (digest)", f"{count} more mails with this subject."))
         if self._thread is not None:
             with suppress(queue.Full):  # it has more to do than the time that is left: the thread ends with us
                 self._letters.put(None, timeout=deadline)
@@ -86,8 +92,26 @@ class Mailer:
             self._thread.start()
 
     def _work(self) -> None:
-        while (letter := self._letters.get()) is not None:
-            self._tell(letter, self._send(letter))
+        hello = socket.getfqdn()
+        is_closed = False
+        while not is_closed:
+            letters: list[Letter] = []
+            with suppress(queue.Empty):
+                letter = self._letters.get(timeout=self._limit.next_digest(time.monotonic()))
+                is_closed = letter is None
+                letters = [letter] if letter else []
+            for one in (*self._digests(everything=is_closed), *filter(self._may_pass, letters)):
+                self._tell(one, self._send(one, hello))
+
+    def _digests(self, *, everything: bool) -> list[Letter]:
+        ready = self._limit.digests(time.monotonic(), everything=everything)
+        return [
+            Letter(self._administrators, f"{subject} (digest)", f"{count} more mails with this subject.")
+            for subject, count in ready
+        ]
+
+    def _may_pass(self, letter: Letter) -> bool:
+        return not letter.is_limited or self._limit.allows(letter.subject, time.monotonic())
 
     def _tell(self, letter: Letter, problem: str) -> None:
         if letter.told is not None:
@@ -95,21 +119,46 @@ class Mailer:
         elif problem and self._server is not None:
             LOG.warning("mail %r to %s not sent: %s", letter.subject, ", ".join(letter.recipients), problem)
 
-    def _send(self, letter: Letter) -> str:
+    def _send(self, letter: Letter, hello: str) -> str:
         import smtplib
+
+        smtp = smtplib.SMTP(local_hostname=hello, timeout=self._step)
+        over_time = threading.Timer(self._longest, _hang_up, (smtp,))
+        over_time.daemon = True
+        over_time.start()
+        try:
+            host, _, port = (self._server or "").partition(":")
+            smtp.connect(host, int(port) if port else _SMTP_PORT)
+            refused = smtp.send_message(self._message(letter, hello))
+            with suppress(OSError, smtplib.SMTPException):  # it has the mail
+                smtp.quit()
+        except Exception as error:  # noqa: BLE001 - whatever becomes of this mail, the others are sent
+            return str(error) or type(error).__name__
+        finally:
+            over_time.cancel()
+            smtp.close()
+        return f"refused for {', '.join(refused)}" if refused else ""
+
+    def _message(self, letter: Letter, hello: str) -> "EmailMessage":
+        from email.message import EmailMessage
+        from email.utils import formatdate, make_msgid
 
         message = EmailMessage()
         message["From"] = _header(self._sender or "")
         message["To"] = _header(", ".join(letter.recipients))
-        message["Subject"] = _header(f"{letter.subject}")
+        message["Subject"] = _header(letter.subject)
+        message["Date"] = formatdate(localtime=True)
+        message["Message-ID"] = make_msgid(domain=hello)
+        message["Auto-Submitted"] = "auto-generated"  # no notice of absence comes back
         message.set_content(letter.text.encode("utf-8", "replace").decode())
-        host, _, port = (self._server or "").partition(":")
-        try:
-            with smtplib.SMTP(host, int(port) if port else 25, timeout=_SMTP_TIMEOUT) as smtp:
-                smtp.send_message(message)
-        except (OSError, smtplib.SMTPException, ValueError) as error:
-            return str(error) or type(error).__name__
-        return ""
+        return message
+
+
+def _hang_up(smtp: "smtplib.SMTP") -> None:
+    """End a talk that takes too long: who waits in it gets an error."""
+    if smtp.sock is not None:
+        with suppress(OSError):
+            smtp.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _header(text: str) -> str:
@@ -138,6 +187,10 @@ class HourlyLimit:
         """Names of which some were held back and may pass again, with how many; forgets them."""
         ready = [name for name in self._held if everything or len(self._recent(name, now)) < self._most]
         return [(name, self._held.pop(name)) for name in ready]
+
+    def next_digest(self, now: float) -> float | None:
+        """Seconds until one of those that were held back may pass again; None if none was."""
+        return min((max(0.0, self._passed[name][0] + _HOUR - now) for name in self._held), default=None)
 
     def _recent(self, name: str, now: float) -> deque[float]:
         passed = self._passed.setdefault(name, deque())

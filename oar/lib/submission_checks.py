@@ -13,6 +13,7 @@ from enum import IntEnum
 from oar.lib.config import Config
 from oar.lib.errors import BadRequest
 from oar.lib.model import Dependency, Group
+from oar.lib.notices import UnsafeCommand, parse_subscription
 from oar.lib.request import Request, name_nodes, parse_request
 from oar.lib.states import DependencyCondition
 from oar.lib.times import format_duration, parse_date
@@ -25,9 +26,6 @@ LONGEST_TEXT = 255
 
 # Texts of expressions: most submissions need few of them, and each takes a command 0.1 ms to compile.
 _FILE_NAME = r"[A-Za-z0-9_./\-%\\ +=@:,~]*\Z"
-_NOTIFY = r"(?s)\s*(\[\s*.+\s*\]\s*)?(mail|exec)\s*:(.+)\Z"
-_NOTIFY_TAGS = frozenset({"RUNNING", "START", "END", "ERROR", "INFO", "SUSPENDED", "RESUMING"})
-_NOTIFY_COMMAND = r"[a-zA-Z0-9_./ -]+\Z"
 _CPUSET_NAME = r"[A-Za-z0-9_-]{1,50}\Z"
 _CONTROL = r"[\x00-\x1f\x7f-\x9f]"
 _CONDITIONS = "|".join(DependencyCondition)
@@ -101,7 +99,9 @@ def check_modes(modes: Modes) -> None:
             raise BadSubmission(Code.NOOP, "a noop job cannot be interactive.")
     elif not (modes.command or modes.reservation or modes.noop):
         raise BadSubmission(Code.COMMAND, "a command is needed.", usage=True)
-    _check_notify_characters(modes.notify)
+    refusal = _refusal_of_notify(modes.notify)
+    if refusal and refusal.code is Code.NOTIFY_CHARACTERS:  # what else is wrong with it is told in its turn
+        raise refusal
 
 
 def check_array(modes: Modes, size: int, most: int) -> None:
@@ -118,13 +118,16 @@ def check_array(modes: Modes, size: int, most: int) -> None:
         raise BadSubmission(Code.REQUEST, "an array job cannot be interactive.", verify=False)
 
 
-def _check_notify_characters(notify: str | None) -> None:
-    match = re.match(_NOTIFY, notify or "")
-    if match and match[2] == "exec" and not re.match(_NOTIFY_COMMAND, match[3].strip()):
-        raise BadSubmission(
-            Code.NOTIFY_CHARACTERS,
-            "insecure characters found in notification method (the allowed regexp is: [a-zA-Z0-9_.\\/ -]+).",
-        )
+def _refusal_of_notify(notify: str | None) -> BadSubmission | None:
+    if notify is None:
+        return None
+    try:
+        parse_subscription(notify)
+    except UnsafeCommand as error:
+        return BadSubmission(Code.NOTIFY_CHARACTERS, str(error))
+    except BadRequest as error:
+        return BadSubmission(Code.NOTIFY, f"bad syntax for the notify option: {error}")
+    return None
 
 
 # -- texts ----------------------------------------------------------------------------------------------------------
@@ -132,13 +135,8 @@ def _check_notify_characters(notify: str | None) -> None:
 
 def check_notify(notify: str | None) -> None:
     """Refuse what is no notification.  Raises BadSubmission."""
-    if notify is None:
-        return
-    match = re.match(_NOTIFY, notify)
-    tags = match[1].strip()[1:-1].split(",") if match and match[1] else []
-    if not match or re.search(_CONTROL, notify) or any(tag.strip().upper() not in _NOTIFY_TAGS for tag in tags):
-        raise BadSubmission(Code.NOTIFY, "bad syntax for the notify option")
-    _check_notify_characters(notify)
+    if refusal := _refusal_of_notify(notify):
+        raise refusal
 
 
 def check_file_names(stdout: str | None, stderr: str | None) -> None:

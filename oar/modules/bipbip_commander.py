@@ -20,13 +20,14 @@ from oar.lib.db.runs import AwaitedReport
 from oar.lib.errors import BadRequest, DatabaseUnavailable
 from oar.lib.frames import Answer, BadFrame, Frame, Hello, Load, Ping, Pong, Ready, Report, Stop
 from oar.lib.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
-from oar.lib.notices import mail_subject, parse_subscription
+from oar.lib.notices import Subscription, mail_subject, parse_subscription
 from oar.lib.notify import Mailer
 from oar.lib.runtime import Runtime
 from oar.lib.states import EventType, ExecCode, JobState
 from oar.lib.version import VERSION
 from oar.modules import orders
 from oar.modules.actions.finish import note_finishing
+from oar.modules.array_mails import ArrayMails
 from oar.modules.dispatch import ASKED, HOSTS_ASKED, Action, Dispatch, Kind, host_action, wanted
 from oar.modules.orders import Did, Do, Interrupt
 
@@ -125,6 +126,7 @@ class Runner:
         self._lock = lock
         self._dispatch = Dispatch(config.max_concurrent_jobs_starting_or_terminating, config.bipbip_workers)
         self._mailer = Mailer(config)
+        self._array_mails = ArrayMails(runtime_.database)
         self._bipbips: dict[int, BipbipProcess] = {}
         self._poll = bus.Poll(dealer)
         self._reports: list[Report] = []
@@ -165,7 +167,8 @@ class Runner:
             self._poll.remove(self._parent)
             self._parent = None
             self._draining = min(self._draining or float("inf"), time.monotonic() + ORPHAN_SECONDS)
-        return self._draining is not None and (not self._dispatch.running or time.monotonic() > self._draining)
+        busy = any(action.kind is not Kind.NOTICE for action in self._dispatch.running)
+        return self._draining is not None and (not busy or time.monotonic() > self._draining)
 
     def _turn(self, signals: process.Signals) -> bool:
         """Wait for something, take it in, give out what is due; True if another server has the lock."""
@@ -397,18 +400,29 @@ class Runner:
         """Mail the owner of a job, or let his command be run."""
         try:
             wish = parse_subscription(notice.notify)
-        except BadRequest as error:
-            logs.of_job(log, notice.job_id).warning("%s", error)
-            return
+            if wish.way == "exec":
+                self._let_run(notice, wish)
+                return
+            for mail in [notice] if wish.is_each else self._array_mails.instead_of(notice):
+                self._mail(mail, wish)
+        except (BadRequest, DatabaseUnavailable) as error:
+            logs.of_job(log, notice.job_id).warning("the notice %s is not sent: %s", notice.tag, error)
+
+    def _let_run(self, notice: Notice, wish: Subscription) -> None:
         if not wish.wants(notice.tag):
             return
-        if wish.way == "exec":
-            about = (str(notice.job_id), notice.job_name, notice.tag, notice.text)
-            args = (notice.user, notice.host, notice.tag, *wish.targets, *about)
-            self._want([Action(Kind.NOTICE, notice.job_id, notice.host, args)])
+        about = (str(notice.job_id), notice.job_name, notice.tag, notice.text)
+        args = (notice.user, notice.host, notice.tag, *wish.targets, *about)
+        if self._dispatch.want(Action(Kind.NOTICE, notice.job_id, notice.host, args)):
             return
-        subject = mail_subject(notice.tag, notice.job_id, notice.job_name, self._mailer.instance)
-        self._mailer.user(wish.targets, subject, notice.text, lambda problem: self._mailed(notice, problem))
+        with self._database.begin() as tx:
+            text = f"[{notice.tag}] {wish.targets[0]} on {notice.host}: too many commands are waiting"
+            tx.events.add(EventType.USER_EXEC_NOTIFICATION_ERROR, notice.job_id, text)
+
+    def _mail(self, notice: Notice, wish: Subscription) -> None:
+        if wish.wants(notice.tag):
+            subject = mail_subject(notice.tag, notice.job_id, notice.job_name, self._mailer.instance)
+            self._mailer.user(wish.targets, subject, notice.text, lambda problem: self._mailed(notice, problem))
 
     def _mailed(self, notice: Notice, problem: str) -> None:
         """Note whether a mail went out (called by the mailer's thread)."""

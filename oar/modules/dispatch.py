@@ -2,11 +2,12 @@
 
 One action at a time works on a job.  Ends and launches share a limit (``MAX_CONCURRENT_JOBS_STARTING_OR_TERMINATING``)
 in which ends come first, so that a burst of submissions cannot keep nodes occupied; kills, signals and probes have a
-limit of their own.  An action goes to the bipbip that talks to its host, whose connection is warm.  What fails is tried
-again after 1, 2, 4 ... 60 s (server.md 5.6).
+limit of their own, and so have the commands of users, who decide how long those take.  An action goes to the bipbip
+that talks to its host, whose connection is warm.  What fails is tried again after 1, 2, 4 ... 60 s (server.md 5.6).
 """
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,8 +16,12 @@ from oar.lib.db.runs import InHand
 from oar.lib.messages import JobAction
 from oar.lib.states import JobState, Phase
 
-#: Actions that are not launches or ends: how many at a time.
+#: Actions that are not launches, ends or commands of users: how many at a time.
 OTHERS_AT_A_TIME = 64
+#: Commands of users: how many at a time, of all and of one user, and how many of a user may wait.
+NOTICES_AT_A_TIME = 16
+NOTICES_OF_A_USER = 4
+NOTICES_WAITING = 5000
 LONGEST_PAUSE = 60
 
 
@@ -32,7 +37,7 @@ class Kind(StrEnum):
     PROBE = "PROBE"  #: ask a host what has become of its jobs
     SWEEP = "SWEEP"  #: remove from a host what belongs to no job that may be there
     TELL = "TELL"  #: lines for a waiting oarsub
-    NOTICE = "NOTICE"  #: a command for the owner of a job
+    NOTICE = "NOTICE"  #: a command of the owner of a job; the first of ``args`` is his name
     HEAL = "HEAL"  #: the site's script for suspected nodes
 
 
@@ -124,13 +129,22 @@ class Dispatch:
         """What is being done."""
         return list(self._running)
 
-    def want(self, action: Action) -> None:
-        """Ask for an action; twice is once.  One that is just being done will be done again."""
+    def want(self, action: Action) -> bool:
+        """Ask for an action; twice is once.  One that is just being done will be done again.
+
+        False: its user has too many commands that wait, it will not be done.
+        """
         if action in self._running:
             self._running[action].again = action.kind not in LIMITED
         elif action not in self._waiting:
+            if action.kind is Kind.NOTICE and self._waiting_of(action.args[:1]) >= NOTICES_WAITING:
+                return False
             self._order += 1
             self._waiting[action] = _Waiting(action, self._order)
+        return True
+
+    def _waiting_of(self, user: tuple[str, ...]) -> int:
+        return sum(action.kind is Kind.NOTICE and action.args[:1] == user for action in self._waiting)
 
     def knows(self, job_id: int) -> bool:
         """Whether a launch or an end of the job waits or runs."""
@@ -140,22 +154,27 @@ class Dispatch:
         """Return the actions that may begin, each with the number of its bipbip; they count as running."""
         begun = []
         busy = {action.subject for action in self._running}
-        limited = sum(action.kind in LIMITED for action in self._running)
-        others = len(self._running) - limited
+        used = Counter(name for action in self._running for name, _ in self._limits_of(action))
         for waiting in sorted(self._waiting.values(), key=_preference):
             action = waiting.action
-            is_limited = action.kind in LIMITED
-            if waiting.not_before > now or action.subject in busy:
+            limits = self._limits_of(action)
+            if waiting.not_before > now or action.subject in busy or any(used[name] >= most for name, most in limits):
                 continue
-            if limited >= self.limit if is_limited else others >= OTHERS_AT_A_TIME:
-                continue
-            limited, others = limited + is_limited, others + (not is_limited)
+            used.update(name for name, _ in limits)
             busy.add(action.subject)
             worker = self.worker_of(action)
             del self._waiting[action]
             self._running[action] = _Running(action, worker, now)
             begun.append((worker, action))
         return begun
+
+    def _limits_of(self, action: Action) -> tuple[tuple[str, int], ...]:
+        """What an action counts against, each with how many it allows."""
+        if action.kind in LIMITED:
+            return (("limited", self.limit),)
+        if action.kind is Kind.NOTICE:
+            return ("notices", NOTICES_AT_A_TIME), (f"notices of {action.args[:1]}", NOTICES_OF_A_USER)
+        return (("others", OTHERS_AT_A_TIME),)
 
     def worker_of(self, action: Action) -> int:
         """Return the bipbip that talks to the action's host."""

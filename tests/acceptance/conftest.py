@@ -16,6 +16,7 @@ from tests.acceptance.harness import Cluster, wait_until
 
 _FAILED = pytest.StashKey[bool]()
 
+MAIL_PORT = 2525
 #: Short times: a test that breaks something does not wait for minutes.
 SETTINGS = (
     "OAR_SSH_CONNECTION_TIMEOUT=8",
@@ -30,6 +31,10 @@ SETTINGS = (
     "MAX_DB_CONNECTION_TIMEOUT=4",
     "WALLTIME_CHANGE_ENABLED=yes",
     "WALLTIME_MAX_INCREASE=3600",
+    f"MAIL_SMTP_SERVER=127.0.0.1:{MAIL_PORT}",  # a server only where a test starts one
+    "MAIL_SENDER=oar@server",
+    "MAIL_RECIPIENT=root@server",
+    "INSTANCE_NAME=demo",
 )
 
 

@@ -93,7 +93,7 @@ def test_what_the_owner_is_told_of_a_deletion(database: Database) -> None:
     with database.begin() as tx:
         notice = control.deletion_notice(tx.jobs.get(job_id), events_of(database, job_id)[0])
     text = f"Your job was asked to be deleted - User root requested to frag the job {job_id}"
-    assert notice == Notice(job_id, "long", "alice", "mail:alice@example.org", "frontend", "INFO", text)
+    assert notice == Notice(job_id, "long", "alice", "mail:alice@example.org", "frontend", "INFO", text, job_id)
 
 
 def test_a_container_takes_the_jobs_in_it_along(database: Database) -> None:

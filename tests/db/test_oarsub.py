@@ -261,7 +261,11 @@ def refusals() -> list[tuple[tuple[str, ...], int, str]]:
         (("--force-cpuset-name", "a", "--array", "2", "x"), 8, f'# Error: invalid cpuset name "a".\n{VERIFY}'),
         (("-O", "a;b", "x"), 244, "# Error: invalid stdout file name (bad character)\n"),
         (("-E", "a;b", "x"), 243, "# Error: invalid stderr file name (bad character)\n"),
-        (("--notify", "me", "x"), 250, "# Error: bad syntax for the notify option\n"),
+        (
+            ("--notify", "mail:me", "x"),
+            250,
+            "# Error: bad syntax for the notify option: 'me' is no mail address\n",
+        ),
         (
             ("--notify", "exec:/bin/x;y", "x"),
             16,

@@ -1,7 +1,8 @@
 """Mails through a real SMTP dialogue, lines to a listening oarsub."""
 
+import email
+import email.policy
 import socket
-import socketserver
 import threading
 from collections.abc import Iterator
 
@@ -9,37 +10,12 @@ import pytest
 
 from oar.lib.config import Config
 from oar.lib.notify import HourlyLimit, Mailer, tell_oarsub
-
-
-class Smtp(socketserver.StreamRequestHandler):
-    """The least a mail server must say."""
-
-    server: "SmtpServer"
-
-    def handle(self) -> None:
-        self.wfile.write(b"220 here\r\n")
-        while line := self.rfile.readline():
-            if line.upper().startswith(b"DATA"):
-                self.wfile.write(b"354 go on\r\n")
-                lines = []
-                while (text := self.rfile.readline()) != b".\r\n":
-                    lines.append(text.decode())
-                self.server.mails.append("".join(lines))
-            self.wfile.write(b"221 bye\r\n" if line.upper().startswith(b"QUIT") else b"250 ok\r\n")
-
-
-class SmtpServer(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Smtp)
-        self.mails: list[str] = []
+from tests.smtp import MailServer
 
 
 @pytest.fixture
-def smtp() -> Iterator[SmtpServer]:
-    with SmtpServer() as server:
+def smtp() -> Iterator[MailServer]:
+    with MailServer() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server
@@ -47,40 +23,67 @@ def smtp() -> Iterator[SmtpServer]:
         thread.join()
 
 
-def configured(server: SmtpServer) -> Config:
-    return Config(
-        mail_smtp_server=f"127.0.0.1:{server.server_address[1]}",
-        mail_sender="oar@site",
-        mail_recipient=("root@site", "admin@site"),
-    )
+def configured(server: MailServer) -> Config:
+    return Config(mail_smtp_server=server.address, mail_sender="oar@site", mail_recipient=("root@site", "admin@site"))
 
 
-def test_administrators_get_a_mail_with_subject_and_text(smtp: SmtpServer) -> None:
+def test_administrators_get_a_mail_with_subject_and_text(smtp: MailServer) -> None:
     mailer = Mailer(configured(smtp))
     mailer.administrators("Start OAR server", "it is up")
     mailer.close(20)
     assert len(smtp.mails) == 1
-    assert "Subject: Start OAR server" in smtp.mails[0]
-    assert "To: root@site, admin@site" in smtp.mails[0]
-    assert "it is up" in smtp.mails[0]
+    assert "Subject: Start OAR server" in smtp.mails[0].text
+    assert "To: root@site, admin@site" in smtp.mails[0].text
+    assert "it is up" in smtp.mails[0].text
 
 
-def test_a_flood_of_one_subject_ends_in_one_digest(smtp: SmtpServer) -> None:
+def test_a_flood_of_one_subject_ends_in_one_digest(smtp: MailServer) -> None:
     mailer = Mailer(configured(smtp))
     for number in range(30):
         mailer.administrators("Suspecting nodes", f"node {number}")
     mailer.close(20)
     assert len(smtp.mails) == 21
-    assert "10 more mails" in smtp.mails[-1]
+    assert "10 more mails" in smtp.mails[-1].text
 
 
-def test_a_newline_in_a_job_name_adds_no_header(smtp: SmtpServer) -> None:
+def test_a_newline_in_a_job_name_adds_no_header(smtp: MailServer) -> None:
     told: list[str] = []
     mailer = Mailer(configured(smtp))
-    mailer.user(["a@b"], "x\r\nBcc: evil@c", "text", told.append)
+    mailer.user(["a@b"], "é x\r\nBcc: evil@c\n\nbody", "text", told.append)
     mailer.close(20)
     assert told == [""]
-    assert "\nBcc:" not in smtp.mails[0]
+    assert smtp.mails[0].recipients == ("a@b",)
+    message = email.message_from_string(smtp.mails[0].text, policy=email.policy.default)
+    assert message.keys() == [
+        *("From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted"),
+        *("Content-Type", "Content-Transfer-Encoding", "MIME-Version"),
+    ]
+    assert message["Subject"] == "é x  Bcc: evil@c  body"
+    assert message.get_payload() == "text\n"
+
+
+def test_who_is_refused_is_told_and_the_others_get_their_mail(smtp: MailServer) -> None:
+    told: list[str] = []
+    mailer = Mailer(configured(smtp))
+    mailer.user(["refused@b", "a@b"], "s", "t", told.append)
+    mailer.user(["refused@b"], "s", "t", told.append)
+    mailer.close(20)
+    assert [mail.recipients for mail in smtp.mails] == [("a@b",)]
+    assert told[0] == "refused for refused@b"
+    assert "no such user" in told[1]
+
+
+@pytest.mark.parametrize("way", ["silent", "dripping"])
+def test_a_mail_server_that_comes_to_no_end_is_left_and_the_next_mail_goes_out(smtp: MailServer, way: str) -> None:
+    told: list[str] = []
+    mailer = Mailer(configured(smtp), step=0.2 if way == "silent" else 20, longest=0.2 if way == "dripping" else 20)
+    mailer.user([f"{way}@b"], "s", "t", told.append)
+    mailer.user(["a@b"], "s", "t", told.append)
+    mailer.close(20)
+    assert len(told) == 2
+    assert told[0] != ""
+    assert told[1] == ""
+    assert [mail.recipients for mail in smtp.mails] == [("a@b",)]
 
 
 def test_a_mail_server_that_is_not_there_is_told_and_stops_nobody() -> None:
@@ -119,7 +122,9 @@ def test_the_limit_is_by_name_and_hour() -> None:
     assert [limit.allows("a", 0.0), limit.allows("a", 1.0), limit.allows("a", 2.0)] == [True, True, False]
     assert limit.allows("b", 2.0)
     assert limit.digests(3.0) == []
+    assert limit.next_digest(3.0) == 3597.0
     assert limit.digests(3601.0) == [("a", 1)]
+    assert limit.next_digest(3601.0) is None
     assert limit.allows("a", 3601.0)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oar.lib.db.runs import InHand
 from oar.lib.states import JobState, Phase
 from oar.modules import orders
-from oar.modules.dispatch import LIMITED, Action, Dispatch, Kind, host_action, wanted
+from oar.modules.dispatch import LIMITED, NOTICES_WAITING, Action, Dispatch, Kind, host_action, wanted
 
 ONE = InHand(42, JobState.TO_LAUNCH, None, "n1", 0, 0, 100)
 
@@ -48,6 +48,27 @@ def test_kills_do_not_wait_for_the_limit_but_for_the_job() -> None:
     assert begun(dispatch) == [Action(Kind.KILL, 2)]
     dispatch.done(Action(Kind.LAUNCH, 1), now=1.0)
     assert begun(dispatch, 1.0) == [Action(Kind.KILL, 1)]
+
+
+def test_commands_of_one_user_that_do_not_end_hold_up_neither_kills_nor_commands_of_others() -> None:
+    dispatch = Dispatch(limit=1, workers=1)
+    alices = [Action(Kind.NOTICE, job, args=("alice", "frontend")) for job in range(100)]
+    for action in alices:
+        dispatch.want(action)
+    assert begun(dispatch) == alices[:4]
+    bobs, kill = Action(Kind.NOTICE, 200, args=("bob", "frontend")), Action(Kind.KILL, 1)
+    dispatch.want(bobs)
+    dispatch.want(kill)
+    assert begun(dispatch) == [bobs, kill]
+    dispatch.done(alices[0], now=1.0)
+    assert begun(dispatch, 1.0) == [alices[4]]
+
+
+def test_commands_of_one_user_do_not_pile_up_for_ever() -> None:
+    dispatch = Dispatch(limit=1, workers=1)
+    taken = [dispatch.want(Action(Kind.NOTICE, job, args=("alice",))) for job in range(NOTICES_WAITING + 1)]
+    assert taken == [True] * NOTICES_WAITING + [False]
+    assert dispatch.want(Action(Kind.NOTICE, 1, args=("bob",)))
 
 
 def test_lines_for_oarsub_do_not_wait_for_the_launch_and_keep_their_order() -> None:

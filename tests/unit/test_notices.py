@@ -15,6 +15,26 @@ def test_a_mail_may_go_to_several_addresses_for_some_tags() -> None:
     assert [tag for tag in ("RUNNING", "END", "ERROR") if subscription.wants(tag)] == ["RUNNING", "END"]
 
 
+@pytest.mark.parametrize(
+    ("text", "targets"),
+    [
+        ("  [ RUNNING , end ] exec : /bin/tell  -v ", ("/bin/tell", "-v")),
+        ("[START] Mail : a@b , c@d", ("a@b", "c@d")),
+    ],
+)
+def test_blanks_and_case_do_not_matter(text: str, targets: tuple[str, ...]) -> None:
+    subscription = parse_subscription(text)
+    assert subscription.targets == targets
+    assert subscription.wants("RUNNING")
+
+
+def test_of_an_array_each_job_may_be_asked_for() -> None:
+    subscription = parse_subscription("[each, END]mail:a@b")
+    assert (subscription.is_each, subscription.tags) == (True, frozenset({"END"}))
+    assert parse_subscription("[EACH]mail:a@b").wants("INFO")
+    assert not parse_subscription("mail:a@b").is_each
+
+
 def test_without_tags_everything_is_wanted() -> None:
     assert parse_subscription("mail:a@b").wants("SUSPENDED")
 
@@ -36,6 +56,10 @@ def test_a_command_is_a_path_and_its_arguments() -> None:
         "exec:/bin/a;b",
         "exec:/bin/$(x)",
         "[WHEN]mail:a@b",
+        "[]mail:a@b",
+        "mail:a@b\n",
+        "exec:",
+        f"mail:{'a' * 250}@b",
         "smoke:signal",
     ],
 )

@@ -45,6 +45,12 @@ _LIVE_OF_USER = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} AND j.job_user = %s
 _IN_STATES = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} AND j.state = ANY(%s) ORDER BY j.job_id"
 #: Jobs of arrays.
 _ARRAYS = f"SELECT {_COLUMNS} FROM jobs j WHERE j.array_id = ANY(%s) ORDER BY j.job_id"
+#: What has become of the jobs of an array.
+_ARRAY_SUMMARY = f"""
+    SELECT COALESCE(max(array_index), 0), max(job_id) FILTER (WHERE {LIVE}),
+        count(*) FILTER (WHERE state = 'Terminated' AND COALESCE(exit_code, 0) = 0),
+        count(*) FILTER (WHERE state = 'Terminated' AND exit_code <> 0), count(*) FILTER (WHERE state = 'Error')
+    FROM jobs j WHERE array_id = %s"""
 #: States of jobs.
 _STATES = "SELECT job_id, state FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id"
 
@@ -54,7 +60,7 @@ _MOVE = """
         stop_time = CASE WHEN %(stops)s AND stop_time = 0 THEN GREATEST(%(now)s, start_time * %(started)s)
                          ELSE stop_time END
     WHERE job_id = ANY(%(ids)s) AND state = ANY(%(sources)s)
-    RETURNING job_id, job_name, job_user, notify, info_type, exit_code, suspended"""
+    RETURNING job_id, array_id, job_name, job_user, notify, info_type, exit_code, suspended"""
 #: The state log that goes with it: the open row is closed, a new one opened (closed at once for a final state).
 _LOG_MOVE = """
     UPDATE job_state_logs SET date_stop = %(now)s WHERE job_id = ANY(%(ids)s) AND date_stop = 0;
@@ -162,12 +168,24 @@ class MovedJob:
     """A job whose state has just changed, with what its notices need."""
 
     id: int
+    array_id: int
     name: str | None
     user: str
     notify: str | None
     info_type: str | None
     exit_code: int | None
     suspended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySummary:
+    """What has become of the jobs of an array."""
+
+    size: int  #: jobs that were submitted
+    live: int | None  #: one that has not ended, the last of them
+    good: int  #: ended with exit code 0, copies of resubmitted jobs among them
+    bad: int  #: ended with another one
+    errors: int
 
 
 class Jobs:
@@ -213,6 +231,10 @@ class Jobs:
     def of_arrays(self, arrays: Collection[int]) -> list[Job]:
         """Return the jobs of some arrays, ended ones too, by id."""
         return [_job(row) for row in self._tx.rows(_ARRAYS, (list(arrays),))]
+
+    def array_summary(self, array_id: int) -> ArraySummary:
+        """Return what has become of the jobs of an array; a job that was submitted alone is an array of one."""
+        return ArraySummary(*self._tx.rows(_ARRAY_SUMMARY, (array_id,))[0])
 
     def states(self, ids: Collection[int]) -> dict[int, JobState]:
         """Return the state of each job that exists."""
@@ -348,8 +370,8 @@ def _job(row: tuple[Any, ...]) -> Job:
 
 
 def _moved(row: tuple[Any, ...]) -> MovedJob:
-    job_id, name, user, notify, info_type, exit_code, suspended = row
-    return MovedJob(job_id, name, user, notify, info_type, exit_code, suspended == "YES")
+    job_id, array_id, name, user, notify, info_type, exit_code, suspended = row
+    return MovedJob(job_id, array_id, name, user, notify, info_type, exit_code, suspended == "YES")
 
 
 def _moldables(rows: Iterable[tuple[Any, ...]]) -> dict[int, list[Moldable]]:
