@@ -43,7 +43,7 @@ def violations(
     found: dict[int, str] = {}
     for place in new:
         if known is None or known.get(place.job_id) is not place:
-            trouble = checker.trouble(jobs[place.job_id], place)
+            trouble = checker.trouble(jobs[place.job_id], place, is_free=place.job_id in plan.outside)
             if trouble:
                 found[place.job_id] = trouble
     stays = [stay for stay in checker.stays(jobs, new) if stay.job_id not in found]
@@ -73,8 +73,11 @@ class _Checker:
         self._requests = requests
         self._gap = snapshot.settings.security_time
 
-    def trouble(self, job: WaitingJob, place: Placement) -> str:
-        """Return what is wrong with a place by itself; '' if nothing is."""
+    def trouble(self, job: WaitingJob, place: Placement, *, is_free: bool) -> str:
+        """Return what is wrong with a place by itself; '' if nothing is.
+
+        ``is_free``: a scheduler of the site chose it, which need not give what is asked.
+        """
         resources = place.resources & ~self._usable.shared
         alternative = next((each for each in job.alternatives if each.id == place.alternative), None)
         if alternative is None or place.walltime > alternative.walltime:
@@ -82,12 +85,12 @@ class _Checker:
         if not resources or place.start < self._snapshot.now:
             return "it has no resources, or begins in the past"
         is_reservation = job.reservation is not Reservation.NONE
-        _, usable = self._usable.by(_traits(job), is_reservation=is_reservation)
+        usable = self._usable.present if is_free else self._usable.by(_traits(job), is_reservation=is_reservation)[1]
         if resources & ~usable:
             return f"resources {self._snapshot.resources.ids_of(resources & ~usable)} are not for this job"
         if any(resources & gone and place.end + self._gap > date for date, gone in self._usable.limits.items()):
             return "it ends after a resource is gone"
-        if any(text.startswith(_CHOSEN_BY_PLUGIN) for text in job.types):
+        if is_free or any(text.startswith(_CHOSEN_BY_PLUGIN) for text in job.types):
             return ""
         request = self._requests.get(alternative.groups)
         is_satisfied = isinstance(request, RequestFit) and self._fits(request, resources)

@@ -84,7 +84,7 @@ def _tokens(database: Database) -> Tokens:
 def plan_of(situation: Situation, config: Config) -> Plan:
     """Plan as a round would, with the limits of a round."""
     begin = time.monotonic()
-    this = Round(situation.snapshot, lambda: time.monotonic() - begin, sort=plugins.sorting(config))
+    this = Round(situation.snapshot, lambda: time.monotonic() - begin, site=plugins.site_of(config))
     for queues in this.groups():
         this.plan_queues(queues)
     this.plan_besteffort()

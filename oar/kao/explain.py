@@ -245,6 +245,31 @@ def internal(now: int, detail: str) -> Reason:
     return Reason("INTERNAL", f"internal error, see the log (round {now})", {"detail": detail})
 
 
+def no_plugin(trouble: str) -> Reason:
+    """The job is planned by a plug-in that is not there."""
+    return Reason("INTERNAL", trouble, {"detail": trouble})
+
+
+def outside(scheduler: str, said: str, date: int = 0) -> Reason:
+    """A scheduler of the site plans the job: what it says of it, or when it starts."""
+    data: dict[str, Json] = {"scheduler": scheduler, "said": bool(said)}
+    if date:
+        data["date"] = date
+    default = f"foreseen for {format_date(date)}" if date else "has no place yet"
+    return Reason("EXTERNAL", said or f"{default} (scheduler {scheduler})", data)
+
+
+def rejected(scheduler: str, trouble: str) -> Reason:
+    """A scheduler of the site gave the job a place that cannot be."""
+    return Reason("EXTERNAL", f"rejected placement: {trouble}", {"scheduler": scheduler, "rejected": trouble})
+
+
+def outside_failed(scheduler: str) -> Reason:
+    """The scheduler of the site that plans the job did not end as it should."""
+    text = f"the scheduler {scheduler} failed, see the log"
+    return Reason("EXTERNAL", text, {"scheduler": scheduler, "failed": True})
+
+
 def unreadable(detail: str) -> Reason:
     """A type of the job has a value that means nothing."""
     return Reason("INTERNAL", f"cannot read a type of the job: {detail}", {"detail": detail})

@@ -12,6 +12,7 @@ from functools import partial
 
 from oar.kao import plugins, token_scripts
 from oar.kao.apply import Writer
+from oar.kao.external import ExternalSchedulers, RoundOutside
 from oar.kao.granting import Granting
 from oar.kao.guard import Guard
 from oar.kao.memory import Memory
@@ -49,7 +50,9 @@ class MetaScheduler:
         self._writer = Writer(keeps_all_plans=runtime.config.scheduler_log_decisions)
         self._locks: Locks | None = None
         self._last_date = 0
-        self._sort = plugins.sorting(runtime.config)
+        self._programs = ExternalSchedulers(runtime)
+        self._has_extra = plugins.has_extra(runtime.config)
+        self._config = runtime.config
         self._granting = Granting(runtime.database, runtime.config)
         self._guard = Guard(runtime.config.oar_run_dir)
         self._memory: Memory | None = None
@@ -107,7 +110,9 @@ class MetaScheduler:
         now = situation.snapshot.now
         if self._memory is None or not 0 <= now - self._planned_anew < TRUST:
             self._memory, self._planned_anew = None, now
-        this = Round(situation.snapshot, lambda: time.monotonic() - begin, self._memory, self._sort)
+        outside = RoundOutside(self._programs, situation)
+        site = plugins.site_of(self._config, outside)
+        this = Round(situation.snapshot, lambda: time.monotonic() - begin - outside.seconds, self._memory, site)
         for queues in this.groups():
             announce([queue.name for queue in queues])
             this.plan_queues(queues)
@@ -117,7 +122,10 @@ class MetaScheduler:
         for line in plan.troubles:
             log.warning("%s", line)
         log.debug("%d of %d jobs have not changed", this.recalled, len(situation.snapshot.waiting))
-        self._memory = this.memory(plan) if plan is made else None
+        is_ours = plan is made and not (outside.was_used or self._has_extra)
+        self._memory = this.memory(plan) if is_ours else None
+        if outside.was_used:
+            self._writer.forget()
         return plan
 
     def _write(self, situation: Situation, plan: Plan) -> None:

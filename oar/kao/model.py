@@ -334,4 +334,5 @@ class Plan:
     resumed: tuple[int, ...] = ()  #: jobs in Resuming that may go on
     wake: tuple[str, ...] = ()  #: nodes to wake
     halt: tuple[str, ...] = ()  #: nodes to halt
+    outside: tuple[int, ...] = ()  #: jobs that schedulers of the site have placed, whatever they ask
     troubles: tuple[str, ...] = ()  #: lines for the log: exceptions met, limits reached

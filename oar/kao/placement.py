@@ -5,17 +5,20 @@ from dataclasses import dataclass, field, replace
 
 from oar.kao import explain
 from oar.kao.array_limits import ArrayLimits
+from oar.kao.chosen import BadChoice, ChosenFit, FreeSpace, is_set
 from oar.kao.dependencies import MISSED, Dependencies, Missed, Window
 from oar.kao.memory import Memory, Recollection, Step, is_plain
 from oar.kao.model import FOREVER, Alternative, AskedGroup, Placement, Reason, Snapshot, WaitingJob
 from oar.kao.quotas import Counters
 from oar.kao.requests import Requests
 from oar.kao.search import earliest, fit_at
+from oar.kao.site import ASSIGN, FIND, Load, Site
 from oar.kao.slots import Ask, Found
 from oar.kao.spaces import COMMON, Occupation, Space, Spaces
-from oar.kao.traits import Traits
-from oar.lib.hierarchy import RequestFit
+from oar.kao.traits import PluginCall, Traits
+from oar.lib.hierarchy import PooledGroup, RequestFit
 from oar.lib.model import Level
+from oar.lib.resource_set import ResourceSet
 from oar.lib.states import Reservation
 
 
@@ -42,7 +45,9 @@ class Policy:
 class Placer:
     """Places jobs one after the other; each leaves less for those after it."""
 
-    def __init__(self, snapshot: Snapshot, spaces: Spaces, traits: dict[int, Traits], requests: Requests) -> None:
+    def __init__(
+        self, snapshot: Snapshot, spaces: Spaces, traits: dict[int, Traits], requests: Requests, site: Site
+    ) -> None:
         self.placed: dict[int, Placement] = {}
         self.tokens = dict(snapshot.tokens)
         self.requests = requests
@@ -54,6 +59,8 @@ class Placer:
         self._settings = snapshot.settings
         self._spaces = spaces
         self._containers = _container_names(snapshot, traits)
+        self._site = site
+        self._chosen: dict[int, ChosenFit] = {}  #: by alternative
         self._possible: dict[tuple[int, str, str], Reason | None] = {}
         self.recollection = Recollection(snapshot, spaces.usable.ordinary, spaces.common.entered, None)
         self._treated: set[int] = set()
@@ -104,7 +111,7 @@ class Placer:
         """Return a reservation's place at exactly its date, by the first alternative that fits; a quota against it."""
         refusal: Reason | None = None
         for alternative in job.alternatives:
-            ask = self._ask(alternative, traits, policy)
+            ask = self._ask(job, alternative, traits, policy)
             if isinstance(ask, Reason) or self._arrays.first_start(job, start, alternative.walltime) > start:
                 continue
             resources = fit_at(self._spaces.of(traits).slots, ask, start)
@@ -119,7 +126,7 @@ class Placer:
 
     def next_start(self, job: WaitingJob, traits: Traits, start: int, policy: Policy) -> int:
         """Return when a refused reservation could start with its first alternative; 0 = never."""
-        ask = self._ask(job.alternatives[0], traits, policy)
+        ask = self._ask(job, job.alternatives[0], traits, policy)
         if isinstance(ask, Reason):
             return 0
         while found := earliest(self._spaces.of(traits).slots, ask, start):
@@ -192,6 +199,8 @@ class Placer:
         begin = max(self._now, task.window.begin, task.traits.postpone)
         if task.traits.inner:
             begin = max(begin, self._spaces.opens_at(task.traits.inner))
+        if task.traits.assign and self._site.load:
+            return self._assigned(task, task.traits.assign, self._site.load, begin), None
         for alternative in task.job.alternatives:
             latest = FOREVER if best is None else best.end - alternative.walltime - 1
             placement = self._alternative(task, alternative, begin, latest)
@@ -218,7 +227,7 @@ class Placer:
         return Outcome(best, reason)
 
     def _alternative(self, task: "_Task", alternative: Alternative, begin: int, latest: int) -> Placement | Reason:
-        ask = self._ask(alternative, task.traits, task.policy)
+        ask = self._ask(task.job, alternative, task.traits, task.policy)
         if isinstance(ask, Reason):
             return ask
         obstacle = self._obstacle(ask, alternative, task.traits)
@@ -287,8 +296,10 @@ class Placer:
             found = self._search(task, alternative, ask, over.next_start, latest) if is_possible else None
         return delay
 
-    def _ask(self, alternative: Alternative, traits: Traits, policy: Policy) -> Ask | Reason:
-        request = self.requests.get(alternative.groups, is_distant=policy.is_distant)
+    def _ask(self, job: WaitingJob, alternative: Alternative, traits: Traits, policy: Policy) -> Ask | Reason:
+        request: RequestFit | Reason = self.requests.get(alternative.groups, is_distant=policy.is_distant)
+        if traits.find and self._site.load and isinstance(request, RequestFit):
+            request = self._chosen_fit(job, alternative, traits.find, self._site.load)
         if isinstance(request, Reason):
             return request
         kind, usable = self._spaces.usable.by(traits, is_reservation=policy.is_reservation)
@@ -298,6 +309,67 @@ class Placer:
         if traits.is_besteffort:
             duration = self._besteffort_gap(duration)
         return Ask(request, usable, max(duration, self._settings.hole_minimum), traits.shares, kind)
+
+    def _chosen_fit(self, job: WaitingJob, alternative: Alternative, call: PluginCall, load: Load) -> RequestFit:
+        """Return the request with a plug-in in place of the planner's choice.  Raises NoPlugin."""
+        if alternative.id not in self._chosen:
+            own = ~self._spaces.usable.shared
+            pools = self._snapshot.pools
+            groups = [PooledGroup(pools[each.pool].members & own, each.levels) for each in alternative.groups]
+            self._chosen[alternative.id] = ChosenFit(load(FIND, call.name), call, self._snapshot, job, groups)
+        return self._chosen[alternative.id]
+
+    def _assigned(self, task: "_Task", call: PluginCall, load: Load, begin: int) -> Placement | None:
+        """Let a plug-in choose start and resources.  Raises NoPlugin, BadChoice, and whatever the plug-in raises."""
+        _, usable = self._spaces.usable.by(task.traits, is_reservation=False)
+        space = FreeSpace(task.space.slots, usable, task.traits.shares, self._settings.security_time)
+        function = load(ASSIGN, call.name)
+        place = function(self._snapshot, task.job, space, begin, *call.arguments, **dict(call.options))
+        if place is None:
+            return None
+        flaw = self.flaw(task.job, task.traits, place, begin, usable) if isinstance(place, Placement) else "no place"
+        if flaw:
+            raise BadChoice(f'the plug-in "{call.name}" of the group {ASSIGN} chose what cannot be: {flaw}')
+        chosen: Placement = place
+        return chosen
+
+    def flaw(
+        self, job: WaitingJob, traits: Traits, place: Placement, begin: int, usable: ResourceSet | None = None
+    ) -> str:
+        """Return what is wrong with a place that somebody else has chosen; '' if it may be entered.
+
+        ``usable``: on which resources the job may be; by default all that are not Dead.
+        """
+        alternative = next((each for each in job.alternatives if each.id == place.alternative), None)
+        space = self._space(job, traits)
+        if alternative is None or place.job_id != job.id or place.walltime != alternative.walltime:
+            return f"{place.alternative} is no alternative of the job with that walltime"
+        if isinstance(space, Reason):
+            return space.text
+        if place.start < begin:
+            return f"it begins at {place.start}, before {begin}"
+        if not is_set(place.resources) or not place.resources:
+            return "it has no resources"
+        allowed = self._spaces.usable.present if usable is None else usable
+        end = place.end + self._settings.security_time
+        for resources, trouble in (
+            (place.resources & ~allowed, "cannot be used"),
+            (place.resources & ~space.slots.free_between(place.start, end, traits.shares), "are not free"),
+        ):
+            if resources:
+                return f"the resources {self._named(resources)} {trouble}"
+        return ""
+
+    def hindrance(self, job: WaitingJob, traits: Traits) -> Reason | None:
+        """Return what keeps a job from starting now, though its resources may be free: tokens, or its array."""
+        walltime = min((each.walltime for each in job.alternatives), default=0)
+        if self._arrays.first_start(job, self._now, walltime) > self._now:
+            return explain.array_limit(job.array_id, job.array_limit)
+        return self._few_tokens(traits)
+
+    def _named(self, resources: ResourceSet) -> str:
+        ids = self._snapshot.resources.ids_of(resources)
+        return ",".join(map(str, ids[: explain.NAMED])) + (",..." if len(ids) > explain.NAMED else "")
 
     def _besteffort_gap(self, duration: int) -> int:
         settings = self._settings

@@ -468,7 +468,6 @@ class _Builder:
         """Return a job that holds resources."""
         asked, is_over = self._rows.checkpoints.get(row.id, (0, False))
         return RunningJob(
-            array_limit=row.array_limit,
             id=row.id,
             queue=row.queue,
             user=row.user,
@@ -479,6 +478,7 @@ class _Builder:
             reservation=row.reservation,
             is_interactive=row.job_type is JobType.INTERACTIVE,
             array_id=row.array_id,
+            array_limit=row.array_limit,
             is_killed=row.id in self._rows.killed,
             alternative=row.moldable,
             start_time=row.start_time,

@@ -1,22 +1,46 @@
 """Plug-ins of the site: Python entry points, looked up by name (scheduling.md 14)."""
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from oar.kao.model import Snapshot, WaitingJob
-from oar.kao.schedule import Sort
+from oar.kao.outside import Outside
+from oar.kao.site import NoPlugin, Site, Sort
+from oar.kao.spaces import Spaces
 from oar.lib.config import Config
+from oar.lib.model import Queue
 
 #: Group of the plug-ins that put jobs into their order.
 SORTING = "oar.jobs_sorting_func"
+
+#: Group of those that are called before each group of queues.
+EXTRA = "oar.extra_metasched_func"
+
+#: Value of EXTRA_METASCHED that names none.
+NO_EXTRA = "default"
+
+
+def site_of(config: Config, outside: Outside | None = None) -> Site:
+    """Return what a site adds to the planner.  Each plug-in is looked up when it is first used."""
+    return Site(
+        sort=sorting(config),
+        load=cache(_load),
+        outside=outside,
+        before_group=partial(_call_extra, config) if has_extra(config) else None,
+    )
 
 
 def sorting(config: Config) -> Sort | None:
     """Return the order that JOB_PRIORITY=CUSTOM asks for; None if it does not."""
     return partial(_sorted, config) if config.job_priority == "CUSTOM" else None
+
+
+def has_extra(config: Config) -> bool:
+    """Whether a plug-in is to be called before each group of queues."""
+    return config.extra_metasched not in ("", NO_EXTRA)
 
 
 def _sorted(config: Config, snapshot: Snapshot, jobs: Sequence[WaitingJob]) -> Sequence[int]:
@@ -27,8 +51,16 @@ def _sorted(config: Config, snapshot: Snapshot, jobs: Sequence[WaitingJob]) -> S
     return ids
 
 
-def _load(group: str, name: str) -> Any:
-    found = entry_points(group=group, name=name)
-    if not found:
-        raise LookupError(f'no plug-in "{name}" of the group {group} is installed')
-    return next(iter(found)).load()
+def _call_extra(config: Config, snapshot: Snapshot, queues: Sequence[Queue], spaces: Spaces) -> None:
+    _load(EXTRA, config.extra_metasched)(snapshot, queues, spaces, config.extra_metasched_config)
+
+
+def _load(group: str, name: str) -> Callable[..., Any]:
+    """Return a plug-in.  Raises NoPlugin."""
+    for found in entry_points(group=group, name=name):
+        try:
+            function: Callable[..., Any] = found.load()
+        except Exception as error:
+            raise NoPlugin(f'the plug-in "{name}" of the group {group} cannot be loaded: {error}') from error
+        return function
+    raise NoPlugin(f'no plug-in "{name}" of the group {group} is installed')

@@ -24,6 +24,7 @@ from oar.kao.model import (
     Snapshot,
     WaitingJob,
 )
+from oar.kao.outside import Proposal
 from oar.kao.placement import Outcome, Placer, Policy
 from oar.kao.priority import (
     Factors,
@@ -39,6 +40,7 @@ from oar.kao.priority import (
 )
 from oar.kao.requests import Requests
 from oar.kao.reservations import EXPIRED, Reservations
+from oar.kao.site import NoPlugin, Site
 from oar.kao.spaces import Spaces
 from oar.kao.traits import Traits, traits_of
 from oar.lib.errors import BadRequest
@@ -47,22 +49,23 @@ from oar.lib.model import Queue
 from oar.lib.request import format_job_message
 from oar.lib.states import JobState, QueueState, Reservation, ResourceState
 
-#: Puts jobs into an order of the site: their ids, first ones first.
-Sort = Callable[[Snapshot, Sequence[WaitingJob]], Sequence[int]]
-
 #: Besteffort jobs get at least this part of SCHEDULER_TIMEOUT.
 BESTEFFORT_SHARE = 0.1
+
+NOTHING = Site()
 
 LATE = "some jobs were not scheduled because the scheduler's timeout was reached"
 
 
-def schedule(snapshot: Snapshot, spent: Callable[[], float] = lambda: 0.0, before: Memory | None = None) -> Plan:
+def schedule(
+    snapshot: Snapshot, spent: Callable[[], float] = lambda: 0.0, before: Memory | None = None, site: Site = NOTHING
+) -> Plan:
     """Plan all queues.
 
     ``spent`` tells the seconds used so far; the plan stops growing at SCHEDULER_TIMEOUT.  ``before`` is what an earlier
-    round left: with it the plan is the same, and costs less.
+    round left: with it the plan is the same, and costs less.  ``site``: its plug-ins.
     """
-    this = Round(snapshot, spent, before)
+    this = Round(snapshot, spent, before, site)
     for queues in this.groups():
         this.plan_queues(queues)
     this.plan_besteffort()
@@ -84,6 +87,8 @@ class _Decisions:
     expired: list[Answer] = field(default_factory=list)
     regained: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
+    outside: set[int] = field(default_factory=set)  #: jobs that schedulers of the site have placed
+    told: dict[int, str] = field(default_factory=dict)  #: messages by schedulers of the site
     troubles: list[str] = field(default_factory=list)
 
 
@@ -95,21 +100,22 @@ class Round:
         snapshot: Snapshot,
         spent: Callable[[], float] = lambda: 0.0,
         before: Memory | None = None,
-        sort: Sort | None = None,
+        site: Site = NOTHING,
     ) -> None:
-        """``sort``: the order of the site, for JOB_PRIORITY=CUSTOM."""
         self.snapshot = snapshot
-        self._sort = sort
+        self._site = site
         self._settings = snapshot.settings
         self._spent = spent
         gap = max(self._settings.besteffort_kill_before, self._settings.security_time)
         self._horizon = snapshot.now + gap  #: besteffort jobs go for what begins until then
         self._done = _Decisions()
+        self.seconds: dict[int, float] = {}  #: how long the placement of each job took
+        self._watched: tuple[int, float] | None = None  #: the job being placed, and since when
         self._traits = self._read_types()
         known = _readable(snapshot, self._traits)
         self._spaces = Spaces(known, self._traits)
         self.requests = Requests.of(known, before.requests if before else None)
-        self._placer = Placer(known, self._spaces, self._traits, self.requests)
+        self._placer = Placer(known, self._spaces, self._traits, self.requests, site)
         self._launching = Launching(known, self._traits, self._spaces.usable)
         self._reservations = Reservations(known, self._placer, self._launching, self._traits)
         self._jobs = {job.id: job for job in known.waiting}
@@ -133,10 +139,11 @@ class Round:
         """Plan the ordinary jobs of queues of equal priority, then their reservations."""
         names = {queue.name for queue in queues}
         waiting = [job for job in self._jobs.values() if job.queue in names]
+        self._call_plugin(queues)
         ordinary = [
             job for job in waiting if job.reservation is Reservation.NONE and not self._traits[job.id].is_besteffort
         ]
-        self._place_all(ordinary, queues, self._settings.timeout)
+        self._plan_jobs(ordinary, queues, self._settings.timeout)
         for job in waiting:
             if job.reservation is Reservation.SCHEDULED and job.state is JobState.WAITING:
                 self._guarded(job, self._follow_reservation)
@@ -156,7 +163,25 @@ class Round:
                 for job in self._jobs.values()
                 if job.queue in names and self._traits[job.id].is_besteffort and job.reservation is Reservation.NONE
             ]
-            self._place_all(jobs, queues, limit)
+            self._plan_jobs(jobs, queues, limit)
+
+    def _plan_jobs(self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], limit: float) -> None:
+        """Place jobs by the planner, then those of queues that have a scheduler of the site."""
+        outside = [queue for queue in queues if self._site.outside and self._site.outside.plans(queue)]
+        names = {queue.name for queue in outside}
+        self._place_all([job for job in jobs if job.queue not in names], queues, limit)
+        for queue in outside:
+            own = [job for job in jobs if job.queue == queue.name]
+            if own and self._site.outside:
+                self._adopt_all(own, self._site.outside.plan(queue, own, tuple(self._done.placements.values())))
+
+    def _call_plugin(self, queues: Sequence[Queue]) -> None:
+        """Let the plug-in of the site do what it likes before a group of queues."""
+        if self._site.before_group:
+            try:
+                self._site.before_group(self.snapshot, queues, self._spaces)
+            except Exception as error:  # noqa: BLE001 - the guard of a plug-in: the round must go on
+                self._done.troubles.append(f"EXTRA_METASCHED: {type(error).__name__}: {error}")
 
     def _place_all(self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], limit: float) -> None:
         """Place jobs in their order, as far as the limits of the round allow."""
@@ -166,22 +191,36 @@ class Round:
             self._done.reasons[job.id] = explain.cyclic_dependency([each.id for each in circle])
         planned = 0
         is_full = False
+        over: set[str] = set()  #: queues without backfilling whose first job waits
         for job in ordered:
             if self._blocked:
                 self._done.reasons[job.id] = self._blocked
                 continue
-            is_late = bool(self._settings.timeout) and self._spent() > limit
+            used = self._stop_watch()
+            is_late = bool(self._settings.timeout) and used > limit
             if is_late and not is_full:
                 self._done.troubles.append(f"{LATE} ({self._settings.timeout} s)")
             is_full = is_full or is_late or bool(self._settings.max_jobs and planned >= self._settings.max_jobs)
-            if is_full:
+            if is_full or job.queue in over:
                 self._done.reasons[job.id] = explain.limit(planned)
                 continue
             planned += 1
             policy = policies[job.queue]
+            self._watched = job.id, used
             self._guarded(job, partial(self._place, policy))
             placement = self._done.placements.get(job.id)
-            is_full = not policy.is_backfilling and (placement is None or placement.start > self.snapshot.now)
+            if not policy.is_backfilling and (placement is None or placement.start > self.snapshot.now):
+                over.add(job.queue)
+        self._stop_watch()
+
+    def _stop_watch(self) -> float:
+        """Note how long the last job took; return the seconds used so far."""
+        used = self._spent()
+        if self._watched:
+            job_id, since = self._watched
+            self.seconds[job_id] = used - since
+            self._watched = None
+        return used
 
     def _place(self, policy: QueuePolicy, job: WaitingJob) -> None:
         condition = policy.dependency_condition or self._settings.dependency_condition
@@ -206,16 +245,28 @@ class Round:
     def _in_order(
         self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], policies: Mapping[str, QueuePolicy]
     ) -> list[WaitingJob]:
-        order = order_of(policies[queues[0].name], self._settings)
-        if order == "MULTIFACTOR":
-            return self._by_factors(jobs, queues[0].priority)
-        if order == "CUSTOM":
-            return self._by_plugin(jobs)
-        if order != "FAIRSHARE":
-            return sorted(jobs, key=lambda job: job.id)
+        """Return jobs in the order of their queues; where these have several, each order by itself."""
+        orders = {queue.name: order_of(policies[queue.name], self._settings) for queue in queues}
+        ordered: list[WaitingJob] = []
+        for order in dict.fromkeys(orders.values()):
+            own = [job for job in jobs if orders[job.queue] == order]
+            ordered += self._by(order, own, queues[0].priority)
+        return ordered
+
+    def _by(self, order: str, jobs: Sequence[WaitingJob], group: int) -> list[WaitingJob]:
+        match order:
+            case "MULTIFACTOR":
+                return self._by_factors(jobs, group)
+            case "CUSTOM":
+                return self._by_plugin(jobs)
+            case "FAIRSHARE":
+                return self._by_karma(jobs, group)
+        return sorted(jobs, key=lambda job: job.id)
+
+    def _by_karma(self, jobs: Sequence[WaitingJob], group: int) -> list[WaitingJob]:
         kept = first_of_each_user(jobs, self._settings.max_jobs_per_user)
         for job in kept:
-            share = self._done.shares[job.id] = self._share(job, queues[0].priority)
+            share = self._done.shares[job.id] = self._share(job, group)
             self._done.karma[job.id] = share.karma(self._settings.fairshare)
         left_out = {job.id for job in jobs} - {job.id for job in kept}
         for job_id in left_out:
@@ -226,7 +277,8 @@ class Round:
         """Return the order of the site; first come, first served when it gives none."""
         known = {job.id: job for job in sorted(jobs, key=lambda job: job.id)}
         try:
-            ids = list(self._sort(self.snapshot, list(known.values()))) if self._sort else list(known)
+            sort = self._site.sort
+            ids = list(sort(self.snapshot, list(known.values()))) if sort else list(known)
         except Exception as error:  # noqa: BLE001 - the guard of a plug-in: the round must go on
             self._done.troubles.append(f"custom order: {type(error).__name__}: {error}; the oldest jobs go first")
             return list(known.values())
@@ -243,7 +295,10 @@ class Round:
         ranks: dict[int, float] = {}
         for job in jobs:
             walltime = job.alternatives[0].walltime if job.alternatives else 0
-            karma = self._share(job, group).karma(settings.fairshare) if settings.weights.karma_weight else 0.0
+            karma = 0.0
+            if settings.weights.karma_weight:
+                share = self._done.shares[job.id] = self._share(job, group)
+                karma = self._done.karma[job.id] = share.karma(settings.fairshare)
             factors = Factors(self._estimate(job), walltime, everything, now - job.submission_time, karma)
             ranks[job.id] = priority(job, self._traits[job.id], factors, settings.weights)
         return sorted(jobs, key=lambda job: (-ranks[job.id], job.id))
@@ -251,6 +306,50 @@ class Round:
     def _share(self, job: WaitingJob, group: int) -> Share:
         consumption = self.snapshot.consumption.get(group, Consumption(0, 0))
         return share_of(job.user, job.project, consumption, self._settings.fairshare)
+
+    # ------------------------------------------------------------------------------------------ schedulers of the site
+
+    def _adopt_all(self, jobs: Sequence[WaitingJob], proposal: Proposal) -> None:
+        """Enter the places that a scheduler of the site gave, as far as they can be (scheduling.md 3.2)."""
+        done = self._done
+        done.refused.extend(proposal.given_up)
+        done.told.update(proposal.messages)
+        places: dict[int, Placement] = {}
+        for each in proposal.placements:
+            places.setdefault(each.job_id, each)
+        given_up = {answer.job_id for answer in proposal.given_up}
+        for job in sorted(jobs, key=lambda job: job.id):
+            if job.id in given_up or job.id in proposal.gone:
+                continue
+            if proposal.is_failed:
+                done.reasons[job.id] = explain.outside_failed(proposal.scheduler)
+            else:
+                place = places.get(job.id)
+                self._guarded(job, partial(self._adopt, proposal, place))
+
+    def _adopt(self, proposal: Proposal, place: Placement | None, job: WaitingJob) -> None:
+        done, traits, said = self._done, self._traits[job.id], proposal.said.get(job.id, "")
+        flaw = proposal.rejected.get(job.id, "")
+        if place is None and not flaw:
+            done.reasons[job.id] = explain.outside(proposal.scheduler, said)
+            return
+        if place:
+            place = replace(place, resources=place.resources & ~self._spaces.usable.shared)
+            flaw = self._placer.flaw(job, traits, place, self.snapshot.now)
+        if flaw or place is None:
+            done.reasons[job.id] = explain.rejected(proposal.scheduler, flaw)
+            done.troubles.append(f"[{job.id}] rejected placement of the scheduler {proposal.scheduler}: {flaw}")
+            return
+        hindrance = self._placer.hindrance(job, traits) if place.start <= self.snapshot.now else None
+        self._placer.enter(job, place, traits)
+        done.placements[job.id] = place
+        done.outside.add(job.id)
+        if hindrance:
+            done.reasons[job.id] = hindrance
+            return
+        self._try_to_start(job, place, self._settings.dependency_condition)
+        if place.start > self.snapshot.now:
+            done.reasons.setdefault(job.id, explain.outside(proposal.scheduler, said, place.start))
 
     # ---------------------------------------------------------------------------------------------------- reservations
 
@@ -342,6 +441,7 @@ class Round:
             resumed=self._resumed(),
             wake=self._wake(),
             halt=self._halt(),
+            outside=tuple(sorted(done.outside)),
             troubles=tuple(done.troubles),
         )
 
@@ -414,7 +514,11 @@ class Round:
         answered = {answer.job_id for answer in (*self._done.refused, *self._done.expired)}
         messages: dict[int, str] = {}
         for job_id, job in self._jobs.items():
-            if job_id not in answered:
+            if job_id in answered:
+                continue
+            if job_id in self._done.told:
+                messages[job_id] = self._done.told[job_id]
+            else:
                 messages[job_id] = self._known_message(job) or self._message(job)
         return messages
 
@@ -474,6 +578,8 @@ class Round:
         """Do something for one job; its trouble is its own (scheduling.md 1)."""
         try:
             work(job)
+        except NoPlugin as error:
+            self._done.reasons[job.id] = explain.no_plugin(str(error))
         except Exception as error:  # noqa: BLE001 - the guard of each job: the round must go on
             self._done.reasons[job.id] = explain.internal(self.snapshot.now, f"{type(error).__name__}: {error}")
             self._done.troubles.append(f"[{job.id}] {traceback.format_exc()}")

@@ -180,6 +180,13 @@ class Spaces:
         before = self._spaces.get(name)
         self._spaces[name] = before.grown(slots) if before else Space(slots)
 
+    def block(self, resources: ResourceSet, start: int, end: int, name: str = COMMON) -> None:
+        """Keep resources from all jobs of a world for a while: what a plug-in of the site may do."""
+        space = self.find(name)
+        if space is None:
+            raise ValueError(f'there is no container "{name}"')
+        space.occupy(Occupation(0, max(start, self._now), end, resources), Traits())
+
     def of(self, traits: Traits) -> Space:
         """Return the space in which a job is: that of its container, or the common one when that is gone."""
         return (self.find(traits.inner) if traits.inner else None) or self._spaces[COMMON]

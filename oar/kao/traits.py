@@ -13,6 +13,15 @@ _SHARING_WORDS = {"*": "*", "user": "user", "name": "name", "job_name": "name"}
 
 
 @dataclass(frozen=True, slots=True)
+class PluginCall:
+    """Which plug-in chooses for a job, and what it is told: ``<name>[:<argument>...][:<key>=<value>...]``."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Traits:
     """A job's types as answers to the planner's questions."""
 
@@ -36,6 +45,8 @@ class Traits:
     qos: float = 0.0
     nice: float = 0.0
     unreadable_date: str = ""  #: name of a type whose date cannot be read
+    find: PluginCall | None = None  #: chooses the resources
+    assign: PluginCall | None = None  #: chooses start and resources
 
 
 def traits_of(job: PlannedJob) -> Traits:
@@ -72,6 +83,8 @@ def traits_of(job: PlannedJob) -> Traits:
         qos=_factor(types, "qos", most=1.0),
         nice=_factor(types, "nice"),
         unreadable_date=unreadable,
+        find=_plugin(types, "find"),
+        assign=_plugin(types, "assign"),
     )
 
 
@@ -113,6 +126,17 @@ def _token(value: str) -> tuple[str, int]:
     if not (name and count.isascii() and count.isdigit()):
         raise BadRequest(f"token:{value} is not token:<name>=<number>")
     return name, int(count)
+
+
+def _plugin(types: JobTypes, kind: str) -> PluginCall | None:
+    if kind not in types:
+        return None
+    name, *words = (types.value(kind) or "").split(":")
+    if not name:
+        raise BadRequest(f"{kind} is not {kind}=<name of a plug-in>")
+    options = [word.partition("=") for word in words if word.partition("=")[0] and "=" in word]
+    arguments = tuple(word for word in words if "=" not in word or word.startswith("="))
+    return PluginCall(name, arguments, tuple((key, value) for key, _, value in options))
 
 
 def _factor(types: JobTypes, name: str, most: float = 1e9) -> float:

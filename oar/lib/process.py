@@ -259,10 +259,13 @@ def run(
     environment: Mapping[str, str] | None = None,
     directory: str | None = None,
     stdin: bytes = b"",
+    grace: float = 0.0,
+    kept: int = _TAIL_BYTES,
 ) -> Outcome:
     """Run a command to its end, or kill its process group after ``timeout`` seconds.
 
-    What it writes goes through a file, so that a daemon it leaves behind cannot hold the caller.
+    What it writes goes through a file, so that a daemon it leaves behind cannot hold the caller; the last ``kept``
+    bytes are returned.  ``grace``: it gets SIGTERM first, and so many seconds to end.
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as given:
         given.write(stdin)
@@ -282,16 +285,26 @@ def run(
         try:
             code: int | None = process.wait(timeout)
         except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            _end_group(process, grace)
             code = None
-        return Outcome(code, code is None, _end_of(output))
+        return Outcome(code, code is None, _end_of(output, kept))
 
 
-def _end_of(file: IO[bytes]) -> str:
+def _end_group(process: "subprocess.Popen[bytes]", grace: float) -> None:
+    """Kill what a command has started; with a grace it may end by itself."""
+    if grace:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(grace)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _end_of(file: IO[bytes], kept: int) -> str:
     size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - _TAIL_BYTES))
+    file.seek(max(0, size - kept))
     return file.read().decode("utf-8", "backslashreplace")
 
 

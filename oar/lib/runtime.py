@@ -17,6 +17,9 @@ from oar.lib.messages import Ask, Effect, Wake
 
 Deliver = Callable[[Sequence[Effect]], None]
 
+DEFAULT_OARDIR = "/usr/lib/oar"
+#: Where programs are looked for that the server starts.
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT_FILES = ("/etc/oar/oar.conf", "/etc/oar.conf")
 
 
@@ -27,6 +30,7 @@ class Runtime:
     config: Config
     database: Database
     conf_file: str = ""
+    oardir: str = DEFAULT_OARDIR  #: where the programs of the system are
 
     def close(self) -> None:
         """Give back what is open."""
@@ -79,7 +83,7 @@ def open_runtime(application: str, path: str | None = None, deliver: Deliver | N
     database = Database(
         database_settings(config), application=f"oar:{application}", deliver=deliver or command_delivery(config)
     )
-    return Runtime(config, database, path)
+    return Runtime(config, database, path, os.environ.get("OARDIR", DEFAULT_OARDIR))
 
 
 def command_delivery(config: Config, warning: str = "# Warning: cannot contact") -> Deliver:

@@ -39,6 +39,7 @@ from oar.lib.frames import (
 from oar.lib.lineport import Line, LinePort
 from oar.lib.messages import Ask, Due, Effect, Energy, Mail, Notice, Wake
 from oar.lib.notify import HourlyLimit, Mailer
+from oar.lib.runtime import DEFAULT_OARDIR, DEFAULT_PATH
 from oar.lib.version import VERSION
 from oar.modules.automaton import FOLLOW, Automaton, Lane, Module, Timing
 from oar.modules.supervisor import PassEnd, Program, State, Supervisor
@@ -67,8 +68,6 @@ EXIT_CONFIGURATION = 1
 EXIT_DATABASE = 3
 EXIT_RUNNING = 4
 
-DEFAULT_OARDIR = "/usr/lib/oar"
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 # -- what is started --------------------------------------------------------------------------------------------------

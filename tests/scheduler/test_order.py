@@ -9,7 +9,8 @@ import pytest
 from oar.kao.model import Consumption, FairShare, Snapshot, Weights
 from oar.kao.plugins import sorting
 from oar.kao.priority import share_of
-from oar.kao.schedule import Round, Sort, schedule
+from oar.kao.schedule import Round, schedule
+from oar.kao.site import Site, Sort
 from oar.kao.site_files import parse_weights
 from oar.lib.config import Config
 from tests.scheduler.builders import NOW, Cluster, Result, hours
@@ -130,7 +131,7 @@ def test_a_file_of_weights_that_does_not_parse_is_refused(text: str, trouble: st
 
 def custom(cluster: Cluster, sort: Sort | None) -> Result:
     settings = replace(cluster.settings, job_priority="CUSTOM", is_priority_explicit=True)
-    this = Round(replace(cluster.snapshot(), settings=settings), sort=sort)
+    this = Round(replace(cluster.snapshot(), settings=settings), site=Site(sort=sort))
     for queues in this.groups():
         this.plan_queues(queues)
     return Result(this.finish())

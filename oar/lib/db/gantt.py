@@ -6,7 +6,7 @@ transaction of a round.  The row of moldable 0 is the date of the round.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
@@ -33,7 +33,8 @@ _REMOVE = """
 _CLEAN = """
     DELETE FROM {table} t WHERE t.moldable_job_id <> 0 AND NOT EXISTS (
         SELECT 1 FROM unnest(%s::bigint[]) AS n (id) WHERE n.id = t.moldable_job_id)"""
-_CLEANED = ("gantt_jobs_predictions", "gantt_jobs_sets", "gantt_jobs_predictions_visu", "gantt_jobs_sets_visu")
+_WORKED_ON = ("gantt_jobs_predictions", "gantt_jobs_sets")
+_CLEANED = (*_WORKED_ON, "gantt_jobs_predictions_visu", "gantt_jobs_sets_visu")
 #: Bring the copies to what has been stored.
 _SHOW = """
     INSERT INTO gantt_jobs_predictions_visu AS p
@@ -139,6 +140,12 @@ class Gantt:
             self._tx.execute(_CLEAN.format(table=table), (held,))
         self.change((), predictions, now, keep=keep)
 
+    def propose(self, predictions: Collection[Prediction], now: int) -> None:
+        """Put what is decided so far before an external scheduler, and nothing else; others see the last plan."""
+        for table in _WORKED_ON:
+            self._tx.execute(_CLEAN.format(table=table), ([each.moldable for each in predictions],))
+        self._tx.execute(_STORE, _values(predictions, now))
+
     def change(self, gone: Collection[int], predictions: Iterable[Prediction], now: int, *, keep: bool) -> None:
         """Store what is new in a plan, and remove the alternatives that it holds no more."""
         if gone:
@@ -154,11 +161,7 @@ class Gantt:
         self._store((), now)
 
     def _store(self, changed: Collection[Prediction], now: int) -> None:
-        values = {
-            "moldables": [0, *(each.moldable for each in changed)],
-            "starts": [now, *(each.start for each in changed)],
-            "sets": ["{}", *(f"{{{','.join(map(str, each.resources))}}}" for each in changed)],
-        }
+        values = _values(changed, now)
         self._tx.execute(_STORE, values)
         self._tx.execute(_SHOW, values)
 
@@ -184,3 +187,12 @@ class Gantt:
         """Remove the reasons of jobs that start."""
         if ids:
             self._tx.execute("DELETE FROM job_reasons WHERE job_id = ANY(%s)", (sorted(ids),))
+
+
+def _values(predictions: Collection[Prediction], now: int) -> dict[str, list[Any]]:
+    """Return the parameters that store predictions, and the date of the round as that of alternative 0."""
+    return {
+        "moldables": [0, *(each.moldable for each in predictions)],
+        "starts": [now, *(each.start for each in predictions)],
+        "sets": ["{}", *(f"{{{','.join(map(str, each.resources))}}}" for each in predictions)],
+    }
