@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from oar.kao import explain
+from oar.kao.foretold import Foretold
 from oar.kao.model import Kill, Launch, Plan, Reason
 from oar.kao.platform import Situation
 from oar.lib import control, lifecycle
@@ -43,6 +44,7 @@ class Writer:
         self._keeps_all_plans = keeps_all_plans
         self._stored = Stored()
         self._reasons: dict[int, tuple[Reason, StoredReason]] = {}
+        self._foretold = Foretold()
 
     def write(self, tx: Transaction, situation: Situation, plan: Plan) -> set[int]:
         """Carry out a plan; return the jobs that start."""
@@ -53,6 +55,7 @@ class Writer:
         self._write_predictions(tx, situation, plan)
         _tell_jobs(tx, situation, plan)
         self._write_reasons(tx, situation, plan, started)
+        self._foretold.write(tx, situation.snapshot, plan, dict.fromkeys(started, plan.now))
         _give_up(tx, situation, plan)
         _remind(tx, situation)
         _resume(tx, situation, plan)
@@ -67,10 +70,12 @@ class Writer:
         """Note, after the commit, what the gantt tables hold."""
         sets = predicted(situation, plan)
         self._stored = Stored(sets, situation.snapshot.resources.ids, self._reasons)
+        self._foretold.remember(plan)
 
     def forget(self) -> None:
         """Compare everything the next time: somebody else may have written."""
         self._stored = Stored()
+        self._foretold.forget()
 
     def _write_predictions(self, tx: Transaction, situation: Situation, plan: Plan) -> None:
         resources = situation.snapshot.resources

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from oar.kao.memory import Memory
-from oar.kao.model import Alternative, AskedGroup, Placement, Plan, Reason, Snapshot, WaitingJob
+from oar.kao.model import Alternative, AskedGroup, Placement, Plan, Quotas, Reason, Snapshot, WaitingJob
 from oar.kao.schedule import Round, schedule
 from oar.lib.errors import BadRequest
 from oar.lib.model import Level
@@ -88,6 +88,11 @@ def with_walltime(snapshot: Snapshot, job_id: int, walltime: int) -> Snapshot:
     running = tuple(replace(job, walltime=walltime) if job.id == job_id else job for job in snapshot.running)
     changed = replace(snapshot, running=running)
     return _with_alternatives(changed, job_id, lambda each: replace(each, walltime=walltime))
+
+
+def with_quotas(snapshot: Snapshot, quotas: Quotas | None) -> Snapshot:
+    """Return the situation under other quotas, in all queues that obey QUOTAS; None = none are known."""
+    return replace(snapshot, quotas=quotas, settings=replace(snapshot.settings, has_quotas=True))
 
 
 def smallest_change(snapshot: Snapshot, job_id: int) -> Change | None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from oar.lib.db import listings, waits
-from oar.lib.db.waits import Errors, Other, Reason
+from oar.lib.db import listings, predictions, waits
+from oar.lib.db.predictions import Errors
+from oar.lib.db.waits import Other, Reason
 from oar.lib.model import Job, Queue, StateChange
 from oar.lib.request import JobTypes
 from oar.lib.states import JobState, QueueState, Reservation
@@ -164,17 +165,17 @@ def jobs_of(reason: Reason | None) -> list[int]:
 
 
 def _starts(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> dict[int, Start]:
-    predictions = listings.predictions(tx, [job.id for job in jobs])
-    if not predictions:
+    foreseen = listings.predictions(tx, [job.id for job in jobs])
+    if not foreseen:
         return {}
-    planned = listings.planned(tx, [each.moldable for each in predictions.values()])
-    types = tx.jobs.types(list(predictions))
+    planned = listings.planned(tx, [each.moldable for each in foreseen.values()])
+    types = tx.jobs.types(list(foreseen))
     queues = tx.queues.all()
-    errors = {each.queue: each for each in waits.errors(tx, tx.now - MEASURED, by_queue=True)}
+    errors = {each.queue: each for each in predictions.errors(tx, tx.now - MEASURED)}
     found = {}
     for job in jobs:
-        if job.id in predictions:
-            date, moldable = predictions[job.id]
+        if job.id in foreseen:
+            date, moldable = foreseen[job.id]
             resources = planned.get(moldable, ())
             hosts = tuple(dict.fromkeys(each.node for each in resources if each.node))
             firm, because = firmness(job, types.get(job.id, ()), queues, is_fifo=_is_fifo(config))

@@ -24,8 +24,8 @@ class _Scheduler:
 
 
 def main() -> int:
-    """Run as a program: one round, a worker, or a look at a round (``kao save``, ``kao plan``)."""
-    if sys.argv[1:2] and sys.argv[1] in ("save", "plan", "-h", "--help"):
+    """Run as a program: one round, a worker, or a look at rounds (``kao save``, ``kao plan``, ``kao honesty``)."""
+    if sys.argv[1:2] and sys.argv[1] in ("save", "plan", "honesty", "-h", "--help"):
         from oar.modules import replay  # what a worker never needs
 
         return replay.main(sys.argv[1:])

@@ -3,60 +3,94 @@
     kao save FILE                           write what a round would be decided on now
     kao plan FILE                           plan it: the same file gives the same plan everywhere
     kao plan FILE --json                    the plan with all that is in it
-    kao plan FILE --without NODE            as if the node were dead; may be repeated
+    kao plan FILE --without-node NODE       as if the node were dead; may be repeated
+    kao plan FILE --quotas QUOTAS           as if this file of quotas were in force, in either form
     kao plan FILE --walltime JOB=H:M:S      as if the job had another walltime; may be repeated
     kao plan FILE --explain JOB             only this job, with the smallest change that would let it start now
+    kao honesty                             how far the starts of jobs were from what had been foretold
 
-Neither changes anything.  The file holds names of users, projects and nodes, and what is asked by jobs that wait.
+None of them changes anything.  The file holds names of users, projects and nodes, and what is asked by jobs that wait.
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from oar.kao import forecast
+from oar.kao import forecast, token_scripts
 from oar.kao.codec import from_json, to_json
 from oar.kao.model import Plan, Snapshot
 from oar.kao.platform import Platform
 from oar.kao.schedule import schedule
+from oar.kao.site_files import SiteFiles, parse_quotas
 from oar.lib import runtime
+from oar.lib.config import Config
 from oar.lib.errors import BadRequest, OarError
+from oar.lib.formats import Format
 from oar.lib.times import format_date, parse_duration
+from oar.modules import honesty
+
+#: ``kao honesty`` looks back so many days.
+DAYS = 30
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``kao save`` or ``kao plan``; return the exit code."""
+    """Run a command of ``kao`` that looks at rounds; return the exit code."""
     asked = _parser().parse_args(arguments)
     try:
-        sys.stdout.write(_save(asked.file) if asked.command == "save" else _plan(asked))
+        sys.stdout.write(_answer(asked))
     except OarError as error:
         sys.stderr.write(f"[ERROR] {error}\n")
         return error.exit_code
     return 0
 
 
+def _answer(asked: argparse.Namespace) -> str:
+    if asked.command == "save":
+        return _save(asked.file)
+    if asked.command == "plan":
+        return _plan(asked)
+    return honesty.shown(asked.days, asked.machine)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kao", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="save|plan")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="save|plan|honesty")
     commands.add_parser("save", help="write a round to a file").add_argument("file", type=Path)
     plan = commands.add_parser("plan", help="plan a round from a file")
     plan.add_argument("file", type=Path)
     plan.add_argument("--json", action="store_true", help="write the whole plan")
-    plan.add_argument("--without", action="append", default=[], metavar="NODE", help="as if the node were dead")
+    plan.add_argument(
+        "--without-node",
+        "--without",
+        dest="without",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="as if the node were dead",
+    )
+    plan.add_argument("--quotas", type=Path, metavar="FILE", help="as if these quotas were in force")
     plan.add_argument(
         "--walltime", action="append", default=[], metavar="JOB=H:M:S", help="as if the job had another walltime"
     )
     plan.add_argument("--explain", type=int, metavar="JOB", help="only this job, and what would let it start now")
+    honest = commands.add_parser("honesty", help="compare starts with what was foretold")
+    honest.add_argument("--days", type=int, default=DAYS, help=f"look back so many days ({DAYS})")
+    for each in Format:
+        flags = f"-{each.value[0].upper()}", f"--{each}"
+        honest.add_argument(*flags, dest="machine", action="store_const", const=each, help=f"print {each.upper()}")
     return parser
 
 
 def _save(path: Path) -> str:
     opened = runtime.open_runtime("kao")
+    config = opened.config
+    tokens = partial(token_scripts.ask, config.scheduler_token_scripts or {}, config.scheduler_timeout or DAYS)
     try:
-        snapshot = Platform(opened.database, opened.config).read().snapshot
+        snapshot = Platform(opened.database, config).read(tokens).snapshot
     finally:
         opened.close()
     try:
@@ -67,41 +101,94 @@ def _save(path: Path) -> str:
 
 
 def _plan(asked: argparse.Namespace) -> str:
-    snapshot = read(asked.file)
+    saved = read(asked.file)
+    snapshot = _supposed(saved, asked)
+    plan = schedule(snapshot)
+    if asked.explain is not None:
+        return _explained(snapshot, plan, asked.explain)
+    if asked.json:
+        return to_json(plan) + "\n"
+    return shown(snapshot, plan, before=None if snapshot is saved else schedule(saved))
+
+
+def _supposed(snapshot: Snapshot, asked: argparse.Namespace) -> Snapshot:
+    """Return the round with all that is to be supposed."""
     if asked.without:
         snapshot = forecast.without_nodes(snapshot, asked.without)
+    if asked.quotas:
+        snapshot = _with_quotas(snapshot, asked.quotas)
     for text in asked.walltime:
         job, separator, walltime = text.partition("=")
         if not (separator and job.isascii() and job.isdigit()):
             raise BadRequest(f"{text} is not JOB=H:M:S")
         snapshot = forecast.with_walltime(snapshot, int(job), parse_duration(walltime))
-    plan = schedule(snapshot)
-    if asked.explain is not None:
-        return _explained(snapshot, plan, asked.explain)
-    return to_json(plan) + "\n" if asked.json else shown(snapshot, plan)
+    return snapshot
+
+
+def _with_quotas(snapshot: Snapshot, path: Path) -> Snapshot:
+    """Return the round under other quotas, laid out as the scheduler does by default."""
+    try:
+        parse_quotas(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadRequest(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise BadRequest(f"{path} is no file of quotas: {error}") from None
+    changed = forecast.with_quotas(snapshot, None)
+    return forecast.with_quotas(changed, SiteFiles(Config(quotas_conf_file=str(path))).quotas(changed, []))
 
 
 def read(path: Path) -> Snapshot:
     """Read a saved round.  Raises BadRequest if it is none."""
     try:
-        return from_json(Snapshot, path.read_text(encoding="utf-8"))
+        snapshot = from_json(Snapshot, path.read_text(encoding="utf-8"))
+        is_whole = _is_whole(snapshot)
     except OSError as error:
         raise BadRequest(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise BadRequest(f"{path} is not a round saved by this version: write one with kao save") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        is_whole = False
+    if not is_whole:
+        raise BadRequest(f"{path} is not a round saved by this version: write one with kao save")
+    return snapshot
 
 
-def shown(snapshot: Snapshot, plan: Plan, only: int | None = None) -> str:
-    """Return a line for each job that waits: number, start, number of resources, why it does not start now."""
+def _is_whole(snapshot: Snapshot) -> bool:
+    """Whether the parts of a round belong together."""
+    resources = snapshot.resources
+    size = len(resources.ids)
+    columns = [resources.types, resources.states, resources.addresses, resources.available_upto]
+    pools = {group.pool for job in snapshot.waiting for alternative in job.alternatives for group in alternative.groups}
+    sets = [each.members for each in snapshot.pools] + [job.resources for job in snapshot.running]
+    sets += [job.granted.resources for job in snapshot.waiting if job.granted]
+    return (
+        isinstance(snapshot.now, int)
+        and all(len(column) == size for column in (*columns, *resources.columns.values()))
+        and sorted(resources.order) == sorted(resources.reservation_order) == list(range(size))
+        and all(0 <= number < len(snapshot.pools) for number in pools)
+        and not any(members & ~resources.everything for members in sets)
+    )
+
+
+def shown(snapshot: Snapshot, plan: Plan, only: int | None = None, before: Plan | None = None) -> str:
+    """Return a line for each job that waits: number, start, number of resources, why it does not start now.
+
+    ``before``: the plan without what is supposed, of which the starts are shown as well.
+    """
     places = {place.job_id: place for place in plan.placements}
-    lines = [f"{'job':>10}  {'start':19}  {'resources':>9}  reason"]
+    was = {place.job_id: place.start for place in before.placements} if before else {}
+    extra = f"{'instead of':19}  " if before else ""
+    lines = [f"{'job':>10}  {'start':19}  {extra}{'resources':>9}  reason"]
     for job in snapshot.waiting:
         if only in (None, job.id):
             place, reason = places.get(job.id), plan.reasons.get(job.id)
             start = format_date(place.start) if place else "-"
+            old = f"{_former(job.id, was):19}  " if before else ""
             count = place.resources.bit_count() if place else "-"
-            lines.append(f"{job.id:>10}  {start:19}  {count:>9}  {reason.text if reason else ''}".rstrip())
+            lines.append(f"{job.id:>10}  {start:19}  {old}{count:>9}  {reason.text if reason else ''}".rstrip())
     return "\n".join(lines) + "\n"
+
+
+def _former(job_id: int, was: Mapping[int, int]) -> str:
+    return format_date(was[job_id]) if job_id in was else "-"
 
 
 def _explained(snapshot: Snapshot, plan: Plan, job_id: int) -> str:

@@ -1,5 +1,8 @@
 """``kao save`` and ``kao plan``: a round in a file."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +12,31 @@ from oar.kao.codec import from_json, to_json
 from oar.kao.model import Plan
 from oar.kao.platform import Platform
 from oar.kao.schedule import schedule
-from oar.lib.db.engine import Database
+from oar.lib.db.engine import Database, DatabaseSettings
 from oar.lib.runtime import Runtime
 from oar.lib.times import format_date
 from oar.modules import replay
 from tests.builders import add_resources
 from tests.db.test_meta_sched import submit
 from tests.scheduler.builders import NOW, Cluster, hours
+
+
+def configured(settings: DatabaseSettings, directory: Path) -> Path:
+    """Write an oar.conf for this database; return its path."""
+    path = directory / "oar.conf"
+    path.write_text(
+        f'DB_TYPE="Pg"\nDB_HOSTNAME="{settings.host}"\nDB_PORT="{settings.port}"\nDB_BASE_NAME="{settings.name}"\n'
+        f'DB_BASE_LOGIN="{settings.user}"\nDB_BASE_PASSWD="{settings.password}"\n'
+        f'DB_BASE_LOGIN_RO="{settings.ro_user}"\nDB_BASE_PASSWD_RO="{settings.ro_password}"\n'
+    )
+    return path
+
+
+@pytest.fixture
+def site(database: Database, settings: DatabaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """A database that programs find by their configuration."""
+    monkeypatch.setenv("OARCONFFILE", str(configured(settings, tmp_path)))
+    return database
 
 
 @pytest.fixture
@@ -44,8 +65,41 @@ def test_a_round_can_be_planned_with_something_changed(saved: Path, capsys: Any)
     out = capsys.readouterr().out
     assert format_date(NOW + 601) in out
     assert out.endswith("It would start now with core=1 instead of core=2.\n")
-    assert replay.main(["plan", str(saved), "--without", "n1"]) == 0
+    assert replay.main(["plan", str(saved), "--without-node", "n1"]) == 0
     assert "no resource satisfies the request: /core=2" in capsys.readouterr().out
+
+
+def test_what_is_supposed_is_shown_beside_what_would_be_otherwise(saved: Path, capsys: Any) -> None:
+    assert replay.main(["plan", str(saved), "--walltime", "1=0:10:0"]) == 0
+    head, first, _ = capsys.readouterr().out.splitlines()
+    assert head.split() == ["job", "start", "instead", "of", "resources", "reason"]
+    assert first.split()[1:5] == [*format_date(NOW + 601).split(), *format_date(NOW + hours(1) + 1).split()]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"quotas": {"*,*,*,/": [1, -1, -1]}}',
+        "$Gantt_quotas->{'*'}->{'*'}->{'*'}->{'/'} = 1 ;",
+    ],
+)
+def test_a_round_can_be_planned_under_other_quotas(saved: Path, tmp_path: Path, text: str, capsys: Any) -> None:
+    quotas = tmp_path / "quotas"
+    quotas.write_text(text)
+    assert replay.main(["plan", str(saved), "--quotas", str(quotas)]) == 0
+    assert capsys.readouterr().out.count("quota_exceeded:*,*,*,/=[2,1,2.00]>[1,-1,-1]") == 2
+
+
+def test_a_file_of_quotas_that_cannot_be_read_is_named(saved: Path, tmp_path: Path, capsys: Any) -> None:
+    quotas = tmp_path / "quotas"
+    assert replay.main(["plan", str(saved), "--quotas", str(quotas)]) != 0
+    assert capsys.readouterr().err == f"[ERROR] cannot read {quotas}: No such file or directory\n"
+    for text in ('{"quotas": ', "$Gantt = 1", '{"quotas": {"*,*": 3}}'):
+        quotas.write_text(text)
+        assert replay.main(["plan", str(saved), "--quotas", str(quotas)]) != 0
+        error = capsys.readouterr().err
+        assert error.startswith(f"[ERROR] {quotas} is no file of quotas: ")
+        assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -64,11 +118,56 @@ def test_what_is_not_in_the_round_is_named(saved: Path, arguments: list[str], tr
 
 def test_a_file_that_is_no_round_is_named(tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "other.json"
-    for text in ("", "[]", '{"now": 1}', '{"surprise": 1}'):
+    deep = "[" * 100_000
+    for text in ("", "[]", '{"now": 1}', '{"surprise": 1}', deep, "\x00"):
         path.write_text(text)
         assert replay.main(["plan", str(path)]) != 0
         assert "is not a round saved by this version" in capsys.readouterr().err
     assert replay.main(["plan", str(tmp_path / "none")]) != 0
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        (("resources", "states"), ["Alive"]),
+        (("resources", "order"), [0, 7]),
+        (("pools", 0, "members"), "0-9"),
+        (("waiting", 0, "alternatives", 0, "groups", 0, "pool"), 4),
+        (("running", 0, "resources"), "0-9"),
+    ],
+)
+def test_a_round_whose_parts_do_not_belong_together_is_refused(
+    saved: Path, part: tuple[Any, ...], value: Any, capsys: Any
+) -> None:
+    record = json.loads(saved.read_text())
+    place = record
+    for name in part[:-1]:
+        place = place[name]
+    place[part[-1]] = value
+    saved.write_text(json.dumps(record))
+    assert replay.main(["plan", str(saved)]) != 0
+    assert "is not a round saved by this version" in capsys.readouterr().err
+
+
+def test_kao_saves_a_round_that_another_process_plans_to_the_same(site: Database, tmp_path: Path, capsys: Any) -> None:
+    add_resources(site, nodes=3, cores=2)
+    for number in range(6):
+        submit(site, f"/network_address={number % 3 + 1}", types=("token:t=1",) if number == 5 else ())
+    path = tmp_path / "round.json"
+    assert replay.main(["save", str(path)]) == 0
+    assert capsys.readouterr().out == f"6 waiting and 0 running jobs in {path}\n"
+    assert replay.main(["plan", str(path), "--json"]) == 0
+    plan = capsys.readouterr().out
+    for seed in ("1", "2"):
+        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(path for path in sys.path if path)}
+        words = [sys.executable, "-m", "oar.modules.meta_sched", "plan", str(path), "--json"]
+        assert subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout == plan
+
+
+def test_a_place_where_nothing_can_be_written_is_named(site: Database, tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "none" / "round.json"
+    assert replay.main(["save", str(path)]) != 0
+    assert capsys.readouterr().err == f"[ERROR] cannot write {path}: No such file or directory\n"
 
 
 def test_a_round_of_the_database_survives_the_file(database: Database, runtime: Runtime, tmp_path: Path) -> None:

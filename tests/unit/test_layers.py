@@ -27,6 +27,7 @@ ROUNDS = (
     "token_scripts",
     "forecast",
     "estimates",
+    "foretold",
     "external",
     "plugins",
     "meta_sched",

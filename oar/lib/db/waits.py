@@ -1,4 +1,4 @@
-"""What jobs wait for and have waited for, and what they were told of their start: for those who ask, not for rounds."""
+"""What jobs wait for and have waited for: for those who ask, not for rounds."""
 
 import json
 from collections import defaultdict
@@ -25,19 +25,6 @@ _EARLIER = """
     JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
     JOIN jobs j ON j.job_id = m.moldable_job_id AND j.state IN ('Waiting', 'toAckReservation')
     WHERE p.start_time < %s"""
-#: How far the starts of jobs were from what had been said of them.  Seconds; late = after the date that was said.
-_ERRORS = """
-    SELECT queue_name, count(*), percentile_disc(0.5) WITHIN GROUP (ORDER BY abs(error)),
-        percentile_disc(0.9) WITHIN GROUP (ORDER BY abs(error)), count(*) FILTER (WHERE error > %(second)s),
-        percentile_disc(0.9) WITHIN GROUP (ORDER BY error)
-    FROM (
-        SELECT CASE WHEN %(by_queue)s THEN queue_name::text ELSE '' END AS queue_name,
-            real_start - {said}_start AS error
-        FROM job_predictions WHERE real_start >= %(since)s AND {said}_date > 0) e
-    GROUP BY queue_name ORDER BY queue_name"""
-
-#: A start that is later by no more than this is on time: dates are whole seconds, and a launch takes a moment.
-TOLERANCE = 1
 
 
 class Reason(NamedTuple):
@@ -56,17 +43,6 @@ class Other(NamedTuple):
     user: str
     state: JobState
     end: int  #: at the latest; 0 = not known
-
-
-class Errors(NamedTuple):
-    """How far predictions were from the truth, in seconds."""
-
-    queue: str  #: '' = all
-    jobs: int
-    half: int  #: half of the jobs were off by no more
-    most: int  #: nine of ten were
-    late: int  #: so many started later than foretold
-    most_late: int  #: nine of ten were later by no more; negative = they were earlier
 
 
 def reasons(tx: "Transaction", ids: Collection[int]) -> dict[int, Reason]:
@@ -93,11 +69,3 @@ def foreseen_before(tx: "Transaction", date: int) -> int:
     """Return how many waiting jobs are foreseen to start before a date."""
     count: int = tx.value(_EARLIER, (date,))
     return count
-
-
-def errors(tx: "Transaction", since: int, *, said: str = "first", by_queue: bool = False) -> list[Errors]:
-    """Return how far starts since a date were from what was ``said``: ``first``, or ``near``, an hour before."""
-    if said not in ("first", "near"):
-        raise ValueError(f"nothing was said {said}")
-    values = {"since": max(1, since), "by_queue": by_queue, "second": TOLERANCE}
-    return [Errors(*row) for row in tx.rows(_ERRORS.format(said=said), values)]
