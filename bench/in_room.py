@@ -31,6 +31,7 @@ def main() -> None:
         "array": bench.array,
         "big_array": bench.big_array,
         "memory": bench.memory,
+        "suspend": bench.suspend,
     }
     for name in sys.argv[1:]:
         print(json.dumps({"name": name, **known[name]()}), flush=True)
@@ -116,6 +117,50 @@ class Bench:
                 }
                 total, rss, count = total + figures["Pss"], rss + figures["Rss"], count + 1
         return {"processes": count, "pss_mib": total / 1024, "rss_mib": rss / 1024}
+
+    def suspend(self, times: int = 10, nodes: int = 4, processes: int = 300) -> dict[str, float]:
+        """Freeze and thaw a job with many processes; from the acceptance of the request to the job's new state."""
+        each = f"for n in $(seq {processes // nodes}); do sleep 1000 & done; touch bench-$(hostname); wait"
+        script = f"for node in $(uniq $OAR_NODEFILE); do oarsh $node '{each}' & done; wait"
+        home = Path(self._account.pw_dir)
+        for stamp in home.glob("bench-*"):
+            stamp.unlink()
+        job = self._submit("-l", f"nodes={nodes},walltime=0:10", script)[0]
+        self._wait_for(lambda: len(list(home.glob("bench-*"))) == nodes)
+        figures: dict[str, list[float]] = {"Suspended": [], "Running": []}
+        for _ in range(times):
+            for state, command in (("Suspended", ["oarhold", "-r"]), ("Running", ["oarresume"])):
+                figures[state].append(self._steer(job, command, state))
+        self._run("oardel", str(job))
+        self._wait_for_end([job])
+        return {
+            "processes": processes,
+            "suspend_median_ms": statistics.median(figures["Suspended"]),
+            "suspend_worst_ms": max(figures["Suspended"]),
+            "resume_median_ms": statistics.median(figures["Running"]),
+            "resume_worst_ms": max(figures["Running"]),
+        }
+
+    def _steer(self, job: int, command: Sequence[str], state: str) -> float:
+        """Ask for a job's suspension or resumption, as root; milliseconds from the answer until it is so."""
+        with subprocess.Popen([*command, str(job)], stdout=subprocess.PIPE, text=True) as asked:
+            assert asked.stdout is not None
+            asked.stdout.readline()
+            accepted = time.time()
+            self._wait_for(lambda: self._state(job) == state)
+            return 1000 * (time.time() - accepted)
+
+    def _state(self, job: int) -> str:
+        with self._database.snapshot() as tx:
+            return str(tx.value("SELECT state FROM jobs WHERE job_id = %s", (job,)))
+
+    @staticmethod
+    def _wait_for(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LONGEST
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(0.002)
 
     def _submit(self, *arguments: str) -> list[int]:
         printed = self._run("oarsub", *arguments)
