@@ -77,6 +77,9 @@ class Selection:
     "--explain", "explain", numeric=True, metavar="[ID]", help="Why this job waits or waited, and when it starts."
 )
 @click.option("--change", is_flag=True, help="With --explain: what would let the job start now.")
+@optional_argument(
+    "--usage", "usage", numeric=True, metavar="[ID]", help="What this job used of its processors and memory."
+)
 @click.option("-A", "--accounting", metavar="D1,D2", help="What was consumed between two dates.")
 @click.option("-S", "--sql", metavar="CONDITION", help="The jobs, ended ones too, that satisfy a condition of SQL.")
 @click.option("--format", "layout", type=NUMBER, metavar="1|2|3", help="The layout of the text.")
@@ -96,6 +99,7 @@ def main(
     properties: bool,
     explain: tuple[int | None, ...],
     change: bool,
+    usage: tuple[int | None, ...],
     accounting: str | None,
     sql: str | None,
     layout: int | None,
@@ -105,10 +109,10 @@ def main(
     """Check what goes together, then show."""
     user = (users[-1] or context.user.name) if users else None
     if accounting is not None:
-        return _show_usage(context, _dates(accounting, "--accounting"), user, machine)
+        return _show_accounting(context, _dates(accounting, "--accounting"), user, machine)
     if gantt is not None:
         return _show_gantt(context, _dates(gantt, "--gantt"), machine)
-    ids = _ids(context, (*jobs, *explain), words)
+    ids = _ids(context, (*jobs, *explain, *filter(None, usage)), words)
     _check(
         {
             "--job and --array are exclusive": bool(jobs and arrays),
@@ -130,6 +134,10 @@ def main(
             from oar.cli import oarstat_explain
 
             text = oarstat_explain.explained(context, tx, selection.jobs(tx), machine, with_change=change)
+        elif usage:
+            from oar.cli import oarstat_usage
+
+            text = oarstat_usage.shown(context, tx, selection.jobs(tx), machine, by_node=full)
         elif events:
             text = _events(tx, selection.jobs(tx), machine)
         elif properties:
@@ -259,7 +267,7 @@ def _show_gantt(context: Context, dates: tuple[int, int], machine: Format | None
     click.echo(dump(record, machine or Format.DUMPER), nl=False)
 
 
-def _show_usage(context: Context, dates: tuple[int, int], user: str | None, machine: Format | None) -> None:
+def _show_accounting(context: Context, dates: tuple[int, int], user: str | None, machine: Format | None) -> None:
     from oar.lib import views
 
     with context.database.snapshot() as tx:

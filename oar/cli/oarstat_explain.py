@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from oar.cli.render import visible
+from oar.lib import ends as causes
 from oar.lib import explanations
 from oar.lib.db.waits import Other
+from oar.lib.ends import End
 from oar.lib.explanations import WAITING_FOR, Explanation, Firmness, Start
 from oar.lib.formats import Format, dump
 from oar.lib.lifecycle import format_exit_code
@@ -55,7 +57,20 @@ def _changes(context: "Context", found: Sequence[Explanation]) -> dict[int, str]
 
 def ends(tx: "Transaction", jobs: "Sequence[Job]") -> dict[int, Ended]:
     """Return how jobs that have ended did so, by id."""
-    return {job.id: Ended((_end_line(job),), {"exit_code": job.exit_code, "stop_time": job.stop_time}) for job in jobs}
+    known = causes.ends(tx, jobs)
+    return {job.id: Ended(_end_lines(job, known.get(job.id)), _end_record(job, known.get(job.id))) for job in jobs}
+
+
+def _end_record(job: "Job", end: End | None) -> dict[str, object]:
+    return {"exit_code": job.exit_code, "stop_time": job.stop_time, "end": end.record if end else None}
+
+
+def _end_lines(job: "Job", end: End | None) -> tuple[str, ...]:
+    lines = [_end_line(job)]
+    if end:
+        lines.append(f"Why it ended: {end.told.sentence}")
+        lines += [f"What to do: {end.told.advice}"] if end.told.advice else []
+    return tuple(lines)
 
 
 def _end_line(job: "Job") -> str:

@@ -168,7 +168,22 @@ def _full_values(view: "JobView") -> list[tuple[str, str]]:
         ("message", job.message),
         ("scheduledStart", format_date(view.scheduled_start or 0) or "no prediction"),
         ("resubmit_job_id", str(job.resubmit_job_id)),
+        *_end_values(view),
     ]
+
+
+def _end_values(view: "JobView") -> list[tuple[str, str]]:
+    """Return why a job ended and what it used, if it has and if that is known."""
+    end, use = view.end, view.use
+    fullest = use.fullest if use else None
+    told = [("cause", f"{end.cause.code}: {end.told.sentence}"), ("advice", end.told.advice)] if end else []
+    if use and use.efficiency is not None:
+        told.append(("cpu_efficiency", f"{100 * use.efficiency:.1f}%"))
+    if fullest:
+        from oar.lib.cause_texts import memory_size
+
+        told.append(("max_rss", memory_size(fullest.memory_peak)))
+    return [(key, value) for key, value in told if value]
 
 
 def _reserved(view: "JobView") -> str:

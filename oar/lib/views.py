@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from oar.lib import patterns
 from oar.lib.db import listings
 from oar.lib.db.listings import Assigned, PlannedResource, Prediction
-from oar.lib.model import SYSTEM_PROPERTIES, Dependency, Event, Job, Moldable, User
+from oar.lib.ends import End, Use, end_of, uses
+from oar.lib.model import SYSTEM_PROPERTIES, Cause, Dependency, Event, Job, Moldable, User
 from oar.lib.request import format_wanted_resources
 from oar.lib.states import ALWAYS_AVAILABLE, NOT_STARTED, JobType, Reservation, ResourceState
 
@@ -72,6 +73,13 @@ class JobView:
     events: tuple[Event, ...]
     command: str  #: '' where it may not be seen
     initial_request: str  #: '' where it may not be seen
+    cause: Cause | None = None  #: why it ended, if that is known
+    use: Use | None = None  #: what it used, once it has ended
+
+    @property
+    def end(self) -> End | None:
+        """Why it ended, in words too."""
+        return end_of(self.job, self.cause, next(iter(self.assigned.nodes), None)) if self.cause else None
 
     @property
     def scheduled_start(self) -> int | None:
@@ -124,6 +132,9 @@ def job_views(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> list[
     reserved = [job.id for job in jobs if job.reservation is Reservation.SCHEDULED and job.id in predictions]
     planned = listings.planned(tx, [predictions[job_id].moldable for job_id in reserved])
     events = tx.events.of_jobs(ids)
+    over = [job for job in jobs if job.is_final]
+    causes = tx.ends.causes([job.id for job in over]) if over else {}
+    used = {use.job.id: use for use in uses(tx, over, None)}
     nothing = Assigned((), ())
     return [
         JobView(
@@ -137,6 +148,8 @@ def job_views(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> list[
             tuple(events.get(job.id, ())),
             privacy.command(job),
             privacy.initial_request(job),
+            causes.get(job.id),
+            used.get(job.id),
         )
         for job in jobs
     ]
@@ -191,6 +204,19 @@ def job_record(view: JobView) -> dict[str, object]:
         "scheduled_start": scheduled,
         "resubmit_job_id": job.resubmit_job_id,
         "events": [event_record(each) for each in view.events],
+        **_end_record(view),
+    }
+
+
+def _end_record(view: JobView) -> dict[str, object]:
+    """Return what is ours to tell: why a job ended and what it used."""
+    end, use = view.end, view.use
+    fullest = use.fullest if use else None
+    return {
+        "end": end.record if end else None,
+        "cpu_seconds": use.cpu_seconds if use else None,
+        "cpu_efficiency": use.efficiency if use else None,
+        "max_rss": fullest.memory_peak if fullest else None,
     }
 
 

@@ -3,8 +3,8 @@
 Action ``probe``.  Data: ``oar_tmp_directory``, ``cpuset_path``, ``options``, ``jobs`` = list of {``job_id``, ``name``
 (of the group), ``user``, ``challenge`` (SHA-256 in hexadecimal digits), ``attempt``, ``fence``}.  One line of JSON per
 job: ``job_id``, ``answer``, ``boot_id``, ``frozen``, ``processes``, and from the state file ``attempt``, ``times``,
-``code``, ``status``, ``usage``.  Answers: ``never init ready started running aborted ended died``.  With ``fence`` a
-job that was never started never will be by an attempt up to the one given.
+``code``, ``status``, ``usage``, ``reason``.  Answers: ``never init ready started running aborted ended died``.  With
+``fence`` a job that was never started never will be by an attempt up to the one given.
 
 Action ``ping``: exit 0.
 """

@@ -4,14 +4,14 @@ The end itself (exit code, state Finishing) is stored before; each step here may
 """
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from oar.lib import control, incidents, lifecycle
 from oar.lib.causes import read_reason
 from oar.lib.db.engine import Transaction
+from oar.lib.ends import count_processors
 from oar.lib.logs import of_job
 from oar.lib.messages import Tag, Wake
 from oar.lib.model import NodeReason, NodeUsage
@@ -23,9 +23,6 @@ from oar.modules.actions.scripts import ScriptFailure, run_server_script
 
 #: Ends that are told to the scheduler at once as something normal.
 NORMAL = frozenset({ExecCode.OK, ExecCode.SESSION, ExecCode.CHECKPOINTED, ExecCode.CHECKPOINTED_EPILOGUE, 42})
-
-#: A processor in a value of the property of the job resource manager, or a range of them.
-_PROCESSORS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 _EPILOGUE_EVENTS = {
     "missing": EventType.SERVER_EPILOGUE_ERROR,
@@ -199,20 +196,12 @@ def _usage(data: JobData, context: Context, answers: Mapping[str, nodes.Answer])
         found.append(
             NodeUsage(
                 host,
-                _count_processors(values),
+                count_processors(values),
                 None if microseconds is None else microseconds / 1e6,
                 *(_whole(figures.get(name)) for name in ("memory_peak", "memory_limit", "oom_kills", "forks_denied")),
             )
         )
     return [(data.job.id, one) for one in found]
-
-
-def _count_processors(values: Iterable[str]) -> int:
-    """Return how many processors the property of the job resource manager names; a range is ``a-b``."""
-    found: set[int] = set()
-    for first, last in _PROCESSORS.findall(" ".join(values)):
-        found.update(range(int(first), int(last or first) + 1))
-    return len(found)
 
 
 def _reason(answer: nodes.Answer | None) -> NodeReason | None:

@@ -1,0 +1,177 @@
+"""oarstat tells why jobs ended and what they used: in full, in records, with --explain and with --usage."""
+
+import json
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from oar.cli.command import Result, invoke
+from oar.cli.oarstat import main
+from oar.lib import lifecycle
+from oar.lib.config import Config
+from oar.lib.db.engine import Database, DatabaseSettings
+from oar.lib.model import Cause, NodeUsage, User
+from oar.lib.runtime import Runtime
+from oar.lib.states import EndCode, JobState
+from tests.builders import add_job, add_resources
+
+EVE = User("eve", 1001)
+NOW = 1_930_000_000
+GIB = 1 << 30
+WALLTIME = Cause(EndCode.WALLTIME, {"walltime": 3600, "ran": 3602})
+
+
+class Cluster:
+    """Two nodes of two cores whose clock is moved by hand."""
+
+    def __init__(self, settings: DatabaseSettings) -> None:
+        self.now = NOW
+        self.database = Database(settings, clock=lambda: self.now)
+        self.resources = add_resources(self.database, nodes=2, cores=2)
+        self.config = Config(job_resource_manager_property_db_field="cpuset")
+
+    def oarstat(self, *words: object) -> Result:
+        return invoke(main, [str(word) for word in words], runtime=Runtime(self.config, self.database), user=EVE)
+
+    def shows(self, *words: object) -> str:
+        result = self.oarstat(*words)
+        assert (result.exit, result.err) == (0, "")
+        return result.out
+
+    def move(self, job_id: int, *states: JobState) -> None:
+        for state in states:
+            with self.database.begin() as tx:
+                assert lifecycle.move(tx, job_id, state)
+
+    def ended(self, cause: Cause, *used: NodeUsage, seconds: int = 100, **columns: object) -> int:
+        """Add a job of eve that ran on all resources and ended."""
+        job = add_job(self.database, JobState.RUNNING, on=self.resources, **{"user": "eve", **columns})  # type: ignore[arg-type]
+        self.now += seconds
+        self.move(job, JobState.FINISHING)
+        with self.database.begin() as tx:
+            tx.ends.add_usage([(job, one) for one in used])
+            lifecycle.move_all(tx, [job], JobState.ERROR, because={job: cause})
+        return job
+
+
+@pytest.fixture
+def cluster(settings: DatabaseSettings) -> Iterator[Cluster]:
+    found = Cluster(settings)
+    yield found
+    found.database.close()
+
+
+ON_1 = NodeUsage("node-1", 2, 190.0, GIB, 2 * GIB, 0, 0)
+ON_2 = NodeUsage("node-2", 2, 10.0, GIB // 2, 2 * GIB, 3, 0)
+
+
+def test_a_job_that_ended_says_why_in_full(cluster: Cluster) -> None:
+    job = cluster.ended(WALLTIME, ON_1, ON_2)
+    lines = cluster.shows("-f", "-j", job).splitlines()
+    assert lines[lines.index("    resubmit_job_id = 0") + 1 : lines.index("    events = ")] == [
+        "    cause = WALLTIME: Its walltime was over: it had asked for 1:0:0 and ran for 1:0:2.",
+        f"    advice = Ask for more time: oarsub -l ...,walltime=2:0:0; or, while it runs: oarwalltime {job} +H:M:S;"
+        " or let it write checkpoints: oarsub --checkpoint",
+        "    cpu_efficiency = 50.0%",
+        "    max_rss = 1.0 GiB",
+    ]
+
+
+def test_programs_get_the_cause_as_data_and_in_words(cluster: Cluster) -> None:
+    job = cluster.ended(Cause(EndCode.EXIT_STATUS, {"status": 3}), ON_1, ON_2, stderr_file="e.%jobid%")
+    record = json.loads(cluster.shows("-J", "-j", job))[str(job)]
+    assert record["end"] == {
+        "cause": "EXIT_STATUS",
+        "data": {"status": 3},
+        "sentence": "Its command ended with exit status 3.",
+        "advice": f"Its error output: e.{job}",
+    }
+    assert (record["cpu_seconds"], record["cpu_efficiency"], record["max_rss"]) == (200.0, 0.5, GIB)
+    assert yaml.safe_load(cluster.shows("-Y", "-j", job)) == {job: record}
+    assert ElementTree.fromstring(cluster.shows("-X", "-j", job)).find(".//item[@key='end']") is not None
+
+
+def test_a_job_that_has_not_ended_has_no_cause(cluster: Cluster) -> None:
+    job = add_job(cluster.database, JobState.RUNNING, on=cluster.resources)
+    record = json.loads(cluster.shows("-J", "-j", job))[str(job)]
+    assert record["end"] is record["cpu_seconds"] is record["cpu_efficiency"] is record["max_rss"] is None
+    assert "cause" not in cluster.shows("-f", "-j", job)
+
+
+def test_explain_tells_of_an_ended_job_why_and_what_to_do(cluster: Cluster) -> None:
+    job = cluster.ended(Cause(EndCode.OUTPUT_DENIED, {"node": "node-1", "path": "/root/\x1b[2Jo", "errno": "EACCES"}))
+    out = cluster.shows("--explain", job)
+    assert (
+        "    Why it ended: Its user may not write its output file /root/\\x1b[2Jo on node-1. Its command was not"
+        " started.\n"
+    ) in out
+    assert "    What to do: See who owns the file and its directory (ls -ld). Give other names" in out
+    record = json.loads(cluster.shows("--explain", job, "-J"))[str(job)]
+    assert record["end"]["cause"] == "OUTPUT_DENIED"
+
+
+def test_usage_shows_a_line_for_each_job(cluster: Cluster) -> None:
+    job = cluster.ended(WALLTIME, ON_1, ON_2)
+    assert cluster.shows("--usage", job) == (
+        "Job id     User           S Cores Elapsed     CPU time    CPU used Memory peak Memory limit\n"
+        "---------- -------------- - ----- ----------- ----------- -------- ----------- ------------\n"
+        f"{job:<10} eve            E 4     0:1:40      0:3:20      50.0%    1.0 GiB     2.0 GiB\n"
+    )
+    assert cluster.shows("--usage", "-f", job) == (
+        f"Job_Id: {job}\n"
+        "    owner = eve\n"
+        "    state = Error\n"
+        "    cores = 4\n"
+        "    elapsed = 0:1:40\n"
+        "    cpu_time = 0:3:20 of 0:6:40\n"
+        "    cpu_efficiency = 50.0%\n"
+        "    max_rss = 1.0 GiB\n"
+        "    node-1: 2 cores, CPU time 0:3:10 (95.0%), memory peak 1.0 GiB of 2.0 GiB\n"
+        "    node-2: 2 cores, CPU time 0:0:10 (5.0%), memory peak 512.0 MiB of 2.0 GiB, 3 processes killed for want of"
+        " memory\n"
+    )
+
+
+def test_a_node_that_was_lost_is_named_and_does_not_count(cluster: Cluster) -> None:
+    job = cluster.ended(Cause(EndCode.NODE_LOST, {"nodes": ["node-2"]}), ON_1, NodeUsage("node-2", 2))
+    row, note = cluster.shows("--usage", job).splitlines()[2:]
+    assert row.split() == [str(job), "eve", "E", "4", "0:1:40", "0:3:10", "95.0%", "1.0", "GiB", "2.0", "GiB"]
+    assert note == "           without node-2: not known"
+    record = json.loads(cluster.shows("--usage", job, "-J"))[str(job)]
+    assert (record["complete"], record["cpu_efficiency"], record["core_seconds"]) == (False, 0.95, 400)
+    assert record["nodes"]["node-2"]["cpu_seconds"] is None
+
+
+def test_a_job_without_any_figures_is_shown_as_unknown(cluster: Cluster) -> None:
+    job = cluster.ended(WALLTIME)
+    assert cluster.shows("--usage", job).splitlines()[2].split() == [str(job), "eve", "E", "0", "0:1:40", *"----"]
+    assert json.loads(cluster.shows("--usage", job, "-J"))[str(job)]["complete"] is False
+
+
+def test_of_a_running_job_is_shown_what_is_known(cluster: Cluster) -> None:
+    job = add_job(cluster.database, JobState.RUNNING, on=cluster.resources[:3], user="eve")
+    other = add_job(cluster.database, JobState.RUNNING, on=cluster.resources[3:], user="bob")
+    cluster.now += 60
+    with cluster.database.begin() as tx:
+        tx.ends.add_usage([(job, NodeUsage("node-1", 2, 60.0, GIB, None, 0, 0))])
+    assert f"{job:<10} eve            R 3     0:1:0       0:1:0       50.0%    1.0 GiB     -\n" in cluster.shows(
+        "--usage"
+    )
+    record = json.loads(cluster.shows("--usage", "-J"))
+    assert list(record) == [str(job), str(other)]
+    assert record[str(job)]["complete"] is False
+    assert list(json.loads(cluster.shows("--usage", "-u", "-J"))) == [str(job)]
+
+
+def test_time_in_which_a_job_stood_still_does_not_count(cluster: Cluster) -> None:
+    job = add_job(cluster.database, JobState.RUNNING, on=cluster.resources, user="eve")
+    cluster.now += 50
+    cluster.move(job, JobState.SUSPENDED)
+    cluster.now += 1000
+    cluster.move(job, JobState.RESUMING)
+    cluster.now += 10
+    cluster.move(job, JobState.RUNNING)
+    cluster.now += 50
+    assert json.loads(cluster.shows("--usage", "-J"))[str(job)]["elapsed"] == 100
