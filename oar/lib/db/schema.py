@@ -304,11 +304,11 @@ frag_jobs = _table(
     _key("frag_id_job"),
     _number("frag_date"),
     _one_of("frag_state", 16, "LEON", states.KillState),
+    _string("frag_cause", 16),
+    _text("frag_data", "{}"),
     Index("frag_jobs_open", "frag_state", "frag_id_job", postgresql_where=text("frag_state <> 'FRAGGED'")),
 )
 walltime_change = _table(
-    _string("frag_cause", 16),
-    _text("frag_data", "{}"),
     "walltime_change",
     _key("job_id"),
     _number("pending"),
@@ -433,10 +433,10 @@ job_runs = _table(
     _number("next_try"),
     _number("updated"),
     _text("detail"),
+    _text("reason"),
 )
 job_reasons = _table(
     "job_reasons",
-    _text("reason"),
     _key("job_id"),
     Column("date", BigInteger, nullable=False),
     Column("code", String(16), nullable=False),
@@ -461,9 +461,6 @@ job_predictions = _table(
     Index("job_predictions_start", "real_start"),
 )
 auto_resubmissions = _table("auto_resubmissions", _key("job_id"), Column("new_job_id", BigInteger, nullable=False))
-job_usage = _table(
-    "job_usage",
-    _key("job_id"),
 job_ends = _table(
     "job_ends",
     _key("job_id"),
@@ -471,18 +468,21 @@ job_ends = _table(
     Column("code", String(16), nullable=False),
     _text("data", "{}"),
 )
+job_usage = _table(
+    "job_usage",
+    _key("job_id"),
     Column("network_address", String(100), primary_key=True),
     Column("cpu_seconds", Float(53)),
     Column("memory_peak", BigInteger),
     Column("read_bytes", BigInteger),
     Column("write_bytes", BigInteger),
-)
-reservation_logs = _table(
-    "reservation_logs",
     _integer("cores"),
     Column("memory_limit", BigInteger),
     Column("oom_kills", BigInteger),
     Column("forks_denied", BigInteger),
+)
+reservation_logs = _table(
+    "reservation_logs",
     _id("reservation_log_id"),
     _number("job_id"),
     _number("date"),
