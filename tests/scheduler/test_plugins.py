@@ -1,6 +1,6 @@
 """Plug-ins of the site that choose for a job, or are called in each round (scheduling.md 14)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +186,7 @@ def test_a_plug_in_that_raises_stops_no_round() -> None:
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plug-ins as a site installs them."""
     (tmp_path / "site_plugins.py").write_text(
         "def find(context, job, request, free, *args, **kwargs):\n    return free & -free\n"
@@ -200,7 +200,6 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         "[oar.extra_metasched_func]\nkeep = site_plugins:extra\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    yield
 
 
 @pytest.mark.usefixtures("installed")
