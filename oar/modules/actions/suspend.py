@@ -22,21 +22,35 @@ def suspend(context: Context, job_id: int) -> None:
     data = _read(context, job_id)
     if data is None or data.job.state not in (JobState.RUNNING, JobState.SUSPENDED):
         return
-    bad = _manage(context, data, "suspend")
+    try:
+        bad = _manage(context, data, "suspend")
+    except nodes.ManagerMissing as error:
+        _note_missing(context, job_id, error)
+        return
     if bad:
         _manage(context, data, "resume")
         _fail(context, data, EventType.SUSPEND_ERROR, bad)
         return
     if data.job.state is JobState.RUNNING:
         with context.database.begin() as tx:
-            _note_suspended(tx, job_id)
-        _after_suspend(context, data)
+            suspended = _note_suspended(tx, job_id)
+        if suspended:
+            _after_suspend(context, data)
 
 
-def _note_suspended(tx: Transaction, job_id: int) -> None:
-    lifecycle.move(tx, job_id, JobState.SUSPENDED)
+def _note_suspended(tx: Transaction, job_id: int) -> bool:
+    """Note that a job is frozen; False if it is about to end."""
     tx.events.clear(job_id, EventType.HOLD_RUNNING_JOB)
     tx.outbox.append(Wake(Tag.TERM))
+    return lifecycle.move(tx, job_id, JobState.SUSPENDED)
+
+
+def _note_missing(context: Context, job_id: int, error: nodes.ManagerMissing) -> None:
+    """Note, once, that the site's program is not there; the job stays as it is."""
+    with context.database.begin() as tx:
+        tx.events.clear(job_id, EventType.HOLD_RUNNING_JOB)
+        if not tx.events.having([job_id], [EventType.SUSPEND_RESUME_MANAGER_FILE]):
+            tx.events.add(EventType.SUSPEND_RESUME_MANAGER_FILE, job_id, f"[bipbip {job_id}] {error}")
 
 
 def _after_suspend(context: Context, data: JobData) -> None:
@@ -60,13 +74,18 @@ def resume(context: Context, job_id: int) -> None:
         return
     if data.job.state is JobState.RESUMING and not _before_resume(context, data):
         return
-    bad = _manage(context, data, "resume")
+    try:
+        bad = _manage(context, data, "resume")
+    except nodes.ManagerMissing as error:
+        _note_missing(context, job_id, error)
+        return
     if bad:
         _fail(context, data, EventType.RESUME_ERROR, bad)
-        return
-    if data.job.state is JobState.RESUMING:
+    elif data.job.state is JobState.RESUMING:
         with context.database.begin() as tx:
-            lifecycle.move(tx, job_id, JobState.RUNNING)
+            running = lifecycle.move(tx, job_id, JobState.RUNNING)
+        if not running:  # somebody may have held it meanwhile
+            suspend(context, job_id)
 
 
 def _before_resume(context: Context, data: JobData) -> bool:
@@ -90,28 +109,21 @@ def _read(context: Context, job_id: int) -> JobData | None:
 
 
 def _manage(context: Context, data: JobData, action: str) -> dict[str, str]:
-    """Freeze or thaw on all nodes; return the bad ones with the reason."""
+    """Freeze or thaw on all nodes; return the bad ones with the reason.  Raises ManagerMissing."""
     hosts = data.processors(context.config)
     request = _request(context, data, action)
-    if isinstance(request, str):
-        with context.database.begin() as tx:
-            tx.events.add(EventType.SUSPEND_RESUME_MANAGER_FILE, data.job.id, f"[bipbip {data.job.id}] {request}")
-        return {}
     outcomes = context.remote.run(dict.fromkeys(hosts, request), SECONDS)
     answers = {host: nodes.answer_of(outcome) for host, outcome in outcomes.items()}
     return {host: answer.reason for host, answer in answers.items() if not answer.good}
 
 
-def _request(context: Context, data: JobData, action: str) -> Request | Command | str:
-    """Return what is to be run on the nodes, or why it cannot be."""
+def _request(context: Context, data: JobData, action: str) -> Request | Command:
+    """Return what is to be run on the nodes.  Raises ManagerMissing."""
     path = context.config.suspend_resume_file
     given = job_data.suspend_data(data, context.config)
     if not path or Path(path).stem == BUILT_IN:
         return Request(BUILT_IN, action, given)
-    try:
-        return nodes.site_program(path, action, given)
-    except nodes.ManagerMissing as error:
-        return str(error)
+    return nodes.site_program(path, action, given)
 
 
 def _fail(context: Context, data: JobData, event: EventType, bad: dict[str, str]) -> None:
