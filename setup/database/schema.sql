@@ -213,7 +213,7 @@ CREATE TABLE frag_jobs (
     frag_date bigint NOT NULL DEFAULT 0,
     frag_state varchar(16) NOT NULL DEFAULT 'LEON'
         CHECK (frag_state IN ('LEON', 'TIMER_ARMED', 'LEON_EXTERMINATE', 'FRAGGED')),
-    frag_cause varchar(16) NOT NULL DEFAULT '',
+    frag_cause varchar(32) NOT NULL DEFAULT '',
     frag_data text NOT NULL DEFAULT '{}'
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 CREATE INDEX frag_jobs_open ON frag_jobs (frag_state, frag_id_job) WHERE frag_state <> 'FRAGGED';
@@ -425,7 +425,7 @@ CREATE TABLE auto_resubmissions (
 CREATE TABLE job_ends (
     job_id bigint PRIMARY KEY,
     date bigint NOT NULL,
-    code varchar(16) NOT NULL,
+    code varchar(32) NOT NULL,
     data text NOT NULL DEFAULT '{}'
 );
 

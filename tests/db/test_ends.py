@@ -181,6 +181,15 @@ def test_nothing_is_left_of_a_job_that_is_gone_or_did_not_end(
         assert tx.value("SELECT count(*) FROM job_ends") == tx.value("SELECT count(*) FROM job_usage") == 0
 
 
+@pytest.mark.parametrize("code", list(EndCode))
+def test_every_cause_can_be_asked_for_and_stored(database: Database, code: EndCode) -> None:
+    job_id = finishing(database, ExecCode.KILLED, None)
+    with database.begin() as tx:
+        control.ask_end(tx, {job_id: Cause(code, {"text": "é\x00"})})
+    found = end(database, job_id, JobState.ERROR)
+    assert (found.code, found.data["text"]) == (code, "é\x00")
+
+
 def test_a_cause_of_another_version_is_unknown_and_named(database: Database) -> None:
     job_id = finishing(database, ExecCode.OK, 0)
     end(database, job_id)

@@ -304,7 +304,7 @@ frag_jobs = _table(
     _key("frag_id_job"),
     _number("frag_date"),
     _one_of("frag_state", 16, "LEON", states.KillState),
-    _string("frag_cause", 16),
+    _string("frag_cause", 32),
     _text("frag_data", "{}"),
     Index("frag_jobs_open", "frag_state", "frag_id_job", postgresql_where=text("frag_state <> 'FRAGGED'")),
 )
@@ -465,7 +465,7 @@ job_ends = _table(
     "job_ends",
     _key("job_id"),
     Column("date", BigInteger, nullable=False),
-    Column("code", String(16), nullable=False),
+    Column("code", String(32), nullable=False),
     _text("data", "{}"),
 )
 job_usage = _table(
