@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -214,6 +215,8 @@ class _Oarsub:
         )
         now = int(time.time())
         proposal = submission.prepare(given, runtime.config, now)
+        if options.estimate:
+            return self._estimate(proposal)
         given = given._replace(key=self._key())
         proposal = proposal._replace(use_job_key=given.key is not None)
         if options.interactive:
@@ -225,19 +228,34 @@ class _Oarsub:
         self._tell(self._send(given, proposal))
         return None
 
-    def _send(self, given: Submission, proposal: "Proposal") -> Submitted:
+    def _estimate(self, proposal: "Proposal") -> int:
+        """Tell what would become of the submission; nothing is stored."""
+        from oar.cli import oarsub_estimate
+
+        with self._hearing_rules():
+            proposal, output, _ = submission.rehearse(self._context.database, self._context.runtime.config, proposal)
+        self._print_output(output.out, output.err)
+        return oarsub_estimate.show(self._context, proposal, self._options.machine)
+
+    @contextmanager
+    def _hearing_rules(self) -> Iterator[None]:
+        """Print what rules have printed before they refused."""
         from oar.lib.admission import RuleFailed, RuleRefused
 
-        runtime = self._context.runtime
-        if self._options.stagein is not None or self._options.stagein_md5sum is not None:
-            self._check_stagein(given)
         try:
-            return submission.submit(self._context.database, runtime.config, given, proposal)
+            yield
         except (RuleRefused, RuleFailed) as error:
             self._print_output(error.output.out, error.output.err)
             if isinstance(error, RuleFailed):
                 self._log(error.trace)
             raise
+
+    def _send(self, given: Submission, proposal: "Proposal") -> Submitted:
+        runtime = self._context.runtime
+        if self._options.stagein is not None or self._options.stagein_md5sum is not None:
+            self._check_stagein(given)
+        with self._hearing_rules():
+            return submission.submit(self._context.database, runtime.config, given, proposal)
 
     def _check_stagein(self, given: Submission) -> None:
         if "desktop_computing" in JobTypes(given.types):

@@ -18,7 +18,9 @@ from oar.lib.formats import Format
 from oar.lib.submission import Submission
 
 #: Options that a script may not set.
-NOT_IN_SCRIPTS = frozenset({"interactive", "connect", "scan", "resubmit", "verbosity", "show_version", "debug"})
+NOT_IN_SCRIPTS = frozenset(
+    {"interactive", "connect", "scan", "resubmit", "estimate", "verbosity", "show_version", "debug"}
+)
 #: Options of which those of a script are added to those of the command line.
 ADDED = ("requests", "types", "dependencies")
 
@@ -64,6 +66,7 @@ class Options(NamedTuple):
     stagein: str | None = None
     stagein_md5sum: str | None = None
     cpuset_name: str | None = None
+    estimate: bool = False
     verbosity: int = 0
     machine: Format | None = None
 
@@ -110,6 +113,12 @@ _DECLARATIONS: Sequence[Decorator] = (
     click.option("--stagein-md5sum", metavar="SUM", help="Its checksum, or that of a file that is already there."),
     click.option(
         "--force_cpuset_name", "--force-cpuset-name", "cpuset_name", metavar="NAME", help="Name of its cpuset."
+    ),
+    click.option(
+        *("--estimate", "--dry-run", "--test-only"),
+        "estimate",
+        is_flag=True,
+        help="Tell when and where it would start; submit nothing.",
     ),
     click.option("-v", "verbosity", count=True, help="Say what is done."),
 )

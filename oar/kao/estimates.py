@@ -13,6 +13,7 @@ from oar.kao import forecast, plugins
 from oar.kao.forecast import Forecast
 from oar.kao.model import Answer, Plan
 from oar.kao.platform import Platform, Situation, Supposed, Tokens
+from oar.kao.priority import policy_of
 from oar.kao.schedule import Round
 from oar.lib.config import Config
 from oar.lib.db.engine import Database, Transaction
@@ -26,6 +27,8 @@ from oar.lib.submission_checks import parse_dependencies
 
 #: Of a token of which nothing is known, there are enough.
 ENOUGH = 2**31
+
+OWN_SCHEDULER = "the queue {} has a scheduler of its own, {}, which cannot be asked beforehand"
 
 #: Alternatives of supposed jobs are numbered from here; no real one is.
 _FIRST_ALTERNATIVE = 2**61
@@ -101,12 +104,29 @@ def smallest_changes(database: Database, config: Config, jobs: Collection[int]) 
 # ---------------------------------------------------------------------------------------------------------- submissions
 
 
-def submissions(database: Database, config: Config, proposal: Proposal) -> list[Estimate]:
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """What would become of a submission."""
+
+    jobs: tuple[Estimate, ...]
+    warnings: tuple[str, ...] = ()  #: what could not be taken into account
+
+
+def submissions(database: Database, config: Config, proposal: Proposal) -> Estimates:
     """Return what would become of the jobs of a submission that rules have passed, in their order."""
     with database.snapshot() as tx:
         supposed = _supposed(tx, proposal)
     situation = present(database, config, supposed)
-    plan = plan_of(situation, config)
+    warnings = tuple(mail.text for mail in situation.mails)
+    own = next((each for each in situation.snapshot.queues if each.name == proposal.queue), None)
+    if own and policy_of(own.policy) is None:
+        reason = Reason(situation.snapshot.now, "EXTERNAL", OWN_SCHEDULER.format(own.name, own.policy), {})
+        return Estimates(tuple(Estimate(None, each.moldables[0].walltime, (), (), reason) for each in supposed))
+    return Estimates(tuple(_estimates(situation, plan_of(situation, config), supposed)), warnings)
+
+
+def _estimates(situation: Situation, plan: Plan, supposed: Sequence[Supposed]) -> list[Estimate]:
+    """Return what a plan says of supposed jobs."""
     refused = {answer.job_id: answer for answer in plan.refused}
     resources = situation.snapshot.resources
     found = []

@@ -1,0 +1,203 @@
+"""oarsub --estimate: what a submission would become, with nothing submitted."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oar.cli import oarsub
+from oar.cli.command import Result
+from oar.kao.meta_sched import MetaScheduler
+from oar.lib.config import Config
+from oar.lib.db.engine import Database
+from oar.lib.runtime import Runtime
+from oar.lib.states import JobState, QueueState
+from oar.lib.times import format_date
+from tests.builders import add_resources
+from tests.db.test_meta_sched import NOW, at
+from tests.frontend import Frontend, add_rules
+
+
+class Site(Frontend):
+    """Two nodes of two cores, where time stands still but for rounds."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.scheduler = MetaScheduler(Runtime(self.config, self.database))
+
+    def oarsub(self, *words: object) -> Result:
+        """Type oarsub."""
+        return self.type(oarsub.main, *words)
+
+    def estimate(self, *words: object) -> Result:
+        """Type oarsub --estimate; nothing may be there afterwards that was not before."""
+        tables = (
+            "jobs",
+            "job_types",
+            "moldable_job_descriptions",
+            "challenges",
+            "event_logs",
+            "gantt_jobs_predictions",
+        )
+        before = list(map(self.count, tables))
+        result = self.oarsub("--estimate", *words)
+        assert list(map(self.count, tables)) == before
+        return result
+
+    def record(self, *words: object) -> Any:
+        """Return what programs are told."""
+        return json.loads(self.estimate("-J", *words).out)
+
+    def fill(self, walltime: str = "1") -> int:
+        """Submit a job that takes everything, and start it; return its id."""
+        assert self.oarsub("-l", f"nodes=2,walltime={walltime}", "true").exit == 0
+        self.scheduler.round()
+        return self.jobs()[-1].id
+
+
+@pytest.fixture
+def site(database: Database) -> Iterator[Site]:
+    add_resources(database, nodes=2, cores=2)
+    add_rules(database)
+    made = Site(at(database, NOW), Config(job_resource_manager_property_db_field="cpuset"))
+    yield made
+    made.scheduler.close()
+
+
+def answer(result: Result) -> tuple[int, list[str]]:
+    """Return the exit code, and what is printed beside the words of the rules."""
+    assert result.err == ""
+    return result.exit, [line for line in result.out.splitlines() if not line.startswith("[ADMISSION RULE]")]
+
+
+def test_a_job_that_could_start_at_once_is_told_when_and_where(site: Site) -> None:
+    now = format_date(NOW)
+    assert answer(site.estimate("-l", "nodes=2,walltime=1", "true")) == (
+        0,
+        [f"# Job would start at {now} on node-1+node-2"],
+    )
+
+
+def test_a_job_that_would_wait_is_told_why(site: Site) -> None:
+    first, end = site.fill(), format_date(NOW + 3601)
+    code, lines = answer(site.estimate("-l", "resource_id=1,walltime=1", "true"))
+    assert code == 0
+    assert lines == [
+        f"# Job would start at {end} on node-1",
+        f"# Not now: Its resources are in use until {end} at the latest, by job {first}.",
+    ]
+
+
+def test_the_other_spellings_mean_the_same(site: Site) -> None:
+    for option in ("--dry-run", "--test-only"):
+        assert "# Job would start at" in site.oarsub(option, "true").out
+    assert site.jobs() == []
+
+
+def test_programs_get_a_record(site: Site) -> None:
+    first = site.fill()
+    record = site.record("-l", "nodes=1,walltime=2", "true")
+    assert (record["feasible"], record["start"], record["walltime"]) == (True, NOW + 3601, 7200)
+    assert (len(record["resources"]), record["hosts"]) == (2, ["node-1"])
+    assert [(each["code"], each["data"]["jobs"]) for each in record["reasons"]] == [("BUSY", [first])]
+
+
+def test_the_estimate_is_what_the_next_round_does(site: Site) -> None:
+    site.fill()
+    for words in (["-l", "nodes=2"], ["-l", "resource_id=1,walltime=3"], ["-t", "besteffort"], ["--array", "2"]):
+        expected = site.record(*words, "true")["start"]
+        site.oarsub(*words, "true")
+        site.scheduler.round()
+        with site.database.snapshot() as tx:
+            number = tx.value(
+                "SELECT p.start_time FROM gantt_jobs_predictions p JOIN moldable_job_descriptions"
+                " ON moldable_id = p.moldable_job_id ORDER BY moldable_id DESC LIMIT 1"
+            )
+        assert number == expected, words
+
+
+def test_the_alternative_that_ends_first_is_estimated(site: Site) -> None:
+    site.fill()
+    record = site.record("-l", "resource_id=1,walltime=2", "-l", "nodes=2,walltime=1", "true")
+    assert (record["walltime"], len(record["resources"])) == (3600, 4)
+
+
+def test_conditions_and_properties_of_a_new_kind_count(site: Site) -> None:
+    with site.database.begin() as tx:
+        tx.execute("ALTER TABLE resources ADD COLUMN rack varchar(255)")
+        tx.execute("UPDATE resources SET rack = network_address")
+    record = site.record("-p", "network_address = 'node-2'", "-l", "rack=1", "true")
+    assert record["hosts"] == ["node-2"]
+
+
+def test_a_job_after_another_is_estimated_behind_it(site: Site) -> None:
+    first = site.fill()
+    record = site.record("-a", first, "-l", "resource_id=1,walltime=1", "true")
+    assert (record["start"], record["reasons"][0]["code"]) == (NOW + 3601, "DEPENDENCY")
+
+
+def test_the_jobs_of_an_array_are_estimated_together(site: Site) -> None:
+    code, lines = answer(site.estimate("--array", 3, "-l", "nodes=2,walltime=1", "true"))
+    assert (code, lines) == (0, [f"# 3 jobs would start, from {format_date(NOW)} to {format_date(NOW + 7202)}"])
+    assert [each["start"] for each in site.record("--array", 2, "-l", "nodes=2,walltime=1", "true")["jobs"]] == [
+        NOW,
+        NOW + 3601,
+    ]
+
+
+def test_a_reservation_is_answered_as_it_would_be(site: Site) -> None:
+    date = format_date(NOW + 600)
+    assert answer(site.estimate("-r", date, "-l", "nodes=2,walltime=1")) == (0, ["# Reservation valid --> OK"])
+    site.fill()
+    code, lines = answer(site.estimate("-r", date, "-l", "nodes=2,walltime=1"))
+    later = format_date(NOW + 3601)
+    assert (code, lines) == (10, [f"# Reservation not valid --> KO (This reservation could run at {later})"])
+    assert site.record("-r", date, "-l", "nodes=2,walltime=1")["feasible"] is False
+
+
+def test_a_job_that_could_never_start_is_told_why(site: Site) -> None:
+    with site.database.begin() as tx:
+        tx.queues.set_state(["default"], QueueState.NOT_ACTIVE)
+    code, lines = answer(site.estimate("true"))
+    assert code == 8
+    assert lines == ["# Job would not start: The queue default is stopped: an administrator has to enable it."]
+
+
+def test_what_is_refused_is_refused_as_at_a_submission(site: Site) -> None:
+    wide = site.estimate("-l", "nodes=9", "true")
+    assert (wide.exit, wide.err.splitlines()[-1]) == (8, "# Error: please verify your job submission syntax.")
+    refused = site.estimate("-q", "nowhere", "true")
+    assert refused.exit == 248
+    assert site.estimate().exit == 5
+
+
+def test_a_queue_with_a_scheduler_of_its_own_cannot_be_asked(site: Site) -> None:
+    with site.database.begin() as tx:
+        tx.execute("UPDATE queues SET scheduler_policy = 'mine' WHERE queue_name = 'default'")
+    code, lines = answer(site.estimate("true"))
+    text = "The queue default has a scheduler of its own, mine, which cannot be asked beforehand."
+    assert (code, lines) == (8, [f"# Job would not start: {text}"])
+
+
+def test_a_file_that_is_not_there_is_told(database: Database, tmp_path: Path) -> None:
+    add_resources(database)
+    with database.begin() as tx:
+        tx.execute("UPDATE queues SET scheduler_policy = 'kamelot'")
+    path = tmp_path / "quotas.json"
+    config = Config(quotas=True, quotas_conf_file=str(path))
+    site = Site(database, config)
+    result = site.estimate("true")
+    site.scheduler.close()
+    assert result.exit == 0
+    assert result.err.startswith(f"# Warning: cannot read {path}: No such file or directory")
+
+
+def test_tokens_are_known_from_the_last_round(site: Site) -> None:
+    assert site.record("-t", "token:matlab=3", "true")["start"] == NOW
+    assert site.oarsub("-t", "token:matlab=3", "true").exit == 0
+    site.scheduler.round()
+    record = site.record("-t", "token:matlab=3", "true")
+    assert (record["start"], record["reasons"][0]["code"]) == (None, "TOKEN")
+    assert [job.state for job in site.jobs()] == [JobState.WAITING]
