@@ -6,6 +6,7 @@ no resources for jobs that may not start.  Like its resources, the room of a job
 
 from bisect import bisect_left, bisect_right
 
+from oar.kao.differences import Count
 from oar.kao.model import FOREVER, PlannedJob, Snapshot
 
 
@@ -14,6 +15,7 @@ class ArrayLimits:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._counters: dict[int, _Counter] = {}
+        self.log: list[Count] = []  #: what has been counted
         gap = snapshot.settings.security_time
         for job in snapshot.running:
             end = max(job.start_time + job.walltime + job.suspended_time, snapshot.now)
@@ -27,12 +29,17 @@ class ArrayLimits:
     def enter(self, job: PlannedJob, start: int, end: int) -> None:
         """Count a job of a limited array."""
         if job.array_limit and start < end:
+            self.log.append(Count(job.id, start, end, 1, (job.array_id,)))
             self._counters.setdefault(job.array_id, _Counter()).add(start, end)
 
     def first_start(self, job: PlannedJob, begin: int, walltime: int) -> int:
         """Return the first date from ``begin`` on at which the array has room for a job."""
         counter = self._counters.get(job.array_id) if job.array_limit else None
         return counter.room(begin, walltime, job.array_limit) if counter else begin
+
+    def names_of(self, job: PlannedJob) -> tuple[int, ...]:
+        """Return the counters that bind a job."""
+        return (job.array_id,) if job.array_limit else ()
 
     def decides(self, job: PlannedJob, start: int, walltime: int) -> bool:
         """Whether it is the array that keeps a job from starting a moment before."""

@@ -116,7 +116,7 @@ def smallest_change(snapshot: Snapshot, job_id: int) -> Change | None:
 
 def _until(snapshot: Snapshot, memory: Memory, job_id: int) -> Snapshot:
     """Leave out the jobs that are planned behind a job: they do not change what it gets."""
-    order = [step.job.id for step in memory.steps]
+    order = memory.order()
     behind = set(order[order.index(job_id) + 1 :]) if job_id in order else set()
     return replace(snapshot, waiting=tuple(job for job in snapshot.waiting if job.id not in behind))
 

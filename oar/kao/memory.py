@@ -1,23 +1,29 @@
 """What one round leaves to the next, so that only what can have changed is planned again.
 
 Jobs are placed one after the other, and each search depends on nothing but the job and on what was placed before it.
-So as long as the jobs come in the same order as in the last round, in a world that was the same from now on, each has
-the place that it had: ``recall`` gives it back without a search.  With the first difference this ends, and all jobs
-behind it are searched for as if there had been no last round.
+So ``Recollection`` goes through the last round along with the present one and follows in what the two worlds differ.
+A job keeps its place without a search if none of the differences that there are at its turn could change it:
 
-Two things may have changed without a difference.  The clock: a place that begins now or later is still the earliest,
-for all that could have been earlier was looked at.  And a job may hold, as running job or accepted reservation, exactly
-what it had been promised: then it stands in the world earlier than in its turn, which leaves less free to the jobs
-before it in the order but nothing of what they have.  That is not so where jobs may share resources, and not for a job
-that did not take the place that was found for it.  Requests whose groups compete for resources could succeed on less
-where they failed on more, and BESTHALF takes less of less: they are never recalled.
+- nothing that it may use is free, before it would be over, that was not free then: it cannot come sooner;
+- what it was given is still free;
+- the counters of limits that bind it (quotas, jobs of its array) have counted nothing less; if they have counted more,
+  its place must still be allowed.
+
+Two things differ without a difference.  The clock: a place that begins now or later is still the earliest, for all that
+could have been earlier was looked at.  And a job that has started stands in the world sooner than in its turn: that is
+one that holds more, until its turn comes.
+
+Where jobs share resources, more occupants may leave a job more, and requests whose groups compete for resources could
+succeed on less where they failed on more; BESTHALF takes less of less; plug-ins do as they like.  So jobs of
+timesharing and placeholders are searched for wherever others of these differ, and such requests always.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from oar.kao.dependencies import Window
-from oar.kao.model import Placement, Reason, Snapshot, WaitingJob
+from oar.kao.differences import Count, Regions, Tally
+from oar.kao.model import FOREVER, Placement, QuotaPeriod, Quotas, Reason, Snapshot, WaitingJob
 from oar.kao.priority import policy_of
 from oar.kao.requests import Requests
 from oar.kao.spaces import Occupation
@@ -28,7 +34,7 @@ from oar.lib.states import QueueState
 #: Types that let a plug-in choose.
 _PLUGGED = ("find=", "assign=")
 
-Entered = Sequence[tuple[Occupation, Traits]]
+Entry = tuple[Occupation, Traits]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,15 @@ class Step:
     refusal: Reason | None  #: why there is none
     reason: Reason | None  #: why it does not start now
     is_safe: bool  #: its place follows from its request and from what was there
-    is_kept: bool  #: no place was found, or it was taken: others may not have it
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What came into the common space at once."""
+
+    step: Step | None  #: by which search, if by one
+    entries: Sequence[Entry]
+    counted: tuple[int, ...]  #: how much each log of counters held before
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +64,9 @@ class Memory:
 
     snapshot: Snapshot
     usable: ResourceSet  #: resources for ordinary jobs
-    steps: Sequence[Step]  #: in the order of planning
-    base: frozenset[int]  #: the jobs that were in the common space before the first step
-    entered: Mapping[int, tuple[Occupation, Traits]]  #: all that were in the end
+    base: Sequence[Entry]  #: what was in the common space before the first event
+    events: Sequence[Event]  #: in the order of planning
+    logs: Sequence[Sequence[Count]]  #: what counters have counted
     requests: tuple[Snapshot, Requests] | None = None
     jobs: Mapping[int, WaitingJob] = field(default_factory=dict)
     placements: Mapping[int, Placement] = field(default_factory=dict)
@@ -60,95 +74,191 @@ class Memory:
     messages: Mapping[int, str] = field(default_factory=dict)
     karma: Mapping[int, float] = field(default_factory=dict)
 
+    def order(self) -> list[int]:
+        """Return the jobs that were searched for, in the order of planning."""
+        return [event.step.job.id for event in self.events if event.step]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """In what jobs are placed; all of it grows with them, but the resources."""
+
+    usable: ResourceSet
+    entered: Sequence[Entry]  #: what is in the common space
+    logs: Sequence[Sequence[Count]]
+    requests: Requests
+
 
 class Recollection:
-    """Goes through the steps of the last round along with the present one, and notes the new steps."""
+    """Goes through the events of the last round along with the present one, and notes the new ones."""
 
-    def __init__(self, snapshot: Snapshot, usable: ResourceSet, entered: Entered, before: Memory | None) -> None:
-        """``entered``: what is in the common space; it grows with the steps."""
-        self._steps: list[Step] = []
-        self._snapshot = snapshot
-        self._usable = usable
-        self._gap = snapshot.settings.security_time
-        self._entered = entered
-        self._expected = len(entered)
-        self._base = frozenset(occupation.job_id for occupation, _ in entered)
-        self._at = 0
+    def __init__(self, snapshot: Snapshot, world: World, before: Memory | None) -> None:
+        self._snapshot, self._world = snapshot, world
+        self._now = snapshot.now
+        self._margin = max(snapshot.settings.security_time, snapshot.settings.hole_minimum)
+        self._base = tuple(world.entered)
+        self._seen = len(world.entered)
+        self._events: list[Event] = []
+        self._counted = tuple(map(len, world.logs))
         self.recalled = 0  #: so many jobs needed no search
-        self._has_moved = before is not None and not self._base <= before.base
-        self.is_same_world = before is not None and self._is_same_world(before)
-        self._old: Sequence[Step] = before.steps if before and self.is_same_world else ()
+        self.is_comparable = before is not None and self._is_comparable(before)
+        self._old: Sequence[Event] = before.events if before and self.is_comparable else ()
+        self._index = {event.step.job.id: at for at, event in enumerate(self._old) if event.step}
+        self._at = 0  #: the events before this one have been gone through
+        self._then: Sequence[Entry] = ()  #: what the last of them entered, if that is not compared yet
+        self._regions = Regions(self._now)
+        self._keyed = 0  #: the resources of what may be shared, among the differences
+        self._tallies: Sequence[Tally] = ()
+        self._is_crowded = False
+        if before and self.is_comparable:
+            self._tallies = [Tally(self._now, *pair) for pair in zip(before.logs, world.logs, strict=True)]
+            self._compare_bases(before.base)
 
-    def recall(self, job: WaitingJob, window: Window) -> Step | None:
-        """Return what became of a job in the last round, if the same would become of it now."""
-        if len(self._entered) != self._expected:
-            self._stop()
-        while self._at < len(self._old):
-            step = self._old[self._at]
-            self._at += 1
-            if step.job.id == job.id:
-                is_stable = step.is_safe and (step.is_kept or not self._has_moved)
-                if is_stable and (step.job is job or step.job == job) and self._holds(step, window):
-                    self.recalled += 1
-                    return step
-                break
-            if not self._is_without_trace(step):
-                break
-        self._stop()
-        return None
+    def recall(
+        self,
+        job: WaitingJob,
+        traits: Traits,
+        window: Window,
+        binding: Sequence[Collection[Hashable]],
+        is_allowed: Callable[[Placement], bool],
+    ) -> Step | None:
+        """Return what became of a job in the last round, if the same becomes of it now.
+
+        ``binding``: the counters that bind the job, for each log.  ``is_allowed`` tells whether they allow a place.
+        """
+        self._look()
+        self._counted = tuple(map(len, self._world.logs))
+        at = self._index.get(job.id, -1)
+        if at < self._at:
+            return None
+        self._pass(at)
+        event = self._old[at]
+        self._at, self._then = at + 1, event.entries
+        for tally, counted in zip(self._tallies, event.counted, strict=True):
+            tally.advance(counted)
+        step = event.step
+        if step is None or not (self._is_asked_again(step, job, window) and self._is_found_again(step, traits)):
+            return None
+        pairs = list(zip(self._tallies, binding, strict=True))
+        self._is_crowded = any(tally.has_more(names) for tally, names in pairs)
+        if any(tally.has_less(names) for tally, names in pairs):
+            return None
+        if self._is_crowded and step.best and not is_allowed(step.best):
+            return None
+        self.recalled += 1
+        return step
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether counters that bind the job that was recalled last have counted more than then."""
+        return self._is_crowded
 
     def note(self, step: Step) -> None:
         """Keep what became of a job for the next round."""
-        self._steps.append(step)
-        self._expected = len(self._entered)
+        self._events.append(Event(step, tuple(self._world.entered[self._seen :]), self._counted))
+        self._compare()
 
     def kept(self) -> Memory:
         """Return what the next round may use."""
-        entered = {each[0].job_id: each for each in self._entered}
-        is_known = entered.keys() <= self._base | {step.job.id for step in self._steps}
-        return Memory(self._snapshot, self._usable, self._steps if is_known else (), self._base, entered)
+        self._look()
+        return Memory(self._snapshot, self._world.usable, self._base, self._events, self._world.logs)
 
-    def _stop(self) -> None:
-        """From here on nothing is as it was."""
-        self._at = len(self._old)
+    # ------------------------------------------------------------------------------------------------ side by side
 
-    def _holds(self, step: Step, window: Window) -> bool:
-        now = self._snapshot.now
-        if step.best and step.best.start < now:
-            return False
-        return window.begin == max(step.window.begin, now) and window.latest == step.window.latest
+    def _look(self) -> None:
+        """See what has been entered without a search that was noted."""
+        if len(self._world.entered) > self._seen:
+            self._events.append(Event(None, tuple(self._world.entered[self._seen :]), self._counted))
+        self._compare()
 
-    def _is_without_trace(self, step: Step) -> bool:
-        """Whether a job that does not come now had no place, or one that is over, or holds it as one of the base."""
-        is_over = step.best is None or step.best.end + self._gap <= self._snapshot.now
-        return is_over or step.job.id in self._base
+    def _compare(self) -> None:
+        """Compare what has been entered with what was entered then."""
+        left = list(self._then)
+        for entry in self._world.entered[self._seen :]:
+            same = next((each for each in left if self._is_same(each, entry)), None)
+            if same:
+                left.remove(same)
+            else:
+                self._enter(entry, self._regions.is_there)
+        for entry in left:
+            self._enter(entry, self._regions.was_there)
+        self._seen, self._then = len(self._world.entered), ()
 
-    def _is_same_world(self, before: Memory) -> bool:
-        """Whether all that does not come in steps leaves the same free from now on as in the last round."""
-        old, new = before.snapshot, self._snapshot
-        if old.now > new.now or old.quotas or new.quotas or old.settings != new.settings or old.queues != new.queues:
-            return False
-        if old.resources != new.resources or before.usable != self._usable or not _is_planned_here(new):
-            return False
-        if old.pools != new.pools[: len(old.pools)]:
-            return False
-        return all(self._is_entered(before, each) for each in self._entered) and all(
-            before.entered[number][0].end <= new.now for number in before.base - self._base
-        )
+    def _pass(self, at: int) -> None:
+        """Go on to an event: what came before it then is there now, or makes a difference."""
+        for event in self._old[self._at : at]:
+            for entry in event.entries:
+                self._enter(entry, self._regions.was_there)
 
-    def _is_entered(self, before: Memory, entered: tuple[Occupation, Traits]) -> bool:
-        """Whether a job of the base held the same from now on, in one way or another, when the last round ended."""
-        occupation, traits = entered
-        known = before.entered.get(occupation.job_id)
-        now = self._snapshot.now
+    def _compare_bases(self, then: Sequence[Entry]) -> None:
+        """Compare what is in the world from the beginning."""
+        known = {entry[0].job_id: entry for entry in then}
+        for entry in self._base:
+            same = known.get(entry[0].job_id)
+            if same and self._is_same(same, entry):
+                del known[entry[0].job_id]
+            else:
+                self._enter(entry, self._regions.is_there)
+        for entry in known.values():
+            self._enter(entry, self._regions.was_there)
+
+    def _enter(self, entry: Entry, where: Callable[[int, int, ResourceSet], None]) -> None:
+        occupation, traits = entry
+        where(occupation.start, occupation.end, occupation.resources)
+        if traits.occupies_as:
+            self._keyed |= occupation.resources
+
+    def _is_same(self, then: Entry, entry: Entry) -> bool:
+        """Whether two entries take the same from now on."""
+        one, other = then[0], entry[0]
         return (
-            known is not None
-            and known[0].resources == occupation.resources
-            and max(known[0].start, now) == max(occupation.start, now)
-            and known[0].end == occupation.end
-            and known[1] == traits
-            and (occupation.job_id in before.base or not (traits.shares or traits.occupies_as))
+            one.end == other.end
+            and one.resources == other.resources
+            and max(one.start, self._now) == max(other.start, self._now)
+            and then[1].occupies_as == entry[1].occupies_as
         )
+
+    # --------------------------------------------------------------------------------------------------- conditions
+
+    def _is_comparable(self, before: Memory) -> bool:
+        """Whether the last round was about the same machine under the same rules."""
+        old, new = before.snapshot, self._snapshot
+        if old.now > new.now or old.settings != new.settings or old.queues != new.queues:
+            return False
+        if old.resources != new.resources or before.usable != self._world.usable or not _is_planned_here(new):
+            return False
+        return old.pools == new.pools[: len(old.pools)] and _same_quotas(old, new)
+
+    def _is_asked_again(self, step: Step, job: WaitingJob, window: Window) -> bool:
+        """Whether the same is searched for."""
+        if not step.is_safe or (step.best and step.best.start < self._now):
+            return False
+        is_same_window = window.begin == max(step.window.begin, self._now) and window.latest == step.window.latest
+        return is_same_window and (step.job is job or step.job == job)
+
+    def _is_found_again(self, step: Step, traits: Traits) -> bool:
+        """Whether the same is found: see the beginning of this file."""
+        regions = self._regions
+        if not regions.touched:
+            return True
+        reach = self._reach(step.job)
+        if not regions.touched & reach:
+            return True
+        if traits.shares and self._keyed & reach:
+            return False
+        best = step.best
+        if best is None:
+            return not regions.has_gained(reach, FOREVER)
+        over = best.end + self._margin
+        return not (regions.has_gained(reach, over) or regions.has_lost(best.resources, best.start, over))
+
+    def _reach(self, job: WaitingJob) -> ResourceSet:
+        """Return the resources that a job can have."""
+        reach = 0
+        for alternative in job.alternatives:
+            request = self._world.requests.get(alternative.groups)
+            reach |= 0 if isinstance(request, Reason) else request.reach
+        return reach
 
 
 def is_plain(job: WaitingJob) -> bool:
@@ -159,3 +269,17 @@ def is_plain(job: WaitingJob) -> bool:
 def _is_planned_here(snapshot: Snapshot) -> bool:
     """Whether no queue has a scheduler of its own, which may do what it likes."""
     return all(policy_of(each.policy) is not None for each in snapshot.queues if each.state is QueueState.ACTIVE)
+
+
+def _same_quotas(old: Snapshot, new: Snapshot) -> bool:
+    """Whether the same rules hold from now on, as far as they were known."""
+    if old.quotas is None or new.quotas is None:
+        return old.quotas is new.quotas
+    then, now = _periods(old.quotas, new.now), _periods(new.quotas, new.now)
+    return old.quotas.rules == new.quotas.rules and then == now[: len(then)]
+
+
+def _periods(quotas: Quotas, now: int) -> list[QuotaPeriod]:
+    """Return the periods that are not over."""
+    begun = [each for each in quotas.periods if each.begin <= now]
+    return [QuotaPeriod(now, each.rules) for each in begun[-1:]] + [each for each in quotas.periods if each.begin > now]

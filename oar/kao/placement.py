@@ -1,13 +1,14 @@
 """One job into the slots, or the reason why not (scheduling.md 7)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from oar.kao import explain
 from oar.kao.array_limits import ArrayLimits
 from oar.kao.chosen import BadChoice, ChosenFit, FreeSpace, is_set
 from oar.kao.dependencies import MISSED, Dependencies, Missed, Window
-from oar.kao.memory import Memory, Recollection, Step, is_plain
+from oar.kao.memory import Memory, Recollection, Step, World, is_plain
 from oar.kao.model import FOREVER, Alternative, AskedGroup, Placement, Reason, Snapshot, WaitingJob
 from oar.kao.quotas import Counters
 from oar.kao.requests import Requests
@@ -62,7 +63,7 @@ class Placer:
         self._site = site
         self._chosen: dict[int, ChosenFit] = {}  #: by alternative
         self._possible: dict[tuple[int, str, str], Reason | None] = {}
-        self.recollection = Recollection(snapshot, spaces.usable.ordinary, spaces.common.entered, None)
+        self.recollection = self._recollection(None)
         self._treated: set[int] = set()
         self._reservations = {job.id for job in snapshot.waiting if job.granted}
 
@@ -87,8 +88,13 @@ class Placer:
 
     def remember(self, before: Memory | None) -> None:
         """Use what the last round found out, as far as it is still so."""
-        self.recollection = Recollection(
-            self._snapshot, self._spaces.usable.ordinary, self._spaces.common.entered, before
+        self.recollection = self._recollection(before)
+
+    def _recollection(self, before: Memory | None) -> Recollection:
+        logs = self.quotas.log, self._arrays.log
+        spaces = self._spaces
+        return Recollection(
+            self._snapshot, World(spaces.usable.ordinary, spaces.common.entered, logs, self.requests), before
         )
 
     def enter(self, job: WaitingJob, placement: Placement, traits: Traits) -> None:
@@ -176,18 +182,30 @@ class Placer:
         """Give a job the place that it had in the last round, or the best that there is."""
         if task.traits.is_besteffort or task.traits.inner:
             return self._conclude(task, *self._best(task))
-        known = self.recollection.recall(task.job, task.window)
-        is_safe = known is not None or self._is_safe(task)
+        binding = self._binding(task)
+        known = self.recollection.recall(task.job, task.traits, task.window, binding, partial(self._is_allowed, task))
         best, refusal = (known.best, known.refusal) if known else self._best(task)
+        is_safe = known is not None or self._is_safe(task)
         outcome = self._conclude(task, best, refusal, known.reason if known else None)
         is_same = known is not None and known.reason is outcome.reason and known.window == task.window
-        new = Step(task.job, task.window, best, refusal, outcome.reason, is_safe, outcome.placement is best)
+        new = Step(task.job, task.window, best, refusal, outcome.reason, is_safe)
         self.recollection.note(known if known and is_same else new)
         return outcome
 
+    def _binding(self, task: "_Task") -> tuple[Collection[Hashable], Collection[Hashable]]:
+        """Return the counters of quotas and of arrays that bind a job."""
+        quotas = self.quotas.names_of(task.job, task.traits) if task.policy.has_quotas else ()
+        return quotas, self._arrays.names_of(task.job)
+
+    def _is_allowed(self, task: "_Task", place: Placement) -> bool:
+        """Whether the counters of quotas and of arrays allow a place."""
+        if self._arrays.first_start(task.job, place.start, place.walltime) != place.start:
+            return False
+        return not task.policy.has_quotas or self.quotas.refusal(task.job, task.traits, place) is None
+
     def _is_safe(self, task: "_Task") -> bool:
         """Whether the next round may recall what becomes of a job."""
-        if task.policy.has_quotas or not is_plain(task.job):
+        if task.dated or not is_plain(task.job):
             return False
         requests = (self.requests.get(alternative.groups) for alternative in task.job.alternatives)
         return all(isinstance(request, Reason) or (request.is_monotone and request.is_steady) for request in requests)
@@ -220,7 +238,7 @@ class Placer:
         if reason:
             return Outcome(reason=reason)
         if best.start > self._now:
-            reason = task.delays.get(best.alternative) or self._why_later(task, best, known)
+            reason = self._why_later(task, best, known)
         if reason and task.policy.is_now_only:
             return Outcome(reason=reason)
         self.enter(task.job, best, task.traits)
@@ -282,18 +300,22 @@ class Placer:
     def _under_quotas(
         self, task: "_Task", alternative: Alternative, ask: Ask, found: Found | None, latest: int
     ) -> Placement | Reason:
-        """Move a place to the next start that the quotas allow; what moved it is left in the task."""
+        """Move a place to the next start that the quotas allow; or tell what forbids any."""
         delay = explain.no_slot()
         while found:
             if found.start > self.quotas.latest_start:
+                task.dated.add(alternative.id)
                 return explain.behind_quotas(self.quotas.latest_start)
             place = _placed(task, alternative, found)
             over = self.quotas.refusal(task.job, task.traits, place, ask.request.least)
             if over is None:
                 return place
-            delay = task.delays[alternative.id] = explain.quota(over.rule, over.used, over.next_start)
+            delay = explain.quota(over.rule, over.used, over.next_start)
+            if not over.is_exact:
+                task.dated.add(alternative.id)
             is_possible = over.next_start < FOREVER
             found = self._search(task, alternative, ask, over.next_start, latest) if is_possible else None
+        task.dated.add(alternative.id)
         return delay
 
     def _ask(self, job: WaitingJob, alternative: Alternative, traits: Traits, policy: Policy) -> Ask | Reason:
@@ -442,18 +464,38 @@ class Placer:
     def _why_later(self, task: "_Task", placement: Placement, known: Reason | None) -> Reason:
         """Return why a job does not start now."""
         start = placement.start
-        if start == task.traits.postpone:
-            return explain.postponed(start)
-        if start == task.window.begin:
-            return explain.dependency_until(task.window.begin_job, start)
-        if self._arrays.decides(task.job, start, placement.walltime):
-            return explain.array_limit(task.job.array_id, task.job.array_limit)
+        if rule := self._own_rule(task, placement) or self._held_back(task, placement, known):
+            return rule
         jobs = task.space.ending_at(start, placement.resources)
         if not jobs and task.traits.inner:
             return explain.container_until(task.traits.inner, start)
         if reserved := [job for job in jobs if job in self._reservations]:
             return explain.behind(start, reserved, [job for job in jobs if job not in self._reservations])
         return known if known and explain.is_busy(known, start, jobs) else explain.busy(start, jobs)
+
+    def _own_rule(self, task: "_Task", placement: Placement) -> Reason | None:
+        """Return what the job's own types, dependencies or array say against a moment before."""
+        start = placement.start
+        if start == task.traits.postpone:
+            return explain.postponed(start)
+        if start == task.window.begin:
+            return explain.dependency_until(task.window.begin_job, start)
+        if self._arrays.decides(task.job, start, placement.walltime):
+            return explain.array_limit(task.job.array_id, task.job.array_limit)
+        return None
+
+    def _held_back(self, task: "_Task", placement: Placement, known: Reason | None) -> Reason | None:
+        """Return the rule of the quotas that keeps a job from starting a moment before; None if it is something else.
+
+        What is ``known`` of a job that was recalled is still so if its counters have counted nothing else since.
+        """
+        if not task.policy.has_quotas:
+            return None
+        if known and not self.recollection.is_crowded:
+            return known if known.code == "QUOTA" else None
+        before = replace(placement, start=placement.start - 1)
+        over = self.quotas.refusal(task.job, task.traits, before)
+        return explain.quota(over.rule, over.used, placement.start) if over else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,7 +507,7 @@ class _Task:
     policy: Policy
     space: Space
     window: Window
-    delays: dict[int, Reason] = field(default_factory=dict)  #: quotas that moved it, by alternative
+    dated: set[int] = field(default_factory=set)  #: alternatives for which the date of the round may count
 
 
 def _placed(task: _Task, alternative: Alternative, found: Found) -> Placement:

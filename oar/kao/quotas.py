@@ -1,10 +1,11 @@
 """Quotas: which rules bind a job, and what jobs have at each instant (scheduling.md 12)."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from oar.kao.differences import Count
 from oar.kao.model import FOREVER, Placement, PlannedJob, QuotaPeriod, QuotaRule, Quotas, Snapshot
 from oar.kao.traits import Traits
 from oar.lib.request import JobTypes
@@ -24,6 +25,7 @@ class Refusal:
     rule: QuotaRule
     used: tuple[int, int, int]  #: resources, jobs and resource seconds, with the job
     next_start: int  #: the next start that may be allowed; FOREVER = none
+    is_exact: bool  #: it is the first that is, whatever other resources the job may find
 
 
 def binding_rules(rules: Iterable[QuotaRule], job: PlannedJob, types: Sequence[str]) -> list[QuotaRule]:
@@ -153,6 +155,8 @@ class Counters:
         self._counters: dict[Pattern, _Counter] = {}
         self._wanted = self._shapes()
         self._binding: dict[tuple[object, ...], list[QuotaRule]] = {}
+        self._names: dict[tuple[object, ...], frozenset[Hashable]] = {}
+        self.log: list[Count] = []  #: what has been counted
         self._besteffort: list[tuple[PlannedJob, int, int, ResourceSet]] | None = []
         if self._wanted:
             self._enter_present(snapshot, traits)
@@ -186,7 +190,7 @@ class Counters:
         refusal = self._refusal(asked)
         if refusal is None or not asked.is_least:
             return refusal
-        return Refusal(refusal.rule, refusal.used, self._allowed_from(asked, refusal))
+        return Refusal(refusal.rule, refusal.used, self._allowed_from(asked, refusal), is_exact=True)
 
     def _allowed_from(self, asked: _Asked, refusal: Refusal | None) -> int:
         """Return the first start that all rules allow to a job of this size; FOREVER = none."""
@@ -219,8 +223,18 @@ class Counters:
                 later = min(counter.clear_from(date + 1, asked, rule), stop)
                 if not asked.is_least:
                     later = min(later, counter.next_step(asked.start))
-                return Refusal(rule, counter.at(date, asked), later)
+                return Refusal(rule, counter.at(date, asked), later, is_exact=False)
         return None
+
+    def names_of(self, job: PlannedJob, traits: Traits) -> frozenset[Hashable]:
+        """Return the counters that bind a job."""
+        if not self._wanted or not traits.counts_in_quotas:
+            return frozenset()
+        key = job.queue, job.project, job.types, job.user
+        if key not in self._names:
+            rules = {rule for period in self._quotas.periods for rule in self._rules_of(job, period.rules)}
+            self._names[key] = frozenset(_pattern(rule, job) for rule in rules)
+        return self._names[key]
 
     def _rules_of(self, job: PlannedJob, rules: int) -> list[QuotaRule]:
         key = rules, job.queue, job.project, job.types, job.user
@@ -233,9 +247,14 @@ class Counters:
     def _count(self, job: PlannedJob, start: int, end: int, resources: ResourceSet) -> None:
         count = (resources & self._counted).bit_count()
         types = JobTypes(job.types).names
-        for pattern in product((None, job.queue), (None, job.project), (None, *types), (None, job.user)):
-            if tuple(part is not None for part in pattern) in self._wanted:
-                self._counters.setdefault(pattern, _Counter()).add(start, end, count)
+        names = tuple(
+            pattern
+            for pattern in product((None, job.queue), (None, job.project), (None, *types), (None, job.user))
+            if tuple(part is not None for part in pattern) in self._wanted
+        )
+        self.log.append(Count(job.id, start, end, count, names))
+        for name in names:
+            self._counters.setdefault(name, _Counter()).add(start, end, count)
 
     def _shapes(self) -> set[tuple[bool, ...]]:
         """Return which parts of patterns are names in any rule."""

@@ -525,7 +525,7 @@ class Round:
     def _known_message(self, job: WaitingJob) -> str:
         """Return the message of the last round, if nothing that it tells has changed."""
         before, done, number = self._before, self._done, job.id
-        if before is None or not self._placer.recollection.is_same_world or before.jobs.get(number) is not job:
+        if before is None or not self._placer.recollection.is_comparable or before.jobs.get(number) is not job:
             return ""
         is_same = (
             before.placements.get(number) is done.placements.get(number)

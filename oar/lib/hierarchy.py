@@ -18,6 +18,8 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from oar.lib.model import Level, PropertyValue
 from oar.lib.request import ALL, BEST_HALF
@@ -419,11 +421,12 @@ class RequestFit:
     ``is_steady`` is false.  If it fails on a set, it fails on every smaller one, unless ``is_monotone`` is false.
     """
 
-    __slots__ = ("family", "groups", "is_monotone", "is_steady", "least", "quantities")
+    __slots__ = ("family", "groups", "is_monotone", "is_steady", "least", "quantities", "reach")
 
     def __init__(self, groups: Sequence[PooledGroup], fits: Sequence[GroupFit]) -> None:
         levels = [level for group in groups for level in group.levels]
         self.groups = fits
+        self.reach = reduce(or_, (group.pool for group in groups), 0)  #: the resources that it can take
         self.least = sum(fit.least for fit in fits)
         self.is_steady = all(level.quantity != BEST_HALF for level in levels)
         self.is_monotone = _are_disjoint([group.pool for group in groups]) or (

@@ -52,7 +52,7 @@ def test_quotas_of_a_file_hold_and_a_bad_file_leaves_them_in_force(
     first, second = submit(clocked, "/resource_id=2"), submit(clocked, "/resource_id=1")
     scheduler.round()
     assert state_of(clocked, first) is JobState.TO_LAUNCH
-    assert job(clocked, second, "scheduler_info") == "quota_exceeded:*,*,*,/=[3,2,3.00]>[2,-1,-1]"
+    assert job(clocked, second, "scheduler_info") == "quota_exceeded:*,*,*,/=[3,2,1.00]>[2,-1,-1]"
     assert "(quota_exceeded:*,*,*,/" in job(clocked, second, "message")
     file.write_text('{"quotas": {\n"*,*,*,/": [100\n}}')
     scheduler.round()

@@ -7,9 +7,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from oar.kao.memory import Memory
-from oar.kao.model import Granted, Plan, RunningJob, Snapshot, WaitingJob
+from oar.kao.model import (
+    FOREVER,
+    Granted,
+    Plan,
+    QuotaPeriod,
+    QuotaRule,
+    Quotas,
+    RunningJob,
+    Snapshot,
+    WaitingJob,
+)
 from oar.kao.schedule import Round, schedule
-from oar.lib.states import JobState, Reservation
+from oar.lib.states import JobState, Reservation, ResourceState
 from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.test_invariants import random_cluster
 
@@ -62,8 +72,49 @@ def carried_out(snapshot: Snapshot, plan: Plan, now: int) -> Snapshot:
     return replace(snapshot, now=now, waiting=tuple(waiting), running=(*snapshot.running, *begun))
 
 
+def limited(snapshot: Snapshot, dice: random.Random) -> Snapshot:
+    """Some jobs are those of an array; there may be quotas, also by a calendar."""
+    arrays = {job.id: dice.choice([0, 0, 0, 1, 2]) for job in (*snapshot.waiting, *snapshot.running)}
+    snapshot = replace(
+        snapshot,
+        waiting=tuple(replace(job, array_id=7, array_limit=arrays[job.id]) for job in snapshot.waiting),
+        running=tuple(replace(job, array_id=7, array_limit=arrays[job.id]) for job in snapshot.running),
+    )
+    if dice.random() < 0.4:
+        return snapshot
+    rules = tuple(tuple(random_rule(dice) for _ in range(dice.randint(1, 3))) for _ in range(2))
+    periods = [QuotaPeriod(0, 0)] + [QuotaPeriod(NOW + dice.randint(1, 300), 1)] * (dice.random() < 0.4)
+    latest = dice.choice([FOREVER, FOREVER, 100])
+    return replace(
+        snapshot,
+        quotas=Quotas(rules, tuple(periods), min(FOREVER, NOW + latest)),
+        settings=replace(snapshot.settings, has_quotas=True),
+    )
+
+
+def random_rule(dice: random.Random) -> QuotaRule:
+    """A rule that binds a few jobs or all."""
+    user, project = dice.choice(["*", "/", "ann"]), dice.choice(["*", "*", "/"])
+    kind, queue = dice.choice(["*", "*", "timesharing"]), dice.choice(["*", "*", "default"])
+    resources, jobs = dice.choice([-1, 1, 2, 4]), dice.choice([-1, -1, 1, 2])
+    return QuotaRule(queue, project, kind, user, resources, jobs, dice.choice([-1, -1, 100, 400]))
+
+
 def disturbed(snapshot: Snapshot, dice: random.Random) -> Snapshot:
-    """Jobs end, are deleted, or come."""
+    """Jobs end, are deleted, come, or get more time; a node is lost; quotas change."""
+    if snapshot.running and dice.random() < 0.2:
+        lucky = dice.choice(snapshot.running)
+        longer = replace(lucky, walltime=max(1, lucky.walltime + dice.choice([-50, -1, 1, 2, 50])))
+        snapshot = replace(snapshot, running=tuple(longer if job is lucky else job for job in snapshot.running))
+    if dice.random() < 0.1:
+        bit, states = dice.randrange(len(snapshot.resources.ids)), list(snapshot.resources.states)
+        states[bit] = dice.choice([ResourceState.ALIVE, ResourceState.SUSPECTED, ResourceState.ABSENT])
+        snapshot = replace(snapshot, resources=replace(snapshot.resources, states=tuple(states)))
+    if snapshot.quotas and dice.random() < 0.1:
+        rules = ((random_rule(dice),), (random_rule(dice),))
+        snapshot = replace(snapshot, quotas=replace(snapshot.quotas, rules=rules))
+    if snapshot.quotas and snapshot.quotas.latest_start < FOREVER:
+        snapshot = replace(snapshot, quotas=replace(snapshot.quotas, latest_start=snapshot.now + 100))
     if snapshot.running and dice.random() < 0.3:
         ended = dice.choice(snapshot.running)
         snapshot = replace(snapshot, running=tuple(job for job in snapshot.running if job is not ended))
@@ -72,7 +123,8 @@ def disturbed(snapshot: Snapshot, dice: random.Random) -> Snapshot:
         snapshot = replace(snapshot, waiting=tuple(job for job in snapshot.waiting if job is not deleted))
     if snapshot.waiting and dice.random() < 0.5:
         like = dice.choice(snapshot.waiting)
-        number = max(job.id for job in (*snapshot.waiting, *snapshot.running)) + 1
+        used = {job.id for job in (*snapshot.waiting, *snapshot.running)}
+        number = max(used) + 1 if dice.random() < 0.7 else min(used) - 1
         new = replace(like, id=number, dependencies=(), granted=None, reservation=Reservation.NONE)
         snapshot = replace(snapshot, waiting=(*snapshot.waiting, new))
     return snapshot
@@ -80,14 +132,18 @@ def disturbed(snapshot: Snapshot, dice: random.Random) -> Snapshot:
 
 @settings(max_examples=250, deadline=None)
 @given(st.integers(0, 10**9))
-@example(619).via("a placeholder under a job that was started")
-@example(1611).via("a place that was found but not taken")
-@example(2121).via("BESTHALF of less")
+@example(1).via("something is free that was not")
+@example(3).via("a place is taken")
+@example(6).via("the date counts under quotas")
+@example(14).via("another job is waited for, longer")
+@example(71).via("others of timesharing have come")
+@example(161).via("a counter has counted less")
+@example(208).via("a counter has counted more")
 def test_a_plan_with_memory_is_the_plan_from_nothing(seed: int) -> None:
     dice = random.Random(seed)
-    snapshot = random_cluster(seed).snapshot()
+    snapshot = limited(random_cluster(seed).snapshot(), dice)
     plan, memory, _ = planned(snapshot)
-    for _ in range(4):
+    for _ in range(5):
         now = snapshot.now + dice.choice([0, 0, 1, 3, 10, 60])
         snapshot = disturbed(carried_out(snapshot, plan, now), dice)
         expected = schedule(snapshot)

@@ -43,7 +43,7 @@ def limited(limits: Mapping[str, tuple[int, ...]] | None = None, *, nodes: int =
 def test_a_user_over_his_quota_waits_for_his_own_jobs_only() -> None:
     result = limited({"*,*,*,/": (2,)}).job("/core=2").job("/core=1").job("/core=2", user="eve").plan()
     assert [result.start(job) for job in (1, 2, 3)] == [0, HOUR, 0]
-    assert result.reason(2) == "quota_exceeded:*,*,*,/=[3,2,3.00]>[2,-1,-1]"
+    assert result.reason(2) == "quota_exceeded:*,*,*,/=[3,2,1.00]>[2,-1,-1]"  # in the last second in which it is
     assert result.plan.reasons[2].data == {
         "rule": ["*", "*", "*", "/"],
         "used": [3, 2, 3.0],
