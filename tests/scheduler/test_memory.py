@@ -139,6 +139,7 @@ def disturbed(snapshot: Snapshot, dice: random.Random) -> Snapshot:
 @example(71).via("others of timesharing have come")
 @example(161).via("a counter has counted less")
 @example(208).via("a counter has counted more")
+@example(1923).via("a counter that holds a job back has counted more")
 def test_a_plan_with_memory_is_the_plan_from_nothing(seed: int) -> None:
     dice = random.Random(seed)
     snapshot = limited(random_cluster(seed).snapshot(), dice)

@@ -46,7 +46,7 @@ def test_a_user_over_his_quota_waits_for_his_own_jobs_only() -> None:
     assert result.reason(2) == "quota_exceeded:*,*,*,/=[3,2,1.00]>[2,-1,-1]"  # in the last second in which it is
     assert result.plan.reasons[2].data == {
         "rule": ["*", "*", "*", "/"],
-        "used": [3, 2, 3.0],
+        "used": [3, 2, 3602 / 3600],
         "limits": [2, -1, -1],
         "date": NOW + HOUR,
     }
