@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 #: A processor in a value of the property of the job resource manager, or a range of them.
 _PROCESSORS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
+#: What nodes say of a job's use; processor time in microseconds.
+_FIGURES = ("cpu_us", "memory_peak", "memory_limit", "oom_kills", "forks_denied")
+
 _STANDING_STILL = (JobState.SUSPENDED, JobState.RESUMING)
 #: States in which the time of a job goes on.
 _GOING = frozenset({JobState.RUNNING, *_STANDING_STILL})
@@ -56,6 +59,8 @@ def end_of(job: Job, cause: Cause, host: str | None) -> End:
     """Return why a job ended, in words too; ``host``: the first of its nodes."""
     written = job.job_type is JobType.PASSIVE and bool(job.stderr_file) and bool(job.started)
     stderr = patterns.expand(job.stderr_file or "", job, host) if written else ""
+    if stderr and not stderr.startswith("/"):
+        stderr = f"{job.launching_directory.rstrip('/')}/{stderr}"
     return End(cause, tell(cause, job.id, stderr))
 
 
@@ -197,6 +202,17 @@ def _count_by_node(resources: Iterable[Resource], field: str) -> dict[str, int]:
     for one in resources:
         values[one.network_address].append(str(one.properties.get(field) or ""))
     return {node: count_processors(some) for node, some in values.items()}
+
+
+def read_usage(node: str, cores: int, said: object) -> NodeUsage:
+    """Return what a node said that a job used there; a node may say anything."""
+    figures = said if isinstance(said, dict) else {}
+    cpu, *others = (_whole(figures.get(name)) for name in _FIGURES)
+    return NodeUsage(node, cores, None if cpu is None else cpu / 1e6, *others)
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
 
 
 def count_processors(values: Iterable[str]) -> int:

@@ -16,7 +16,7 @@ import time
 
 import node_base
 import node_cgroups
-from node_base import ABORTED, ENDED, INIT, READY, JobFiles, NodeError
+from node_base import ABORTED, ENDED, INIT, READY, RUNNING, JobFiles, NodeError
 
 SHORT = True  #: may be run by a worker of the session
 TOLD = ("attempt", "times", "code", "status", "usage", "reason")  #: of the state file
@@ -55,6 +55,8 @@ def answer(directory, groups, job):
     confinement = node_cgroups.Confinement(groups, job["name"], job["user"], job["job_id"])
     found["frozen"] = confinement.exists() and confinement.is_frozen()
     found["processes"] = len(confinement.payload()) if confinement.exists() else 0
+    if found["answer"] == RUNNING and confinement.exists():
+        found["usage"] = confinement.usage()
     return found
 
 

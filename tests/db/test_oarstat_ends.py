@@ -86,7 +86,7 @@ def test_programs_get_the_cause_as_data_and_in_words(cluster: Cluster) -> None:
         "cause": "EXIT_STATUS",
         "data": {"status": 3},
         "sentence": "Its command ended with exit status 3.",
-        "advice": f"Its error output: e.{job}",
+        "advice": f"Its error output: /home/alice/e.{job}",
     }
     assert (record["cpu_seconds"], record["cpu_efficiency"], record["max_rss"]) == (200.0, 0.5, GIB)
     assert yaml.safe_load(cluster.shows("-Y", "-j", job)) == {job: record}

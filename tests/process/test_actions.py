@@ -15,9 +15,19 @@ from oar.lib import lifecycle
 from oar.lib.db.engine import Database, DatabaseSettings
 from oar.lib.frames import Report, decode_tag
 from oar.lib.messages import Ask, Due, Effect, JobAction, Tag, Wake
-from oar.lib.model import Job, JobRun
+from oar.lib.model import Cause, Job, JobRun, NodeUsage
 from oar.lib.runtime import Runtime
-from oar.lib.states import EventType, ExecCode, JobState, KillState, Phase, Reservation, ResourceState, signal_event
+from oar.lib.states import (
+    EndCode,
+    EventType,
+    ExecCode,
+    JobState,
+    KillState,
+    Phase,
+    Reservation,
+    ResourceState,
+    signal_event,
+)
 from oar.modules import node_change_state
 from oar.modules.actions import finish, probe, signals, suspend
 from oar.modules.actions.context import Context, Later
@@ -90,6 +100,12 @@ class World:
         with self.database.begin() as tx:
             return [event.type for event in tx.events.of_jobs([job_id]).get(job_id, [])]
 
+    def cause(self, job_id: int) -> Cause | None:
+        """Let the job get its final state; why it ended."""
+        node_change_state.run(Runtime(self.context.config, self.database))
+        with self.database.begin() as tx:
+            return tx.ends.causes([job_id]).get(job_id)
+
     def take_report(self, job_id: int) -> None:
         """Do what the Runner does with an end report."""
         report = self.port.report()
@@ -145,9 +161,11 @@ def test_a_job_runs_and_ends_with_its_exit_code(world: World) -> None:
     assert world.row(job_id).exit_code == 3 * 256
     assert (world.box.home("alice") / f"OAR.{job_id}.stdout").read_text() == f"{job_id}\n"
     assert not [group for group in world.box.groups() if str(job_id) in group.name]
+    assert world.cause(job_id) == Cause(EndCode.EXIT_STATUS, {"status": 3})
     with world.database.begin() as tx:
-        cpu = tx.value("SELECT cpu_seconds FROM job_usage WHERE job_id = %s", (job_id,))
-    assert cpu is None or cpu > 0
+        (used,) = tx.ends.usage([job_id])[job_id]
+    assert (used.node, used.cores, used.oom_kills) == (NODE, 1, 0)
+    assert used.cpu_seconds
 
 
 def test_launching_twice_starts_the_command_once(world: World) -> None:
@@ -229,6 +247,41 @@ def test_a_running_job_is_found_again_by_a_new_launcher(world: World) -> None:
     end(world, job_id)
 
 
+def test_of_a_running_job_a_probe_keeps_what_it_has_used_by_now(world: World) -> None:
+    job_id = world.job("while :; do :; done")
+    launch(world.context, job_id)
+
+    def used() -> float | None:
+        probe.probe(world.context, NODE)
+        with world.database.begin() as tx:
+            (found,) = tx.ends.usage([job_id]).get(job_id) or [NodeUsage(NODE)]
+        return found.cpu_seconds
+
+    before = wait_until(used)
+    wait_until(lambda: (used() or 0) > before + 0.05)
+    end(world, job_id)
+
+
+def test_the_reason_of_an_end_whose_report_was_lost_comes_with_the_answer(world: World) -> None:
+    world.box.sh("sed -i '/^alice:/s,:[^:]*$,:/no/such/shell,' /etc/passwd")
+    try:
+        job_id = world.job("true")
+        launch(world.context, job_id)
+        world.port.report("")
+        with world.database.begin() as tx:
+            tx.runs.update(job_id, reason="")
+        probe.probe(world.context, NODE)
+    finally:
+        world.box.sh("sed -i '/^alice:/s,:[^:]*$,:/bin/bash,' /etc/passwd")
+    run = world.run(job_id)
+    assert run is not None
+    assert run.script_status == 127 * 256
+    finish.finish(world.context, job_id)
+    assert world.cause(job_id) == Cause(
+        EndCode.SHELL_MISSING, {"status": 127, "node": NODE, "path": "/no/such/shell", "errno": "ENOENT"}
+    )
+
+
 def test_an_end_whose_report_was_lost_is_fetched_from_the_node(world: World) -> None:
     job_id = world.job("exit 7")
     launch(world.context, job_id)
@@ -256,6 +309,7 @@ def test_an_oarexec_that_died_is_found_dead(world: World) -> None:
     wait_until(found)
     finish.finish(world.context, job_id)
     assert world.events(job_id) == [EventType.OAREXEC_DIED, EventType.EXIT_VALUE_OAREXEC]
+    assert world.cause(job_id) == Cause(EndCode.OAREXEC_LOST, {"node": NODE})
     assert world.box.sh("pgrep -u alice sleep || true") == ""
 
 
@@ -269,6 +323,8 @@ def test_a_working_directory_that_is_not_there_is_the_user_s_error(world: World)
     with world.database.begin() as tx:
         (event,) = tx.events.of_types(job_id, [EventType.WORKING_DIRECTORY])
     assert "/nonexistent/dir" in event.description
+    found = {"node": NODE, "path": "/nonexistent/dir", "errno": "ENOENT"}
+    assert world.cause(job_id) == Cause(EndCode.DIRECTORY_MISSING, found)
 
 
 def test_processors_that_the_node_does_not_have_are_the_node_s_error(world: World) -> None:

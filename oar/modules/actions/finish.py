@@ -11,7 +11,7 @@ from typing import Any
 from oar.lib import control, incidents, lifecycle
 from oar.lib.causes import read_reason
 from oar.lib.db.engine import Transaction
-from oar.lib.ends import count_processors
+from oar.lib.ends import count_processors, read_usage
 from oar.lib.logs import of_job
 from oar.lib.messages import Tag, Wake
 from oar.lib.model import NodeReason, NodeUsage
@@ -188,20 +188,10 @@ def _head_is_well(context: Context, data: JobData) -> bool:
 
 def _usage(data: JobData, context: Context, answers: Mapping[str, nodes.Answer]) -> list[tuple[int, NodeUsage]]:
     """Return what the job used on each node, as ``clean`` found it; nodes that did not answer have no figures."""
-    found = []
-    for host, values in data.processors(context.config).items():
-        said = _said(answers.get(host)).get("usage")
-        figures = said if isinstance(said, dict) else {}
-        microseconds = _whole(figures.get("cpu_us"))
-        found.append(
-            NodeUsage(
-                host,
-                count_processors(values),
-                None if microseconds is None else microseconds / 1e6,
-                *(_whole(figures.get(name)) for name in ("memory_peak", "memory_limit", "oom_kills", "forks_denied")),
-            )
-        )
-    return [(data.job.id, one) for one in found]
+    return [
+        (data.job.id, read_usage(host, count_processors(values), _said(answers.get(host)).get("usage")))
+        for host, values in data.processors(context.config).items()
+    ]
 
 
 def _reason(answer: nodes.Answer | None) -> NodeReason | None:
@@ -220,8 +210,3 @@ def _said(answer: nodes.Answer | None) -> dict[str, Any]:
         if isinstance(said, dict):
             return said
     return {}
-
-
-def _whole(value: Any) -> int | None:
-    """Return a figure that a node told if it is one."""
-    return value if isinstance(value, int) and 0 <= value < 2**63 else None

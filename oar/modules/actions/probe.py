@@ -8,6 +8,7 @@ from typing import Any
 from oar.lib import lifecycle
 from oar.lib.causes import read_reason
 from oar.lib.db.engine import Transaction
+from oar.lib.ends import count_processors, read_usage
 from oar.lib.messages import Ask, JobAction, Tag, Wake
 from oar.lib.model import NodeReason
 from oar.lib.remote.requests import Ran, Request
@@ -35,6 +36,7 @@ class Finding:
     frozen: bool = False
     boot_id: str = ""
     reason: NodeReason | None = None  #: what it found when something of the job failed
+    usage: Any = None  #: what the job has used there by now
 
 
 SILENT = Finding("silent")
@@ -70,6 +72,7 @@ def _note(found: dict[int, Finding], line: str) -> None:
             answer.get("frozen") is True,
             str(answer.get("boot_id", ""))[:64],
             read_reason(answer.get("reason")),
+            answer.get("usage"),
         )
     except (ValueError, KeyError, TypeError, OverflowError):
         log.warning("the probe answered %.200r", line)
@@ -99,6 +102,7 @@ def probe(context: Context, host: str) -> Later | None:
     for data in jobs:
         with context.database.begin() as tx:
             note_finding(tx, data, found[data.job.id])
+            _note_usage(tx, context, data, host, found[data.job.id])
     silent = all(finding is SILENT for finding in found.values())
     with context.database.begin() as tx:
         silences = tx.runs.note_silence(host, silent=silent)
@@ -127,6 +131,13 @@ def note_finding(tx: Transaction, data: JobData, finding: Finding) -> None:
         case "started" | "running":
             note_recovered(tx, data, finding.boot_id)
             _note_frozen(tx, data, finding)
+
+
+def _note_usage(tx: Transaction, context: Context, data: JobData, host: str, finding: Finding) -> None:
+    """Keep what a running job has used by now on the node that was asked."""
+    values = data.processors(context.config).get(host)
+    if values is not None and finding.word == "running" and finding.usage:
+        tx.ends.add_usage([(data.job.id, read_usage(host, count_processors(values), finding.usage))])
 
 
 def _note_frozen(tx: Transaction, data: JobData, finding: Finding) -> None:
