@@ -7,12 +7,13 @@ the command line wins.
 import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
-from oar.cli.command import NUMBER, USER, BadOption, Command, Stop
+from oar.cli.command import NUMBER, USER, BadOption, Command, Number, Stop
 from oar.lib.errors import BadRequest
 from oar.lib.formats import Format
 from oar.lib.submission import Submission
@@ -33,6 +34,33 @@ _TYPE = r"(?s)--t(?:y(?:p(?:e)?)?)?(?:=(?P<value>.*))?\Z"
 EXIT_SCRIPT = 12
 
 
+@dataclass(frozen=True, slots=True)
+class ArraySize:
+    """How many jobs an array has, and how many of them may run at a time (None: all)."""
+
+    count: int
+    limit: int | None = None
+
+    def __str__(self) -> str:
+        """Return it as it is typed."""
+        return f"{self.count}" if self.limit is None else f"{self.count}%{self.limit}"
+
+
+class _ArraySize(Number):
+    """``N``, ``N%M``, or ``%M`` beside a parameter file, which says how many there are."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the size.  Raises BadOption."""
+        if isinstance(value, ArraySize):
+            return value
+        count, percent, limit = str(value).partition("%")
+        size = Number.convert(self, count, param, ctx) if count or not percent else 1
+        return ArraySize(size or 0, Number.convert(self, limit, param, ctx) if percent else None)
+
+
+ARRAY = _ArraySize()
+
+
 class Options(NamedTuple):
     """What may be given to oarsub; what was not given has its empty value."""
 
@@ -40,7 +68,7 @@ class Options(NamedTuple):
     interactive: bool = False
     connect: tuple[int | None, ...] = ()
     requests: tuple[str, ...] = ()
-    array: int | None = None
+    array: ArraySize | None = None
     parameter_file: str | None = None
     scan: bool = False
     queue: str | None = None
@@ -76,7 +104,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _DECLARATIONS: Sequence[Decorator] = (
     click.option("-I", "--interactive", is_flag=True, help="Open a shell in the job."),
     click.option("-l", "--resource", "requests", multiple=True, metavar="REQUEST", help="Resources and walltime."),
-    click.option("--array", type=NUMBER, metavar="N", help="N jobs that differ in their index."),
+    click.option("--array", type=ARRAY, metavar="N[%M]", help="N jobs that differ in their index, M at a time."),
     click.option("--array-param-file", "parameter_file", metavar="FILE", help="One job for each line of FILE."),
     click.option("-S", "--scanscript", "--Scanscript", "scan", is_flag=True, help="Read #OAR lines of the script."),
     click.option("-q", "--queue", metavar="QUEUE", help="Queue of the job."),
@@ -151,7 +179,8 @@ def submission_of(options: Options, user: str, command: str) -> Submission:
         command=command,
         is_interactive=options.interactive,
         requests=options.requests,
-        array_size=1 if options.array is None else options.array,
+        array_size=1 if options.array is None else options.array.count,
+        array_limit=None if options.array is None else options.array.limit,
         queue=options.queue,
         properties=options.properties,
         reservation=options.reservation,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib import admission, job_keys, submission_checks
 from oar.lib.config import Config
 from oar.lib.db import new_jobs
-from oar.lib.db.new_jobs import Alternative, NewJob, NewJobs
+from oar.lib.db.new_jobs import Alternative, IndexedDependency, NewJob, NewJobs
 from oar.lib.db.queues import Rule
 from oar.lib.errors import BadSql
 from oar.lib.feasibility import Cluster, UnknownProperty, open_cluster
@@ -50,6 +50,7 @@ class Submission(NamedTuple):
     is_interactive: bool = False
     requests: tuple[str, ...] = ()  #: each -l
     array_size: int = 1
+    array_limit: int | None = None  #: so many of its jobs may run at a time
     parameters: tuple[str, ...] | None = None  #: lines of a parameter file
     queue: str | None = None
     properties: str | None = None
@@ -105,9 +106,9 @@ def prepare(given: Submission, config: Config, now: int) -> Proposal:
     submission_checks.check_modes(given.modes)
     requests = submission_checks.parse_requests(given.requests, config)
     commands = _commands(given)
-    submission_checks.check_array(given.modes, len(commands), config.max_array_size)
+    submission_checks.check_array(given.modes, len(commands), config.max_array_size, given.array_limit)
     window = submission_checks.parse_window(given.reservation, now) if given.reservation is not None else None
-    warnings = _window_warnings(window, requests)
+    warnings = [*_array_warnings(given), *_window_warnings(window, requests)]
     if window is not None and window.walltime is not None:
         requests = tuple(Request(each.groups, each.walltime or window.walltime) for each in requests)
     proposal = Proposal(
@@ -172,6 +173,12 @@ def _commands(given: Submission) -> range:
     return range(given.array_size if given.parameters is None else len(given.parameters))
 
 
+def _array_warnings(given: Submission) -> list[str]:
+    if given.parameters is None or given.array_size in (1, len(given.parameters)):
+        return []
+    return [f"--array {given.array_size} is ignored: the parameter file has {len(given.parameters)} lines."]
+
+
 def _has_no_command(given: Submission) -> bool:
     """Whether nothing is executed until somebody connects: also a reservation without command."""
     return given.is_interactive or (given.reservation is not None and not given.command.strip())
@@ -200,7 +207,7 @@ def submit(database: "Database", config: Config, given: Submission, proposal: Pr
         _check_queue(tx, proposal)
         size = _feasible(cluster, proposal)
         keys = _keys(tx, given, proposal)
-        dependencies = _dependencies(tx, proposal)
+        dependencies, indexed = _dependencies(tx, proposal), _indexed_dependencies(tx, proposal)
         warnings = [*proposal.warnings, *_check_cpuset(tx, given), *_container_warnings(tx, proposal)]
         new = NewJobs(
             first=_job(given, proposal, size),
@@ -209,6 +216,7 @@ def submit(database: "Database", config: Config, given: Submission, proposal: Pr
             alternatives=[Alternative(each.walltime or 0, each.groups) for each in proposal.requests],
             types=proposal.types,
             dependencies=dependencies,
+            indexed=indexed,
         )
         ids = new_jobs.insert(tx, new, secrets_of(keys, new.count))
         if config.oarsub_store_adm_rules_outputs:
@@ -326,6 +334,20 @@ def _dependencies(tx: "Transaction", proposal: Proposal) -> tuple[Dependency, ..
     return dependencies
 
 
+def _indexed_dependencies(tx: "Transaction", proposal: Proposal) -> list[IndexedDependency]:
+    found = []
+    for each in submission_checks.parse_array_dependencies(proposal.dependencies):
+        members = new_jobs.members_of_array(tx, each.required)
+        if not members:
+            raise BadSubmission(Code.REQUEST, f"dependency on unknown array {each.required}.")
+        for index in range(1, proposal.array_size + 1):
+            if index not in members:
+                raise BadSubmission(Code.REQUEST, f"array {each.required} has no job with index {index}.")
+        required = [members[index] for index in range(1, proposal.array_size + 1)]
+        found.append(IndexedDependency(required, each.condition, each.min_shift, each.max_shift))
+    return found
+
+
 def _check_cpuset(tx: "Transaction", given: Submission) -> list[str]:
     """Refuse a name of cpuset that could be somebody else's; return warnings."""
     name = given.cpuset_name
@@ -381,12 +403,14 @@ def _job(given: Submission, proposal: Proposal, size: int) -> NewJob:
         queue=proposal.queue or "",
         project=proposal.project or "",
         types=proposal.types,
+        array_limit=given.array_limit or 0,
     )
     has_files = proposal.job_type is JobType.PASSIVE
     return NewJob(
         id=0,
         array_id=0,
         array_index=1,
+        array_limit=given.array_limit or 0,
         initial_request=proposal.initial_request,
         name=proposal.name,
         cpuset_name=f"{given.user}_{given.cpuset_name}" if given.cpuset_name else "",

@@ -30,7 +30,7 @@ _CPUSET_NAME = r"[A-Za-z0-9_-]{1,50}\Z"
 _CONTROL = r"[\x00-\x1f\x7f-\x9f]"
 _CONDITIONS = "|".join(DependencyCondition)
 _SHIFT = r"[\[\]]?[+-]?[0-9]{1,9}"
-_DEPENDENCY = rf"([0-9]{{1,18}})(?::({_CONDITIONS}))?(?:\s*,\s*({_SHIFT})?\s*(?:,\s*({_SHIFT})?)?)?\s*\Z"
+_DEPENDENCY = rf"([0-9]{{1,18}})(\[\])?(?::({_CONDITIONS}))?(?:\s*,\s*({_SHIFT})?\s*(?:,\s*({_SHIFT})?)?)?\s*\Z"
 _TIME = r"([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2}))?)?\Z"
 _RELATIVE = r"\+([0-9]{1,6})(?::([0-9]{1,2})(?::([0-9]{1,2}))?)?\Z"
 _DAY = 86400
@@ -104,8 +104,8 @@ def check_modes(modes: Modes) -> None:
         raise refusal
 
 
-def check_array(modes: Modes, size: int, most: int) -> None:
-    """Refuse an array that cannot be.  Raises BadSubmission."""
+def check_array(modes: Modes, size: int, most: int, limit: int | None = None) -> None:
+    """Refuse an array that cannot be; ``limit``: how many of its jobs may run at a time.  Raises BadSubmission."""
     if modes.interactive and modes.parameters:
         raise BadSubmission(
             Code.INTERACTIVE_PARAMETERS, "a parameter file-based array job cannot be interactive.", verify=False
@@ -114,6 +114,9 @@ def check_array(modes: Modes, size: int, most: int) -> None:
         raise BadSubmission(Code.ARRAY, "an array job must have a positive number of sub-jobs.", usage=True)
     if size > most:
         raise BadSubmission(Code.ARRAY, f"an array job cannot have more than {most} sub-jobs.")
+    if limit is not None and limit <= 0:
+        text = "at least one sub-job of an array must be allowed to run at a time."
+        raise BadSubmission(Code.ARRAY, text, usage=True)
     if modes.interactive and modes.array:
         raise BadSubmission(Code.REQUEST, "an array job cannot be interactive.", verify=False)
 
@@ -259,19 +262,31 @@ def named(requests: Sequence[Request], columns: Iterable[str], config: Config) -
 def parse_dependencies(texts: Iterable[str]) -> tuple[Dependency, ...]:
     """Read what all ``-a`` ask, the last one for each job; ``job_id`` is 0.  Raises BadSubmission.
 
-    >>> parse_dependencies(["12:ok,60,]600"])
+    >>> parse_dependencies(["12:ok,60,]600", "501[]"])
     (Dependency(job_id=0, required=12, condition='ok', min_shift='60', max_shift=']600'),)
     """
-    found: dict[int, Dependency] = {}
+    return tuple(each for (_, by_index), each in _dependencies(texts).items() if not by_index)
+
+
+def parse_array_dependencies(texts: Iterable[str]) -> tuple[Dependency, ...]:
+    """Read what all ``-a ARRAY[]`` ask: each job needs the one of its index; ``required`` is the array.
+
+    Raises BadSubmission.
+    """
+    return tuple(each for (_, by_index), each in _dependencies(texts).items() if by_index)
+
+
+def _dependencies(texts: Iterable[str]) -> dict[tuple[int, bool], Dependency]:
+    """Return dependencies by what is required, and whether that is the job of the same index."""
+    found: dict[tuple[int, bool], Dependency] = {}
     for text in texts:
         match = re.match(_DEPENDENCY, text.strip())
         if not match:
-            raise BadSubmission(
-                Code.REQUEST, f"bad dependency {_shown(text)}: write id[:ok|notok|any|start][,min[,max]]."
-            )
-        condition, least, most = (part or "" for part in match.groups()[1:])
-        found[int(match[1])] = Dependency(0, int(match[1]), condition, least, most)
-    return tuple(found.values())
+            forms = "write id[:ok|notok|any|start][,min[,max]], or id[] for an array."
+            raise BadSubmission(Code.REQUEST, f"bad dependency {_shown(text)}: {forms}")
+        condition, least, most = (part or "" for part in match.groups()[2:])
+        found[int(match[1]), bool(match[2])] = Dependency(0, int(match[1]), condition, least, most)
+    return found
 
 
 def _shown(text: str) -> str:

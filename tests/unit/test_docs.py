@@ -183,7 +183,7 @@ def test_requests_of_the_guide_can_be_read() -> None:
 
 
 def test_dependencies_of_the_guide_can_be_read() -> None:
-    forms = [text.removeprefix("-a ") for text in literals(GUIDE) if text.startswith("-a ")]
+    forms = [text.removeprefix("-a ").strip("'") for text in literals(GUIDE) if text.startswith("-a ")]
     assert len(forms) > 5
     assert parse_dependencies(forms)
 

@@ -47,6 +47,10 @@ _DEPENDENCIES = """
     SELECT id, required, condition, least, most FROM unnest(%s::bigint[]) id,
         unnest(%s::bigint[], %s::text[], %s::text[], %s::text[]) dependency(required, condition, least, most)"""
 
+_INDEXED_DEPENDENCY = """
+    INSERT INTO job_dependencies (job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift)
+    SELECT id, required, %s, %s, %s FROM unnest(%s::bigint[], %s::bigint[]) dependency(id, required)"""
+
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
@@ -90,6 +94,16 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexedDependency:
+    """A dependency of each of several jobs on another job."""
+
+    required: Sequence[int]  #: of each job
+    condition: str = ""
+    min_shift: str = ""
+    max_shift: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NewJobs:
     """Jobs to be inserted."""
 
@@ -99,6 +113,7 @@ class NewJobs:
     alternatives: Sequence[Alternative]
     types: Sequence[str] = ()
     dependencies: Sequence[Dependency] = ()
+    indexed: Sequence[IndexedDependency] = ()
 
 
 def new_id(tx: Transaction) -> int:
@@ -124,6 +139,8 @@ def insert(tx: Transaction, new: NewJobs, keys: Sequence[JobKeys]) -> list[int]:
         tx.execute(_TYPES, (ids, list(new.types)))
     if new.dependencies:
         _insert_dependencies(tx, ids, new.dependencies)
+    for each in new.indexed:
+        tx.execute(_INDEXED_DEPENDENCY, (each.condition, each.min_shift, each.max_shift, ids, list(each.required)))
     tx.secrets.insert(dict(zip(ids, keys, strict=True)))
     tx.topics.add("jobs")
     return ids
@@ -242,6 +259,11 @@ def values_in_container(tx: Transaction, container: int, column: str) -> int:
     name = '"' + column.replace('"', '""').replace("%", "%%") + '"'
     number: int = tx.value(_HELD.format(column=name), {"id": container, "name": column})
     return number
+
+
+def members_of_array(tx: Transaction, array: int) -> dict[int, int]:
+    """Return the jobs of an array by index; of those that were submitted again the last one."""
+    return dict(tx.rows("SELECT array_index, max(job_id) FROM jobs WHERE array_id = %s GROUP BY array_index", (array,)))
 
 
 def count_waiting_reservations(tx: Transaction, user: str) -> int:
