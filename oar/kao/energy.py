@@ -12,7 +12,10 @@ COMPUTE = "default"
 
 
 def to_wake(snapshot: Snapshot, placements: Iterable[Placement], traits: Mapping[int, Traits]) -> tuple[str, ...]:
-    """Return the sleeping nodes that a waiting job needs soon; one that starts on sleeping nodes wakes none."""
+    """Return the sleeping nodes that a waiting job needs soon; one that starts on sleeping nodes wakes none.
+
+    A node that was woken has as long to come as nodes need to boot; then it is woken again.
+    """
     resources = snapshot.resources
     asleep = resources.where(resources.states, ResourceState.ABSENT) & resources.where(resources.types, COMPUTE)
     horizon = snapshot.now + snapshot.settings.wakeup_time
@@ -20,7 +23,8 @@ def to_wake(snapshot: Snapshot, placements: Iterable[Placement], traits: Mapping
     for placement in placements:
         if placement.start <= horizon and not traits[placement.job_id].is_standby:
             wanted |= _available_until(snapshot, placement.resources & asleep, placement.end)
-    return tuple(resources.nodes_of(wanted))
+    since = snapshot.now - snapshot.settings.wakeup_time
+    return tuple(node for node in resources.nodes_of(wanted) if snapshot.woken.get(node, -1) < since)
 
 
 def to_halt(snapshot: Snapshot, placements: Iterable[Placement]) -> tuple[str, ...]:

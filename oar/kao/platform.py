@@ -138,6 +138,8 @@ class Platform:
         self._config = config
         self.settings = settings_of(config)
         self._files = SiteFiles(config)
+        idle_time = config.scheduler_node_manager_idle_time or 0
+        self._woken_period = max(idle_time, config.scheduler_node_manager_wakeup_time) + 1
         self._numbered: _Numbered | None = None
         self._known: dict[int, _Known] = {}
         self._numbers: dict[tuple[str, str], int] = {}
@@ -169,7 +171,7 @@ class Platform:
             consumption = self._consumption(rounds, queues, now)
             reasons = tx.gantt.reasons()
             on_hold = rounds.on_hold()
-            woken = rounds.woken(now - 86400) if self.settings.may_wake else {}
+            woken = rounds.woken(now - self._woken_period) if self._config.energy_saving else {}
         pools = self._evaluate(numbered)
         builder = _Builder(rows, numbered, self._numbers)
         snapshot = Snapshot(
@@ -274,7 +276,7 @@ class Platform:
             order=tuple(sorted(range(len(rows)), key=lambda bit: rows[bit].rank)),
             reservation_order=tuple(sorted(range(len(rows)), key=lambda bit: rows[bit].reservation_rank)),
             columns={name: tuple(column[place] for place in places) for name, column in columns.items()},
-            last_job_dates=tuple(row.last_job_date for row in rows) if self.settings.may_wake else (),
+            last_job_dates=tuple(row.last_job_date for row in rows) if self._config.may_halt else (),
         )
         if self._numbered and self._numbered.resources == resources:
             resources = self._numbered.resources
@@ -358,10 +360,10 @@ def settings_of(config: Config) -> Settings:
         is_priority_explicit=priority != "FIFO",
         dependency_condition=config.dependency_condition,
         has_quotas=config.quotas,
-        may_wake=config.energy_saving,
+        may_wake=config.may_wake,
         wakeup_time=config.scheduler_node_manager_wakeup_time,
-        idle_time=config.scheduler_node_manager_idle_time or 0,
-        sleep_time=config.scheduler_node_manager_sleep_time or 0,
+        idle_time=(config.scheduler_node_manager_idle_time or 0) if config.may_halt else 0,
+        sleep_time=(config.scheduler_node_manager_sleep_time or 0) if config.may_halt else 0,
         fairshare=FairShare(
             config.scheduler_fairsharing_coef_project,
             config.scheduler_fairsharing_coef_user,

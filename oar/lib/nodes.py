@@ -84,6 +84,25 @@ def doomed(tx: "Transaction", resources: Collection[int]) -> dict[int, list[int]
     }
 
 
+def order_halt(tx: "Transaction", names: Collection[str], text: str) -> None:
+    """Take idle nodes away; once they are Absent the Runner halts them."""
+    taken = [
+        name
+        for name in sorted(names)
+        if tx.resources.ask_state_of_node(name, ResourceState.ABSENT, seen=ResourceState.ALIVE)
+    ]
+    if taken:
+        tx.events.add(EventType.HALT_NODE, 0, f"{text}: {', '.join(taken)}", to_check=True, hosts=taken)
+        tx.outbox += [Wake(Tag.CHSTATE), Ask(JobAction.ENERGY, 0)]
+
+
+def order_wake(tx: "Transaction", names: Collection[str], text: str) -> None:
+    """Let the Runner wake nodes."""
+    if names:
+        tx.events.add(EventType.WAKEUP_NODE, 0, f"{text}: {', '.join(sorted(names))}", to_check=True, hosts=names)
+        tx.outbox.append(Ask(JobAction.ENERGY, 0))
+
+
 # -- what administrators do -------------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import RemoteSettings
 from oar.lib.runtime import Runtime
 from oar.modules import orders
-from oar.modules.actions import finish, launch, notices, probe, signals, suspend, tell
+from oar.modules.actions import finish, launch, notices, power, probe, signals, suspend, tell
 from oar.modules.actions.context import Context, Later, log
 from oar.modules.dispatch import LIMITED, NOTICES_AT_A_TIME, OTHERS_AT_A_TIME, SPOKEN, Action, Kind, wanted
 from oar.modules.orders import Did, Do, Interrupt, Order
@@ -46,6 +46,7 @@ WORK: dict[Kind, Callable[[Context, Action], Later | None]] = {
     Kind.SWEEP: lambda context, action: probe.sweep(context, action.host),
     Kind.TELL: lambda context, action: tell.tell(context, action.job_id, action.args),
     Kind.NOTICE: lambda context, action: notices.run_command(context, action.job_id, action.args),
+    Kind.ENERGY: lambda context, _: power.carry_out(context),
     Kind.HEAL: lambda context, action: notices.heal(context, action.args),
 }
 

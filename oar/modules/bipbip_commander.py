@@ -27,6 +27,7 @@ from oar.lib.states import EventType, ExecCode, JobState
 from oar.lib.version import VERSION
 from oar.modules import orders
 from oar.modules.actions.finish import note_finishing
+from oar.modules.actions.power import ENERGY_ORDERS
 from oar.modules.array_mails import ArrayMails
 from oar.modules.dispatch import ASKED, HOSTS_ASKED, Action, Dispatch, Kind, host_action, wanted
 from oar.modules.orders import Did, Do, Interrupt
@@ -262,6 +263,8 @@ class Runner:
         for ask in dict.fromkeys(asked):
             if ask.action in HOSTS_ASKED:
                 self._want(host_action(HOSTS_ASKED[ask.action], host) for host in ask.lines)
+            elif ask.action is JobAction.ENERGY:
+                self._want([Action(Kind.ENERGY)])
             elif ask.action is JobAction.HEAL:
                 self._want([Action(Kind.HEAL, args=ask.lines)])
             elif ask.action is JobAction.TELL:
@@ -285,6 +288,7 @@ class Runner:
             live = tx.runs.live()
             signals = tx.runs.signal_requests(tx.now - config.oar_ssh_connection_timeout)
             sweeps = tx.resources.to_sweep()
+            has_orders = bool(tx.events.open(ENERGY_ORDERS))
             if tx.runs.stale_kills(stale):
                 tx.outbox.append(Wake(Tag.QDEL))
         self._dispatch.forget_jobs(live)
@@ -292,6 +296,7 @@ class Runner:
         heads = {one.job_id: one.head_host for one in found}
         self._want(Action(Kind.SIGNAL, one.job_id, heads.get(one.job_id, "")) for one in signals)
         self._want(host_action(Kind.SWEEP, host) for host in sweeps)
+        self._want([Action(Kind.ENERGY)] if has_orders else [])
 
     def _want(self, actions: Iterable[Action]) -> None:
         for action in actions:

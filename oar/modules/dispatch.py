@@ -38,6 +38,7 @@ class Kind(StrEnum):
     SWEEP = "SWEEP"  #: remove from a host what belongs to no job that may be there
     TELL = "TELL"  #: lines for a waiting oarsub
     NOTICE = "NOTICE"  #: a command of the owner of a job; the first of ``args`` is his name
+    ENERGY = "ENERGY"  #: halt and wake the nodes that rounds have chosen
     HEAL = "HEAL"  #: the site's script for suspected nodes
 
 

@@ -31,6 +31,9 @@ NOTHING, SCHEDULE, KILL = 0, 1, 2
 #: What the oarsub of a held interactive job is told.
 HELD = "Start prediction: undefined (Hold)"
 
+#: Events that somebody else acts on.
+_OF_OTHERS = (EventType.NODE_SWEPT, EventType.HALT_NODE, EventType.WAKEUP_NODE)
+
 #: Events that are read at a time.
 READ = 1000
 
@@ -67,7 +70,7 @@ def _treat_events(runtime: "Runtime") -> bool:
     while True:
         with runtime.database.snapshot() as tx:
             events = tx.events.pending(READ, after=last)
-        changed |= any(in_groups(runtime.database, [one for one in events if one.type != EventType.NODE_SWEPT], work))
+        changed |= any(in_groups(runtime.database, [one for one in events if one.type not in _OF_OTHERS], work))
         if len(events) < READ:
             return changed
         last = events[-1].id

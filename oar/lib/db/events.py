@@ -17,6 +17,8 @@ _PENDING = f"""
 _CLAIM = """
     SELECT event_id FROM event_logs WHERE event_id = ANY(%s) AND to_check = 'YES' ORDER BY event_id
     FOR UPDATE SKIP LOCKED"""
+#: Events of some types that are to be acted on, oldest first.
+_OPEN = f"SELECT {_COLUMNS} FROM event_logs e WHERE e.to_check = 'YES' AND e.type = ANY(%s) ORDER BY e.event_id"
 #: The events of one type that are to be acted on.
 _CLAIM_TYPE = """
     SELECT event_id FROM event_logs WHERE to_check = 'YES' AND type = %s ORDER BY event_id FOR UPDATE SKIP LOCKED"""
@@ -76,6 +78,10 @@ class Events:
     def pending(self, limit: int = 1000, *, after: int = 0) -> list[Event]:
         """Return the oldest events to act on, of those with an id above ``after``."""
         return self._with_hosts(self._tx.rows(_PENDING, (after, limit)))
+
+    def open(self, types: Collection[str]) -> list[Event]:
+        """Return the events of some types that are to be acted on, oldest first."""
+        return self._with_hosts(self._tx.rows(_OPEN, ([str(name) for name in types],)))
 
     def claim(self, ids: Collection[int]) -> set[int]:
         """Return the events that are still to be acted on; they are ours until the end of the transaction."""

@@ -1,0 +1,179 @@
+"""Idle nodes are halted, and woken when a job needs them: rounds decide, small real commands do it (server.md 8.3)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from oar.kao.meta_sched import MetaScheduler
+from oar.lib.db.engine import Database
+from oar.lib.messages import Ask, Effect, JobAction, Mail, Tag, Wake
+from oar.lib.runtime import Runtime
+from oar.lib.states import JobState, ResourceState
+from oar.modules import node_change_state
+from oar.modules.actions import power
+from oar.modules.actions.context import Context, Later
+from tests.builders import add_resources, state_of
+from tests.db.test_meta_sched import NOW, ask, at, job, submit
+
+FOR_EVER = 2147483646
+
+
+class Plant:
+    """A cluster whose nodes are halted and woken by two scripts, which write down what they are given."""
+
+    def __init__(self, database: Database, runtime: Runtime, directory: Path) -> None:
+        self.database = database
+        self.directory = directory
+        self.config = runtime.config.replace(
+            scheduler_node_manager_sleep_cmd=self.script("sleep"),
+            scheduler_node_manager_wake_up_cmd=self.script("wake"),
+            scheduler_node_manager_idle_time=600,
+            scheduler_node_manager_sleep_time=600,
+            scheduler_timeout=1,
+        )
+        self.runtime = Runtime(self.config, database)
+        self.scheduler = MetaScheduler(self.runtime)
+
+    def script(self, name: str, then: str = "") -> str:
+        """Write a command of the site that is called with an argument of its own."""
+        path = self.directory / name
+        said = self.directory / f"{name}.said"
+        path.write_text(f'#!/bin/sh\necho "$*:" $(cat) >> {said}\n{then}\n')
+        path.chmod(0o755)
+        return f"{path} --own"
+
+    def said(self, name: str) -> list[str]:
+        """What a command was given: arguments, and stdin behind a colon."""
+        path = self.directory / f"{name}.said"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def carry_out(self) -> Later | None:
+        """What the Runner does with the orders."""
+        return power.carry_out(Context(self.config, self.database, cast(Any, None), lambda _: False, cast(Any, None)))
+
+    def change_states(self) -> None:
+        node_change_state.run(Runtime(self.config.replace(job_resource_manager_property_db_field=None), self.database))
+
+    def states(self) -> dict[str, str]:
+        rows = ask(self.database, "SELECT network_address, min(state), max(next_state) FROM resources GROUP BY 1")
+        return {row[0]: row[1] if row[2] == "UnChanged" else f"{row[1]} -> {row[2]}" for row in rows}
+
+    def events(self) -> list[tuple[str, str, list[str]]]:
+        rows = ask(
+            self.database,
+            "SELECT e.type, e.to_check, array_agg(h.hostname::text ORDER BY 1) FROM event_logs e"
+            " JOIN event_log_hostnames h USING (event_id) WHERE e.type IN ('HALT_NODE', 'WAKEUP_NODE')"
+            " GROUP BY e.event_id, e.type, e.to_check ORDER BY e.event_id",
+        )
+        return [(row[0], row[1], sorted(row[2])) for row in rows]
+
+
+@pytest.fixture
+def plant(database: Database, runtime: Runtime, tmp_path: Path) -> Iterator[Plant]:
+    made = Plant(at(database, NOW), runtime, tmp_path)
+    yield made
+    made.scheduler.close()
+
+
+def test_an_idle_node_is_taken_away_first_and_halted_then(plant: Plant, sent: list[Effect]) -> None:
+    ids = add_resources(plant.database, nodes=3, cores=2, available_upto=FOR_EVER)
+    submit(plant.database, state=JobState.RUNNING, on=ids[:1])
+    plant.scheduler.round()
+    assert plant.states() == {"node-1": "Alive", "node-2": "Alive -> Absent", "node-3": "Alive -> Absent"}
+    assert plant.events() == [("HALT_NODE", "YES", ["node-2", "node-3"])]
+    assert {Wake(Tag.CHSTATE), Ask(JobAction.ENERGY, 0)} <= set(sent)
+    assert plant.carry_out() == Later(power.AGAIN_SECONDS)  # a job might still be on them
+    assert plant.said("sleep") == []
+    plant.change_states()
+    assert plant.carry_out() is None
+    assert plant.said("sleep") == ["--own node-2 node-3: node-2 node-3"]
+    assert plant.events() == [("HALT_NODE", "NO", ["node-2", "node-3"])]
+    plant.scheduler.round()
+    assert plant.carry_out() is None
+    assert len(plant.said("sleep")) == 1
+
+
+def test_a_sleeping_node_is_woken_for_a_job_once_in_the_time_that_it_needs(plant: Plant) -> None:
+    add_resources(plant.database, nodes=2, cores=2, available_upto=FOR_EVER, state="Absent")
+    number = submit(plant.database, "/network_address=1")
+    plant.scheduler.round()
+    assert state_of(plant.database, number) is JobState.WAITING
+    assert job(plant.database, number, "scheduler_info") == "waiting for node-1 to be Alive"
+    assert plant.carry_out() is None
+    assert plant.said("wake") == ["--own node-1: node-1"]
+    for later in (10, 600):
+        at(plant.database, NOW + later)
+        plant.scheduler.round()
+        plant.carry_out()
+        assert len(plant.said("wake")) == 1
+    at(plant.database, NOW + 601)
+    plant.scheduler.round()
+    plant.carry_out()
+    assert plant.said("wake") == ["--own node-1: node-1"] * 2
+    with plant.database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Alive' WHERE network_address = 'node-1'")
+    plant.scheduler.round()
+    assert state_of(plant.database, number) is JobState.TO_LAUNCH
+
+
+def test_a_node_that_is_needed_while_it_goes_is_halted_before_it_is_woken(plant: Plant) -> None:
+    add_resources(plant.database, nodes=1, available_upto=FOR_EVER)
+    plant.scheduler.round()
+    submit(plant.database, "/network_address=1")
+    plant.scheduler.round()
+    assert plant.carry_out() == Later(power.AGAIN_SECONDS)
+    plant.change_states()
+    assert plant.carry_out() is None
+    assert (plant.said("sleep"), plant.said("wake")) == (["--own node-1: node-1"], ["--own node-1: node-1"])
+
+
+def test_a_node_that_somebody_wants_alive_again_is_not_halted(plant: Plant) -> None:
+    ids = add_resources(plant.database, nodes=1, available_upto=FOR_EVER)
+    plant.scheduler.round()
+    with plant.database.begin() as tx:
+        tx.resources.ask_state(ids, ResourceState.ALIVE)
+    plant.change_states()
+    assert plant.carry_out() is None
+    assert plant.said("sleep") == []
+    assert plant.events() == [("HALT_NODE", "NO", ["node-1"])]
+
+
+@pytest.mark.parametrize(
+    ("then", "trouble"),
+    [("echo no power; exit 3", "no power"), ("sleep 100", "no end within 1 s"), ("exit 4", "exit code 4")],
+)
+def test_a_node_that_cannot_be_halted_is_suspected_and_the_administrator_told(
+    plant: Plant, sent: list[Effect], then: str, trouble: str
+) -> None:
+    add_resources(plant.database, nodes=1, available_upto=FOR_EVER)
+    plant.script("sleep", then)
+    plant.scheduler.round()
+    plant.change_states()
+    assert plant.carry_out() is None
+    plant.change_states()
+    assert plant.states() == {"node-1": "Suspected"}
+    mails = [each for each in sent if isinstance(each, Mail) and each.subject == "Nodes cannot be halted or woken"]
+    assert mails[0].text == f"{plant.directory}/sleep --own node-1: {trouble}"
+
+
+def test_orders_are_not_taken_for_incidents(plant: Plant) -> None:
+    add_resources(plant.database, nodes=1, available_upto=FOR_EVER)
+    plant.scheduler.round()
+    plant.change_states()
+    assert plant.events() == [("HALT_NODE", "YES", ["node-1"])]
+
+
+def test_without_commands_nothing_is_planned_on_sleeping_nodes_and_none_is_halted(
+    database: Database, runtime: Runtime, sent: list[Effect]
+) -> None:
+    scheduler = MetaScheduler(Runtime(runtime.config, at(database, NOW)))
+    add_resources(database, nodes=1, available_upto=FOR_EVER)
+    number = submit(database, "/network_address=1")
+    with database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Absent'")
+    scheduler.round()
+    scheduler.close()
+    assert "not enough usable resources" in job(database, number, "scheduler_info")
+    assert Ask(JobAction.ENERGY, 0) not in sent
