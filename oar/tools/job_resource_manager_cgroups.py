@@ -194,11 +194,16 @@ def process_limit(data, cpus):
 
 
 def allowed_devices(data):
-    """Values of the property ``gpudevice`` of the job's resources on this node; None if it is not used here."""
+    """Values of the property ``gpudevice`` of the job's resources on this node; None if it is not used here.
+
+    ``gpu_hosts`` of the data: nodes with GPUs of which the job has none.
+    """
     here = [
         r for r in data["resources"] if r.get("network_address") == this_node() and r.get("gpudevice") not in (None, "")
     ]
-    return [str(resource["gpudevice"]) for resource in here] or None
+    if not here and this_node() not in (data.get("gpu_hosts") or []):
+        return None
+    return [str(resource["gpudevice"]) for resource in here]
 
 
 def make_links(groups):
@@ -271,6 +276,9 @@ def write_job_files(data, files):
     try:
         for path, text in contents.items():
             node_base.write_file(path, node_base.encode(text))
+        if data.get("job_env"):
+            given = json.dumps(data["job_env"]).encode("ascii")
+            node_base.write_file(files.given(data["user"]), given, 0o600)
     except OSError as error:
         raise NodeError(19, "cannot write the files of the job: %s" % error) from None
 

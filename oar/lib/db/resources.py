@@ -145,6 +145,14 @@ class Resources:
         """Return the resources of some nodes, by id."""
         return self._select("network_address = ANY(%s)", (list(nodes),))
 
+    def nodes_with(self, nodes: Collection[str], name: str) -> list[str]:
+        """Return which of some nodes have a resource with a value of a property; the property must exist."""
+        return self._tx.column(
+            "SELECT DISTINCT network_address FROM resources WHERE network_address = ANY(%s)"
+            f" AND {quoted(name)}::text <> '' ORDER BY 1",
+            (list(nodes),),
+        )
+
     def pending(self) -> list[PendingChange]:
         """Return the resources whose change of state is asked, locked."""
         return [

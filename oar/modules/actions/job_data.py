@@ -19,6 +19,8 @@ from oar.lib.request import JobTypes
 from oar.lib.states import JobType, Reservation
 from oar.lib.times import format_duration
 
+#: Property of a resource: the GPU of its node that goes with it.
+GPU_PROPERTY = "gpudevice"
 LOOPBACK = ("localhost", "127.", "::1")
 #: Names of the built-in job resource manager, old ones too (node.md 3.1).
 BUILT_IN_MANAGERS = frozenset(
@@ -41,6 +43,7 @@ class JobData:
     resources: tuple[Resource, ...]
     keys: JobKeys
     run: JobRun | None
+    gpu_hosts: tuple[str, ...] = ()  #: nodes with GPUs of which the job has none: it may use none of them
 
     @cached_property
     def types(self) -> JobTypes:
@@ -106,14 +109,25 @@ def read(tx: Transaction, job_id: int) -> JobData | None:
     moldables = tx.jobs.moldables([job_id]).get(job_id, [])
     chosen = next((one for one in moldables if one.id == job.assigned_moldable), None)
     assigned = tx.jobs.assigned([job_id], current=True).get(job_id, [])
+    resources = tuple(tx.resources.select([one.id for one in assigned])) if assigned else ()
     return JobData(
         job=job,
         type_texts=tx.jobs.types([job_id], current=True).get(job_id, ()),
         walltime=chosen.walltime if chosen else 0,
-        resources=tuple(tx.resources.select([one.id for one in assigned])) if assigned else (),
+        resources=resources,
         keys=tx.secrets.get(job_id) or JobKeys("", None, None),
         run=tx.runs.find(job_id),
+        gpu_hosts=_gpu_hosts(tx, resources),
     )
+
+
+def _gpu_hosts(tx: Transaction, resources: Collection[Resource]) -> tuple[str, ...]:
+    """Return the nodes with GPUs of which none is among these resources.  A site may have no such property at all."""
+    if not any(GPU_PROPERTY in one.properties for one in resources):
+        return ()
+    used = {one.network_address for one in resources if one.properties.get(GPU_PROPERTY) not in (None, "")}
+    others = {one.network_address for one in resources if one.network_address} - used
+    return tuple(tx.resources.nodes_with(others, GPU_PROPERTY)) if others else ()
 
 
 def manager_data(data: JobData, config: Config) -> dict[str, Any]:
@@ -131,6 +145,7 @@ def manager_data(data: JobData, config: Config) -> dict[str, Any]:
         "oar_tmp_directory": config.oar_runtime_directory,
         "types": types_of(data),
         "resources": [_shown(one) for one in data.resources],
+        "gpu_hosts": list(data.gpu_hosts),
         "node_file_db_fields": config.node_file_db_field,
         "node_file_db_fields_distinct_values": config.node_file_db_field_distinct_values,
         "array_id": job.array_id,

@@ -1,0 +1,94 @@
+"""The GPUs of a node are open to the job that has them, and to no other."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oar.lib.db.engine import Database
+from oar.modules.actions import job_data
+from tests.builders import add_job, add_resources
+from tests.process.node_box import NODE, NodeBox, wait_until
+
+CARDS = Path("/dev/dri")
+
+
+@pytest.fixture
+def cards(box: NodeBox) -> Iterator[None]:
+    """Two GPUs in the box: they are zero, full, random and urandom of this machine, which nothing else here opens."""
+    made = not CARDS.exists()
+    if made:
+        CARDS.mkdir()
+    nodes = "mknod card0 c 1 5; mknod card1 c 1 7; mknod renderD128 c 1 8; mknod renderD129 c 1 9; chmod 666 *"
+    box.sh(f"mount -t tmpfs tmpfs {CARDS}; cd {CARDS}; {nodes}")
+    yield
+    box.sh(f"umount {CARDS}")
+    if made:
+        CARDS.rmdir()
+
+
+def open_to(box: NodeBox, number: int, gpudevice: str | None, **more: Any) -> list[str]:
+    """Run a job that has a GPU, or none; the devices that it can open."""
+    look = 'for d in /dev/dri/*; do head -c 1 $d >/dev/null 2>&1 && echo "${d#/dev/dri/}"; done; true'
+    job = box.job_data(number, command=look, stdout_file=f"devices{number}")
+    resource = {"resource_id": 7, "type": "default", "network_address": NODE, "cpuset": "0", "gpudevice": gpudevice}
+    job["init"] |= {"resources": [resource], "options": {"devices": True}, **more}
+    box.start(job)
+    box.ended(job)
+    box.clean(job)
+    return (box.home("alice") / f"devices{number}").read_text().split()
+
+
+@pytest.mark.usefixtures("cards")
+@pytest.mark.parametrize(
+    ("gpudevice", "found"),
+    [
+        ("0", ["card0", "renderD128"]),
+        ("1", ["card1", "renderD129"]),
+        ("0+1", ["card0", "card1", "renderD128", "renderD129"]),
+        ("/dev/dri/renderD129", ["renderD129"]),
+    ],
+)
+def test_a_job_opens_its_own_gpus_and_no_others(box: NodeBox, gpudevice: str, found: list[str]) -> None:
+    assert open_to(box, 301, gpudevice) == found
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_job_without_gpu_opens_none_of_a_node_that_has_some(box: NodeBox) -> None:
+    assert open_to(box, 302, None, gpu_hosts=[NODE]) == []
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_node_without_gpus_of_the_site_keeps_its_devices_open(box: NodeBox) -> None:
+    assert len(open_to(box, 303, None)) == 4
+
+
+@pytest.mark.usefixtures("cards")
+def test_jobs_side_by_side_have_a_gpu_each(box: NodeBox) -> None:
+    first = box.job_data(304, command="sleep 1000")
+    resource = {"resource_id": 7, "type": "default", "network_address": NODE, "cpuset": "0", "gpudevice": "0"}
+    first["init"] |= {"resources": [resource], "options": {"devices": True}}
+    box.start(first)
+    wait_until(lambda: box.probe(first)["processes"])
+    assert open_to(box, 305, "1") == ["card1", "renderD129"]
+    box.ctl(first, "TERM")
+    box.ended(first)
+    box.clean(first)
+
+
+def test_the_server_tells_the_nodes_that_have_gpus_of_which_the_job_has_none(database: Database) -> None:
+    with database.begin() as tx:
+        tx.execute("ALTER TABLE resources ADD COLUMN gpudevice varchar(255)")
+    try:
+        resources = add_resources(database, nodes=3, cores=2)
+        with database.begin() as tx:
+            tx.execute("UPDATE resources SET gpudevice = '0' WHERE resource_id = ANY(%s)", (resources[0:3:2],))
+        job_id = add_job(database, on=[resources[0], resources[3], resources[5]])
+        with database.begin() as tx:
+            data = job_data.read(tx, job_id)
+        assert data is not None
+        assert data.gpu_hosts == ("node-2",)
+    finally:
+        with database.begin() as tx:
+            tx.execute("ALTER TABLE resources DROP COLUMN gpudevice")
