@@ -6,7 +6,7 @@ Reading is one function on a transaction; everything else is a pure function of 
 import hashlib
 import json
 import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
