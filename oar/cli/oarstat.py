@@ -76,6 +76,7 @@ class Selection:
 @optional_argument(
     "--explain", "explain", numeric=True, metavar="[ID]", help="Why this job waits or waited, and when it starts."
 )
+@click.option("--start", "starts", is_flag=True, help="When jobs are foreseen to start, and what they wait for.")
 @click.option("--change", is_flag=True, help="With --explain: what would let the job start now.")
 @optional_argument(
     "--usage", "usage", numeric=True, metavar="[ID]", help="What this job used of its processors and memory."
@@ -98,6 +99,7 @@ def main(
     events: bool,
     properties: bool,
     explain: tuple[int | None, ...],
+    starts: bool,
     change: bool,
     usage: tuple[int | None, ...],
     accounting: str | None,
@@ -130,10 +132,15 @@ def main(
     with context.database.snapshot() as tx:
         if state:
             text = _states(tx, ids or (), machine)
-        elif explain:
+        elif starts or explain:
             from oar.cli import oarstat_explain
 
-            text = oarstat_explain.explained(context, tx, selection.jobs(tx), machine, with_change=change)
+            found = selection.jobs(tx)
+            text = (
+                oarstat_explain.starts(tx, found, machine)
+                if starts
+                else oarstat_explain.explained(context, tx, found, machine, with_change=change)
+            )
         elif usage:
             from oar.cli import oarstat_usage
 

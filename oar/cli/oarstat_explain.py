@@ -52,6 +52,28 @@ def _changes(context: "Context", found: Sequence[Explanation]) -> dict[int, str]
     return estimates.smallest_changes(context.database, context.runtime.config, waiting)
 
 
+# --------------------------------------------------------------------------------------------------------------- starts
+
+_COLUMNS = "{:<10} {:<14.14} {:<10.10} {:<19} {}"
+
+
+def starts(tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None) -> str:
+    """Return a line for each job that has not started: when it is foreseen to start, and what it waits for."""
+    found = explanations.outlooks(tx, jobs)
+    if machine:
+        return dump({each.job.id: each.record for each in found}, machine)
+    rows = [
+        (str(each.job.id), visible(each.job.user), visible(each.job.queue), _date(each.start), visible(each.why))
+        for each in found
+    ]
+    head = [("Job id", "User", "Queue", "Predicted start", "Why"), ("-" * 10, "-" * 14, "-" * 10, "-" * 19, "-" * 12)]
+    return "".join(f"{_COLUMNS.format(*row).rstrip()}\n" for row in (*head, *rows)) if rows else ""
+
+
+def _date(date: int | None) -> str:
+    return format_date(date) if date else "-"
+
+
 # ---------------------------------------------------------------------------------------------------------------- ended
 
 

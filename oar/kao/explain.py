@@ -227,13 +227,6 @@ def held(since: int) -> Reason:
     return Reason("HOLD", f"on hold since {format_date(since)}", {"since": since})
 
 
-def own_scheduler(name: str, date: int) -> Reason:
-    """The queue has a scheduler of its own; ``date``: when it means to start the job, 0 if it does not say."""
-    said = f"means to start it on {format_date(date)}" if date else "has given it no place"
-    data: dict[str, Json] = {"scheduler": name} | ({"date": date} if date else {})
-    return Reason("EXTERNAL", f"the scheduler {name} {said}", data)
-
-
 def shared_suspected(kind: str) -> Reason:
     """A resource that every job needs is Suspected: nothing is planned."""
     text = f"no job is planned: a resource of type {kind} is Suspected"

@@ -503,7 +503,7 @@ class Round:
             return explain.reservation_date(job.start_time)
         placement, policy = self._done.placements.get(job.id), self._queues[job.queue].policy
         if policy_of(policy) is None:
-            return explain.own_scheduler(policy, placement.start if placement else 0)
+            return explain.outside(policy, "", placement.start if placement else 0)
         return explain.internal(self.snapshot.now, "it was overlooked")
 
     def _expired(self) -> set[int]:

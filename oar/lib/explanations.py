@@ -15,7 +15,7 @@ from oar.lib.db.predictions import Errors
 from oar.lib.db.waits import Other, Reason
 from oar.lib.model import Job, Queue, StateChange
 from oar.lib.request import JobTypes
-from oar.lib.states import JobState, QueueState, Reservation
+from oar.lib.states import NOT_STARTED, JobState, QueueState, Reservation
 from oar.lib.times import format_date, format_duration
 
 if TYPE_CHECKING:
@@ -73,6 +73,32 @@ class Start:
     because: str  #: why it is no firmer; '' if it is fixed
     measured: Errors | None  #: how good the predictions of its queue were
     before: int  #: so many waiting jobs are foreseen to start earlier
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """When a job that has not started is foreseen to start, and what it waits for."""
+
+    job: Job
+    start: int | None
+    reason: Reason | None
+
+    @property
+    def why(self) -> str:
+        """What it waits for, in a word or two; '' if nobody has looked at it yet."""
+        return words(self.reason) if self.reason else ""
+
+    @property
+    def record(self) -> dict[str, object]:
+        """All of it."""
+        reason = self.reason
+        return {
+            "scheduled_start": self.start,
+            "why": self.why,
+            "code": reason.code if reason else None,
+            "reason": reason.text if reason else None,
+            "data": reason.data if reason else {},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +176,16 @@ def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Ex
             divided(states.get(job.id, ()), changes.get(job.id, ()), tx.now),
         )
         for job in jobs
+    ]
+
+
+def outlooks(tx: "Transaction", jobs: Sequence[Job]) -> list[Outlook]:
+    """Return when those of some jobs that have not started are foreseen to start."""
+    waiting = [job for job in jobs if job.state in NOT_STARTED]
+    ids = [job.id for job in waiting]
+    reasons, foreseen = waits.reasons(tx, ids), listings.predictions(tx, ids)
+    return [
+        Outlook(job, foreseen[job.id].start if job.id in foreseen else None, reasons.get(job.id)) for job in waiting
     ]
 
 
@@ -249,6 +285,39 @@ def sentence(reason: Reason) -> str:
     except (KeyError, TypeError, ValueError, IndexError):  # written by another version, or by an external scheduler
         text = ""
     return text or f"{reason.text[:1].upper()}{reason.text[1:].rstrip('.')}."
+
+
+#: A reason in a word or two; what is in braces is taken from its data.
+_WORDS = {
+    "IMPOSSIBLE": "impossible",
+    "NOT_ALIVE": "nodes",
+    "BUSY": "resources",
+    "RESERVATION": "reservation {reservations[0]}",
+    "RESERVED": "its date",
+    "NO_SLOT": "no slot",
+    "QUOTA": "quota {rule[0]},{rule[1]},{rule[2]},{rule[3]}",
+    "DEPENDENCY": "dependency {job}",
+    "CONTAINER": "container {container}",
+    "POSTPONED": "postponed",
+    "DEADLINE": "deadline",
+    "TOKEN": "token {token}",
+    "LIMIT": "priority",
+    "ARRAY": "array limit",
+    "LAUNCH": "launch",
+    "EXTERNAL": "scheduler {scheduler}",
+    "QUEUE": "queue stopped",
+    "HOLD": "hold",
+    "INTERNAL": "error",
+}
+
+
+def words(reason: Reason) -> str:
+    """Return a reason in a word or two, in parentheses."""
+    form = _WORDS.get(reason.code, reason.code.lower())
+    try:
+        return f"({form.format(**reason.data)})"
+    except (KeyError, IndexError, TypeError):
+        return f"({form.partition(' {')[0]})"
 
 
 def _named(what: str, names: Sequence[object], count: int | None = None) -> str:
@@ -366,9 +435,16 @@ def _launch(data: Mapping[str, Any]) -> str:
 
 
 def _external(data: Mapping[str, Any]) -> str:
+    scheduler = f"The scheduler {data['scheduler']} of its queue"
+    if "rejected" in data:
+        return f"{scheduler} gave it a place that cannot be: {data['rejected']}."
+    if "failed" in data:
+        return f"{scheduler} failed: an administrator has to look at the log."
+    if data.get("said"):
+        return ""
     if "date" in data:
-        return f"The scheduler {data['scheduler']} of its queue means to start it on {format_date(data['date'])}."
-    return f"The scheduler {data['scheduler']} of its queue has given it no place yet."
+        return f"{scheduler} means to start it on {format_date(data['date'])}."
+    return f"{scheduler} has given it no place yet."
 
 
 def _queue(data: Mapping[str, Any]) -> str:

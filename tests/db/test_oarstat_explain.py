@@ -173,6 +173,35 @@ def test_several_jobs_are_explained_one_after_the_other(site: Site) -> None:
     assert "\n\nJob" in out
 
 
+def starts(site: Site, *words: str) -> str:
+    result = invoke(main, ["--start", *words], runtime=site.runtime, user=ALICE)
+    assert (result.exit, result.err) == (0, "")
+    return result.out
+
+
+def test_predicted_starts_are_shown_with_what_jobs_wait_for(site: Site) -> None:
+    running = submit(site.database, "/resource_id=2", user="bob")
+    waiting = submit(site.database, "/resource_id=1")
+    after = submit(site.database, "/resource_id=1", after=[waiting])
+    never = submit(site.database, "/resource_id=3")
+    on_hold = submit(site.database, "/resource_id=1", state=JobState.HOLD)
+    site.round()
+    new = submit(site.database, "/resource_id=1")
+    lines = starts(site).splitlines()
+    assert lines[0] == "Job id     User           Queue      Predicted start     Why"
+    assert lines[2:] == [
+        f"{running:<10} bob            default    {format_date(NOW)}",
+        f"{waiting:<10} alice          default    {format_date(NOW + 3601)} (resources)",
+        f"{after:<10} alice          default    {format_date(NOW + 7202)} (dependency {waiting})",
+        f"{never:<10} alice          default    {'-':<19} (impossible)",
+        f"{on_hold:<10} alice          default    {'-':<19} (hold)",
+        f"{new:<10} alice          default    -",
+    ]
+    record = json.loads(starts(site, "-J", "-j", str(waiting)))[str(waiting)]
+    assert (record["scheduled_start"], record["why"], record["code"]) == (NOW + 3601, "(resources)", "BUSY")
+    assert starts(site, "-u", "nobody") == ""
+
+
 def test_what_cannot_be_asked_is_refused(site: Site) -> None:
     missing = site.explain(99)
     assert (missing.exit, missing.out, missing.err) == (0, "", "# Warning: job 99 does not exist.\n")
