@@ -162,11 +162,12 @@ class WaitingJob(PlannedJob):
     submission_time: int = 0
     start_time: int = 0  #: of a reservation: the date asked
     granted: "Granted | None" = None  #: of an accepted reservation: what it holds
+    promised: "Granted | None" = None  #: its place in the last round, if it waits there for sleeping nodes
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What an accepted reservation holds, from the gantt tables."""
+    """What an accepted reservation holds, or another job was to have, from the gantt tables."""
 
     alternative: int
     start: int  #: later than the job's date when it is late

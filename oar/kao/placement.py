@@ -205,7 +205,7 @@ class Placer:
 
     def _is_safe(self, task: "_Task") -> bool:
         """Whether the next round may recall what becomes of a job."""
-        if task.dated or not is_plain(task.job):
+        if task.dated or task.job.promised or not is_plain(task.job):
             return False
         requests = (self.requests.get(alternative.groups) for alternative in task.job.alternatives)
         return all(isinstance(request, Reason) or (request.is_monotone and request.is_steady) for request in requests)
@@ -226,7 +226,26 @@ class Placer:
                 best = placement
             elif refusal is None:
                 refusal = placement
-        return best, refusal
+        return self._with_woken(task, best) if best and task.job.promised else best, refusal
+
+    def _with_woken(self, task: "_Task", best: Placement) -> Placement:
+        """Return the nodes that were woken for a job in the last round, lest others are woken in each; if they can be.
+
+        A job that may start at once elsewhere does.
+        """
+        promised, now = task.job.promised, self._now
+        if promised is None or (best.start, best.alternative) != (now, promised.alternative):
+            return best
+        alternative = next(each for each in task.job.alternatives if each.id == best.alternative)
+        ask = self._ask(task.job, alternative, task.traits, task.policy)
+        if isinstance(ask, Reason) or not best.resources & ~self._spaces.usable.alive:
+            return best
+        place = replace(best, resources=promised.resources)
+        free = task.space.slots.free_between(now, now + ask.duration, ask.keys) & ask.usable
+        end = best.end + self._settings.security_time
+        leaving = any(date < end and gone & place.resources for date, gone in self._spaces.usable.limits.items())
+        is_kept = not place.resources & ~free and ask.request.fit(place.resources) == place.resources and not leaving
+        return place if is_kept and self._is_allowed(task, place) else best
 
     def _conclude(
         self, task: "_Task", best: Placement | None, refusal: Reason | None, known: Reason | None = None

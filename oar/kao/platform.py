@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from oar.kao.model import (
+    FOREVER,
     Alternative,
     AskedGroup,
     Consumption,
@@ -123,6 +124,7 @@ class _Numbered:
     key: tuple[object, ...]
     resources: Resources
     bits: dict[int, int] = field(default_factory=dict)
+    absent: ResourceSet = 0
 
     def members(self, ids: Iterable[int]) -> ResourceSet:
         """Return the set of resources with these ids."""
@@ -226,9 +228,17 @@ class Platform:
             if row.reservation is Reservation.SCHEDULED and _is_waiting(row)
             for moldable in moldables[row.id]
         ]
+        starts = tx.gantt.starts()
+        if self.settings.may_wake:  # what jobs were to have that wait for sleeping nodes
+            reservations += [
+                moldable.id
+                for row in jobs.values()
+                if row.reservation is Reservation.NONE and _is_waiting(row)
+                for moldable in moldables[row.id]
+                if starts.get(moldable.id, FOREVER) <= starts.get(0, 0)
+            ]
         holding = [row for row in jobs.values() if row.state in CURRENT]
         types = {number: known.types for number, known in self._known.items()}
-        starts = tx.gantt.starts()
         return _Rows(
             jobs=jobs,
             types=types | dict.fromkeys((row.id for row in holding), ()) | rounds.types([row.id for row in holding]),
@@ -280,7 +290,8 @@ class Platform:
         )
         if self._numbered and self._numbered.resources == resources:
             resources = self._numbered.resources
-        return _Numbered(key, resources, {number: bit for bit, number in enumerate(resources.ids)})
+        bits = {number: bit for bit, number in enumerate(resources.ids)}
+        return _Numbered(key, resources, bits, resources.where(resources.states, ResourceState.ABSENT))
 
     def _evaluate(self, numbered: _Numbered) -> tuple[Pool, ...]:
         """Return the pools of all filters of waiting jobs, by their numbers."""
@@ -433,7 +444,8 @@ class _Builder:
         """Return a job to be placed: the same object as in the last round if nothing of it has changed."""
         row = known.row
         is_killed, dependencies = row.id in self._rows.killed, self._dependencies.get(row.id, ())
-        made_from = row, known.types, is_killed, dependencies, self._granted(row, known.moldables)
+        places = self._granted(row, known.moldables), self._promised(row, known.moldables)
+        made_from = row, known.types, is_killed, dependencies, *places
         if known.job is None or known.made_from != made_from:
             job = self._waiting(row)
             known.job = known.job if known.job == job else job
@@ -464,6 +476,7 @@ class _Builder:
             submission_time=row.submission_time,
             start_time=row.start_time,
             granted=self._granted(row, moldables),
+            promised=self._promised(row, moldables),
         )
 
     def running(self, row: JobRow) -> RunningJob:
@@ -501,8 +514,14 @@ class _Builder:
         return known
 
     def _granted(self, row: JobRow, moldables: Sequence[MoldableRow]) -> Granted | None:
-        if row.reservation is not Reservation.SCHEDULED:
-            return None
+        return self._stored(moldables) if row.reservation is Reservation.SCHEDULED else None
+
+    def _promised(self, row: JobRow, moldables: Sequence[MoldableRow]) -> Granted | None:
+        """Return the place of the last round of a job that waits there for nodes to wake."""
+        place = self._stored(moldables) if row.reservation is Reservation.NONE else None
+        return place if place and place.resources & self._numbered.absent else None
+
+    def _stored(self, moldables: Sequence[MoldableRow]) -> Granted | None:
         for moldable in moldables:
             if moldable.id in self._rows.reserved:
                 resources = self._numbered.members(self._rows.reserved[moldable.id])

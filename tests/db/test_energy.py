@@ -118,6 +118,17 @@ def test_a_sleeping_node_is_woken_for_a_job_once_in_the_time_that_it_needs(plant
     assert state_of(plant.database, number) is JobState.TO_LAUNCH
 
 
+def test_a_job_waits_for_the_nodes_that_were_woken_for_it(plant: Plant) -> None:
+    add_resources(plant.database, nodes=3, cores=1, available_upto=FOR_EVER, state="Absent")
+    number = submit(plant.database, "/network_address=2")
+    plant.scheduler.round()
+    with plant.database.begin() as tx:
+        tx.execute("UPDATE resources SET scheduler_priority = 5 WHERE network_address = 'node-1'")
+    plant.scheduler.round()
+    assert sorted(job(plant.database, number, "scheduler_info").split()[2].split(",")) == ["node-1", "node-2"]
+    assert plant.events() == [("WAKEUP_NODE", "YES", ["node-1", "node-2"])]
+
+
 def test_a_node_that_is_needed_while_it_goes_is_halted_before_it_is_woken(plant: Plant) -> None:
     add_resources(plant.database, nodes=1, available_upto=FOR_EVER)
     plant.scheduler.round()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from oar.kao.codec import from_json, to_json
-from oar.kao.model import Plan, Pool, Resources, Snapshot
+from oar.kao.model import Granted, Plan, Pool, Resources, Snapshot
 from oar.kao.schedule import schedule
 from oar.lib.model import Dependency, Queue
 from oar.lib.states import JobState, QueueState, ResourceState
@@ -545,6 +545,20 @@ def test_a_sleeping_node_is_woken_for_a_job_that_needs_it_soon() -> None:
 
 def test_a_job_that_starts_on_sleeping_nodes_wakes_none() -> None:
     assert sleeping().job("/node=2", types=("noop=standby",)).plan().plan.wake == ()
+
+
+def test_a_job_that_waits_for_woken_nodes_keeps_them() -> None:
+    cluster = Cluster(nodes=4, cores=1, may_wake=True).state(ResourceState.ABSENT, 0, 2, 3, upto=NOW + 5 * H)
+    cluster.job("/node=2", promised=Granted(90, NOW - 3, 0b1100), id=9)
+    assert cluster.plan().where(9) == 0b1100
+    assert cluster.plan().plan.wake == ("n2", "n3")
+    assert cluster.run(0b1000, id=20).plan().where(9) == 0b0011  # one of them has been taken
+
+
+def test_a_job_that_may_start_at_once_does_not_wait_for_woken_nodes() -> None:
+    cluster = Cluster(nodes=2, cores=1, may_wake=True).state(ResourceState.ABSENT, 1, upto=NOW + 5 * H)
+    result = cluster.job("/node=1", promised=Granted(90, NOW - 3, 0b10), id=9).plan()
+    assert (result.where(9), result.launched()) == (0b01, [9])
 
 
 def test_a_node_that_nobody_uses_is_halted() -> None:
