@@ -210,6 +210,10 @@ class Cluster:
         rows = self.sql(f"SELECT state FROM jobs WHERE job_id = {job}")
         return rows[0][0] if rows else ""
 
+    def cause(self, job: int) -> str:
+        """Return the code of why a job ended."""
+        return self.sql(f"SELECT code FROM job_ends WHERE job_id = {job}")[0][0]
+
     def wait_for_state(self, job: int, *states: str, deadline: float = 30.0) -> str:
         """Wait until a job is in one of these states; which."""
         wait_until(

@@ -110,6 +110,7 @@ def test_a_job_that_dies_with_its_node_runs_again_only_if_it_may(scene: Scene, h
     scene.wait_for_end()
     assert scene.facts() == {jobs[0]: KILLED, jobs[1]: KILLED, copy: RAN}
     assert "OAREXEC_DIED" in scene.events(jobs[0])
+    assert scene.cluster.cause(jobs[0]) == "NODE_LOST"
     assert scene.cluster.sql(f"SELECT job_id FROM jobs WHERE resubmit_job_id = {jobs[0]}") == []
     assert state_of(scene.cluster, "node-1") == "Suspected"
 
@@ -124,6 +125,7 @@ def test_what_is_left_of_a_job_that_was_given_up_is_killed_before_its_node_is_us
     scene.wait_for_end()
     assert scene.facts() == {job: KILLED}
     assert "EXTERMINATE_JOB" in scene.events(job)
+    assert scene.cluster.cause(job) == "DELETED"
     wait_for_node(scene.cluster, "node-1", "Suspected")
     assert Machine(scene.cluster, "node-1").leftovers()
     node.do("resume")
@@ -170,6 +172,7 @@ def test_a_node_whose_prologue_fails_is_suspected_and_the_job_runs_elsewhere(sce
     scene.wait_for_end()
     assert scene.facts() == {job: NEVER_RAN, copy: RAN}
     assert "PROLOGUE_ERROR" in scene.events(job)
+    assert scene.cluster.cause(job) == "PROLOGUE"
     assert state_of(scene.cluster, "node-1") == "Suspected"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Collection, Iterator
 
@@ -139,6 +140,7 @@ def test_the_wait_status_of_the_command_is_kept(cluster: Cluster, alice: Person)
         bad: ("Terminated", str(7 << 8)),
         killed: ("Terminated", str(signal.SIGKILL)),
     }
+    assert [cluster.cause(job) for job in (good, bad, killed)] == ["SUCCESS", "EXIT_STATUS", "SIGNAL"]
 
 
 def test_a_job_that_cannot_begin_ends_in_error(cluster: Cluster, alice: Person) -> None:
@@ -150,6 +152,7 @@ def test_a_job_that_cannot_begin_ends_in_error(cluster: Cluster, alice: Person) 
     assert {state for state, _ in states.values()} == {"Error"}
     assert "OUTPUT_FILES" in events(cluster, nowhere)
     assert "WORKING_DIRECTORY" in events(cluster, homeless)
+    assert [cluster.cause(job) for job in (nowhere, homeless)] == ["OUTPUT_MISSING", "DIRECTORY_MISSING"]
     assert cluster.sql("SELECT count(*) FROM resources WHERE state <> 'Alive'") == [["0"]]
 
 
@@ -157,6 +160,9 @@ def test_a_job_is_killed_at_its_walltime(cluster: Cluster, alice: Person) -> Non
     job = alice.submit("-l nodes=2,walltime=0:0:2 'echo begun; sleep 100; echo late'")
     assert ended(cluster, job) == {job: ("Error", "")}
     assert "WALLTIME" in events(cluster, job)
+    assert cluster.cause(job) == "WALLTIME"
+    record = json.loads(alice.run(f"oarstat --usage {job} -J"))[str(job)]
+    assert (record["complete"], record["cores"], sorted(record["nodes"])) == (True, 4, ["node-1", "node-2"])
     assert alice.run(f"cat OAR.{job}.stdout") == "begun\n"
     assert f"Job {job} KILLED" in alice.run(f"cat OAR.{job}.stderr")
     ((noticed,),) = cluster.sql(
@@ -204,6 +210,7 @@ def test_a_job_can_be_deleted_in_every_state(cluster: Cluster, alice: Person) ->
     assert ended(cluster, running, waiting, held) == dict.fromkeys((running, waiting, held), ("Error", ""))
     assert deletion(alice, running) == registered(running)  # it has ended: nothing is left to do
     assert fact(cluster, waiting, "message") == "Job killed by Leon directly"
+    assert [cluster.cause(job) for job in (running, waiting, held)] == ["DELETED"] * 3
     assert "SEND_KILL_JOB" in events(cluster, running)
     assert "evil" not in alice.run("ls").split()
 
@@ -298,6 +305,8 @@ def test_a_besteffort_job_gives_way(cluster: Cluster, alice: Person) -> None:
         normal: ("Terminated", "0"),
     }
     assert "BESTEFFORT_KILL" in events(cluster, lost)
+    assert cluster.cause(lost) == "EVICTED"
+    assert f"job {normal} needed its resources" in alice.run(f"oarstat --explain {lost}")
     assert copies(cluster, [lost]) == []
     (copy,) = copies(cluster, [kept])
     runs(cluster, copy)
