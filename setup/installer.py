@@ -76,6 +76,15 @@ NODE_TOOLS = (
 #: Those of them that users call.
 USER_TOOLS = ("oarsh", "oarcp", "oarprint")
 
+#: sudo passes nothing of the caller on but what is in its list; oarsub wants his environment and his defaults
+#: (oar/cli/oarsub_caller.py).
+_OF_CALLER = """\
+OAR_SUBMIT_ENV=$(env -0 | head -c 96001 | base64 -w 0)
+OAR_SUBMIT_DEFAULTS=
+[ ! -r "$HOME/.oarsubrc" ] || OAR_SUBMIT_DEFAULTS=$HOME/.oarsubrc
+export OAR_SUBMIT_ENV OAR_SUBMIT_DEFAULTS
+"""
+
 _SHIPPED_OARDIR = "/usr/lib/oar"
 
 
@@ -211,7 +220,8 @@ def _programs(target: Target, names: Iterable[str]) -> list[str]:
 
 
 def _user_wrapper(target: Target, name: str) -> None:
-    text = f'#!/bin/sh\nexec sudo -n -H -u {target.user} {target.programs}/{name} "$@"\n'
+    hand_over = _OF_CALLER if name == "oarsub" else ""
+    text = f'#!/bin/sh\n{hand_over}exec sudo -n -H -u {target.user} {target.programs}/{name} "$@"\n'
     _write(target.under(f"{_bindir(target)}/{name}"), text, 0o755)
 
 

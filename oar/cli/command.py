@@ -97,6 +97,9 @@ class Number(ParamType):
 
     name = "number"
 
+    def __init__(self, *, negative: bool = True) -> None:
+        self._negative = negative
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
         """Return the number; None for an optional argument that is not there."""
         if isinstance(value, int):
@@ -104,7 +107,7 @@ class Number(ParamType):
         text: str = value
         if not text and isinstance(param, OptionalArgument):
             return None
-        digits = text.removeprefix("-").removeprefix("+")
+        digits = (text.removeprefix("-") if self._negative else text).removeprefix("+")
         if not digits or not DIGITS.issuperset(digits) or len(digits) > 19 or abs(int(text)) > LARGEST_NUMBER:
             name = _name_of(param) if param else ""
             raise BadOption(f'Value "{text}" invalid for option {name} (number expected)', EXIT_BAD_OPTION)
@@ -122,6 +125,7 @@ class OptionalText(ParamType):
 
 
 NUMBER = Number()
+COUNT = Number(negative=False)
 
 
 class OptionalArgument(click.Option):
@@ -130,16 +134,24 @@ class OptionalArgument(click.Option):
     Its value is ``()`` when it is not given, else a tuple with the argument, or None, of each time that it is.
     """
 
-    def __init__(self, declarations: Sequence[str], *, numeric: bool = False, **settings: Any) -> None:
+    def __init__(
+        self, declarations: Sequence[str], *, numeric: bool = False, attached: bool = False, **settings: Any
+    ) -> None:
         super().__init__(declarations, multiple=True, type=NUMBER if numeric else OptionalText(), **settings)
         self.numeric = numeric
+        self.attached = attached
 
 
 def optional_argument(
-    *declarations: str, numeric: bool = False, help: str = "", metavar: str | None = None
+    *declarations: str, numeric: bool = False, attached: bool = False, help: str = "", metavar: str | None = None
 ) -> Callable[[Function], Function]:
-    """Declare an option with an optional argument; ``numeric``: only digits are taken as one."""
-    return click.option(*declarations, cls=OptionalArgument, numeric=numeric, help=help, metavar=metavar)
+    """Declare an option with an optional argument; ``numeric``: only digits are taken as one.
+
+    ``attached``: its argument must stand behind ``=``, the next word never is one.
+    """
+    return click.option(
+        *declarations, cls=OptionalArgument, numeric=numeric, attached=attached, help=help, metavar=metavar
+    )
 
 
 def machine_formats(function: Function) -> Function:
@@ -160,7 +172,7 @@ class _Known(NamedTuple):
     """An option as the parser knows it."""
 
     spelling: str  #: the name that click is given
-    takes: str  #: "" nothing, "text" an argument, "optional" or "digits" an argument that may be left out
+    takes: str  #: "" nothing, "text" an argument; "optional", "digits", "attached": one that may be left out
 
 
 class _Reader:
@@ -231,7 +243,10 @@ class _Reader:
         if len({self._long[each].spelling for each in fitting}) > 1:
             raise BadOption(f"Option {written} is ambiguous ({', '.join(sorted(fitting))})")
         if not fitting:
-            raise BadOption(f"Unknown option: {written}")
+            from oar.lib.guesses import did_you_mean
+
+            guess = did_you_mean(f"--{written}", [f"--{each}" for each in self._long if each != "debug"], quote="")
+            raise BadOption(f"Unknown option: {written}{guess}")
         return fitting[0]
 
     def _bundle(self, letters: str) -> None:
@@ -258,7 +273,7 @@ class _Reader:
             if following is None:
                 raise BadOption(f"Option {name} requires an argument")
             return self._left.pop()
-        if following is None or following.startswith("-"):
+        if known.takes == "attached" or following is None or following.startswith("-"):
             return ""
         if known.takes == "digits" and not DIGITS.issuperset(following):
             return ""
@@ -272,7 +287,7 @@ def _taken_by(option: click.Option) -> str:
     if option.is_flag or option.count:
         return ""
     if isinstance(option, OptionalArgument):
-        return "digits" if option.numeric else "optional"
+        return "attached" if option.attached else "digits" if option.numeric else "optional"
     return "text"
 
 

@@ -2,13 +2,13 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from oar.cli import oarsub_options
+from oar.cli import oarsub_caller, oarsub_options
 from oar.cli.as_user import UserFiles
 from oar.cli.command import Context, Hangup, Stop, machine_formats, oar_command, optional_argument
 from oar.cli.oarsub_options import EXIT_SCRIPT, Options
@@ -67,21 +67,27 @@ class _Oarsub:
         self._context = context
         self._options = typed
         self._requested = oarsub_options.initial_request(context.arguments)
+        self._given = _typed_names()
+        self._script: str | None = None  #: text of the script that is kept with the job
 
     def run(self) -> int | None:
         """Do what the options ask, in the documented order of checks."""
         self._read_old_checkpoint()
         options = self._options
+        _check_waiting(options)
         if options.resubmit is not None:
             return self._resubmit(options.resubmit)
         command = self._command()
         if options.connect:
             from oar.cli import oarsub_session
 
-            return oarsub_session.connect(self._context, options.connect[-1])
+            return oarsub_session.connect(
+                self._context, options.connect[-1], verbose=self._is_verbose, propagate=options.propagate_exit
+            )
         check_modes(_modes(options, command))
         if options.scan:
             self._scan(command)
+        self._apply_defaults()
         return self._submit(command)
 
     def _read_old_checkpoint(self) -> None:
@@ -101,6 +107,10 @@ class _Oarsub:
             command = oarsub_options.command_of(options.words, self._context.dashes)
         except ValueError as error:
             raise BadSubmission(Code.COMMAND, str(error), usage=True) from None
+        if options.wrapped is not None:
+            if command:
+                raise BadSubmission(Code.COMMAND, "give the command once: as a word or with --wrap.", usage=True)
+            command = options.wrapped
         if options.interactive and command:
             self._context.warn(
                 f"you asked for an Interactive job SO I will ignore arguments: {command} ; Is your syntax right?"
@@ -133,26 +143,43 @@ class _Oarsub:
             return
         path = words[0]
         try:
-            script = self._files.read(path)
+            script = oarsub_caller.read_script(self._files, path)
         except OSError:
             raise Stop(f"[ERROR] Cannot open the file {path}.", EXIT_SCRIPT) from None
-        if not script.is_executable:
-            self._context.warn(f"{path} is not executable.")
-        text = script.data.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
-        ctx = click.get_current_context()
-        scanned = oarsub_options.scan(text, path, self._context.command.params, _say_error)
-        typed = frozenset(
-            name for name in Options._fields if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        )
+        scanned = oarsub_options.scan(script.text.replace("\r\n", "\n"), path, self._context.command.params, _say_error)
         self._options = oarsub_options.merge(
             self._options,
-            typed,
+            self._given,
             scanned,
             self._context.warn,
             keep_requests=self._context.runtime.config.oarsub_script_resources == "replace",
             long_names=self._long_name,
         )
+        self._given |= scanned.given
         self._requested += "".join(f"; {line}" for line in scanned.lines)
+        if path == oarsub_caller.STDIN or self._options.spool:
+            self._script = script.text
+        elif not script.is_executable:
+            self._context.warn(f"{path} is not executable.")
+
+    def _apply_defaults(self) -> None:
+        """Take what the user always wants where nothing else was said."""
+        if self._options.spool and self._script is None:
+            raise Stop("# Error: --spool keeps the script that -S reads: use both.")
+        default = oarsub_caller.defaults(self._context, self._files, self._context.command.params)
+        if default is not None:
+            self._options = oarsub_caller.below(self._options, self._given, default)
+            self._requested += "".join(f"; {line}" for line in default.lines)
+
+    def _environment(self) -> dict[str, str]:
+        """Return the variables of the job, and its script.  Raises BadRequest."""
+        from oar.lib import job_environment
+
+        wishes = self._options.environment
+        if not wishes and self._script is None:
+            return {}
+        variables = job_environment.chosen(wishes, oarsub_caller.environment(self._context))
+        return variables if self._script is None else {**variables, job_environment.SCRIPT: self._script}
 
     def _long_name(self, name: str) -> str:
         option = next(each for each in self._context.command.params if each.name == name)
@@ -198,8 +225,12 @@ class _Oarsub:
             self._explain("Import job key inline." if inline else "Generate a job key...")
         return KeyWish(inline, options.public_key)
 
+    @property
+    def _is_verbose(self) -> bool:
+        return bool(self._options.verbosity) and not self._is_quiet
+
     def _explain(self, text: str) -> None:
-        if self._options.verbosity and self._options.machine is None:
+        if self._is_verbose:
             click.echo(f"# {text}")
 
     # -- a new job ----------------------------------------------------------------------------------------------------
@@ -212,6 +243,7 @@ class _Oarsub:
             directory=self._directory(),
             info_type=host,
             initial_request=self._requested,
+            env=self._environment(),
         )
         now = int(time.time())
         proposal = submission.prepare(given, runtime.config, now)
@@ -222,11 +254,33 @@ class _Oarsub:
         if options.interactive:
             from oar.cli import oarsub_session
 
-            oarsub_session.open_interactive()
+            return oarsub_session.open_interactive(
+                self._context,
+                lambda address: self._send(given, proposal._replace(info_type=address)),
+                self._tell,
+                host=host,
+                comment=self._comment,
+                verbose=self._is_verbose,
+                propagate=options.propagate_exit,
+            )
         if options.reservation is not None:
             return self._reserve(given, proposal, host, now)
-        self._tell(self._send(given, proposal))
-        return None
+        submitted = self._send(given, proposal)
+        self._tell(submitted)
+        return self._stay(submitted.ids)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether nothing but ids goes to standard output."""
+        return self._options.machine is not None or self._options.parsable
+
+    def _stay(self, ids: Sequence[int]) -> int:
+        """Wait for the ends of the jobs if that is wanted; return how they ended."""
+        if not self._options.wait:
+            return 0
+        from oar.cli import oarsub_wait
+
+        return oarsub_wait.wait(self._context, ids, kill="kill" in self._options.wait)
 
     def _estimate(self, proposal: "Proposal") -> int:
         """Tell what would become of the submission; nothing is stored."""
@@ -275,7 +329,7 @@ class _Oarsub:
             return
 
     def _print_output(self, out: str, err: str) -> None:
-        if self._options.machine is None:
+        if not self._is_quiet:
             click.echo(out, nl=False)
         click.echo(err, nl=False, err=True)
 
@@ -293,6 +347,9 @@ class _Oarsub:
 
             for job_id in ids:
                 click.echo(dump({"job_id": str(job_id)}, self._options.machine, one_line=True), nl=False)
+            return
+        if self._options.parsable:
+            click.echo(ids[0])
             return
         click.echo("".join(f"OAR_JOB_ID={job_id}\n" for job_id in ids), nl=False)
         if len(ids) > 1:
@@ -333,35 +390,21 @@ class _Oarsub:
             "Reservation valid --> OK" if answer.is_granted else f"Reservation not valid --> KO ({answer.reason})"
         )
         self._run_hook(submitted.ids[0], granted=answer.is_granted)
-        return 0 if answer.is_granted else Code.REFUSED_RESERVATION
+        return self._stay(submitted.ids) if answer.is_granted else Code.REFUSED_RESERVATION
 
     def _comment(self, text: str) -> None:
-        if self._options.machine is None:
+        if not self._is_quiet:
             click.echo(f"# {text}")
 
     def _wait(self, submitted: Submitted, listener: "Listener") -> "Answer":
         """Wait for the answer to the first of the jobs; who goes away does not want them any more."""
         from oar.cli import oarsub_answer
+        from oar.cli.oarsub_session import deleting_at_departure
 
-        first = submitted.ids[0]
-        try:
+        with deleting_at_departure(self._context, submitted.ids):
             self._tell(submitted)
             self._comment("Advance reservation request: waiting for validation...")
-            return oarsub_answer.wait(self._context.database, first, listener)
-        except KeyboardInterrupt:
-            _say_error(f"# Caught Interrupt (^C), Deleting the job {first}...")
-            self._delete(submitted.ids)
-            _say_error("Job(s) deleted.")
-            raise
-        except (Hangup, BrokenPipeError):
-            self._delete(submitted.ids)
-            raise
-
-    def _delete(self, ids: Iterable[int]) -> None:
-        from oar.lib import control
-
-        with self._context.database.begin() as tx:
-            control.delete(tx, self._context.user, list(ids), with_inner=True)
+            return oarsub_answer.wait(self._context.database, submitted.ids[0], listener)
 
     def _run_hook(self, job_id: int, *, granted: bool) -> None:
         hook = self._context.runtime.config.advance_reservation_validation_hook_exec_file
@@ -381,17 +424,35 @@ class _Oarsub:
     def _resubmit(self, job_id: int) -> int:
         from oar.lib import resubmission
 
-        if self._options.verbosity and self._options.machine is None:
+        if self._options.verbosity and not self._is_quiet:
             click.echo(f"# Resubmitting job {job_id}...", nl=False)
         try:
             with self._context.database.begin() as tx:
                 new = resubmission.resubmit(tx, self._context.user, job_id)
         except UserError as error:
             raise Stop(f"# Error: {error}", Code.RESUBMIT) from None
-        if self._options.verbosity and self._options.machine is None:
+        if self._options.verbosity and not self._is_quiet:
             click.echo("# DONE")
         self._print_ids([new])
-        return 0
+        return self._stay([new])
+
+
+def _typed_names() -> frozenset[str]:
+    """Return the names of the options that stand on the command line."""
+    ctx = click.get_current_context()
+    return frozenset(
+        name for name in Options._fields if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    )
+
+
+def _check_waiting(options: Options) -> None:
+    """Refuse what does not go with --wait and --parsable.  Raises Stop."""
+    if not {None, "kill"}.issuperset(options.wait):
+        raise Stop("# Error: --wait takes nothing, or kill behind an equals sign.")
+    if options.wait and (options.interactive or options.connect):
+        raise Stop("# Error: --wait is for batch jobs: a session ends when you leave it.")
+    if options.parsable and options.machine is not None:
+        raise Stop("# Error: --parsable and a machine format are exclusive.")
 
 
 def _hang_up(number: int, frame: object) -> NoReturn:

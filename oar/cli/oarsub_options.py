@@ -13,23 +13,31 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from oar.cli.command import NUMBER, USER, BadOption, Command, Number, Stop
+from oar.cli.command import COUNT, NUMBER, USER, BadOption, Command, Number, Stop, optional_argument
 from oar.lib.errors import BadRequest
 from oar.lib.formats import Format
 from oar.lib.submission import Submission
 
 #: Options that a script may not set.
 NOT_IN_SCRIPTS = frozenset(
-    {"interactive", "connect", "scan", "resubmit", "estimate", "verbosity", "show_version", "debug"}
+    {
+        *("interactive", "connect", "scan", "resubmit", "estimate", "verbosity", "show_version", "debug"),
+        *("wait", "parsable", "wrapped", "propagate_exit"),
+    }
 )
 #: Options of which those of a script are added to those of the command line.
 ADDED = ("requests", "types", "dependencies")
+#: Options of which those of a script stand before those of the command line: the last one wins.
+ADDED_BEFORE = ("environment",)
 
 _MARK = r"(?s)#OAR\s+(?P<option>--[A-Za-z][A-Za-z0-9_-]*|-[A-Za-z])(?P<rest>.*)\Z"
 _ESCAPED = r'\\([ "\\$])'
 #: How the options begin whose argument is a private key.
 _INLINE_KEYS = ("--import-job-key-i", "--ssh_pr", "--ssh-pr")
 _HIDDEN = "[HIDDEN INLINE JOB KEY]"
+_HIDDEN_VALUE = "[HIDDEN]"
+_KEY_LINE = rf"(?s)((?:{'|'.join(_INLINE_KEYS)})[\w-]*(?:\s+|=)).*"
+_SECRET_LINE = r"(?s)(--env?(?:\s+|=)\s*[\"']?\w+=).*"
 _TYPE = r"(?s)--t(?:y(?:p(?:e)?)?)?(?:=(?P<value>.*))?\Z"
 EXIT_SCRIPT = 12
 
@@ -83,6 +91,7 @@ class Options(NamedTuple):
     dependencies: tuple[str, ...] = ()
     notify: str | None = None
     resubmit: int | None = None
+    max_restarts: int | None = None
     use_job_key: bool = False
     key_file: str | None = None
     key_inline: str | None = None
@@ -94,6 +103,12 @@ class Options(NamedTuple):
     stagein: str | None = None
     stagein_md5sum: str | None = None
     cpuset_name: str | None = None
+    wait: tuple[str | None, ...] = ()
+    parsable: bool = False
+    environment: tuple[str, ...] = ()
+    wrapped: str | None = None
+    spool: bool = False
+    propagate_exit: bool = False
     estimate: bool = False
     verbosity: int = 0
     machine: Format | None = None
@@ -121,6 +136,7 @@ _DECLARATIONS: Sequence[Decorator] = (
     ),
     click.option("--notify", metavar="[TAGS]mail:ADDRESS|exec:COMMAND", help="Whom to tell what becomes of the job."),
     click.option("--resubmit", type=NUMBER, metavar="ID", help="Submit a job that has ended again."),
+    click.option("--max-restarts", type=COUNT, metavar="N", help="An idempotent job: run it again N times at most."),
     click.option("-k", "--use-job-key", is_flag=True, help="Give the job an SSH key of its own."),
     click.option("-i", "--import-job-key-from-file", "key_file", metavar="FILE", help="Take the key from FILE."),
     click.option(
@@ -142,6 +158,24 @@ _DECLARATIONS: Sequence[Decorator] = (
     click.option(
         "--force_cpuset_name", "--force-cpuset-name", "cpuset_name", metavar="NAME", help="Name of its cpuset."
     ),
+    optional_argument(
+        "--wait",
+        "wait",
+        attached=True,
+        metavar="[=kill]",
+        help="Stay until the job has ended, and end as it did; with kill, ^C ends the job.",
+    ),
+    click.option("--parsable", is_flag=True, help="Print the id alone; the array id of an array."),
+    click.option(
+        "--env",
+        "environment",
+        multiple=True,
+        metavar="NAME[=VALUE]|ALL|NONE",
+        help="A variable for the job, on all its nodes; all that you have.",
+    ),
+    click.option("--wrap", "wrapped", metavar="COMMAND", help="The command, as an option."),
+    click.option("--spool", is_flag=True, help="Keep the script as it is now; with -S."),
+    click.option("--propagate-exit", is_flag=True, help="With -I and -C: end with the exit status of the shell."),
     click.option(
         *("--estimate", "--dry-run", "--test-only"),
         "estimate",
@@ -186,7 +220,7 @@ def submission_of(options: Options, user: str, command: str) -> Submission:
         reservation=options.reservation,
         checkpoint=options.checkpoint or 0,
         signal=options.signal,
-        types=options.types,
+        types=_types(options),
         project=options.project,
         name=options.name,
         dependencies=options.dependencies,
@@ -198,29 +232,58 @@ def submission_of(options: Options, user: str, command: str) -> Submission:
     )
 
 
+def _types(options: Options) -> tuple[str, ...]:
+    """Return the types of the job: how often it may be run again is a value of the type idempotent."""
+    if options.max_restarts is None:
+        return options.types
+    return (*(each for each in options.types if each != "idempotent"), f"idempotent={options.max_restarts}")
+
+
 # -- the line as it is kept -------------------------------------------------------------------------------------------
 
 
 def initial_request(arguments: Iterable[str]) -> str:
-    """Return the command line as it is stored: no key in it, and types spelt ``-t <type>`` as readers look for them."""
+    """Return the command line as it is stored: no key and no value of a variable in it, and types spelt ``-t <type>``
+    as readers look for them.
+    """
     words: list[str] = ["oarsub"]
-    hide_next = False
+    secret = ""  #: what the word before has announced: a key, a variable, or nothing
     for argument in arguments:
-        name, equals, _ = argument.partition("=")
-        is_key = name.startswith(_INLINE_KEYS)
+        name, equals, value = argument.partition("=")
+        is_long = argument.startswith("--")
         kind = re.match(_TYPE, argument) if argument.startswith("--t") else None
-        if hide_next:
-            words.append(_HIDDEN)
-        elif is_key and equals:
-            words.append(f"{name}={_HIDDEN}")
+        announced = _secret_of(name) if is_long and not secret else ""
+        if secret or (announced and equals):
+            shown = _hidden(secret or announced, argument if secret else value)
+            words.append(shown if secret else f"{name}={shown}")
         elif kind:
             words += ["-t", *([kind["value"]] if kind["value"] is not None else [])]
         elif argument.startswith("-t") and len(argument) > 2:
             words += ["-t", argument[2:]]
         else:
             words.append(argument)
-        hide_next = is_key and not equals and not hide_next
+        secret = announced if announced and not equals else ""
     return " ".join(words)
+
+
+def _secret_of(option: str) -> str:
+    """Return what kind of secret the argument of an option is, '' if it is none."""
+    if option.startswith(_INLINE_KEYS):
+        return "key"
+    return "variable" if len(option) > len("--e") and "--env".startswith(option) else ""
+
+
+def _hidden(kind: str, text: str) -> str:
+    if kind == "key":
+        return _HIDDEN
+    name, equals, _ = text.partition("=")
+    return f"{name}={_HIDDEN_VALUE}" if equals else name
+
+
+def _shown_line(line: str) -> str:
+    """Return a line of a script as it is stored."""
+    line = re.sub(_SECRET_LINE, lambda match: match[1] + _HIDDEN_VALUE, line)
+    return re.sub(_KEY_LINE, lambda match: match[1] + _HIDDEN, line)
 
 
 def command_of(words: Sequence[str], dashes: int | None) -> str:
@@ -268,9 +331,9 @@ def scan(text: str, path: str, parameters: Sequence[click.Parameter], complain: 
             complain(f"/!\\ Not able to scan file line: {line}.")
             errors += 1
             continue
-        marked.append(line)
+        marked.append(_shown_line(line))
         given.update(values)
-        added = {name: (*getattr(found, name), *values[name]) for name in ADDED if name in values}
+        added = {name: (*getattr(found, name), *values[name]) for name in (*ADDED, *ADDED_BEFORE) if name in values}
         found = found._replace(**values | added)
     if errors:
         raise Stop(f"[ERROR] {errors} error(s) encountered while parsing the file {path}.", EXIT_SCRIPT)
@@ -326,6 +389,8 @@ def merge(
             continue
         if name in ADDED and not (name == "requests" and keep_requests and typed.requests):
             changes[name] = (*getattr(typed, name), *value)
+        elif name in ADDED_BEFORE:
+            changes[name] = (*value, *getattr(typed, name))
         elif name not in given:
             changes[name] = value
         elif not isinstance(value, bool):

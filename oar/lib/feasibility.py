@@ -4,21 +4,24 @@ Everything that is not Dead counts, whoever uses it now.  Conditions are SQL tex
 under the read-only login.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from oar.lib.db import fitting
 from oar.lib.db.engine import Database
 from oar.lib.db.usersql import Conditions, Table, session
 from oar.lib.errors import BadRequest
+from oar.lib.guesses import did_you_mean
 from oar.lib.model import Group
+from oar.lib.request import format_quantity
 
 
 class UnknownProperty(BadRequest):
     """A level of a request is no column of the resources."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f'Bad resource request (unknown resource property "{name}")')
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        guess = did_you_mean(name, known)
+        super().__init__(f'Bad resource request (unknown resource property "{name}"){guess}')
 
 
 @contextmanager
@@ -54,7 +57,7 @@ class Cluster:
         for group in groups:
             for level in group.levels:
                 if level.property not in self.columns:
-                    raise UnknownProperty(level.property)
+                    raise UnknownProperty(level.property, self.columns)
         common = self.condition(properties)
         checked = [Group(self.condition(group.filter), group.levels) for group in groups]
         with self._conditions.guarded() as tx:
@@ -62,6 +65,32 @@ class Cluster:
                 return fitting.count(tx, fitting.both(common, checked[0].filter), checked[0].levels)
             rows, pools = fitting.pools(tx, checked, common)
         return _fit_all(checked, rows, pools)
+
+    def lack(self, groups: Sequence[Group], properties: str, wished: Sequence[str]) -> str:
+        """Return in one sentence what a request lacks that has no size.
+
+        ``wished``: the conditions of each group as the user wrote them, without what rules have added.
+        """
+        common = self.condition(properties)
+        for group, wish in zip(groups, wished, strict=True):
+            condition = fitting.both(common, self.condition(group.filter))
+            with self._conditions.guarded() as tx:
+                if fitting.count(tx, condition, group.levels) is None:
+                    return _lack(group, fitting.blocks(tx, condition, group.levels), wish)
+        return "each part of the request could be satisfied alone, all of them together cannot"
+
+
+#: What one value of a property is called where its name is none for it.
+_CALLED = {"network_address": "node", "resource_id": "resource"}
+
+
+def _lack(group: Group, found: int, wished: str) -> str:
+    outermost, *inner = group.levels
+    what = _CALLED.get(outermost.property, outermost.property) + ("s" if found != 1 else "")
+    if inner:
+        what += " with " + "/".join(f"{level.property}={format_quantity(level.quantity)}" for level in inner)
+    can = f'match "{wished}"' if wished else "can be used"
+    return f"{found} {what} {can}, {format_quantity(outermost.quantity)} asked"
 
 
 def _fit_all(

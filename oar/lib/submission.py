@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib import admission, job_keys, submission_checks
+from oar.lib import admission, job_environment, job_keys, submission_checks
 from oar.lib.config import Config
 from oar.lib.db import new_jobs
 from oar.lib.db.new_jobs import Alternative, IndexedDependency, NewJob, NewJobs
 from oar.lib.db.queues import Rule
-from oar.lib.errors import BadSql
+from oar.lib.errors import BadRequest, BadSql
 from oar.lib.feasibility import Cluster, UnknownProperty, open_cluster
 from oar.lib.job_keys import KeyPair
 from oar.lib.messages import Tag, Wake
@@ -159,6 +159,14 @@ def check(proposal: Proposal) -> None:
     submission_checks.check_stored("working directory", proposal.directory)
     submission_checks.parse_dependencies(proposal.dependencies)
     submission_checks.check_checkpoint(proposal.checkpoint, proposal.signal)
+    _check_environment(proposal)
+
+
+def _check_environment(proposal: Proposal) -> None:
+    try:
+        job_environment.check(proposal.env, proposal.array_size)
+    except BadRequest as error:
+        raise BadSubmission(Code.REQUEST, str(error)) from None
 
 
 def commands_of(proposal: Proposal) -> Sequence[str]:
@@ -203,9 +211,10 @@ def submit(database: "Database", config: Config, given: Submission, proposal: Pr
     Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
     """
     with open_cluster(database) as cluster, database.begin() as tx:
-        proposal, output = _admit(tx, database, cluster, config, proposal)
+        asked = proposal
+        proposal, output = _admit(tx, database, cluster, config, asked)
         _check_queue(tx, proposal)
-        size = _feasible(cluster, proposal)
+        size = _feasible(cluster, proposal, asked)
         keys = _keys(tx, given, proposal)
         dependencies, indexed = _dependencies(tx, proposal), _indexed_dependencies(tx, proposal)
         warnings = [*proposal.warnings, *_check_cpuset(tx, given), *_container_warnings(tx, proposal)]
@@ -235,7 +244,7 @@ def rehearse(database: "Database", config: Config, proposal: Proposal) -> tuple[
         with open_cluster(database) as cluster, database.begin() as tx:
             amended, output = _admit(tx, database, cluster, config, proposal)
             _check_queue(tx, amended)
-            raise _Rehearsed(amended, output, _feasible(cluster, amended))
+            raise _Rehearsed(amended, output, _feasible(cluster, amended, proposal))
     except _Rehearsed as rehearsed:
         return rehearsed.result
 
@@ -268,7 +277,10 @@ def _admit(
 
 def _check_queue(tx: "Transaction", proposal: Proposal) -> None:
     if not tx.queues.exists(proposal.queue or ""):
-        raise BadSubmission(Code.QUEUE, f"queue '{proposal.queue}' does not exist")
+        from oar.lib.guesses import did_you_mean
+
+        guess = did_you_mean(proposal.queue or "", [queue.name for queue in tx.queues.all()], quote="'")
+        raise BadSubmission(Code.QUEUE, f"queue '{proposal.queue}' does not exist{guess}")
 
 
 def _rules(tx: "Transaction", config: Config) -> tuple[Rule, ...]:
@@ -295,10 +307,13 @@ def _condition(cluster: Cluster, text: str | None) -> str | None:
         raise BadSubmission(Code.REQUEST, str(error)) from None
 
 
-def _feasible(cluster: Cluster, proposal: Proposal) -> int:
-    """Refuse what the cluster can never satisfy; return what the first alternative would take."""
+def _feasible(cluster: Cluster, proposal: Proposal, asked: Proposal) -> int:
+    """Refuse what the cluster can never satisfy; return what the first alternative would take.
+
+    ``asked``: the proposal before the rules had their say.
+    """
     sizes = []
-    for request in proposal.requests:
+    for number, request in enumerate(proposal.requests):
         try:
             size = cluster.size(request.groups, proposal.properties or "")
         except UnknownProperty as error:
@@ -306,9 +321,19 @@ def _feasible(cluster: Cluster, proposal: Proposal) -> int:
         except BadSql as error:
             raise BadSubmission(Code.REQUEST, str(error)) from None
         if size is None:
-            raise BadSubmission(Code.REQUEST, "There are not enough resources for your request", prefix="# ")
+            lack = cluster.lack(request.groups, proposal.properties or "", _wished(request, asked, number))
+            text = f"There are not enough resources for your request\n# {lack}"
+            raise BadSubmission(Code.REQUEST, text, prefix="# ")
         sizes.append(size)
     return sizes[0]
+
+
+def _wished(request: Request, asked: Proposal, number: int) -> list[str]:
+    """Return the conditions of each group of a request as they were asked for, '' where rules have changed its form."""
+    groups = asked.requests[number].groups if number < len(asked.requests) else ()
+    if len(groups) != len(request.groups):
+        return [asked.properties or "" for _ in request.groups]
+    return [" AND ".join(part for part in (asked.properties, group.filter) if part) for group in groups]
 
 
 def _keys(tx: "Transaction", given: Submission, proposal: Proposal) -> list[KeyPair]:
@@ -433,20 +458,12 @@ def _job(given: Submission, proposal: Proposal, size: int) -> NewJob:
         stdout_file=_file(proposal.stdout, proposal.name, "stdout") if has_files else None,
         stderr_file=_file(proposal.stderr, proposal.name, "stderr") if has_files else None,
         resubmit_job_id=0,
-        env=_stored_env(proposal.env),
+        env=job_environment.stored(proposal.env),
     )
 
 
 def _file(given: str | None, name: str | None, stream: str) -> str:
     return given or submission_checks.default_file_name(name, stream)
-
-
-def _stored_env(env: Mapping[str, str]) -> str | None:
-    if not env:
-        return None
-    import json
-
-    return json.dumps(dict(env))
 
 
 def _store_output(tx: "Transaction", job_id: int, output: admission.Output) -> None:

@@ -33,6 +33,9 @@ _SHIFT = r"[\[\]]?[+-]?[0-9]{1,9}"
 _DEPENDENCY = rf"([0-9]{{1,18}})(\[\])?(?::({_CONDITIONS}))?(?:\s*,\s*({_SHIFT})?\s*(?:,\s*({_SHIFT})?)?)?\s*\Z"
 _TIME = r"([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2}))?)?\Z"
 _RELATIVE = r"\+([0-9]{1,6})(?::([0-9]{1,2})(?::([0-9]{1,2}))?)?\Z"
+_UNITS = r"\+(?:([0-9]{1,4})d)?(?:([0-9]{1,5})h)?(?:([0-9]{1,7})m(?:in)?)?\Z"
+_DAYS = ("today", "tomorrow", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_NAMED_DAY = rf"(?i)({'|'.join(_DAYS)})(?:\s+([0-9:]+))?\Z"
 _DAY = 86400
 
 
@@ -336,15 +339,31 @@ def parse_window(text: str, now: int) -> Window:
     return Window(start + moved, stop + moved)
 
 
+def _day_of(name: str, today: int) -> int:
+    """Return a moment of the day that is called so: today, tomorrow, or the next day of the week with that name."""
+    from oar.lib.times import local_midnight
+
+    _, weekday = local_midnight(today)
+    ahead = _DAYS.index(name) if name in _DAYS[:2] else (_DAYS.index(name) - 2 - weekday - 1) % 7 + 1
+    return int(local_midnight(today, ahead)[0].timestamp())
+
+
 def _date(text: str, day: int, origin: int, which: str) -> int:
     """Read a date, a time on a day, ``now``, or a distance from ``origin``."""
     import time
 
     text = text.strip()
+    named = re.match(_NAMED_DAY, text)
+    if named:
+        day, text = _day_of(named[1].lower(), day), named[2] or "0"
     relative, hour = re.match(_RELATIVE, text), re.match(_TIME, text)
+    units = re.match(_UNITS, text)
     try:
         if text == "now" and which == "start":
             return origin
+        if units and any(units.groups()):
+            days, hours, minutes = (int(part or 0) for part in units.groups())
+            return origin + days * _DAY + hours * 3600 + minutes * 60
         if relative:
             hours, minutes, seconds = (int(part or 0) for part in relative.groups())
             return origin + hours * 3600 + minutes * 60 + seconds

@@ -24,6 +24,8 @@ from tests.builders import add_job, add_resources
 from tests.frontend import ALICE, Frontend, add_rules
 
 VERIFY = "# Error: please verify your job submission syntax.\n"
+NOT_ENOUGH = "# There are not enough resources for your request\n"
+TOGETHER = "# each part of the request could be satisfied alone, all of them together cannot\n"
 WALLTIME = "[ADMISSION RULE] Set default walltime to 7200.\n"
 TYPE = "[ADMISSION RULE] Modify resource description with type constraints\n"
 BOB = User("bob", 0)
@@ -244,9 +246,32 @@ def refusals() -> list[tuple[tuple[str, ...], int, str]]:
         (("-l", "walltime=1:xx", "x"), 18, "# Error: cannot recognize walltime resource value\n"),
         (("-l", "walltime=0", "x"), 18, "# Error: walltime must be greater than 0\n"),
         (("-l", "foo=1", "x"), 8, f'# Bad resource request (unknown resource property "foo")\n{VERIFY}'),
-        (("-l", "nodes=5", "x"), 8, f"# There are not enough resources for your request\n{VERIFY}"),
-        (("-l", "nodes=1", "-l", "nodes=5", "x"), 8, f"# There are not enough resources for your request\n{VERIFY}"),
-        (("-l", "nodes=3+nodes=2", "x"), 8, f"# There are not enough resources for your request\n{VERIFY}"),
+        (("-l", "nodes=5", "x"), 8, f"{NOT_ENOUGH}# 4 nodes can be used, 5 asked\n{VERIFY}"),
+        (("-l", "nodes=1", "-l", "nodes=5", "x"), 8, f"{NOT_ENOUGH}# 4 nodes can be used, 5 asked\n{VERIFY}"),
+        (("-l", "nodes=3+nodes=2", "x"), 8, f"{NOT_ENOUGH}{TOGETHER}{VERIFY}"),
+        (
+            ("-p", "cpuset='0'", "-l", "nodes=2/resource_id=2", "x"),
+            8,
+            f"{NOT_ENOUGH}# 0 nodes with resource_id=2 match \"cpuset='0'\", 2 asked\n{VERIFY}",
+        ),
+        (
+            ("-l", "{network_address='node-1'}/nodes=2", "x"),
+            8,
+            f"{NOT_ENOUGH}# 1 node match \"network_address='node-1'\", 2 asked\n{VERIFY}",
+        ),
+        (
+            ("-l", "netwrk_address=1", "x"),
+            8,
+            '# Bad resource request (unknown resource property "netwrk_address")\n'
+            f'# Did you mean "network_address"?\n{VERIFY}',
+        ),
+        (
+            ("-t", "besteffot", "x"),
+            254,
+            "[ADMISSION RULE] Error: unknown job type: besteffot\n# Did you mean besteffort?\n",
+        ),
+        (("-q", "defualt", "x"), 248, "# Error: queue 'defualt' does not exist\n# Did you mean 'default'?\n"),
+        (("--recource", "nodes=1", "x"), 1, "Unknown option: recource\n# Did you mean --resource?\n"),
         (("-p", "1=1) OR (1=1", "x"), 8, f"# Error: invalid SQL condition: a ')' has no '('\n{VERIFY}"),
         (
             ("-p", "nothing = 1", "x"),

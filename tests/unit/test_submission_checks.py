@@ -199,6 +199,13 @@ class TestReservations:
             ("2031-3-5 8:05", "2031-03-05 08:05:00", ""),
             ("now", "2031-03-04 12:00:00", ""),
             ("14", "2031-03-04 14:00:00", ""),
+            ("tomorrow", "2031-03-05 00:00:00", ""),
+            ("tomorrow 8:00", "2031-03-05 08:00:00", ""),
+            ("Today 13:30,tomorrow", "2031-03-04 13:30:00", "2031-03-05 00:00:00"),
+            ("monday 9", "2031-03-10 09:00:00", ""),
+            ("tuesday", "2031-03-11 00:00:00", ""),  # the day itself is a Tuesday
+            ("+2h,+30m", "2031-03-04 14:00:00", "2031-03-04 14:30:00"),
+            ("+1d2h30min", "2031-03-05 14:30:00", ""),
             ("14:30:10,16", "2031-03-04 14:30:10", "2031-03-04 16:00:00"),
             ("now,18:00", "2031-03-04 12:00:00", "2031-03-04 18:00:00"),
             ("22:00,6:00", "2031-03-04 22:00:00", "2031-03-05 06:00:00"),
@@ -219,7 +226,7 @@ class TestReservations:
 
     @pytest.mark.parametrize(
         ("text", "which"),
-        [("", "start"), ("tomorrow", "start"), ("25:00", "start"), ("now,now", "end"), ("now,", "end")],
+        [("", "start"), ("the day after tomorrow", "start"), ("25:00", "start"), ("now,now", "end"), ("now,", "end")],
     )
     def test_what_is_no_date(self, text: str, which: str) -> None:
         with pytest.raises(BadSubmission) as error:

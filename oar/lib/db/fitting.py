@@ -20,6 +20,18 @@ def count(tx: Transaction, condition: str, levels: Sequence[Level]) -> int | Non
 
     The properties are names of columns; the condition may be empty.
     """
+    number: int | None = tx.value(_outermost(_blocks(condition, levels), levels))
+    return number
+
+
+def blocks(tx: Transaction, condition: str, levels: Sequence[Level]) -> int:
+    """Return the number of values of the outermost level that hold what the levels within it ask for."""
+    number: int = tx.value(f"SELECT count(size) FROM ({_blocks(condition, levels)}) blocks")
+    return number
+
+
+def _blocks(condition: str, levels: Sequence[Level]) -> str:
+    """Return the blocks of the outermost level with their sizes, NULL for those that hold too little."""
     pool = _pool(condition, levels)
     if levels[-1].property == FINEST and len({level.property for level in levels}) == len(levels):
         inner = f"SELECT {_columns(levels)}1 AS size FROM resources WHERE {pool}"
@@ -30,8 +42,7 @@ def count(tx: Transaction, condition: str, levels: Sequence[Level]) -> int | Non
         )
     for depth in range(len(levels) - 1, 0, -1):
         inner = _level(inner, depth, levels[depth].quantity)
-    number: int | None = tx.value(_outermost(inner, levels))
-    return number
+    return inner
 
 
 def pools(tx: Transaction, groups: Sequence[Group], condition: str) -> tuple[list[dict[str, PropertyValue]], list[int]]:

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.model import Event
+from oar.lib.states import JobState
 
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
@@ -62,6 +63,8 @@ _LAST_EVENTS = """
         ORDER BY event_id DESC LIMIT %s) h
     JOIN event_logs e USING (event_id)
     ORDER BY h.hostname, e.event_id"""
+#: How far jobs have come, and how they ended.
+_ENDS = "SELECT job_id, state, exit_code FROM jobs WHERE job_id = ANY(%s)"
 #: Distinct nodes.
 _NODES = "SELECT DISTINCT network_address::text FROM resources WHERE network_address <> ''"
 
@@ -106,6 +109,11 @@ def planned(tx: "Transaction", moldables: Collection[int]) -> dict[int, list[Pla
     for moldable, resource, node, state in tx.rows(_PLANNED, (list(moldables),)) if moldables else ():
         found[moldable].append(PlannedResource(resource, node, state == "Alive"))
     return found
+
+
+def ends(tx: "Transaction", ids: Collection[int]) -> dict[int, tuple[JobState, int | None]]:
+    """Return the state and the wait status of each job that exists."""
+    return {row[0]: (JobState(row[1]), row[2]) for row in tx.rows(_ENDS, (list(ids),))}
 
 
 def jobs_between(tx: "Transaction", start: int, stop: int) -> list[int]:

@@ -4,14 +4,13 @@ Reading is one function on a transaction; everything else is a pure function of 
 """
 
 import hashlib
-import json
 import socket
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from oar.lib import patterns
+from oar.lib import job_environment, patterns
 from oar.lib.config import Config
 from oar.lib.db.engine import Transaction
 from oar.lib.model import Job, JobKeys, JobRun, Resource
@@ -150,6 +149,7 @@ def manager_data(data: JobData, config: Config) -> dict[str, Any]:
         "node_file_db_fields_distinct_values": config.node_file_db_field_distinct_values,
         "array_id": job.array_id,
         "array_index": job.array_index,
+        "job_env": job_environment.variables_of(job.env),
         "stdout_file": file_name(job.stdout_file, data, config),
         "stderr_file": file_name(job.stderr_file, data, config),
         "launching_directory": job.launching_directory,
@@ -185,8 +185,8 @@ def oarexec_data(data: JobData, config: Config, attempt: int, *, init: bool) -> 
         "name": job.name or "",
         "reservation": str(job.reservation),
         "mode": str(job.job_type),
-        "command": job.command,
-        "job_env": environment_of(job),
+        "command": job_environment.command_in_job(job.command or "", job.env),
+        "script": job_environment.script_of(job.env),
         "challenge": data.keys.challenge,
         "almighty_hostname": report_host(config),
         "almighty_port": config.server_port,
@@ -210,7 +210,7 @@ def oarexec_data(data: JobData, config: Config, attempt: int, *, init: bool) -> 
 #: What oarexec is told as the job resource manager is.
 _SHARED = (
     *("job_id", "array_id", "array_index", "user", "job_user", "job_name", "project", "types", "stdout_file"),
-    *("stderr_file", "launching_directory", "walltime", "walltime_seconds", "options"),
+    *("stderr_file", "launching_directory", "walltime", "walltime_seconds", "options", "job_env"),
 )
 #: What it needs besides on a host where no job resource manager writes the files of the job.
 _FILES = ("resources", "node_file_db_fields", "node_file_db_fields_distinct_values")
@@ -275,12 +275,6 @@ def types_of(data: JobData) -> dict[str, str | int]:
 def file_name(name: str | None, data: JobData, config: Config) -> str | None:
     """Return the name of an output file with its patterns replaced."""
     return None if name is None else patterns.expand(name, data.job, data.exec_host(config))
-
-
-def environment_of(job: Job) -> dict[str, str]:
-    """Return the variables that the user gave to his job (``jobs.job_env`` is a JSON object)."""
-    stored: Mapping[str, str] = json.loads(job.env) if job.env else {}
-    return dict(stored)
 
 
 def report_host(config: Config) -> str:

@@ -1,4 +1,6 @@
 # Refuse unknown job types
+from oar.lib.guesses import did_you_mean
+
 TYPES = [
     r"container(=\w+)?",
     r"container_users=[\w.-]+(\+[\w.-]+)*",
@@ -7,7 +9,7 @@ TYPES = [
     r"desktop_computing",
     r"besteffort",
     r"cosystem(=standby)?",
-    r"idempotent",
+    r"idempotent(=\d{1,6})?",
     r"(set_)?placeholder=\w+",
     r"(allowed|use_placeholder|allow)=\w+",
     r"inner=\w+",
@@ -25,4 +27,5 @@ if user in ("oar", "root"):
     TYPES.append("no_quotas")
 for each in types:
     if not re.fullmatch("|".join(f"(?:{known})" for known in TYPES), each, re.ASCII):
-        reject(f"[ADMISSION RULE] Error: unknown job type: {each}")
+        guess = did_you_mean(re.split("[=:]", each)[0], re.findall(r"[a-z_]{4,}", " ".join(TYPES)), quote="")
+        reject(f"[ADMISSION RULE] Error: unknown job type: {each}{guess}")

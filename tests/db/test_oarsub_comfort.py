@@ -1,0 +1,283 @@
+"""What makes oarsub fit into scripts: waiting for the end, ids alone, variables, scripts that are kept, defaults."""
+
+import base64
+import io
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from oar.cli import oarsub, oarsub_wait
+from oar.cli.command import Result
+from oar.lib import job_environment, lifecycle
+from oar.lib.db.engine import Database
+from oar.lib.model import Job
+from oar.lib.states import JobState
+from tests.builders import add_resources
+from tests.frontend import Frontend, add_rules
+
+
+def handed_over(**variables: str) -> dict[str, str]:
+    """The environment of oarsub as the wrapper hands over that of its caller."""
+    text = "".join(f"{name}={value}\0" for name, value in variables.items())
+    return {"OAR_SUBMIT_ENV": base64.b64encode(text.encode()).decode()}
+
+
+class Site(Frontend):
+    """Four nodes of two cores, with the default admission rules."""
+
+    def oarsub(self, *words: object, environment: dict[str, str] | None = None) -> Result:
+        """Type oarsub."""
+        return self.type(oarsub.main, *words, environment=environment)
+
+    def submit(self, *words: object, environment: dict[str, str] | None = None) -> Job:
+        """Submit one job; return it."""
+        result = self.oarsub(*words, environment=environment)
+        assert result.exit == 0, result.err
+        return self.jobs()[-1]
+
+    def variables(self, *words: object, environment: dict[str, str] | None = None) -> dict[str, str]:
+        """Submit one job; return its variables."""
+        return job_environment.variables_of(self.submit(*words, environment=environment).env)
+
+    def end(self, state: JobState, exit_codes: list[int | None]) -> None:
+        """End all jobs."""
+        with self.database.begin() as tx:
+            ids = tx.column("SELECT job_id FROM jobs ORDER BY 1")
+            for job_id, code in zip(ids, exit_codes, strict=True):
+                tx.execute("UPDATE jobs SET exit_code = %s, state = 'Finishing' WHERE job_id = %s", (code, job_id))
+                if state is JobState.ERROR:
+                    lifecycle.move(tx, job_id, JobState.TO_ERROR)
+                lifecycle.move(tx, job_id, state)
+
+
+@pytest.fixture
+def site(database: Database) -> Site:
+    add_resources(database, nodes=4, cores=2)
+    add_rules(database)
+    return Site(database)
+
+
+@pytest.fixture
+def then(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Let something happen while oarsub pauses between two looks."""
+
+    def when_it_pauses(act: Callable[[], None]) -> None:
+        acts = iter([act])
+        monkeypatch.setattr("oar.cli.oarsub_wait.time.sleep", lambda seconds: next(acts, lambda: None)())
+
+    return when_it_pauses
+
+
+class TestWait:
+    @pytest.mark.parametrize(
+        ("state", "status", "code"),
+        [
+            (JobState.TERMINATED, 0, 0),
+            (JobState.TERMINATED, 3 << 8, 3),
+            (JobState.TERMINATED, 15, 143),
+            (JobState.TERMINATED, None, 0),
+            (JobState.ERROR, 9, 137),
+            (JobState.ERROR, None, 11),
+            (JobState.ERROR, 0, 11),
+        ],
+    )
+    def test_it_ends_as_the_job_did(
+        self,
+        site: Site,
+        then: Callable[[Callable[[], None]], None],
+        state: JobState,
+        status: int | None,
+        code: int,
+    ) -> None:
+        then(lambda: site.end(state, [status]))
+        result = site.oarsub("--wait", "x")
+        assert (result.exit, result.err) == (code, "")
+        assert "OAR_JOB_ID=" in result.out
+
+    def test_an_array_ends_as_its_worst_job(self, site: Site, then: Callable[[Callable[[], None]], None]) -> None:
+        then(lambda: site.end(JobState.TERMINATED, [0, 2 << 8, 9]))
+        assert site.oarsub("--array", 3, "--wait", "x").exit == 137
+
+    def test_the_command_is_not_taken_for_its_argument(
+        self, site: Site, then: Callable[[Callable[[], None]], None]
+    ) -> None:
+        then(lambda: site.end(JobState.TERMINATED, [0]))
+        assert site.oarsub("--wait", "kill").exit == 0
+        assert site.jobs()[0].command == "kill"
+
+    def test_an_interrupt_leaves_the_job_alone(self, site: Site, then: Callable[[Callable[[], None]], None]) -> None:
+        then(interrupt)
+        result = site.oarsub("--wait", "x")
+        job_id = site.jobs()[0].id
+        assert (result.exit, result.err) == (1, f"# The job {job_id} goes on; oardel {job_id} ends it.\n")
+        assert site.count("frag_jobs") == 0
+
+    def test_an_interrupt_ends_the_job_where_that_is_wanted(
+        self, site: Site, then: Callable[[Callable[[], None]], None]
+    ) -> None:
+        then(interrupt)
+        result = site.oarsub("--wait=kill", "x")
+        assert result.exit == 1
+        assert result.err.endswith("Job(s) deleted.\n")
+        assert site.count("frag_jobs") == 1
+
+    def test_a_job_that_is_gone_ended_badly(self, site: Site, then: Callable[[Callable[[], None]], None]) -> None:
+        def forget() -> None:
+            with site.database.begin() as tx:
+                tx.execute("DELETE FROM jobs")
+
+        then(forget)
+        assert site.oarsub("--wait", "x").exit == 11
+
+    def test_pauses_grow_with_what_was_waited(self) -> None:
+        assert [oarsub_wait.pause(waited) for waited in (0, 60, 3600)] == [0.5, 3.0, 15.0]
+
+    @pytest.mark.parametrize(("words", "said"), [(["--wait=no", "x"], "--wait takes"), (["--wait", "-I"], "batch")])
+    def test_what_makes_no_sense_is_refused(self, site: Site, words: list[str], said: str) -> None:
+        result = site.oarsub(*words)
+        assert (result.exit, said in result.err, site.jobs()) == (1, True, [])
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+class TestParsable:
+    def test_the_id_is_alone(self, site: Site) -> None:
+        first = int(site.oarsub("--parsable", "x").out)
+        assert site.oarsub("--parsable", "--array", 3, "x") == Result(0, f"{first + 1}\n", "")
+
+    def test_it_excludes_other_formats(self, site: Site) -> None:
+        assert site.oarsub("--parsable", "-J", "x").exit == 1
+
+
+class TestCommand:
+    def test_it_may_be_an_option(self, site: Site) -> None:
+        assert site.submit("--wrap", "sleep 10; date").command == "sleep 10; date"
+
+    def test_it_is_given_once(self, site: Site) -> None:
+        result = site.oarsub("--wrap", "sleep 10", "date")
+        assert (result.exit, "once" in result.err) == (5, True)
+
+
+class TestEnvironment:
+    def test_a_value_is_what_was_typed(self, site: Site) -> None:
+        value = 'it\'s "two"\nlines = é $HOME'
+        assert site.variables("--env", f"A={value}", "--env", "B=", "x") == {"A": value, "B": ""}
+
+    def test_a_name_alone_takes_the_callers_value(self, site: Site) -> None:
+        assert site.variables("--env", "A", "x", environment=handed_over(A="1\n2", B="3")) == {"A": "1\n2"}
+
+    def test_all_leaves_out_what_belongs_to_the_session_here(self, site: Site) -> None:
+        caller = handed_over(A="1", PATH="/opt/bin", OAR_JOB_ID="4", SSH_AUTH_SOCK="/tmp/x", DISPLAY=":0", HOME="/h")
+        assert site.variables("--env", "ALL", "--env", "A=2", "x", environment=caller) == {"A": "2", "PATH": "/opt/bin"}
+
+    def test_none_forgets_what_was_said_before(self, site: Site) -> None:
+        caller = handed_over(A="1")
+        assert site.variables("--env", "ALL", "--env", "NONE", "--env", "C=3", "x", environment=caller) == {"C": "3"}
+
+    def test_no_value_is_kept_in_the_request(self, site: Site) -> None:
+        job = site.submit("--env", "TOKEN=secret", "--env=OTHER=secret", "--env", "HOME=/x", "x")
+        assert job.initial_request == "oarsub --env TOKEN=[HIDDEN] --env=OTHER=[HIDDEN] --env HOME=[HIDDEN] x"
+
+    @pytest.mark.parametrize(
+        ("wish", "said"),
+        [
+            ("OAR_JOB_ID=3", "the variable OAR_JOB_ID is set by OAR itself."),
+            ("2A=3", 'bad variable "2A"'),
+            ("A B", 'bad variable "A B"'),
+            ("MISSING", "the variable MISSING is not set here."),
+            (f"A={'x' * 70_000}", "too long"),
+            ("A=\udcff", "the variable A is not UTF-8 text."),
+        ],
+    )
+    def test_what_no_job_can_have_is_refused(self, site: Site, wish: str, said: str) -> None:
+        result = site.oarsub("--env", wish, "x")
+        assert result.exit in (1, 8)
+        assert said in result.err
+        assert site.jobs() == []
+
+    def test_an_array_bounds_what_each_job_may_have(self, site: Site) -> None:
+        result = site.oarsub("--array", 1000, "--env", f"A={'x' * 20_000}", "x")
+        assert (result.exit, "array of 1000 jobs" in result.err) == (8, True)
+
+
+class TestScript:
+    def test_it_is_read_from_standard_input_and_kept(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        text = "#!/bin/sh\n#OAR -n piped\necho $1\n"
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        job = site.submit("-S", "--", "-", "two words")
+        assert (job.name, job.command) == ("piped", "- 'two words'")
+        assert job_environment.script_of(job.env) == text
+        assert job_environment.command_in_job(job.command or "", job.env) == "\"$OAR_SCRIPT\" 'two words'"
+
+    def test_a_file_is_kept_as_it_is_now(self, site: Site, tmp_path: Path) -> None:
+        script = tmp_path / "run.sh"
+        script.write_text("#!/bin/sh\n#OAR --env A=1\ndate\n")
+        job = site.submit("-S", "--spool", f"{script} 3")
+        script.write_text("changed")
+        assert job_environment.script_of(job.env) == "#!/bin/sh\n#OAR --env A=1\ndate\n"
+        assert job_environment.variables_of(job.env) == {"A": "1"}
+        assert (job.initial_request or "").endswith("; #OAR --env A=[HIDDEN]")
+
+    def test_only_what_is_read_can_be_kept(self, site: Site) -> None:
+        assert site.oarsub("--spool", "./run.sh").exit == 1
+
+    def test_one_that_is_too_long_is_refused(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"#" * (1 << 20) + b"\n")))
+        result = site.oarsub("-S", "-")
+        assert (result.exit, "the script is too long" in result.err) == (8, True)
+
+
+class TestDefaults:
+    def rc(self, tmp_path: Path, text: str) -> dict[str, str]:
+        path = tmp_path / ".oarsubrc"
+        path.write_text(text)
+        return {"OAR_SUBMIT_DEFAULTS": str(path)}
+
+    def test_they_hold_where_nothing_else_is_said(self, site: Site, tmp_path: Path) -> None:
+        environment = self.rc(tmp_path, "# mine\n--project bio\n#OAR -n every\n-l nodes=2\n\n-t idempotent\n")
+        job = site.submit("x", environment=environment)
+        assert (job.project, job.name, job.message) == ("bio", "every", "R=4,W=2:0:0,J=B,N=every,P=bio,T=idempotent")
+        job = site.submit("-n", "other", "-l", "nodes=1", "x", environment=environment)
+        assert (job.project, job.name, job.message) == ("bio", "other", "R=2,W=2:0:0,J=B,N=other,P=bio,T=idempotent")
+
+    def test_variables_are_added_below_those_that_are_typed(self, site: Site, tmp_path: Path) -> None:
+        environment = self.rc(tmp_path, "--env A=1\n--env B=1\n")
+        assert site.variables("--env", "B=2", "x", environment=environment) == {"A": "1", "B": "2"}
+
+    def test_what_is_not_understood_is_named(self, site: Site, tmp_path: Path) -> None:
+        result = site.oarsub("x", environment=self.rc(tmp_path, "--nonsense 3\n"))
+        assert (result.exit, site.jobs()) == (12, [])
+        assert "/!\\ Not able to scan file line: #OAR --nonsense 3." in result.err
+
+
+def test_a_reservation_that_is_waited_for_ends_as_its_job(
+    site: Site, then: Callable[[Callable[[], None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from oar.cli import oarsub_answer
+
+    monkeypatch.setattr(oarsub_answer, "wait", lambda *_: oarsub_answer.Answer(True))
+    then(lambda: site.end(JobState.TERMINATED, [4 << 8]))
+    assert site.oarsub("--wait", "-r", "tomorrow 8:00", "-l", "nodes=1,walltime=1", "x").exit == 4
+
+
+def test_nobody_is_kept_from_the_database_by_those_who_wait(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connections() -> object:
+        with site.database.snapshot() as tx:
+            return tx.value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oar:waiting'")
+
+    seen: list[object] = []
+    waiting = Database(site.database.settings, application="oar:waiting")
+
+    def look_then_end(seconds: float) -> None:
+        seen.append(connections())
+        site.end(JobState.TERMINATED, [0])
+
+    monkeypatch.setattr("oar.cli.oarsub_wait.time.sleep", look_then_end)
+    Frontend(waiting).type(oarsub.main, "--wait", "x")
+    assert seen == [0]
+    assert threading.active_count() == 1
