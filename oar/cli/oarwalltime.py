@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import click
 
-from oar.cli.command import NUMBER, BadOption, Context, machine_formats, oar_command
+from oar.cli.command import COUNT, Context, machine_formats, oar_command
 from oar.cli.outcomes import Report
 from oar.cli.selection import is_id
 from oar.lib import walltime
@@ -36,7 +36,7 @@ _STARTED = (JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING)
 @click.option("--force", is_flag=True, help="Apply it at once, not only a while before the end.")
 @click.option("--whole", is_flag=True, help="All of it or nothing.")
 @click.option("--delay-next-jobs", is_flag=True, help="Even if jobs that wait start later then.")
-@click.option("--timeout", type=NUMBER, metavar="SECONDS", help="Drop the request if it is not granted by then.")
+@click.option("--timeout", type=COUNT, metavar="SECONDS", help="Drop the request if it is not granted by then.")
 @machine_formats
 @click.argument("words", nargs=-1, metavar="JOB_ID [CHANGE]")
 def main(
@@ -50,8 +50,6 @@ def main(
     machine: Format | None,
 ) -> int:
     """Show or ask."""
-    if timeout is not None and timeout < 0:
-        raise BadOption(f'Value "{timeout}" invalid for option timeout (number expected)')
     if len(words) not in (1, 2) or not is_id(words[0]):
         click.echo("Syntax error.")
         click.echo(context.command.get_help(click.get_current_context()))

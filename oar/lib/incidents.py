@@ -281,10 +281,11 @@ def asks_for_rerun(job: Job) -> bool:
 def _again(event: Event, incident: Incident, facts: JobFacts, site: Site) -> tuple[bool, str]:
     """Return whether the job is submitted again; if it only almost is, why not."""
     type_ = event_type(event.type)
-    if type_ in (EventType.SWITCH_INTO_TERMINATE_STATE, EventType.SWITCH_INTO_ERROR_STATE) and _wants_rerun(facts):
-        return True, ""
-    if type_ in (EventType.SWITCH_INTO_ERROR_STATE, EventType.EXTERMINATE_JOB) and lost_its_place(facts):
-        return True, ""
+    ended = type_ in (EventType.SWITCH_INTO_TERMINATE_STATE, EventType.SWITCH_INTO_ERROR_STATE)
+    lost = type_ in (EventType.SWITCH_INTO_ERROR_STATE, EventType.EXTERMINATE_JOB)
+    if (ended and _wants_rerun(facts)) or (lost and lost_its_place(facts)):
+        reason = _ran_often_enough(facts)
+        return not reason, reason
     rule = incident.again
     if type_ is EventType.EXIT_VALUE_OAREXEC and facts.oarexec_code == ExecCode.NO_INTERPRETER:
         rule = Again.NOT_ITS_FAULT
@@ -294,6 +295,14 @@ def _again(event: Event, incident: Incident, facts: JobFacts, site: Site) -> tup
         return False, ""
     reason = why_not_resubmitted(facts, site.max_resubmissions)
     return not reason, reason
+
+
+def _ran_often_enough(facts: JobFacts) -> str:
+    """Return why an idempotent job is not run once more, '' if it is: its owner may have said how often."""
+    most = facts.types.value("idempotent")
+    if most is None or facts.chain < int(most):
+        return ""
+    return f"it was run again {facts.chain} times, which is the most that was asked for"
 
 
 def _wants_rerun(facts: JobFacts) -> bool:

@@ -250,7 +250,8 @@ def test_what_is_no_request_shows_the_usage(frontend: Frontend, words: tuple[str
 
 def test_a_minus_in_the_first_place_begins_an_option(frontend: Frontend) -> None:
     assert ask(frontend, "-1:0") == Result(1, "", "Unknown option: 1\n")
-    assert ask(frontend, "--timeout=-5", 1, "+1").exit == 1
+    wrong = 'Value "-5" invalid for option timeout (number expected)\n'
+    assert ask(frontend, "--timeout=-5", 1, "+1") == Result(1, "", wrong)
 
 
 # -- what is shown ----------------------------------------------------------------------------------------------------

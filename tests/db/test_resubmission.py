@@ -182,3 +182,18 @@ class TestAutomatic:
     def test_a_job_that_is_not_there(self, site: Frontend) -> None:
         with pytest.raises(NoSuchJob), site.database.begin() as tx:
             resubmission.copy(tx, 999, automatically=True)
+
+
+class TestRestarts:
+    @pytest.mark.parametrize("words", [(), ("-t", "idempotent")])
+    def test_an_idempotent_job_may_be_run_again_so_often(self, site: Frontend, words: tuple[str, ...]) -> None:
+        job = submit(site, "--max-restarts", 2, *words, "-t", "besteffort", "true")
+        with site.database.begin() as tx:
+            assert tx.jobs.types([job.id])[job.id] == ("besteffort", "idempotent=2")
+        assert job.message.endswith("T=besteffort|idempotent")
+
+    @pytest.mark.parametrize("number", ["-1", "x", ""])
+    def test_numbers_that_cannot_be(self, site: Frontend, number: str) -> None:
+        wrong = f'Value "{number}" invalid for option max-restarts (number expected)\n'
+        assert site.type(oarsub.main, "--max-restarts", number, "true") == Result(1, "", wrong)
+        assert site.jobs() == []

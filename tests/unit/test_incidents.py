@@ -271,6 +271,16 @@ def test_no_other_job_gets_another_run_by_it(known: JobFacts) -> None:
     assert (found.state, found.resubmit, found.not_resubmitted) == (JobState.TERMINATED, False, "")
 
 
+@pytest.mark.parametrize(("chain", "again"), [(0, True), (1, True), (2, False), (3, False)])
+def test_an_idempotent_job_may_say_how_often_it_is_run_again(chain: int, again: bool) -> None:
+    found = verdict("SWITCH_INTO_TERMINATE_STATE", facts("idempotent=2", job=RERUN, chain=chain))
+    assert found.resubmit is again
+    assert (found.not_resubmitted == "") is again
+    types = ("idempotent=2", "besteffort")
+    lost = facts(*types, chain=chain, besteffort_kill=True, oarexec_code=ExecCode.KILLED)
+    assert verdict("SWITCH_INTO_ERROR_STATE", lost).resubmit is again
+
+
 @pytest.mark.parametrize("type_", ["SWITCH_INTO_ERROR_STATE", "EXTERMINATE_JOB"])
 def test_an_idempotent_besteffort_job_that_lost_its_place_is_submitted_again(type_: str) -> None:
     both = ("besteffort", "idempotent")
