@@ -86,9 +86,9 @@ def typed(user: str, command: str) -> str:
     return printed
 
 
-def submit(command: str) -> list[int]:
-    """Let alice submit; the numbers of the jobs."""
-    printed = typed("alice", command)
+def submit(command: str, user: str = "alice") -> list[int]:
+    """Let somebody submit; the numbers of the jobs."""
+    printed = typed(user, command)
     return [int(line.partition("=")[2]) for line in printed.splitlines() if line.startswith("OAR_JOB_ID=")]
 
 
@@ -138,12 +138,14 @@ def work(nodes: int) -> list[Finding]:
     typed("alice", "oarnodes -s")
     say("alice deletes one of the sleepers; the other reaches its walltime and is ended.")
     typed("alice", f"oardel {unwanted}")
-    return [
+    findings = [
         look_at_parallel(parallel, several),
         look_at_array(array),
         look_at_ended(unwanted, "the deleted job ended", "FRAG_JOB_REQUEST"),
         look_at_ended(too_long, f"the job with {_WALLTIME} s of walltime was ended", "WALLTIME"),
     ]
+    ask_why(too_long, array[0])
+    return findings + wait_in_the_queue(nodes)
 
 
 def look_at_parallel(job: int, several: int) -> Finding:
@@ -171,6 +173,48 @@ def look_at_ended(job: int, what: str, event: str) -> Finding:
     facts = wait_for([job], ["Terminated", "Error"])[job]
     told = [line for line in events(job).splitlines() if event in line]
     return Finding(f"{what} (job {job})", bool(told), f"state {facts['state']}; {told[0] if told else events(job)}")
+
+
+def wait_in_the_queue(nodes: int) -> list[Finding]:
+    """Let alice wait for what bob holds: the forecast, the reason, and the start as soon as the place is free."""
+    say("bob takes every node for ten minutes.  alice asks, before she submits, when she would get two cores:")
+    held = submit(f"oarsub -n everything -l nodes={nodes},walltime=0:10 'sleep 3600'", user="bob")[0]
+    wait_for([held], ["Running"])
+    forecast = typed("alice", "oarsub --estimate -l core=2,walltime=0:5 ./hello.sh")
+    say("She submits it all the same.  Each waiting job has a predicted start and a reason:")
+    waiting = submit("oarsub -n next -l core=2,walltime=0:5 ./hello.sh")[0]
+    wait_for_reason(waiting)
+    typed("alice", "oarstat --start")
+    reason = typed("alice", f"oarstat --explain {waiting}")
+    say("bob ends his job early; the plan is made again at once:")
+    typed("bob", f"oardel {held}")
+    wait_for([waiting], ["Terminated", "Error"])
+    told = typed("alice", f"oarstat --explain {waiting}")
+    started = [line.strip() for line in told.splitlines() if "Started:" in line]
+    return [
+        Finding(
+            "the forecast and the reason of a waiting job name what holds it up",
+            f"job {held}" in forecast and f"job {held}" in reason,
+            next((line for line in forecast.splitlines() if f"job {held}" in line), forecast),
+        ),
+        Finding(f"job {waiting} started when its place was free", bool(started), "; ".join(started) or told),
+    ]
+
+
+def wait_for_reason(job: int) -> None:
+    """Wait until the scheduler has looked at the job."""
+    end = time.monotonic() + _DEADLINE
+    while "Why:" not in quiet("alice", f"oarstat --explain {job}"):
+        if time.monotonic() > end:
+            raise DemoError(f"not within {_DEADLINE:.0f} s: a reason why job {job} waits")
+        time.sleep(0.1)
+
+
+def ask_why(ended: int, array: int) -> None:
+    """Show why a job ended and what jobs used."""
+    say("Why did a job end, and what is to be done?  What did jobs use?")
+    typed("alice", f"oarstat --explain {ended}")
+    typed("alice", f"oarstat --usage --array {array}")
 
 
 # -- the frame -----------------------------------------------------------------------------------------------------
