@@ -47,8 +47,11 @@ def violations(
             if trouble:
                 found[place.job_id] = trouble
     stays = [stay for stay in checker.stays(jobs, new) if stay.job_id not in found]
-    for job_id, other in _collisions(stays, _spaces(stays)):
+    spaces = _spaces(stays)
+    for job_id, other in _collisions(stays, spaces):
         found.setdefault(job_id, f"it meets job {other} on the same resources")
+    for stay in _outside(stays, spaces, _rectangles(snapshot, stays)):
+        found.setdefault(stay.job_id, f"it leaves its container {stay.traits.inner}")
     return found
 
 
@@ -137,6 +140,34 @@ def _spaces(stays: Iterable[_Stay]) -> dict[str, str]:
     return names
 
 
+def _rectangles(snapshot: Snapshot, stays: Iterable[_Stay]) -> dict[str, list[tuple[int, int, ResourceSet]]]:
+    """Return the dates and resources of each space that containers open; a suspended one lends none of its own."""
+    whole = {job.id: job.resources for job in snapshot.running}
+    found: dict[str, list[tuple[int, int, ResourceSet]]] = {}
+    for stay in stays:
+        if stay.traits.container:
+            rectangle = stay.start, stay.end, whole.get(stay.job_id, stay.resources)
+            found.setdefault(stay.traits.container, []).append(rectangle)
+    return found
+
+
+def _outside(
+    stays: Iterable[_Stay],
+    spaces: Mapping[str, str],
+    rectangles: Mapping[str, Sequence[tuple[int, int, ResourceSet]]],
+) -> Iterator[_Stay]:
+    """Go through the new inner jobs that are somewhere, at some time, where their containers are not."""
+    for stay in stays:
+        if not (stay.is_new and stay.traits.inner):
+            continue
+        there = rectangles.get(spaces.get(stay.traits.inner, ""), ())
+        changes = {date for begin, end, _ in there for date in (begin, end)}
+        for date in (stay.start, *(date for date in changes if stay.start < date < stay.end)):
+            if stay.resources & ~_union_of(members for begin, end, members in there if begin <= date < end):
+                yield stay
+                break
+
+
 def _collisions(stays: Sequence[_Stay], spaces: Mapping[str, str]) -> Iterator[tuple[int, int]]:
     """Go through the pairs of jobs, the one to be refused first, that are on a resource at the same time."""
     events = [(stay.start, 1, number) for number, stay in enumerate(stays)]
@@ -174,7 +205,11 @@ def _may_share(one: _Stay, other: _Stay) -> bool:
 
 
 def _union(stays: Iterable[_Stay]) -> ResourceSet:
+    return _union_of(stay.resources for stay in stays)
+
+
+def _union_of(sets: Iterable[ResourceSet]) -> ResourceSet:
     members = 0
-    for stay in stays:
-        members |= stay.resources
+    for each in sets:
+        members |= each
     return members

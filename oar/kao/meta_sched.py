@@ -6,7 +6,7 @@ decides the same.  It opens no connection to nodes or frontends; what they must 
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -17,8 +17,9 @@ from oar.kao.granting import Granting
 from oar.kao.guard import Guard
 from oar.kao.memory import Memory
 from oar.kao.model import Plan
-from oar.kao.platform import TRUST, Platform, Situation
+from oar.kao.platform import TRUST, Platform, Situation, Tokens
 from oar.kao.schedule import Round
+from oar.kao.timings import Timings
 from oar.lib.db.engine import ROUND_LOCK, Locks, Transaction
 from oar.lib.errors import Unavailable
 from oar.lib.messages import Ask, JobAction, Mail
@@ -53,6 +54,7 @@ class MetaScheduler:
         self._locks: Locks | None = None
         self._last_date = 0
         self._programs = ExternalSchedulers(runtime)
+        self._timings = Timings(runtime.config)
         self._has_extra = plugins.has_extra(runtime.config)
         self._config = runtime.config
         self._granting = Granting(runtime.database, runtime.config)
@@ -84,10 +86,11 @@ class MetaScheduler:
         return exit_code(plan)
 
     def _read_and_plan(self, announce: Announce) -> Plan:
-        situation = self._platform.read(self._ask_tokens)
+        tokens = _asked_once(self._ask_tokens)
+        situation = self._platform.read(tokens)
         if self._granting.grant(situation):
             self._platform.forget()
-            situation = self._platform.read(self._ask_tokens)
+            situation = self._platform.read(tokens)
         if situation.starts.get(0, 0) != self._last_date:
             self._writer.forget()
             self._memory = None
@@ -121,6 +124,7 @@ class MetaScheduler:
         this.plan_besteffort()
         made = this.finish()
         plan = self._guard.passed(situation.snapshot, made, this.requests)
+        self._timings.note(situation.snapshot, plan, this.seconds)
         for line in plan.troubles:
             log.warning("%s", line)
         log.debug("%d of %d jobs have not changed", this.recalled, len(situation.snapshot.waiting))
@@ -192,6 +196,18 @@ class MetaScheduler:
             yield
         finally:
             self._locks.release(ROUND_LOCK)
+
+
+def _asked_once(ask: Tokens) -> Tokens:
+    """Return what asks the site for each token once, however often it is called."""
+    known: dict[str, int | None] = {}
+
+    def tokens(names: Iterable[str]) -> Mapping[str, int | None]:
+        wanted = list(names)
+        known.update(ask([name for name in wanted if name not in known]))
+        return {name: known[name] for name in wanted}
+
+    return tokens
 
 
 def prediction_text(plan: Plan, job_id: int, start: int | None) -> str:

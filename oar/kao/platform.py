@@ -190,6 +190,7 @@ class Platform:
             settings=self.settings,
         )
         snapshot = replace(snapshot, quotas=self._files.quotas(snapshot, mails))
+        self._files.advise(snapshot)
         return Situation(snapshot, rows.jobs, rows.starts, reasons, rows.assigned, on_hold, mails)
 
     def forget(self) -> None:

@@ -26,6 +26,12 @@ T = TypeVar("T")
 #: The file of the old quota scheduler.
 OLD_QUOTAS = "/etc/oar/scheduler_quotas.conf"
 
+#: What an administrator reads who wants quotas and has no queue that obeys any.
+NO_QUOTAS = (
+    "QUOTAS=yes has no effect: no queue has a policy that obeys quotas. Give each queue that should have them"
+    " the policy kamelot: oarqueue --change QUEUE,PRIORITY,kamelot"
+)
+
 #: Walltimes above are taken for that long when the calendar of quotas is laid out.
 LONGEST = 366 * 86400
 
@@ -70,12 +76,15 @@ class SiteFiles:
         self._old_quotas = old_quotas
         self._quotas = SiteFile(parse_quotas, NOTHING)
         self._weights = SiteFile(parse_weights, Weights())
+        self._warned: set[str] = set()
 
     def quotas(self, snapshot: Snapshot, mails: list[Mail]) -> Quotas | None:
         """Return the quotas as they hold from now on; None where no queue has any."""
         settings = snapshot.settings
         policies = [policy for policy in (policy_of(queue.policy) for queue in snapshot.queues) if policy]
         if not any(has_quotas(policy, settings) for policy in policies):
+            if settings.has_quotas:
+                self._warn(NO_QUOTAS)
             return None
         path = self._config.quotas_conf_file
         if not (settings.has_quotas or os.path.exists(path)):
@@ -86,6 +95,23 @@ class SiteFiles:
         return file.quotas(
             self._everything(snapshot.resources), snapshot.now, self._config.quotas_window_time_limit, longest
         )
+
+    def advise(self, snapshot: Snapshot) -> None:
+        """Warn once of each queue that the weights should name and do not."""
+        weights = snapshot.settings.weights
+        if weights.queue_weight:
+            for queue in snapshot.queues:
+                if queue.name not in weights.queue_coefs:
+                    self._warn(
+                        f"the queue {queue.name} is not in queue_coefs of {self._config.priority_conf_file}:"
+                        " queue_weight counts nothing for its jobs"
+                    )
+
+    def _warn(self, text: str) -> None:
+        """Write a warning once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            log.warning("%s", text)
 
     def weights(self, mails: list[Mail]) -> Weights:
         """Return the weights of the order MULTIFACTOR."""

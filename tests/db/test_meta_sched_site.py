@@ -1,12 +1,16 @@
 """What the site gives to rounds: files of quotas and weights, scripts, schedulers of its own."""
 
+import logging
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from oar.kao.meta_sched import MetaScheduler
+from oar.kao.site_files import NO_QUOTAS
 from oar.lib.db.engine import Database
 from oar.lib.messages import Effect, Mail, Tag, Wake
 from oar.lib.runtime import Runtime
@@ -72,6 +76,64 @@ def test_a_missing_file_of_quotas_stops_nothing(
     scheduler_with(quotas=True, quotas_conf_file=str(tmp_path / "none")).round()
     assert state_of(clocked, number) is JobState.TO_LAUNCH
     assert any(isinstance(each, Mail) for each in sent)
+
+
+def test_who_asks_for_quotas_without_a_queue_that_obeys_them_is_told_once(
+    clocked: Database, scheduler_with: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    scheduler = scheduler_with(quotas=True)
+    scheduler.round()
+    scheduler.round()
+    assert [record.getMessage() for record in caplog.records] == [NO_QUOTAS]
+    policy(clocked, "kamelot")
+    caplog.clear()
+    scheduler_with(quotas=True, quotas_conf_file="/dev/null").round()
+    assert NO_QUOTAS not in caplog.text
+
+
+def test_a_queue_that_weights_do_not_name_is_named_once(
+    clocked: Database, scheduler_with: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "priority.yaml"
+    file.write_text("queue_weight: 1\nqueue_coefs: {admin: 1, default: 0}\n")
+    scheduler = scheduler_with(job_priority="MULTIFACTOR", priority_conf_file=str(file))
+    scheduler.round()
+    scheduler.round()
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [f"the queue besteffort is not in queue_coefs of {file}: queue_weight counts nothing for its jobs"]
+
+
+def test_the_times_of_jobs_are_logged_and_written(
+    clocked: Database, scheduler_with: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (resource,) = add_resources(clocked, nodes=1, cores=1)
+    first = submit(clocked, name="fem", types=("idempotent",))
+    second = submit(clocked, "/resource_id=2", after=[first])
+    file = tmp_path / "times.yaml"
+    caplog.set_level(logging.INFO)
+    scheduler = scheduler_with(scheduler_log_job_scheduling_time=True, scheduler_job_scheduling_time_yaml=str(file))
+    scheduler.round()
+    scheduler.round()
+    assert re.search(rf"^.*scheduling timing: job {first} scheduled in \d+\.\d{{3}} ms$", caplog.text, re.MULTILINE)
+    one, two = yaml.safe_load_all(file.read_text())
+    assert [each.pop("scheduling_time_ms") >= 0 for each in (*one, *two)] == [True] * 3
+    with clocked.begin() as tx:
+        moldable = tx.jobs.moldables([first])[first][0].id
+    common = {"queue": "default", "user": "alice", "project": "default", "walltime": 3600}
+    start = {"start_time": NOW, "moldable_id": moldable, "resources": [resource]}
+    waiting = {"job_id": second, "dependencies": [first], **common}
+    assert one == [{"job_id": first, "name": "fem", "types": ["idempotent"], **common, **start}, waiting]
+    assert two == [waiting]
+
+
+def test_a_file_of_times_that_cannot_be_written_stops_nothing(
+    clocked: Database, scheduler_with: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_resources(clocked)
+    number = submit(clocked)
+    scheduler_with(scheduler_job_scheduling_time_yaml=str(tmp_path)).round()
+    assert state_of(clocked, number) is JobState.TO_LAUNCH
+    assert f"cannot write SCHEDULER_JOB_SCHEDULING_TIME_YAML {tmp_path}: Is a directory" in caplog.text
 
 
 def test_the_file_of_weights_orders_the_jobs(clocked: Database, scheduler_with: Make, tmp_path: Path) -> None:

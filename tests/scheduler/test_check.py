@@ -66,6 +66,28 @@ def test_a_place_that_is_wrong_by_itself_is_found(given: dict[str, Any], trouble
     assert changed(cluster.job("/core=4"), 1, **given) == {1: trouble}
 
 
+@pytest.mark.parametrize(
+    ("given", "is_inside"),
+    [
+        ({}, True),
+        ({"resources": 0b100}, False),
+        ({"resources": 0b10}, True),
+        ({"start": NOW + 60}, True),
+        ({"start": NOW + 61}, False),
+    ],
+)
+def test_an_inner_job_that_leaves_its_container_is_found(given: dict[str, Any], is_inside: bool) -> None:
+    cluster = Cluster(1, 3).run(0b11, walltime=3660, types=("container=c",)).job(walltime=3600, types=("inner=c",))
+    assert changed(cluster, 2, **given) == ({} if is_inside else {2: "it leaves its container c"})
+
+
+def test_an_inner_job_may_go_from_one_part_of_its_container_to_the_next() -> None:
+    cluster = Cluster(1, 2).run(0b1, walltime=100, types=("container=c",)).job(walltime=150, types=("inner=c",))
+    cluster.reservation("/core=1", NOW + 101, 0b1, types=("container=c",))
+    assert cluster.plan().start(2) == 0
+    assert changed(cluster, 2) == {}
+
+
 def test_jobs_that_share_may_meet() -> None:
     cluster = Cluster(1, 1).job(types=("timesharing",)).job(types=("timesharing",))
     assert changed(cluster, 2, resources=0b1) == {}

@@ -8,11 +8,13 @@ import pytest
 
 from oar.kao.model import Consumption, FairShare, Snapshot, Weights
 from oar.kao.plugins import sorting
-from oar.kao.priority import share_of
+from oar.kao.priority import has_quotas, order_of, policy_of, share_of
 from oar.kao.schedule import Round, schedule
 from oar.kao.site import Site, Sort
 from oar.kao.site_files import parse_weights
 from oar.lib.config import Config
+from oar.lib.model import Queue
+from oar.lib.states import JobState, QueueState
 from tests.scheduler.builders import NOW, Cluster, Result, hours
 
 USED = Consumption(
@@ -175,3 +177,91 @@ def test_a_plug_in_is_found_by_its_entry_point(tmp_path: Path, monkeypatch: pyte
     config = Config(job_priority="CUSTOM", custom_job_sorting="mine", custom_job_sorting_config="last")
     result = custom(Cluster(1, 1).job().job(), sorting(config))
     assert [place.job_id for place in result.plan.placements] == [2, 1]
+
+
+def test_the_karma_of_a_job_counts_among_factors_and_is_told() -> None:
+    cluster = Cluster(1, 1).job(user="ann").job(user="eve")
+    settings = replace(
+        cluster.settings, job_priority="MULTIFACTOR", is_priority_explicit=True, weights=Weights(karma_weight=1.0)
+    )
+    plan = schedule(replace(cluster.snapshot(), settings=settings, consumption={2: USED}))
+    assert plan.karma == {1: pytest.approx(1.45), 2: 0.0}
+    assert "(Karma=1.450," in plan.messages[1]
+
+
+def test_queues_of_equal_priority_and_order_are_one_list() -> None:
+    cluster = Cluster(1, 1).job(queue="b").job(queue="a").job(queue="b")
+    cluster.queues = (Queue("b", 2, "", QueueState.ACTIVE), Queue("a", 2, "kamelot", QueueState.ACTIVE))
+    assert [place.job_id for place in cluster.plan().plan.placements] == [1, 2, 3]
+
+
+def test_queues_of_equal_priority_keep_each_its_order() -> None:
+    cluster = Cluster(1, 1).job(queue="first", user="ann").job(queue="second", user="ann").job(queue="second")
+    cluster.job(queue="second", user="eve").job(queue="first", user="eve")
+    fair_policy = "oar_sched_gantt_with_timesharing_and_fairsharing"
+    cluster.queues = (
+        Queue("first", 2, "oar_sched_gantt_with_timesharing", QueueState.ACTIVE),
+        Queue("second", 2, fair_policy, QueueState.ACTIVE),
+    )
+    plan = schedule(replace(cluster.snapshot(), consumption={2: USED}))
+    assert [place.job_id for place in plan.placements] == [1, 5, 4, 2, 3]
+    assert plan.karma.keys() == {2, 3, 4}
+
+
+POLICIES = "oar_sched_gantt_with_timesharing"
+
+
+@pytest.mark.parametrize(
+    ("policy", "job_priority", "order"),
+    [
+        (POLICIES, "FIFO", "FIFO"),
+        (f"{POLICIES}_and_placeholder", "FIFO", "FIFO"),
+        (POLICIES, "MULTIFACTOR", "MULTIFACTOR"),
+        (f"{POLICIES}_and_fairsharing", "FIFO", "FAIRSHARE"),
+        (f"{POLICIES}_and_fairsharing", "CUSTOM", "FAIRSHARE"),
+        (f"{POLICIES}_and_fairsharing_and_placeholder", "FIFO", "FAIRSHARE"),
+        (f"{POLICIES}_and_fairsharing_and_quotas", "FIFO", "FAIRSHARE"),
+        ("kamelot", "FIFO", "FIFO"),
+        ("kamelot", "FAIRSHARE", "FAIRSHARE"),
+        ("kamelot", "FAIRSHARING", "FAIRSHARE"),
+        ("default", "MULTIFACTOR", "MULTIFACTOR"),
+        ("", "CUSTOM", "CUSTOM"),
+        ("kamelot_fifo", "FIFO", "FIFO"),
+        ("kamelot-fifo", "FIFO", "FIFO"),
+    ],
+)
+def test_each_policy_of_ours_has_its_order(policy: str, job_priority: str, order: str) -> None:
+    settings = replace(Cluster().settings, job_priority=job_priority, is_priority_explicit=job_priority != "FIFO")
+    known = policy_of(policy)
+    assert known is not None
+    assert order_of(known, settings) == order
+
+
+@pytest.mark.parametrize(
+    ("policy", "without", "with_key"),
+    [
+        (POLICIES, False, False),
+        (f"{POLICIES}_and_placeholder", False, False),
+        (f"{POLICIES}_and_fairsharing", False, False),
+        (f"{POLICIES}_and_fairsharing_and_placeholder", False, False),
+        (f"{POLICIES}_and_fairsharing_and_quotas", True, True),
+        ("kamelot", False, True),
+        ("default", False, True),
+        ("", False, True),
+        ("kamelot_fifo", False, False),
+        ("kamelot-fifo", False, False),
+    ],
+)
+def test_each_policy_of_ours_has_quotas_or_not(policy: str, without: bool, with_key: bool) -> None:
+    known = policy_of(policy)
+    assert known is not None
+    settings = Cluster().settings
+    assert has_quotas(known, settings) is without
+    assert has_quotas(known, replace(settings, has_quotas=True)) is with_key
+
+
+def test_the_quota_scheduler_asks_only_that_required_jobs_have_ended() -> None:
+    cluster = Cluster().ended(1, JobState.ERROR).job(after=[1], id=2)
+    assert cluster.plan().code(2) == "DEPENDENCY"
+    cluster.queues = (Queue("default", 2, f"{POLICIES}_and_fairsharing_and_quotas", QueueState.ACTIVE),)
+    assert cluster.plan().launched() == [2]

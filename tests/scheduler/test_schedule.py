@@ -211,6 +211,22 @@ def test_without_backfilling_the_first_job_that_waits_ends_the_queue() -> None:
     assert result.code(3) == "LIMIT"
 
 
+def test_without_backfilling_a_queue_ends_its_own_planning_only() -> None:
+    cluster = Cluster(nodes=2).run(0b11)
+    strict = Queue("strict", 2, "kamelot_fifo", QueueState.ACTIVE)
+    cluster.queues = (strict, Queue("default", 2, "", QueueState.ACTIVE))
+    cluster.job("/node=2", queue="strict").job("/core=1", queue="strict").job("/core=1")
+    result = cluster.plan()
+    assert result.launched() == [4]
+    assert (result.code(2), result.code(3)) == ("BUSY", "LIMIT")
+
+
+def test_without_backfilling_jobs_start_in_their_order_as_long_as_they_can() -> None:
+    cluster = Cluster(nodes=2)
+    cluster.queues = (Queue("default", 2, "kamelot-fifo", QueueState.ACTIVE),)
+    assert cluster.job("/core=1").job("/core=3").job("/core=1").plan().launched() == [1, 2]
+
+
 # ----------------------------------------------------------------------------------------------- besteffort
 
 
