@@ -269,11 +269,25 @@ class JobFiles:
     def key(self, user):
         return "%s/%s_%d.jobkey" % (self.directory, user, self.job_id)
 
+    def given(self, user):
+        """Variables that the user gave to the job, as a JSON object: secrets may be among them."""
+        return "%s/%s_%d.given" % (self.directory, user, self.job_id)
+
+    def script(self, user):
+        """The user's script, if the system keeps it for him."""
+        return "%s/%s_%d.script" % (self.directory, user, self.job_id)
+
     def of_user(self, user):
-        return [self.nodes, self.resources, self.environment(user), self.key(user)]
+        own = [self.environment(user), self.key(user), self.given(user), self.script(user)]
+        return [self.nodes, self.resources, *own]
 
     def of_oarexec(self):
         return [self.pid, self.signal, self.connections, self.main_session, self.state, self.lock]
+
+
+def given_variables(given):
+    """Those of the variables that a user gave to a job that a process can have."""
+    return {name: value for name, value in (given or {}).items() if NAME.match(name) and "\0" not in value}
 
 
 def challenge_hash(challenge):

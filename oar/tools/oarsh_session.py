@@ -126,6 +126,11 @@ class Session:
                 found = EXPORT.match(line.rstrip("\n"))
                 if found:
                     self.variables[found.group(1)] = found.group(2).replace("'\\''", "'")
+        given = node_base.read_file(self.files.given(self.account.pw_name))
+        if given:
+            import json
+
+            self.variables.update(node_base.given_variables(json.loads(given.decode("ascii"))))
 
     # -- into the job --
 

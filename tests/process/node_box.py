@@ -207,7 +207,7 @@ class NodeBox:
             "node_file_db_fields": "network_address", "node_file_db_fields_distinct_values": "resource_id",
             "array_id": job_id, "array_index": 1, "stdout_file": "out", "stderr_file": "err",
             "launching_directory": str(self.home(user)), "job_name": "", "project": "default", "walltime": "1:0:0",
-            "walltime_seconds": 3600, "attempt": 1, "options": {},
+            "walltime_seconds": 3600, "attempt": 1, "options": {}, "job_env": {},
         } | more  # fmt: skip
 
     def job_data(self, job_id: int = 1, user: str = "alice", **more: Any) -> dict[str, Any]:

@@ -106,6 +106,25 @@ def test_the_environment_is_built_from_nothing_but_what_is_documented(box: NodeB
     box.clean(job)
 
 
+def test_a_script_that_was_kept_is_the_users_alone_and_goes_with_the_job(box: NodeBox) -> None:
+    script = "#!/usr/bin/env python3\nimport os, sys\nprint(sys.argv[1:], os.stat(sys.argv[0]))\n"
+    job = box.job_data(107, command="\"$OAR_SCRIPT\" 'two words' é", script=script, job_env={"A": "1"})
+    path = box.runtime / "alice_107.script"
+    with box.launch(job) as launch:
+        launch.until("oarexec is initialized and ready to do the job")
+        state = path.stat()
+        assert (state.st_mode & 0o777, state.st_uid) == (0o500, box.home("alice").stat().st_uid)
+        given = (box.runtime / "alice_107.given").stat()
+        assert (given.st_mode & 0o777, given.st_uid) == (0o600, box.runtime.stat().st_uid)
+        launch.go()
+        launch.until("STARTED")
+        assert launch.end().exit == 0
+    box.ended(job)
+    assert (box.home("alice") / "out").read_text().startswith("['two words', 'é']")
+    box.clean(job)
+    assert not list(box.runtime.glob("alice_107*"))
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "status"),
     [
