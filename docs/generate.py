@@ -17,7 +17,7 @@ from oar.cli.command import ADMIN, USER, Command, Style
 from oar.lib.config_keys import GROUPS, Config
 from oar.lib.config_kinds import Option
 from oar.lib.incidents import EXEC_EVENTS, INCIDENTS, Again, Incident, Suspects
-from oar.lib.states import FINAL, JOB_MOVES, STATE_LETTERS, ExecCode, JobState, ResourceState
+from oar.lib.states import FINAL, JOB_MOVES, STATE_LETTERS, EndCode, ExecCode, JobState, ResourceState
 from oar.modules.automaton import FOLLOW, LANES, WANTS
 
 DOCS = Path(__file__).resolve().parent
@@ -212,6 +212,12 @@ def exec_codes() -> str:
     return table(("code", "meaning", "events"), rows)
 
 
+def end_codes() -> str:
+    """Each cause of an end and its meaning."""
+    said = meanings(EndCode)
+    return table(("cause", "meaning"), [(code(each), _sentence(said[each.name])) for each in EndCode])
+
+
 def tags() -> str:
     """Which module a tag asks for."""
     rows = [(code(tag), code(module), str(LANES[module])) for tag, module in WANTS.items() if module is not None]
@@ -238,6 +244,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "resource-states": resource_states,
     "incidents": incidents,
     "exec-codes": exec_codes,
+    "end-codes": end_codes,
     "tags": tags,
     "module-codes": module_codes,
 }
