@@ -1,0 +1,151 @@
+"""Jobs that are steered while they live: suspended, given other walltimes, made besteffort, run again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.acceptance.harness import Cluster, Person, wait_until
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def alice(cluster: Cluster) -> Person:
+    """Alice at the frontend, in an empty home."""
+    person = cluster.as_user("alice")
+    person.run("rm -rf ~/*")
+    return person
+
+
+def told(cluster: Cluster, job: int, *types: str) -> list[str]:
+    """Which of these events a job has, in order."""
+    rows = cluster.sql(f"SELECT type FROM event_logs WHERE job_id = {job} ORDER BY event_id")
+    return [row[0] for row in rows if row[0] in types]
+
+
+def ends(cluster: Cluster, job: int, *states: str) -> None:
+    """Wait until a job has ended in one of these states."""
+    wait_until(lambda: cluster.state(job) in ("Terminated", "Error"), 40, lambda: cluster.story(job))
+    assert cluster.state(job) in states, cluster.story(job)
+
+
+#: On each node of the job several processes that count, one of them in a session of its own.
+COUNTING = """
+count='i=0; while :; do i=$((i+1)); echo $i > ticks.$(hostname).$$; sleep 0.05; done'
+for node in $(uniq $OAR_NODEFILE); do
+    oarsh $node "sh -c '$count' & setsid sh -c '$count' & wait" &
+done
+wait
+"""
+
+
+def ticks(person: Person) -> list[str]:
+    """What each process has counted, by file."""
+    return person.run("cd ~ && for f in ticks.*; do echo $f $(cat $f); done").splitlines()
+
+
+def test_all_processes_on_all_nodes_stand_still_and_others_use_their_place(cluster: Cluster, alice: Person) -> None:
+    root, bob = cluster.as_user("root"), cluster.as_user("bob")
+    alice.run("cat > counting", stdin=COUNTING)
+    job = alice.submit("-l nodes=3,walltime=1 'sh ./counting'")
+    wait_until(lambda: len(alice.attempt("ls ticks.*").out.split()) == 6, what="six processes count")
+    assert alice.attempt(f"oarhold -r {job}").code == 1
+    root.run(f"oarhold -r {job}")
+    cluster.wait_for_state(job, "Suspended")
+    seen = ticks(alice)
+    guest = bob.submit("-l nodes=4,walltime=1 'sleep 1000'")
+    cluster.wait_for_state(guest, "Running")
+    root.run(f"oarresume {job}")
+    cluster.wait_for_state(job, "Resuming")
+    assert ticks(alice) == seen
+    bob.run(f"oardel {guest}")
+    cluster.wait_for_state(job, "Running")
+    wait_until(lambda: all(new != old for new, old in zip(ticks(alice), seen, strict=True)), what="all count again")
+    root.run(f"oarhold -r {job}")
+    cluster.wait_for_state(job, "Suspended")
+    alice.run(f"oardel {job}")
+    ends(cluster, job, "Error")
+    assert cluster.sql("SELECT count(*) FROM resources WHERE suspended_jobs = 'YES'") == [["0"]]
+
+
+def test_a_job_gets_more_time_and_less(cluster: Cluster, alice: Person) -> None:
+    longer = alice.submit("-l core=1,walltime=0:0:4 'sleep 6'")
+    shorter = alice.submit("-l core=1,walltime=1 'sleep 1000'")
+    unheard = alice.submit("-l core=1,walltime=0:10 'sleep 1000'")
+    for job in (longer, shorter, unheard):
+        cluster.wait_for_state(job, "Running")
+    accepted = "Accepted: walltime change request accepted for job {}, it will be handled shortly.\n"
+    assert alice.run(f"oarwalltime {longer} +0:1") == accepted.format(longer)
+    assert alice.run(f"oarwalltime {shorter} 0:0:1") == accepted.format(shorter)
+    refused = cluster.as_user("bob").attempt(f"oarwalltime {unheard} +0:1")
+    assert (refused.code, refused.out) == (3, f"Forbidden: job {unheard} does not belong to you.\n")
+    ends(cluster, shorter, "Error")
+    assert told(cluster, shorter, "WALLTIME_REQUEST", "WALLTIME_CHANGED", "WALLTIME") == [
+        "WALLTIME_REQUEST",
+        "WALLTIME_CHANGED",
+        "WALLTIME",
+    ]
+    ends(cluster, longer, "Terminated")
+    assert "  Granted:       +0:1:0\n" in alice.run(f"oarwalltime {longer}")
+
+
+def test_more_time_is_granted_when_nobody_waits_for_the_place(cluster: Cluster, alice: Person) -> None:
+    job = alice.submit("-l nodes=4,walltime=0:10 'sleep 1000'")
+    cluster.wait_for_state(job, "Running")
+    next_one = alice.submit("-l nodes=4,walltime=0:10 'sleep 1000'")
+    wait_until(lambda: alice.jobs(f"-j {next_one}")[next_one]["scheduled_start"], what="the next one has a date")
+    alice.run(f"oarwalltime --whole {job} +0:30")
+    waits = "  Pending/unsatisfied:  +0:30:0 (whole: yes)\n"
+    assert waits in alice.run(f"oarwalltime {job}")
+    alice.run(f"oardel {next_one}")
+    wait_until(lambda: told(cluster, job, "WALLTIME_CHANGED"), what="the change is granted")
+    assert json.loads(alice.run(f"oarwalltime -J {job}"))["walltime"] == 2400
+
+
+def test_so_many_jobs_of_an_array_run_at_a_time(cluster: Cluster, alice: Person) -> None:
+    jobs = alice.submit_all("--array 4%1 -l core=1 'echo in >> order; sleep 0.2; echo out >> order'")
+    for job in jobs:
+        ends(cluster, job, "Terminated")
+    assert alice.run("cat order").split() == ["in", "out"] * 4
+
+
+def test_an_administrator_makes_a_job_besteffort(cluster: Cluster, alice: Person) -> None:
+    job = alice.submit("-l nodes=4,walltime=1 'sleep 1000'")
+    cluster.wait_for_state(job, "Running")
+    assert cluster.as_user("root").run(f"oardel -b {job}") == f"Add besteffort type for the job {job}.\n"
+    other = cluster.as_user("bob").submit("-l nodes=2 true")
+    ends(cluster, job, "Error")
+    ends(cluster, other, "Terminated")
+    assert "BESTEFFORT_KILL" in told(cluster, job, "BESTEFFORT_KILL")
+
+
+def test_jobs_are_deleted_by_what_they_are(cluster: Cluster, alice: Person) -> None:
+    array = alice.submit_all("--array 3 --hold -l core=1 true")
+    named = alice.submit("--hold -n named -l core=1 true")
+    kept = alice.submit("--hold -l core=1 true")
+    others = cluster.as_user("bob").submit("--hold -l core=1 true")
+    alice.run(f"oardel --array {array[0]}")
+    alice.run("oardel --sql \"job_name = 'named'\"")
+    for job in (*array, named):
+        ends(cluster, job, "Error")
+    result = alice.attempt("oardel --sql \"state = 'Hold'\"")
+    assert (result.code, result.err) == (1, f"Cannot frag {others} ; You are not the right user.\n")
+    ends(cluster, kept, "Error")
+    assert cluster.state(others) == "Hold"
+
+
+def test_an_idempotent_job_runs_again_until_it_has_finished(cluster: Cluster, alice: Person) -> None:
+    command = "echo run >> runs; while [ ! -e go ]; do sleep 0.1; done; [ $(wc -l < runs) = 2 ] || exit 99"
+    job = alice.submit(f"-t idempotent -l core=1 '{command}'")
+    after = alice.submit(f"-a {job} -l core=1 'cp runs result'")
+    cluster.wait_for_state(job, "Running")
+    cluster.sql(f"UPDATE jobs SET start_time = start_time - 61 WHERE job_id = {job}")
+    alice.run("touch go")
+    ends(cluster, job, "Terminated")
+    ends(cluster, after, "Terminated")
+    (row,) = cluster.sql(f"SELECT job_id, state, exit_code FROM jobs WHERE resubmit_job_id = {job}")
+    assert row[1:] == ["Terminated", "0"]
+    assert alice.run("cat result").split() == ["run", "run"]
+    assert told(cluster, job, "RESUBMIT_JOB_AUTOMATICALLY") == ["RESUBMIT_JOB_AUTOMATICALLY"]
