@@ -1,6 +1,7 @@
 """Files that a user names are opened with the user's rights, never with those of oar (commands-user.md 1.1)."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oar.lib.model import User
@@ -45,13 +46,22 @@ class UserFiles:
         if code:
             raise PermissionError(f"cannot write {path}")
 
+    def output(self, words: Sequence[str]) -> bytes:
+        """Return what a program prints that runs as the user.  Raises OSError if it fails."""
+        code, data = self._execute(words, b"")
+        if code:
+            raise OSError(f"{words[0]} ended with {code}")
+        return data
+
     def _run(self, script: str, path: str, data: bytes) -> tuple[int, bytes]:
         """Run a piece of shell as the user; its file is an argument, never a part of the text."""
+        return self._execute(["/bin/sh", "-c", script, "sh", path, str(LARGEST_FILE)], data)
+
+    def _execute(self, words: Sequence[str], data: bytes) -> tuple[int, bytes]:
         import pwd
         import shlex
         import subprocess
 
-        words = ["/bin/sh", "-c", script, "sh", path, str(LARGEST_FILE)]
         uid = self._user.uid
         if os.geteuid() == uid:
             done = subprocess.run(words, input=data, capture_output=True, check=False)

@@ -19,7 +19,6 @@ from oar.lib.submission import KeyWish, Submission, Submitted
 from oar.lib.submission_checks import BadSubmission, Code, check_modes
 
 if TYPE_CHECKING:
-    from oar.cli.oarsub_answer import Answer, Listener
     from oar.lib.proposal import Proposal
 
 #: Texts of which the last line asks to look at the submission again.
@@ -373,6 +372,7 @@ class _Oarsub:
         import signal
 
         from oar.cli import oarsub_answer
+        from oar.cli.oarsub_session import deleting_at_departure
         from oar.lib.submission_checks import parse_window
 
         window = parse_window(given.reservation or "", now)
@@ -380,9 +380,13 @@ class _Oarsub:
             self._explain(window.guess())
         listener = oarsub_answer.Listener(self._context.runtime.config.server_hostname)
         former = signal.signal(signal.SIGTERM, _hang_up)
+        address = f"{host}:{listener.port}"
         try:
-            submitted = self._send(given, proposal._replace(info_type=f"{host}:{listener.port}"))
-            answer = self._wait(submitted, listener)
+            with deleting_at_departure(self._context, address):
+                submitted = self._send(given, proposal._replace(info_type=address))
+                self._tell(submitted)
+                self._comment("Advance reservation request: waiting for validation...")
+                answer = oarsub_answer.wait(self._context.database, submitted.ids[0], listener)
         finally:
             signal.signal(signal.SIGTERM, former)
             listener.close()
@@ -395,16 +399,6 @@ class _Oarsub:
     def _comment(self, text: str) -> None:
         if not self._is_quiet:
             click.echo(f"# {text}")
-
-    def _wait(self, submitted: Submitted, listener: "Listener") -> "Answer":
-        """Wait for the answer to the first of the jobs; who goes away does not want them any more."""
-        from oar.cli import oarsub_answer
-        from oar.cli.oarsub_session import deleting_at_departure
-
-        with deleting_at_departure(self._context, submitted.ids):
-            self._tell(submitted)
-            self._comment("Advance reservation request: waiting for validation...")
-            return oarsub_answer.wait(self._context.database, submitted.ids[0], listener)
 
     def _run_hook(self, job_id: int, *, granted: bool) -> None:
         hook = self._context.runtime.config.advance_reservation_validation_hook_exec_file

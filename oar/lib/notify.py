@@ -3,7 +3,9 @@
 Nothing here raises for what fails outside: a notice is best effort, and its sender has better things to do.
 """
 
+import errno
 import logging
+import os
 import queue
 import socket
 import threading
@@ -199,8 +201,12 @@ class HourlyLimit:
         return passed
 
 
+#: Said of an address at which nobody listens: the oarsub is gone, and not only out of reach.
+REFUSED = os.strerror(errno.ECONNREFUSED)
+
+
 def tell_oarsub(address: str, line: str, timeout: float) -> str:
-    """Send one line to the oarsub that waits at ``host:port``; "" or what went wrong."""
+    """Send one line to the oarsub that waits at ``host:port``; "" or what went wrong, ``REFUSED`` if nobody is."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         return f"'{address}' is not host:port"
@@ -208,6 +214,8 @@ def tell_oarsub(address: str, line: str, timeout: float) -> str:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout) as connection:
             connection.sendall(text.encode("utf-8", "replace") + b"\n")
+    except ConnectionRefusedError:
+        return REFUSED
     except (OSError, UnicodeError) as error:
         return str(error) or type(error).__name__
     return ""

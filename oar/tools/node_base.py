@@ -360,6 +360,16 @@ def job_variables(data, job_name, cpuset):
     return variables
 
 
+def language():
+    """The language that the site has set on this node; empty if none."""
+    for path in ("/etc/default/locale", "/etc/locale.conf"):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("LANG="):
+                    return line[5:].strip().strip("\"'")
+    return ""
+
+
 def type_text(name, value):
     return name if value in (1, True, "1", None) else "%s=%s" % (name, value)
 

@@ -156,6 +156,14 @@ def readable(environment):
     return fd
 
 
+def by_systemd(account, argv, environment):
+    """(words, environment) that let systemd start a program as the user, in a scope of the user's slice."""
+    uid = account.pw_uid
+    command = ["systemd-run", "-q", "--uid=%d" % uid, "--scope", "--collect", "--slice=user-%d.slice" % uid]
+    command += [sys.executable, "-I", "-S", "-c", AS_USER, str(readable(environment)), *argv]
+    return command, {"PATH": node_base.DEFAULT_PATH}
+
+
 def set_oom_score(score):
     """How gladly the kernel ends this process when memory is short; a container may forbid to lower it."""
     with contextlib.suppress(PermissionError), open("/proc/self/oom_score_adj", "w") as file:
@@ -362,10 +370,7 @@ class UserProcess:
         if systemd:
             os.seteuid(0)
             os.setegid(0)
-            uid = self.payload.account.pw_uid
-            command = ["systemd-run", "-q", "--uid=%d" % uid, "--scope", "--collect", "--slice=user-%d.slice" % uid]
-            argv = [*command, sys.executable, "-I", "-S", "-c", AS_USER, str(readable(environment)), *argv]
-            environment = {"PATH": node_base.DEFAULT_PATH}
+            argv, environment = by_systemd(self.payload.account, argv, environment)
         try:
             os.execvpe(argv[0], [node_base.encode(word) for word in argv], environment)
         except OSError as error:

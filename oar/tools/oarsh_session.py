@@ -2,17 +2,20 @@
 
 Arguments are ``name=value``: what the client sent and nobody has checked yet (``user job_id cpuset session cpus devices
 term display xauthority with_command command``), and what the node's oar.conf says (``runtime cpuset_path manager bypass
-hook``).
+hook exec_system``).
 
-``session`` is ``main`` for the shell of an interactive job, whose end ends the job, ``connect`` for a further one,
-empty for oarsh.
+``session`` is empty for oarsh, ``main`` for the shell of an interactive job, whose end ends the job, ``connect`` for a
+further one.  These two exit with 0 once the user has had his shell, whatever it returned, unless ``:status`` is
+appended; another exit code is a refusal, of which the reason has been written.
 """
 
 import contextlib
 import os
 import re
+import select
 import signal
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -29,16 +32,24 @@ NO_CPUSET = (
 NO_KEY = "The OAR_KEY environment variable is not defined and this seems to be a oar user connection."
 EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)='((?:[^']|'\\'')*)'\Z")
 LIVING = (node_base.STARTED, node_base.RUNNING)
+#: Exit code of a session whose directory is not there.
+NO_DIRECTORY = 2
+#: How long the end of a job waits for the client to hear how its shell ended.
+PARTING_SECONDS = 2.0
 
 
 def main(arguments):
-    """Become the user inside his job; returns only the exit code of a refusal or of a main session."""
+    """Become the user inside his job; returns only the exit code of a refusal or of a session that was waited for."""
     wanted = dict(argument.partition("=")[::2] for argument in arguments)
     try:
         return Session(wanted).run()
     except NodeError as error:
-        sys.stderr.write("oarsh: %s\n" % error)
+        complain(error)
         return error.code
+
+
+def complain(error):
+    node_base.complain(str(error) if error.code == NO_DIRECTORY else "oarsh: %s" % error)
 
 
 class Session:
@@ -47,6 +58,8 @@ class Session:
     def __init__(self, wanted):
         self.wanted = wanted
         self.cpuset = wanted["cpuset"]
+        self.kind, _, self.tells = wanted["session"].partition(":")
+        self.sshd = session_daemon()
         self.files = None
         self.account = None
         self.variables = {}
@@ -64,7 +77,7 @@ class Session:
             if confinement is not None:
                 self.enter(confinement)
         self.hand_over_terminal()
-        if self.wanted["session"]:
+        if self.kind:
             return self.run_interactive()
         return self.become_shell()
 
@@ -88,7 +101,7 @@ class Session:
             raise self.not_found()
         self.files = JobFiles(self.wanted["runtime"], int(job_id))
         if not self.cpuset:
-            if not self.wanted["session"]:
+            if not self.kind:
                 raise NodeError(63, NO_CPUSET)
             self.check_state()
             return None
@@ -136,12 +149,11 @@ class Session:
 
     def enter(self, confinement):
         """Move this process and the sshd above it into a group of its own below the job's payload."""
-        sshd = session_daemon()
         try:
             leaf = confinement.enter_session(os.getpid())
             confinement.move(leaf, os.getpid())
-            if sshd is not None:
-                confinement.move(leaf, sshd)
+            if self.sshd is not None:
+                confinement.move(leaf, self.sshd)
         except OSError as error:
             raise NodeError(62, "cannot enter the job: %s" % error) from None
         self.narrow(confinement, leaf)
@@ -188,12 +200,16 @@ class Session:
             "LOGNAME": account.pw_name,
             "SHELL": account.pw_shell or "/bin/sh",
             "PATH": node_base.DEFAULT_PATH,
-            "TERM": self.wanted["term"] or ("xterm" if self.wanted["session"] else "unknown"),
+            "TERM": self.wanted["term"] or ("xterm" if self.kind else "unknown"),
+            "SUDO_COMMAND": "OAR",
             "OAR_KEY": "0",
             "OAR_JOB_USER": account.pw_name,
         }
+        language = node_base.language()
+        if language:
+            variables["LANG"] = language
         variables.update(self.variables)
-        if self.wanted["session"]:
+        if self.kind:
             for name in ("OAR_STDOUT", "OAR_STDERR"):
                 variables.pop(name, None)
         if self.wanted["display"]:
@@ -203,25 +219,41 @@ class Session:
     def become_shell(self, directory=None):
         """Become the user and run his shell; does not return."""
         environment = self.environment()
+        shell = self.account.pw_shell or "/bin/sh"
+        if self.wanted["exec_system"] == "systemd-run" and self.kind and not self.cpuset:
+            argv, environment = self.by_systemd(directory, shell, environment)
+        else:
+            argv = [shell, "-c", self.wanted["command"]]
+            if self.wanted["with_command"] != "yes":
+                argv = ["-" + os.path.basename(shell)]
+            self.become_user(directory, environment)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGPIPE, signal.SIGCHLD, *TERMINAL_SIGNALS):
+            signal.signal(number, signal.SIG_DFL)
+        program = argv[0] if argv[0] == "systemd-run" else shell
+        try:
+            os.execvpe(program, [node_base.encode(word) for word in argv], environment)
+        except OSError as error:
+            raise NodeError(66, "cannot execute %s: %s" % (program, error.strerror)) from None
+
+    def become_user(self, directory, environment):
         cookie = self.display_cookie()
         os.initgroups(self.account.pw_name, self.account.pw_gid)
         os.setgid(self.account.pw_gid)
         os.setuid(self.account.pw_uid)
-        os.umask(0o022)
         self.change_directory(directory)
         if cookie:
             give_cookie(cookie, environment)
-        shell = self.account.pw_shell or "/bin/sh"
-        if self.wanted["with_command"] == "yes":
-            argv = [shell, "-c", self.wanted["command"]]
-        else:
-            argv = ["-" + os.path.basename(shell)]
-        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        try:
-            os.execve(shell, [node_base.encode(word) for word in argv], environment)
-        except OSError as error:
-            raise NodeError(66, "cannot execute %s: %s" % (shell, error.strerror)) from None
+
+    def by_systemd(self, directory, shell, environment):
+        """On a frontend systemd may keep track of what users run: it is root who asks it."""
+        import oarexec_user
+
+        oarexec_user.act_as(self.account)
+        self.change_directory(directory)
+        os.seteuid(0)
+        os.setegid(0)
+        return oarexec_user.by_systemd(self.account, [shell, "-l"], environment)
 
     def change_directory(self, directory):
         if directory is None:
@@ -233,7 +265,8 @@ class Session:
         try:
             os.chdir(node_base.encode(directory))
         except OSError:
-            os._exit(2)
+            text = "# Error: cannot go into working directory: %s." % node_base.escaped(directory)
+            raise NodeError(NO_DIRECTORY, text) from None
 
     def display_cookie(self):
         """The X11 cookie that sshd gave to oar, to be handed to the user."""
@@ -256,29 +289,44 @@ class Session:
 
     def run_interactive(self):
         """The shell of an interactive job: known to its oarexec; the end of the main one is the job's end."""
-        directory = self.variables.get("OAR_WORKING_DIRECTORY") or self.account.pw_dir
-        main_lock = None
-        if self.wanted["session"] == "main":
-            main_lock = node_base.take_lock(self.files.main_session, 62, 5.0)
-            oar = node_base.oar_account()
-            os.fchown(main_lock, oar.pw_uid, oar.pw_gid)
+        lock = self.claim_job() if self.kind == "main" else None
+        told_read, told_write = os.pipe()
+        watch = ShellWatch(told_read)
         pid = os.fork()
         if pid == 0:
-            if main_lock is not None:
-                os.close(main_lock)
+            self.user_side(told_write)
+        os.close(told_write)
+        self.record(pid)
+        status = watch.wait(pid)
+        if lock is not None:
+            self.end_job()
+        if watch.refusal:
+            return watch.refusal
+        return shell_code(status) if self.tells else 0
+
+    def claim_job(self):
+        """Take the lock that tells oarexec that the main session lives, and write there that it has begun."""
+        lock = node_base.take_lock(self.files.main_session, 62, 5.0)
+        if os.fstat(lock).st_size:
+            raise NodeError(62, "the job %d has had its session" % self.files.job_id)
+        oar = node_base.oar_account()
+        os.fchown(lock, oar.pw_uid, oar.pw_gid)
+        os.write(lock, b"%d\n" % os.getpid())
+        return lock
+
+    def user_side(self, told):
+        """In the child: the hook, then the shell; what stands in its way is written and told."""
+        try:
             try:
                 self.run_hook()
-                self.become_shell(directory)
-            except NodeError as error:
-                sys.stderr.write("oarsh: %s\n" % error)
-                os._exit(error.code)
-        self.record(pid)
-        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        _, status = os.waitpid(pid, 0)
-        if main_lock is not None:
-            self.end_job()
-        return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+                self.become_shell(self.variables.get("OAR_WORKING_DIRECTORY") or self.account.pw_dir)
+            except OSError as error:
+                raise NodeError(66, "cannot start the shell: %s" % error) from None
+        except NodeError as error:
+            complain(error)
+            os.write(told, b"%d" % error.code)
+        finally:
+            os._exit(1)
 
     def run_hook(self):
         """The site's hook, as root, before the user's shell."""
@@ -301,10 +349,62 @@ class Session:
             os.close(fd)
 
     def end_job(self):
+        """Tell oarexec that the session is over, once the client has heard how it ended: the end kills its way."""
+        if os.fork():
+            return
+        os.setsid()
+        nowhere = os.open("/dev/null", os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(nowhere, descriptor)
+        began = None if self.sshd is None else node_base.start_time(self.sshd)
+        limit = time.monotonic() + PARTING_SECONDS
+        while began and node_base.start_time(self.sshd) == began and time.monotonic() < limit:
+            time.sleep(0.002)
         with node_base.acting_as(node_base.oar_account()):
             pid = node_base.live_oarexec(self.files)
         if pid is not None:
             os.kill(pid, signal.SIGUSR1)
+        os._exit(0)
+
+
+#: What the terminal of a session may send to those who wait beside its shell.
+TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
+
+
+class ShellWatch:
+    """Waits beside the user's shell for its end, or for the loss of the connection, which the shell may not notice."""
+
+    def __init__(self, told):
+        self.told = told
+        self.refusal = 0  #: why there was no shell
+        self.wake, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write)
+        for number in (signal.SIGCHLD, *TERMINAL_SIGNALS):
+            signal.signal(number, lambda *_: None)
+        #: Nothing is read from it: the kernel says by itself when its other end is gone.
+        self.line = 0 if os.isatty(0) else 2
+
+    def wait(self, pid):
+        """How the shell ended; one that nobody is connected to any more is hung up."""
+        poll = select.poll()
+        poll.register(self.wake, select.POLLIN)
+        poll.register(self.line, 0)
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                self.refusal = int(os.read(self.told, 16) or 0)
+                return status
+            ready = dict(poll.poll())
+            if self.wake in ready:
+                os.read(self.wake, 512)
+            if self.line in ready:
+                os.kill(pid, signal.SIGHUP)
+                return signal.SIGHUP
+
+
+def shell_code(status):
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
 def session_daemon():

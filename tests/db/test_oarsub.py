@@ -315,7 +315,6 @@ def refusals() -> list[tuple[tuple[str, ...], int, str]]:
         (("-l",), 1, "Option l requires an argument\n"),
         (("--array", "x", "true"), 1, 'Value "x" invalid for option array (number expected)\n'),
         (("--signal", "NOPE", "x"), 1, "# Error: unknown signal NOPE.\n"),
-        (("-I",), 11, "# Error: this version of OAR has no interactive jobs, submit a batch job.\n"),
         (("-e", "/tmp/key", "x"), 8, f"# Error: {oarsub.KEY_OPTIONS}\n{VERIFY}"),
         (
             ("-k", "-i", "/no/where", "x"),
@@ -618,7 +617,6 @@ class TestConnect:
     def test_without_number(self, site: Site) -> None:
         assert site.oarsub("-C") == Result(0, "No running jobs\n", "")
         first = add_job(site.database, JobState.RUNNING)
-        assert site.oarsub("-C") == Result(20, "", "# Error: this version of OAR opens no shell in running jobs.\n")
         second = add_job(site.database, JobState.RUNNING, name="fem")
         assert site.oarsub("-C") == Result(
             0,

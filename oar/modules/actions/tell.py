@@ -11,8 +11,8 @@ from oar.lib.db.engine import Transaction
 from oar.lib.logs import of_job
 from oar.lib.messages import Due, Tag, Wake
 from oar.lib.model import Cause, Job
-from oar.lib.notify import tell_oarsub
-from oar.lib.states import EndCode, EventType, JobState
+from oar.lib.notify import REFUSED, tell_oarsub
+from oar.lib.states import EndCode, EventType, JobState, JobType, Reservation
 from oar.modules.actions.context import Context, log
 
 TRIES = 3
@@ -36,6 +36,27 @@ def tell(context: Context, job_id: int, lines: Sequence[str]) -> None:
         if problem and line == GOOD_JOB:
             with context.database.begin() as tx:
                 _note_lost(tx, job_id, problem)
+        elif problem == REFUSED and _is_waited_for(job):
+            _leave_to_nobody(context, job, line)
+            return
+
+
+def _is_waited_for(job: Job) -> bool:
+    """Whether a job makes no sense without the oarsub that waits for its start."""
+    is_session = job.job_type is JobType.INTERACTIVE and job.reservation is Reservation.NONE
+    return is_session and job.state in (JobState.WAITING, JobState.HOLD)
+
+
+def _leave_to_nobody(context: Context, job: Job, line: str) -> None:
+    """Give up a job whose oarsub is gone: nobody listens where it waited, as often as we ask."""
+    for _ in range(TRIES - 1):
+        time.sleep(PAUSE)
+        if _say(context, job, line, tries=1) != REFUSED:
+            return
+    with context.database.begin() as tx:
+        text = f"[bipbip {job.id}] nobody waits any more for the interactive job at {job.info_type}"
+        tx.events.add(EventType.LOST_SESSION, job.id, text)
+        control.ask_end(tx, {job.id: Cause(EndCode.SESSION_LOST)})
 
 
 def _acknowledge(context: Context, job: Job) -> None:

@@ -1,0 +1,200 @@
+"""The way from a frontend to a user's shell on a node: ssh with the key that opens sessions (node.md 2.3, 5.3).
+
+The connection can be begun before the job runs, as a control master of its own: then only a channel has to be opened
+when the shell may start.  Everything here dies with the process that holds it.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import termios
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from oar.cli.as_user import UserFiles
+from oar.lib.config import Config
+
+#: What the client sends along; the node's sshd accepts these and no others.
+SENT = "OAR_CPUSET OAR_JOB_USER OAR_JOB_ID OAR_SESSION"
+#: Exit code of ssh when there is no connection, or none any more.
+NO_CONNECTION = 255
+#: Seconds that a connection that was begun early may still take.
+_PATIENCE = 30.0
+_LOOK = 0.003
+_DISPLAY = re.compile(r"[A-Za-z0-9._/-]*(?:\[[0-9a-fA-F:]+\])?:[0-9]+(?:\.[0-9]+)?\Z")
+_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Which job a session enters."""
+
+    host: str
+    job_id: int
+    user: str
+    cpuset: str  #: path of the job's control group on the host, empty where jobs have none
+    session: str  #: what the node is told of it: main, connect, perhaps with ``:status``
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the node is told."""
+        return {
+            "OAR_CPUSET": self.cpuset,
+            "OAR_JOB_USER": self.user,
+            "OAR_JOB_ID": str(self.job_id),
+            "OAR_SESSION": self.session,
+        }
+
+
+class Way:
+    """A way from here to nodes, for one user at his terminal.  Close it."""
+
+    def __init__(self, config: Config, files: UserFiles, environment: Mapping[str, str]) -> None:
+        self._words = _words(config)
+        self._files = files
+        self._caller = environment
+        self._master: subprocess.Popen[bytes] | None = None
+        self._host = ""
+
+    def begin(self, host: str) -> None:
+        """Begin to connect, in the background.  What goes wrong shows when the shell is opened."""
+        if self._master is not None or any("Control" in word for word in self._words):
+            return
+        self._host = host
+        with suppress(OSError):
+            os.unlink(self._path("socket"))
+        words = ["-M", "-S", self._path("socket"), "-N", "-T", "-oBatchMode=yes", *self._forwarding, "--", host]
+        self._master = subprocess.Popen(
+            _dying("TERM", [*self._words, *words]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=self._environment,
+        )
+
+    def shell(self, door: Door) -> int:
+        """Give the user his shell with this process's own streams; the exit status of ssh, 128 + a signal."""
+        shared = ["-S", self._path("socket"), "-oControlMaster=no", "-q"] if self._is_ready(door.host) else []
+        terminal = ["-t"] if os.isatty(0) else ["-T"]
+        words = [*self._words, *shared, *terminal, *self._forwarding, "--", door.host]
+        with (
+            _left_to_the_terminal(),
+            subprocess.Popen(_dying("HUP", words), env={**self._environment, **door.variables}) as ssh,
+        ):
+            try:
+                code = ssh.wait()
+            except BaseException:
+                ssh.terminate()
+                raise
+        return code if code >= 0 else 128 - code
+
+    @property
+    def has_display(self) -> bool:
+        """Whether the user's display is made known to his shell."""
+        return bool(self._cookie)
+
+    def close(self) -> None:
+        """End the connection and remove what belonged to it."""
+        if self._master is not None:
+            self._master.terminate()
+            self._master.wait()
+            self._master = None
+        for kind in ("socket", "xauth"):
+            with suppress(OSError):
+                os.unlink(self._path(kind))
+
+    def _is_ready(self, host: str) -> bool:
+        """Whether there is a connection to be shared; one that is being made is waited for."""
+        if self._master is None or host != self._host:
+            return False
+        limit = time.monotonic() + _PATIENCE
+        while not os.path.exists(self._path("socket")):
+            if self._master.poll() is not None or time.monotonic() > limit:
+                return False
+            time.sleep(_LOOK)
+        return True
+
+    # -- what ssh is given ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _directory(self) -> str:
+        """A directory of oar alone; what processes left there that are gone is removed."""
+        path = os.path.join(os.path.expanduser("~"), ".ssh", "sessions")
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        for name in os.listdir(path):
+            if not os.path.exists(f"/proc/{name.partition('.')[0]}"):
+                with suppress(OSError):
+                    os.unlink(os.path.join(path, name))
+        return path
+
+    def _path(self, kind: str) -> str:
+        return os.path.join(self._directory, f"{os.getpid()}.{kind}")
+
+    @cached_property
+    def _environment(self) -> dict[str, str]:
+        kept = {name: self._caller[name] for name in ("TERM", "LANG") if name in self._caller}
+        kept |= {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.path.expanduser("~")}
+        if self._cookie:
+            kept |= {"DISPLAY": self._caller["DISPLAY"], "XAUTHORITY": self._path("xauth")}
+        return kept
+
+    @property
+    def _forwarding(self) -> list[str]:
+        return ["-X" if self.has_display else "-x"]
+
+    @cached_property
+    def _cookie(self) -> bytes:
+        """The cookie of the user's display, in a file for ssh; nothing if there is no display or no xauth."""
+        display = self._caller.get("DISPLAY", "")
+        if not _DISPLAY.match(display):
+            return b""
+        variables = [f"XAUTHORITY={self._caller['XAUTHORITY']}"] if self._caller.get("XAUTHORITY") else []
+        try:
+            cookie = self._files.output(["env", *variables, "xauth", "-q", "extract", "-", display])
+            merge = ["xauth", "-q", "-f", self._path("xauth"), "merge", "-"]
+            subprocess.run(merge, input=cookie, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return b""
+        return cookie
+
+
+def _words(config: Config) -> list[str]:
+    """Return ssh with the options that all sessions share."""
+    home = os.path.expanduser("~")
+    words = [*shlex.split(config.openssh_cmd), *shlex.split(config.oarsh_openssh_default_options)]
+    words = [word.replace("~oar/", f"{home}/") for word in words]
+    words += [
+        "-oStrictHostKeyChecking=accept-new",
+        "-oForwardAgent=no",
+        "-oLogLevel=ERROR",
+        f"-oSendEnv={SENT}",
+        "-l",
+        "oar",
+    ]
+    key = os.path.join(home, ".ssh", "oarsh_key")
+    return [*words, "-oIdentitiesOnly=yes", "-i", key] if os.path.exists(key) else words
+
+
+def _dying(with_signal: str, words: Sequence[str]) -> list[str]:
+    """Return the words that let a program end when this process does, whatever ends it."""
+    return ["setpriv", "--pdeathsig", with_signal, *words]
+
+
+@contextmanager
+def _left_to_the_terminal() -> Iterator[None]:
+    """What is typed concerns the session: signals are not ours, and the terminal is as it was afterwards."""
+    former = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+    modes = termios.tcgetattr(0) if os.isatty(0) else None
+    try:
+        yield
+    finally:
+        if modes is not None:
+            with suppress(termios.error):
+                termios.tcsetattr(0, termios.TCSADRAIN, modes)
+        for number, handler in former.items():
+            signal.signal(number, handler)
