@@ -319,6 +319,8 @@ def _is_to_end(one: _Launch) -> bool:
 
 
 _SILENT = "ERROR: an error occured on the first job node"
+#: What the oarsub of a job that will not start is told.
+JOB_KILLED, BAD_JOB = "JOB KILLED", "BAD JOB"
 
 
 def _unreached(one: _Launch) -> EventType:
@@ -412,13 +414,15 @@ def _exited(one: _Launch, code: int, text: str, *, said_go: bool) -> Later | Non
 def _end(
     one: _Launch, code: int, status: int | None = None, text: str = "", *, reason: NodeReason | None = None
 ) -> None:
-    """Note the end of the job; END does the rest."""
+    """Note the end of the job, of whose start its oarsub has not heard; END does the rest."""
     with one.context.database.begin() as tx:
         if tx.runs.report(one.id, code, status) and text:
             tx.runs.update(one.id, detail=text)
         if reason:
             tx.runs.note_reason(one.id, reason)
         tx.outbox.append(Ask(JobAction.END, one.id))
+        if one.data.is_interactive and not one.data.is_reservation:
+            tx.outbox.append(Ask(JobAction.TELL, one.id, (JOB_KILLED if code == ExecCode.KILLED else BAD_JOB,)))
 
 
 # -- 6.2: nothing is clear ------------------------------------------------------------------------------------------
