@@ -94,7 +94,10 @@ def test_a_change_is_granted_whole_where_nobody_waits(desk: Desk) -> None:
 def test_a_change_is_granted_in_steps_before_the_end(desk: Desk) -> None:
     number = desk.run(desk.ids[:1])
     desk.ask(number, 1500)
-    keys = {"walltime_change_apply_time": {"default": 600.0}, "walltime_increment": {"_": 0.0, "default": 900.0}}
+    keys: dict[str, Any] = {
+        "walltime_change_apply_time": {"default": 600.0},
+        "walltime_increment": {"_": 0.0, "default": 900.0},
+    }
     desk.round(**keys)
     assert desk.walltime(number) == HOUR  # the end is far away
     desk.round(at_=3000, **keys)
@@ -109,7 +112,7 @@ def test_a_change_is_granted_in_steps_before_the_end(desk: Desk) -> None:
 def test_parts_of_the_walltime_are_those_of_the_first_one(desk: Desk) -> None:
     number = desk.run(desk.ids[:1])
     desk.ask(number, HOUR)
-    keys = {"walltime_change_apply_time": {"_": 0.25}, "walltime_increment": {"_": 0.5}}
+    keys: dict[str, Any] = {"walltime_change_apply_time": {"_": 0.25}, "walltime_increment": {"_": 0.5}}
     desk.round(at_=2699, **keys)
     assert desk.walltime(number) == HOUR
     desk.round(at_=2700, **keys)
@@ -205,7 +208,8 @@ def test_a_shorter_walltime_lets_the_next_job_come_sooner_and_never_ends_in_the_
 
 @pytest.mark.parametrize("bound", ["deadline", "container", "leaving"])
 def test_a_deadline_a_container_and_resources_that_leave_bound_it(desk: Desk, bound: str) -> None:
-    end, types = NOW + HOUR + 1200, ()
+    end = NOW + HOUR + 1200
+    types: tuple[str, ...] = ()
     if bound == "deadline":
         types = (f"deadline={format_date(end)}",)
     elif bound == "container":

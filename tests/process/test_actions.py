@@ -16,6 +16,10 @@ from oar.lib.db.engine import Database, DatabaseSettings
 from oar.lib.frames import Report, decode_tag
 from oar.lib.messages import Ask, Due, Effect, JobAction, Tag, Wake
 from oar.lib.model import Cause, Job, JobRun, NodeUsage
+from oar.lib.remote.channels import Channel
+from oar.lib.remote.pool import Remote
+from oar.lib.remote.requests import RemoteSettings
+from oar.lib.remote.transports import CannotReach, LocalTransport
 from oar.lib.runtime import Runtime
 from oar.lib.states import (
     EndCode,
@@ -520,6 +524,51 @@ def test_a_reservation_that_lost_all_its_nodes_ends(world: World, tmp_path: Path
     assert state_of(world.database, job_id) is JobState.ERROR
     with world.database.begin() as tx:
         assert {one.state for one in tx.resources.all()} == {ResourceState.SUSPECTED}
+
+
+class WithoutOne(LocalTransport):
+    """A way to nodes of which one cannot be reached."""
+
+    def __init__(self, node: str, prefix: list[str]) -> None:
+        super().__init__(prefix)
+        self._node = node
+
+    def open(self, node: str, command: str, seconds: float) -> Channel:
+        if node == self._node:
+            raise CannotReach("no route to host")
+        return super().open(node, command, seconds)
+
+
+@pytest.mark.parametrize("was_sent", [False, True])
+def test_a_reservation_whose_head_alone_is_gone_goes_on_with_another(world: World, was_sent: bool) -> None:
+    (gone,) = add_resources(world.database, nodes=1, cores=1, network_address="a-node")
+    job_id = world.job("cat $OAR_NODEFILE", reservation=Reservation.SCHEDULED)
+    with world.database.begin() as tx:
+        tx.execute(
+            "INSERT INTO assigned_resources (moldable_job_id, resource_id)"
+            " SELECT assigned_moldable_job, %s FROM jobs WHERE job_id = %s",
+            (gone, job_id),
+        )
+        if was_sent:  # by a server that died meanwhile, and the head has been silent since
+            assert lifecycle.move(tx, job_id, JobState.LAUNCHING)
+            tx.runs.claim(job_id, "a-node")
+            tx.execute("UPDATE job_runs SET phase = 'EXEC_SENT', updated = 0")
+    with Remote(RemoteSettings(), WithoutOne("a-node", world.box.enter())) as remote:
+        context = replace(world.context, remote=remote)
+        assert launch(context, job_id) is None
+        assert state_of(world.database, job_id) is JobState.RUNNING
+        world.take_report(job_id)
+        finish.finish(context, job_id)
+    assert world.events(job_id) == [EventType.CPUSET_ERROR, EventType.SWITCH_INTO_TERMINATE_STATE]
+    assert (world.box.home("alice") / f"OAR.{job_id}.stdout").read_text() == f"{NODE}\n"
+    run = world.run(job_id)
+    assert run is not None
+    assert run.head_host == NODE
+    node_change_state.run(Runtime(world.context.config, world.database))
+    assert state_of(world.database, job_id) is JobState.TERMINATED
+    with world.database.begin() as tx:
+        states = {one.network_address: one.state for one in tx.resources.all()}
+    assert states == {"a-node": ResourceState.SUSPECTED, NODE: ResourceState.ALIVE}
 
 
 def slowed(world: World, seconds: int) -> Context:

@@ -158,13 +158,20 @@ def _prepare(one: _Launch) -> None:
     hosts = set(one.data.processors(config))
     if not _must_wait_for_prologue(one):
         hosts.discard(one.head)
-    if hosts:
-        bad = {host: answer.reason for host, answer in _initialise(one, hosts).items() if not answer.good}
-        if bad:
-            _go_on_without(one, EventType.CPUSET_ERROR, bad)
-        one.good = hosts - set(bad)
+    _prepare_hosts(one, hosts)
     _check_nodes(one)
     _prologue(one)
+
+
+def _prepare_hosts(one: _Launch, hosts: set[str]) -> None:
+    """Let the job resource manager prepare nodes; again where a reservation goes on with fewer, so that they know."""
+    one.good = set()
+    while hosts:
+        bad = {host: answer.reason for host, answer in _initialise(one, hosts).items() if not answer.good}
+        one.good = hosts = hosts - set(bad)
+        if not bad:
+            return
+        _go_on_without(one, EventType.CPUSET_ERROR, bad)
 
 
 def _must_wait_for_prologue(one: _Launch) -> bool:
@@ -184,6 +191,7 @@ def _check_nodes(one: _Launch) -> None:
         bad = nodes.unreachable(one.context, one.data.hosts)
         if bad:
             _go_on_without(one, EventType.PING_CHECKER_NODE_SUSPECTED, bad)
+            _prepare_hosts(one, one.good - set(bad))
 
 
 def _go_on_without(one: _Launch, event: EventType, bad: Mapping[str, str]) -> None:
@@ -242,7 +250,7 @@ def _execute(one: _Launch) -> Later | None:
     try:
         dialogue = one.context.remote.dialogue(one.head, Request("oarexec", "run", data), whole)
     except NodeUnavailable as error:
-        raise LaunchFailed(_unreached(one), f"[bipbip {one.id}] {error}", [one.head], _SILENT) from None
+        return _without_head(one, _unreached(one), str(error).removeprefix(f"{one.head}: "))
     try:
         return _talk(one, dialogue, time.monotonic() + seconds)
     except NodeUnavailable as error:
@@ -278,12 +286,7 @@ def _talk(one: _Launch, dialogue: Dialogue, deadline: float) -> Later | None:
             case str() as line if line.startswith(REASON_LINE):
                 _note_reason(one, line)
             case str() as line if line.startswith(INIT_LINE) and line != f"{INIT_LINE} 0":
-                raise LaunchFailed(
-                    EventType.CPUSET_ERROR,
-                    f"[bipbip {one.id}] {one.head}: {_last_words(dialogue)}",
-                    [one.head],
-                    _SILENT,
-                )
+                return _without_head(one, EventType.CPUSET_ERROR, _last_words(dialogue))
             case str() as line if line.startswith(("ALREADY", "STALE")):
                 dialogue.close()
                 return _resume(one)
@@ -316,6 +319,22 @@ def _is_to_end(one: _Launch) -> bool:
         job, run = tx.jobs.get(one.id), tx.runs.find(one.id)
         asked = tx.runs.kill_request(one.id) is not None
     return asked or job.state not in _LAUNCHED or bool(run and run.report_date)
+
+
+def _has_other_head(one: _Launch) -> bool:
+    """Whether another host may be the head in the place of this one."""
+    return one.data.is_reservation and one.head in one.data.hosts and len(one.data.hosts) > 1
+
+
+def _without_head(one: _Launch, event: EventType, reason: str) -> Later | None:
+    """Let a reservation go on with another head: on this one nothing was started.  Raises LaunchFailed."""
+    if not _has_other_head(one):
+        raise LaunchFailed(event, f"[bipbip {one.id}] {one.head}: {reason}", [one.head], _SILENT)
+    _go_on_without(one, event, {one.head: reason})
+    _prepare_hosts(one, set(one.data.processors(one.context.config)))
+    with one.context.database.begin() as tx:
+        tx.runs.update(one.id, head_host=one.head)
+    return _execute(one)
 
 
 _SILENT = "ERROR: an error occured on the first job node"
@@ -448,6 +467,8 @@ def _resume(one: _Launch) -> Later | None:
             return None
         case _ if now - run.updated > one.context.config.launch_unknown_timeout:
             # Without GO, which is said after the phase of that name is stored, the command cannot have been started.
+            if run.phase is not Phase.GO and _has_other_head(one):
+                return _without_head(one, _unreached(one), f"did not answer ({answer.word})")
             known = "state unknown" if run.phase is Phase.GO else incidents.NOT_STARTED
             text = f"[bipbip {one.id}] {known}: {one.head} did not answer ({answer.word})"
             raise LaunchFailed(EventType.LAUNCHING_OAREXEC_TIMEOUT, text, [one.head], _SILENT)
