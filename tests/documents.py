@@ -16,6 +16,7 @@ _PROMPT = re.compile(r"(?:[\w@-]+[$#]|\$) (.+)")
 _DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 _PLACEHOLDER = re.compile(r"<([a-z_]+)>")
 _NEW_JOB = re.compile(r"OAR_JOB_ID=<([a-z_]+)>")
+_TESTED = re.compile(r"\.\. tested: (.+)")
 _UNDERLINE = re.compile(r"([-~=])\1+")
 
 
@@ -68,6 +69,17 @@ def links(path: Path) -> Iterator[str]:
 def blocks(path: Path) -> Iterator[tuple[bool, list[str]]]:
     """Every block of text that is shown letter for letter, and whether it is marked as one that runs."""
     return ((runs, lines) for _, runs, lines in _blocks(path))
+
+
+def named_blocks(path: Path) -> dict[str, str]:
+    """Every block of a document that a test of its own looks at, by the name that is given to it before the block."""
+    found: dict[str, str] = {}
+    lines = path.read_text().split("\n")
+    for number, line in enumerate(lines):
+        if match := _TESTED.fullmatch(line):
+            block = _indented(lines[number + 1 :])
+            found[match[1]] = "\n".join(next(block)[2]).strip("\n") + "\n"
+    return found
 
 
 def _blocks(path: Path) -> Iterator[tuple[str, bool, list[str]]]:

@@ -19,6 +19,7 @@ from oar.lib.states import JobState, JobType, QueueState
 from oar.lib.times import format_date
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import NOW, ask, at, held, job, submit, tables
+from tests.documents import SOURCE, named_blocks
 
 #: What a program of a site begins with: it finds the database by oar.conf, and its queue in its arguments.
 HEADER = """\
@@ -323,3 +324,20 @@ def test_a_queue_without_waiting_job_calls_nothing(site: Site, tmp_path: Path) -
     site.shell(f"touch {tmp_path}/called")
     site.scheduler().round()
     assert not (tmp_path / "called").exists()
+
+
+def test_the_scheduler_of_the_document_draws_lots(site: Site) -> None:
+    program = named_blocks(SOURCE / "docs" / "scheduler.rst")["scheduler"].replace("/usr/bin/python3", sys.executable)
+    ids = add_resources(site.database, nodes=1, cores=3)
+    jobs = [submit(site.database, "/resource_id=2") for _ in range(3)]
+    runs = submit(site.database, state=JobState.RUNNING, on=ids[:1])
+    path = site.directory / "schedulers" / "lottery"
+    path.write_text(program)
+    path.chmod(0o755)
+    site.policy("lottery")
+    site.scheduler().round()
+    started = [number for number in jobs if state_of(site.database, number) is JobState.TO_LAUNCH]
+    assert len(started) == 1
+    assert held(site.database, started[0]) == ids[1:]
+    assert held(site.database, runs) == ids[:1]
+    assert {reason(site, number)[0] for number in jobs if number not in started} == {"EXTERNAL"}

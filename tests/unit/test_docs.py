@@ -13,6 +13,7 @@ import pytest
 
 from docs import generate
 from oar.cli.command import ADMIN, USER, BadOption, Command
+from oar.kao.priority import POLICIES
 from oar.lib.config import Config
 from oar.lib.request import parse_request
 from oar.lib.states import JOB_MOVES, JobState
@@ -29,8 +30,8 @@ OF_SOURCES = {
     "setup/cluster": "setup/room/main.py",
     "setup/install": "setup/installer.py",
 }
-#: What has a name like a command and is none: accounts, a key, and the program that travels to nodes.
-NO_COMMANDS = {"oar", "oar_ro", "oarsh_key", "oarexec"}
+#: What has a name like a command and is none: accounts, a key, the program that travels to nodes, policies of queues.
+NO_COMMANDS = {"oar", "oar_ro", "oarsh_key", "oarexec", *POLICIES}
 
 
 @cache
