@@ -47,7 +47,10 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
     EndCode.SIGNAL: ("Its command was ended by signal {signal_name}, which OAR did not send.", "{stderr}"),
     EndCode.CHECKPOINT: ("It ended well after it was asked to write a checkpoint.", "To go on: oarsub --resubmit {id}"),
     EndCode.SESSION_OVER: ("Its interactive session is over.", ""),
-    EndCode.SESSION_LOST: ("Nobody came for its interactive session.", "Ask for another one: oarsub -I"),
+    EndCode.SESSION_LOST: (
+        "Its interactive session was lost, or nobody came for it{detail}.",
+        "Ask for another one: oarsub -I",
+    ),
     EndCode.OUT_OF_MEMORY: (
         "The kernel killed processes of it for want of memory: {nodes_memory}. Its command ended with {how}.",
         "{memory_advice} {stderr}",
@@ -146,8 +149,11 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
 }
 
 
-def tell(cause: Cause, job_id: int, stderr_file: str = "") -> Told:
-    """Return the words for why a job ended.  ``stderr_file``: where its error output is."""
+def tell(cause: Cause, job_id: int, stderr_file: str = "", copy: int | None = None) -> Told:
+    """Return the words for why a job ended.
+
+    ``stderr_file``: where its error output is; ``copy``: the job as which it was submitted again by itself.
+    """
     values = _values(cause, job_id, stderr_file)
     sentence, advice = (text.format_map(values).strip() for text in _TEXTS[cause.code])
     data = cause.data
@@ -156,7 +162,7 @@ def tell(cause: Cause, job_id: int, stderr_file: str = "") -> Told:
     if data.get("starved"):
         nodes = _memory_of(data["starved"])
         sentence += f" Before, the kernel had killed processes of it for want of memory: {nodes}."
-    return Told(sentence, advice)
+    return Told(sentence, f"It was submitted again by itself: job {copy}." if copy else advice)
 
 
 class _Values(dict[str, object]):

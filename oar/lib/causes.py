@@ -56,6 +56,7 @@ EVENTS: Mapping[EventType, EndCode] = {
     EventType.LAUNCHING_OAREXEC_TIMEOUT: EndCode.LAUNCH_UNKNOWN,
     EventType.EXIT_VALUE_OAREXEC: EndCode.NODE_LOST,
     EventType.BIPBIP_BAD_JOBID: EndCode.NO_RESOURCES,
+    EventType.LOST_SESSION: EndCode.SESSION_LOST,
 }
 
 
@@ -190,6 +191,9 @@ def _starved(usage: Sequence[NodeUsage]) -> dict[str, dict[str, int | None]]:
 def _killed(facts: EndFacts, more: Mapping[str, Any]) -> Cause:
     """Return the cause of a job that was killed: why its end was asked."""
     kill = facts.kill or Cause(EndCode.STOPPED)
+    lost = _event(facts, EndCode.SESSION_LOST)
+    if lost and kill.code is EndCode.DELETED:  # who has lost the session of a job deletes it
+        kill = Cause(EndCode.SESSION_LOST, {"text": _short(lost.description)})
     data = dict(kill.data) | dict(more)
     if kill.code is EndCode.WALLTIME:
         data |= {"walltime": facts.walltime, "ran": facts.ran}
@@ -231,8 +235,9 @@ def _of_output(facts: EndFacts) -> Cause:
 
 
 def _of_session(facts: EndFacts) -> Cause:
-    if facts.reason and facts.reason.kind == "session":
-        return Cause(EndCode.SESSION_LOST, {"node": facts.head})
+    lost = _event(facts, EndCode.SESSION_LOST)
+    if lost or (facts.reason and facts.reason.kind == "session"):
+        return Cause(EndCode.SESSION_LOST, {"node": facts.head} | ({"text": _short(lost.description)} if lost else {}))
     if facts.oarexec_code in _BAD_EPILOGUE:
         return Cause(EndCode.EPILOGUE, {"node": facts.head})
     return Cause(EndCode.SESSION_OVER)

@@ -35,6 +35,7 @@ class End:
 
     cause: Cause
     told: Told
+    copy: int | None  #: the job as which it was submitted again by itself
 
     @property
     def record(self) -> dict[str, object]:
@@ -44,6 +45,7 @@ class End:
             "data": self.cause.data,
             "sentence": self.told.sentence,
             "advice": self.told.advice,
+            "resubmitted_as": self.copy,
         }
 
 
@@ -51,17 +53,20 @@ def ends(tx: "Transaction", jobs: Collection[Job]) -> dict[int, End]:
     """Return why jobs ended, of those of which it is known."""
     over = {job.id: job for job in jobs if job.is_final}
     causes = tx.ends.causes(over) if over else {}
-    hosts = listings.assigned(tx, list(causes))
-    return {job_id: end_of(over[job_id], cause, _first(hosts.get(job_id))) for job_id, cause in causes.items()}
+    hosts, copies = listings.assigned(tx, list(causes)), tx.ends.copies(causes) if causes else {}
+    return {
+        job_id: end_of(over[job_id], cause, _first(hosts.get(job_id)), copies.get(job_id))
+        for job_id, cause in causes.items()
+    }
 
 
-def end_of(job: Job, cause: Cause, host: str | None) -> End:
+def end_of(job: Job, cause: Cause, host: str | None, copy: int | None) -> End:
     """Return why a job ended, in words too; ``host``: the first of its nodes."""
     written = job.job_type is JobType.PASSIVE and bool(job.stderr_file) and bool(job.started)
     stderr = patterns.expand(job.stderr_file or "", job, host) if written else ""
     if stderr and not stderr.startswith("/"):
         stderr = f"{job.launching_directory.rstrip('/')}/{stderr}"
-    return End(cause, tell(cause, job.id, stderr))
+    return End(cause, tell(cause, job.id, stderr, copy), copy)
 
 
 def _first(assigned: listings.Assigned | None) -> str | None:

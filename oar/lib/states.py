@@ -321,7 +321,7 @@ class EndCode(StrEnum):
     SIGNAL = "SIGNAL"  #: its command was ended by a signal that OAR did not send
     CHECKPOINT = "CHECKPOINT"  #: it ended well after it was asked to write a checkpoint
     SESSION_OVER = "SESSION_OVER"  #: the session of an interactive job is over
-    SESSION_LOST = "SESSION_LOST"  #: nobody came for the session of an interactive job
+    SESSION_LOST = "SESSION_LOST"  #: the session of an interactive job was lost, or nobody came for it
     OUT_OF_MEMORY = "OUT_OF_MEMORY"  #: the kernel killed processes of it for want of memory
     PROCESS_LIMIT = "PROCESS_LIMIT"  #: it could not start more processes
     DISK_FULL = "DISK_FULL"  #: it failed, and there is no room for its output

@@ -74,12 +74,14 @@ class JobView:
     command: str  #: '' where it may not be seen
     initial_request: str  #: '' where it may not be seen
     cause: Cause | None = None  #: why it ended, if that is known
+    copy: int | None = None  #: the job as which it was submitted again by itself
     use: Use | None = None  #: what it used, once it has ended
 
     @property
     def end(self) -> End | None:
         """Why it ended, in words too."""
-        return end_of(self.job, self.cause, next(iter(self.assigned.nodes), None)) if self.cause else None
+        host = next(iter(self.assigned.nodes), None)
+        return end_of(self.job, self.cause, host, self.copy) if self.cause else None
 
     @property
     def scheduled_start(self) -> int | None:
@@ -133,7 +135,7 @@ def job_views(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> list[
     planned = listings.planned(tx, [predictions[job_id].moldable for job_id in reserved])
     events = tx.events.of_jobs(ids)
     over = [job for job in jobs if job.is_final]
-    causes = tx.ends.causes([job.id for job in over]) if over else {}
+    causes, copies = _causes(tx, [job.id for job in over])
     used = {use.job.id: use for use in uses(tx, over, None)}
     nothing = Assigned((), ())
     return [
@@ -149,10 +151,16 @@ def job_views(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> list[
             privacy.command(job),
             privacy.initial_request(job),
             causes.get(job.id),
+            copies.get(job.id),
             used.get(job.id),
         )
         for job in jobs
     ]
+
+
+def _causes(tx: "Transaction", over: Sequence[int]) -> tuple[Mapping[int, Cause], Mapping[int, int]]:
+    """Return why jobs ended, and the copies of those that were submitted again by themselves."""
+    return (tx.ends.causes(over), tx.ends.copies(over)) if over else ({}, {})
 
 
 def job_record(view: JobView) -> dict[str, object]:

@@ -87,10 +87,22 @@ def test_programs_get_the_cause_as_data_and_in_words(cluster: Cluster) -> None:
         "data": {"status": 3},
         "sentence": "Its command ended with exit status 3.",
         "advice": f"Its error output: /home/alice/e.{job}",
+        "resubmitted_as": None,
     }
     assert (record["cpu_seconds"], record["cpu_efficiency"], record["max_rss"]) == (200.0, 0.5, GIB)
     assert yaml.safe_load(cluster.shows("-Y", "-j", job)) == {job: record}
     assert ElementTree.fromstring(cluster.shows("-X", "-j", job)).find(".//item[@key='end']") is not None
+
+
+def test_a_job_that_was_submitted_again_names_its_copy_instead_of_the_command(cluster: Cluster) -> None:
+    job = cluster.ended(Cause(EndCode.PROLOGUE, {"node": "node-1"}))
+    copy = add_job(cluster.database, user="eve")
+    with cluster.database.begin() as tx:
+        tx.runs.note_resubmission(job, copy)
+    advice = f"It was submitted again by itself: job {copy}."
+    assert f"    What to do: {advice}\n" in cluster.shows("--explain", job)
+    assert f"    advice = {advice}\n" in cluster.shows("-f", "-j", job)
+    assert json.loads(cluster.shows("-J", "-j", job))[str(job)]["end"]["resubmitted_as"] == copy
 
 
 def test_a_job_that_has_not_ended_has_no_cause(cluster: Cluster) -> None:

@@ -17,6 +17,7 @@ from oar.lib.remote.requests import RemoteSettings
 from oar.lib.remote.transports import LocalTransport
 from oar.lib.states import EndCode, Phase
 from tests.process.node_box import NODE, NodeBox, wait_until
+from tests.process.test_oarexec import Almighty
 
 READY = "oarexec is initialized and ready to do the job"
 
@@ -182,6 +183,39 @@ def test_a_job_that_fills_a_disk_is_told_which(box: NodeBox, where: str) -> None
         cause = run(box, box.job_data(208, **changes[where]))
     assert cause.code == "DISK_FULL"
     assert cause.data == {"status": 1, "node": NODE, "path": f"{place}/out" if where == "stdout" else place}
+
+
+@contextmanager
+def small_runtime_directory(box: NodeBox) -> Iterator[None]:
+    """The files of OAR on the node have a small disk of their own."""
+    mount = f"mkdir -p {box.runtime}; mount -t tmpfs -o size=128k,mode=755,uid=5001,gid=5001 tmpfs {box.runtime}"
+    with changed(box, mount, f"umount {box.runtime}"):
+        yield
+
+
+def test_the_end_of_a_job_is_told_though_the_disk_of_the_node_is_full(box: NodeBox) -> None:
+    server = Almighty(b"OK\n")
+    job = box.job_data(218, command="until [ -e go218 ]; do sleep 0.02; done; exit 5", almighty_port=server.port)
+    with small_runtime_directory(box):
+        box.start(job)
+        box.sh(f"head -c 1000000 /dev/zero >{box.runtime}/big || touch {box.home('alice')}/go218")
+        server.join()
+        assert server.reports == [f"OAREXEC_218_0_{5 << 8}_1234567890\n"]
+        box.sh(f"rm {box.runtime}/big")
+        box.clean(job)
+
+
+def test_a_node_whose_disk_is_full_says_so_before_anything_of_the_job_runs(box: NodeBox) -> None:
+    job = box.job_data(219, command="touch ran219")
+    with small_runtime_directory(box):
+        box.sh(f"head -c 1000000 /dev/zero >{box.runtime}/big || true")
+        with box.launch(job) as launch:
+            ended = launch.end()
+        assert ended.exit != 0
+        assert "No space left on device" in ended.stderr
+        box.sh(f"rm {box.runtime}/big")
+        box.clean(job)
+    assert not (box.home("alice") / "ran219").exists()
 
 
 def test_what_a_job_left_in_tmp_goes_with_it(box: NodeBox) -> None:

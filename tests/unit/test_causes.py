@@ -12,6 +12,7 @@ from oar.lib.states import EndCode, ExecCode, Phase
 
 WALLTIME = Cause(EndCode.WALLTIME)
 DELETED = Cause(EndCode.DELETED, {"by": "alice"})
+LOST = EndEvent("LOST_SESSION", "ssh ended")
 STARVED = NodeUsage("node2", 2, 10.0, memory_peak=1 << 30, memory_limit=1 << 30, oom_kills=3)
 CROWDED = NodeUsage("node1", 2, forks_denied=7)
 
@@ -42,6 +43,8 @@ def reason(kind: str, errno: str = "", path: str = "/data/x", **more: str) -> No
         (reported(ExecCode.PROLOGUE, None), "PROLOGUE", {"node": "node1"}),
         (reported(ExecCode.SESSION, None), "SESSION_OVER", {}),
         (reported(ExecCode.SESSION, None, reason=reason("session")), "SESSION_LOST", {"node": "node1"}),
+        (reported(ExecCode.SESSION, None, events=[LOST]), "SESSION_LOST", {"node": "node1", "text": "ssh ended"}),
+        (reported(ExecCode.KILLED, None, kill=DELETED, events=[LOST]), "SESSION_LOST", {"text": "ssh ended"}),
         (reported(ExecCode.KILLED, None, kill=DELETED), "DELETED", {"by": "alice"}),
         (reported(ExecCode.KILLED, None), "STOPPED", {}),
         (

@@ -29,6 +29,8 @@ _EVENTS = """
     FROM event_logs e WHERE e.job_id = ANY(%s) AND e.type = ANY(%s) ORDER BY e.event_id"""
 _STORE = "INSERT INTO job_ends (job_id, date, code, data) VALUES %s ON CONFLICT DO NOTHING"
 _CAUSES = "SELECT job_id, code, data FROM job_ends WHERE job_id = ANY(%s)"
+#: As which jobs others were submitted again by the system.
+_COPIES = "SELECT job_id, new_job_id FROM auto_resubmissions WHERE job_id = ANY(%s)"
 _USAGE = """
     SELECT job_id, network_address, cores, cpu_seconds, memory_peak, memory_limit, oom_kills, forks_denied
     FROM job_usage WHERE job_id = ANY(%s) ORDER BY job_id, network_address"""
@@ -71,6 +73,10 @@ class Ends:
     def causes(self, ids: Collection[int]) -> dict[int, Cause]:
         """Return why jobs ended, of those of which it is known."""
         return {row[0]: read_cause(row[1], row[2]) for row in self._tx.rows(_CAUSES, (list(ids),))}
+
+    def copies(self, ids: Collection[int]) -> dict[int, int]:
+        """Return as which jobs those of some jobs that were submitted again by the system are."""
+        return {row[0]: row[1] for row in self._tx.rows(_COPIES, (list(ids),))}
 
     def add_usage(self, found: Sequence[tuple[int, NodeUsage]]) -> None:
         """Store what jobs used on nodes: ``(job id, usage)`` each."""
