@@ -1,7 +1,9 @@
 """oarstat: the jobs, as a table, in full, as a document for programs, or what they consumed (commands-user.md 5)."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import click
 
@@ -17,6 +19,7 @@ from oar.cli.command import (
     oar_command,
     optional_argument,
 )
+from oar.cli.oarstat_filters import Selection, filters, read_filters
 from oar.lib.db.engine import Transaction
 from oar.lib.errors import BadRequest
 from oar.lib.formats import Format, dump
@@ -25,36 +28,6 @@ from oar.lib.times import parse_date
 
 EXIT_NO_JOB_GIVEN = 255
 LAYOUTS = (1, 2, 3)
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which jobs are asked for; what is None does not restrict."""
-
-    ids: tuple[int, ...] | None = None
-    arrays: tuple[int, ...] | None = None  #: () = the live jobs, as arrays
-    matching: frozenset[int] | None = None  #: those that satisfy --sql
-    user: str | None = None
-
-    def jobs(self, tx: Transaction) -> list[Job]:
-        """Return the jobs, by id: the live ones unless ids, arrays or a condition name others."""
-        if self.ids is not None:
-            found = tx.jobs.select(self.ids)
-        elif self.arrays:
-            found = tx.jobs.of_arrays(self.arrays)
-        elif self.matching is not None:
-            found = tx.jobs.select(self.matching)
-        else:
-            found = tx.jobs.live(self.user)
-        return [job for job in found if self._takes(job)]
-
-    def missing(self, tx: Transaction) -> list[int]:
-        """Return the jobs that are asked for by id and do not exist."""
-        return sorted(set(self.ids).difference(tx.jobs.states(self.ids))) if self.ids else []
-
-    def _takes(self, job: Job) -> bool:
-        is_users = self.user is None or job.user == self.user
-        return is_users and (self.matching is None or job.id in self.matching)
 
 
 @oar_command(
@@ -69,8 +42,9 @@ class Selection:
 @optional_argument(
     "-a", "--array", "arrays", numeric=True, metavar="[ID]", help="The jobs of an array, ended ones too."
 )
-@click.option("-c", "--compact", is_flag=True, help="One line for each array.")
+@click.option("-c", "--compact", count=True, help="One line for each array; twice: with the numbers of states.")
 @click.option("-g", "--gantt", metavar="D1,D2", help="Jobs and resources between two dates.")
+@click.option("--ascii", is_flag=True, help="With --gantt: a chart of letters.")
 @click.option("-e", "--events", is_flag=True, help="The events; with --job or --array.")
 @click.option("-p", "--properties", is_flag=True, help="The properties of the resources; with --job or --array.")
 @optional_argument(
@@ -83,83 +57,152 @@ class Selection:
 )
 @click.option("-A", "--accounting", metavar="D1,D2", help="What was consumed between two dates.")
 @click.option("-S", "--sql", metavar="CONDITION", help="The jobs, ended ones too, that satisfy a condition of SQL.")
+@filters
+@click.option("--fields", "--specified-field", metavar="NAME[:LABEL],...", help="These parts of the records only.")
+@click.option("--no-header", is_flag=True, help="Tables without their head.")
+@click.option("--color", metavar="auto|always|never", default="never", help="Letters of states in colours.")
+@optional_argument(
+    "--watch", "watch", attached=True, metavar="[=SECONDS]", help="Show it again and again, until you interrupt."
+)
 @click.option("--format", "layout", type=NUMBER, metavar="1|2|3", help="The layout of the text.")
 @machine_formats
 @click.argument("words", nargs=-1)
-def main(
-    context: Context,
-    *,
-    jobs: tuple[int | None, ...],
-    full: bool,
-    state: bool,
-    users: tuple[str | None, ...],
-    arrays: tuple[int | None, ...],
-    compact: bool,
-    gantt: str | None,
-    events: bool,
-    properties: bool,
-    explain: tuple[int | None, ...],
-    starts: bool,
-    change: bool,
-    usage: tuple[int | None, ...],
-    accounting: str | None,
-    sql: str | None,
-    layout: int | None,
-    machine: Format | None,
-    words: tuple[str, ...],
-) -> None:
-    """Check what goes together, then show."""
-    user = (users[-1] or context.user.name) if users else None
-    if accounting is not None:
-        return _show_accounting(context, _dates(accounting, "--accounting"), user, machine)
-    if gantt is not None:
-        return _show_gantt(context, _dates(gantt, "--gantt"), machine)
-    ids = _ids(context, (*jobs, *explain, *filter(None, usage)), words)
-    _check(
-        {
-            "--job and --array are exclusive": bool(jobs and arrays),
-            "--compact cannot be combined with --full or a machine format": bool(compact and (full or machine)),
-            "--properties and --sql are exclusive": bool(properties and sql is not None),
-            "--change needs --explain": bool(change and not explain),
-        }
-    )
-    if state and ids is None:
-        raise Stop("--state can only be used with an id")
-    if (events or properties) and ids is None and not arrays:
-        raise Stop("No job specified")
-    chosen_layout = _layout(context, layout)
-    selection = Selection(ids, _given(arrays), _matching(context, sql), user)
-    with context.database.snapshot() as tx:
-        if state:
-            text = _states(tx, ids or (), machine)
-        elif starts or explain:
-            from oar.cli import oarstat_explain
+def main(context: Context, **given: Any) -> None:
+    """Check what goes together, then show, once or again and again."""
+    asked = Asked(**given)
+    asked.check()
+    shown = _Oarstat(context, asked)
+    if not asked.watch:
+        click.echo(shown.text(), nl=False, color=True)  # whether there are colours is decided where they are put
+        for job_id in shown.missing:
+            context.warn(f"job {job_id} does not exist.")
+        return
+    from oar.cli import oarstat_watch
 
-            found = selection.jobs(tx)
-            text = (
-                oarstat_explain.starts(tx, found, machine)
-                if starts
-                else oarstat_explain.explained(context, tx, found, machine, with_change=change)
-            )
-        elif usage:
+    oarstat_watch.repeat(context, oarstat_watch.read_seconds(asked.watch[-1]), shown.text)
+
+
+class Asked(NamedTuple):
+    """What was given on the command line."""
+
+    jobs: tuple[int | None, ...]
+    full: bool
+    state: bool
+    users: tuple[str | None, ...]
+    arrays: tuple[int | None, ...]
+    compact: int
+    gantt: str | None
+    ascii: bool
+    events: bool
+    properties: bool
+    explain: tuple[int | None, ...]
+    starts: bool
+    change: bool
+    usage: tuple[int | None, ...]
+    accounting: str | None
+    sql: str | None
+    states: str | None
+    name: str | None
+    queue: str | None
+    project: str | None
+    since: str | None
+    fields: str | None
+    no_header: bool
+    color: str
+    watch: tuple[str | None, ...]
+    layout: int | None
+    machine: Format | None
+    words: tuple[str, ...]
+
+    def check(self) -> None:
+        """Refuse what does not go together.  Raises BadRequest."""
+        details = self.events or self.properties or self.state or self.full
+        conflicts = {
+            "--job and --array are exclusive": bool(self.jobs and self.arrays),
+            "--compact cannot be combined with --full or a machine format": bool(
+                self.compact and (self.full or self.machine)
+            ),
+            "--properties and --sql are exclusive": bool(self.properties and self.sql is not None),
+            "--change needs --explain": bool(self.change and not self.explain),
+            "--fields cannot be combined with --full, --state, --events, --properties or --compact": bool(
+                self.fields is not None and (details or self.compact)
+            ),
+            "--color must be auto, always or never": self.color not in ("auto", "always", "never"),
+            "--ascii needs --gantt, and no machine format": bool(self.ascii and (self.gantt is None or self.machine)),
+        }
+        for text, is_so in conflicts.items():
+            if is_so:
+                raise BadRequest(text)
+
+
+class _Oarstat:
+    """One call of the command."""
+
+    def __init__(self, context: Context, asked: Asked) -> None:
+        self._context = context
+        self._asked = asked
+        self._ids = _ids(context, (*asked.jobs, *asked.explain, *filter(None, asked.usage)), asked.words)
+        self._layout = _layout(context, asked.layout)
+        self.missing: list[int] = []  #: jobs that are named and do not exist
+
+    def text(self) -> str:
+        """Return what is to be shown."""
+        asked, context = self._asked, self._context
+        user = (asked.users[-1] or context.user.name) if asked.users else None
+        if asked.accounting is not None:
+            return _accounting(context, _dates(asked.accounting, "--accounting"), user, asked.machine)
+        if asked.gantt is not None:
+            return _gantt(context, _dates(asked.gantt, "--gantt"), asked.machine, as_chart=asked.ascii)
+        if asked.state and self._ids is None:
+            raise Stop("--state can only be used with an id")
+        if (asked.events or asked.properties) and self._ids is None and not asked.arrays:
+            raise Stop("No job specified")
+        matching = _matching(context, asked.sql)
+        with context.database.snapshot() as tx:
+            chosen = read_filters(asked.states, asked.since, tx.now)
+            chosen = replace(chosen, name=asked.name, queue=asked.queue, project=asked.project)
+            selection = Selection(self._ids, _given(asked.arrays), matching, user, chosen)
+            selection.check()
+            text = self._of_jobs(tx, selection)
+            self.missing = [] if asked.machine else selection.missing(tx)
+        return text
+
+    def _of_jobs(self, tx: Transaction, selection: Selection) -> str:
+        asked, context, machine = self._asked, self._context, self._asked.machine
+        if asked.state:
+            return _states(tx, self._ids or (), machine)
+        jobs = selection.jobs(tx)
+        if asked.starts or asked.explain or asked.usage:
+            return self._explained(tx, jobs)
+        if asked.events or asked.properties:
+            return (_events if asked.events else _properties)(tx, jobs, machine)
+        if asked.fields is not None:
+            return _fields(context, tx, jobs, asked.fields, machine, header=not asked.no_header)
+        return _full(context, tx, jobs, machine, self._layout) if asked.full or machine else self._table(tx, jobs)
+
+    def _explained(self, tx: Transaction, jobs: Sequence[Job]) -> str:
+        asked, machine = self._asked, self._asked.machine
+        if asked.usage and not (asked.starts or asked.explain):
             from oar.cli import oarstat_usage
 
-            text = oarstat_usage.shown(context, tx, selection.jobs(tx), machine, by_node=full)
-        elif events:
-            text = _events(tx, selection.jobs(tx), machine)
-        elif properties:
-            text = _properties(tx, selection.jobs(tx), machine)
-        elif full or machine:
-            text = _full(context, tx, selection.jobs(tx), machine, chosen_layout)
-        else:
-            text = render.job_table(
-                selection.jobs(tx), tx.now, layout=chosen_layout, by_array=bool(arrays), folded=compact
-            )
-        missing = [] if machine else selection.missing(tx)
-    click.echo(text, nl=False)
-    for job_id in missing:
-        context.warn(f"job {job_id} does not exist.")
-    return None
+            return oarstat_usage.shown(self._context, tx, jobs, machine, by_node=asked.full)
+        from oar.cli import oarstat_explain
+
+        if asked.starts:
+            return oarstat_explain.starts(tx, jobs, machine)
+        return oarstat_explain.explained(self._context, tx, jobs, machine, with_change=asked.change)
+
+    def _table(self, tx: Transaction, jobs: Sequence[Job]) -> str:
+        asked = self._asked
+        return render.job_table(
+            jobs,
+            tx.now,
+            layout=self._layout,
+            by_array=bool(asked.arrays),
+            folded=asked.compact,
+            header=not asked.no_header,
+            colored=_is_colored(asked.color, self._context),
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------ options
@@ -183,13 +226,6 @@ def _job_of_environment(context: Context) -> int:
 def _given(arrays: Sequence[int | None]) -> tuple[int, ...] | None:
     """Return the arrays that are named; () for --array without any, None without the option."""
     return tuple(array for array in arrays if array is not None) if arrays else None
-
-
-def _check(conflicts: Mapping[str, bool]) -> None:
-    """Refuse what does not go together.  Raises BadRequest."""
-    for text, is_so in conflicts.items():
-        if is_so:
-            raise BadRequest(text)
 
 
 def _layout(context: Context, given: int | None) -> int:
@@ -265,24 +301,45 @@ def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Forma
     return render.full_jobs(shown, layout=layout)
 
 
-def _show_gantt(context: Context, dates: tuple[int, int], machine: Format | None) -> None:
+def _is_colored(wish: str, context: Context) -> bool:
+    """Whether colours are used: never unasked, and with auto only where somebody sees them."""
+    return wish == "always" or (wish == "auto" and sys.stdout.isatty() and not context.environment.get("NO_COLOR"))
+
+
+def _fields(
+    context: Context, tx: Transaction, jobs: Sequence[Job], wish: str, machine: Format | None, *, header: bool
+) -> str:
+    from oar.cli import oarstat_fields
+    from oar.lib import views
+
+    fields = oarstat_fields.read_fields(wish)
+    shown = views.job_views(tx, jobs, views.privacy(context.runtime.config, context.user))
+    records = {view.job.id: views.job_record(view) for view in shown}
+    if machine:
+        return dump(oarstat_fields.chosen(records, fields), machine)
+    return oarstat_fields.table(records, fields, header=header)
+
+
+def _gantt(context: Context, dates: tuple[int, int], machine: Format | None, *, as_chart: bool) -> str:
     from oar.lib import views
 
     privacy = views.privacy(context.runtime.config, context.user)
     with context.database.snapshot() as tx:
         record = views.gantt(tx, *dates, privacy)
-    click.echo(dump(record, machine or Format.DUMPER), nl=False)
+    if as_chart:
+        from oar.cli import oarstat_chart
+
+        return oarstat_chart.chart(record, *dates)
+    return dump(record, machine or Format.DUMPER)
 
 
-def _show_accounting(context: Context, dates: tuple[int, int], user: str | None, machine: Format | None) -> None:
+def _accounting(context: Context, dates: tuple[int, int], user: str | None, machine: Format | None) -> str:
     from oar.lib import views
 
     with context.database.snapshot() as tx:
         usages = views.usages(tx, *dates, user)
     if machine:
-        text = dump({usage.user: usage.record for usage in usages}, machine)
-    elif user is None:
-        text = render.usage_table(usages)
-    else:
-        text = render.usage_summary(user, *dates, usages[0] if usages else None)
-    click.echo(text, nl=False)
+        return dump({usage.user: usage.record for usage in usages}, machine)
+    if user is None:
+        return render.usage_table(usages)
+    return render.usage_summary(user, *dates, usages[0] if usages else None)

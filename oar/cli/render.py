@@ -4,7 +4,7 @@ Whatever a user could choose is shown with ``visible``: no name may forge a line
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.model import Event, Job
 from oar.lib.states import STATE_LETTERS
@@ -47,56 +47,95 @@ _LAYOUT_2_ARRAY = (
 )
 
 
-def job_table(jobs: Sequence[Job], now: int, *, layout: int = 1, by_array: bool = False, folded: bool = False) -> str:
+#: Colours of letters of states, for terminals: escape sequences of ECMA-48.
+_COLORS = {"R": 32, "L": 36, "W": 33, "H": 35, "S": 35, "E": 31, "T": 34, "F": 36}
+
+
+def job_table(
+    jobs: Sequence[Job],
+    now: int,
+    *,
+    layout: int = 1,
+    by_array: bool = False,
+    folded: int = 0,
+    header: bool = True,
+    colored: bool = False,
+) -> str:
     """Return the table of jobs, '' if there is none.
 
-    ``by_array`` shows the array and the index of each; ``folded`` makes one line of the jobs of an array.
+    ``by_array`` shows the array and the index of each; ``folded`` makes one line of the jobs of an array, 2 with their
+    number in each state at its end.
     """
     if not jobs:
         return ""
-    rows = _folded(jobs) if folded else [(str(job.id), STATE_LETTERS[job.state], job) for job in jobs]
+    rows = (
+        _folded(jobs, with_counts=folded > 1)
+        if folded
+        else [Row(str(job.id), STATE_LETTERS[job.state], job) for job in jobs]
+    )
+    if colored:
+        rows = [row._replace(letter=_colored(row.letter)) for row in rows]
     if layout == 1:
         head = _LAYOUT_1_ARRAY if by_array else _LAYOUT_1
-        lines = [_row_1_array(*row) for row in rows] if by_array else [_row_1(*row) for row in rows]
+        lines = [_row_1_array(row) for row in rows] if by_array else [_row_1(row) for row in rows]
     else:
         head = _LAYOUT_2_ARRAY if by_array else _LAYOUT_2
-        lines = [_row_2(*row, now=now, by_array=by_array) for row in rows]
-    return head + "\n".join(lines) + "\n"
+        lines = [_row_2(row, now=now, by_array=by_array) for row in rows]
+    return (head if header else "") + "\n".join(lines) + "\n"
 
 
-def _folded(jobs: Sequence[Job]) -> list[tuple[str, str, Job]]:
+class Row(NamedTuple):
+    """A line of a table of jobs."""
+
+    number: str
+    letter: str
+    job: Job
+    counts: str = ""  #: of the states of the jobs that share the line
+
+
+def _colored(letter: str) -> str:
+    color = _COLORS.get(letter)
+    return f"\033[{color}m{letter}\033[0m" if color else letter
+
+
+def _folded(jobs: Sequence[Job], *, with_counts: bool) -> list[Row]:
     """Return a row for each array, at the place of its first job: ``<count>@<array id>`` where there are several."""
     arrays: dict[int, list[Job]] = {}
     for job in jobs:
         arrays.setdefault(job.array_id, []).append(job)
-    return [_folded_row(array, some) for array, some in arrays.items()]
+    return [_folded_row(array, some, with_counts=with_counts) for array, some in arrays.items()]
 
 
-def _folded_row(array: int, jobs: Sequence[Job]) -> tuple[str, str, Job]:
+def _folded_row(array: int, jobs: Sequence[Job], *, with_counts: bool) -> Row:
     first = jobs[0]
     if len(jobs) == 1:
-        return str(first.id), STATE_LETTERS[first.state], first
-    return f"{len(jobs)}@{array}", "-", first
+        return Row(str(first.id), STATE_LETTERS[first.state], first)
+    letters = [STATE_LETTERS[job.state] for job in jobs]
+    counts = " ".join(f"{letters.count(letter)}{letter}" for letter in dict.fromkeys(letters))
+    return Row(f"{len(jobs)}@{array}", "-", first, f" ({counts})" if with_counts else "")
 
 
-def _row_1(number: str, letter: str, job: Job) -> str:
+def _row_1(row: Row) -> str:
+    number, letter, job, counts = row
     name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
     date = format_date(job.submission_time)
-    return f"{number:<10} {name:<14.14} {user:<14.14} {date:<19.19} {letter} {queue:<10.10}"
+    return f"{number:<10} {name:<14.14} {user:<14.14} {date:<19.19} {letter} {queue:<10.10}{counts}"
 
 
-def _row_1_array(number: str, letter: str, job: Job) -> str:
+def _row_1_array(row: Row) -> str:
+    number, letter, job, counts = row
     name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
     date = format_date(job.submission_time)
     place = f"{number:<9} {job.array_id:<9} {job.array_index:<9}"
-    return f"{place} {name:<10.10} {user:<8.8} {date:<19.19} {letter} {queue:<8.8}"
+    return f"{place} {name:<10.10} {user:<8.8} {date:<19.19} {letter} {queue:<8.8}{counts}"
 
 
-def _row_2(number: str, letter: str, job: Job, *, now: int, by_array: bool) -> str:
+def _row_2(row: Row, *, now: int, by_array: bool) -> str:
+    number, letter, job, counts = row
     place = f"{number:<9} {job.array_id:<9} {job.array_index:<5}" if by_array else f"{number:<9}"
     start = job.started
     duration = format_padded_duration((job.stop_time or now) - start if start else 0)
-    return f"{place} {letter} {visible(job.user):<8.8} {duration:>10.10} {visible(job.message)}"
+    return f"{place} {letter} {visible(job.user):<8.8} {duration:>10.10} {visible(job.message)}{counts}"
 
 
 # ------------------------------------------------------------------------------------------------------ jobs in full

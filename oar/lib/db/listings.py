@@ -63,6 +63,10 @@ _LAST_EVENTS = """
         ORDER BY event_id DESC LIMIT %s) h
     JOIN event_logs e USING (event_id)
     ORDER BY h.hostname, e.event_id"""
+#: Jobs that ended since a date.
+_ENDED_SINCE = """
+    SELECT job_id FROM jobs
+    WHERE state IN ('Terminated', 'Error') AND stop_time >= %s AND (%s::text IS NULL OR job_user = %s)"""
 #: How far jobs have come, and how they ended.
 _ENDS = "SELECT job_id, state, exit_code FROM jobs WHERE job_id = ANY(%s)"
 #: Distinct nodes.
@@ -114,6 +118,11 @@ def planned(tx: "Transaction", moldables: Collection[int]) -> dict[int, list[Pla
 def ends(tx: "Transaction", ids: Collection[int]) -> dict[int, tuple[JobState, int | None]]:
     """Return the state and the wait status of each job that exists."""
     return {row[0]: (JobState(row[1]), row[2]) for row in tx.rows(_ENDS, (list(ids),))}
+
+
+def ended_since(tx: "Transaction", date: int, user: str | None) -> list[int]:
+    """Return the jobs, of one user or of all, that ended since a date."""
+    return tx.column(_ENDED_SINCE, (date, user, user))
 
 
 def jobs_between(tx: "Transaction", start: int, stop: int) -> list[int]:

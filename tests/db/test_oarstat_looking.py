@@ -1,0 +1,203 @@
+"""What oarstat shows beyond its documents for programs: filters, fields, charts, and the same again and again."""
+
+import json
+import os
+import pty
+import re
+import signal
+import sys
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import pytest
+
+from oar.cli import oarstat_chart, oarstat_fields
+from oar.lib.config import Config
+from oar.lib.db.engine import Database
+from oar.lib.states import JobState
+from oar.lib.times import format_date
+from tests.db.test_oarstat import NOW, Cluster, cluster
+
+__all__ = ["cluster"]
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def shown_ids(text: str) -> list[int]:
+    return [int(line.split()[0]) for line in text.splitlines()[2:]]
+
+
+class TestFilters:
+    def test_states_by_letter_and_by_name(self, cluster: Cluster) -> None:
+        waiting, held = cluster.job(), cluster.job(JobState.HOLD)
+        running = cluster.job(JobState.RUNNING, on=[1])
+        assert shown_ids(cluster.shows("-t", "w,H")) == [waiting, held]
+        assert shown_ids(cluster.shows("--states", "running")) == [running]
+        assert cluster.shows("-t", "S") == ""
+
+    def test_a_state_that_does_not_exist(self, cluster: Cluster) -> None:
+        result = cluster.oarstat("-t", "Runing")
+        assert (result.exit, result.out) == (1, "")
+        assert result.err.startswith('# Error: "Runing" is no state: W H L R')
+        assert result.err.endswith('# Did you mean "Running"?\n')
+
+    def test_names_queues_and_projects(self, cluster: Cluster) -> None:
+        first = cluster.job(name="fem", project="bio")
+        second = cluster.job(name="fem", queue="admin")
+        assert shown_ids(cluster.shows("--name", "fem")) == [first, second]
+        assert shown_ids(cluster.shows("--name", "fem", "--queue", "admin")) == [second]
+        assert shown_ids(cluster.shows("--project", "bio")) == [first]
+        assert list(json.loads(cluster.shows("--project", "bio", "-J"))) == [str(first)]
+
+    def test_jobs_that_ended_since_a_date(self, cluster: Cluster) -> None:
+        old, new, live = cluster.job(JobState.TERMINATED), cluster.job(JobState.ERROR), cluster.job()
+        others = cluster.job(JobState.TERMINATED, user="bob")
+        cluster.execute("UPDATE jobs SET stop_time = stop_time - 7200 WHERE job_id = %s", old)
+        assert shown_ids(cluster.shows("--since", "1h")) == [new, live, others]
+        assert shown_ids(cluster.shows("-u", "--since", "1d")) == [old, new, live]
+        assert shown_ids(cluster.shows("-u", "--since", "1d", "-t", "E")) == [new]
+        assert shown_ids(cluster.shows("--since", "2020-01-01", "-t", "T")) == [old, others]
+
+    def test_nobody_looks_through_all_that_ever_ran_unasked(self, cluster: Cluster) -> None:
+        done = cluster.job(JobState.TERMINATED)
+        assert cluster.oarstat("-t", "T").exit == 1
+        assert shown_ids(cluster.shows("-t", "T", "-j", done)) == [done]
+
+    def test_what_is_no_date(self, cluster: Cluster) -> None:
+        assert cluster.oarstat("--since", "soon").err == (
+            '# Error: "soon" is no date: YYYY-MM-DD hh:mm:ss, or 1d, 2h, 30m for that long ago\n'
+        )
+
+
+class TestFields:
+    def test_a_table_is_as_wide_as_it_needs_to_be(self, cluster: Cluster) -> None:
+        first = cluster.job(name="fem", types=["idempotent", "besteffort"])
+        second = cluster.job(JobState.RUNNING, on=cluster.resources[:3], name="a long name")
+        assert cluster.shows("--fields", "id,name,state,nodes,types:kinds,walltime") == (
+            "id name        state   nodes         kinds                 walltime\n"
+            f"{first:<2} fem         Waiting -             idempotent,besteffort 1:0:0\n"
+            f"{second:<2} a long name Running node-1,node-2 -                     1:0:0\n"
+        )
+
+    def test_the_head_may_be_left_out(self, cluster: Cluster) -> None:
+        job = cluster.job(name="a\nb")
+        assert cluster.shows("--fields", "id,name", "--no-header") == f"{job} a\\nb\n"
+        assert cluster.shows("--no-header").startswith(f"{job:<10} a\\nb ")
+
+    def test_records_for_programs_have_the_same_fields(self, cluster: Cluster) -> None:
+        job = cluster.job()
+        assert json.loads(cluster.shows("--fields", "id,state:s", "-J")) == {str(job): {"id": job, "s": "Waiting"}}
+
+    def test_one_that_does_not_exist(self, cluster: Cluster) -> None:
+        result = cluster.oarstat("--fields", "id,staet")
+        assert (result.exit, result.err) == (1, '# Error: jobs have no field "staet"\n# Did you mean "state"?\n')
+
+    def test_every_part_of_a_record_is_a_field(self, cluster: Cluster) -> None:
+        job = cluster.job(JobState.RUNNING, on=[1])
+        assert set(cluster.record(job)) <= set(oarstat_fields.KEYS)
+
+
+def test_an_array_folds_with_the_numbers_of_its_states(cluster: Cluster) -> None:
+    first = cluster.job()
+    for index, state in enumerate((JobState.HOLD, JobState.WAITING, JobState.HOLD), 2):
+        cluster.job(state, array_id=first, array_index=index)
+    assert re.search(rf"^4@{first} .* - default    \(2W 2H\)$", cluster.shows("-cc"), re.MULTILINE)
+    assert "(" not in cluster.shows("-c")
+
+
+class TestColors:
+    def test_they_are_never_there_unasked(self, cluster: Cluster) -> None:
+        cluster.job()
+        assert "\033" not in cluster.shows()
+        assert "\033" not in cluster.shows("--color", "auto")  # nobody sees them
+
+    def test_they_may_be_wanted(self, cluster: Cluster) -> None:
+        cluster.job()
+        assert " \033[33mW\033[0m default" in cluster.shows("--color=always")
+
+    def test_a_wish_that_nobody_knows(self, cluster: Cluster) -> None:
+        assert cluster.oarstat("--color=red").err == "# Error: --color must be auto, always or never\n"
+
+
+def test_a_chart_of_letters(cluster: Cluster) -> None:
+    one, two, three, four = cluster.resources
+    running = cluster.job(JobState.RUNNING, on=[one, two], walltime=50, name="fem")
+    coming = cluster.job(walltime=50)
+    cluster.execute("UPDATE jobs SET start_time = %s WHERE job_id = %s", NOW, running)
+    cluster.predict(coming, NOW + 50, [one, three])
+    record = {
+        "jobs": {
+            running: {"resource_id": [one, two], "start_time": NOW, "stop_time": NOW + 50, "user": "eve"}
+            | {"state": "Running", "job_name": "fem"},
+            coming: {"resource_id": [one, three], "start_time": NOW + 50, "stop_time": NOW + 100, "user": "eve"}
+            | {"state": "Waiting", "job_name": ""},
+        },
+        "resources": [
+            {"resource_id": number, "network_address": node}
+            for number, node in ((one, "node-1"), (two, "node-1"), (three, "node-2"), (four, "node-2"))
+        ],
+        "dead_resources": {four: [(NOW + 75, 0, "Absent")], three: [(NOW - 50, NOW + 25, "Dead")]},
+    }
+    dates = f"{format_date(NOW)} - {format_date(NOW + 100)}"
+    assert oarstat_chart.chart(record, NOW, NOW + 100, width=32) == (
+        f"{dates}, a column is 0:0:5\n"
+        "node-1      AAAAAAAAAABBBBBBBBBB\n"
+        "node-1      AAAAAAAAAA..........\n"
+        "node-2      xxxxx.....BBBBBBBBBB\n"
+        "node-2      ...............xxxxx\n"
+        f"A {running} eve Running {format_date(NOW)} - {format_date(NOW + 50)} fem\n"
+        f"B {coming} eve Waiting {format_date(NOW + 50)} - {format_date(NOW + 100)}\n"
+    )
+    shown = cluster.shows("--gantt", f"{format_date(NOW)}, {format_date(NOW + 100)}", "--ascii")
+    assert shown.splitlines()[-1].startswith(f"B {coming} eve Waiting")
+    assert cluster.oarstat("--ascii").exit == 1
+
+
+class TestWatch:
+    @pytest.fixture
+    def environment(self, database: Database, tmp_path: Path) -> dict[str, str]:
+        conf = tmp_path / "oar.conf"
+        conf.write_text(f'DB_HOSTNAME="{database.settings.host}"\n')
+        return {"OARCONFFILE": str(conf), "PATH": os.environ["PATH"], "LINES": "24", "COLUMNS": "80"}
+
+    def command(self) -> list[str]:
+        program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from oar.cli.oarstat import main; main()"
+        return [sys.executable, "-I", "-c", program, "--watch=1"]
+
+    def test_a_pipe_gets_the_same_again_until_an_interrupt(self, cluster: Cluster, environment: dict[str, str]) -> None:
+        first = cluster.job()
+        with Popen(self.command(), env=environment, stdout=PIPE, stderr=PIPE, text=True) as running:
+            assert running.stdout is not None
+            assert [running.stdout.readline() for _ in range(4)][2].startswith(f"{first} ")
+            second = cluster.job()
+            while not running.stdout.readline().startswith(f"{second} "):
+                pass
+            running.send_signal(signal.SIGINT)
+            out, err = running.communicate(timeout=60)
+        assert (running.returncode, err, "\033" in out) == (0, "", False)
+
+    def test_a_terminal_is_drawn_over(self, cluster: Cluster, environment: dict[str, str]) -> None:
+        job = cluster.job()
+        ours, theirs = pty.openpty()
+        with Popen(self.command(), env=environment, stdout=theirs, stderr=PIPE) as running:
+            os.close(theirs)
+            seen = b""
+            while seen.count(b"\033[H") < 2:
+                seen += os.read(ours, 4096)
+            running.send_signal(signal.SIGINT)
+            assert running.wait(60) == 0
+        os.close(ours)
+        assert f"{job:<10} ".encode() in seen
+        assert b"\033[J" in seen
+
+    @pytest.mark.parametrize("seconds", ["0", "x", "-1", "999999"])
+    def test_what_are_no_seconds(self, cluster: Cluster, seconds: str) -> None:
+        result = cluster.oarstat(f"--watch={seconds}")
+        assert (result.exit, result.err) == (1, f'# Error: --watch takes a number of seconds, not "{seconds}"\n')
+
+
+def test_the_layout_of_the_site_is_watched_too(cluster: Cluster) -> None:
+    cluster.job()
+    config = Config(oarstat_default_output_format=2)
+    assert "System message" in cluster.shows(config=config)
+    assert "System message" not in cluster.shows("--no-header", config=config)
