@@ -247,7 +247,7 @@ class _Oarsub:
         now = int(time.time())
         proposal = submission.prepare(given, runtime.config, now)
         if options.estimate:
-            return self._estimate(proposal)
+            return self._estimate(given, proposal)
         given = given._replace(key=self._key())
         proposal = proposal._replace(use_job_key=given.key is not None)
         if options.interactive:
@@ -281,14 +281,14 @@ class _Oarsub:
 
         return oarsub_wait.wait(self._context, ids, kill="kill" in self._options.wait)
 
-    def _estimate(self, proposal: "Proposal") -> int:
+    def _estimate(self, given: Submission, proposal: "Proposal") -> int:
         """Tell what would become of the submission; nothing is stored."""
         from oar.cli import oarsub_estimate
 
         with self._hearing_rules():
             proposal, output, _ = submission.rehearse(self._context.database, self._context.runtime.config, proposal)
         self._print_output(output.out, output.err)
-        return oarsub_estimate.show(self._context, proposal, self._options.machine)
+        return oarsub_estimate.show(self._context, proposal, given.array_limit or 0, self._options.machine)
 
     @contextmanager
     def _hearing_rules(self) -> Iterator[None]:
@@ -440,11 +440,13 @@ def _typed_names() -> frozenset[str]:
 
 
 def _check_waiting(options: Options) -> None:
-    """Refuse what does not go with --wait and --parsable.  Raises Stop."""
+    """Refuse what does not go with --wait, --estimate and --parsable.  Raises Stop."""
     if not {None, "kill"}.issuperset(options.wait):
         raise Stop("# Error: --wait takes nothing, or kill behind an equals sign.")
     if options.wait and (options.interactive or options.connect):
         raise Stop("# Error: --wait is for batch jobs: a session ends when you leave it.")
+    if options.estimate and (options.resubmit is not None or options.connect):
+        raise Stop("# Error: --estimate is for a new submission: --resubmit and --connect do not go with it.")
     if options.parsable and options.machine is not None:
         raise Stop("# Error: --parsable and a machine format are exclusive.")
 

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from oar.lib.proposal import Proposal
 
 
-def show(context: "Context", proposal: "Proposal", machine: Format | None) -> int:
-    """Print what would become of a submission that rules have passed; return the exit code."""
+def show(context: "Context", proposal: "Proposal", array_limit: int, machine: Format | None) -> int:
+    """Print what would become of a submission that rules have passed; return the exit code.
+
+    ``array_limit``: so many jobs of the array may run at a time; 0 = all.  Raises BadSubmission.
+    """
     from oar.kao import estimates  # the planner: nobody else needs it
 
-    found = estimates.submissions(context.database, context.runtime.config, proposal)
+    found = estimates.submissions(context.database, context.runtime.config, proposal, array_limit)
     for text in found.warnings:
         context.warn(text)
     if machine:

@@ -7,11 +7,10 @@ run: how many tokens are free is taken from the reasons of the last round.
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oar.kao import forecast, plugins
-from oar.kao.forecast import Forecast
-from oar.kao.model import Answer, Plan
+from oar.kao.model import Plan
 from oar.kao.platform import Platform, Situation, Supposed, Tokens
 from oar.kao.priority import policy_of
 from oar.kao.schedule import Round
@@ -23,7 +22,7 @@ from oar.lib.explanations import sentence
 from oar.lib.model import Dependency
 from oar.lib.proposal import Proposal
 from oar.lib.states import JobState, Reservation
-from oar.lib.submission_checks import parse_dependencies
+from oar.lib.submission import dependencies_of_each
 
 #: Of a token of which nothing is known, there are enough.
 ENOUGH = 2**31
@@ -112,10 +111,13 @@ class Estimates:
     warnings: tuple[str, ...] = ()  #: what could not be taken into account
 
 
-def submissions(database: Database, config: Config, proposal: Proposal) -> Estimates:
-    """Return what would become of the jobs of a submission that rules have passed, in their order."""
+def submissions(database: Database, config: Config, proposal: Proposal, array_limit: int = 0) -> Estimates:
+    """Return what would become of the jobs of a submission that rules have passed, in their order.
+
+    ``array_limit``: so many of them may run at a time; 0 = all.  Raises BadSubmission.
+    """
     with database.snapshot() as tx:
-        supposed = _supposed(tx, proposal)
+        supposed = _supposed(tx, proposal, array_limit)
     situation = present(database, config, supposed)
     warnings = tuple(mail.text for mail in situation.mails)
     own = next((each for each in situation.snapshot.queues if each.name == proposal.queue), None)
@@ -127,41 +129,37 @@ def submissions(database: Database, config: Config, proposal: Proposal) -> Estim
 
 def _estimates(situation: Situation, plan: Plan, supposed: Sequence[Supposed]) -> list[Estimate]:
     """Return what a plan says of supposed jobs."""
-    refused = {answer.job_id: answer for answer in plan.refused}
+    refused = {answer.job_id: answer.message for answer in plan.refused}
+    places = {place.job_id: place for place in plan.placements}
     resources = situation.snapshot.resources
     found = []
-    for each in supposed:
-        number = each.row.id
-        forecasted = forecast.of(plan, number)
-        members = forecasted.placement.resources if forecasted.placement else 0
-        ids, hosts = tuple(resources.ids_of(members)), tuple(resources.nodes_of(members))
-        found.append(_estimate(each, forecasted, refused.get(number), plan.now, (ids, hosts)))
+    for job in supposed:
+        place, reason = places.get(job.row.id), plan.reasons.get(job.row.id)
+        refusal = refused.get(job.row.id, "")
+        why = Reason(plan.now, reason.code, reason.text, reason.data) if reason and not refusal else None
+        if place:
+            ids, hosts = resources.ids_of(place.resources), resources.nodes_of(place.resources)
+            found.append(Estimate(place.start, place.walltime, tuple(ids), tuple(hosts), why, refusal))
+        else:
+            found.append(Estimate(None, job.moldables[0].walltime, (), (), why, refusal))
     return found
 
 
-def _estimate(
-    supposed: Supposed,
-    forecasted: Forecast,
-    refused: Answer | None,
-    now: int,
-    place: tuple[tuple[int, ...], tuple[str, ...]],
-) -> Estimate:
-    reason = forecasted.reason
-    why = Reason(now, reason.code, reason.text, dict(reason.data)) if reason and not refused else None
-    placement = forecasted.placement
-    walltime = placement.walltime if placement else supposed.moldables[0].walltime
-    return Estimate(placement.start if placement else None, walltime, *place, why, refused.message if refused else "")
-
-
-def _supposed(tx: Transaction, proposal: Proposal) -> list[Supposed]:
+def _supposed(tx: Transaction, proposal: Proposal, array_limit: int) -> list[Supposed]:
     """Return the jobs of a submission as rows that could be in the database."""
     first = tx.rounds.next_job()
-    return [_job(proposal, first, index, tx.now) for index in range(proposal.array_size)]
+    return [
+        _job(proposal, (first, first + index), needed, array_limit, tx.now)
+        for index, needed in enumerate(dependencies_of_each(tx, proposal))
+    ]
 
 
-def _job(proposal: Proposal, first: int, index: int, now: int) -> Supposed:
-    number = first + index
-    alternative = _FIRST_ALTERNATIVE + index * len(proposal.requests)
+def _job(
+    proposal: Proposal, ids: tuple[int, int], needed: Sequence[Dependency], array_limit: int, now: int
+) -> Supposed:
+    """Return a job; ``ids``: of its array, and its own."""
+    array, number = ids
+    alternative = _FIRST_ALTERNATIVE + (number - array) * len(proposal.requests)
     is_reservation = proposal.start > 0
     row = JobRow(
         id=number,
@@ -172,8 +170,8 @@ def _job(proposal: Proposal, first: int, index: int, now: int) -> Supposed:
         state=JobState.WAITING,
         reservation=Reservation.TO_SCHEDULE if is_reservation else Reservation.NONE,
         job_type=proposal.job_type,
-        array_id=first,
-        array_limit=0,
+        array_id=array,
+        array_limit=array_limit,
         properties=proposal.stored_properties,
         submission_time=now,
         start_time=proposal.start,
@@ -193,8 +191,4 @@ def _job(proposal: Proposal, first: int, index: int, now: int) -> Supposed:
         )
         for place, request in enumerate(proposal.requests)
     )
-    dependencies = tuple(
-        Dependency(number, each.required, each.condition, each.min_shift, each.max_shift)
-        for each in parse_dependencies(proposal.dependencies)
-    )
-    return Supposed(row, proposal.types, moldables, dependencies)
+    return Supposed(row, proposal.types, moldables, tuple(replace(each, job_id=number) for each in needed))

@@ -373,6 +373,18 @@ def _indexed_dependencies(tx: "Transaction", proposal: Proposal) -> list[Indexed
     return found
 
 
+def dependencies_of_each(tx: "Transaction", proposal: Proposal) -> list[tuple[Dependency, ...]]:
+    """Return what each job of a submission would depend on.  Raises BadSubmission."""
+    common, indexed = _dependencies(tx, proposal), _indexed_dependencies(tx, proposal)
+    return [
+        (
+            *common,
+            *(Dependency(0, each.required[place], each.condition, each.min_shift, each.max_shift) for each in indexed),
+        )
+        for place in range(proposal.array_size)
+    ]
+
+
 def _check_cpuset(tx: "Transaction", given: Submission) -> list[str]:
     """Refuse a name of cpuset that could be somebody else's; return warnings."""
     name = given.cpuset_name

@@ -147,6 +147,21 @@ def test_the_jobs_of_an_array_are_estimated_together(site: Site) -> None:
     ]
 
 
+def test_a_limited_array_is_estimated_with_its_limit(site: Site) -> None:
+    jobs = site.record("--array", "3%1", "-l", "resource_id=1,walltime=1", "true")["jobs"]
+    assert [each["start"] for each in jobs] == [NOW, NOW + 3601, NOW + 7202]
+    assert [each["code"] for each in jobs[2]["reasons"]] == ["ARRAY"]
+
+
+def test_an_array_behind_another_is_estimated_index_by_index(site: Site) -> None:
+    assert site.oarsub("--array", 2, "-l", "nodes=2,walltime=1", "true").exit == 0
+    first = site.jobs()[0].id
+    site.scheduler.round()
+    jobs = site.record("--array", 2, "-a", f"{first}[]", "-l", "resource_id=1,walltime=1", "true")["jobs"]
+    assert [each["start"] for each in jobs] == [NOW + 7202, NOW + 7202]
+    assert [each["reasons"][0]["data"].get("jobs", each["reasons"][0]["data"].get("job")) for each in jobs]
+
+
 def test_a_reservation_is_answered_as_it_would_be(site: Site) -> None:
     date = format_date(NOW + 600)
     assert answer(site.estimate("-r", date, "-l", "nodes=2,walltime=1")) == (0, ["# Reservation valid --> OK"])
@@ -171,6 +186,10 @@ def test_what_is_refused_is_refused_as_at_a_submission(site: Site) -> None:
     refused = site.estimate("-q", "nowhere", "true")
     assert refused.exit == 248
     assert site.estimate().exit == 5
+    unknown = site.estimate("-a", 99, "true")
+    assert (unknown.exit, unknown.err.splitlines()[0]) == (8, "# Error: dependency on unknown job 99.")
+    again = site.estimate("--resubmit", 1)
+    assert (again.exit, again.err.splitlines()[0][:22]) == (1, "# Error: --estimate is")
 
 
 def test_a_queue_with_a_scheduler_of_its_own_cannot_be_asked(site: Site) -> None:
