@@ -1,5 +1,6 @@
 """The GPUs of a node are open to the job that has them, and to no other."""
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,3 +93,39 @@ def test_the_server_tells_the_nodes_that_have_gpus_of_which_the_job_has_none(dat
     finally:
         with database.begin() as tx:
             tx.execute("ALTER TABLE resources DROP COLUMN gpudevice")
+
+
+VERSION_TWO = """
+import os, sys
+sys.path.insert(0, {oardir!r})
+import node_cgroups, node_devices
+groups = node_cgroups.GroupsTwo({mount!r}, {path!r})
+groups.prepare()
+leaves = node_cgroups.Leaves("alice_306", "alice", 306)
+groups.create(leaves, None, None, None)
+node_devices.restrict(groups, leaves.payload, {allowed!r})
+pid = os.fork()
+if pid == 0:
+    groups.join(leaves, "payload")
+    for name in sorted(os.listdir("/dev/dri")):
+        try:
+            os.close(os.open("/dev/dri/" + name, os.O_RDONLY))
+            os.write(1, name.encode() + b" ")
+        except PermissionError:
+            pass
+    os._exit(0)
+os.waitpid(pid, 0)
+groups.remove("alice_306")
+os.rmdir(groups.base)
+"""
+
+
+@pytest.mark.usefixtures("cards")
+@pytest.mark.parametrize(("allowed", "found"), [(["0"], "card0 renderD128"), (["1"], "card1 renderD129"), ([], "")])
+def test_version_2_refuses_the_gpus_of_others_to_real_processes(box: NodeBox, allowed: list[str], found: str) -> None:
+    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup2 " in line]
+    assert mounts, "no control groups of version 2 are mounted here"
+    script = VERSION_TWO.format(
+        oardir=str(box.oardir), mount=mounts[0][4], path=f"{box.cpuset_path}_two", allowed=allowed
+    )
+    assert box.sh(f"python3 -c {shlex.quote(script)}").strip() == found

@@ -164,3 +164,49 @@ devices = {"/dev/nvidia0": (195, 0), "/dev/nvidia1": (195, 1), "/dev/dri/card0":
            "/dev/nvidia-caps/nvidia-cap1": (240, 1)}
 """
     assert run(f"{script}print(json.dumps(node_devices.refused_numbers(devices, {allowed!r})))") == refused
+
+
+def test_what_a_job_used_is_read_from_version_2(tmp_path: Path) -> None:
+    payload = tmp_path / "oar/alice_1/payload"
+    payload.mkdir(parents=True)
+    files = {
+        "../cpu.stat": "usage_usec 1500000\nuser_usec 1000000\n",
+        "memory.peak": "4096\n",
+        "memory.max": "max\n",
+        "memory.events": "low 0\noom 2\noom_kill 3\noom_group_kill 0\n",
+        "pids.events": "max 9\n",
+    }
+    for name, text in files.items():
+        (payload / name).write_text(text)
+    used = f"print(json.dumps(c.GroupsTwo({str(tmp_path)!r}, '/oar').usage(c.Leaves('alice_1', 'alice', 1))))"
+    whole = {"cpu_us": 1500000, "memory_peak": 4096, "memory_limit": None, "oom_kills": 3, "forks_denied": 9}
+    assert run(f"import node_cgroups as c\n{used}") == whole
+    for name in files:
+        (payload / name).unlink()
+    assert run(f"import node_cgroups as c\n{used}") == dict.fromkeys(whole)  # an older kernel tells less
+
+
+def test_in_version_1_a_session_is_killed_by_itself_and_counts_in_its_job(box: NodeBox) -> None:
+    script = f"""
+import node_cgroups as c
+g = c.groups_of({{"cpuset_path": {box.cpuset_path!r}, "options": {{"cgroup_manager": "cgroup1"}}}})
+g.prepare()
+job = c.Confinement(g, "alice_1", "alice", 1)
+g.create(job.leaves, {{0}}, set(), None, 50)
+pid = os.fork()
+if pid == 0:
+    time.sleep(1000)
+job.join("payload", pid)
+job.move(job.enter_session(77), pid)
+groups = [line.split(":")[1:] for line in open("/proc/%d/cgroup" % pid).read().splitlines()]
+where = {{name: path.rpartition("alice_1")[2] for name, path in groups if "alice_1" in path}}
+limit = c.number(g.directory("pids", job.leaves.payload) + "/pids.max")
+left = job.kill()
+os.waitpid(pid, 0)
+g.remove("alice_1")
+print(json.dumps([where, limit, left]))
+"""
+    where, limit, left = run(script)
+    assert (where["freezer"], where["devices"]) == ("/payload/s77", "/payload/s77")
+    assert (where["memory"], where["pids"]) == ("/payload", "/payload")
+    assert (limit, left) == (50, [])
