@@ -225,6 +225,12 @@ def _user_wrapper(target: Target, name: str) -> None:
     _write(target.under(f"{_bindir(target)}/{name}"), text, 0o755)
 
 
+def _connect_wrapper(target: Target) -> None:
+    """The other name of ``oarsub -C``."""
+    bindir = _bindir(target)
+    _write(target.under(f"{bindir}/oarconnect"), f'#!/bin/sh\nexec {bindir}/oarsub -C "$@"\n', 0o755)
+
+
 def _admin_wrapper(target: Target, name: str) -> None:
     program = f"{target.programs}/{name}"
     text = f'#!/bin/sh\n[ "$(id -u)" = 0 ] && exec sudo -n -H -u {target.user} {program} "$@"\nexec {program} "$@"\n'
@@ -375,6 +381,7 @@ def install_user(target: Target) -> None:
         _install_package(target)
     for name in _programs(target, USER_COMMANDS):
         _user_wrapper(target, name)
+    _connect_wrapper(target)
     _tools(target)
     _configuration(target)
     _sudo_rules(target)

@@ -26,6 +26,8 @@ VERIFY = "# Error: please verify your job submission syntax."
 KEY_OPTIONS = "you must set the --use-job-key (or -k) option in order to use other job key related options."
 TWO_KEYS = "you cannot import a job key both inline and from a file at the same time."
 INTERRUPTED = 1
+#: Digits of the longest job id.
+LONGEST_ID = 18
 
 
 @oar_command(
@@ -81,7 +83,7 @@ class _Oarsub:
             from oar.cli import oarsub_session
 
             return oarsub_session.connect(
-                self._context, options.connect[-1], verbose=self._is_verbose, propagate=options.propagate_exit
+                self._context, _connected(options), verbose=self._is_verbose, propagate=options.propagate_exit
             )
         check_modes(_modes(options, command))
         if options.scan:
@@ -437,6 +439,14 @@ def _typed_names() -> frozenset[str]:
     return frozenset(
         name for name in Options._fields if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     )
+
+
+def _connected(options: Options) -> int | None:
+    """Return the job that -C names; its number may stand behind other options."""
+    if options.connect[-1] is None and len(options.words) == 1 and options.words[0].isascii():
+        word = options.words[0]
+        return int(word) if word.isdigit() and len(word) <= LONGEST_ID else None
+    return options.connect[-1]
 
 
 def _check_waiting(options: Options) -> None:

@@ -283,13 +283,14 @@ def _is_ended_by_others(tx: "Transaction", job_id: int, *, is_main: bool) -> boo
 
 def _reasons(tx: "Transaction", job_id: int) -> list[str]:
     """Return why a job ends, as far as that is known while it does."""
-    from oar.lib import cause_texts, causes
+    from oar.lib import cause_texts
 
     cause = tx.ends.causes([job_id]).get(job_id)
     if cause is None:
         job = tx.jobs.find(job_id)
-        facts = next((one for one in tx.ends.facts([job_id]) if one.kill is not None), None)
-        if job is None or facts is None:
+        facts = next(iter(tx.ends.facts([job_id])), None)
+        if job is None or facts is None or facts.kill is None:
             return []
-        cause = causes.decide(replace(facts, ran=facts.ran or tx.now - job.start_time))
+        times = {"walltime": facts.walltime, "ran": facts.ran or tx.now - job.start_time}
+        cause = replace(facts.kill, data={**times, **facts.kill.data})
     return [cause_texts.tell(cause, job_id).sentence]

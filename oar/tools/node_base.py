@@ -13,6 +13,7 @@ import os
 import pwd
 import re
 import stat
+import sys
 import time
 
 #: Properties that are the system's own: not shown in the resource-properties file.
@@ -28,6 +29,15 @@ CONTROL = re.compile("[\x00-\x1f\x7f]")
 INDEPENDENT, DETACHED = "\0independent", "\0detached"
 #: Phases of a job in its state file (node.md 4.4), in their order.
 INIT, READY, STARTED, RUNNING, ENDED, ABORTED = "init", "ready", "started", "running", "ended", "aborted"
+
+
+#: What a program of root starts as the user: only there does the user's environment hold.
+AS_USER = """
+import json, os, sys
+with open(int(sys.argv[1])) as file:
+    variables = {name.encode("latin-1"): value.encode("latin-1") for name, value in json.load(file)}
+os.execve(sys.argv[2], sys.argv[2:], variables)
+"""
 
 
 class NodeError(Exception):
@@ -398,3 +408,27 @@ def resources_file(data):
 def property_text(value):
     text = "" if value is None else str(value)
     return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+# -- programs that root starts for a user ------------------------------------------------------------------------------
+
+
+def by_systemd(account, argv, environment):
+    """(words, environment) that let systemd start a program as the user, in a scope of the user's slice."""
+    uid = account.pw_uid
+    command = ["systemd-run", "-q", "--uid=%d" % uid, "--scope", "--collect", "--slice=user-%d.slice" % uid]
+    command += [sys.executable, "-I", "-S", "-c", AS_USER, str(readable(environment)), *argv]
+    return command, {"PATH": DEFAULT_PATH}
+
+
+def readable(environment):
+    """A descriptor from which the program that is executed next reads an environment."""
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in environment.items()]
+        file.write(json.dumps(pairs).encode("ascii"))
+        file.seek(0)
+        fd = os.dup(file.fileno())
+    os.set_inheritable(fd, True)
+    return fd

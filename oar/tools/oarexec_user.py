@@ -11,7 +11,6 @@ import json
 import os
 import select
 import signal
-import sys
 import time
 
 import node_base
@@ -22,13 +21,6 @@ from node_base import NodeError
 START_SECONDS = 120.0
 #: A dead file server is not waited for longer, to see whether it has room.
 ROOM_SECONDS = 10
-#: What a program of root starts as the user: only there does the user's environment hold.
-AS_USER = """
-import json, os, sys
-with open(int(sys.argv[1])) as file:
-    variables = {name.encode("latin-1"): value.encode("latin-1") for name, value in json.load(file)}
-os.execve(sys.argv[2], sys.argv[2:], variables)
-"""
 CONTROL_SIGNALS = {"TERM", "INT", "QUIT", "USR1", "USR2", "URG"}
 HANDLED = [getattr(signal, "SIG" + name) for name in sorted(CONTROL_SIGNALS)]
 
@@ -141,27 +133,6 @@ def open_signals():
 
 def encoded(variables):
     return {node_base.encode(name): node_base.encode(value) for name, value in variables.items()}
-
-
-def readable(environment):
-    """A descriptor from which the program that is executed next reads an environment."""
-    import tempfile
-
-    with tempfile.TemporaryFile() as file:
-        pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in environment.items()]
-        file.write(json.dumps(pairs).encode("ascii"))
-        file.seek(0)
-        fd = os.dup(file.fileno())
-    os.set_inheritable(fd, True)
-    return fd
-
-
-def by_systemd(account, argv, environment):
-    """(words, environment) that let systemd start a program as the user, in a scope of the user's slice."""
-    uid = account.pw_uid
-    command = ["systemd-run", "-q", "--uid=%d" % uid, "--scope", "--collect", "--slice=user-%d.slice" % uid]
-    command += [sys.executable, "-I", "-S", "-c", AS_USER, str(readable(environment)), *argv]
-    return command, {"PATH": node_base.DEFAULT_PATH}
 
 
 def set_oom_score(score):
@@ -370,7 +341,7 @@ class UserProcess:
         if systemd:
             os.seteuid(0)
             os.setegid(0)
-            argv, environment = by_systemd(self.payload.account, argv, environment)
+            argv, environment = node_base.by_systemd(self.payload.account, argv, environment)
         try:
             os.execvpe(argv[0], [node_base.encode(word) for word in argv], environment)
         except OSError as error:

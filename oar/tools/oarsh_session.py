@@ -247,13 +247,10 @@ class Session:
 
     def by_systemd(self, directory, shell, environment):
         """On a frontend systemd may keep track of what users run: it is root who asks it."""
-        import oarexec_user
-
-        oarexec_user.act_as(self.account)
-        self.change_directory(directory)
-        os.seteuid(0)
-        os.setegid(0)
-        return oarexec_user.by_systemd(self.account, [shell, "-l"], environment)
+        os.initgroups(self.account.pw_name, self.account.pw_gid)
+        with node_base.acting_as(self.account):
+            self.change_directory(directory)
+        return node_base.by_systemd(self.account, [shell, "-l"], environment)
 
     def change_directory(self, directory):
         if directory is None:

@@ -86,6 +86,7 @@ def _write_configuration(room: Room, settings: Sequence[str]) -> None:
         f'DB_BASE_PASSWD_RO="{READ_PASSWORD}"',
         f'SERVER_HOSTNAME="{layout.SERVER}"',
         'LOG_LEVEL="3"',
+        f'OARSH_OARSTAT_CMD="{layout.OARDIR}/oarstat"',
         *(['CGROUP_MANAGER="none"'] if room.is_rootless else []),
         *settings,
     ]
