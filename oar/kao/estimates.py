@@ -95,9 +95,15 @@ def plan_of(situation: Situation, config: Config) -> Plan:
 
 def smallest_changes(database: Database, config: Config, jobs: Collection[int]) -> dict[int, str]:
     """Return the smallest change of a request with which each of some waiting jobs starts now; '' if none is enough."""
-    snapshot = present(database, config).snapshot
-    changes = {job_id: forecast.smallest_change(snapshot, job_id) for job_id in sorted(jobs)}
-    return {job_id: change.text if change else "" for job_id, change in changes.items()}
+    snapshot, site = present(database, config).snapshot, plugins.site_of(config)
+    planned_here = {queue.name for queue in snapshot.queues if policy_of(queue.policy) is not None}
+    queues = {job.id: job.queue for job in snapshot.waiting}
+    found = dict.fromkeys(sorted(jobs), "")
+    for job_id in found:
+        if queues.get(job_id) in planned_here:
+            change = forecast.smallest_change(snapshot, job_id, site)
+            found[job_id] = change.text if change else ""
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------- submissions

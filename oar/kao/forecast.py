@@ -1,4 +1,4 @@
-"""What would be: a job that is not submitted, a machine without some nodes, a job with another walltime.
+"""What would be: a machine without some nodes, other quotas, a job with another walltime or a smaller request.
 
 All of it is the planner itself on a snapshot with something changed.  Nothing is read or written.
 """
@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from oar.kao.memory import Memory
-from oar.kao.model import Alternative, AskedGroup, Placement, Plan, Quotas, Reason, Snapshot, WaitingJob
-from oar.kao.schedule import Round, schedule
+from oar.kao.model import Alternative, AskedGroup, Plan, Quotas, Snapshot
+from oar.kao.schedule import NOTHING, Round, schedule
+from oar.kao.site import Site
 from oar.lib.errors import BadRequest
 from oar.lib.model import Level
 from oar.lib.resource_set import from_positions
@@ -17,14 +18,6 @@ from oar.lib.times import format_duration
 
 #: Nobody is told to ask for less time than this.
 SHORTEST = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """When and where a job would start; and why not now, or why never."""
-
-    placement: Placement | None
-    reason: Reason | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +37,14 @@ class Change:
         return f"{self.what}={self.new} instead of {self.what}={self.old}"
 
 
-def planned(snapshot: Snapshot, before: Memory | None = None) -> tuple[Plan, Memory]:
+def planned(snapshot: Snapshot, before: Memory | None = None, site: Site = NOTHING) -> tuple[Plan, Memory]:
     """Return the plan of a snapshot, and what it leaves for the next of nearly the same."""
-    this = Round(snapshot, before=before)
+    this = Round(snapshot, before=before, site=site)
     for queues in this.groups():
         this.plan_queues(queues)
     this.plan_besteffort()
     plan = this.finish()
     return plan, this.memory(plan)
-
-
-def estimate(snapshot: Snapshot, job: WaitingJob, before: Memory | None = None) -> Forecast:
-    """Return what would become of a job that is not there yet, behind all others of its order."""
-    others = tuple(each for each in snapshot.waiting if each.id != job.id)
-    return of(schedule(replace(snapshot, waiting=(*others, job)), before=before), job.id)
-
-
-def of(plan: Plan, job_id: int) -> Forecast:
-    """Return what a plan says of a job."""
-    placement = next((each for each in plan.placements if each.job_id == job_id), None)
-    return Forecast(placement, plan.reasons.get(job_id))
 
 
 def without_nodes(snapshot: Snapshot, nodes: Collection[str]) -> Snapshot:
@@ -95,21 +76,26 @@ def with_quotas(snapshot: Snapshot, quotas: Quotas | None) -> Snapshot:
     return replace(snapshot, quotas=quotas, settings=replace(snapshot.settings, has_quotas=True))
 
 
-def smallest_change(snapshot: Snapshot, job_id: int) -> Change | None:
+def smallest_change(snapshot: Snapshot, job_id: int, site: Site = NOTHING) -> Change | None:
     """Return the change of one number in a request that would let its job start now, and leaves most of what it asks.
 
     None if the job starts now anyway, or if no such change is enough.  What all jobs before it have is left to them.
     """
-    plan, memory = planned(snapshot)
+    plan, memory = planned(snapshot, site=site)
     job = next((each for each in snapshot.waiting if each.id == job_id), None)
     if job is None or _starts_now(plan, job_id):
         return None
     ahead = _until(snapshot, memory, job_id)
+
+    def is_enough(change: Change) -> bool:
+        tried = _with_alternatives(ahead, job_id, lambda each: _changed(each, change))
+        return _starts_now(schedule(tried, before=memory, site=site), job_id)
+
     found = [
         change
         for alternative in job.alternatives
         for what, old, least in _numbers(alternative)
-        if (change := _largest(ahead, memory, job_id, Change(alternative.id, what, old, least)))
+        if (change := _largest(Change(alternative.id, what, old, least), is_enough))
     ]
     return max(found, key=lambda change: (change.new / change.old, change.what), default=None)
 
@@ -132,19 +118,14 @@ def _numbers(alternative: Alternative) -> list[tuple[str, int, int]]:
     ]
 
 
-def _largest(snapshot: Snapshot, memory: Memory, job_id: int, change: Change) -> Change | None:
+def _largest(change: Change, is_enough: Callable[[Change], bool]) -> Change | None:
     """Return the largest number below the present one with which the job starts now: less is never harder to place."""
-
-    def is_enough(number: int) -> bool:
-        tried = _with_alternatives(snapshot, job_id, lambda each: _changed(each, replace(change, new=number)))
-        return _starts_now(schedule(tried, before=memory), job_id)
-
     low, high = change.new, change.old
-    if low >= high or not is_enough(low):
+    if low >= high or not is_enough(change):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if is_enough(middle) else (low, middle)
+        low, high = (middle, high) if is_enough(replace(change, new=middle)) else (low, middle)
     return replace(change, new=low)
 
 

@@ -2,28 +2,11 @@
 
 import pytest
 
-from oar.kao.forecast import Change, estimate, of, smallest_change, with_walltime, without_nodes
+from oar.kao.forecast import Change, smallest_change, with_walltime, without_nodes
 from oar.kao.schedule import schedule
+from oar.kao.site import Site
 from oar.lib.errors import BadRequest
 from tests.scheduler.builders import NOW, Cluster, hours
-
-
-def test_a_job_that_is_not_submitted_is_estimated_behind_the_others() -> None:
-    cluster = Cluster(nodes=1, cores=2).run(3, since=60).job("/node=1")
-    snapshot = cluster.snapshot()
-    new = cluster.job("/core=1").waiting[-1]
-    forecast = estimate(snapshot, new)
-    assert forecast.placement is not None
-    assert forecast.placement.start == NOW - 60 + 2 * hours(1) + 2
-    assert schedule(snapshot).placements == schedule(cluster.snapshot()).placements[:1]
-
-
-def test_an_estimate_tells_why_a_job_would_never_start() -> None:
-    cluster = Cluster(nodes=1, cores=2)
-    forecast = estimate(cluster.snapshot(), cluster.job("/node=2").waiting[-1])
-    assert forecast.placement is None
-    assert forecast.reason is not None
-    assert forecast.reason.code == "IMPOSSIBLE"
 
 
 def test_without_a_node_its_jobs_wait_for_another() -> None:
@@ -36,9 +19,8 @@ def test_without_a_node_its_jobs_wait_for_another() -> None:
 
 def test_another_walltime_of_a_job_moves_those_behind_it() -> None:
     snapshot = Cluster(nodes=1, cores=1).run(1).job().snapshot()
-    later = of(schedule(with_walltime(snapshot, 1, hours(3))), 2)
-    assert later.placement is not None
-    assert later.placement.start == NOW + hours(3) + 1
+    (later,) = schedule(with_walltime(snapshot, 1, hours(3))).placements
+    assert later.start == NOW + hours(3) + 1
     with pytest.raises(BadRequest, match="job 9"):
         with_walltime(snapshot, 9, 60)
 
@@ -70,3 +52,11 @@ def test_nothing_is_proposed_for_a_job_that_starts_or_that_no_change_helps() -> 
     assert smallest_change(starting, 1) is None
     full = Cluster(nodes=1, cores=1).run(1).job().snapshot()
     assert smallest_change(full, 2) is None
+
+
+def test_a_change_is_looked_for_in_the_order_of_the_site() -> None:
+    cluster = Cluster(nodes=2, cores=1, job_priority="CUSTOM", is_priority_explicit=True).run(1)
+    snapshot = cluster.job("/core=1").job("/core=2").snapshot()
+    last_first = Site(sort=lambda context, jobs: [job.id for job in reversed(jobs)])
+    assert smallest_change(snapshot, 3) is None
+    assert smallest_change(snapshot, 3, last_first) == Change(30, "core", 2, 1)
