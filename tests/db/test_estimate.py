@@ -4,8 +4,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+import yaml
 
 from oar.cli import oarsub
 from oar.cli.command import Result
@@ -102,6 +104,15 @@ def test_programs_get_a_record(site: Site) -> None:
     assert (record["feasible"], record["start"], record["walltime"]) == (True, NOW + 3601, 7200)
     assert (len(record["resources"]), record["hosts"]) == (2, ["node-1"])
     assert [(each["code"], each["data"]["jobs"]) for each in record["reasons"]] == [("BUSY", [first])]
+
+
+def test_all_formats_say_the_same(site: Site) -> None:
+    site.fill()
+    words = ("--array", 2, "-l", "nodes=1,walltime=2", "true")
+    record = site.record(*words)
+    assert yaml.safe_load(site.estimate("-Y", *words).out) == record
+    ElementTree.fromstring(site.estimate("-X", *words).out)
+    assert site.estimate("-D", *words).out.startswith("{\n")
 
 
 def test_the_estimate_is_what_the_next_round_does(site: Site) -> None:

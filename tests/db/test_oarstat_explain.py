@@ -3,8 +3,10 @@
 import json
 from collections.abc import Iterator
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+import yaml
 
 from oar.cli.command import Result, invoke
 from oar.cli.oarstat import main
@@ -200,6 +202,24 @@ def test_predicted_starts_are_shown_with_what_jobs_wait_for(site: Site) -> None:
     record = json.loads(starts(site, "-J", "-j", str(waiting)))[str(waiting)]
     assert (record["scheduled_start"], record["why"], record["code"]) == (NOW + 3601, "(resources)", "BUSY")
     assert starts(site, "-u", "nobody") == ""
+
+
+@pytest.mark.parametrize("option", ["--explain", "--start"])
+def test_all_formats_say_the_same(site: Site, option: str) -> None:
+    submit(site.database, "/resource_id=2")
+    number = submit(site.database, "/resource_id=2", name="a & <b>")
+    site.round()
+
+    def printed(form: str) -> str:
+        words = [option, *([str(number)] if option == "--explain" else ["-j", str(number)]), form]
+        result = invoke(main, words, runtime=site.runtime, user=ALICE)
+        assert (result.exit, result.err) == (0, "")
+        return result.out
+
+    record = json.loads(printed("-J"))[str(number)]
+    assert yaml.safe_load(printed("-Y")) == {number: record}
+    ElementTree.fromstring(printed("-X"))
+    assert printed("-D").startswith("{\n")
 
 
 def test_what_cannot_be_asked_is_refused(site: Site) -> None:
