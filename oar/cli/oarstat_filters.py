@@ -126,7 +126,8 @@ class Selection:
             found = tx.jobs.select(self.matching)
         else:
             found = self._live_and_recent(tx)
-        return [job for job in found if self._takes(job)]
+        is_open = self.user is None and self.matching is None and self.filters == Filters()
+        return found if is_open else [job for job in found if self._takes(job)]
 
     def missing(self, tx: "Transaction") -> list[int]:
         """Return the jobs that are asked for by id and do not exist."""

@@ -6,9 +6,10 @@ fast as their text table: each makes one text of a value without intermediate ob
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from json.encoder import encode_basestring as quoted_json
+from typing import Any
 
 
 class Format(StrEnum):
@@ -24,7 +25,7 @@ def dump(value: object, format: Format, *, one_line: bool = False) -> str:
     """Return the document of a value, with its final newline; ``one_line`` matters to DUMPER only."""
     match format:
         case Format.JSON:
-            return _json(value, "\n") + "\n"
+            return _Json().value(value, "\n") + "\n"
         case Format.YAML:
             return f"---{_Yaml().value(value, '')}\n"
         case Format.XML:
@@ -61,25 +62,64 @@ def _items(value: object) -> Sequence[object]:
 # --------------------------------------------------------------------------------------------------------------- JSON
 
 
-def _json(value: object, newline: str) -> str:
-    if isinstance(value, str):
-        return quoted_json(value)
-    if value is None or isinstance(value, int | float):
-        return _json_scalar(value)
-    inner = newline + "   "
-    if isinstance(value, Mapping):
-        items = [f"{quoted_json(str(key))} : {_json(item, inner)}" for key, item in value.items()]
-        return f"{{{inner}{f',{inner}'.join(items)}{newline}}}" if items else "{}"
-    items = [_json(item, inner) for item in _items(value)]
-    return f"[{inner}{f',{inner}'.join(items)}{newline}]" if items else "[]"
+class _Json:
+    """Writes three blanks of indentation.  What to do with a value is found by its type, once for each type."""
+
+    def __init__(self) -> None:
+        self._scalars: dict[type, Callable[[Any], str]] = {str: quoted_json, int: str, float: _json_float}
+        self._scalars |= {bool: _json_bool, type(None): _json_null}
+        self._keys: dict[str | int, str] = {}
+
+    def value(self, value: object, newline: str) -> str:
+        """Return the text of a value; ``newline`` holds the indentation of the line it stands in."""
+        kind = type(value)
+        if kind is not dict and kind is not list and kind is not tuple:
+            write = self._scalars.get(kind) or self._scalar(value)
+            if write:
+                return write(value)
+        inner = newline + "   "
+        if kind is dict or isinstance(value, Mapping):
+            items = self._pairs(value, inner)  # type: ignore[arg-type]
+            return f"{{{inner}{f',{inner}'.join(items)}{newline}}}" if items else "{}"
+        scalars = self._scalars
+        items = [
+            scalars[type(item)](item) if type(item) in scalars else self.value(item, inner) for item in _items(value)
+        ]
+        return f"[{inner}{f',{inner}'.join(items)}{newline}]" if items else "[]"
+
+    def _pairs(self, value: Mapping[str | int, object], inner: str) -> list[str]:
+        scalars, keys, pairs = self._scalars, self._keys, []
+        for key, item in value.items():
+            start = keys.get(key) or keys.setdefault(key, f"{quoted_json(str(key))} : ")
+            write = scalars.get(type(item))
+            pairs.append(start + (write(item) if write else self.value(item, inner)))
+        return pairs
+
+    def _scalar(self, value: object) -> Callable[[Any], str] | None:
+        """Return how values of a type are written that is derived from a scalar one, and remember it."""
+        if isinstance(value, str):
+            self._scalars[type(value)] = quoted_json
+        elif isinstance(value, int):
+            self._scalars[type(value)] = _json_int
+        elif isinstance(value, float):
+            self._scalars[type(value)] = _json_float
+        return self._scalars.get(type(value))
 
 
-def _json_scalar(value: float | None) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int) else _number(value) or "null"
+def _json_null(value: None) -> str:
+    return "null"
+
+
+def _json_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _json_int(value: int) -> str:
+    return str(int(value))
+
+
+def _json_float(value: float) -> str:
+    return _number(value) or "null"
 
 
 # --------------------------------------------------------------------------------------------------------------- YAML
