@@ -77,14 +77,14 @@ class ExternalSchedulers:
         outcome = process.run(
             argv, timeout=self._limit, environment=self._environment, grace=GRACE, kept=LONGEST_OUTPUT
         )
+        lines = outcome.output.splitlines()
+        for line in lines:
+            log.info("Read on the scheduler output:%s", line)
         trouble = self._trouble(queue.policy, outcome, now)
         if trouble:
             self._failed(queue, trouble)
             return None
         self._failures.pop(queue.name, None)
-        lines = outcome.output.splitlines()
-        for line in lines:
-            log.info("Read on the scheduler output:%s", line)
         return lines
 
     def wished_starts(self, lines: Sequence[str]) -> dict[int, tuple[int, list[int]]]:

@@ -30,8 +30,9 @@ class Launching:
         self._traits = traits
         self._usable = usable
         self._running = {job.id: job for job in snapshot.running}
+        own = ~usable.shared  #: what everybody has is in nobody's way
         self._holders = [
-            _Holder(job, traits[job.id], held_resources(job, snapshot.resources, snapshot.settings))
+            _Holder(job, traits[job.id], held_resources(job, snapshot.resources, snapshot.settings) & own)
             for job in snapshot.running
         ]
         self._held = 0

@@ -254,6 +254,7 @@ class Snapshot:
     waiting: tuple[WaitingJob, ...] = ()
     running: tuple[RunningJob, ...] = ()
     required: tuple[RequiredJob, ...] = ()
+    held_containers: tuple[str, ...] = ()  #: names and numbers of containers on hold
     consumption: Mapping[int, Consumption] = field(default_factory=dict)  #: by priority of the queues
     tokens: Mapping[str, int | None] = field(default_factory=dict)  #: tokens free now; None = could not be asked
     woken: Mapping[str, int] = field(default_factory=dict)  #: date of the last WAKEUP_NODE event of a node

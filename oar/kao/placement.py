@@ -22,6 +22,9 @@ from oar.lib.model import Level
 from oar.lib.resource_set import ResourceSet
 from oar.lib.states import Reservation
 
+#: In the place of the number of a job: a container on hold.
+HELD = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -81,7 +84,7 @@ class Placer:
             return Outcome(error=MISSED)
         if isinstance(window, Reason):
             return Outcome(reason=window)
-        reason = self._few_tokens(traits)
+        reason = self.few_tokens(traits)
         if reason:
             return Outcome(reason=reason)
         return self._recall(_Task(job, traits, policy, space, window))
@@ -110,8 +113,7 @@ class Placer:
         if traits.container:
             self._spaces.open(traits, occupation)
         if placement.start <= self._now:
-            for name, count in traits.tokens:
-                self.tokens[name] = (self.tokens.get(name) or 0) - count
+            self.take_tokens(traits)
 
     def fit_reservation(self, job: WaitingJob, traits: Traits, start: int, policy: Policy) -> Placement | Reason | None:
         """Return a reservation's place at exactly its date, by the first alternative that fits; a quota against it."""
@@ -165,11 +167,21 @@ class Placer:
     def _space(self, job: WaitingJob, traits: Traits) -> Space | Reason:
         space = self._spaces.find(traits.inner or COMMON)
         if space is None:
-            known = self._containers.get(traits.inner, -1)
+            known = self._containers.get(traits.inner, HELD)
             return explain.container_unplaced(traits.inner, is_known=known in self._treated)
         return space.for_besteffort() if traits.is_besteffort else space
 
-    def _few_tokens(self, traits: Traits) -> Reason | None:
+    def is_open(self, container: str) -> bool:
+        """Whether a container has its place already."""
+        return self._spaces.find(container) is not None
+
+    def take_tokens(self, traits: Traits) -> None:
+        """Let a job that starts now have its tokens."""
+        for name, count in traits.tokens:
+            self.tokens[name] = (self.tokens.get(name) or 0) - count
+
+    def few_tokens(self, traits: Traits) -> Reason | None:
+        """Return which token is missing for a job to start now."""
         for name, count in traits.tokens:
             have = self.tokens.get(name)
             if have is None:
@@ -406,7 +418,7 @@ class Placer:
         walltime = min((each.walltime for each in job.alternatives), default=0)
         if self._arrays.first_start(job, self._now, walltime) > self._now:
             return explain.array_limit(job.array_id, job.array_limit)
-        return self._few_tokens(traits)
+        return self.few_tokens(traits)
 
     def _named(self, resources: ResourceSet) -> str:
         ids = self._snapshot.resources.ids_of(resources)
@@ -540,4 +552,4 @@ def _container_names(snapshot: Snapshot, traits: Mapping[int, Traits]) -> dict[s
         container = traits[job.id].container if job.id in traits else ""
         if container:
             names[container] = names[str(job.id)] = job.id
-    return names
+    return dict.fromkeys(snapshot.held_containers, HELD) | names

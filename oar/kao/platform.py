@@ -172,6 +172,7 @@ class Platform:
             numbered = self._number(rounds, version)
             consumption = self._consumption(rounds, queues, now)
             reasons = tx.gantt.reasons()
+            held = [name for job_id, text in rounds.held_containers() for name in (str(job_id), text[10:]) if name]
             on_hold = rounds.on_hold()
             woken = rounds.woken(now - self._woken_period) if self._config.energy_saving else {}
         pools = self._evaluate(numbered)
@@ -184,6 +185,7 @@ class Platform:
             waiting=tuple(builder.waiting(known) for known in self._known.values() if _is_waiting(known.row)),
             running=tuple(builder.running(row) for row in rows.jobs.values() if row.state in CURRENT),
             required=_required(rows),
+            held_containers=tuple(sorted(held)),
             consumption=consumption,
             tokens=tokens(sorted(_token_names(rows.types.values()))),
             woken=woken,

@@ -18,6 +18,8 @@ CANNOT_RUN = "This reservation cannot run"
 OVER_QUOTAS = "This advance reservation cannot run due to quotas"
 EXPIRED = "Reservation expired and couldn't be started."
 TOO_OLD = "Reservation too old"
+RENEWED = "Renewed resources for reservation"
+NO_RESOURCE = "No resource for reservation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +93,15 @@ class Reservations:
         """Decide what an accepted reservation does now."""
         placement = self._granted(job)
         if placement is None:
-            return Due(is_expired=self._now > job.start_time)
+            longest = max((each.walltime for each in job.alternatives), default=0)
+            return Due(is_expired=self._now >= job.start_time + longest)
         if self._now >= job.start_time + placement.walltime:
             return Due(is_expired=True)
         if job.start_time > self._now:
             return Due(placement, explain.reservation_date(job.start_time), may_kill=True)
         waiting = replace(placement, start=self._now + 1)
         obstacle = self._launching.obstacle(job, self._placer.dependencies, condition)
+        obstacle = obstacle or self._placer.few_tokens(self._traits[job.id])
         if obstacle:
             return Due(waiting, obstacle)
         held = self._launching.holder(job, placement)
@@ -118,6 +122,7 @@ class Reservations:
             placement, start=self._now, walltime=placement.walltime - late, resources=present or placement.resources
         )
         is_reduced = present != placement.resources
+        self._placer.take_tokens(traits)
         return Due(started, launch=Launch(started, placement.walltime if late else 0, is_reduced))
 
     def _granted(self, job: WaitingJob) -> Placement | None:
@@ -133,7 +138,7 @@ class Reservations:
 
     def _container_error(self, job: WaitingJob, traits: Traits) -> str:
         error = self._placer.container_error(job, traits)
-        if error or not traits.inner or traits.inner in self._containers:
+        if error or not traits.inner or (traits.inner in self._containers and self._placer.is_open(traits.inner)):
             return error
         return f"Inner job: container {traits.inner} does not exist, inner job will never run, setting it to error"
 

@@ -39,7 +39,7 @@ from oar.kao.priority import (
     share_of,
 )
 from oar.kao.requests import Requests
-from oar.kao.reservations import EXPIRED, Reservations
+from oar.kao.reservations import EXPIRED, NO_RESOURCE, RENEWED, Reservations
 from oar.kao.site import NoPlugin, Site
 from oar.kao.spaces import Spaces
 from oar.kao.traits import Traits, traits_of
@@ -387,6 +387,7 @@ class Round:
             if job.reservation is Reservation.SCHEDULED and job.granted is None and job.queue in self._active:
                 found = self._reservations.regain(job)
                 (self._done.regained if found else self._done.lost).append(job.id)
+                self._done.told[job.id] = RENEWED if found else NO_RESOURCE
 
     # ------------------------------------------------------------------------------------------------ starting, killing
 

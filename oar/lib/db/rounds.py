@@ -44,6 +44,11 @@ _GROUPS = """
 _LEVELS = """
     SELECT res_job_group_id, res_job_resource_type, res_job_value FROM job_resource_descriptions
     WHERE res_job_index = 'CURRENT' AND res_job_group_id = ANY(%s) ORDER BY res_job_group_id, res_job_order"""
+#: Jobs on hold that will be containers.
+_HELD_CONTAINERS = """
+    SELECT j.job_id, t.type FROM jobs j JOIN job_types t USING (job_id)
+    WHERE j.state = 'Hold' AND t.types_index = 'CURRENT' AND (t.type = 'container' OR t.type LIKE 'container=%')
+    ORDER BY j.job_id"""
 _WALLTIMES = "SELECT moldable_id, moldable_walltime FROM moldable_job_descriptions WHERE moldable_id = ANY(%s)"
 _ASSIGNED = """
     SELECT moldable_job_id, array_agg(resource_id) FROM assigned_resources
@@ -278,6 +283,10 @@ class Rounds:
     def walltimes(self, moldables: Collection[int]) -> dict[int, int]:
         """Return the present walltimes of some alternatives."""
         return dict(self._tx.rows(_WALLTIMES, (list(moldables),))) if moldables else {}
+
+    def held_containers(self) -> list[tuple[int, str]]:
+        """Return the jobs on hold that will be containers, each with the type that says so."""
+        return [(row[0], row[1]) for row in self._tx.rows(_HELD_CONTAINERS)]
 
     def assigned(self) -> dict[int, list[int]]:
         """Return the resources that are held, by alternative."""
