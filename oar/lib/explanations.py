@@ -5,6 +5,7 @@ the reason changes (``job_waits``); together with the log of states that tells w
 ones too.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -206,7 +207,7 @@ def _starts(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> dict[in
         return {}
     planned = listings.planned(tx, [each.moldable for each in foreseen.values()])
     types = tx.jobs.types(list(foreseen))
-    queues = tx.queues.all()
+    queues, dates = tx.queues.all(), waits.foreseen_starts(tx)
     errors = {each.queue: each for each in predictions.errors(tx, tx.now - MEASURED)}
     found = {}
     for job in jobs:
@@ -215,7 +216,7 @@ def _starts(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> dict[in
             resources = planned.get(moldable, ())
             hosts = tuple(dict.fromkeys(each.node for each in resources if each.node))
             firm, because = firmness(job, types.get(job.id, ()), queues, is_fifo=_is_fifo(config))
-            before = waits.foreseen_before(tx, date)
+            before = bisect_left(dates, date)
             found[job.id] = Start(date, hosts, len(resources), firm, because, errors.get(job.queue), before)
     return found
 

@@ -13,6 +13,7 @@ None of them changes anything.  The file holds names of users, projects and node
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -93,11 +94,18 @@ def _save(path: Path) -> str:
         snapshot = Platform(opened.database, config).read(tokens).snapshot
     finally:
         opened.close()
+    _write(path, to_json(snapshot))
+    return f"{len(snapshot.waiting)} waiting and {len(snapshot.running)} running jobs in {path}\n"
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that nobody else can read; a link in its place is not followed.  Raises BadRequest."""
     try:
-        path.write_text(to_json(snapshot), encoding="utf-8")
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with open(number, "w", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise BadRequest(f"cannot write {path}: {error.strerror}") from None
-    return f"{len(snapshot.waiting)} waiting and {len(snapshot.running)} running jobs in {path}\n"
 
 
 def _plan(asked: argparse.Namespace) -> str:

@@ -79,10 +79,10 @@ class World:
         """Let something happen, at some time."""
         self.now += self.rng.choice([0, 1, 30, 300])
         at(self.database, self.now)
-        for _ in range(self.rng.randint(1, 4)):
+        for _ in range(self.rng.randint(3, 8)):
             what = self.rng.choice(
                 [
-                    *[self.submit] * 3,
+                    *[self.submit] * 6,
                     lambda: self.move(JobState.HOLD, JobState.WAITING),
                     lambda: self.move(JobState.WAITING, JobState.HOLD, JobState.TO_ACK_RESERVATION),
                     lambda: self.move(JobState.ERROR, JobState.WAITING, JobState.RUNNING),
@@ -121,10 +121,10 @@ def world(database: Database, runtime: Runtime, request: pytest.FixtureRequest) 
     made.scheduler.close()
 
 
-@pytest.mark.parametrize("world", range(4), indirect=True)
+@pytest.mark.parametrize("world", range(3), indirect=True)
 def test_every_job_that_waits_is_explained_after_each_round(world: World) -> None:
-    for _ in range(25):
+    for _ in range(15):
         world.happen()
         world.scheduler.round()
         world.look()
-    assert len(world.met) > 5
+    assert len(world.met) > 4, world.met

@@ -164,6 +164,16 @@ def test_kao_saves_a_round_that_another_process_plans_to_the_same(site: Database
         assert subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout == plan
 
 
+def test_a_saved_round_is_for_nobody_else_and_no_link_is_followed(site: Database, tmp_path: Path, capsys: Any) -> None:
+    path, link = tmp_path / "round.json", tmp_path / "link"
+    assert replay.main(["save", str(path)]) == 0
+    assert path.stat().st_mode & 0o777 == 0o600
+    link.symlink_to(tmp_path / "elsewhere")
+    assert replay.main(["save", str(link)]) != 0
+    assert "cannot write" in capsys.readouterr().err
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_a_place_where_nothing_can_be_written_is_named(site: Database, tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "none" / "round.json"
     assert replay.main(["save", str(path)]) != 0

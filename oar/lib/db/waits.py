@@ -19,12 +19,12 @@ _ENDS = """
     LEFT JOIN moldable_job_descriptions m ON m.moldable_job_id = j.job_id
     LEFT JOIN gantt_jobs_predictions_visu p ON p.moldable_job_id = m.moldable_id
     WHERE j.job_id = ANY(%s) GROUP BY j.job_id, j.job_user, j.state ORDER BY j.job_id"""
-_EARLIER = """
-    SELECT count(DISTINCT j.job_id)
+_FORESEEN = """
+    SELECT min(p.start_time) AS start
     FROM gantt_jobs_predictions_visu p
     JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
     JOIN jobs j ON j.job_id = m.moldable_job_id AND j.state IN ('Waiting', 'toAckReservation')
-    WHERE p.start_time < %s"""
+    GROUP BY j.job_id ORDER BY start"""
 
 
 class Reason(NamedTuple):
@@ -65,7 +65,6 @@ def others(tx: "Transaction", ids: Collection[int]) -> dict[int, Other]:
     return {row[0]: Other(row[0], row[1], JobState(row[2]), row[3] or 0) for row in rows}
 
 
-def foreseen_before(tx: "Transaction", date: int) -> int:
-    """Return how many waiting jobs are foreseen to start before a date."""
-    count: int = tx.value(_EARLIER, (date,))
-    return count
+def foreseen_starts(tx: "Transaction") -> list[int]:
+    """Return when waiting jobs are foreseen to start, in order of time."""
+    return tx.column(_FORESEEN)
