@@ -1,6 +1,6 @@
 """oarnodes: the resources, their states, the jobs and the events on nodes (commands-user.md 6)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import click
@@ -26,6 +26,8 @@ LAST_EVENTS = 20  #: per node, where neither a date nor a number is given
 @click.option("-l", "--list", "names_only", is_flag=True, help="The names of the nodes only.")
 @click.option("-j", "--jobs", is_flag=True, help="The jobs on the nodes.")
 @optional_argument("-e", "--events", metavar="[DATE|last|last N]", help="The events of the nodes since a date.")
+@click.option("--summary", is_flag=True, help="How many resources of each node are free, used, out of service.")
+@click.option("--free", "free_only", is_flag=True, help="Only the resources on which a job could start now.")
 @click.option("--sql", metavar="CONDITION", help="The resources that satisfy a condition of SQL.")
 @machine_formats
 @click.argument("nodes", nargs=-1)
@@ -37,27 +39,36 @@ def main(
     names_only: bool,
     jobs: bool,
     events: tuple[str | None, ...],
+    summary: bool,
+    free_only: bool,
     sql: str | None,
     machine: Format | None,
     nodes: tuple[str, ...],
 ) -> None:
     """Check what goes together, then show."""
     by_resource = bool(resources) or sql is not None
-    others = {"node names": nodes, "--events": events, "--jobs": jobs, "--list": names_only}
-    for name, given in others.items():
-        if by_resource and given:
-            raise BadRequest(f"--resource and --sql cannot be combined with {name}")
+    asked = {"node names": nodes, "--events": events, "--jobs": jobs, "--list": names_only, "--state": state}
+    _exclude("--resource and --sql" if by_resource else "", asked, ("node names", "--events", "--jobs", "--list"))
+    _exclude("--summary" if summary else "", asked, ("--events", "--jobs", "--list", "--state"))
+    _exclude("--free" if free_only else "", asked, ("--events", "--jobs"))
     ids = _ids(context, resources, sql)
     events_asked, nodes = _events_asked(events, nodes)
     with context.database.snapshot() as tx:
-        if names_only or events_asked:
+        if events_asked or (names_only and not free_only):
             names = [node for node in listings.nodes(tx) if not nodes or node in nodes]
             text = _events(tx, names, events_asked, machine) if events_asked else _names(names, machine)
             is_empty = not names
         else:
-            shown = views.resource_views(tx, ids=ids, nodes=nodes or None, with_jobs=not state)
+            with_jobs = not state or free_only
+            shown = views.resource_views(tx, ids=ids, nodes=nodes or None, with_jobs=with_jobs)
             is_empty = not shown
-            if jobs:
+            if free_only:
+                shown = _free(shown)
+            if summary:
+                text = _summary(shown, machine)
+            elif names_only:
+                text = _names(sorted({each.node for each in shown if each.node}), machine)
+            elif jobs:
                 text = _jobs(tx, shown, machine)
             elif state:
                 text = _states(shown, machine, by_resource=by_resource)
@@ -66,6 +77,13 @@ def main(
     click.echo(text, nl=False)
     if is_empty and not by_resource:
         click.echo(NOTHING, err=True)
+
+
+def _exclude(option: str, asked: Mapping[str, object], others: Sequence[str]) -> None:
+    """Refuse what cannot stand beside an option ('' if it is not given).  Raises BadRequest."""
+    for name in others if option else ():
+        if asked[name]:
+            raise BadRequest(f"{option} cannot be combined with {name}")
 
 
 def _ids(context: Context, resources: Sequence[int | None], sql: str | None) -> list[int] | None:
@@ -134,6 +152,22 @@ def _states(shown: Sequence[ResourceView], machine: Format | None, *, by_resourc
     for each in shown:
         nodes.setdefault(each.node, {})[each.id] = each.state
     return dump(nodes, machine, one_line=True)
+
+
+def _free(shown: Sequence[ResourceView]) -> list[ResourceView]:
+    from oar.lib.occupancy import Condition, condition_of
+
+    return [each for each in shown if condition_of(each) is Condition.FREE]
+
+
+def _summary(shown: Sequence[ResourceView], machine: Format | None) -> str:
+    from oar.cli import oarnodes_summary
+    from oar.lib import occupancy
+
+    nodes = occupancy.by_node(shown)
+    if machine:
+        return dump({each.node: each.record for each in nodes}, machine, one_line=True)
+    return oarnodes_summary.table(nodes)
 
 
 def _names(names: Sequence[str], machine: Format | None) -> str:

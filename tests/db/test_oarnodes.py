@@ -242,3 +242,48 @@ def test_what_is_wrong_is_said_in_one_line(cluster: Cluster, arguments: list[str
 def test_no_value_can_forge_a_line(cluster: Cluster) -> None:
     cluster.execute("UPDATE resources SET switch = %s", "x\nstate: Dead")
     assert "switch=x\\nstate: Dead" in cluster.shows()
+
+
+# ------------------------------------------------------------------------------------------------------------- summary
+
+
+def test_a_summary_of_what_is_free_used_and_out_of_service(cluster: Cluster) -> None:
+    add_resources(cluster.database, nodes=1, cores=3, network_address="node-3")
+    cluster.job(cluster.ids[0])
+    cluster.execute("UPDATE resources SET state = 'Suspected' WHERE resource_id = %s", cluster.ids[2])
+    cluster.execute("UPDATE resources SET drain = 'YES' WHERE network_address = 'node-3'")
+    cluster.job(cluster.ids[3] + 1)
+    assert cluster.shows("--summary") == (
+        "Node       total      free      used  draining    absent suspected      dead\n"
+        "node-1         2         1         1         -         -         -         -\n"
+        "node-2         2         1         -         -         -         1         -\n"
+        "node-3         3         -         1         2         -         -         -  no new jobs\n"
+        "total          7         2         2         2         -         1         -\n"
+    )
+    record = cluster.read("--summary", "node-3")
+    numbers = {"total": 3, "free": 0, "used": 1, "draining": 2, "absent": 0, "suspected": 0, "dead": 0, "drain": True}
+    assert record == {"node-3": numbers}
+    assert cluster.shows("--summary", "--sql", "drain = 'NO' AND state = 'Suspected'").splitlines()[1:] == [
+        "node-2         1         -         -         -         -         1         -"
+    ]
+
+
+def test_what_is_free(cluster: Cluster) -> None:
+    one, two, three, four = cluster.ids
+    cluster.job(one, two)
+    cluster.execute("UPDATE resources SET drain = 'YES' WHERE resource_id = %s", three)
+    assert cluster.shows("--free", "-s") == f"node-2:\n    {four}: Alive\n"
+    assert cluster.shows("--free", "-l") == "node-2\n"
+    assert cluster.read("--free", "-l") == ["node-2"]
+    assert list(json.loads(cluster.shows("--free", "-J"))) == [str(four)]
+    assert cluster.shows("--free", "--summary").splitlines()[1].split()[:3] == ["node-2", "1", "1"]
+    assert cluster.shows("--free", "node-1") == ""
+
+
+@pytest.mark.parametrize(
+    "words", [("--summary", "-s"), ("--summary", "-l"), ("--summary", "-j"), ("--free", "-j"), ("--free", "-e")]
+)
+def test_what_says_nothing_together(cluster: Cluster, words: tuple[str, str]) -> None:
+    result = cluster.oarnodes(*words)
+    assert (result.exit, result.out) == (1, "")
+    assert "cannot be combined with" in result.err

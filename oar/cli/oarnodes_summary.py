@@ -1,0 +1,27 @@
+"""oarnodes --summary: a line for each node, and one for all (commands-user.md 17)."""
+
+from collections.abc import Sequence
+
+from oar.cli.render import visible
+from oar.lib.occupancy import SHOWN, NodeOccupancy, total
+
+DRAINING = "no new jobs"
+
+
+def table(nodes: Sequence[NodeOccupancy]) -> str:
+    """Return the table, '' without nodes; what there is none of is a dash, so that the rest stands out."""
+    if not nodes:
+        return ""
+    width = max(len("Node"), len("total"), *(len(visible(each.node)) for each in nodes))
+    heads = ["total", *(condition.value for condition in SHOWN)]
+    lines = [f"{'Node':<{width}} " + " ".join(f"{head:>9}" for head in heads)]
+    lines += [_line(each, width) for each in nodes]
+    if len(nodes) > 1:
+        lines.append(_line(total(nodes), width))
+    return "\n".join(lines) + "\n"
+
+
+def _line(each: NodeOccupancy, width: int) -> str:
+    numbers = [each.total, *(each.numbers[condition] for condition in SHOWN)]
+    cells = " ".join(f"{number or '-':>9}" for number in numbers)
+    return f"{visible(each.node):<{width}} {cells}{f'  {DRAINING}' if each.is_draining else ''}"
