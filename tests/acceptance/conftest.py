@@ -31,6 +31,8 @@ SETTINGS = (
     "MAX_DB_CONNECTION_TIMEOUT=4",
     "WALLTIME_CHANGE_ENABLED=yes",
     "WALLTIME_MAX_INCREASE=3600",
+    "RESERVATION_WAITING_RESOURCES_TIMEOUT=2",
+    "SCHEDULER_TOKEN_SCRIPTS={ lic => '/bin/echo 1' }",
     f"MAIL_SMTP_SERVER=127.0.0.1:{MAIL_PORT}",  # a server only where a test starts one
     "MAIL_SENDER=oar@server",
     "MAIL_RECIPIENT=root@server",
