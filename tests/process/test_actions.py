@@ -26,6 +26,7 @@ from oar.lib.states import (
     EventType,
     ExecCode,
     JobState,
+    JobType,
     KillState,
     Phase,
     Reservation,
@@ -36,7 +37,7 @@ from oar.modules import node_change_state
 from oar.modules.actions import finish, probe, signals, suspend
 from oar.modules.actions.context import Context, Later
 from oar.modules.actions.launch import launch
-from oar.modules.actions.tell import tell
+from oar.modules.actions.tell import GOOD_JOB, tell
 from oar.modules.bipbip import Bipbip
 from oar.modules.dispatch import Action, Kind
 from tests.builders import add_job, add_resources, for_no_reason, state_of
@@ -631,3 +632,67 @@ def test_the_end_of_a_container_asks_for_the_end_of_what_is_in_it(world: World) 
     finish.finish(world.context, container)
     with world.database.begin() as tx:
         assert tx.runs.kills_asked([container, inner]) == {inner}
+
+
+def test_a_noop_job_is_not_asked_for_where_nothing_of_it_runs(world: World) -> None:
+    job_id = world.job("", types=["noop"])
+    launch(world.context, job_id)
+    probe.probe(world.context, NODE)
+    assert world.row(job_id).state is JobState.RUNNING
+    run = world.run(job_id)
+    assert run is not None
+    assert run.report_date == 0
+
+
+class TestWaitingOarsub:
+    """What follows when nobody is there to be told."""
+
+    @pytest.fixture(autouse=True)
+    def no_pause(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("oar.modules.actions.tell.PAUSE", 0.0)
+
+    @pytest.fixture
+    def nobody(self) -> str:
+        """An address at which nobody listens."""
+        with socket.socket() as probe_socket:
+            probe_socket.bind(("127.0.0.1", 0))
+            return f"127.0.0.1:{probe_socket.getsockname()[1]}"
+
+    def waiting(self, world: World, address: str, state: JobState = JobState.WAITING, **columns: object) -> int:
+        return world.job("", state, job_type=JobType.INTERACTIVE, info_type=address, **columns)
+
+    @pytest.mark.parametrize("state", [JobState.WAITING, JobState.HOLD])
+    def test_a_job_for_which_nobody_waits_any_more_is_given_up(
+        self, world: World, nobody: str, state: JobState
+    ) -> None:
+        job_id = self.waiting(world, nobody, state)
+        tell(world.context, job_id, ["Start prediction: undefined (Hold)"])
+        assert EventType.LOST_SESSION in world.events(job_id)
+        with world.database.begin() as tx:
+            assert tx.runs.kills_asked([job_id]) == {job_id}
+
+    def test_one_that_is_out_of_reach_or_reserved_is_not(self, world: World, nobody: str) -> None:
+        jobs = [
+            self.waiting(world, "not-a-host.invalid:7"),
+            self.waiting(world, nobody, reservation=Reservation.SCHEDULED),
+            self.waiting(world, nobody, JobState.RUNNING),
+            world.job("true", JobState.WAITING, info_type=nobody),
+        ]
+        for job_id in jobs:
+            tell(world.context, job_id, ["something"])
+        with world.database.begin() as tx:
+            assert not tx.runs.kills_asked(jobs)
+
+    def test_a_start_that_nobody_hears_of_is_undone(self, world: World, nobody: str) -> None:
+        job_id = self.waiting(world, nobody, JobState.RUNNING)
+        tell(world.context, job_id, [GOOD_JOB])
+        assert EventType.CANNOT_NOTIFY_OARSUB in world.events(job_id)
+        with world.database.begin() as tx:
+            assert tx.runs.kills_asked([job_id]) == {job_id}
+
+    def test_a_launch_that_is_broken_off_is_told(self, world: World) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            job_id = self.waiting(world, f"127.0.0.1:{listener.getsockname()[1]}", JobState.TO_LAUNCH)
+            world.ask_kill(job_id)
+            launch(world.context, job_id)
+            assert Ask(JobAction.TELL, job_id, ("JOB KILLED",)) in world.told

@@ -95,7 +95,11 @@ def probe(context: Context, host: str) -> Later | None:
     """Ask a host for all jobs that should run there, and note what it says."""
     with context.database.begin() as tx:
         ids = tx.runs.jobs_of_head(host)
-        jobs = [data for data in (job_data.read(tx, job_id) for job_id in ids) if data and data.job.state in PROBED]
+        known = [data for data in (job_data.read(tx, job_id) for job_id in ids) if data and data.job.state in PROBED]
+        for data in known:
+            if data.is_noop:
+                tx.runs.update(data.job.id)  # no node knows of it: there is nothing to be asked
+    jobs = [data for data in known if not data.is_noop]
     if not jobs:
         return None
     found = ask(context, host, jobs)
