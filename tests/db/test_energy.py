@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from oar.kao.meta_sched import MetaScheduler
+from oar.lib.config import parse
 from oar.lib.db.engine import Database
 from oar.lib.messages import Ask, Effect, JobAction, Mail, Tag, Wake
 from oar.lib.runtime import Runtime
@@ -16,6 +17,7 @@ from oar.modules.actions import power
 from oar.modules.actions.context import Context, Later
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import NOW, ask, at, job, submit
+from tests.documents import SOURCE, named_blocks
 
 FOR_EVER = 2147483646
 
@@ -188,3 +190,10 @@ def test_without_commands_nothing_is_planned_on_sleeping_nodes_and_none_is_halte
     scheduler.close()
     assert "not enough usable resources" in job(database, number, "scheduler_info")
     assert Ask(JobAction.ENERGY, 0) not in sent
+
+
+def test_the_keys_of_the_guide_are_understood() -> None:
+    parsed = parse(named_blocks(SOURCE / "docs" / "administrator-guide.rst")["energy"])
+    assert (parsed.errors, parsed.warnings) == ((), ())
+    assert parsed.config.may_halt
+    assert parsed.config.may_wake
