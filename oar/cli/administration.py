@@ -24,3 +24,17 @@ def warn(lines: Iterable[str]) -> None:
     """Print what is wrong, each line behind the mark of warnings."""
     for line in lines:
         click.echo(f"/!\\ {line}", err=True)
+
+
+def warn_of_policies(context: Context, queues: Iterable[str]) -> None:
+    """Warn of each ``name,priority,policy`` whose policy neither is built in nor a program of the site."""
+    from pathlib import Path
+
+    from oar.kao.priority import POLICIES
+
+    directory = Path(context.runtime.oardir) / context.runtime.config.schedulers_path
+    for text in queues:
+        name, _, policy = (part.strip() for part in f"{text},,".split(",", 3)[:3])
+        if policy not in POLICIES and not (directory / policy).is_file():
+            known = ", ".join(sorted(each for each in POLICIES if each))
+            warn([f"No job of queue {name} will start: {policy} is no program in {directory}, and not one of {known}."])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oar.cli.administration import note
+from oar.cli.administration import note, warn_of_policies
 from oar.cli.command import ADMIN, Context, Stop, oar_command
 from oar.cli.oarqueue import print_queues
 from oar.lib import queues
@@ -15,12 +15,15 @@ from oar.lib.db.engine import Transaction
 from oar.lib.errors import ServerUnavailable
 from oar.lib.messages import Ask, Tag, Wake
 from oar.lib.queues import QueueProblem
+from oar.lib.times import format_date
 
 if TYPE_CHECKING:
     from oar.lib.frames import Frame
 
 UNREACHABLE, TOO_LATE = 2, 3
 
+#: What is shown as a date where people read it.
+_DATES = frozenset({"start", "last_start"})
 #: Seconds given to the server to answer, and to a round to end.
 ANSWER_SECONDS = 5
 ROUND_SECONDS = 60
@@ -68,6 +71,7 @@ def main(
             except QueueProblem as error:
                 raise Stop(str(error), error.exit_code) from None
         click.echo("\n".join(lines + _switched(enabled, disabled, enable_all, disable_all)))
+        warn_of_policies(context, added)
         note(context)
     if list_:
         with context.database.readonly() as tx:
@@ -159,8 +163,10 @@ def _lines(values: Mapping[str, object], indent: str = "") -> list[str]:
             lines += [f"{indent}{name}", *_lines(value, indent + "\t")]
         elif isinstance(value, list):
             lines.append(f"{indent}{name} = {' '.join(str(one) for one in value)}")
+        elif name in _DATES and isinstance(value, int | float):
+            lines.append(f"{indent}{name} = {format_date(int(value))}")
         else:
-            lines.append(f"{indent}{name} = {value}")
+            lines.append(f"{indent}{name} = {'' if value is None else value}")
     return lines
 
 

@@ -2,7 +2,7 @@
 
 import click
 
-from oar.cli.administration import note
+from oar.cli.administration import note, warn_of_policies
 from oar.cli.command import ADMIN, Context, Stop, oar_command
 from oar.lib import queues
 from oar.lib.db.engine import Transaction
@@ -47,6 +47,7 @@ def main(
                 tx.outbox.append(Wake(Tag.TERM))
         except QueueProblem as error:
             raise Stop(str(error), error.exit_code) from None
+        warn_of_policies(context, [*added, *changed])
         note(context)
     if list_ or not changes:
         with context.database.readonly() as tx:

@@ -18,6 +18,7 @@ from oar.lib.messages import Effect, Tag, Wake
 from oar.lib.model import PropertyValue, User
 from oar.lib.runtime import Runtime
 from oar.lib.states import JobState, ResourceState
+from oar.lib.times import format_date
 from tests.builders import add_job, add_resources
 
 ROOT = User("root", 0)
@@ -551,7 +552,9 @@ class Server(threading.Thread):
 
     def _answer(self, question: Frame) -> Frame:
         if isinstance(question, StatusQuestion):
-            return Status({"automaton": {"sched": "idle", "queue": []}, "runner": 3})
+            return Status(
+                {"automaton": {"sched": "idle", "queue": []}, "runner": 3, "start": 1_930_000_000, "last_start": None}
+            )
         return Waited(0)
 
     def stop(self) -> None:
@@ -611,10 +614,23 @@ def test_no_round_of_a_server_that_is_not_there_is_awaited(console: Console) -> 
 
 def test_the_state_of_the_server_is_shown(console: Console, server: Server) -> None:
     assert console.type(oarnotify.main, "--status") == Result(
-        0, "automaton\n\tsched = idle\n\tqueue = \nrunner = 3\n", ""
+        0,
+        f"automaton\n\tsched = idle\n\tqueue = \nrunner = 3\nstart = {format_date(1_930_000_000)}\nlast_start = \n",
+        "",
     )
     as_json = console.type(oarnotify.main, "--status", "--json")
     assert json.loads(as_json.out)["runner"] == 3
+
+
+def test_a_policy_that_nobody_knows_is_warned_of(console: Console) -> None:
+    warning = "/!\\ No job of queue q1 will start: nonsense is no program in /usr/lib/oar/schedulers, and not one of "
+    for words in (("--add", "q1,3,nonsense"), ("--change", "q1,3,nonsense")):
+        result = console.type(oarqueue.main, *words)
+        assert result.exit == 0
+        assert warning in result.err
+        assert "kamelot" in result.err
+    assert "No job" not in console.type(oarqueue.main, "--add", "q2", "--change", "q1,3,kamelot").err
+    assert "No job" in console.type(oarnotify.main, "--add-queue", "q3,1,x").err
 
 
 def test_a_server_that_is_not_there(console: Console) -> None:
