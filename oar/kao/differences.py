@@ -92,8 +92,8 @@ class Tally:
         self._now = now
         self._then, self._counted = then, counted
         self._at = self._seen = 0
-        self._only_then: set[Count] = set()
-        self._only_now: set[Count] = set()
+        self._only_then: dict[int, Count] = {}
+        self._only_now: dict[int, Count] = {}
         self._less: dict[Hashable, int] = {}  #: counters that lack jobs: how many
         self._more: dict[Hashable, int] = {}
 
@@ -110,9 +110,9 @@ class Tally:
             one, other = one + 1, other + 1
         for each in then[one:at]:
             if each.end > self._now:
-                self._enter(each, self._only_then, self._less, self._only_now, self._more)
+                self._was_counted(each)
         for each in counted[other:]:
-            self._enter(each, self._only_now, self._more, self._only_then, self._less)
+            self._is_counted(each)
         self._at, self._seen = max(at, self._at), len(counted)
 
     def has_less(self, names: Collection[Hashable]) -> bool:
@@ -123,15 +123,38 @@ class Tally:
         """Whether any of some counters has counted a job that it had not counted then."""
         return bool(self._more) and any(self._more.get(name) for name in names)
 
-    @staticmethod
-    def _enter(
-        each: Count, own: set[Count], ours: dict[Hashable, int], others: set[Count], theirs: dict[Hashable, int]
-    ) -> None:
-        if each in others:
-            others.remove(each)
-            for name in each.names:
-                theirs[name] -= 1
-            return
-        own.add(each)
-        for name in each.names:
-            ours[name] = ours.get(name, 0) + 1
+    def _was_counted(self, each: Count) -> None:
+        new = self._only_now.pop(each.job_id, None)
+        if new:
+            _add(self._more, new, -1)
+            self._pair(each, new)
+        else:
+            self._only_then[each.job_id] = each
+            _add(self._less, each, 1)
+
+    def _is_counted(self, each: Count) -> None:
+        old = self._only_then.pop(each.job_id, None)
+        if old:
+            _add(self._less, old, -1)
+            self._pair(old, each)
+        else:
+            self._only_now[each.job_id] = each
+            _add(self._more, each, 1)
+
+    def _pair(self, old: Count, new: Count) -> None:
+        """Compare a job with itself; what is over does not matter."""
+        has_less = not (
+            old.names == new.names
+            and old.amount <= new.amount
+            and max(old.start, self._now) >= max(new.start, self._now)
+            and old.end <= new.end
+        )
+        if has_less:
+            _add(self._less, old, 1)
+        if old != new:
+            _add(self._more, new, 1)
+
+
+def _add(numbers: dict[Hashable, int], each: Count, number: int) -> None:
+    for name in each.names:
+        numbers[name] = numbers.get(name, 0) + number

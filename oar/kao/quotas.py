@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from itertools import product
 
 from oar.kao.differences import Count
-from oar.kao.model import FOREVER, Placement, PlannedJob, QuotaPeriod, QuotaRule, Quotas, Snapshot
+from oar.kao.model import FOREVER, Placement, PlannedJob, QuotaRule, Quotas, Snapshot
 from oar.kao.traits import Traits
 from oar.lib.request import JobTypes
 from oar.lib.resource_set import ResourceSet
 
 #: Resources of this type count.
 COUNTED_TYPE = "default"
+
+#: So many earlier results are kept for each limit.
+KEPT_BOUNDS = 32
 
 #: Whose jobs a counter counts: queue, project, type, user; None = of all.
 Pattern = tuple[str | None, str | None, str | None, str | None]
@@ -47,14 +50,12 @@ def _matches(text: str, values: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A job that would begin."""
+class _Size:
+    """What a job would have, and when."""
 
-    job: PlannedJob
     start: int
     end: int
     count: int
-    is_least: bool  #: it has no fewer resources at any other start
 
 
 class _Counter:
@@ -64,9 +65,10 @@ class _Counter:
     ``r * e`` less t times the sum of r.
     """
 
-    __slots__ = ("dates", "jobs", "products", "resources")
+    __slots__ = ("bounds", "dates", "jobs", "products", "resources")
 
     def __init__(self) -> None:
+        self.bounds: dict[object, list[tuple[int, int, int, int]]] = {}  #: what was found by limits: see ``_Limit``
         self.dates = [-FOREVER]
         self.resources = [0]
         self.jobs = [0]
@@ -88,7 +90,7 @@ class _Counter:
                 values.insert(at, values[at - 1])
         return at
 
-    def excess(self, begin: int, stop: int, asked: _Asked, rule: QuotaRule) -> int | None:
+    def excess(self, begin: int, stop: int, asked: _Size, rule: QuotaRule) -> int | None:
         """Return the first instant from ``begin`` until ``stop`` at which a job added would exceed a rule."""
         first, last = bisect_right(self.dates, begin) - 1, bisect_left(self.dates, stop)
         if rule.seconds < 0 and not self._may_exceed(first, last, asked, rule):
@@ -99,21 +101,21 @@ class _Counter:
                 return date
         return None
 
-    def _may_exceed(self, first: int, last: int, asked: _Asked, rule: QuotaRule) -> bool:
+    def _may_exceed(self, first: int, last: int, asked: _Size, rule: QuotaRule) -> bool:
         resources, jobs = max(self.resources[first:last]), max(self.jobs[first:last])
         return 0 <= rule.resources < resources + asked.count or 0 <= rule.jobs <= jobs
 
-    def used(self, at: int, date: int, asked: _Asked) -> tuple[int, int, int]:
+    def used(self, at: int, date: int, asked: _Size) -> tuple[int, int, int]:
         """Return the counters at a date with the job added."""
         resources = self.resources[at]
         seconds = self.products[at] - date * resources + asked.count * (asked.end - date)
         return resources + asked.count, self.jobs[at] + 1, seconds
 
-    def at(self, date: int, asked: _Asked) -> tuple[int, int, int]:
+    def at(self, date: int, asked: _Size) -> tuple[int, int, int]:
         """Return the counters at a date with the job added."""
         return self.used(bisect_right(self.dates, date) - 1, date, asked)
 
-    def clear_from(self, date: int, asked: _Asked, rule: QuotaRule) -> int:
+    def clear_from(self, date: int, asked: _Size, rule: QuotaRule) -> int:
         """Return the first instant from a date on at which the job could begin under a rule; FOREVER = never."""
         walltime = asked.end - asked.start
         for at in range(bisect_right(self.dates, date) - 1, len(self.dates)):
@@ -141,6 +143,65 @@ class _Counter:
         return self.dates[at] if at < len(self.dates) else FOREVER
 
 
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """A rule that binds a job for a while."""
+
+    rule: QuotaRule
+    begin: int
+    stop: int
+    counter: _Counter
+
+    def first_start(self, start: int, count: int, walltime: int) -> int:
+        """Return the first date from ``start`` on at which a job may begin for all that this limit says.
+
+        Counters only grow while a plan is made: a job that is not smaller than another cannot begin where that could
+        not.  So what was found is kept: the size, from when on it was asked, and the answer.
+        """
+        known = self.counter.bounds.setdefault((self.rule, self.begin, self.stop), [])
+        asked = start
+        for least, shortest, since, found in known:
+            if since <= start < found and least <= count and shortest <= walltime:
+                start = found
+        start = self._search(start, count, walltime)
+        if start > asked:
+            known[:] = [
+                each
+                for each in known[-KEPT_BOUNDS:]
+                if each[0] < count or each[1] < walltime or each[2] < asked or each[3] > start
+            ]
+            known.append((count, walltime, asked, start))
+        return start
+
+    def _search(self, start: int, count: int, walltime: int) -> int:
+        if start >= self.stop or start + walltime <= self.begin:
+            return start
+        if self.rule.seconds < 0:
+            return self._room(start, count, walltime)
+        counter = self.counter
+        while start < self.stop and start + walltime > self.begin:
+            size = _Size(start, start + walltime, count)
+            date = counter.excess(max(start, self.begin), min(self.stop, size.end), size, self.rule)
+            if date is None:
+                break
+            start = min(counter.clear_from(date + 1, size, self.rule), self.stop)
+        return start
+
+    def _room(self, start: int, count: int, walltime: int) -> int:
+        """Search where no resource seconds are limited: a step that has room has it for every start."""
+        dates, resources, jobs = self.counter.dates, self.counter.resources, self.counter.jobs
+        most = self.rule.resources - count if self.rule.resources >= 0 else FOREVER
+        most_jobs = self.rule.jobs if self.rule.jobs >= 0 else FOREVER
+        at, last = bisect_right(dates, max(start, self.begin)) - 1, len(dates) - 1
+        until = min(start + walltime, self.stop)
+        while at <= last and dates[at] < until:
+            if resources[at] > most or jobs[at] >= most_jobs:
+                start = min(dates[at + 1], self.stop) if at < last else self.stop
+                until = min(start + walltime, self.stop)
+            at += 1
+        return start
+
+
 def _is_above(used: tuple[int, int, int], rule: QuotaRule) -> bool:
     return 0 <= rule.resources < used[0] or 0 <= rule.jobs < used[1] or 0 <= rule.seconds < used[2]
 
@@ -155,6 +216,7 @@ class Counters:
         self._counters: dict[Pattern, _Counter] = {}
         self._wanted = self._shapes()
         self._binding: dict[tuple[object, ...], list[QuotaRule]] = {}
+        self._limits: dict[tuple[object, ...], list[_Limit]] = {}
         self._names: dict[tuple[object, ...], frozenset[Hashable]] = {}
         self.log: list[Count] = []  #: what has been counted
         self._besteffort: list[tuple[PlannedJob, int, int, ResourceSet]] | None = []
@@ -186,44 +248,17 @@ class Counters:
         if not self._wanted or not traits.counts_in_quotas:
             return None
         count = (place.resources & self._counted).bit_count()
-        asked = _Asked(job, place.start, place.end, count, self._is_all_counted and count == least)
-        refusal = self._refusal(asked)
-        if refusal is None or not asked.is_least:
-            return refusal
-        return Refusal(refusal.rule, refusal.used, self._allowed_from(asked, refusal), is_exact=True)
-
-    def _allowed_from(self, asked: _Asked, refusal: Refusal | None) -> int:
-        """Return the first start that all rules allow to a job of this size; FOREVER = none."""
-        walltime = asked.end - asked.start
-        while refusal:
-            start = refusal.next_start
-            if start >= FOREVER:
-                return FOREVER
-            asked = _Asked(asked.job, start, start + walltime, asked.count, asked.is_least)
-            refusal = self._refusal(asked)
-        return asked.start
-
-    def _refusal(self, asked: _Asked) -> Refusal | None:
-        """Return the rule that forbids this start, and the next one that it may allow."""
-        periods = self._quotas.periods
-        for at, period in enumerate(periods):
-            stop = periods[at + 1].begin if at + 1 < len(periods) else FOREVER
-            if stop > asked.start and period.begin < asked.end:
-                refusal = self._refusal_in(period, stop, asked)
-                if refusal:
-                    return refusal
-        return None
-
-    def _refusal_in(self, period: QuotaPeriod, stop: int, asked: _Asked) -> Refusal | None:
-        begin = max(asked.start, period.begin)
-        for rule in self._rules_of(asked.job, period.rules):
-            counter = self._counters.get(_pattern(rule, asked.job)) or _Counter()
-            date = counter.excess(begin, min(stop, asked.end), asked, rule)
+        size = _Size(place.start, place.end, count)
+        limits = self._limits_of(job)
+        for limit in limits:
+            begin, end = max(size.start, limit.begin), min(limit.stop, size.end)
+            date = limit.counter.excess(begin, end, size, limit.rule) if begin < end else None
             if date is not None:
-                later = min(counter.clear_from(date + 1, asked, rule), stop)
-                if not asked.is_least:
-                    later = min(later, counter.next_step(asked.start))
-                return Refusal(rule, counter.at(date, asked), later, is_exact=False)
+                used = limit.counter.at(date, size)
+                if self._is_all_counted and count == least:
+                    return Refusal(limit.rule, used, _first_start(limits, size), is_exact=True)
+                later = min(limit.counter.clear_from(date + 1, size, limit.rule), limit.stop)
+                return Refusal(limit.rule, used, min(later, limit.counter.next_step(size.start)), is_exact=False)
         return None
 
     def names_of(self, job: PlannedJob, traits: Traits) -> frozenset[Hashable]:
@@ -235,6 +270,19 @@ class Counters:
             rules = {rule for period in self._quotas.periods for rule in self._rules_of(job, period.rules)}
             self._names[key] = frozenset(_pattern(rule, job) for rule in rules)
         return self._names[key]
+
+    def _limits_of(self, job: PlannedJob) -> list[_Limit]:
+        """Return the rules that bind a job, in the order of their periods."""
+        key = job.queue, job.project, job.types, job.user
+        known = self._limits.get(key)
+        if known is None:
+            stops = [*(period.begin for period in self._quotas.periods[1:]), FOREVER]
+            known = self._limits[key] = [
+                _Limit(rule, period.begin, stop, self._counters.setdefault(_pattern(rule, job), _Counter()))
+                for period, stop in zip(self._quotas.periods, stops, strict=True)
+                for rule in self._rules_of(job, period.rules)
+            ]
+        return known
 
     def _rules_of(self, job: PlannedJob, rules: int) -> list[QuotaRule]:
         key = rules, job.queue, job.project, job.types, job.user
@@ -273,6 +321,18 @@ class Counters:
                 walltime = next((each.walltime for each in waiting.alternatives if each.id == granted.alternative), 0)
                 start = waiting.start_time
                 self.enter(waiting, traits[waiting.id], start, start + walltime, granted.resources)
+
+
+def _first_start(limits: Sequence[_Limit], size: _Size) -> int:
+    """Return the first start that all limits allow to a job of this size; FOREVER = none."""
+    start, walltime = size.start, size.end - size.start
+    moved = True
+    while moved and start < FOREVER:
+        before = start
+        for limit in limits:
+            start = limit.first_start(start, size.count, walltime)
+        moved = start > before
+    return start
 
 
 def _pattern(rule: QuotaRule, job: PlannedJob) -> Pattern:
