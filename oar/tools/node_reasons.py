@@ -56,22 +56,26 @@ def of_space(directory, names, temporary):
     """The first place without room among those to which a job writes; None if all have some."""
     with contextlib.suppress(OSError):
         os.chdir(node_base.encode(directory))
-    places = [(directory, ".")] + [(name, os.path.dirname(name) or ".") for name in names] + [(temporary, temporary)]
-    for shown, place in places:
+    places = {".": directory, temporary: temporary}
+    for name in names:
+        places.setdefault(os.path.dirname(name) or ".", name)
+    for place, shown in places.items():
         if not has_room(node_base.encode(place)):
             return reason("full", None, shown)
     return None
 
 
 def has_room(directory):
-    """Can the user write a page in this directory?  True where nothing tells."""
+    """Can the user write a page in this directory?  True where nothing tells.
+
+    Nothing is flushed: file systems refuse what has no room when it is written, and a busy disk is not waited for.
+    """
     try:
         fd = os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     except OSError as error:
         return error.errno not in FULL and has_free_blocks(directory)
     try:
         os.write(fd, SAMPLE)
-        os.fsync(fd)
     except OSError as error:
         return error.errno not in FULL
     finally:

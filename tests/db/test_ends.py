@@ -190,6 +190,17 @@ def test_every_cause_can_be_asked_for_and_stored(database: Database, code: EndCo
     assert (found.code, found.data["text"]) == (code, "é\x00")
 
 
+@pytest.mark.parametrize(("data", "code"), [("[1]", "WALLTIME"), ("5", "WALLTIME"), ("{", "UNKNOWN")])
+def test_a_kill_that_somebody_wrote_by_hand_does_not_keep_a_job_from_its_end(
+    database: Database, data: str, code: str
+) -> None:
+    job_id = finishing(database, ExecCode.KILLED, None)
+    with database.begin() as tx:
+        row = (job_id, "WALLTIME", data)
+        tx.execute("INSERT INTO frag_jobs (frag_id_job, frag_cause, frag_data) VALUES (%s, %s, %s)", row)
+    assert end(database, job_id, JobState.ERROR).code == code
+
+
 def test_a_cause_of_another_version_is_unknown_and_named(database: Database) -> None:
     job_id = finishing(database, ExecCode.OK, 0)
     end(database, job_id)

@@ -101,7 +101,8 @@ class Ends:
 def read_cause(code: str, data: str) -> Cause:
     """Return a stored cause; one of another version is UNKNOWN, with its code as the text."""
     try:
-        return Cause(EndCode(code), json.loads(data))
+        found = json.loads(data)
+        return Cause(EndCode(code), found if isinstance(found, dict) else {})
     except ValueError:
         return Cause(EndCode.UNKNOWN, {"text": code} if code else {})
 
