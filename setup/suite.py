@@ -46,7 +46,7 @@ PARTS = (
         1200,
         (("pytest", "-n", "2", "-o", "faulthandler_timeout=100", "--ignore", "tests/acceptance", "tests"),),
     ),
-    Part("cluster", 1200, (("pytest", "-n", "2", "--durations", "10", "tests/acceptance"),)),
+    Part("cluster", 1200, (("pytest", "-n", "2", "--dist", "loadgroup", "--durations", "10", "tests/acceptance"),)),
 )
 
 

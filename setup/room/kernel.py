@@ -17,12 +17,17 @@ NEW_USER = 0x10000000
 NEW_PID = 0x20000000
 NEW_NET = 0x40000000
 
+MS_RDONLY = 0x1
 MS_NOSUID = 0x2
 MS_NODEV = 0x4
 MS_NOEXEC = 0x8
+MS_REMOUNT = 0x20
+MS_NOATIME = 0x400
+MS_NODIRATIME = 0x800
 MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 1 << 18
+MS_RELATIME = 1 << 21
 _MNT_DETACH = 2
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -54,6 +59,15 @@ def mount(source: str, target: str | Path, kind: str = "", flags: int = 0, optio
 def bind(source: str | Path, target: str | Path) -> None:
     """Show `source`, with what is mounted below it, at `target`."""
     mount(str(source), target, flags=MS_BIND | MS_REC)
+
+
+def bind_read_only(source: str | Path, target: str | Path) -> None:
+    """Show `source` at `target`, where nobody can write it; what is mounted below it is not shown."""
+    mount(str(source), target, flags=MS_BIND)
+    given = os.statvfs(target).f_flag
+    kept = given & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME)  # a namespace may not drop these
+    relatime = MS_RELATIME if given & os.ST_RELATIME else 0
+    mount("none", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | kept | relatime)
 
 
 def tmpfs(target: str | Path, mode: str = "755", size: str = "50%") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -28,6 +29,9 @@ ACCOUNTS = {
     "carol": (6663, "/bin/bash"),
 }
 USERS = ("alice", "bob", "carol")
+
+#: Directories in which each machine has its own files.
+_OWN = ("/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/usr", "/var/lib/oar", "/var/log", "/var/run", "/var/tmp")
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -59,6 +63,16 @@ def check_name(name: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]{0,30}", name):
         raise RoomError(f"{name!r} is no name for a room: use at most 31 letters a-z, digits, '.', '_' and '-'")
     return name
+
+
+def check_shown(path: str) -> str:
+    """A directory that machines of a room shall see must not be where each machine has files of its own."""
+    place = os.path.realpath(path)
+    if not os.path.isdir(place):
+        raise RoomError(f"{path}: no such directory")
+    if any(f"{place}/".startswith(f"{top}/") for top in _OWN) or place == "/":
+        raise RoomError(f"{place} cannot be shown: machines have {', '.join(_OWN)} of their own")
+    return place
 
 
 def home(name: str) -> str:
@@ -94,6 +108,8 @@ class Room:
     fast_database: bool = False
     #: True in a user namespace: no control groups, and of this computer's files only copies can be changed.
     is_rootless: bool = False
+    #: Directories of this computer that all machines see, too.
+    shown: Sequence[str] = ()
     #: The directory of all rooms, as the environment told at the start.
     state: str = field(default_factory=lambda: str(state_root()))
 

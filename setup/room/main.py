@@ -94,6 +94,9 @@ def _add_start(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     start.add_argument("--cores", type=int, default=2, help="resources of each node (default 2)")
     start.add_argument("--fast-db", action="store_true", help="PostgreSQL in memory without fsync: for tests")
     start.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="line for the server's oar.conf")
+    start.add_argument(
+        "--show", action="append", default=[], metavar="DIR", help="let all machines see this directory, read-only"
+    )
     start.add_argument("--until", default="resources", choices=services.STEPS, help="stop after this step of the start")
     start.add_argument("--while", dest="lease", type=int, metavar="PID", help="end the room when this process ends")
     start.set_defaults(action=_start)
@@ -116,9 +119,11 @@ def _start(options: argparse.Namespace) -> int:
     if not 1 <= options.nodes <= 1000:
         raise RoomError("--nodes must be between 1 and 1000")
     name = layout.check_name(options.room)
+    shown = tuple(layout.check_shown(path) for path in options.show)
     levels.become_root_of_a_namespace(sys.argv[1:])
     installation = product.install()
-    room = Room(name, options.nodes, options.cores, str(installation), options.fast_db, levels.is_rootless())
+    is_rootless = levels.is_rootless()
+    room = Room(name, options.nodes, options.cores, str(installation), options.fast_db, is_rootless, shown)
     keeper.start(room, options.lease)
     try:
         services.start(room, options.set, options.until)

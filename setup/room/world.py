@@ -44,6 +44,7 @@ def build_server(room: Room) -> None:
     log_directory = os.open(room.logs / layout.SERVER, os.O_PATH)
     all_logs = os.open(room.logs, os.O_PATH)
     disk = os.open(room.directory / "disk", os.O_PATH)
+    shown = {path: os.open(path, os.O_PATH) for path in room.shown}
     kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     kernel.tmpfs("/run")
     for name in ("room", "room/logs", "room/disk", "sshd", "lock"):
@@ -60,6 +61,9 @@ def build_server(room: Room) -> None:
     kernel.bind(f"/proc/self/fd/{all_logs}", ROOM_DIR / "logs")
     kernel.bind(f"/proc/self/fd/{disk}", ROOM_DIR / "disk")
     kernel.bind(f"/proc/self/fd/{log_directory}", "/var/log")
+    for path, directory in shown.items():
+        Path(path).mkdir(parents=True, exist_ok=True)
+        kernel.bind_read_only(f"/proc/self/fd/{directory}", path)
     cgroups.mount_view()
     _make_homes()
     _make_server_home(room)

@@ -270,3 +270,12 @@ def test_a_room_that_cannot_be_is_refused(room: str, arguments: list[str], said:
     result = tool(*arguments, room=room)
     assert result.code == 1
     assert said in result.err
+
+
+@pytest.mark.parametrize(
+    ("place", "why"), [("/tmp", "of their own"), ("/usr/share", "of their own"), ("/no", "no such")]
+)
+def test_what_machines_have_of_their_own_cannot_be_shown_to_them(place: str, why: str) -> None:
+    refused = tool("start", "--show", place, room=f"shown-{os.getpid()}")
+    assert (refused.code, why in refused.err) == (1, True), refused
+    assert traces_of(f"shown-{os.getpid()}") == []
