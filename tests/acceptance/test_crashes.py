@@ -112,6 +112,24 @@ def test_who_is_killed_during_ends_does_no_harm(scene: Scene, victim: str, momen
     scene.assert_all(RAN)
 
 
+@pytest.mark.parametrize("victim", ["bipbip"])
+def test_who_is_killed_when_a_job_is_suspended_or_resumed_does_no_harm(scene: Scene, victim: str) -> None:
+    root = scene.cluster.as_user("root")
+    (job,) = scene.submit([Step("NEVER")])
+    wait_until(lambda: scene.starts(job), what="the job runs")
+    scene.cluster.wait_for_state(job, "Running")
+    for command, state in (("oarhold -r", "Suspended"), ("oarresume", "Running")):
+        scene.stops.lift()
+        scene.stops.hold({job: Step(state, LATE)})
+        root.run(f"{command} {job}")
+        scene.stops.wait_for([job])
+        kill(scene.cluster, victim)
+        scene.go_on(victim)
+        scene.cluster.wait_for_state(job, state)
+    scene.let_end()
+    scene.assert_all(RAN)
+
+
 @pytest.mark.parametrize(
     ("victim", "moment"),
     [("leon", EARLY), *((victim, LATE) for victim in ("leon", "runner", "bipbip", "session", "almighty"))],
