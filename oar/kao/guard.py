@@ -4,9 +4,9 @@ import logging
 from pathlib import Path
 
 from oar.kao.check import violations, without
-from oar.kao.codec import to_json
 from oar.kao.model import Placement, Plan, Snapshot
 from oar.kao.requests import Requests
+from oar.kao.saving import keep
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +38,5 @@ class Guard:
         return without(plan, found) if found else plan
 
     def _save(self, snapshot: Snapshot) -> None:
-        """Write the snapshot; only the latest few are kept."""
-        path = self._directory / f"refused-round-{snapshot.now}.json"
-        try:
-            path.write_text(to_json(snapshot), encoding="utf-8")
-            for old in sorted(self._directory.glob("refused-round-*.json"))[:-KEPT]:
-                old.unlink(missing_ok=True)
-        except OSError as error:
-            log.error("a plan is wrong, and its round cannot be saved: %s", error)
-        else:
-            log.error("a plan is wrong: please send %s with a bug report", path)
+        path = keep(snapshot, self._directory, "refused-round", KEPT)
+        log.error("a plan is wrong%s", f": please send {path} with a bug report" if path else "")

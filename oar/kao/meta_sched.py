@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 from oar.kao import plugins, token_scripts
 from oar.kao.apply import Writer
@@ -18,6 +19,7 @@ from oar.kao.guard import Guard
 from oar.kao.memory import Memory
 from oar.kao.model import Plan
 from oar.kao.platform import TRUST, Platform, Situation, Tokens
+from oar.kao.saving import keep
 from oar.kao.schedule import Round
 from oar.kao.timings import Timings
 from oar.lib.db.engine import ROUND_LOCK, Locks, Transaction
@@ -59,6 +61,7 @@ class MetaScheduler:
         self._config = runtime.config
         self._granting = Granting(runtime.database, runtime.config)
         self._guard = Guard(runtime.config.oar_run_dir)
+        self._run_dir, self._rounds_kept = Path(runtime.config.oar_run_dir), runtime.config.scheduler_rounds_kept
         self._memory: Memory | None = None
         self._planned_anew = 0  #: date of the last plan from nothing
         self._told: dict[int, tuple[str, int]] = {}
@@ -113,6 +116,8 @@ class MetaScheduler:
     def _plan(self, situation: Situation, announce: Announce) -> Plan:
         begin = time.monotonic()
         now = situation.snapshot.now
+        if self._rounds_kept:
+            keep(situation.snapshot, self._run_dir, "round", self._rounds_kept)
         if self._memory is None or not 0 <= now - self._planned_anew < TRUST:
             self._memory, self._planned_anew = None, now
         outside = RoundOutside(self._programs, situation)

@@ -325,6 +325,9 @@ class Config(Values):
         ITEMS, ("default",), "Types of resources that others may use while a job is suspended; empty = none."
     )
     scheduler_log_decisions = Option(BOOLEAN, False, "Keep all plans in the gantt_*_log tables.")
+    scheduler_rounds_kept = unset(
+        POSITIVE, "So many of the last rounds are kept as files in OAR_RUN_DIR, for kao plan."
+    )
     scheduler_log_job_scheduling_time = Option(BOOLEAN, False, "Log how long the placement of each job took.")
     scheduler_job_scheduling_time_yaml = unset(PATH, "File that gets these times as YAML.")
     reservation_waiting_resources_timeout = Option(

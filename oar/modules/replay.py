@@ -13,13 +13,12 @@ None of them changes anything.  The file holds names of users, projects and node
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from oar.kao import forecast, token_scripts
+from oar.kao import forecast, saving, token_scripts
 from oar.kao.codec import from_json, to_json
 from oar.kao.model import Plan, Snapshot
 from oar.kao.platform import Platform
@@ -94,18 +93,11 @@ def _save(path: Path) -> str:
         snapshot = Platform(opened.database, config).read(tokens).snapshot
     finally:
         opened.close()
-    _write(path, to_json(snapshot))
-    return f"{len(snapshot.waiting)} waiting and {len(snapshot.running)} running jobs in {path}\n"
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file that nobody else can read; a link in its place is not followed.  Raises BadRequest."""
     try:
-        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with open(number, "w", encoding="utf-8") as file:
-            file.write(text)
+        saving.save(snapshot, path)
     except OSError as error:
         raise BadRequest(f"cannot write {path}: {error.strerror}") from None
+    return f"{len(snapshot.waiting)} waiting and {len(snapshot.running)} running jobs in {path}\n"
 
 
 def _plan(asked: argparse.Namespace) -> str:

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from oar.kao.codec import from_json, to_json
+from oar.kao.meta_sched import MetaScheduler
 from oar.kao.model import Plan
 from oar.kao.platform import Platform
 from oar.kao.schedule import schedule
+from oar.lib.config import Config
 from oar.lib.db.engine import Database, DatabaseSettings
 from oar.lib.runtime import Runtime
 from oar.lib.times import format_date
 from oar.modules import replay
 from tests.builders import add_resources
-from tests.db.test_meta_sched import submit
+from tests.db.test_meta_sched import at, submit
 from tests.scheduler.builders import NOW, Cluster, hours
 
 
@@ -162,6 +164,20 @@ def test_kao_saves_a_round_that_another_process_plans_to_the_same(site: Database
         environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(path for path in sys.path if path)}
         words = [sys.executable, "-m", "oar.modules.meta_sched", "plan", str(path), "--json"]
         assert subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout == plan
+
+
+def test_the_last_rounds_are_kept_as_they_were_if_that_is_wanted(database: Database, tmp_path: Path) -> None:
+    config = Config(oar_run_dir=str(tmp_path), scheduler_rounds_kept=2)
+    add_resources(database, nodes=1, cores=1)
+    scheduler = MetaScheduler(Runtime(config, database))
+    numbers = []
+    for second in range(3):
+        numbers.append(submit(at(database, NOW + second), "/resource_id=1"))
+        scheduler.round()
+    scheduler.close()
+    files = sorted(tmp_path.glob("round-*.json"))
+    assert [file.name for file in files] == [f"round-{NOW + 1}.json", f"round-{NOW + 2}.json"]
+    assert [[job.id for job in replay.read(file).waiting] for file in files] == [numbers[1:2], numbers[1:]]
 
 
 def test_a_saved_round_is_for_nobody_else_and_no_link_is_followed(site: Database, tmp_path: Path, capsys: Any) -> None:

@@ -28,6 +28,8 @@ ROUNDS = (
     "forecast",
     "estimates",
     "foretold",
+    "saving",
+    "timings",
     "external",
     "plugins",
     "meta_sched",
