@@ -1,4 +1,4 @@
-"""Cost of planning, without the database: ``python -m bench.planner [case ...]``.
+"""Cost of planning, without the database: ``python -m bench.planner [case ...]``; ``growth`` for how it grows.
 
 Platform of switches (25 nodes), nodes (2 cpus), cpus (10 cores); 85 % of the machine is busy with running jobs.
 Waiting jobs: half ``/core=n``, a fifth ``/node=1/core=n``, a fifth ``/node=n``, a tenth ``/switch=1/node=n``, walltimes
@@ -9,7 +9,7 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from oar.kao.model import (
     Alternative,
@@ -30,6 +30,9 @@ from oar.lib.states import JobState, QueueState, ResourceState
 
 NOW = 1_800_000_000
 CORES, CPUS, NODES = 10, 2, 25
+
+#: How wide running jobs are.
+WIDTHS = (1, 2, 4, 8, 20, 40, 80)
 
 
 def platform(cores: int) -> Resources:
@@ -53,12 +56,12 @@ def platform(cores: int) -> Resources:
     )
 
 
-def running(cores: int, rng: random.Random) -> list[RunningJob]:
+def running(cores: int, rng: random.Random, widths: Sequence[int] = WIDTHS) -> list[RunningJob]:
     """Return jobs on 85 % of the machine."""
     jobs: list[RunningJob] = []
     at = 0
     while at < cores * 0.85:
-        width = min(rng.choice([1, 2, 4, 8, 20, 40, 80]), cores - at)
+        width = min(rng.choice(widths), cores - at)
         walltime = rng.randint(300, 48 * 3600)
         start = NOW - rng.randrange(walltime)
         held = ((1 << width) - 1) << at
@@ -106,11 +109,11 @@ def waiting(count: int, rng: random.Random, kinds: int, first: int) -> list[Wait
     return jobs
 
 
-def plain(jobs: int, cores: int, kinds: int = 0, seed: int = 1) -> Snapshot:
+def plain(jobs: int, cores: int, kinds: int = 0, widths: Sequence[int] = WIDTHS) -> Snapshot:
     """Return the snapshot of a case of the table."""
-    rng = random.Random(seed)
+    rng = random.Random(1)
     machine = platform(cores)
-    busy = running(cores, rng)
+    busy = running(cores, rng, widths)
     return Snapshot(
         now=NOW,
         resources=machine,
@@ -122,9 +125,9 @@ def plain(jobs: int, cores: int, kinds: int = 0, seed: int = 1) -> Snapshot:
     )
 
 
-def mixed(jobs: int, cores: int, seed: int = 1) -> Snapshot:
+def mixed(jobs: int, cores: int) -> Snapshot:
     """Return jobs with filters, two groups and two alternatives each, under quotas by user and by project."""
-    rng = random.Random(seed)
+    rng = random.Random(1)
     machine = platform(cores)
     busy = running(cores, rng)
     everything = machine.everything
@@ -175,6 +178,24 @@ CASES: dict[str, tuple[Callable[[], Snapshot], float]] = {
 }
 
 
+#: name -> (a snapshot, one that is ten times larger in one way, how many times longer it may take)
+GROWTH: dict[str, tuple[Callable[[], Snapshot], Callable[[], Snapshot], int]] = {
+    "10,000 jobs for 1,000": (lambda: plain(1000, 10000), lambda: plain(10000, 10000), 40),
+    "10,000 jobs for 1,000, 40 kinds": (
+        lambda: plain(1000, 10000, kinds=40),
+        lambda: plain(10000, 10000, kinds=40),
+        20,
+    ),
+    "10,000 cores for 1,000": (lambda: plain(1000, 1000), lambda: plain(1000, 10000), 6),
+    "100,000 cores for 10,000": (lambda: plain(10000, 10000), lambda: plain(10000, 100000), 6),
+    "ten times the running jobs": (
+        lambda: plain(1000, 10000, widths=[10 * width for width in WIDTHS]),
+        lambda: plain(1000, 10000),
+        3,
+    ),
+}
+
+
 def measure(make: Callable[[], Snapshot]) -> tuple[float, int]:
     """Return the CPU seconds of one plan, and how many jobs have a place."""
     snapshot = make()
@@ -183,8 +204,19 @@ def measure(make: Callable[[], Snapshot]) -> tuple[float, int]:
     return time.process_time() - begin, len(plan.placements)
 
 
+def grow() -> None:
+    """Print how the cost grows."""
+    print(f"{'growth':42} {'seconds':>8} {'seconds':>8} {'times':>8} {'at most':>8}")
+    for name, (small, large, limit) in GROWTH.items():
+        before, after = min(measure(small)[0] for _ in range(3)), measure(large)[0]
+        print(f"{name:42} {before:8.2f} {after:8.2f} {after / before:8.1f} {limit:8}", flush=True)
+
+
 def main(wanted: list[str]) -> None:
     """Print the table."""
+    if wanted == ["growth"]:
+        grow()
+        return
     print(f"{'case':42} {'seconds':>8} {'at most':>8} {'placed':>7} {'MiB':>6}")
     for name, (make, limit) in CASES.items():
         if wanted and not any(word in name for word in wanted):

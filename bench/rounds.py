@@ -112,11 +112,11 @@ class Bench:
         with self.database.begin() as tx:
             submit(tx, [(new_id(tx), 3600, (Level("core", 4),))])
 
-    def change_some(self, share: float) -> None:
-        """Let a part of the running jobs end, as their owners' programs do."""
+    def end(self, count: int) -> None:
+        """Let running jobs end, as their owners' programs do."""
         with self.database.begin() as tx:
             running = tx.column("SELECT job_id FROM jobs WHERE state = 'Running' ORDER BY job_id")
-            ended = random.Random(1).sample(running, int(len(running) * share))
+            ended = random.Random(1).sample(running, count)
             for state in (JobState.FINISHING, JobState.TERMINATED):
                 tx.jobs.move(ended, state, list(JobState))
             tx.jobs.close(ended)
@@ -131,8 +131,9 @@ def case(server: PostgreSQL, jobs: int, cores: int) -> None:
     bench.now += 10
     bench.submit()
     bench.round("after one submission, 10 s later")
-    bench.change_some(0.01)
-    bench.round("after some running jobs have ended")
+    bench.end(1)
+    bench.round("after a running job has ended early")
+    bench.round("nothing has changed again")
     bench.scheduler.close()
     bench.database.close()
 

@@ -1,0 +1,136 @@
+"""Cost of planning again after one change, without the database: ``python -m bench.changes [jobs]``.
+
+The machine of 10,000 cores and the jobs, of 40 kinds, are those of ``bench/planner.py``.  They wait for the whole
+machine, each for one of four parts of it, or under quotas.  Seconds of CPU of one thread, and how many jobs were
+searched for.  A job that ends early, or is deleted, moves nearly all jobs behind it that can have its resources.
+"""
+
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from bench import planner
+from oar.kao.memory import Memory
+from oar.kao.model import Plan, Pool, QuotaPeriod, QuotaRule, Quotas, RunningJob, Snapshot
+from oar.kao.schedule import Round
+from oar.lib.states import JobState
+
+CORES = 10000
+PARTS = 4
+SINCE = 5  #: seconds between two rounds
+
+
+def in_parts(snapshot: Snapshot) -> Snapshot:
+    """Let each job ask for one of the parts of the machine."""
+    width = len(snapshot.resources.ids) // PARTS
+    pools = tuple(Pool(((1 << width) - 1) << (part * width), f"part = {part}") for part in range(PARTS))
+    waiting = tuple(
+        replace(
+            job,
+            alternatives=tuple(
+                replace(each, groups=tuple(replace(group, pool=job.id % PARTS) for group in each.groups))
+                for each in job.alternatives
+            ),
+        )
+        for job in snapshot.waiting
+    )
+    return replace(snapshot, pools=pools, waiting=waiting)
+
+
+def under_quotas(snapshot: Snapshot) -> Snapshot:
+    """Limit what each user and what all users have."""
+    rules = QuotaRule("*", "*", "*", "/", 2000), QuotaRule("*", "*", "*", "*", 9000)
+    settings = replace(snapshot.settings, has_quotas=True)
+    return replace(snapshot, settings=settings, quotas=Quotas((rules,), (QuotaPeriod(0, 0),)))
+
+
+# ------------------------------------------------------------------------------------------------------------- changes
+
+
+def _submitted(snapshot: Snapshot) -> Snapshot:
+    last = snapshot.waiting[-1]
+    return replace(snapshot, waiting=(*snapshot.waiting, replace(last, id=10**6)))
+
+
+def _prolonged(snapshot: Snapshot) -> Snapshot:
+    late = random.Random(1).choice(snapshot.running)
+    running = (replace(job, walltime=job.walltime + 2) if job is late else job for job in snapshot.running)
+    return replace(snapshot, running=tuple(running))
+
+
+def _ended(snapshot: Snapshot) -> Snapshot:
+    early = random.Random(2).choice(snapshot.running)
+    return replace(snapshot, running=tuple(job for job in snapshot.running if job is not early))
+
+
+def _deleted(snapshot: Snapshot) -> Snapshot:
+    gone = snapshot.waiting[len(snapshot.waiting) // 2]
+    return replace(snapshot, waiting=tuple(job for job in snapshot.waiting if job is not gone))
+
+
+CHANGES: dict[str, Callable[[Snapshot], Snapshot]] = {
+    "nothing but what has started": lambda snapshot: snapshot,
+    "a submission behind all others": _submitted,
+    "a running job has two seconds more": _prolonged,
+    "a running job has ended early": _ended,
+    "a job in the middle is deleted": _deleted,
+}
+
+
+def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
+    """Return the situation after a plan: what was to start runs."""
+    places = {launch.placement.job_id: launch.placement for launch in plan.launches}
+    begun = [
+        RunningJob(
+            job.id,
+            job.queue,
+            job.user,
+            job.project,
+            job.name,
+            JobState.RUNNING,
+            start_time=places[job.id].start,
+            walltime=places[job.id].walltime,
+            resources=places[job.id].resources,
+        )
+        for job in snapshot.waiting
+        if job.id in places
+    ]
+    waiting = tuple(job for job in snapshot.waiting if job.id not in places)
+    return replace(snapshot, now=snapshot.now + SINCE, waiting=waiting, running=(*snapshot.running, *begun))
+
+
+def planned(what: str, snapshot: Snapshot, before: Memory | None = None) -> tuple[Plan, Memory]:
+    """Plan, and print what it cost."""
+    begin = time.process_time()
+    this = Round(snapshot, before=before)
+    for queues in this.groups():
+        this.plan_queues(queues)
+    this.plan_besteffort()
+    plan = this.finish()
+    memory = this.memory(plan)
+    searched = len(snapshot.waiting) - this.recalled
+    print(f"  {what:40} {time.process_time() - begin:8.2f} {searched:7} of {len(snapshot.waiting)}", flush=True)
+    return plan, memory
+
+
+def case(name: str, snapshot: Snapshot) -> None:
+    """Print the rounds of one case."""
+    print(name)
+    plan, memory = planned("the first round", snapshot)
+    for what, change in CHANGES.items():
+        snapshot = change(carried_out(snapshot, plan))
+        plan, memory = planned(what, snapshot, memory)
+
+
+def main(jobs: int) -> None:
+    """Print the table."""
+    whole = planner.plain(jobs, CORES, kinds=40)
+    case(f"{jobs} jobs", whole)
+    case(f"{jobs} jobs, each for one of {PARTS} parts", in_parts(whole))
+    case(f"{jobs} jobs under quotas", under_quotas(whole))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10000)
