@@ -17,7 +17,7 @@ from oar.lib import control, lifecycle, nodes
 from oar.lib.db.engine import Transaction
 from oar.lib.db.gantt import JobText, Prediction, StoredReason
 from oar.lib.db.rounds import JobRow, StartRow
-from oar.lib.messages import Ask, Energy, JobAction, Tag, Wake
+from oar.lib.messages import Ask, JobAction, Tag, Wake
 from oar.lib.model import Cause
 from oar.lib.request import JobTypes
 from oar.lib.states import EndCode, EventType, JobState, JobType, Reservation
@@ -40,9 +40,8 @@ class Stored:
 class Writer:
     """Writes plans.  A warm one writes only the predictions that it knows to have changed."""
 
-    def __init__(self, *, keeps_all_plans: bool = False, has_greta: bool = False) -> None:
+    def __init__(self, *, keeps_all_plans: bool = False) -> None:
         self._keeps_all_plans = keeps_all_plans
-        self._has_greta = has_greta
         self._stored = Stored()
         self._reasons: dict[int, tuple[Reason, StoredReason]] = {}
         self._foretold = Foretold()
@@ -61,19 +60,9 @@ class Writer:
         _remind(tx, situation)
         _resume(tx, situation, plan)
         tx.outbox.extend(situation.mails)
-        self._save_energy(tx, plan)
+        nodes.order_wake(tx, plan.wake, "[MetaSched] jobs need these nodes")
+        nodes.order_halt(tx, plan.halt, "[MetaSched] these nodes are idle")
         return started
-
-    def _save_energy(self, tx: Transaction, plan: Plan) -> None:
-        """Hand on which nodes to wake and to halt: to Greta, or to the Runner and the commands of the site."""
-        if not self._has_greta:
-            nodes.order_wake(tx, plan.wake, "[MetaSched] jobs need these nodes")
-            nodes.order_halt(tx, plan.halt, "[MetaSched] these nodes are idle")
-            return
-        if plan.wake:
-            tx.outbox.append(Energy("WAKEUP", plan.wake))
-        if plan.halt:
-            tx.outbox.append(Energy("HALT", plan.halt))
 
     def remember(self, situation: Situation, plan: Plan) -> None:
         """Note, after the commit, what the gantt tables hold."""

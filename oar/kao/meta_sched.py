@@ -50,9 +50,7 @@ class MetaScheduler:
     def __init__(self, runtime: Runtime) -> None:
         self._database = runtime.database
         self._platform = Platform(runtime.database, runtime.config)
-        self._writer = Writer(
-            keeps_all_plans=runtime.config.scheduler_log_decisions, has_greta=runtime.config.energy_saving_internal
-        )
+        self._writer = Writer(keeps_all_plans=runtime.config.scheduler_log_decisions)
         self._locks: Locks | None = None
         self._last_date = 0
         self._programs = ExternalSchedulers(runtime)

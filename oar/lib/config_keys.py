@@ -527,13 +527,13 @@ class Config(Values):
     @property
     def may_wake(self) -> bool:
         """Whether there is a way to wake nodes."""
-        return self.energy_saving_internal or self.scheduler_node_manager_wake_up_cmd is not None
+        return self.scheduler_node_manager_wake_up_cmd is not None
 
     @property
     def may_halt(self) -> bool:
         """Whether there is a way to halt nodes, and it is said when."""
         is_timed = bool(self.scheduler_node_manager_idle_time and self.scheduler_node_manager_sleep_time)
-        return is_timed and (self.energy_saving_internal or self.scheduler_node_manager_sleep_cmd is not None)
+        return is_timed and self.scheduler_node_manager_sleep_cmd is not None
 
 
 #: Name of the first option of each group of the sample file -> title of the group.

@@ -11,6 +11,7 @@ import yaml
 
 from oar.kao.meta_sched import MetaScheduler
 from oar.kao.site_files import NO_QUOTAS
+from oar.lib import lifecycle
 from oar.lib.db.engine import Database
 from oar.lib.messages import Effect, Mail, Tag, Wake
 from oar.lib.runtime import Runtime
@@ -210,3 +211,37 @@ def test_sarko_is_told_of_a_walltime_that_becomes_shorter(
         tx.execute("INSERT INTO walltime_change (job_id, pending) VALUES (%s, -600)", (number,))
     scheduler.round()
     assert Wake(Tag.VILLAINS) in sent
+
+
+def test_so_many_jobs_of_an_array_are_started_as_may_run_at_a_time(clocked: Database, scheduler_with: Make) -> None:
+    add_resources(clocked, nodes=2, cores=2)
+    first = submit(clocked, array_limit=2)
+    others = [submit(clocked, array_id=first, array_index=index, array_limit=2) for index in (2, 3)]
+    scheduler = scheduler_with()
+    scheduler.round()
+    assert [state_of(clocked, each) for each in (first, *others)] == [
+        JobState.TO_LAUNCH,
+        JobState.TO_LAUNCH,
+        JobState.WAITING,
+    ]
+    text = f"waiting for one of the 2 jobs that may run at a time of the array {first}"
+    assert job(clocked, others[1], "message", "scheduler_info") == (f"R=1,W=1:0:0,J=B,A=2 ({text})", text)
+    with clocked.begin() as tx:
+        for step in (JobState.LAUNCHING, JobState.RUNNING, JobState.FINISHING, JobState.TERMINATED):
+            assert lifecycle.move(tx, first, step)
+    scheduler.round()
+    assert state_of(clocked, others[1]) is JobState.TO_LAUNCH
+
+
+def test_an_inner_job_waits_for_a_container_on_hold(clocked: Database, scheduler_with: Make) -> None:
+    add_resources(clocked, nodes=1, cores=2)
+    container = submit(clocked, types=("container=c",), state=JobState.HOLD)
+    by_name, by_number = submit(clocked, types=("inner=c",)), submit(clocked, types=(f"inner={container}",))
+    nobody = submit(clocked, types=("inner=d",))
+    scheduler_with().round()
+    assert job(clocked, by_name, "state", "scheduler_info") == (
+        "Waiting",
+        "inner job: container c is not known yet",
+    )
+    assert state_of(clocked, by_number) is JobState.WAITING
+    assert state_of(clocked, nobody) is JobState.ERROR
