@@ -276,7 +276,7 @@ class TestRulesOfSites:
     def test_rules_may_change_what_is_stored(self, site: Site) -> None:
         add_rules(
             site.database,
-            "name = 'n'; project = 'p'; command = 'c'; checkpoint = 5; signal = 10; hold = True; notify = 'mail:a'\n"
+            "name = 'n'; project = 'p'; command = 'c'; checkpoint = 5; signal = 10; hold = True; notify = 'mail:a@b'\n"
             "stdout = 'o'; stderr = 'e'; launching_directory = '/d'; env['A'] = 'b'; use_job_key = True\n"
             "resource_request = [[[{'property': '', 'resources': [{'resource': 'nodes', 'value': 'ALL'}]}], 60]]\n"
             "user = 'eve'",
@@ -287,7 +287,7 @@ class TestRulesOfSites:
         (job,) = site.jobs()
         assert (job.user, job.name, job.project, job.command) == ("alice", "n", "p", "c")
         assert (job.checkpoint, job.checkpoint_signal, job.state) == (5, 10, JobState.HOLD)
-        assert (job.notify, job.stdout_file, job.stderr_file) == ("mail:a", "o", "e")
+        assert (job.notify, job.stdout_file, job.stderr_file) == ("mail:a@b", "o", "e")
         assert (job.launching_directory, job.env) == ("/d", '{"A": "b"}')
         assert job.message == "R=4,W=0:1:0,J=B,N=n,P=p"
 

@@ -60,7 +60,7 @@ class TestCopy:
             "--checkpoint",
             5,
             "--notify",
-            "mail:a",
+            "mail:a@b",
             "--project",
             "p",
         )
