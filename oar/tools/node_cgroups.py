@@ -304,8 +304,10 @@ class GroupsTwo:
             make(self.tracker(leaf))
         if memory is not None:
             payload = self.tracker(leaves.payload)
+            if not os.path.exists(payload + "/memory.max"):
+                raise NodeError(4, "JRM_MEMORY is set but %s has no memory controller" % self.mount)
             for name, value in (("memory.max", memory), ("memory.swap.max", 0), ("memory.oom.group", 0)):
-                if name == "memory.max" or os.path.exists(payload + "/" + name):
+                if os.path.exists(payload + "/" + name):
                     write(payload + "/" + name, str(value))
         limit_processes(self.tracker(leaves.payload), processes)
 

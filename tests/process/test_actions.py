@@ -287,6 +287,29 @@ def test_the_reason_of_an_end_whose_report_was_lost_comes_with_the_answer(world:
     )
 
 
+def test_a_job_that_ran_out_of_memory_is_told_with_peak_and_limit(world: World) -> None:
+    grow = "y = []\nwhile True: y.append(bytes(1 << 22))"
+    job_id = world.job(f"until [ -e go ]; do sleep 0.02; done; python3 -c '{grow}'; exit 8")
+    launch(world.context, job_id)
+    (limit,) = (
+        path
+        for group in world.box.groups()
+        for path in group.glob("payload/memory.limit_in_bytes")
+        if group.name == f"alice_{job_id}"
+    )
+    limit.write_text(str(64 << 20))
+    (world.box.home("alice") / "go").touch()
+    world.take_report(job_id)
+    finish.finish(world.context, job_id)
+    cause = world.cause(job_id)
+    assert cause is not None
+    assert (cause.code, cause.data["status"]) == (EndCode.OUT_OF_MEMORY, 8)
+    figures = cause.data["nodes"][NODE]
+    assert figures["limit"] == 64 << 20
+    assert figures["peak"] == pytest.approx(64 << 20, rel=0.1)
+    (world.box.home("alice") / "go").unlink()
+
+
 def test_an_end_whose_report_was_lost_is_fetched_from_the_node(world: World) -> None:
     job_id = world.job("exit 7")
     launch(world.context, job_id)

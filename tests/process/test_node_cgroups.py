@@ -129,6 +129,16 @@ print(json.dumps(said))
     assert version_two(unified, script) == [True, 2, True, [], True]
 
 
+def test_version_2_says_when_there_is_no_controller_for_a_limit(unified: str) -> None:
+    script = """
+try:
+    g.create(leaves, None, None, 1 << 30)
+except node_base.NodeError as error:
+    print(json.dumps([error.code, str(error).split(" but ")[0]]))
+"""
+    assert version_two(unified, script) == [4, "JRM_MEMORY is set"]
+
+
 def test_version_2_refuses_the_devices_of_others(unified: str) -> None:
     script = """
 def look():
