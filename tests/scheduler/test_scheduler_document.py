@@ -163,8 +163,7 @@ def planned(cluster: Cluster, **given: Any) -> Result:
 
 def test_entry_points_name_the_functions_that_are_shown() -> None:
     groups = tomllib.loads(BLOCKS["entry points"])["project"]["entry-points"]
-    assert set(groups) == {SORTING, FIND, ASSIGN}
-    assert f"``{EXTRA}``" in DOCUMENT.read_text()
+    assert set(groups) == {SORTING, FIND, ASSIGN, EXTRA}
     for functions in groups.values():
         for name, place in functions.items():
             assert place == f"our_scheduling:{name}"
@@ -188,3 +187,17 @@ def test_the_start_of_the_example_is_at_a_full_hour() -> None:
     cluster = Cluster(nodes=2, cores=2).run(1, walltime=600).job(types=("assign=on_the_hour",))
     result = planned(cluster)
     assert result[1 + 1].start % 3600 == 0
+
+
+def test_what_the_example_keeps_free_is_free_for_an_hour() -> None:
+    keep_free = plug_ins()["keep_free"]
+    cluster = Cluster(nodes=1, cores=2).job("/core=2")
+    result = planned(cluster, before_group=lambda context, queues, spaces: keep_free(context, queues, spaces, "2"))
+    assert result.start(1) == hours(1)
+
+
+def test_the_keys_that_are_shown_can_be_read() -> None:
+    for key in ("SCHEDULER_TOKEN_SCRIPTS", "SCHEDULER_ROUNDS_KEPT"):
+        (line,) = re.findall(rf"^    ({key}=.*)$", DOCUMENT.read_text(), re.MULTILINE)
+        parsed = parse(line)
+        assert (parsed.errors, key in parsed.origins) == ((), True)
