@@ -258,3 +258,57 @@ def test_another_process_with_another_hash_seed_plans_the_same() -> None:
             env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(path for path in sys.path if path)},
         )
         assert answer.stdout.splitlines() == expected
+
+
+@given(seeds)
+@settings(max_examples=100, deadline=None)
+def test_a_reservation_keeps_its_resources_its_start_and_its_end(seed: int) -> None:
+    """Before its date nothing changes; from then on it may lose what is not usable, and its end stays."""
+    snapshot, rng = random_cluster(seed).snapshot(), random.Random(seed)
+    late = rng.choice([-20, 0, 10, 400])
+    snapshot = replace(
+        snapshot,
+        settings=replace(snapshot.settings, reservation_patience=rng.choice([0, 5, 300])),
+        waiting=tuple(replace(job, start_time=NOW - late) if job.granted else job for job in snapshot.waiting),
+    )
+    plan = schedule(snapshot)
+    placements = {place.job_id: place for place in plan.placements}
+    over = {answer.job_id for answer in plan.expired}
+    started = {launch.placement.job_id: launch.placement for launch in plan.launches}
+    alive = snapshot.resources.where(snapshot.resources.states, ResourceState.ALIVE)
+    for job in snapshot.waiting:
+        if job.granted is None:
+            continue
+        end = job.start_time + job.alternatives[0].walltime
+        assert (job.id in over) is (snapshot.now >= end)
+        if job.id in started:
+            place = started[job.id]
+            assert (place.start, place.end) == (snapshot.now, end)
+            assert place.resources in (job.granted.resources, job.granted.resources & alive)
+        elif job.id not in over:
+            assert placements[job.id].resources == job.granted.resources
+            assert placements[job.id].start == (job.start_time if late < 0 else snapshot.now + 1)
+
+
+@given(seeds)
+@settings(max_examples=100, deadline=None)
+def test_a_job_that_ends_sooner_never_makes_the_first_of_the_queue_end_later(seed: int) -> None:
+    snapshot = random_cluster(seed).snapshot()
+    plan = schedule(snapshot)
+    ordinary = [place for place in plan.placements if place.job_id in _first_in_line(snapshot)]
+    if not (ordinary and snapshot.running):
+        return
+    shorter = replace(snapshot.running[0], walltime=snapshot.running[0].walltime // 2)
+    sooner = schedule(replace(snapshot, running=(shorter, *snapshot.running[1:])))
+    ends = {place.job_id: place.end for place in sooner.placements}
+    assert ends[ordinary[0].job_id] <= ordinary[0].end
+
+
+def _first_in_line(snapshot: Snapshot) -> set[int]:
+    """The job that is placed first, if nothing but resources decides on its place."""
+    priorities = {queue.name: queue.priority for queue in snapshot.queues}
+    jobs = [job for job in snapshot.waiting if job.reservation is Reservation.NONE]
+    jobs = [job for job in jobs if not traits_of(job).is_besteffort]
+    first = min(jobs, key=lambda job: (-priorities[job.queue], job.id), default=None)
+    is_free = first and not (first.dependencies or traits_of(first).inner)
+    return {first.id} if first and is_free else set()
