@@ -5,7 +5,9 @@ Prints one JSON object per measurement.  Times are elapsed milliseconds on the m
 
 import json
 import os
+import pty
 import pwd
+import re
 import resource
 import statistics
 import subprocess
@@ -13,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from oar.lib.db.engine import Database
 from oar.lib.runtime import open_runtime
@@ -27,6 +30,7 @@ def main() -> None:
     bench = Bench(runtime.database)
     known: dict[str, Callable[[], dict[str, float]]] = {
         "latency": bench.latency,
+        "interactive": bench.interactive,
         "one_by_one": bench.one_by_one,
         "array": bench.array,
         "big_array": bench.big_array,
@@ -64,6 +68,30 @@ class Bench:
             "end_median_ms": statistics.median(ends),
             "end_worst_ms": max(ends),
         }
+
+    def interactive(self, times: int = 30) -> dict[str, float]:
+        """Type oarsub -I at a terminal of an idle cluster: from the return key to the prompt on the node."""
+        waits = []
+        for _ in range(times):
+            end, slave = pty.openpty()
+            pressed = time.time()
+            with subprocess.Popen(
+                ["oarsub", "-I", "-l", "resource_id=1,walltime=0:10"],
+                **self._as_user(),
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                start_new_session=True,
+            ) as typed:
+                os.close(slave)
+                shown = _read_until(end, rb"OAR_JOB_ID=(\d+)[^$]*\$ ")
+                waits.append(1000 * (time.time() - pressed))
+                os.write(end, b"exit\r")
+                _read_until(end, rb"Disconnected")
+                typed.wait(LONGEST)
+            os.close(end)
+            self._wait_for_end([int(shown[1])])
+        return {"jobs": times, "prompt_median_ms": statistics.median(waits), "prompt_worst_ms": max(waits)}
 
     def one_by_one(self, count: int = 500) -> dict[str, float]:
         """Submit jobs with one command each, on hold; let them go together; count from there to the last end."""
@@ -168,20 +196,19 @@ class Bench:
 
     def _run(self, *argv: str) -> str:
         """Run a command as the user; what it printed."""
+        done = subprocess.run(argv, **self._as_user(), stdout=subprocess.PIPE, text=True, check=True, timeout=LONGEST)
+        printed: str = done.stdout
+        return printed
+
+    def _as_user(self) -> dict[str, Any]:
         account = self._account
-        done = subprocess.run(
-            argv,
-            user=account.pw_uid,
-            group=account.pw_gid,
-            extra_groups=os.getgrouplist(account.pw_name, account.pw_gid),
-            cwd=account.pw_dir,
-            env={"PATH": os.environ["PATH"], "HOME": account.pw_dir, "USER": USER},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-            timeout=LONGEST,
-        )
-        return done.stdout
+        return {
+            "user": account.pw_uid,
+            "group": account.pw_gid,
+            "extra_groups": os.getgrouplist(account.pw_name, account.pw_gid),
+            "cwd": account.pw_dir,
+            "env": {"PATH": os.environ["PATH"], "HOME": account.pw_dir, "USER": USER, "TERM": "dumb"},
+        }
 
     def _wait_for_end(self, jobs: Sequence[int]) -> float:
         """Wait until all jobs have ended; the time at which that was seen."""
@@ -196,6 +223,14 @@ class Bench:
                 return time.time()
             time.sleep(0.002 if len(jobs) == 1 else 0.05)
         raise TimeoutError(f"{live} jobs have not ended within {LONGEST:.0f} s")
+
+
+def _read_until(terminal: int, pattern: bytes) -> re.Match[bytes]:
+    """Read what appears on a terminal until this does."""
+    text = b""
+    while not (found := re.search(pattern, text, re.DOTALL)):
+        text += os.read(terminal, 65536)
+    return found
 
 
 def _children_cpu() -> float:
