@@ -95,6 +95,7 @@ def test_an_ended_job_that_left_everything_behind(database: Database) -> None:
         "frag_jobs: 1 rows: the kill request of an ended job is open",
         "job_runs: 1 rows: the Runner has a row of an ended job",
         "job_reasons: 1 rows: a reason why an ended job waits",
+        "jobs: 1 rows: ended, and it is not stored why",
         "challenges: 1 rows: the challenge of an ended job",
         "gantt_jobs_predictions: 1 rows: the prediction of an ended job",
     ]
@@ -167,6 +168,7 @@ def test_each_broken_invariant_is_named(database: Database, name: str) -> None:
 def test_an_ended_job_without_a_date(database: Database) -> None:
     with database.begin() as tx:
         tx.execute("INSERT INTO jobs (state) VALUES ('Terminated')")
+        tx.execute("INSERT INTO job_ends SELECT job_id, 1, 'SUCCESS' FROM jobs")
     assert found(database) == ["jobs: 1 rows: ended without a stop date"]
 
 
@@ -250,6 +252,7 @@ def test_fix_index_closes_what_ended_jobs_left_open(database: Database) -> None:
         "job_resource_descriptions: 1 rows: set to LOG, the job has ended",
         "job_types: 1 rows: set to LOG, the job has ended",
         "job_state_logs: 1 rows: closed, the job has ended",
+        "job_ends: 1 rows: added, nobody knows why the job ended",
         "frag_jobs: 1 rows: closed, the job has ended",
         "jobs_live_state: created",
     ]

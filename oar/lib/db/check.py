@@ -168,6 +168,11 @@ INVARIANTS = (
         "why a job ended that has not",
         f"SELECT count(*) FROM job_ends t JOIN jobs j USING (job_id) WHERE NOT {_ENDED}",
     ),
+    Invariant(
+        "jobs",
+        "ended, and it is not stored why",
+        f"SELECT count(*) FROM jobs j WHERE {_ENDED} AND NOT EXISTS (SELECT FROM job_ends t WHERE t.job_id = j.job_id)",
+    ),
     *(
         Invariant(
             table,
@@ -205,6 +210,12 @@ def _repairs() -> Iterator[Repair]:
         "job_state_logs",
         "closed, the job has ended",
         f"UPDATE job_state_logs l SET date_stop = {stop} WHERE l.{chosen}",
+    )
+    yield Repair(
+        "job_ends",
+        "added, nobody knows why the job ended",
+        "INSERT INTO job_ends (job_id, date, code) SELECT j.job_id, j.stop_time, 'UNKNOWN' FROM jobs j"
+        f" WHERE {_ENDED} AND NOT EXISTS (SELECT FROM job_ends t WHERE t.job_id = j.job_id) LIMIT {BATCH}",
     )
     chosen = batch.format(
         "frag_jobs", f"JOIN jobs j ON j.job_id = t.frag_id_job WHERE t.frag_state <> 'FRAGGED' AND {_ENDED}"
