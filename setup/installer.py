@@ -243,6 +243,28 @@ def _root_wrapper(target: Target, name: str) -> None:
     _write(target.under(f"{_sbindir(target)}/{name}"), f'#!/bin/sh\nexec {target.programs}/{name} "$@"\n', 0o755)
 
 
+def _completion(target: Target) -> None:
+    """What bash and zsh need to complete the commands of users."""
+    share = f"{target.prefix}/share"
+    for shell, place in (
+        ("bash", f"{share}/bash-completion/completions/oarsub"),
+        ("zsh", f"{share}/zsh/site-functions/_oar"),
+    ):
+        program = "from oar.cli.oarsub import main; main()"
+        python = target.under(f"{target.venv}/bin/python")
+        done = subprocess.run(
+            [python, "-I", "-c", program, "--completion", shell], check=False, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise InstallError(f"completion for {shell}: {done.stderr.strip()}")
+        _write(target.under(place), done.stdout, 0o644)
+    for name in USER_COMMANDS:
+        link = target.under(f"{share}/bash-completion/completions/{name}")
+        if name not in ("oarsub", "oarnotify"):
+            link.unlink(missing_ok=True)
+            link.symlink_to("oarsub")
+
+
 def _bindir(target: Target) -> str:
     return target.bindir or f"{target.prefix}/bin"
 
@@ -382,6 +404,7 @@ def install_user(target: Target) -> None:
     for name in _programs(target, USER_COMMANDS):
         _user_wrapper(target, name)
     _connect_wrapper(target)
+    _completion(target)
     _tools(target)
     _configuration(target)
     _sudo_rules(target)

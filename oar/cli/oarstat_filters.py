@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oar.cli.command import Stop
+from oar.cli.state_names import states_of
 from oar.lib.db import listings
 from oar.lib.errors import BadRequest
 from oar.lib.states import FINAL, STATE_LETTERS, JobState
@@ -72,11 +73,7 @@ def read_filters(states: str | None, since: str | None, now: int) -> Filters:
 def _states(text: str) -> frozenset[JobState]:
     found: set[JobState] = set()
     for word in (part.strip() for part in text.split(",")):
-        meant = [
-            state
-            for state in JobState
-            if (word.upper() == STATE_LETTERS[state] if len(word) == 1 else word.lower() == state.lower())
-        ]
+        meant = states_of(word)
         if not meant:
             from oar.lib.guesses import did_you_mean
 

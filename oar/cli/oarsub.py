@@ -75,6 +75,11 @@ class _Oarsub:
         """Do what the options ask, in the documented order of checks."""
         self._read_old_checkpoint()
         options = self._options
+        if options.completion is not None:
+            from oar.cli import completion
+
+            completion.run(self._context, options.completion)
+            return 0
         _check_waiting(options)
         if options.resubmit is not None:
             return self._resubmit(options.resubmit)

@@ -22,7 +22,7 @@ from oar.lib.submission import Submission
 NOT_IN_SCRIPTS = frozenset(
     {
         *("interactive", "connect", "scan", "resubmit", "estimate", "verbosity", "show_version", "debug"),
-        *("wait", "parsable", "wrapped", "propagate_exit"),
+        *("wait", "parsable", "wrapped", "completion", "propagate_exit"),
     }
 )
 #: Options of which those of a script are added to those of the command line.
@@ -108,6 +108,7 @@ class Options(NamedTuple):
     environment: tuple[str, ...] = ()
     wrapped: str | None = None
     spool: bool = False
+    completion: str | None = None
     propagate_exit: bool = False
     estimate: bool = False
     verbosity: int = 0
@@ -182,6 +183,7 @@ _DECLARATIONS: Sequence[Decorator] = (
         is_flag=True,
         help="Tell when and where it would start; submit nothing.",
     ),
+    click.option("--completion", metavar="bash|zsh", help="Print the script by which a shell completes commands."),
     click.option("-v", "verbosity", count=True, help="Say what is done."),
 )
 

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from oar.cli.command import DIGITS, Context, Stop, optional_argument
+from oar.cli.state_names import states_of
 from oar.lib import control
-from oar.lib.states import FINAL, STATE_LETTERS, JobState
+from oar.lib.states import FINAL, JobState
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -105,7 +106,7 @@ def _states(text: str) -> frozenset[JobState]:
     """Return the states that a list of names and letters means.  Raises Stop."""
     found: set[JobState] = set()
     for word in text.replace(",", " ").split():
-        meant = {state for state in JobState if word in (state.value, STATE_LETTERS[state])} - FINAL
+        meant = states_of(word) - FINAL
         if not meant:
             raise Stop(f'Unknown state "{word}"')
         found |= meant

@@ -1,0 +1,280 @@
+"""oarsub --completion: what a shell needs to complete the commands of users (commands-user.md 17).
+
+For ``bash`` and ``zsh`` it is a script, made of the same declarations as the commands' own help.  The script knows
+options and fixed words; what only the database knows (queues, properties, the user's jobs) it asks for when somebody
+presses TAB, by the same option: ``oarsub --completion queues``.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import click
+
+from oar.cli.command import Command, Context, OptionalArgument, Stop
+from oar.lib.states import STATE_LETTERS
+
+COMMANDS = ("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime")
+
+#: Types of jobs (commands-user.md 3.4); those with an argument end in their separator.
+TYPES = (
+    *("besteffort", "idempotent", "timesharing", "container", "container=", "container_users=", "inner=", "ar=hard"),
+    *("deploy", "deploy=standby", "cosystem", "cosystem=standby", "noop", "noop=standby", "desktop_computing"),
+    *("placeholder=", "allowed=", "token:", "expire=", "deadline=", "postpone=", "state=permissive", "checkpoint"),
+)
+#: What the argument of an option is, by the name of its parameter; for some commands another.
+_KINDS: Mapping[str, str] = {
+    "arrays": "jobs",
+    "color": "auto always never",
+    "connect": "jobs",
+    "dependencies": "jobs",
+    "directory": "directories",
+    "explain": "jobs",
+    "fields": "fields",
+    "jobs": "jobs",
+    "key_export": "files",
+    "key_file": "files",
+    "layout": "1 2 3",
+    "parameter_file": "files",
+    "properties": "properties",
+    "queue": "queues",
+    "requests": "requests",
+    "signal": "signals",
+    "signal_text": "signals",
+    "states": "states",
+    "stderr": "files",
+    "stdout": "files",
+    "types": "types",
+    "usage": "jobs",
+    "users": "users",
+}
+#: What the words are that are no options.
+_WORDS = {"oarsub": "commands", "oarnodes": "nodes"}
+
+
+class Option(NamedTuple):
+    """An option as a shell completes it."""
+
+    names: tuple[str, ...]
+    kind: str  #: what its argument is, "" = not known
+    takes: bool  #: whether the next word is its argument
+    help: str
+
+
+def run(context: Context, what: str) -> None:
+    """Print a script, or words of one kind.  Raises Stop."""
+    if what in _SCRIPTS:
+        click.echo(_SCRIPTS[what]({name: options_of(name) for name in COMMANDS}), nl=False)
+    elif what in _LISTS:
+        click.echo("".join(f"{word}\n" for word in _LISTS[what](context)), nl=False)
+    else:
+        raise Stop(f"# Error: --completion takes {', '.join(_SCRIPTS)} or {', '.join(_LISTS)}, not {what}.")
+
+
+def options_of(name: str) -> list[Option]:
+    """Return the options of a command."""
+    command: Command = importlib.import_module(f"oar.cli.{name}").main
+    found = [
+        _option(parameter)
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and parameter.name not in ("completion", "debug")
+    ]
+    return [*found, Option(("-h", "--help"), "", False, "Show this message and exit.")]
+
+
+def _option(parameter: click.Option) -> Option:
+    takes = not (parameter.is_flag or parameter.count)
+    attached = isinstance(parameter, OptionalArgument) and parameter.attached
+    kind = _KINDS.get(parameter.name or "", "") if takes else ""
+    names = tuple(name for name in parameter.opts if "_" not in name)
+    return Option(names, kind, takes and not attached, parameter.help or "")
+
+
+# -- what the database knows ------------------------------------------------------------------------------------------
+
+
+def _queues(context: Context) -> list[str]:
+    with context.database.snapshot() as tx:
+        return [queue.name for queue in tx.queues.all()]
+
+
+def _properties(context: Context) -> list[str]:
+    with context.database.snapshot() as tx:
+        return sorted(tx.resources.columns())
+
+
+def _nodes(context: Context) -> list[str]:
+    from oar.lib.db import listings
+
+    with context.database.snapshot() as tx:
+        return listings.nodes(tx)
+
+
+def _jobs(context: Context) -> list[str]:
+    with context.database.snapshot() as tx:
+        return [str(job.id) for job in tx.jobs.live(context.user.name)]
+
+
+def _fields(context: Context) -> list[str]:
+    from oar.cli.oarstat_fields import KEYS
+
+    return sorted(KEYS)
+
+
+_LISTS: Mapping[str, Callable[[Context], Sequence[str]]] = {
+    "queues": _queues,
+    "properties": _properties,
+    "nodes": _nodes,
+    "jobs": _jobs,
+    "fields": _fields,
+}
+
+# -- scripts ----------------------------------------------------------------------------------------------------------
+
+_FIXED = {"types": " ".join(TYPES), "states": " ".join(dict.fromkeys(STATE_LETTERS.values()))}
+
+_BASH = """\
+# Completion of the commands of OAR for bash: written by oarsub --completion bash.
+
+_oar_fill() {{ # kind, what is typed
+    case $1 in
+    queues|properties|nodes|jobs|fields) COMPREPLY=($(compgen -W "$(oarsub --completion "$1" 2>/dev/null)" -- "$2")) ;;
+    requests)
+        local last=${{2##*[/+,\\}}]}} names="walltime $(oarsub --completion properties 2>/dev/null)"
+        COMPREPLY=($(compgen -P "${{2%"$last"}}" -S = -W "$names" -- "$last"))
+        compopt -o nospace ;;
+    types)
+        COMPREPLY=($(compgen -W "{types}" -- "$2"))
+        [[ ${{COMPREPLY[0]}} != *[=:] ]] || compopt -o nospace ;;
+    states) COMPREPLY=($(compgen -W "{states}" -- "$2")) ;;
+    signals) COMPREPLY=($(compgen -A signal -- "$2")) ;;
+    users) COMPREPLY=($(compgen -u -- "$2")) ;;
+    files) compopt -o filenames; COMPREPLY=($(compgen -f -- "$2")) ;;
+    directories) compopt -o filenames; COMPREPLY=($(compgen -d -- "$2")) ;;
+    commands) compopt -o filenames; COMPREPLY=($(compgen -c -f -- "$2")) ;;
+    *) COMPREPLY=($(compgen -W "$1" -- "$2")) ;;
+    esac
+}}
+
+_oar() {{
+    local IFS=$' \\t\\n' current=${{COMP_WORDS[COMP_CWORD]}} place=$COMP_CWORD
+    COMPREPLY=()
+    # The shell has cut the word at each =: find where it begins.
+    while ((place > 1)); do
+        if [[ ${{COMP_WORDS[place]}} == = ]]; then
+            place=$((place - 1))
+        elif [[ ${{COMP_WORDS[place-1]}} == = ]]; then
+            place=$((place - 2))
+        else
+            break
+        fi
+    done
+    [[ $current != = ]] || current=
+    local before=${{COMP_WORDS[place-1]}} options= kind
+    if ((place < COMP_CWORD)) && [[ ${{COMP_WORDS[place]}} == --* ]]; then
+        before=${{COMP_WORDS[place]}}
+    fi
+    case ${{COMP_WORDS[0]##*/}} in
+{commands}    esac
+    if [[ $current == -* ]]; then
+        COMPREPLY=($(compgen -W "$options" -- "$current"))
+    else
+        _oar_fill "$kind" "$current"
+    fi
+}}
+
+complete -F _oar {names}
+"""
+
+
+def _bash(commands: Mapping[str, Sequence[Option]]) -> str:
+    return _BASH.format(
+        **_FIXED, names=" ".join(commands), commands="".join(_bash_command(*each) for each in commands.items())
+    )
+
+
+def _bash_command(name: str, options: Sequence[Option]) -> str:
+    lines = [f"    {name})"]
+    lines.append("        case $before in")
+    for option in options:
+        if option.takes:
+            act = f'_oar_fill "{option.kind}" "$current"; ' if option.kind else ""
+            lines.append(f"        {'|'.join(option.names)}) {act}return ;;")
+    lines.append("        esac")
+    names = " ".join(each for option in options for each in option.names if each.startswith("--"))
+    lines.append(f'        options="{names}"')
+    lines.append(f"        kind={_WORDS.get(name, 'jobs')} ;;")
+    return "\n".join(lines) + "\n"
+
+
+_ZSH = """\
+#compdef {names}
+# Completion of the commands of OAR for zsh: written by oarsub --completion zsh.
+
+_oar_fill() {{ # kind
+    local -a found
+    case $1 in
+    queues|properties|nodes|jobs|fields) found=(${{(f)"$(oarsub --completion $1 2>/dev/null)"}}); compadd -a found ;;
+    requests)
+        compset -P '*[/+,}}]'
+        found=(walltime ${{(f)"$(oarsub --completion properties 2>/dev/null)"}})
+        compadd -S = -a found ;;
+    types) found=({types}); compadd -S '' -a found ;;
+    states) found=({states}); compadd -a found ;;
+    signals) _signals -p ;;
+    users) _users ;;
+    files) _files ;;
+    directories) _files -/ ;;
+    commands) _alternative 'commands:command:_command_names -e' 'files:file:_files' ;;
+    *) found=(${{=1}}); compadd -a found ;;
+    esac
+}}
+
+_oar() {{
+    local before=${{words[CURRENT-1]}} kind
+    local -a options
+    if [[ ${{words[CURRENT]}} == --*=* ]]; then
+        before=${{words[CURRENT]%%=*}}
+        compset -P '--*='
+    fi
+    case ${{words[1]:t}} in
+{commands}    esac
+    if [[ ${{words[CURRENT]}} == -* ]]; then
+        _describe -o option options
+    else
+        _oar_fill $kind
+    fi
+}}
+
+_oar "$@"
+"""
+
+
+def _zsh(commands: Mapping[str, Sequence[Option]]) -> str:
+    return _ZSH.format(
+        **_FIXED, names=" ".join(commands), commands="".join(_zsh_command(*each) for each in commands.items())
+    )
+
+
+def _zsh_command(name: str, options: Sequence[Option]) -> str:
+    lines = [f"    {name})"]
+    lines.append("        case $before in")
+    for option in options:
+        if option.takes:
+            act = f"_oar_fill '{option.kind}'; " if option.kind else ""
+            lines.append(f"        {'|'.join(option.names)}) {act}return ;;")
+    lines.append("        esac")
+    lines.append("        options=(")
+    lines += [f"            {described}" for option in options for described in _described(option)]
+    lines.append("        )")
+    lines.append(f"        kind={_WORDS.get(name, 'jobs')} ;;")
+    return "\n".join(lines) + "\n"
+
+
+def _described(option: Option) -> Iterator[str]:
+    text = option.help.replace("'", "").replace(":", "\\:")
+    for name in option.names:
+        yield f"'{name}:{text}'"
+
+
+_SCRIPTS: Mapping[str, Callable[[Mapping[str, Sequence[Option]]], str]] = {"bash": _bash, "zsh": _zsh}

@@ -1,0 +1,164 @@
+"""Completion as shells do it: bash and zsh on a terminal, somebody presses TAB."""
+
+import contextlib
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oar.cli import completion, oarsub
+from oar.lib.db.engine import Database
+from oar.lib.states import JobState
+from tests.builders import add_job, add_resources
+from tests.frontend import Frontend, add_rules
+
+REPOSITORY = Path(__file__).parents[2]
+PROMPT = "ready$ "
+
+
+class Terminal:
+    """A shell on a terminal of its own, in which the completion is installed."""
+
+    def __init__(self, shell: list[str], environment: dict[str, str], setting: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self._shell = subprocess.Popen(
+            shell, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+        )
+        os.close(theirs)
+        # The prompt is not yet there where its setting is echoed.
+        self._type(f"{setting}\nPS1={PROMPT[:2]}'''{PROMPT[2:]}'\n")
+
+    def wait(self) -> None:
+        """Wait for the first prompt."""
+        self._until(PROMPT)
+
+    def complete(self, line: str, last: str) -> str:
+        """Type a line and TAB, then look until ``last`` is there; return what the shell shows behind the line."""
+        self._type(f"{line}\t")
+        seen = self._until(last, behind=line)
+        self._type("\x15\x0b\n")  # throw the line away
+        self._until(PROMPT)
+        return seen
+
+    def close(self) -> None:
+        """End the shell."""
+        os.close(self._ours)
+        self._shell.kill()
+        self._shell.wait()
+
+    def _type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def _until(self, text: str, behind: str = "") -> str:
+        seen, limit = "", time.monotonic() + 15
+        while text not in (seen.partition(behind)[2] if behind else seen):
+            assert time.monotonic() < limit, seen
+            if select.select([self._ours], [], [], 1)[0]:
+                with contextlib.suppress(OSError):
+                    seen += os.read(self._ours, 65536).decode(errors="replace")
+                seen = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\x07", "", seen)
+        return seen.partition(behind)[2] if behind else seen
+
+
+@pytest.fixture
+def site(database: Database) -> Frontend:
+    add_resources(database, nodes=2, cores=1)
+    add_rules(database)
+    return Frontend(database)
+
+
+@pytest.fixture
+def environment(database: Database, tmp_path: Path) -> dict[str, str]:
+    """A search path on which oarsub is the real one, for this database."""
+    (tmp_path / "oar.conf").write_text(f'DB_HOSTNAME="{database.settings.host}"\n')
+    program = tmp_path / "bin" / "oarsub"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable} -I\nimport sys\nsys.path.insert(0, {str(REPOSITORY)!r})\n"
+        "from oar.cli.oarsub import main\nmain()\n"
+    )
+    program.chmod(0o755)
+    return {
+        "PATH": f"{program.parent}:/usr/bin:/bin",
+        "OARCONFFILE": str(tmp_path / "oar.conf"),
+        "TERM": "vt100",
+        "HOME": str(tmp_path),
+        "COLUMNS": "200",
+    }
+
+
+@pytest.fixture(params=["bash", "zsh"])
+def terminal(request: pytest.FixtureRequest, environment: dict[str, str], tmp_path: Path) -> Iterator[Terminal]:
+    """Both shells, one after the other."""
+    name: str = request.param
+    script = subprocess.run(
+        ["oarsub", "--completion", name], env=environment, check=True, capture_output=True, text=True
+    ).stdout
+    if name == "bash":
+        (tmp_path / "completion").write_text(script)
+        shell = ["bash", "--norc", "--noprofile", "-i"]
+        setting = f"bind 'set enable-bracketed-paste off'; source {tmp_path}/completion"
+    else:
+        (tmp_path / "_oar").write_text(script)
+        shell = ["zsh", "-f", "-i"]
+        setting = f"unsetopt prompt_cr prompt_sp zle_bracketed_paste 2>/dev/null; fpath=({tmp_path} $fpath)"
+        setting += f"; autoload -Uz compinit; compinit -u -d {tmp_path}/dump"
+    assert shutil.which(name), f"{name} is missing: setup/test installs it"
+    opened = Terminal(shell, environment, setting)
+    try:
+        opened.wait()
+        yield opened
+    finally:
+        opened.close()
+
+
+def test_what_somebody_begins_is_completed(terminal: Terminal, site: Frontend) -> None:
+    mine = add_job(site.database, user="root")
+    add_job(site.database, user="bob")
+    add_job(site.database, JobState.TERMINATED, user="root")
+    for typed, completed in (
+        ("oarsub --reso", "urce"),
+        ("oarsub -q defa", "ult"),
+        ("oarsub --queue=defa", "ult"),
+        ("oarsub -t besteff", "ort"),
+        ("oarsub -t postp", "one="),
+        ("oarsub -l netw", "ork_address="),
+        ("oarsub -l cpuset=1/netw", "ork_address="),
+        ("oarsub -p cpus", "et"),
+        ("oarstat --expl", "ain"),
+        ("oarstat -j ", str(mine)),
+        ("oardel ", str(mine)),
+        ("oarnodes node-1 --summ", "ary"),
+        ("oarnodes nod", "e-"),
+    ):
+        assert terminal.complete(typed, completed).startswith(completed), typed
+
+
+def test_every_option_is_in_the_scripts(site: Frontend) -> None:
+    for shell in ("bash", "zsh"):
+        script = site.type(oarsub.main, "--completion", shell).out
+        for name in completion.COMMANDS:
+            for option in completion.options_of(name):
+                assert all(each in script for each in option.names if each.startswith("--"))
+
+
+def test_types_that_are_offered_are_accepted(site: Frontend) -> None:
+    arguments = {"inner=": "7", "token:": "x=1", "container_users=": "bob"}
+    for kind in completion.TYPES:
+        text = kind + arguments.get(kind, "2031-01-01" if kind in ("expire=", "deadline=", "postpone=") else "x")
+        wish = text if kind.endswith(("=", ":")) else kind
+        assert "unknown job type" not in site.type(oarsub.main, "-t", wish, "x").err, wish
+
+
+def test_what_nobody_can_complete_is_refused(site: Frontend) -> None:
+    result = site.type(oarsub.main, "--completion", "fish")
+    assert (result.exit, result.out) == (1, "")
+    assert result.err.startswith("# Error: --completion takes bash, zsh or queues, ")
