@@ -39,6 +39,7 @@ def not_alive(suspected: Sequence[str], absent: Sequence[str], counts: tuple[int
     data: dict[str, Json] = {
         "suspected": list(suspected[:NAMED]),
         "absent": list(absent[:NAMED]),
+        "nodes": [len(suspected), len(absent)],
         "counts": list(counts),
     }
     return Reason("NOT_ALIVE", f"not enough usable resources: {counts[0]} Suspected, {counts[1]} Absent", data)

@@ -6,7 +6,7 @@ ones too.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -165,7 +165,8 @@ def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Ex
     ids = [job.id for job in jobs]
     reasons, changes, states = waits.reasons(tx, ids), waits.changes(tx, ids), tx.jobs.state_changes(ids)
     waiting = [job for job in jobs if job.state in _BEFORE_ITS_START]
-    starts = _starts(tx, waiting, config)
+    outside = {job_id for job_id, reason in reasons.items() if reason.code == "EXTERNAL"}
+    starts = _starts(tx, waiting, config, outside)
     named = {job_id for reason in reasons.values() for job_id in jobs_of(reason)}
     others = waits.others(tx, sorted(named))
     return [
@@ -201,7 +202,8 @@ def jobs_of(reason: Reason | None) -> list[int]:
 # ----------------------------------------------------------------------------------------------------- predicted starts
 
 
-def _starts(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> dict[int, Start]:
+def _starts(tx: "Transaction", jobs: Sequence[Job], config: "Config", outside: Collection[int]) -> dict[int, Start]:
+    """Return the predicted starts.  ``outside``: jobs that are planned by a scheduler of the site."""
     foreseen = listings.predictions(tx, [job.id for job in jobs])
     if not foreseen:
         return {}
@@ -216,6 +218,8 @@ def _starts(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> dict[in
             resources = planned.get(moldable, ())
             hosts = tuple(dict.fromkeys(each.node for each in resources if each.node))
             firm, because = firmness(job, types.get(job.id, ()), queues, is_fifo=_is_fifo(config))
+            if job.id in outside:
+                firm, because = Firmness.TENTATIVE, "its queue has a scheduler of its own"
             before = bisect_left(dates, date)
             found[job.id] = Start(date, hosts, len(resources), firm, because, errors.get(job.queue), before)
     return found
@@ -344,11 +348,11 @@ def _impossible(data: Mapping[str, Any]) -> str:
 def _not_alive(data: Mapping[str, Any]) -> str:
     if "type" in data:
         return f"Nothing is started now: a resource of type {data['type']}, which every job needs, is Suspected."
-    missing = [
-        f"{count} {state} ({', '.join(map(str, data[state.lower()]))})" if data[state.lower()] else f"{count} {state}"
-        for state, count in zip(("Suspected", "Absent"), data["counts"], strict=True)
-        if count
-    ]
+    missing = []
+    for state, count, nodes in zip(("Suspected", "Absent"), data["counts"], data["nodes"], strict=True):
+        names = data[state.lower()]
+        where = f" ({', '.join(names)}{', ...' if nodes > len(names) else ''})" if names else ""
+        missing += [f"{count} {state}{where}"] if count else []
     return f"There are too few living resources for it: {' and '.join(missing)}." if missing else ""
 
 

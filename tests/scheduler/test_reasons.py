@@ -69,6 +69,10 @@ def test_missing_nodes_are_named() -> None:
         "There are too few living resources for it: 2 Suspected (n0) and 2 Absent (n2).",
     )
     assert (data["suspected"], data["absent"], data["counts"]) == (["n0"], ["n2"], [2, 2])
+    many = Cluster(nodes=12, cores=1).state(ResourceState.SUSPECTED, *range(11)).job("/node=2")
+    named = ", ".join(f"n{node}" for node in range(10))
+    text = f"There are too few living resources for it: 11 Suspected ({named}, ...)."
+    assert expect(many, 1, "NOT_ALIVE", text)["nodes"] == [11, 0]
 
 
 def test_a_busy_machine_names_the_date_and_the_jobs() -> None:
