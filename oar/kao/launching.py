@@ -40,6 +40,11 @@ class Launching:
             self._held |= holder.resources
         self._running_spaces = _running_spaces(snapshot, traits)
 
+    @property
+    def shared(self) -> ResourceSet:
+        """The resources that every job is given besides its own."""
+        return self._usable.shared
+
     def obstacle(self, job: WaitingJob, dependencies: Dependencies, condition: str) -> Reason | None:
         """Return why a job may not start, whatever its place."""
         inner = self._traits[job.id].inner

@@ -130,7 +130,8 @@ class Reservations:
         if granted is None:
             return self._placer.placed.get(job.id)
         walltime = next((each.walltime for each in job.alternatives if each.id == granted.alternative), 0)
-        return Placement(job.id, granted.alternative, job.start_time, walltime, granted.resources)
+        own = granted.resources & ~self._launching.shared
+        return Placement(job.id, granted.alternative, job.start_time, walltime, own)
 
     def _policy(self, start: int, *, has_quotas: bool = False) -> Policy:
         is_distant = start - self._now >= self._settings.reservation_order_threshold

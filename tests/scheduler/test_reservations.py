@@ -223,6 +223,9 @@ def test_resources_of_everybody_keep_no_reservation_and_no_resumption_from_its_p
     running.resources = cluster.resources
     result = due(running.run(0b110, id=5), "/core=1", NOW, 0b101)
     assert (result.launched(), result.where(6)) == ([6], 0b101)
+    absent = replace(cluster.resources, states=(*cluster.resources.states[:2], ResourceState.ABSENT))
+    running.resources = absent
+    assert (running.plan().launched(), running.plan().where(6)) == ([6], 0b001)
 
 
 # ------------------------------------------------------------------------------------------------------- resources lost
