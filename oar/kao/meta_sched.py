@@ -62,6 +62,7 @@ class MetaScheduler:
         self._run_dir, self._rounds_kept = Path(runtime.config.oar_run_dir), runtime.config.scheduler_rounds_kept
         self._memory: Memory | None = None
         self._planned_anew = 0  #: date of the last plan from nothing
+        self.next_start: int | None = None  #: when the next job is to start, as far as the last round knows
         self._told: dict[int, tuple[str, int]] = {}
         scripts = runtime.config.scheduler_token_scripts or {}
         self._ask_tokens = partial(token_scripts.ask, scripts, runtime.config.scheduler_timeout or 10)
@@ -97,6 +98,7 @@ class MetaScheduler:
             self._memory = None
         plan = self._plan(situation, announce)
         self._write(situation, plan)
+        self.next_start = next_start(situation, plan)
         return plan
 
     def _forget(self) -> None:
@@ -226,6 +228,13 @@ def exit_code(plan: Plan) -> int:
     if any(each.action != "CHECKPOINT" for each in plan.kills):
         return KILL
     return AGAIN if any(answer.start <= plan.now + 1 for answer in plan.accepted) else DONE
+
+
+def next_start(situation: Situation, plan: Plan) -> int | None:
+    """Return the first date after now at which a job is to start; reservations are not counted, Sarko watches them."""
+    reserved = {job.id for job in situation.snapshot.waiting if job.reservation is not Reservation.NONE}
+    starts = (each.start for each in plan.placements if each.start > plan.now and each.job_id not in reserved)
+    return min(starts, default=None)
 
 
 def run(runtime: Runtime, *, disable: Sequence[str] = (), announce: Announce = nobody) -> int:

@@ -120,7 +120,7 @@ _PERIODIC = (Module.META_SCHED, Module.SARKO, Module.FINAUD)
 LONGEST_WITHOUT_ROUND = 60.0
 #: With adaptive distance, a round is followed by a pause as long as it was, at most this.
 LONGEST_PAUSE = 5.0
-#: A deadline hint never makes Sarko run more often than this: clocks of two machines differ.
+#: A date that was told makes nothing run more often than this: clocks of two machines differ.
 SHORTEST_HINT = 1.0
 #: A look of NodeChangeState that is younger than this is good enough for a round.
 FRESH = 1.0
@@ -182,6 +182,7 @@ class Automaton:
     running: dict[Lane, Module | None] = field(default_factory=lambda: dict.fromkeys(Lane))
     disable: tuple[str, ...] = ()
     _hint: float | None = None
+    _next_start: float | None = None  #: when the next job is to start, as the last round said
     _late_hint: float | None = None  #: a deadline that was told while Sarko was looking
     _stale: bool = True  #: events or node states may have changed since NodeChangeState began to look
     _has_looked: bool = False  #: NodeChangeState has looked for the round that is wanted; once is enough
@@ -214,7 +215,7 @@ class Automaton:
         self._at = queues
 
     def on_exit(self, module: Module, code: int | None, now: float, hint: float | None = None) -> None:
-        """A pass is over; ``code`` None: it failed.  ``hint``: when Sarko will have something to do."""
+        """A pass is over; ``code`` None: it failed.  ``hint``: when Sarko or a round will have something to do."""
         lane = LANES[module]
         if self.running[lane] is not module:
             return
@@ -230,7 +231,7 @@ class Automaton:
         if module is Module.SARKO:
             self._hint, self._late_hint = _earliest(hint, self._late_hint), None
         if module is Module.META_SCHED:
-            self.disable, self._group = (), _Group()
+            self.disable, self._group, self._next_start = (), _Group(), hint
         for follower in reversed(FOLLOW[module, code]):
             self._want_first(follower)
 
@@ -296,18 +297,23 @@ class Automaton:
     def _period_end(self, module: Module) -> float:
         """When the module is wanted whether or not anybody asks; never while it runs."""
         started = self.records[module].started
-        if self.running[LANES[module]] is module:
-            return float("inf")
-        if module is Module.META_SCHED:
-            return float("-inf") if started is None else started + LONGEST_WITHOUT_ROUND
-        if module is Module.FINAUD and self.timing.finaud <= 0:
+        is_never = module is Module.FINAUD and self.timing.finaud <= 0
+        if is_never or self.running[LANES[module]] is module:
             return float("inf")
         if started is None:
             return float("-inf")
-        if module is Module.FINAUD:
-            return started + self.timing.finaud
-        end = started + self.timing.sarko
-        return end if self._hint is None else min(end, max(self._hint, started + SHORTEST_HINT))
+        match module:
+            case Module.META_SCHED:
+                return self._hinted(self._next_start, started, LONGEST_WITHOUT_ROUND)
+            case Module.FINAUD:
+                return started + self.timing.finaud
+            case _:
+                return self._hinted(self._hint, started, self.timing.sarko)
+
+    @staticmethod
+    def _hinted(hint: float | None, started: float, period: float) -> float:
+        end = started + period
+        return end if hint is None else min(end, max(hint, started + SHORTEST_HINT))
 
     def _next_round(self) -> float:
         """When the next round may begin."""

@@ -1,10 +1,18 @@
 """The meta-scheduler as a module of the server; what a round does is in ``oar.kao``."""
 
 import sys
+from typing import NamedTuple
 
 from oar.kao.meta_sched import MetaScheduler
 from oar.lib.runtime import Runtime
 from oar.modules import worker
+
+
+class Round(NamedTuple):
+    """How a round ended."""
+
+    code: int
+    next: int | None  #: when the next job is to start
 
 
 class _Scheduler:
@@ -14,13 +22,14 @@ class _Scheduler:
         self._runtime: Runtime | None = None
         self._warm: MetaScheduler | None = None
 
-    def run(self, runtime: Runtime, order: worker.Order) -> int:
+    def run(self, runtime: Runtime, order: worker.Order) -> Round:
         """Make a round."""
         if self._warm is None or self._runtime is not runtime:
             if self._warm:
                 self._warm.close()
             self._runtime, self._warm = runtime, MetaScheduler(runtime)
-        return self._warm.round(disable=order.disable, announce=order.announce)
+        code = self._warm.round(disable=order.disable, announce=order.announce)
+        return Round(code, self._warm.next_start)
 
 
 def main() -> int:

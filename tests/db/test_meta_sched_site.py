@@ -16,6 +16,7 @@ from oar.lib.db.engine import Database
 from oar.lib.messages import Effect, Mail, Tag, Wake
 from oar.lib.runtime import Runtime
 from oar.lib.states import JobState
+from oar.lib.times import format_date
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import NOW, at, job, submit
 
@@ -197,6 +198,18 @@ def test_a_change_of_walltime_is_granted_and_the_round_plans_with_it(clocked: Da
     text = "Walltime changed: 1:10:0 (granted: +0:10:0/pending: 0:0:0/force/delay next jobs)"
     assert ("WALLTIME_CHANGED", text) in events
     assert starts[moldable] == NOW + 3600 + 600 + 1
+
+
+def test_a_round_tells_when_the_next_job_is_to_start(clocked: Database, scheduler_with: Make) -> None:
+    add_resources(clocked, nodes=1, cores=3)
+    scheduler = scheduler_with()
+    scheduler.round()
+    assert scheduler.next_start is None
+    submit(clocked)
+    for seconds in (500, 50):
+        submit(clocked, types=(f"postpone={format_date(NOW + seconds)}",))
+    scheduler.round()
+    assert scheduler.next_start == NOW + 50
 
 
 def test_sarko_is_told_of_a_walltime_that_becomes_shorter(

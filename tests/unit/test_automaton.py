@@ -307,6 +307,19 @@ def test_a_date_in_the_past_does_not_make_sarko_run_all_the_time() -> None:
     assert modules(machine.due(11.0)) == {SARKO}
 
 
+def test_a_round_is_made_when_the_next_job_is_to_start() -> None:
+    machine = automaton()
+    machine.on_tag(Tag.SCHEDULING)
+    machine.due(2.0)
+    machine.on_exit(CHANGE, 0, 2.0)
+    assert modules(machine.due(2.0)) == {META}
+    machine.on_exit(META, 0, 2.0, hint=12.5)
+    assert machine.wait(2.0) == pytest.approx(10.5)
+    assert settle(machine, 12.4) == []
+    assert settle(machine, 12.5) == [CHANGE, META]
+    assert settle(machine, 20.0) == []
+
+
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 
