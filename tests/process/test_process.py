@@ -60,6 +60,21 @@ def test_a_command_that_is_too_slow_is_killed_with_its_children(tmp_path: Path) 
         until(lambda pid=pid: not is_alive(int(pid)))  # type: ignore[misc]
 
 
+def test_a_command_may_be_given_time_to_end_by_itself(tmp_path: Path) -> None:
+    last, pids = tmp_path / "last", tmp_path / "pids"
+    polite = f"trap 'echo bye > {last}; exit 0' TERM; sleep 1000 & echo $! > {pids}; wait"
+    assert process.run(["sh", "-c", polite], timeout=1, grace=20).timed_out
+    assert last.read_text() == "bye\n"
+    until(lambda: not is_alive(int(pids.read_text())))
+    stubborn = f"trap '' TERM; echo $$ > {pids}; while :; do sleep 0.1; done"
+    assert process.run(["sh", "-c", stubborn], timeout=1, grace=0.2).timed_out
+    until(lambda: not is_alive(int(pids.read_text())))
+
+
+def test_the_end_of_what_a_command_writes_is_kept() -> None:
+    assert process.run(["printf", "12345"], timeout=30, kept=3).output == "345"
+
+
 def test_a_daemon_left_behind_does_not_hold_the_caller(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     outcome = process.run(["sh", "-c", f"sleep 1000 & echo $! > {pid}; echo done"], timeout=30)
