@@ -22,6 +22,8 @@ class Guard:
         self._requests: Requests | None = None
         self._seen: dict[int, Placement] = {}
         self._refused: dict[int, str] = {}
+        self._troubles: tuple[str, ...] = ()
+        self._causes: set[str] = set()
 
     def passed(self, snapshot: Snapshot, plan: Plan, requests: Requests) -> Plan:
         """Return the plan without what is wrong in it; the same plan if nothing is.
@@ -36,6 +38,20 @@ class Guard:
             self._save(snapshot)
         self._refused = found
         return without(plan, found) if found else plan
+
+    def tell(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Write into the log what is new of the troubles of a round; a new failure of ours is saved for replay."""
+        for line in plan.troubles:
+            if line not in self._troubles:
+                log.warning("%s", line)
+        self._troubles = plan.troubles
+        new = {failure.cause: failure for failure in plan.failures if failure.cause not in self._causes}
+        if not new:
+            return
+        self._causes |= new.keys()
+        path = keep(snapshot, self._directory, "failed-round", KEPT)
+        for failure in new.values():
+            log.error("[%d] cannot be planned; the round is saved in %s\n%s", failure.job_id, path, failure.trace)
 
     def _save(self, snapshot: Snapshot) -> None:
         path = keep(snapshot, self._directory, "refused-round", KEPT)

@@ -130,8 +130,7 @@ class MetaScheduler:
         made = this.finish()
         plan = self._guard.passed(situation.snapshot, made, this.requests)
         self._timings.note(situation.snapshot, plan, this.seconds)
-        for line in plan.troubles:
-            log.warning("%s", line)
+        self._guard.tell(situation.snapshot, plan)
         log.debug("%d of %d jobs have not changed", this.recalled, len(situation.snapshot.waiting))
         is_ours = plan is made and not (outside.was_used or self._has_extra)
         self._memory = this.memory(plan) if is_ours else None

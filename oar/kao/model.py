@@ -318,6 +318,15 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception met while a job was planned."""
+
+    job_id: int
+    cause: str  #: what it is, and where it came from: the same for all jobs that fail in the same way
+    trace: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What a round decided."""
 
@@ -337,4 +346,5 @@ class Plan:
     wake: tuple[str, ...] = ()  #: nodes to wake
     halt: tuple[str, ...] = ()  #: nodes to halt
     outside: tuple[int, ...] = ()  #: jobs that schedulers of the site have placed, whatever they ask
-    troubles: tuple[str, ...] = ()  #: lines for the log: exceptions met, limits reached
+    troubles: tuple[str, ...] = ()  #: lines for the log: limits reached, what the site did wrong
+    failures: tuple["Failure", ...] = ()  #: jobs whose planning broke off

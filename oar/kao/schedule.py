@@ -16,6 +16,7 @@ from oar.kao.memory import Memory
 from oar.kao.model import (
     Answer,
     Consumption,
+    Failure,
     Kill,
     Launch,
     Placement,
@@ -90,6 +91,7 @@ class _Decisions:
     outside: set[int] = field(default_factory=set)  #: jobs that schedulers of the site have placed
     told: dict[int, str] = field(default_factory=dict)  #: messages by schedulers of the site
     troubles: list[str] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
 
 
 class Round:
@@ -444,6 +446,7 @@ class Round:
             halt=self._halt(),
             outside=tuple(sorted(done.outside)),
             troubles=tuple(done.troubles),
+            failures=tuple(done.failures),
         )
 
     def memory(self, plan: Plan) -> Memory:
@@ -582,8 +585,17 @@ class Round:
         except NoPlugin as error:
             self._done.reasons[job.id] = explain.no_plugin(str(error))
         except Exception as error:  # noqa: BLE001 - the guard of each job: the round must go on
-            self._done.reasons[job.id] = explain.internal(self.snapshot.now, f"{type(error).__name__}: {error}")
-            self._done.troubles.append(f"[{job.id}] {traceback.format_exc()}")
+            self._done.reasons[job.id] = self._broken(job, f"{type(error).__name__}: {error}")
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            cause = f"{type(error).__name__} at {place.filename}:{place.lineno}"
+            self._done.failures.append(Failure(job.id, cause, traceback.format_exc()))
+
+    def _broken(self, job: WaitingJob, detail: str) -> Reason:
+        """Return the reason of a job whose planning broke off; it names the round in which it first did so."""
+        known = self._before.reasons.get(job.id) if self._before else None
+        if known and known.code == "INTERNAL" and known.data.get("detail") == detail:
+            return known
+        return explain.internal(self.snapshot.now, detail)
 
     def _shared_resources_suspected(self) -> Reason | None:
         kind = self._settings.always_assigned_type

@@ -3,9 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from oar.kao.codec import from_json
 from oar.kao.guard import KEPT, Guard
-from oar.kao.model import Plan, Snapshot
+from oar.kao.model import Failure, Plan, Snapshot
 from oar.kao.requests import Requests
 from oar.kao.schedule import schedule
 from tests.scheduler.builders import Cluster
@@ -46,6 +48,23 @@ def test_the_same_fault_is_saved_once_and_few_rounds_are_kept(tmp_path: Path) ->
         plan = spoilt(snapshot) if second % 2 else schedule(snapshot)
         guard.passed(snapshot, plan, Requests(snapshot))
     assert len(list(tmp_path.iterdir())) == KEPT
+
+
+def test_what_goes_wrong_is_told_once_and_a_failure_is_saved_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    guard = Guard(str(tmp_path))
+    base = Cluster(1, 2).job().job().snapshot()
+    where = Failure(1, "KeyError at search.py:7", "Traceback"), Failure(2, "KeyError at search.py:7", "Traceback")
+    for second in range(3):
+        plan = Plan(base.now + second, troubles=("a limit was reached",), failures=where[second % 2 :])
+        guard.tell(replace(base, now=plan.now), plan)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+    (file,) = tmp_path.iterdir()
+    assert file.name == f"failed-round-{base.now}.json"
+    guard.tell(base, Plan(base.now, failures=(Failure(2, "TypeError at slots.py:1", "Traceback"),)))
+    guard.tell(base, Plan(base.now, troubles=("a limit was reached",)))
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR", "ERROR", "WARNING"]
 
 
 def test_a_directory_that_is_gone_stops_nothing(tmp_path: Path) -> None:

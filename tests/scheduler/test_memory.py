@@ -11,6 +11,7 @@ from oar.kao.model import (
     FOREVER,
     Granted,
     Plan,
+    Pool,
     QuotaPeriod,
     QuotaRule,
     Quotas,
@@ -19,9 +20,11 @@ from oar.kao.model import (
     WaitingJob,
 )
 from oar.kao.schedule import Round, schedule
+from oar.kao.site import FIND
 from oar.lib.states import JobState, Reservation, ResourceState
 from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.test_invariants import random_cluster
+from tests.scheduler.test_plugins import with_plugin
 
 #: What stays of a job when it starts.
 SAME = ("id", "queue", "user", "project", "name", "types", "reservation", "array_id", "array_limit")
@@ -35,6 +38,11 @@ def planned(snapshot: Snapshot, before: Memory | None = None) -> tuple[Plan, Mem
     this.plan_besteffort()
     plan = this.finish()
     return plan, this.memory(plan), len(snapshot.waiting) - this.recalled
+
+
+def with_pool(job: WaitingJob, pool: int) -> WaitingJob:
+    (asked,) = job.alternatives
+    return replace(job, alternatives=(replace(asked, groups=(replace(asked.groups[0], pool=pool),)),))
 
 
 def running(job: WaitingJob, plan: Plan) -> RunningJob:
@@ -165,12 +173,62 @@ def test_a_new_job_behind_all_others_costs_one_search() -> None:
     assert searches == 0
 
 
-def test_a_job_that_ends_early_lets_all_be_planned_again() -> None:
-    cluster = Cluster(nodes=1, cores=1).run(1).job().job()
+def test_a_job_that_ends_early_concerns_only_jobs_that_can_have_its_resources() -> None:
+    cluster = Cluster(nodes=2, cores=1).run(0b01).run(0b10)
+    cluster.pools += [Pool(0b01, "left"), Pool(0b10, "right")]
+    for _ in range(3):
+        cluster.job().job()
+    halves = tuple(
+        with_pool(job, 1 + place % 2) for place, job in enumerate(cluster.snapshot().waiting)
+    )  # left, right, left, ...
+    snapshot = replace(cluster.snapshot(), waiting=halves)
+    _, memory, searches = planned(snapshot)
+    assert searches == 6
+    without = replace(snapshot, running=snapshot.running[1:], now=NOW + 1)
+    plan, _, searches = planned(without, memory)
+    assert searches == 3
+    assert next(each.start for each in plan.placements if each.resources == 0b01) == NOW + 1
+    assert plan == schedule(without)
+
+
+def test_a_running_job_that_stays_longer_moves_only_those_that_it_meets() -> None:
+    cluster = Cluster(nodes=2, cores=1).run(0b01, walltime=100).run(0b10, walltime=1000)
+    for _ in range(20):
+        cluster.job("/core=2")
+    first = replace(cluster.snapshot().running[0], walltime=102)
     _, memory, _ = planned(cluster.snapshot())
-    plan, _, searches = planned(replace(cluster.snapshot(), running=(), now=NOW + 1), memory)
-    assert searches == 2
-    assert [each.start for each in plan.placements] == [NOW + 1, NOW + 2 + hours(1)]
+    later = replace(cluster.snapshot(), running=(first, cluster.snapshot().running[1]), now=NOW + 1)
+    plan, _, searches = planned(later, memory)
+    assert (searches, plan) == (0, schedule(later))
+    longer = replace(later, running=(replace(first, walltime=2000), later.running[1]))
+    plan, _, searches = planned(longer, memory)
+    assert (searches, plan) == (20, schedule(longer))
+
+
+def test_quotas_and_what_has_started_under_them_cost_no_search() -> None:
+    cluster = Cluster(nodes=4, cores=2, has_quotas=True)
+    rules = QuotaRule("*", "*", "*", "/", 3), QuotaRule("*", "*", "*", "*", -1, -1, 20 * 3600)
+    cluster.quotas = Quotas((rules,), (QuotaPeriod(0, 0),))
+    for number in range(20):
+        cluster.job("/core=2", user=("ann", "bob")[number % 2])
+    plan, memory, searches = planned(cluster.snapshot())
+    assert (searches, len(plan.launches)) == (20, 2)
+    later = carried_out(cluster.snapshot(), plan, NOW + 10)
+    plan, memory, searches = planned(later, memory)
+    assert (searches, plan) == (0, schedule(later))
+    more = replace(later, now=NOW + 20, waiting=(*later.waiting, replace(later.waiting[-1], id=99)))
+    plan, _, searches = planned(more, memory)
+    assert (searches, plan) == (1, schedule(more))
+
+
+def test_a_job_whose_planning_breaks_off_names_the_first_round_in_which_it_did() -> None:
+    cluster = Cluster(1, 1).job(types=("find=mine",))
+    site = with_plugin(FIND, lambda *_: 1 // 0)
+    first = Round(cluster.snapshot(), site=site)
+    first.plan_queues(first.groups()[0])
+    again = Round(replace(cluster.snapshot(), now=NOW + 5), before=first.memory(first.finish()), site=site)
+    again.plan_queues(again.groups()[0])
+    assert again.finish().reasons[1].text == f"internal error, see the log (round {NOW})"
 
 
 def test_a_deleted_job_leaves_those_before_it_where_they_were() -> None:

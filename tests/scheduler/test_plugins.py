@@ -82,7 +82,7 @@ def test_a_plug_in_that_fails_costs_only_its_job(function: Callable[..., Any], t
     cluster = Cluster(1, 2).run(0b1).job(types=("find=mine",)).job()
     result = planned(cluster, with_plugin(FIND, function))
     assert (result.code(2), result.launched()) == ("INTERNAL", [3])
-    assert trouble in result.plan.troubles[0]
+    assert trouble in result.plan.failures[0].trace
 
 
 def test_a_plug_in_that_is_not_installed_is_named_in_the_reason() -> None:
@@ -149,7 +149,7 @@ def test_a_place_that_cannot_be_is_refused(function: Callable[..., Any], flaw: s
     cluster = Cluster(3, 1).run(0b1, id=1).job(types=("assign=mine",)).job().state(ResourceState.SUSPECTED, 2)
     result = planned(cluster, with_plugin(ASSIGN, function))
     assert (result.code(2), result.launched()) == ("INTERNAL", [3])
-    assert flaw in result.plan.troubles[0]
+    assert flaw in result.plan.failures[0].trace
 
 
 def test_a_plug_in_that_finds_no_place_leaves_the_job_without_one() -> None:
