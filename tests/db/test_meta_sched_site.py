@@ -258,3 +258,21 @@ def test_an_inner_job_waits_for_a_container_on_hold(clocked: Database, scheduler
     )
     assert state_of(clocked, by_number) is JobState.WAITING
     assert state_of(clocked, nobody) is JobState.ERROR
+
+
+def test_scripts_of_tokens_are_asked_once_in_a_round_that_changes_a_walltime(
+    clocked: Database, scheduler_with: Make, tmp_path: Path
+) -> None:
+    (resource, _) = add_resources(clocked, nodes=1, cores=2)
+    calls, script = tmp_path / "calls", tmp_path / "free"
+    script.write_text(f"#!/bin/sh\necho asked >> {calls}\necho 1\n")
+    script.chmod(0o755)
+    runs = submit(clocked, state=JobState.RUNNING, on=[resource])
+    with clocked.begin() as tx:
+        tx.execute("INSERT INTO walltime_change (job_id, pending) VALUES (%s, 600)", (runs,))
+    wants = submit(clocked, types=("token:lic=1",))
+    scheduler_with(walltime_change_enabled=True, scheduler_token_scripts={"lic": str(script)}).round()
+    assert state_of(clocked, wants) is JobState.TO_LAUNCH
+    assert calls.read_text() == "asked\n"
+    with clocked.begin() as tx:
+        assert tx.value("SELECT granted FROM walltime_change") == 600
