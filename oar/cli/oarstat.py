@@ -210,17 +210,18 @@ class _Oarstat:
 
 def _ids(context: Context, jobs: Sequence[int | None], words: Sequence[str]) -> tuple[int, ...] | None:
     """Return the jobs that are named; None if none is.  Other words mean nothing: some programs give a queue."""
-    named = [_job_of_environment(context) if job is None else job for job in jobs]
+    named = [_job_of_environment(context, words) if job is None else job for job in jobs]
     named += [min(int(word[:20]), LARGEST_NUMBER) for word in words if word and DIGITS.issuperset(word)]
     return tuple(dict.fromkeys(named)) if named else None
 
 
-def _job_of_environment(context: Context) -> int:
+def _job_of_environment(context: Context, words: Sequence[str]) -> int:
     for name in ("OAR_JOB_ID", "OAR_JOBID"):
         value = context.environment.get(name, "")
         if value and DIGITS.issuperset(value) and int(value[:20]) <= LARGEST_NUMBER:
             return int(value)
-    raise Stop("/!\\ ERROR: No job id provided in command line or environment variables", EXIT_NO_JOB_GIVEN)
+    other = "".join(f'\n# "{word}" is no job id' for word in words[:1])
+    raise Stop(f"/!\\ ERROR: No job id provided in command line or environment variables{other}", EXIT_NO_JOB_GIVEN)
 
 
 def _given(arrays: Sequence[int | None]) -> tuple[int, ...] | None:

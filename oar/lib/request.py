@@ -88,7 +88,8 @@ class _Reader:
         try:
             seconds = parse_duration(match[1])
         except BadRequest:
-            raise BadRequest("cannot recognize walltime resource value") from None
+            what = f'\n# "{match[1].strip()}" is no walltime: write h[:m[:s]]' if match[1].strip() else ""
+            raise BadRequest(f"cannot recognize walltime resource value{what}") from None
         if seconds == 0:
             raise BadRequest("walltime must be greater than 0")
         return seconds

@@ -201,3 +201,8 @@ def test_the_layout_of_the_site_is_watched_too(cluster: Cluster) -> None:
     config = Config(oarstat_default_output_format=2)
     assert "System message" in cluster.shows(config=config)
     assert "System message" not in cluster.shows("--no-header", config=config)
+
+
+def test_a_word_that_is_no_job_id_is_named(cluster: Cluster) -> None:
+    result = cluster.oarstat("-s", "-j", "abc")
+    assert (result.exit, result.err.splitlines()[1:]) == (255, ['# "abc" is no job id'])

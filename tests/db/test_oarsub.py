@@ -243,7 +243,11 @@ def refusals() -> list[tuple[tuple[str, ...], int, str]]:
         (("a", "b"), 5, '# Error: only one command is accepted, quote it or put it after "--".\n'),
         (("x" * 131072,), 5, "# Error: the command is too long (131072 bytes, at most 131071).\n"),
         (("-l", "nodes=2x", "x"), 18, "# Error: cannot recognize the resource description: nodes=2x\n"),
-        (("-l", "walltime=1:xx", "x"), 18, "# Error: cannot recognize walltime resource value\n"),
+        (
+            ("-l", "walltime=1:xx", "x"),
+            18,
+            '# Error: cannot recognize walltime resource value\n# "1:xx" is no walltime: write h[:m[:s]]\n',
+        ),
         (("-l", "walltime=0", "x"), 18, "# Error: walltime must be greater than 0\n"),
         (("-l", "foo=1", "x"), 8, f'# Bad resource request (unknown resource property "foo")\n{VERIFY}'),
         (("-l", "nodes=5", "x"), 8, f"{NOT_ENOUGH}# 4 nodes can be used, 5 asked\n{VERIFY}"),

@@ -62,9 +62,15 @@ def test_a_bad_level_is_named(level: str) -> None:
         ("{a=1}{b=2}/core=1", "cannot recognize the resource description: "),
         ("{mem > 1", "cannot recognize -- {mem > 1 -- resource"),
         ("core=1,walltime=1,core=2", "cannot recognize -- ,core=2 -- resource"),
-        ("walltime=1:xx", "cannot recognize walltime resource value"),
+        (
+            "walltime=1:xx",
+            'cannot recognize walltime resource value\n# "1:xx" is no walltime: write h[:m[:s]]',
+        ),
         ("walltime=", "cannot recognize walltime resource value"),
-        ("core=1,walltime=best", "cannot recognize walltime resource value"),
+        (
+            "core=1,walltime=best",
+            'cannot recognize walltime resource value\n# "best" is no walltime: write h[:m[:s]]',
+        ),
         ("core=1+walltime=2", "cannot recognize the resource description: walltime=2"),
         ("core=1,", "cannot recognize the resource description: "),
         ("core=1/", "cannot recognize the resource description: "),
