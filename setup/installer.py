@@ -22,6 +22,9 @@ SOURCE = Path(__file__).resolve().parent.parent
 #: Commands of users: in BINDIR, through sudo as oar.
 USER_COMMANDS = ("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oarnotify")
 
+#: Other names of what users type.
+OTHER_NAMES = {"oarconnect": "oarsub -C"}
+
 #: Commands of administrators: in SBINDIR; root becomes oar.
 ADMIN_COMMANDS = (
     "oarnodesetting",
@@ -225,12 +228,6 @@ def _user_wrapper(target: Target, name: str) -> None:
     _write(target.under(f"{_bindir(target)}/{name}"), text, 0o755)
 
 
-def _connect_wrapper(target: Target) -> None:
-    """The other name of ``oarsub -C``."""
-    bindir = _bindir(target)
-    _write(target.under(f"{bindir}/oarconnect"), f'#!/bin/sh\nexec {bindir}/oarsub -C "$@"\n', 0o755)
-
-
 def _admin_wrapper(target: Target, name: str) -> None:
     program = f"{target.programs}/{name}"
     text = f'#!/bin/sh\n[ "$(id -u)" = 0 ] && exec sudo -n -H -u {target.user} {program} "$@"\nexec {program} "$@"\n'
@@ -403,7 +400,9 @@ def install_user(target: Target) -> None:
         _install_package(target)
     for name in _programs(target, USER_COMMANDS):
         _user_wrapper(target, name)
-    _connect_wrapper(target)
+    for name, words in OTHER_NAMES.items():
+        bindir = _bindir(target)
+        _write(target.under(f"{bindir}/{name}"), f'#!/bin/sh\nexec {bindir}/{words} "$@"\n', 0o755)
     _completion(target)
     _tools(target)
     _configuration(target)
