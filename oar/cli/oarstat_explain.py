@@ -9,9 +9,10 @@ from oar.lib import ends as causes
 from oar.lib import explanations
 from oar.lib.db.waits import Other
 from oar.lib.ends import End
-from oar.lib.explanations import WAITING_FOR, Explanation, Firmness, Start
+from oar.lib.explanations import Explanation, Firmness, Start
 from oar.lib.formats import Format, dump
 from oar.lib.lifecycle import format_exit_code
+from oar.lib.reason_texts import WAITING_FOR
 from oar.lib.times import format_date, format_duration
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from oar.lib.config import Config
 from oar.lib.db.engine import Database, Transaction
 from oar.lib.db.rounds import GroupRow, JobRow, MoldableRow
 from oar.lib.db.waits import Reason
-from oar.lib.explanations import sentence
 from oar.lib.model import Dependency
 from oar.lib.proposal import Proposal
+from oar.lib.reason_texts import sentence
 from oar.lib.states import JobState, Reservation
 from oar.lib.submission import dependencies_of_each
 

@@ -9,8 +9,9 @@ from oar.kao.meta_sched import MetaScheduler
 from oar.lib import lifecycle
 from oar.lib.db import waits
 from oar.lib.db.engine import Database
-from oar.lib.explanations import WAITING_FOR, divided, sentence
+from oar.lib.explanations import divided
 from oar.lib.model import Queue
+from oar.lib.reason_texts import WAITING_FOR, sentence
 from oar.lib.runtime import Runtime
 from oar.lib.states import JobState, QueueState, Reservation
 from oar.lib.times import format_date

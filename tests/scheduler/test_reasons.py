@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from oar.kao.model import Plan, Pool, QuotaPeriod, QuotaRule, Quotas, Reason, Snapshot
 from oar.kao.schedule import schedule
 from oar.lib.db import waits
-from oar.lib.explanations import WAITING_FOR, sentence
 from oar.lib.model import Queue
+from oar.lib.reason_texts import WAITING_FOR, sentence
 from oar.lib.states import JobState, QueueState, ResourceState
 from oar.lib.times import format_date
 from tests.scheduler.builders import NOW, Cluster, hours

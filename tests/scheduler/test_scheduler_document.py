@@ -20,7 +20,7 @@ from oar.kao.site import ASSIGN, FIND, Site
 from oar.kao.site_files import parse_weights
 from oar.lib.config import parse
 from oar.lib.db.predictions import Errors
-from oar.lib.explanations import WAITING_FOR
+from oar.lib.reason_texts import WAITING_FOR
 from oar.lib.times import parse_duration
 from oar.modules.honesty import Line, table
 from oar.modules.replay import shown
