@@ -178,6 +178,27 @@ def test_tokens_of_the_site_are_waited_for(cluster: Cluster, alice: Person) -> N
     waits(cluster, stuck, "token")
 
 
+def test_jobs_wait_for_others_as_they_say(cluster: Cluster, alice: Person) -> None:
+    first = alice.submit("-l core=1,walltime=0:5 'while [ ! -e go ]; do sleep 0.1; done; exit 1'")
+    beside = alice.submit(f"-a {first},1,600 -l core=1,walltime=0:5 'touch beside'")
+    started = alice.submit(f"-a {first}:start -a {beside} -l core=1,walltime=0:5 'touch go'")
+    after = {
+        how: alice.submit(f"-a {first}{how} -l core=1,walltime=0:5 true")
+        for how in (":ok", ":notok", ":any", ":any,]1,]600")
+    }
+    for how, job in after.items():
+        if how != ":ok":
+            ends(cluster, job, "Terminated")
+    ends(cluster, started, "Terminated")
+    waits(cluster, after[":ok"], f"dependency on job {first} cannot be satisfied")
+    pair = f"FROM jobs f, jobs s WHERE f.job_id = {first} AND s.job_id = {after[':any,]1,]600']}"
+    assert int(cluster.sql(f"SELECT s.start_time - f.stop_time {pair}")[0][0]) >= 1
+    missed = alice.submit(f"-a '{first}:any,,[0' -l core=1,walltime=0:5 true")
+    ends(cluster, missed, "Error")
+    message = cluster.sql(f"SELECT message FROM jobs WHERE job_id = {missed}")[0][0]
+    assert message == "Job cancelled because its dependency requirements will never be met"
+
+
 # -- jobs that give way -----------------------------------------------------------------------------------------------
 
 
