@@ -9,10 +9,11 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from oar.lib import causes
+from oar.lib.cause_texts import tell
 from oar.lib.messages import Ask, Effect, JobAction, Notice, Tag, Wake
 from oar.lib.model import Cause
 from oar.lib.notices import TEXTS
-from oar.lib.states import FINAL, JobState, may_become
+from oar.lib.states import FINAL, EndCode, JobState, may_become
 
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
@@ -51,20 +52,24 @@ def move_all(
     if not moved:
         return []
     done = [job.id for job in moved]
+    found: Mapping[int, Cause] = {}
     if to in FINAL:
-        _note_causes(tx, done, because or {})
+        found = _note_causes(tx, done, because or {})
         tx.jobs.close(done)
     if to in (JobState.SUSPENDED, JobState.RUNNING) or (to in FINAL and any(job.suspended for job in moved)):
         _settle_suspension(tx, done, to, moved)
     for job in moved:
-        tx.outbox.extend(_effects(job, to))
+        tx.outbox.extend(_effects(job, to, found.get(job.id)))
     return done
 
 
-def _note_causes(tx: "Transaction", ids: Collection[int], known: Mapping[int, Cause]) -> None:
-    """Store why jobs end, before what tells it goes with them."""
-    found = {facts.job_id: causes.decide(facts) for facts in tx.ends.facts([one for one in ids if one not in known])}
-    tx.ends.store(found | {job_id: known[job_id] for job_id in ids if job_id in known})
+def _note_causes(tx: "Transaction", ids: Collection[int], known: Mapping[int, Cause]) -> dict[int, Cause]:
+    """Store why jobs end, before what tells it goes with them; return it."""
+    found = {job_id: known[job_id] for job_id in ids if job_id in known}
+    for facts in tx.ends.facts([one for one in ids if one not in found]):
+        found[facts.job_id] = causes.decide(facts)
+    tx.ends.store(found)
+    return found
 
 
 def _settle_suspension(tx: "Transaction", ids: list[int], to: JobState, moved: "list[MovedJob]") -> None:
@@ -75,7 +80,7 @@ def _settle_suspension(tx: "Transaction", ids: list[int], to: JobState, moved: "
         tx.resources.recount_suspended()
 
 
-def _effects(job: "MovedJob", to: JobState) -> list[Effect]:
+def _effects(job: "MovedJob", to: JobState, cause: Cause | None) -> list[Effect]:
     effects: list[Effect] = []
     if to is JobState.TO_LAUNCH:
         effects.append(Ask(JobAction.RUN, job.id))
@@ -84,17 +89,26 @@ def _effects(job: "MovedJob", to: JobState) -> list[Effect]:
     if to is JobState.RUNNING and job.suspended:  # its end is a date again
         effects.append(Wake(Tag.VILLAINS))
     if job.notify and to in NOTICES:
-        effects.append(_notice(job, to))
+        effects.append(_notice(job, to, cause))
     return effects
 
 
-def _notice(job: "MovedJob", to: JobState) -> Notice:
+def _notice(job: "MovedJob", to: JobState, cause: Cause | None) -> Notice:
     tag = NOTICES[to]
     text = TEXTS[tag]
     if to is JobState.TERMINATED:
         text += f"\nexit_code: {format_exit_code(job.exit_code)}"
     host = (job.info_type or "").partition(":")[0]
-    return Notice(job.id, job.name or "", job.user, job.notify or "", host, tag, text, job.array_id)
+    about = (job.id, job.name or "", job.user, job.notify or "", host)
+    return Notice(*about, tag, text, job.array_id, _why(job.id, cause))
+
+
+def _why(job_id: int, cause: Cause | None) -> str:
+    """Return why a job ended, in words; '' if there is nothing to tell."""
+    if cause is None or cause.code is EndCode.SUCCESS:
+        return ""
+    told = tell(cause, job_id)
+    return "\n".join(filter(None, (told.sentence, told.advice)))
 
 
 def format_exit_code(status: int | None) -> str:

@@ -81,6 +81,7 @@ class Notice:
     tag: str  #: RUNNING, END, ERROR, INFO, SUSPENDED, RESUMING
     text: str
     array_id: int = 0
+    why: str = ""  #: for mails: why the job ended, and what to do
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class ArrayMails:
         if notice.tag != "END" and notice.tag not in array.told:
             mails.append(_first(notice, array.summary.size))
         if notice.tag in ("END", "ERROR") and "END" not in array.told and self._is_over(array, notice):
-            mails.append(replace(notice, job_id=notice.array_id, tag="END", text=_totals(array.summary)))
+            mails.append(replace(notice, job_id=notice.array_id, tag="END", text=_totals(array.summary), why=""))
         array.told.update(mail.tag for mail in mails)
         return mails
 

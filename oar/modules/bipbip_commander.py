@@ -427,7 +427,8 @@ class Runner:
     def _mail(self, notice: Notice, wish: Subscription) -> None:
         if wish.wants(notice.tag):
             subject = mail_subject(notice.tag, notice.job_id, notice.job_name, self._mailer.instance)
-            self._mailer.user(wish.targets, subject, notice.text, lambda problem: self._mailed(notice, problem))
+            text = f"{notice.text}\n\n{notice.why}" if notice.why else notice.text
+            self._mailer.user(wish.targets, subject, text, lambda problem: self._mailed(notice, problem))
 
     def _mailed(self, notice: Notice, problem: str) -> None:
         """Note whether a mail went out (called by the mailer's thread)."""

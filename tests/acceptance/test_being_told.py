@@ -108,7 +108,7 @@ def test_each_step_of_a_job_is_told_by_mail_and_by_a_command(cluster: Cluster, a
     info = f"Your job was asked to be deleted - User alice requested to frag the job {mailed}"
     assert [text for _, text in post.to(both)] == [
         *("Job is running.", "Job is suspended.", "Job is resuming.", "Job is running."),
-        *(info, "Job stopped abnormally or an OAR error occured."),
+        *(info, "Job stopped abnormally or an OAR error occured.\n\nIts owner alice deleted it (oardel)."),
     ]
     wait_until(lambda: len(told(alice)) >= len(tags), 20, lambda: told(alice))
     start = f"alice server <-v><ok><{called}><x; $(touch evil)>"
@@ -127,7 +127,7 @@ def test_who_wants_only_some_of_it_gets_only_that(cluster: Cluster, alice: Perso
     wait_until(lambda: told(alice), 20)
     for job in (ended, started):
         cluster.wait_for_state(job, "Terminated")
-    text = f"Job stopped normally.\nexit_code: {7 << 8} (7,0,0)"
+    text = f"Job stopped normally.\nexit_code: {7 << 8} (7,0,0)\n\nIts command ended with exit status 7."
     assert post.to("end@site") == [(f"*OAR* [END]: {ended} (some) on demo", text)]
     assert told(alice) == [f"alice server <{started}><><RUNNING><Job is running.> "]
 

@@ -103,6 +103,7 @@ def test_who_is_told_what(database: Database) -> None:
         notices = [effect for effect in tx.outbox if isinstance(effect, Notice)]
         assert [notice.tag for notice in notices] == ["RUNNING", "END"]
         assert notices[1].text == "Job stopped normally.\nexit_code: 256 (1,0,0)"
+        assert [notice.why for notice in notices] == ["", "Its command ended with exit status 1."]
         assert Wake(Tag.CHSTATE) in tx.outbox
 
 
