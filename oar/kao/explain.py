@@ -177,9 +177,14 @@ def array_limit(array: int, most: int) -> Reason:
     return Reason("ARRAY", text, {"array": array, "limit": most})
 
 
-def limit(before: int) -> Reason:
-    """A limit of the round was reached before this job's turn."""
-    return Reason("LIMIT", f"not planned in this round: {before} jobs before it", {"jobs": before})
+def limit(before: int, which: str) -> Reason:
+    """A limit of the round was reached before this job's turn.
+
+    ``which``: ``jobs``, so many are planned; ``time``, it is over; ``user``, so many of each user are planned;
+    ``order``, its queue does not go past the first job that waits.
+    """
+    text = f"not planned in this round: {before} jobs before it"
+    return Reason("LIMIT", text, {"jobs": before, "limit": which})
 
 
 def waits_for_nodes(hosts: Sequence[str]) -> Reason:

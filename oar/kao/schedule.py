@@ -192,19 +192,16 @@ class Round:
         for job in circle:
             self._done.reasons[job.id] = explain.cyclic_dependency([each.id for each in circle])
         planned = 0
-        is_full = False
+        full: Reason | None = None  #: why nothing else is planned
         over: set[str] = set()  #: queues without backfilling whose first job waits
         for job in ordered:
             if self._blocked:
                 self._done.reasons[job.id] = self._blocked
                 continue
             used = self._stop_watch()
-            is_late = bool(self._settings.timeout) and used > limit
-            if is_late and not is_full:
-                self._done.troubles.append(f"{LATE} ({self._settings.timeout} s)")
-            is_full = is_full or is_late or bool(self._settings.max_jobs and planned >= self._settings.max_jobs)
-            if is_full or job.queue in over:
-                self._done.reasons[job.id] = explain.limit(planned)
+            full = full or self._limit_reached(planned, is_late=used > limit)
+            if full or job.queue in over:
+                self._done.reasons[job.id] = full or explain.limit(planned, "order")
                 continue
             planned += 1
             policy = policies[job.queue]
@@ -214,6 +211,15 @@ class Round:
             if not policy.is_backfilling and (placement is None or placement.start > self.snapshot.now):
                 over.add(job.queue)
         self._stop_watch()
+
+    def _limit_reached(self, planned: int, *, is_late: bool) -> Reason | None:
+        """Return which limit of the round is reached after so many jobs; None if none is."""
+        if self._settings.timeout and is_late:
+            self._done.troubles.append(f"{LATE} ({self._settings.timeout} s)")
+            return explain.limit(planned, "time")
+        if self._settings.max_jobs and planned >= self._settings.max_jobs:
+            return explain.limit(planned, "jobs")
+        return None
 
     def _stop_watch(self) -> float:
         """Note how long the last job took; return the seconds used so far."""
@@ -272,7 +278,7 @@ class Round:
             self._done.karma[job.id] = share.karma(self._settings.fairshare)
         left_out = {job.id for job in jobs} - {job.id for job in kept}
         for job_id in left_out:
-            self._done.reasons[job_id] = explain.limit(self._settings.max_jobs_per_user)
+            self._done.reasons[job_id] = explain.limit(self._settings.max_jobs_per_user, "user")
         return sorted(kept, key=lambda job: (self._done.karma[job.id], job.id))
 
     def _by_plugin(self, jobs: Sequence[WaitingJob]) -> list[WaitingJob]:

@@ -175,7 +175,13 @@ def _token(data: Mapping[str, Any]) -> str:
 
 
 def _limit(data: Mapping[str, Any]) -> str:
-    return f"A round plans so many jobs and no more: {data['jobs']} were before it."
+    count = data["jobs"]
+    return {
+        "jobs": f"A round plans so many jobs and no more: {count} were before it.",
+        "time": f"The time of the round was over after {count} jobs.",
+        "user": f"A round plans {count} jobs of each user, and there are as many of his before it.",
+        "order": "Its queue starts jobs strictly in their order, and one before it waits.",
+    }[data["limit"]]
 
 
 def _array(data: Mapping[str, Any]) -> str:

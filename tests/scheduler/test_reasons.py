@@ -163,6 +163,15 @@ def test_tokens_limits_and_arrays_give_their_numbers() -> None:
     expect(few, 1, "TOKEN", silent)
     many = Cluster(max_jobs=1).job().job()
     expect(many, 2, "LIMIT", "A round plans so many jobs and no more: 1 were before it.")
+    mine = Cluster(max_jobs_per_user=1, job_priority="FAIRSHARE", is_priority_explicit=True).job().job()
+    text = "A round plans 1 jobs of each user, and there are as many of his before it."
+    expect(mine, 2, "LIMIT", text)
+    strict = Cluster(nodes=1).run(3).job().job()
+    strict.queues = (Queue("default", 2, "kamelot_fifo", QueueState.ACTIVE),)
+    expect(strict, 3, "LIMIT", "Its queue starts jobs strictly in their order, and one before it waits.")
+    clock = iter([0.0, 20.0])
+    late = schedule(Cluster().job().job().snapshot(), lambda: next(clock, 20.0)).reasons[2]
+    assert (late.code, told(late)) == ("LIMIT", "The time of the round was over after 1 jobs.")
     array = Cluster().job(array_id=1, array_limit=1).job(array_id=1, array_limit=1)
     expect(array, 2, "ARRAY", "Of the array 1, 1 may run at a time, and as many do.")
 
