@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from oar.lib.model import User
 
@@ -13,6 +14,8 @@ _READ = 'head -c "$2" -- "$1" || exit 2; test -x "$1" || exit 3'
 #: The file may exist with looser rights: they are taken away before anything is written.
 _WRITE = 'umask 077; : > "$1" && chmod 600 -- "$1" && cat > "$1"'
 _NOT_EXECUTABLE = 3
+_SUM = 'test -f "$1" && exec md5sum < "$1"'
+_POUR = 'test -f "$1" && exec head -c "$2" < "$1"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,19 @@ class UserFiles:
         if code:
             raise PermissionError(f"cannot write {path}")
 
+    def md5sum(self, path: str) -> str:
+        """Return the MD5 sum of a plain file.  Raises OSError."""
+        code, said = self._run(_SUM, path, b"")
+        if code:
+            raise PermissionError(f"cannot read {path}")
+        return said.decode("ascii", "replace").split()[0]
+
+    def pour(self, path: str, target: int, most: int) -> None:
+        """Write at most so many bytes of a plain file to a descriptor.  Raises OSError."""
+        code, _ = self._execute(["/bin/sh", "-c", _POUR, "sh", path, str(most)], b"", target)
+        if code:
+            raise PermissionError(f"cannot read {path}")
+
     def output(self, words: Sequence[str]) -> bytes:
         """Return what a program prints that runs as the user.  Raises OSError if it fails."""
         code, data = self._execute(words, b"")
@@ -57,22 +73,23 @@ class UserFiles:
         """Run a piece of shell as the user; its file is an argument, never a part of the text."""
         return self._execute(["/bin/sh", "-c", script, "sh", path, str(LARGEST_FILE)], data)
 
-    def _execute(self, words: Sequence[str], data: bytes) -> tuple[int, bytes]:
+    def _execute(self, words: Sequence[str], data: bytes, target: int | None = None) -> tuple[int, bytes]:
+        """Run a program as the user; its exit code, and what it prints unless that goes to a descriptor."""
         import pwd
         import shlex
         import subprocess
 
         uid = self._user.uid
+        out = subprocess.PIPE if target is None else target
+        streams: dict[str, Any] = {"input": data, "stdout": out, "stderr": subprocess.DEVNULL}
         if os.geteuid() == uid:
-            done = subprocess.run(words, input=data, capture_output=True, check=False)
+            done = subprocess.run(words, check=False, **streams)
         elif os.geteuid() == 0 or os.getuid() == uid:
             account = pwd.getpwuid(uid)
             groups = os.getgrouplist(account.pw_name, account.pw_gid) if os.geteuid() == 0 else None
             group = account.pw_gid if os.geteuid() == 0 else None
-            done = subprocess.run(
-                words, input=data, capture_output=True, check=False, user=uid, group=group, extra_groups=groups
-            )
+            done = subprocess.run(words, check=False, **streams, user=uid, group=group, extra_groups=groups)
         else:
             words = [*shlex.split(self._privilege), "-u", f"#{uid}", "--", *words]
-            done = subprocess.run(words, input=data, capture_output=True, check=False)
-        return done.returncode, done.stdout
+            done = subprocess.run(words, check=False, **streams)
+        return done.returncode, done.stdout or b""

@@ -312,15 +312,25 @@ class _Oarsub:
 
     def _send(self, given: Submission, proposal: "Proposal") -> Submitted:
         runtime = self._context.runtime
-        if self._options.stagein is not None or self._options.stagein_md5sum is not None:
-            self._check_stagein(given)
-        with self._hearing_rules():
+        with self._stagein(given) as file_id, self._hearing_rules():
+            given = given._replace(file_id=file_id)
             return submission.submit(self._context.database, runtime.config, given, proposal)
 
-    def _check_stagein(self, given: Submission) -> None:
-        if "desktop_computing" in JobTypes(given.types):
-            raise Stop("# Error: this version of OAR stages no files in.", EXIT_SCRIPT)
-        self._context.warn("--stagein is only used by desktop_computing jobs.")
+    @contextmanager
+    def _stagein(self, given: Submission) -> Iterator[int | None]:
+        """Have the file ready that the job is to fetch; its id.  Raises Stop."""
+        path, md5sum = self._options.stagein, self._options.stagein_md5sum
+        if path is None and md5sum is None:
+            yield None
+            return
+        if "desktop_computing" not in JobTypes(given.types):
+            self._context.warn("--stagein is only used by desktop_computing jobs.")
+            yield None
+            return
+        from oar.cli import oarsub_stagein
+
+        with oarsub_stagein.staged(self._context, self._files, path, md5sum) as file_id:
+            yield file_id
 
     def _log(self, trace: str) -> None:
         """Write in the server's log what is wrong with a rule; a host without that log shows it nowhere."""

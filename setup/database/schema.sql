@@ -125,6 +125,7 @@ CREATE INDEX jobs_to_account ON jobs (job_id) WHERE accounted = 'NO' AND state I
 CREATE INDEX jobs_suspended ON jobs (job_id) WHERE suspended = 'YES';
 CREATE INDEX assigned_moldable_job ON jobs (assigned_moldable_job);
 CREATE INDEX jobs_resubmitted ON jobs (resubmit_job_id) WHERE resubmit_job_id <> 0;
+CREATE INDEX jobs_file ON jobs (file_id) WHERE file_id IS NOT NULL;
 CREATE INDEX jobs_start ON jobs (start_time);
 CREATE INDEX jobs_stop ON jobs (stop_time);
 CREATE INDEX jobs_submission ON jobs (submission_time);

@@ -1,5 +1,6 @@
 """What oarsub prints, how it ends and what it leaves in the database (commands-user.md 3, 14)."""
 
+import hashlib
 import json
 import os
 import pwd
@@ -675,10 +676,92 @@ class TestStageIn:
         result = site.oarsub("-s", "/data.tar", "x")
         assert (result.exit, result.err) == (0, "# Warning: --stagein is only used by desktop_computing jobs.\n")
 
-    def test_what_is_not_done_is_said_and_nothing_is_inserted(self, site: Site) -> None:
-        result = site.oarsub("-t", "desktop_computing", "--stagein", "/data.tar", "x")
-        assert (result.exit, result.err) == (12, "# Error: this version of OAR stages no files in.\n")
-        assert site.is_empty()
+    @pytest.fixture
+    def desk(self, database: Database, tmp_path: Path) -> Site:
+        """A site with a computer that fetches its work."""
+        add_resources(database, nodes=1, cores=1, desktop_computing="YES")
+        add_rules(database)
+        site = Site(database)
+        site.config = site.config.replace(stagein_dir=str(tmp_path / "kept"), api_max_upload=1000)
+        return site
+
+    def give(self, desk: Site, *words: object) -> Result:
+        return desk.oarsub("-t", "desktop_computing", *words, "x")
+
+    def rows(self, desk: Site) -> list[tuple[str, str, str, int]]:
+        with desk.database.snapshot() as tx:
+            return tx.rows("SELECT md5sum, method, compression, size FROM files ORDER BY file_id")
+
+    @pytest.mark.parametrize(
+        ("name", "kind"),
+        [("data.tar", "tar"), ("-x.tgz", "tar.gz"), ("a'b $(id) `id` \n.zip", "zip"), ("ä;é", ""), ("*", "")],
+    )
+    def test_the_file_is_kept_by_its_sum_whatever_its_name(
+        self, desk: Site, tmp_path: Path, name: str, kind: str
+    ) -> None:
+        (tmp_path / name).write_bytes(b"content")
+        result = self.give(desk, f"--stagein={tmp_path}/{name}")
+        assert (result.exit, result.err) == (0, "")
+        md5sum = hashlib.md5(b"content", usedforsecurity=False).hexdigest()
+        assert self.rows(desk) == [(md5sum, "FILE", kind, 7)]
+        assert desk.jobs()[0].file_id
+        kept = tmp_path / "kept" / md5sum
+        assert (kept.read_bytes(), stat.S_IMODE(kept.stat().st_mode)) == (b"content", 0o600)
+        assert os.listdir(tmp_path / "kept") == [md5sum]
+
+    def test_what_is_kept_is_not_copied_again_and_may_be_named_by_its_sum(self, desk: Site, tmp_path: Path) -> None:
+        (tmp_path / "data").write_bytes(b"content")
+        md5sum = hashlib.md5(b"content", usedforsecurity=False).hexdigest()
+        self.give(desk, "-s", tmp_path / "data")
+        first = (tmp_path / "kept" / md5sum).stat().st_ino
+        assert self.give(desk, "-s", tmp_path / "data", "--stagein-md5sum", md5sum.upper()).exit == 0
+        assert self.give(desk, "--stagein-md5sum", md5sum).exit == 0
+        assert len({job.file_id for job in desk.jobs()}) == len(self.rows(desk)) == 1
+        assert (tmp_path / "kept" / md5sum).stat().st_ino == first
+
+    @pytest.mark.parametrize(
+        ("words", "text"),
+        [
+            (["-s", "{}/data", "--stagein-md5sum", "0" * 32], "# Error: stage-in checksum mismatch.\n"),
+            (["--stagein-md5sum", "0" * 32], f"# Error: no file with the checksum {'0' * 32} is kept, give it with"),
+            (["--stagein-md5sum", "x"], '# Error: "x" is not an MD5 sum: 32 hexadecimal digits.\n'),
+            (["-s", "{}/gone"], "[ERROR] Cannot open the stage-in file"),
+            (["-s", "{}"], "[ERROR] Cannot open the stage-in file"),
+            (["-s", "/dev/zero"], "[ERROR] Cannot open the stage-in file /dev/zero.\n"),
+            (["-s", "{}/large"], "# Error: the stage-in file is larger than 1000 bytes.\n"),
+        ],
+    )
+    def test_what_cannot_be_kept_leaves_nothing(self, desk: Site, tmp_path: Path, words: list[str], text: str) -> None:
+        (tmp_path / "data").write_bytes(b"content")
+        (tmp_path / "large").write_bytes(bytes(1001))
+        result = self.give(desk, *(word.replace("{}", str(tmp_path)) for word in words))
+        assert (result.exit, result.err.startswith(text)) == (12, True), result.err
+        assert desk.is_empty()
+        assert not self.rows(desk)
+        assert not any((tmp_path / "kept").glob("*"))
+        assert not any((tmp_path / "kept").glob(".*"))
+
+    def test_a_refused_job_leaves_no_file(self, desk: Site, tmp_path: Path) -> None:
+        (tmp_path / "data").write_bytes(b"content")
+        assert self.give(desk, "-s", tmp_path / "data", "-l", "nodes=99").exit == 8
+        assert not self.rows(desk)
+        assert os.listdir(tmp_path / "kept") == []
+
+    def test_a_file_goes_when_no_job_has_wanted_it_for_long(self, desk: Site, tmp_path: Path) -> None:
+        for content in (b"old", b"used", b"new"):
+            (tmp_path / "data").write_bytes(content)
+            self.give(desk, "-s", tmp_path / "data")
+        for path in (tmp_path / "kept").iterdir():
+            os.utime(path, (0, 0))
+        old, used, _ = (job.id for job in desk.jobs())
+        with desk.database.begin() as tx:
+            tx.execute("UPDATE jobs SET submission_time = 0, start_time = 0")
+            tx.execute("UPDATE jobs SET state = 'Terminated' WHERE job_id = %s", (old,))
+        (tmp_path / "data").write_bytes(b"another")
+        self.give(desk, "-s", tmp_path / "data")
+        assert len(self.rows(desk)) == len(os.listdir(tmp_path / "kept")) == 3
+        assert {job.id: job.file_id is None for job in desk.jobs()}[old]
+        assert not {job.id: job.file_id is None for job in desk.jobs()}[used]
 
 
 class TestUsage:

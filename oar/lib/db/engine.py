@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from oar.lib.db.accounting import Accounting
     from oar.lib.db.ends import Ends
     from oar.lib.db.events import Events
+    from oar.lib.db.files import Files
     from oar.lib.db.gantt import Gantt
     from oar.lib.db.jobs import Jobs
     from oar.lib.db.queues import Queues
@@ -179,6 +180,13 @@ class Transaction:
         from oar.lib.db.jobs import Jobs
 
         return Jobs(self)
+
+    @cached_property
+    def files(self) -> "Files":
+        """Files that users gave to their jobs."""
+        from oar.lib.db.files import Files
+
+        return Files(self)
 
     @cached_property
     def resources(self) -> "Resources":

@@ -220,6 +220,7 @@ jobs = _table(
     Index("jobs_suspended", "job_id", postgresql_where=text("suspended = 'YES'")),
     Index("assigned_moldable_job", "assigned_moldable_job"),
     Index("jobs_resubmitted", "resubmit_job_id", postgresql_where=text("resubmit_job_id <> 0")),
+    Index("jobs_file", "file_id", postgresql_where=text("file_id IS NOT NULL")),
     Index("jobs_start", "start_time"),
     Index("jobs_stop", "stop_time"),
     Index("jobs_submission", "submission_time"),
