@@ -122,6 +122,8 @@ def _lines(each: Explanation, changes: Mapping[int, str], ended: Ended | None) -
     elif each.reason:
         lines.append("    Start: not foreseen")
     lines += [f"    In front: {_other(other)}" for other in each.in_front]
+    if each.reason and "fairshare" in each.reason.data:
+        lines.append(f"    Fair share: {_share(job, each.reason.data['fairshare'])}")
     if job.id in changes:
         change = changes[job.id]
         lines.append(f"    Would start now: {f'with {change}' if change else _NO_CHANGE}")
@@ -144,9 +146,20 @@ def _start_lines(start: Start) -> list[str]:
     if start.measured and start.firmness is not Firmness.FIXED:
         half, most = format_duration(start.measured.half), format_duration(start.measured.most)
         lines.append(
-            f"    So far: half of the starts in this queue were within {half} of the first word, 9 in 10 {most}"
+            f"    So far: half of the jobs in this queue started within {half} of what they were told first,"
+            f" 9 in 10 within {most}"
         )
     return lines
+
+
+def _share(job: "Job", share: Mapping[str, float]) -> str:
+    """Return what decided on the turn of a job; the smallest karma goes first."""
+    karma = f"karma {job.last_karma:.3f}; " if job.last_karma is not None else ""
+    user = f"its user used {share['user_used']:.1%} and asked for {share['user_asked']:.1%} of all"
+    return (
+        f"{karma}{user}, his share is {share['user_target']:.1%};"
+        f" its project used {share['project_used']:.1%}, its share is {share['project_target']:.1%}"
+    )
 
 
 def _other(other: Other) -> str:

@@ -167,6 +167,43 @@ def test_a_reason_is_dated_by_its_first_round_and_written_once(site: Site) -> No
         assert tx.rows("SELECT date, code FROM job_waits WHERE job_id = %s", (second,)) == [(NOW, "BUSY")]
 
 
+def test_how_good_predictions_were_is_told(site: Site) -> None:
+    submit(site.database, "/resource_id=2")
+    waiting = submit(site.database, "/resource_id=2")
+    with site.database.begin() as tx:
+        for number in range(1, 11):
+            tx.execute(
+                "INSERT INTO job_predictions (job_id, queue_name, first_date, first_start, real_start)"
+                " VALUES (%s, 'default', 1, %s, %s)",
+                (1000 + number, NOW - 5000, NOW - 5000 - 60 * number),
+            )
+    site.round()
+    told = "half of the jobs in this queue started within 0:5:0 of what they were told first, 9 in 10 within 0:9:0"
+    assert f"    So far: {told}\n" in site.explain(waiting).out
+    start = site.record(waiting)["start"]
+    assert (start["half_off_by"], start["most_off_by"]) == (300, 540)
+
+
+def test_with_fair_share_the_shares_are_told(database: Database) -> None:
+    targets = {"alice": 60.0}
+    site = Site(database, Config(job_priority="FAIRSHARE", scheduler_fairsharing_user_targets=targets))
+    with database.begin() as tx:
+        for user, kind, seconds in (("alice", "USED", 250), ("alice", "ASKED", 500), ("bob", "USED", 750)):
+            tx.execute(
+                "INSERT INTO accounting VALUES (%s, %s, %s, 'default', 'default', %s, %s)",
+                (NOW - 86400, NOW - 1, user, kind, seconds),
+            )
+    submit(database, "/resource_id=2"), submit(database, "/resource_id=2")
+    waiting = submit(database, "/resource_id=2")
+    site.round()
+    site.scheduler.close()
+    assert (
+        "    Fair share: karma -0.300; its user used 25.0% and asked for 100.0% of all, his share is 60.0%;"
+        " its project used 100.0%, its share is 21.0%\n"
+    ) in site.explain(waiting).out
+    assert site.record(waiting)["data"]["fairshare"]["user_used"] == 0.25
+
+
 def test_several_jobs_are_explained_one_after_the_other(site: Site) -> None:
     jobs = [submit(site.database, "/resource_id=2") for _ in range(3)]
     site.round()
