@@ -36,7 +36,7 @@ def shown(
 def _row(use: Use) -> Iterator[str]:
     job, fullest = use.job, use.fullest
     yield (
-        f"{job.id:<10} {visible(job.user):<14.14} {STATE_LETTERS[job.state]} {use.cores:<5}"
+        f"{job.id:<10} {visible(job.user):<14.14} {STATE_LETTERS[job.state]} {use.cores or '-':<5}"
         f" {format_duration(use.elapsed):<11} {_time(use.cpu_seconds):<11} {_percent(use.efficiency):<8}"
         f" {_memory(fullest):<11} {_limit(fullest)}"
     ).rstrip()
@@ -49,7 +49,7 @@ def _in_full(use: Use) -> Iterator[str]:
     yield f"Job_Id: {job.id}"
     yield f"    owner = {visible(job.user)}"
     yield f"    state = {job.state}"
-    yield f"    cores = {use.cores}"
+    yield f"    cores = {use.cores or '-'}"
     yield f"    elapsed = {format_duration(use.elapsed)}"
     yield f"    cpu_time = {_time(use.cpu_seconds)} of {format_duration(use.cores * use.elapsed)}"
     yield f"    cpu_efficiency = {_percent(use.efficiency)}"

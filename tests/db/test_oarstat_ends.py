@@ -158,7 +158,7 @@ def test_a_node_that_was_lost_is_named_and_does_not_count(cluster: Cluster) -> N
 
 def test_a_job_without_any_figures_is_shown_as_unknown(cluster: Cluster) -> None:
     job = cluster.ended(WALLTIME)
-    assert cluster.shows("--usage", job).splitlines()[2].split() == [str(job), "eve", "E", "0", "0:1:40", *"----"]
+    assert cluster.shows("--usage", job).splitlines()[2].split() == [str(job), "eve", "E", "-", "0:1:40", *"----"]
     assert json.loads(cluster.shows("--usage", job, "-J"))[str(job)]["complete"] is False
 
 
