@@ -27,6 +27,7 @@ from oar.kao.model import (
     WaitingJob,
 )
 from oar.kao.priority import order_of, policy_of
+from oar.kao.resource_versions import LAST_USE, ResourceVersions
 from oar.kao.site_files import SiteFiles
 from oar.lib.config import Config
 from oar.lib.db.engine import Database, Transaction
@@ -51,9 +52,12 @@ TRUST = 600
 #: The order when the administrator's is refused by the database.
 PLAIN_ORDER = "network_address ASC, resource_id ASC"
 
-#: A filter that calls a function or asks another table may change its answer although no resource has changed.
+#: A filter that calls a function or asks another table may change its answer although no resource has changed, and one
+#: about the last use of resources although they have the same version.
 _VOLATILE = re.compile(
-    r"(?<![A-Za-z_])(?!AND\b|OR\b|NOT\b|IN\b|ANY\b|ALL\b|LIKE\b|BETWEEN\b)[A-Za-z_]\w*\s*\(|\bSELECT\b", re.I
+    r"(?<![A-Za-z_])(?!AND\b|OR\b|NOT\b|IN\b|ANY\b|ALL\b|LIKE\b|BETWEEN\b)[A-Za-z_]\w*\s*\(|\bSELECT\b"
+    rf"|\b{LAST_USE}\b",
+    re.I,
 )
 
 Tokens = Callable[[Iterable[str]], Mapping[str, int | None]]
@@ -142,6 +146,7 @@ class Platform:
         self._files = SiteFiles(config)
         idle_time = config.scheduler_node_manager_idle_time or 0
         self._woken_period = max(idle_time, config.scheduler_node_manager_wakeup_time) + 1
+        self._versions = ResourceVersions(config, self.settings)
         self._numbered: _Numbered | None = None
         self._known: dict[int, _Known] = {}
         self._numbers: dict[tuple[str, str], int] = {}
@@ -168,7 +173,7 @@ class Platform:
             rows = self._read_rows(tx, rounds, [each for job in supposed for each in job.dependencies])
             queues = tuple(tx.queues.all())
             now = reference_date(tx.now, rows.starts.get(0, 0))
-            version = rounds.version()
+            version = self._versions.present(rounds)
             numbered = self._number(rounds, version)
             consumption = self._consumption(rounds, queues, now)
             reasons = tx.gantt.reasons()
@@ -198,6 +203,7 @@ class Platform:
     def forget(self) -> None:
         """Read everything anew the next time."""
         self._numbered = None
+        self._versions.forget()
         self._known, self._numbers, self._pools = {}, {}, {}
 
     def _read_jobs(self, rounds: Rounds) -> None:

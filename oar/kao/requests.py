@@ -5,6 +5,9 @@ from oar.kao.model import AskedGroup, Reason, Snapshot
 from oar.lib.hierarchy import Hierarchy, Layout, PooledGroup, RequestFit
 from oar.lib.model import PropertyValue
 
+#: So many are known by being the same object.
+MOST_MET = 50_000
+
 
 class Requests:
     """The requests of a snapshot, ready to be asked."""
@@ -29,13 +32,24 @@ class Requests:
         self._shared = ~resources.where(resources.types, snapshot.settings.always_assigned_type or None)
         self._hierarchies = (Hierarchy(layout, resources.order), Hierarchy(layout, resources.reservation_order))
         self._known: dict[tuple[tuple[AskedGroup, ...], bool], RequestFit | Reason] = {}
+        self._met: dict[tuple[int, bool], tuple[tuple[AskedGroup, ...], RequestFit | Reason]] = {}
 
     def get(self, groups: tuple[AskedGroup, ...], *, is_distant: bool = False) -> RequestFit | Reason:
-        """Return what is to be asked; the reason why it cannot be asked."""
+        """Return what is to be asked; the reason why it cannot be asked.
+
+        A job is asked for several times in a round: its groups are known again by being the same object, which is much
+        faster than by what they are.
+        """
+        met = self._met.get((id(groups), is_distant))
+        if met and met[0] is groups:
+            return met[1]
         key = groups, is_distant
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._new(groups, self._hierarchies[is_distant])
+        if len(self._met) >= MOST_MET:
+            self._met.clear()
+        self._met[id(groups), is_distant] = groups, known
         return known
 
     def text(self, group: AskedGroup) -> str:

@@ -1,11 +1,16 @@
 """A warm scheduler reads, plans and writes what has changed, and comes to the same as a cold one."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+
+import pytest
 
 from oar.kao.meta_sched import MetaScheduler
 from oar.kao.platform import TRUST, Platform
 from oar.lib import control
 from oar.lib.db.engine import Database
+from oar.lib.db.rounds import ResourceRow, Rounds
+from oar.lib.db.usersql import Conditions
 from oar.lib.model import Dependency
 from oar.lib.runtime import Runtime
 from oar.lib.states import JobState
@@ -68,3 +73,43 @@ def test_what_a_job_requires_is_read_whatever_became_of_it(clocked: Database, ru
     snapshot = Platform(clocked, runtime.config).read().snapshot
     assert [(each.id, each.state) for each in snapshot.required] == [(first, JobState.ERROR)]
     assert snapshot.waiting[0].dependencies == (Dependency(second, first),)
+
+
+def test_resources_are_read_again_when_more_than_their_last_use_has_changed(
+    clocked: Database,  # noqa: F811
+    runtime: Runtime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second, *_ = add_resources(clocked, nodes=2)
+    submit(clocked, "{last_job_date > 0}/resource_id=1")
+    submit(clocked, "{network_address <> 'node-2'}/resource_id=1")
+    reads: list[str] = []
+    rows, filters = Rounds.resources, Conditions.ids
+
+    def read_rows(self: Rounds, names: Sequence[str], order: str, reservation_order: str) -> list[ResourceRow]:
+        reads.append("resources")
+        return rows(self, names, order, reservation_order)
+
+    def ask(self: Conditions, text: str) -> list[int]:
+        reads.append(text)
+        return filters(self, text)
+
+    monkeypatch.setattr(Rounds, "resources", read_rows)
+    monkeypatch.setattr(Conditions, "ids", ask)
+    warm = Platform(clocked, runtime.config)
+
+    def read_after(change: str) -> list[str]:
+        """What was read again: resources, filters."""
+        with clocked.begin() as tx:
+            tx.execute(change)
+        reads.clear()
+        situation, found = warm.read(), list(reads)
+        assert situation == Platform(clocked, runtime.config).read()
+        return found
+
+    everything = read_after("UPDATE resources SET last_job_date = 5")
+    assert len(everything) == 3
+    assert read_after(f"UPDATE resources SET last_job_date = 7 WHERE resource_id = {first}") == everything
+    (asked,) = read_after(f"UPDATE resources SET last_job_date = 0 WHERE resource_id = {second}")
+    assert "last_job_date" in asked
+    assert read_after(f"UPDATE resources SET state = 'Suspected' WHERE resource_id = {second}") == everything

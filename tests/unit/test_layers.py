@@ -20,6 +20,7 @@ FACTS = (
 )  # fmt: skip
 ROUNDS = (
     "platform",
+    "resource_versions",
     "apply",
     "site_files",
     "granting",

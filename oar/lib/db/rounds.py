@@ -71,6 +71,10 @@ _VERSION = """
             SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_attribute
             WHERE attrelid = 'public.resources'::regclass AND attnum > 0 AND NOT attisdropped)
     FROM resources"""
+#: Changes when what is in some columns changes.
+_CONTENT = """
+    SELECT count(*), COALESCE(sum(hashed), 0)::text, COALESCE(bit_xor(hashed), 0)
+    FROM resources, LATERAL (SELECT hashtextextended(ROW({})::text, resource_id) AS hashed) h"""
 #: Consumption since a date, by queue.
 _CONSUMPTION = """
     SELECT queue_name, accounting_user, accounting_project, consumption_type, sum(consumption)::bigint FROM accounting
@@ -312,6 +316,12 @@ class Rounds:
         """Return a mark of the present state of all resources."""
         row = self._tx.rows(_VERSION)[0]
         return Version((row[0], row[1], row[2]), frozenset(row[3].split()))
+
+    def content(self, columns: Collection[str]) -> tuple[int, str, int]:
+        """Return a mark of what is in some columns of all resources."""
+        named = ", ".join(quoted(name).replace("%%", "%") for name in sorted(columns))
+        row = self._tx.rows(_CONTENT.format(named))[0]
+        return row[0], row[1], row[2]
 
     def resources(self, names: Sequence[str], order: str, reservation_order: str) -> list[ResourceRow]:
         """Return all resources with their properties ``names``; the orders are SQL of the administrator.
