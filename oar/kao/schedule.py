@@ -169,13 +169,14 @@ class Round:
 
     def _plan_jobs(self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], limit: float) -> None:
         """Place jobs by the planner, then those of queues that have a scheduler of the site."""
-        outside = [queue for queue in queues if self._site.outside and self._site.outside.plans(queue)]
+        programs = None if self._blocked else self._site.outside
+        outside = [queue for queue in queues if programs and programs.plans(queue)]
         names = {queue.name for queue in outside}
         self._place_all([job for job in jobs if job.queue not in names], queues, limit)
         for queue in outside:
             own = [job for job in jobs if job.queue == queue.name]
-            if own and self._site.outside:
-                self._adopt_all(own, self._site.outside.plan(queue, own, tuple(self._done.placements.values())))
+            if own and programs:
+                self._adopt_all(own, programs.plan(queue, own, tuple(self._done.placements.values())))
 
     def _call_plugin(self, queues: Sequence[Queue]) -> None:
         """Let the plug-in of the site do what it likes before a group of queues."""

@@ -319,6 +319,16 @@ def test_a_program_replaces_a_policy_of_ours_where_schedulers_are_external(site:
     assert (held(site.database, number), held(site.database, urgent)) == (ids[1:], ids[:1])
 
 
+def test_no_program_is_called_while_nothing_is_planned_at_all(site: Site, tmp_path: Path) -> None:
+    add_resources(site.database)
+    add_resources(site.database, nodes=1, cores=1, type="licence", state="Suspected")
+    site.shell(f"touch {tmp_path}/called")
+    number = submit(site.database)
+    site.scheduler(scheduler_resources_always_assigned_type="licence").round()
+    assert reason(site, number)[0] == "NOT_ALIVE"
+    assert not (tmp_path / "called").exists()
+
+
 def test_a_queue_without_waiting_job_calls_nothing(site: Site, tmp_path: Path) -> None:
     add_resources(site.database)
     site.shell(f"touch {tmp_path}/called")
