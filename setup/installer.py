@@ -20,7 +20,17 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent
 
 #: Commands of users: in BINDIR, through sudo as oar.
-USER_COMMANDS = ("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oarnotify")
+USER_COMMANDS = (
+    "oarsub",
+    "oarstat",
+    "oarnodes",
+    "oardel",
+    "oarhold",
+    "oarresume",
+    "oarwalltime",
+    "oaralter",
+    "oarnotify",
+)
 
 #: Other names of what users type.
 OTHER_NAMES = {"oarconnect": "oarsub -C"}

@@ -267,6 +267,7 @@ class EventType(StrEnum):
     WALLTIME_REQUEST = "WALLTIME_REQUEST"
     WALLTIME_REQUEST_CANCELLATION = "WALLTIME_REQUEST_CANCELLATION"
     WALLTIME_CHANGED = "WALLTIME_CHANGED"
+    ALTER = "ALTER"
 
 
 #: Spellings of OAR 2.5 that an older database may hold.

@@ -112,6 +112,15 @@ def test_both_kinds_of_dependencies_add_up(site: Site) -> None:
     ]
 
 
+def test_what_is_said_of_one_job_counts_before_what_is_said_of_its_array(site: Site) -> None:
+    first = site.array(2)
+    second = site.array(2, "-a", f"{first[0]}[]", "-a", f"{first[0]}:any")
+    assert site.needs(*second) == [
+        [Dependency(second[0], first[0], "any")],
+        [Dependency(second[1], first[0], "any"), Dependency(second[1], first[1])],
+    ]
+
+
 def test_of_jobs_that_were_submitted_again_the_last_one_counts(site: Site) -> None:
     first = site.array(2)
     copy = add_job(site.database, JobState.WAITING, array_id=first[0], array_index=2)

@@ -88,7 +88,7 @@ OUTER_WORLD = {
     "facts": {"socket", "subprocess", "os", "random", "logging", "threading", "pathlib"},
 }
 
-USER_COMMANDS = ("oarsub", "oarstat", "oardel", "oarnodes", "oarhold", "oarresume", "oarwalltime")
+USER_COMMANDS = ("oarsub", "oarstat", "oardel", "oarnodes", "oarhold", "oarresume", "oarwalltime", "oaralter")
 HEAVY = {
     "alembic", "asyncio", "concurrent", "cryptography", "email", "http", "importlib.metadata", "logging",
     "multiprocessing", "paramiko", "rich", "sqlalchemy", "ssl", "subprocess", "unittest", "urllib.request", "xml",

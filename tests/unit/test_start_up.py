@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent.parent
-COMMANDS = ("oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime")
+COMMANDS = ("oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oaralter")
 #: Each of these costs more than a command may take to start, or is not needed to answer.
 FORBIDDEN = frozenset(
     [

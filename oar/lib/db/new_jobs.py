@@ -49,7 +49,8 @@ _DEPENDENCIES = """
 
 _INDEXED_DEPENDENCY = """
     INSERT INTO job_dependencies (job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift)
-    SELECT id, required, %s, %s, %s FROM unnest(%s::bigint[], %s::bigint[]) dependency(id, required)"""
+    SELECT id, required, %s, %s, %s FROM unnest(%s::bigint[], %s::bigint[]) dependency(id, required)
+    ON CONFLICT (job_id, job_id_required) DO NOTHING"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,13 @@ def _insert_dependencies(tx: Transaction, ids: list[int], dependencies: Sequence
             [each.max_shift for each in dependencies],
         ),
     )
+
+
+def replace_dependencies(tx: Transaction, job_id: int, dependencies: Sequence[Dependency]) -> None:
+    """Let a job depend on these and on no others."""
+    tx.execute("DELETE FROM job_dependencies WHERE job_id = %s", (job_id,))
+    if dependencies:
+        _insert_dependencies(tx, [job_id], dependencies)
 
 
 # -- what is asked before ---------------------------------------------------------------------------------------------

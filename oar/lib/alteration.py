@@ -1,0 +1,144 @@
+"""A job that waits, altered: what is new is checked and admitted as if the job were submitted with it.
+
+The resources and the walltime of a job stay; so does a reservation, which has been promised as it is.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oar.lib import submission, submission_checks
+from oar.lib.control import owns
+from oar.lib.db import new_jobs
+from oar.lib.errors import BadRequest, NoSuchJob, NotAllowed, WrongState
+from oar.lib.messages import Tag, Wake
+from oar.lib.model import Dependency, Job, Moldable, User
+from oar.lib.proposal import Proposal
+from oar.lib.request import Request, format_job_message
+from oar.lib.states import EventType, JobState, JobType, Reservation
+from oar.lib.submission import Submission
+
+if TYPE_CHECKING:
+    from oar.lib.config import Config
+    from oar.lib.db.engine import Database, Transaction
+
+_ALTERABLE = (JobState.WAITING, JobState.HOLD)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is to be another; None: it stays, an empty text or tuple: there is none any more."""
+
+    name: str | None = None
+    properties: str | None = None
+    queue: str | None = None
+    project: str | None = None
+    notify: str | None = None
+    dependencies: tuple[str, ...] | None = None
+
+    def told(self) -> str:
+        """Return what they are, for the event."""
+        named = {name: getattr(self, name) for name in Changes.__slots__}
+        return ", ".join(f"{name} = {value!r}" for name, value in named.items() if value is not None)
+
+
+def alter(database: "Database", config: "Config", user: User, job_id: int, changes: Changes) -> None:
+    """Alter a job that waits, as its owner or an administrator.
+
+    Raises NoSuchJob, NotAllowed, WrongState, BadSubmission, BadRequest, RuleRefused, RuleFailed.
+    """
+    with database.snapshot() as tx:
+        job = _alterable(user, tx.jobs.find(job_id), job_id)
+        types = tx.jobs.types([job_id], current=True).get(job_id, ())
+        moldables = tx.jobs.moldables([job_id])[job_id]
+        now = tx.now
+    asked = _proposal(config, job, types, moldables, changes, now=now)
+    admitted, _, size = submission.rehearse(database, config, asked)
+    if admitted.types != asked.types:
+        raise BadRequest("the rules of the site would change its types: submit it anew.")
+    with database.begin() as tx:
+        _alterable(user, tx.jobs.lock(job_id), job_id)
+        _write(tx, job, admitted, changes, _message(job, admitted, changes, size, moldables[0].walltime))
+        tx.events.add(EventType.ALTER, job_id, f"User {user.name} altered the job {job_id}: {changes.told()}")
+        tx.outbox.append(Wake(Tag.TERM))
+
+
+def _alterable(user: User, job: Job | None, job_id: int) -> Job:
+    if job is None:
+        raise NoSuchJob(job_id)
+    if not owns(user, job):
+        raise NotAllowed("you are not the right user.")
+    if job.state not in _ALTERABLE:
+        raise WrongState("the job is not in the Waiting or Hold state.")
+    if job.reservation is not Reservation.NONE:
+        raise WrongState("a reservation was promised as it is, submit it anew.")
+    return job
+
+
+def _proposal(
+    config: "Config", job: Job, types: tuple[str, ...], moldables: list[Moldable], changes: Changes, *, now: int
+) -> Proposal:
+    """Return the job with its changes as if it were submitted."""
+    given = Submission(
+        user=job.user,
+        command=job.command or "",
+        is_interactive=job.job_type is JobType.INTERACTIVE,
+        queue=_new(changes.queue, job.queue),
+        properties=_new(changes.properties, job.properties),
+        checkpoint=job.checkpoint,
+        types=types,
+        directory=job.launching_directory,
+        project=_new(changes.project, job.project),
+        name=_new(changes.name, job.name),
+        dependencies=changes.dependencies or (),
+        notify=_new(changes.notify, job.notify),
+    )
+    requests = tuple(Request(each.groups, each.walltime) for each in moldables)
+    return submission.prepare(given, config, now)._replace(requests=requests)
+
+
+def _new(changed: str | None, present: str | None) -> str | None:
+    return present if changed is None else changed
+
+
+def _message(job: Job, admitted: Proposal, changes: Changes, size: int, walltime: int) -> str:
+    return format_job_message(
+        resources=size,
+        walltime=walltime,
+        kind="I" if job.job_type is JobType.INTERACTIVE else "B",
+        name=_new(changes.name, job.name) or "",
+        queue=admitted.queue or "",
+        project=admitted.project or "",
+        types=admitted.types,
+        array_limit=job.array_limit,
+    )
+
+
+def _write(tx: "Transaction", job: Job, admitted: Proposal, changes: Changes, message: str) -> None:
+    """Store what is new."""
+    columns: dict[str, str | None] = {"message": message}
+    if changes.name is not None:
+        columns["job_name"] = admitted.name
+    if changes.properties is not None:
+        columns["properties"] = admitted.stored_properties
+    if changes.queue is not None:
+        columns["queue_name"] = admitted.queue
+    if changes.project is not None:
+        columns["project"] = admitted.project
+    if changes.notify is not None:
+        columns["notify"] = admitted.notify
+    tx.jobs.update(job.id, **columns)
+    if changes.dependencies is not None:
+        new_jobs.replace_dependencies(tx, job.id, _dependencies(tx, job, admitted))
+
+
+def _dependencies(tx: "Transaction", job: Job, admitted: Proposal) -> tuple[Dependency, ...]:
+    if submission_checks.parse_array_dependencies(admitted.dependencies):
+        raise BadRequest("a dependency on an array, index by index, is for submissions: name the job.")
+    found = submission_checks.parse_dependencies(admitted.dependencies)
+    known = tx.jobs.states([each.required for each in found])
+    for each in found:
+        if each.required not in known:
+            raise BadRequest(f"dependency on unknown job {each.required}.")
+        if each.required == job.id:
+            raise BadRequest("a job cannot depend on itself.")
+    return found

@@ -1,0 +1,158 @@
+"""What oaralter changes, and what it refuses (commands-user.md 17)."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oar.cli import oaralter, oarsub
+from oar.cli.command import Result
+from oar.kao.meta_sched import MetaScheduler
+from oar.lib.db.engine import Database
+from oar.lib.messages import Tag, Wake
+from oar.lib.model import Dependency, Job, User
+from oar.lib.runtime import Runtime
+from oar.lib.states import EventType, JobState
+from tests.builders import add_job, add_resources
+from tests.frontend import ALICE, Frontend, add_rules
+
+BOB, ROOT = User("bob", 0), User("root", 0)
+
+
+class Site(Frontend):
+    """Two nodes, with the default rules and a second queue."""
+
+    def submit(self, *words: object) -> Job:
+        """Submit a job of alice."""
+        result = self.type(oarsub.main, *words, "true")
+        assert result.exit == 0, result.err
+        return self.jobs()[-1]
+
+    def alter(self, *words: object, user: User = ALICE) -> Result:
+        """Type oaralter."""
+        return self.type(oaralter.main, *words, user=user)
+
+    def job(self, job_id: int) -> Job:
+        """Return a job."""
+        with self.database.snapshot() as tx:
+            return tx.jobs.get(job_id)
+
+    def needs(self, job_id: int) -> list[Dependency]:
+        """Return its dependencies."""
+        with self.database.snapshot() as tx:
+            return tx.jobs.dependencies([job_id]).get(job_id, [])
+
+
+@pytest.fixture
+def site(database: Database) -> Site:
+    add_resources(database)
+    add_rules(database, "if project == 'secret' and user != 'bob': reject('[ADMISSION RULE] not yours')")
+    return Site(database)
+
+
+def done(job: Job) -> Result:
+    """Return what is said of a change."""
+    return Result(0, f"[{job.id}] The job was altered.\n", "")
+
+
+def refused(job: Job, reason: str) -> Result:
+    """Return what is said of one that cannot be."""
+    return Result(1, "", f"/!\\ Cannot alter {job.id}: {reason}\n")
+
+
+def test_what_a_job_is_called_and_counted_for(site: Site) -> None:
+    job = site.submit("-n", "old")
+    assert site.alter("-n", "new", "--project", "bio", "--notify", "mail:a@example.org", job.id) == done(job)
+    altered = site.job(job.id)
+    assert (altered.name, altered.project, altered.notify) == ("new", "bio", "mail:a@example.org")
+    assert altered.message == "R=1,W=2:0:0,J=B,N=new,P=bio"
+    assert (altered.properties, altered.queue, altered.submission_time) == (
+        job.properties,
+        job.queue,
+        job.submission_time,
+    )
+    assert site.told[-1] == Wake(Tag.TERM)
+    with site.database.begin() as tx:
+        (event,) = tx.events.of_types(job.id, [EventType.ALTER])
+    assert event.description == (
+        f"User alice altered the job {job.id}: name = 'new', project = 'bio', notify = 'mail:a@example.org'"
+    )
+
+
+def test_a_new_condition_gets_what_the_rules_add(site: Site) -> None:
+    job = site.submit("-p", "cpuset = '0'")
+    site.alter("-p", "cpuset = '1' OR cpuset = '0'", job.id)
+    expected = site.submit("-p", "cpuset = '1' OR cpuset = '0'")
+    assert site.job(job.id).properties == expected.properties
+    assert site.alter("-p", "", job.id) == done(job)
+    assert site.job(job.id).properties == site.submit().properties
+
+
+def test_dependencies_are_replaced(site: Site) -> None:
+    first, second, job = site.submit(), site.submit(), site.submit()
+    site.alter("-a", first.id, "-a", f"{second.id}:any", job.id)
+    assert site.needs(job.id) == [Dependency(job.id, first.id), Dependency(job.id, second.id, "any")]
+    site.alter("-a", second.id, job.id)
+    assert site.needs(job.id) == [Dependency(job.id, second.id)]
+    site.alter("-n", "x", job.id)
+    assert len(site.needs(job.id)) == 1
+    site.alter("-a", "", job.id)
+    assert site.needs(job.id) == []
+
+
+def test_what_a_submission_would_refuse_is_refused(site: Site) -> None:
+    job = site.submit()
+    for words, reason in [
+        (("-a", 4711), "dependency on unknown job 4711."),
+        (("-a", job.id), "a job cannot depend on itself."),
+        (("-a", f"{job.id}[]"), "a dependency on an array, index by index, is for submissions: name the job."),
+        (("--project", "secret"), "[ADMISSION RULE] not yours"),
+        (("-q", "besteffort"), "the rules of the site would change its types: submit it anew."),
+    ]:
+        assert site.alter(*words, job.id) == refused(job, reason)
+    for words in [("-p", "1=1; DROP TABLE jobs"), ("-p", "cpuset = '77'"), ("-q", "none"), ("-n", "x" * 101)]:
+        result = site.alter(*words, job.id)
+        assert (result.exit, result.out) == (1, ""), words
+    assert site.job(job.id) == job
+    assert site.ask(lambda tx: tx.events.of_types(job.id, [EventType.ALTER])) == []
+
+
+def test_whose_jobs_and_which(site: Site) -> None:
+    job = site.submit()
+    assert site.alter("-n", "x", job.id, user=BOB) == refused(job, "you are not the right user.")
+    assert site.alter("-n", "x", job.id, user=ROOT) == done(job)
+    assert site.alter("-n", "x", 4711) == Result(1, "", "/!\\ Cannot alter 4711: this job does not exist.\n")
+    running = site.job(add_job(site.database, JobState.RUNNING, on=[1]))
+    assert site.alter("-n", "x", running.id) == refused(running, "the job is not in the Waiting or Hold state.")
+    assert site.alter("-n", "x", "abc") == Result(2, "", '[ERROR] "abc" is not a valid job identifier\n')
+    for words in [(), ("-n", "x"), (job.id,)]:
+        assert site.alter(*words).exit == 1
+        assert site.alter(*words).err.startswith("Usage: oaralter")
+
+
+def test_a_reservation_stays_as_it_was_promised(site: Site) -> None:
+    job = site.job(add_job(site.database, reservation="Scheduled"))
+    assert site.alter("-n", "x", job.id) == refused(job, "a reservation was promised as it is, submit it anew.")
+
+
+def test_all_jobs_of_an_array_and_a_document(site: Site) -> None:
+    last = site.submit("--array", 2, "--hold")
+    told = json.loads(site.alter("-J", "-n", "part", "--array", last.array_id).out)
+    assert [(each["job_id"], each["ok"]) for each in told] == [(last.array_id, True), (last.id, True)]
+    assert {job.name for job in site.jobs()} == {"part"}
+
+
+def test_the_next_round_plans_with_what_is_new(site: Site, tmp_path: Path) -> None:
+    with site.database.snapshot() as tx:
+        on_first = [each.id for each in tx.resources.all() if each.network_address == "node-1"]
+    add_job(site.database, JobState.RUNNING, on=on_first)
+    job = site.submit("-p", "network_address = 'node-1'")
+    scheduler = MetaScheduler(Runtime(site.config.replace(oar_run_dir=str(tmp_path)), site.database))
+    try:
+        scheduler.round()
+        assert site.job(job.id).state is JobState.WAITING
+        assert site.alter("-p", "network_address = 'node-2'", job.id) == done(job)
+        scheduler.round()
+        assert site.job(job.id).state is JobState.TO_LAUNCH
+    finally:
+        scheduler.close()
