@@ -44,7 +44,6 @@ LISTINGS = {
     "oarstat -f -j": command("oarstat", "-f", "-j", "1"),
     "oarstat -J -j": command("oarstat", "-J", "-j", "1"),
     "oarstat --fields": command("oarstat", "--fields", "id,name,state,nodes"),
-    "oarstat -u alice --since 1h": command("oarstat", "-u", "alice", "--since", "1h"),
     "oarstat --sql (indexed)": command("oarstat", "--sql", "job_user = 'alice' AND state = 'Running'"),
     "oarnodes": command("oarnodes"),
     "oarnodes -s": command("oarnodes", "-s"),
