@@ -121,6 +121,8 @@ class Session:
         state = node_base.read_state(self.files)
         if state is None or state.get("user") != self.account.pw_name or state["phase"] not in LIVING:
             raise self.not_found()
+        if state.get("cpuset"):  # it has a group here: nobody comes in beside it
+            raise NodeError(63, NO_CPUSET)
         self.read_environment()
 
     def read_environment(self):

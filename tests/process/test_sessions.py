@@ -184,8 +184,21 @@ def test_the_site_s_hook_runs_as_root_before_the_shell(site: Site) -> None:
 def test_on_a_host_without_control_groups_the_state_of_the_job_is_the_proof(site: Site) -> None:
     resources = json.loads(json.dumps(site.box.init_data(11)["resources"]))
     fields = {"node_file_db_fields": "network_address", "node_file_db_fields_distinct_values": "resource_id"}
-    job = interactive(site, 11, cpuset_full_path=None, init=None, resources=resources, **fields)
+    job = interactive(
+        site, 11, cpuset_full_path=None, init=None, resources=resources, job_env={"WISH": "granted"}, **fields
+    )
     names = variables(site, job, "main") | {"OAR_JOB_USER": "bob"}
     assert site.box.run_as("oar", f"{ssh(site, names)} -T </dev/null", **names).returncode == 61
-    assert shell(site, job, "id -un").stdout == "alice\n"
+    said = shell(site, job, "id -un; echo $OAR_JOB_ID:$OAR_CPUSET:$WISH; cat $OAR_NODEFILE").stdout
+    assert said == f"alice\n11::granted\n{NODE}\n"
     assert end_of(site, job) == (34, "N")
+    left = {"oarexec_11.state", "oarexec_11.lock", "main_session_11.lock"}  # until the server has the report
+    assert {path.name for path in site.box.runtime.iterdir() if "11" in path.name} <= left
+
+
+def test_nobody_comes_in_beside_the_group_of_a_job(site: Site) -> None:
+    job = interactive(site, 12)
+    done = shell(site, job | {"cpuset_full_path": ""}, "id", "connect")
+    assert (done.returncode, done.stdout) == (63, "")
+    site.box.ctl(job, "TERM")
+    assert end_of(site, job) == (3, "N")
