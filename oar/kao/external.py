@@ -44,6 +44,8 @@ PATIENCE, LEAST_SECONDS = 3, 30.0
 GRACE = 5.0
 #: So much of what it writes is read.
 LONGEST_OUTPUT = 1 << 26
+#: And so much of each line goes to the log.
+LONGEST_LINE = 1000
 #: 1: it gave jobs up.
 GOOD_CODES = (0, 1)
 
@@ -77,9 +79,10 @@ class ExternalSchedulers:
         outcome = process.run(
             argv, timeout=self._limit, environment=self._environment, grace=GRACE, kept=LONGEST_OUTPUT
         )
-        lines = outcome.output.splitlines()
+        was_started = outcome.code is not None or outcome.timed_out
+        lines = outcome.output.splitlines() if was_started else []
         for line in lines:
-            log.info("Read on the scheduler output:%s", line)
+            log.info("Read on the scheduler output:%s", line[:LONGEST_LINE])
         trouble = self._trouble(queue.policy, outcome, now)
         if trouble:
             self._failed(queue, trouble)
