@@ -287,7 +287,13 @@ def test_the_reason_of_an_end_whose_report_was_lost_comes_with_the_answer(world:
     )
 
 
-def test_a_job_that_ran_out_of_memory_is_told_with_peak_and_limit(world: World) -> None:
+def interrupted(*_: object) -> None:
+    raise InterruptedError
+
+
+def test_a_job_that_ran_out_of_memory_is_told_with_peak_and_limit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grow = "y = []\nwhile True: y.append(bytes(1 << 22))"
     job_id = world.job(f"until [ -e go ]; do sleep 0.02; done; python3 -c '{grow}'; exit 8")
     launch(world.context, job_id)
@@ -300,6 +306,9 @@ def test_a_job_that_ran_out_of_memory_is_told_with_peak_and_limit(world: World) 
     limit.write_text(str(64 << 20))
     (world.box.home("alice") / "go").touch()
     world.take_report(job_id)
+    with monkeypatch.context() as patch, pytest.raises(InterruptedError):  # killed when the node has been cleaned
+        patch.setattr(finish, "_conclude", interrupted)
+        finish.finish(world.context, job_id)
     finish.finish(world.context, job_id)
     cause = world.cause(job_id)
     assert cause is not None

@@ -59,6 +59,7 @@ def finish(context: Context, job_id: int) -> None:
             control.end_inner_jobs(tx, [job_id])
     if data is None:
         return
+    _ask_why(context, data)
     traces = _epilogue(context, data)
     answers = _clean(context, data)
     traces += _unclean(context, data, answers)
@@ -88,6 +89,22 @@ def _begin(tx: Transaction, job_id: int) -> JobData | None:
         note_finishing(tx, job_id, data.run.oarexec_code or 0, data.run.script_status)
         data = job_data.read(tx, job_id)
     return None if data is None or (data.run and data.run.phase is Phase.CLEANED) else data
+
+
+def _ask_why(context: Context, data: JobData) -> None:
+    """Keep what the head knows of a bad end, before the clean-up forgets it: this may be killed before it has told."""
+    from oar.modules.actions import probe
+
+    host = data.exec_host(context.config)
+    values = data.processors(context.config).get(host)
+    if not data.job.exit_code or values is None:
+        return
+    finding = probe.ask_one(context, host, data)
+    with context.database.begin() as tx:
+        if finding.reason:
+            tx.runs.note_reason(data.job.id, finding.reason)
+        if finding.usage:
+            tx.ends.add_usage([(data.job.id, read_usage(host, count_processors(values), finding.usage))])
 
 
 def _epilogue(context: Context, data: JobData) -> list[Trace]:
