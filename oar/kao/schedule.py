@@ -484,7 +484,7 @@ class Round:
         return to_wake(self.snapshot, self._done.placements.values(), self._traits)
 
     def _halt(self) -> tuple[str, ...]:
-        return to_halt(self.snapshot, self._done.placements.values())
+        return () if self._blocked else to_halt(self.snapshot, self._done.placements.values())
 
     def _resumed(self) -> tuple[int, ...]:
         resuming = [job for job in self.snapshot.running if job.state is JobState.RESUMING]
