@@ -594,7 +594,6 @@ def test_a_node_that_nobody_uses_is_halted() -> None:
     assert halted(idle().reservation("/node=1", NOW + 600, 0b1100)) == ("n0", "n1")
     assert halted(idle(), available_upto=(0, 1, 1, 1)) == ("n1",)
     blocked = idle(always_assigned_type="licence")
-    blocked.state(ResourceState.SUSPECTED, 1)
     states = (ResourceState.ALIVE, ResourceState.ALIVE, ResourceState.ALIVE, ResourceState.SUSPECTED)
     assert halted(blocked, types=("default", "default", "default", "licence"), states=states) == ()
 
