@@ -260,6 +260,7 @@ class Snapshot:
     woken: Mapping[str, int] = field(default_factory=dict)  #: date of the last WAKEUP_NODE event of a node
     quotas: Quotas | None = None
     settings: Settings = field(default_factory=Settings)
+    zone: str = ""  #: in which dates of types are meant; '' = that of whoever plans
 
 
 # ----------------------------------------------------------------------------------------------------------------- plan

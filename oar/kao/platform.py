@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from oar.kao import zone
 from oar.kao.model import (
     FOREVER,
     Alternative,
@@ -195,6 +196,7 @@ class Platform:
             tokens=tokens(sorted(_token_names(rows.types.values()))),
             woken=woken,
             settings=self.settings,
+            zone=zone.local(),
         )
         snapshot = replace(snapshot, quotas=self._files.quotas(snapshot, mails))
         self._files.advise(snapshot)

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from oar.kao import forecast, saving, token_scripts
+from oar.kao import forecast, saving, token_scripts, zone
 from oar.kao.codec import from_json, to_json
 from oar.kao.model import Plan, Snapshot
 from oar.kao.platform import Platform
@@ -102,6 +102,11 @@ def _save(path: Path) -> str:
 
 def _plan(asked: argparse.Namespace) -> str:
     saved = read(asked.file)
+    with zone.within(saved.zone):
+        return _planned(saved, asked)
+
+
+def _planned(saved: Snapshot, asked: argparse.Namespace) -> str:
     snapshot = _supposed(saved, asked)
     plan = schedule(snapshot)
     if asked.explain is not None:
@@ -161,6 +166,8 @@ def _is_whole(snapshot: Snapshot) -> bool:
     sets += [job.granted.resources for job in snapshot.waiting if job.granted]
     return (
         isinstance(snapshot.now, int)
+        and isinstance(snapshot.zone, str)
+        and snapshot.zone.isprintable()
         and all(len(column) == size for column in (*columns, *resources.columns.values()))
         and sorted(resources.order) == sorted(resources.reservation_order) == list(range(size))
         and all(0 <= number < len(snapshot.pools) for number in pools)

@@ -1,8 +1,10 @@
 """``kao save`` and ``kao plan``: a round in a file."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +166,30 @@ def test_kao_saves_a_round_that_another_process_plans_to_the_same(site: Database
         environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(path for path in sys.path if path)}
         words = [sys.executable, "-m", "oar.modules.meta_sched", "plan", str(path), "--json"]
         assert subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout == plan
+
+
+def test_a_round_is_planned_alike_in_another_time_zone(
+    site: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    add_resources(site, nodes=1, cores=1)
+    path = tmp_path / "round.json"
+
+    def plan(zone: str) -> str:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        capsys.readouterr()
+        assert replay.main(["plan", str(path), "--json"]) == 0
+        return str(capsys.readouterr().out)
+
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    submit(site, "/resource_id=1", types=(f"postpone={format_date(NOW * 2)}",))
+    assert replay.main(["save", str(path)]) == 0
+    assert plan("America/New_York") == plan("Asia/Tokyo") == plan("UTC")
+    assert from_json(Plan, plan("UTC")).placements[0].start == NOW * 2
+    assert os.environ["TZ"] == "UTC"
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_the_last_rounds_are_kept_as_they_were_if_that_is_wanted(database: Database, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ ROUNDS = (
     "foretold",
     "saving",
     "timings",
+    "zone",
     "external",
     "plugins",
     "meta_sched",

@@ -1,0 +1,49 @@
+"""The time zone in which dates of types are read and dates are written.
+
+It goes with a saved round, so that it is planned alike, and tells the same dates, on a machine elsewhere.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+#: Where the zone of this machine is, and those that have a name.
+LOCAL = Path("/etc/localtime")
+ZONES = Path("/usr/share/zoneinfo")
+
+_MAGIC = b"TZif"
+
+
+def local() -> str:
+    """Return the zone of this process as POSIX writes it: ``CET-1CEST,M3.5.0,M10.5.0/3``."""
+    wish = os.environ.get("TZ", "").removeprefix(":")
+    path = ZONES / wish if wish else LOCAL
+    try:
+        content = path.read_bytes()
+    except (OSError, ValueError):
+        content = b""
+    if content.startswith(_MAGIC):
+        return content.rstrip(b"\n").rpartition(b"\n")[2].decode("ascii", "replace")
+    return wish or "UTC0"
+
+
+@contextmanager
+def within(zone: str) -> Iterator[None]:
+    """Read and write dates in another zone for a while; '' = in that of this process."""
+    before = os.environ.get("TZ")
+    if zone:
+        _set(zone)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(zone: str | None) -> None:
+    if zone is None:
+        os.environ.pop("TZ", None)
+    else:
+        os.environ["TZ"] = zone
+    time.tzset()
