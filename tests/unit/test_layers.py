@@ -180,7 +180,7 @@ SQL = re.compile(
     r"(TABLE|INDEX|VIEW|ROLE|DATABASE)\b|TRUNCATE\s|LOCK\s+TABLE\s|WITH\s+\w+\s+AS\s*\()",
     re.DOTALL,
 )
-RAW = {"execute", "rows", "row", "value", "column", "insert_many", "insert_returning", "copy_in"}
+RAW = {"execute", "rows", "row", "value", "column", "insert_many", "insert_returning"}
 
 
 def outside_the_database() -> list[Module]:

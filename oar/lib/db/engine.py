@@ -159,12 +159,6 @@ class Transaction:
         returned: list[Row] = execute_values(self._cursor, sql, list(rows), page_size=page, fetch=True)
         return returned
 
-    def copy_in(self, sql: str, lines: Iterable[str]) -> None:
-        """Run ``COPY ... FROM STDIN`` with text lines that are already escaped and end in a newline."""
-        import io
-
-        self._cursor.copy_expert(sql, io.StringIO("".join(lines)))
-
     def need_not_last(self) -> None:
         """Let the commit not wait for the disk: what is written is found out again if it is lost."""
         self._cursor.execute("SET LOCAL synchronous_commit TO off")
