@@ -64,7 +64,7 @@ def run(runtime: "Runtime") -> Pass:
     }
     guilty = in_groups(runtime.database, kills, partial(_move_kills, config=config))
     ended = in_groups(
-        runtime.database, [one for one in limits if over[one.job_id].passed], partial(_end, config=config)
+        runtime.database, [one for one in limits if over[one.job_id].passed], partial(end_jobs, config=config)
     )
     in_groups(
         runtime.database, [one for one in limits if one.job_id in asked and asked[one.job_id].passed], _checkpoint
@@ -126,11 +126,13 @@ def look_at_end(limit: TimeLimit, now: int, server_start: int | None) -> Look:
     return Look(True)
 
 
-def _end(tx: "Transaction", limits: Sequence[TimeLimit], *, config: "Config") -> bool:
-    """End jobs whose time is over; return whether there were any that nobody had ended meanwhile."""
-    states = tx.jobs.states([one.job_id for one in limits])
-    running = [job_id for job_id, state in states.items() if state is JobState.RUNNING]
-    causes = dict.fromkeys(running, Cause(EndCode.WALLTIME))
+def end_jobs(tx: "Transaction", limits: Sequence[TimeLimit], *, config: "Config") -> bool:
+    """End jobs whose time is over; return whether there were any.
+
+    One that has ended meanwhile, was suspended, or was given more time is left alone.
+    """
+    over = {one.job_id for one in Deadlines(tx).time_limits() if one.end < tx.now}
+    causes = dict.fromkeys([one.job_id for one in limits if one.job_id in over], Cause(EndCode.WALLTIME))
     ended = set(control.ask_end(tx, causes, with_inner=config.kill_inner_jobs_with_container))
     tx.events.add_many(
         [

@@ -7,7 +7,7 @@ import pytest
 
 from oar.lib import lifecycle
 from oar.lib.config import Config
-from oar.lib.db.deadlines import KillTimer, TimeLimit
+from oar.lib.db.deadlines import Deadlines, KillTimer, TimeLimit
 from oar.lib.db.engine import SERVER_LOCK, Database, DatabaseSettings
 from oar.lib.messages import Ask, Effect, JobAction, Tag, Wake
 from oar.lib.runtime import Runtime
@@ -99,6 +99,17 @@ def test_a_job_is_killed_when_its_time_is_over_and_not_before(world: World) -> N
     assert world.kill(job_id) is KillState.LEON
     assert world.events(job_id, EventType.WALLTIME) == 1
     assert world.events(job_id, EventType.FRAG_JOB_REQUEST) == 1
+
+
+def test_a_job_that_gets_more_time_at_the_last_moment_goes_on(world: World) -> None:
+    job_id = world.running()
+    world.at(101)
+    with world.database.begin() as tx:
+        limits = Deadlines(tx).time_limits()
+        tx.execute("UPDATE moldable_job_descriptions SET moldable_walltime = 200 WHERE moldable_job_id = %s", (job_id,))
+    with world.database.begin() as tx:
+        assert not sarko.end_jobs(tx, limits, config=Config())
+    assert world.kill(job_id) is None
 
 
 def test_a_job_whose_end_is_asked_is_not_asked_twice(world: World) -> None:
