@@ -38,10 +38,7 @@ def main() -> None:
         _print("oarsub true", *_cost(stand, "true"))
         _print("oarsub -k true", *_cost(stand, "-k", "true"))
         _print("oarsub --array 10000 true", *_cost(stand, "--array", "10000", "true", runs=3))
-        started = time.perf_counter()
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            list(pool.map(lambda _: _submit_some(stand), range(CLIENTS)))
-        _print(f"{CLIENTS * EACH} jobs by {CLIENTS} clients at once", "", (time.perf_counter() - started) * 1000)
+        _print(f"{CLIENTS * EACH} jobs by {CLIENTS} clients at once", "", _crowd(stand))
         with stand.database.begin() as tx:
             tx.execute(_RESOURCES, (NODES, CORES - 1))
         stand.analyze()
@@ -80,9 +77,22 @@ def _cost(stand: Ground, *words: str, runs: int = RUNS) -> tuple[float, float]:
     return median(cpu for cpu, _ in measured[1:]) * 1000, median(elapsed for _, elapsed in measured[1:]) * 1000
 
 
-def _submit_some(stand: Ground) -> None:
-    for _ in range(EACH):
-        _run(stand, "true")
+def _crowd(stand: Ground) -> float:
+    """Return the milliseconds in which all clients submit all their jobs; each must be there, and once."""
+    started = time.perf_counter()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        list(pool.map(lambda client: _submit_some(stand, client), range(CLIENTS)))
+    elapsed = time.perf_counter() - started
+    with stand.database.snapshot() as tx:
+        names = tx.column("SELECT job_name FROM jobs WHERE project = 'crowd'")
+    if sorted(names) != sorted(f"{client}.{number}" for client in range(CLIENTS) for number in range(EACH)):
+        sys.exit(f"{len(names)} jobs are there, {len(set(names))} different ones; {CLIENTS * EACH} were submitted")
+    return elapsed * 1000
+
+
+def _submit_some(stand: Ground, client: int) -> None:
+    for number in range(EACH):
+        _run(stand, "--project", "crowd", "-n", f"{client}.{number}", "true")
 
 
 def _run(stand: Ground, *words: str) -> None:

@@ -210,6 +210,7 @@ def submit(database: "Database", config: Config, given: Submission, proposal: Pr
 
     Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
     """
+    database.ready()
     with open_cluster(database) as cluster, database.begin() as tx:
         asked = proposal
         proposal, output = _admit(tx, database, cluster, config, asked)
@@ -240,6 +241,7 @@ def rehearse(database: "Database", config: Config, proposal: Proposal) -> tuple[
 
     Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
     """
+    database.ready()
     try:
         with open_cluster(database) as cluster, database.begin() as tx:
             amended, output = _admit(tx, database, cluster, config, proposal)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import psycopg2
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from oar.lib.db.engine import Database, DatabaseSettings, Locks, Transaction, job_lock
 from oar.lib.errors import DatabaseUnavailable
 from oar.lib.messages import Effect, Tag, Wake
+from tests.postgres import PostgreSQL
 
 
 @pytest.fixture
@@ -109,6 +111,26 @@ def test_a_database_that_is_not_there_is_reported_in_one_line(settings: Database
     with pytest.raises(DatabaseUnavailable) as error, Database(absent).begin():
         pass
     assert "\n" not in str(error.value)
+
+
+def test_who_waits_for_its_second_connection_gives_the_first_back(
+    settings: DatabaseSettings, postgres: PostgreSQL
+) -> None:
+    hasty = Database(replace(settings, patience=0))
+    client = Database(replace(settings, patience=3), application="oar:client")
+    postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT 1")
+    postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{settings.name}'")
+    try:
+        with pytest.raises(DatabaseUnavailable, match="too many connections"):
+            hasty.ready()
+        with client.begin() as tx:  # there is place for one again
+            assert tx.value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oar:client'") == 1
+    finally:
+        postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT -1")
+    client.ready()
+    with client.begin(), client.readonly() as tx:
+        assert tx.value("SELECT current_user") == settings.ro_user
+    client.close()
 
 
 def test_the_clock_is_the_databases_or_the_tests(database: Database) -> None:

@@ -25,6 +25,7 @@ from oar.lib.request import ALL, BEST, BEST_HALF, parse_request
 from oar.lib.resource_set import from_positions
 from tests.builders import add_resources
 from tests.frontend import add_rules
+from tests.postgres import PostgreSQL
 
 REPOSITORY = Path(__file__).parent.parent.parent
 NOBODY = pwd.getpwnam("nobody")
@@ -183,6 +184,20 @@ class TestFilesOfUsers:
             files.write_secret("/etc/oar-test-key", "key")
 
 
+#: Submits four jobs, each in a process of its own; the first argument is the name of the client.
+FOUR_TIMES = """
+import os
+client = sys.argv[1]
+for number in range(4):
+    sys.argv[1:] = ["-n", f"{client}.{number}", "true"]
+    child = os.fork()
+    if not child:
+        main()
+    if os.waitpid(child, 0)[1]:
+        sys.exit(1)
+"""
+
+
 class TestManyHands:
     """Commands as programs, each in a process of its own."""
 
@@ -214,18 +229,24 @@ class TestManyHands:
             cwd="/",
         )
 
-    def test_fifty_at_once_are_all_there_exactly_once(
-        self, command: Sequence[str], settings: DatabaseSettings, database: Database
+    @pytest.mark.timeout(300)
+    def test_two_hundred_by_fifty_clients_are_all_there_exactly_once_though_few_may_connect(
+        self, command: Sequence[str], settings: DatabaseSettings, database: Database, postgres: PostgreSQL
     ) -> None:
-        with ThreadPoolExecutor(50) as pool:
-            results = list(pool.map(lambda number: self.run(command, settings, "-n", str(number), "true"), range(50)))
-        assert [result.returncode for result in results] == [0] * 50
+        many = [*command[:-1], command[-1].replace("main()", FOUR_TIMES)]
+        postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT 16")
+        try:
+            with ThreadPoolExecutor(50) as pool:
+                clients = list(pool.map(lambda number: self.run(many, settings, str(number)), range(50)))
+        finally:
+            postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT -1")
+        assert [client.returncode for client in clients] == [0] * 50
         with database.snapshot() as tx:
             named = tx.column("SELECT job_name FROM jobs ORDER BY job_id")
-            printed = tx.column("SELECT job_id FROM jobs ORDER BY job_id")
-        assert sorted(named, key=int) == [str(number) for number in range(50)]
-        lines = [line for result in results for line in result.stdout.splitlines()]
-        assert sorted(int(line[len("OAR_JOB_ID=") :]) for line in lines if line.startswith("OAR_JOB_ID=")) == printed
+            stored = tx.column("SELECT job_id FROM jobs ORDER BY job_id")
+        assert sorted(named) == sorted(f"{client}.{number}" for client in range(50) for number in range(4))
+        lines = [line for client in clients for line in client.stdout.splitlines()]
+        assert sorted(int(line[len("OAR_JOB_ID=") :]) for line in lines if line.startswith("OAR_JOB_ID=")) == stored
 
     @pytest.mark.parametrize(
         ("number", "says"),

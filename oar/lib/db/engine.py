@@ -9,10 +9,10 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from oar.lib.errors import DatabaseUnavailable
 from oar.lib.messages import Effect
@@ -49,8 +49,14 @@ Connection = psycopg2.extensions.connection
 RETRIED = frozenset({"40001", "40P01"})
 RETRIES = 5
 
-#: Pause between two tries to connect from which on somebody who waits is told.
+#: Somebody who waits for a connection is told so after this time.
 SILENT_SECONDS = 0.8
+#: Pauses between tries to connect double up to the longest: of a server that is down, of one that is there and full.
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 6.0
+LONGEST_PAUSE_IF_FULL = 0.8
+#: A server that is full becomes free again: it is asked for so many times longer.
+PATIENCE_IF_FULL = 10
 UNDEFINED_TABLE = "42P01"
 
 #: Classes of advisory locks (database.md 5.5): "OAR" for server and jobs, "OAS" for the other singletons.
@@ -96,6 +102,22 @@ class DatabaseSettings:
     user_sql_timeout: int = 5  #: seconds given to one SQL text of a user
     patience: int = 30  #: seconds after which connecting is given up; 0 = one try
     notify: bool = True  #: send NOTIFY oar_event with the commits that ask for it
+
+
+class _Login(NamedTuple):
+    """Who connects, and what is said first."""
+
+    user: str
+    password: str
+    session: str
+
+
+def _writer(settings: DatabaseSettings) -> _Login:
+    return _Login(settings.user, settings.password, _SESSION)
+
+
+def _reader(settings: DatabaseSettings) -> _Login:
+    return _Login(settings.ro_user, settings.ro_password, _SESSION_RO)
 
 
 class Transaction:
@@ -264,6 +286,7 @@ class Database:
         self.deliver = deliver
         self.waiting: Callable[[], None] | None = None  #: called once, when connecting takes longer than a moment
         self._idle: list[Connection] = []
+        self._idle_ro: list[Connection] = []
 
     @contextmanager
     def begin(self) -> Iterator[Transaction]:
@@ -307,7 +330,10 @@ class Database:
 
         Raises DatabaseUnavailable.
         """
-        connection = self._connect(self.settings.ro_user, self.settings.ro_password, _SESSION_RO)
+        try:
+            connection = self._idle_ro.pop()
+        except IndexError:
+            (connection,) = self._connect(_reader(self.settings))
         try:
             with self._guard(connection):
                 cursor = connection.cursor()
@@ -334,12 +360,25 @@ class Database:
 
     def connection(self) -> Connection:
         """Return a new connection of the read-write login, in autocommit mode; the caller closes it."""
-        return self._connect(self.settings.user, self.settings.password, _SESSION)
+        (connection,) = self._connect(_writer(self.settings))
+        return connection
+
+    def ready(self) -> None:
+        """Have a connection of each login at hand.  Work that needs both at once begins with this.
+
+        Raises DatabaseUnavailable.
+        """
+        if not (self._idle and self._idle_ro):
+            writer, reader = self._connect(_writer(self.settings), _reader(self.settings))
+            self._idle.append(writer)
+            self._idle_ro.append(reader)
 
     def close(self) -> None:
         """Close the idle connections."""
-        while self._idle:
-            self._idle.pop().close()
+        for idle in (self._idle, self._idle_ro):
+            with suppress(IndexError):  # another thread took the last one
+                while True:
+                    idle.pop().close()
 
     @contextmanager
     def _transaction(self, kind: str) -> Iterator[Transaction]:
@@ -396,35 +435,48 @@ class Database:
         else:
             self._idle.append(connection)
 
-    def _connect(self, user: str, password: str, session: str) -> Connection:
-        """Connect, trying again for ``settings.patience`` seconds."""
-        deadline = time.monotonic() + self.settings.patience
-        pause = 0.2
+    def _connect(self, *logins: "_Login") -> list[Connection]:
+        """Connect with each login, trying again for ``settings.patience`` seconds, and for longer if it is only full.
+
+        Who waits keeps no connection: PostgreSQL may be full because many wait for their second one.
+        """
+        begin = time.monotonic()
+        pause = FIRST_PAUSE
         while True:
+            opened: list[Connection] = []
             try:
-                connection = psycopg2.connect(
-                    host=self.settings.host,
-                    port=self.settings.port,
-                    dbname=self.settings.name,
-                    user=user,
-                    password=password or None,
-                    connect_timeout=5,
-                    application_name=self.application,
-                    passfile="/dev/null/none",  # there is none: libpq warns of one that is not a plain file
-                    client_encoding="UTF8",
-                )
+                for login in logins:
+                    opened.append(self._open(login))
             except psycopg2.OperationalError as error:
-                if time.monotonic() + pause > deadline:
+                for connection in opened:
+                    connection.close()
+                self.close()
+                waited, full = time.monotonic() - begin, _is_full(error)
+                if waited + pause > self.settings.patience * (PATIENCE_IF_FULL if full else 1):
                     raise DatabaseUnavailable(_first_line(error)) from error
-                if self.waiting and pause >= SILENT_SECONDS:
+                if self.waiting and waited >= SILENT_SECONDS:
                     self.waiting()
                     self.waiting = None
-                time.sleep(pause)
-                pause = min(2 * pause, 6.0)
+                time.sleep(random.uniform(pause / 2, pause))
+                pause = min(2 * pause, LONGEST_PAUSE_IF_FULL if full else LONGEST_PAUSE)
             else:
-                connection.autocommit = True
-                connection.cursor().execute(session)
-                return connection
+                return opened
+
+    def _open(self, login: "_Login") -> Connection:
+        connection = psycopg2.connect(
+            host=self.settings.host,
+            port=self.settings.port,
+            dbname=self.settings.name,
+            user=login.user,
+            password=login.password or None,
+            connect_timeout=5,
+            application_name=self.application,
+            passfile="/dev/null/none",  # there is none: libpq warns of one that is not a plain file
+            client_encoding="UTF8",
+        )
+        connection.autocommit = True
+        connection.cursor().execute(login.session)
+        return connection
 
 
 class Locks:
@@ -490,6 +542,11 @@ _LOCK_HOLDER = """
     SELECT a.application_name, a.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid)
     WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.granted LIMIT 1
 """
+
+
+def _is_full(error: psycopg2.Error) -> bool:
+    """Whether PostgreSQL is there and has no connection left (it gives no code to those whom it does not let in)."""
+    return any(words in str(error) for words in ("too many clients", "too many connections", "connection slots"))
 
 
 def _first_line(error: Exception) -> str:
