@@ -35,7 +35,9 @@ _ACCOUNTABLE = """
         WHERE a.moldable_job_id = j.assigned_moldable_job AND (%(all_types)s OR r.type = 'default')) held
     WHERE j.job_id = ANY(%(ids)s) AND j.assigned_moldable_job <> 0 AND held.number > 0
       AND j.start_time > 0 AND j.stop_time > j.start_time
-      AND (%(inner)s OR NOT EXISTS (SELECT FROM job_types t WHERE t.job_id = j.job_id AND t.type LIKE 'inner=%%'))"""
+      AND (%(inner)s OR j.job_id NOT IN (SELECT job_id FROM inside))"""
+#: Those of them whose container has paid for them.
+_INSIDE = "SELECT job_id FROM job_types WHERE job_id = ANY(%(ids)s) AND type LIKE 'inner=%%'"
 #: Their intervals, each with what a second of it adds; time in suspension is taken off again where that is wanted.
 _SPANS = """
     SELECT b.*, 'USED' AS kind, start_time AS begins, stop_time AS ends, number AS adds FROM counted b
@@ -55,7 +57,8 @@ _PARTS = """
     WHERE ends > begins
     GROUP BY place, job_user, project, queue_name, kind"""
 _COUNT = f"""
-    WITH counted AS MATERIALIZED ({_ACCOUNTABLE}), spans AS ({_SPANS}), parts AS MATERIALIZED ({_PARTS}),
+    WITH inside AS MATERIALIZED ({_INSIDE}), counted AS MATERIALIZED ({_ACCOUNTABLE}),
+    spans AS ({_SPANS}), parts AS MATERIALIZED ({_PARTS}),
     written AS (
         INSERT INTO accounting SELECT * FROM parts
         ORDER BY window_start, window_stop, job_user, project, queue_name, kind
