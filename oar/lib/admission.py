@@ -27,6 +27,7 @@ MEMORY = 1 << 30
 _RULE_FILE = re.compile(r"(OFF_)?(\d{1,9})_.*", re.ASCII | re.DOTALL)
 
 #: What of the environment a rule sees.
+_OF_CALLER = "OAR_SUBMIT_"  #: what the wrapper hands over: there may be secrets in it
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -243,7 +244,11 @@ def _clean_surroundings() -> Iterator[None]:
         directory = os.getcwd()
     except FileNotFoundError:
         directory = "/"
-    kept = {name: value for name, value in former.items() if name.startswith("OAR") or name == "LANG"}
+    kept = {
+        name: value
+        for name, value in former.items()
+        if (name.startswith("OAR") and not name.startswith(_OF_CALLER)) or name == "LANG"
+    }
     os.environ.clear()
     os.environ.update(kept, PATH=_PATH, HOME=pwd.getpwuid(os.geteuid()).pw_dir)
     os.chdir("/")

@@ -200,6 +200,14 @@ class TestEnvironment:
         assert said in result.err
         assert site.jobs() == []
 
+    def test_rules_do_not_see_what_the_caller_has(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OAR_SUBMIT_ENV", "secret")
+        monkeypatch.setenv("OAR_TEST", "1")
+        add_rules(
+            site.database, "import os\nprint(sorted(each for each in os.environ if 'OAR_' in each))", defaults=False
+        )
+        assert "['OAR_TEST']\n" in site.oarsub("x").out
+
     def test_an_array_bounds_what_each_job_may_have(self, site: Site) -> None:
         result = site.oarsub("--array", 1000, "--env", f"A={'x' * 20_000}", "x")
         assert (result.exit, "array of 1000 jobs" in result.err) == (8, True)
