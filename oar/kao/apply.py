@@ -125,23 +125,25 @@ def _start(tx: Transaction, situation: Situation, launches: Sequence[Launch]) ->
     wanted = {launch.placement.job_id: launch for launch in launches}
     waiting = tx.rounds.lock_waiting(wanted)
     resources = situation.snapshot.resources
-    present = tx.rounds.share_alive({n for launch in launches for n in resources.ids_of(launch.placement.resources)})
+    types = {job.id: job.types for job in situation.snapshot.waiting if job.id in wanted}
+    held = {number: tuple(resources.ids_of(launch.placement.resources)) for number, launch in wanted.items()}
+    present = tx.rounds.share_alive({number for ids in held.values() for number in ids})
     rows: list[StartRow] = []
     for job_id in waiting:
         launch = wanted[job_id]
-        ids = resources.ids_of(launch.placement.resources)
-        if _needs_no_node(situation, job_id) or present.issuperset(ids):
+        ids = held[job_id]
+        if _needs_no_node(types[job_id]) or present.issuperset(ids):
             row = situation.rows[job_id]
             start = max(launch.placement.start, row.submission_time)
-            rows.append(StartRow(job_id, launch.placement.alternative, start, tuple(ids), launch.placement.walltime))
+            rows.append(StartRow(job_id, launch.placement.alternative, start, ids, launch.placement.walltime))
     started = set(lifecycle.move_all(tx, [row.job_id for row in rows], JobState.TO_LAUNCH, (JobState.WAITING,)))
     tx.rounds.start([row for row in rows if row.job_id in started])
     return started
 
 
-def _needs_no_node(situation: Situation, job_id: int) -> bool:
-    """Whether a job may be started on resources that are not Alive; the planner has looked at which."""
-    types = JobTypes(next(job.types for job in situation.snapshot.waiting if job.id == job_id))
+def _needs_no_node(texts: Sequence[str]) -> bool:
+    """Whether a job of these types may be started on resources that are not Alive; the planner has looked at which."""
+    types = JobTypes(texts)
     return types.is_standby or types.is_permissive
 
 
