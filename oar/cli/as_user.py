@@ -1,9 +1,9 @@
 """Files that a user names are opened with the user's rights, never with those of oar (commands-user.md 1.1)."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from oar.lib.model import User
 
@@ -15,6 +15,7 @@ _READ = 'head -c "$2" -- "$1" || exit 2; test -x "$1" || exit 3'
 _WRITE = 'umask 077; : > "$1" && chmod 600 -- "$1" && cat > "$1"'
 _NOT_EXECUTABLE = 3
 _SUM = 'test -f "$1" && exec md5sum < "$1"'
+_BLOCK = 1 << 20
 _POUR = 'test -f "$1" && exec head -c "$2" < "$1"'
 
 
@@ -56,10 +57,21 @@ class UserFiles:
             raise PermissionError(f"cannot read {path}")
         return said.decode("ascii", "replace").split()[0]
 
-    def pour(self, path: str, target: int, most: int) -> None:
-        """Write at most so many bytes of a plain file to a descriptor.  Raises OSError."""
-        code, _ = self._execute(["/bin/sh", "-c", _POUR, "sh", path, str(most)], b"", target)
-        if code:
+    def pour(self, path: str, target: IO[bytes], most: int) -> None:
+        """Write at most so many bytes of a plain file to an open one.  Raises OSError.
+
+        The program that reads as the user gets a pipe: whatever he does to it, he never holds the file of oar.
+        """
+        import subprocess
+
+        words, identity = self._as_user(["/bin/sh", "-c", _POUR, "sh", path, str(most)])
+        quiet = subprocess.DEVNULL
+        with subprocess.Popen(words, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, **identity) as reader:
+            source: IO[bytes] = reader.stdout  # type: ignore[assignment]  # it was asked for
+            while most and (block := source.read(min(most, _BLOCK))):
+                target.write(block)
+                most -= len(block)
+        if reader.returncode:
             raise PermissionError(f"cannot read {path}")
 
     def output(self, words: Sequence[str]) -> bytes:
@@ -73,23 +85,26 @@ class UserFiles:
         """Run a piece of shell as the user; its file is an argument, never a part of the text."""
         return self._execute(["/bin/sh", "-c", script, "sh", path, str(LARGEST_FILE)], data)
 
-    def _execute(self, words: Sequence[str], data: bytes, target: int | None = None) -> tuple[int, bytes]:
-        """Run a program as the user; its exit code, and what it prints unless that goes to a descriptor."""
-        import pwd
-        import shlex
+    def _execute(self, words: Sequence[str], data: bytes) -> tuple[int, bytes]:
+        """Run a program as the user; its exit code, and what it prints."""
         import subprocess
 
+        words, identity = self._as_user(words)
+        streams: dict[str, Any] = {"input": data, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        done = subprocess.run(words, check=False, **streams, **identity)
+        return done.returncode, done.stdout
+
+    def _as_user(self, words: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Any]]:
+        """Return the words and the identity of a process by which a program runs as the user."""
+        import pwd
+        import shlex
+
         uid = self._user.uid
-        out = subprocess.PIPE if target is None else target
-        streams: dict[str, Any] = {"input": data, "stdout": out, "stderr": subprocess.DEVNULL}
         if os.geteuid() == uid:
-            done = subprocess.run(words, check=False, **streams)
-        elif os.geteuid() == 0 or os.getuid() == uid:
+            return words, {}
+        if os.geteuid() == 0 or os.getuid() == uid:
             account = pwd.getpwuid(uid)
             groups = os.getgrouplist(account.pw_name, account.pw_gid) if os.geteuid() == 0 else None
             group = account.pw_gid if os.geteuid() == 0 else None
-            done = subprocess.run(words, check=False, **streams, user=uid, group=group, extra_groups=groups)
-        else:
-            words = [*shlex.split(self._privilege), "-u", f"#{uid}", "--", *words]
-            done = subprocess.run(words, check=False, **streams)
-        return done.returncode, done.stdout or b""
+            return words, {"user": uid, "group": group, "extra_groups": groups}
+        return [*shlex.split(self._privilege), "-u", f"#{uid}", "--", *words], {}

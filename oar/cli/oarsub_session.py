@@ -283,6 +283,7 @@ def _is_ended_by_others(tx: "Transaction", job_id: int, *, is_main: bool) -> boo
 
 def _reasons(tx: "Transaction", job_id: int) -> list[str]:
     """Return why a job ends, as far as that is known while it does."""
+    from oar.cli.render import visible
     from oar.lib import cause_texts
 
     cause = tx.ends.causes([job_id]).get(job_id)
@@ -293,4 +294,4 @@ def _reasons(tx: "Transaction", job_id: int) -> list[str]:
             return []
         times = {"walltime": facts.walltime, "ran": facts.ran or tx.now - job.start_time}
         cause = replace(facts.kill, data={**times, **facts.kill.data})
-    return [cause_texts.tell(cause, job_id).sentence]
+    return [visible(cause_texts.tell(cause, job_id).sentence)]

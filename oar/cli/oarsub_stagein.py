@@ -111,7 +111,8 @@ class _Stage:
             raise _stop(f"cannot write to {directory}: {error.strerror}.") from None
         try:
             with os.fdopen(descriptor, "r+b") as copy:
-                self._files.pour(path, copy.fileno(), most + 1)
+                self._files.pour(path, copy, most + 1)
+                copy.flush()
                 size, md5sum = _measure(copy.fileno())
             if size > most:
                 raise _stop(f"the stage-in file is larger than {most} bytes.")

@@ -1,6 +1,7 @@
 -- Who may read what.  Every table is named: a new one stays closed until somebody opens it here.
 -- :"ro" is the read-only login (DB_BASE_LOGIN_RO); the owner of the database runs this, as often as wanted.
--- challenges, api_tokens, job_runs and public.jobs stay closed; oar_public.jobs stands for the last.
+-- challenges, api_tokens, job_runs and public.jobs stay closed; oar_public.jobs stands for the last.  Of files the
+-- checksums stay closed: whoever knows one can let a job of his own fetch the file (oarsub --stagein-md5sum).
 
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA public FROM PUBLIC, :"ro";
@@ -19,7 +20,6 @@ GRANT SELECT ON
     auto_resubmissions,
     event_log_hostnames,
     event_logs,
-    files,
     frag_jobs,
     gantt_jobs_predictions,
     gantt_jobs_predictions_log,
@@ -58,3 +58,4 @@ GRANT SELECT ON
     view_usage_daily,
     oar_public.jobs
 TO :"ro";
+GRANT SELECT (file_id, idfile, method, compression, size) ON files TO :"ro";

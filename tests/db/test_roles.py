@@ -7,7 +7,7 @@ from psycopg2 import errors
 from oar.lib.db.engine import Database, DatabaseSettings
 from tests.postgres import PostgreSQL
 
-SECRET = ["public.challenges", "public.api_tokens", "public.job_runs", "public.jobs"]
+SECRET = ["public.challenges", "public.api_tokens", "public.job_runs", "public.jobs", "public.files"]
 
 
 @pytest.mark.parametrize("table", SECRET)
@@ -25,6 +25,15 @@ def test_every_other_table_and_view_is_open_to_it(database: Database) -> None:
     with database.readonly() as tx:
         closed = [name for name in names if not tx.value("SELECT has_table_privilege(%s, 'SELECT')", (name,))]
         assert sorted(closed) == sorted(SECRET)
+
+
+def test_of_staged_files_it_sees_all_but_the_checksums(database: Database) -> None:
+    with database.begin() as tx:
+        tx.files.add("0" * 32, "/stageins/" + "0" * 32, "tar", 5)
+    with database.readonly() as tx:
+        assert tx.rows("SELECT compression, size FROM files") == [("tar", 5)]
+        with pytest.raises(errors.InsufficientPrivilege):
+            tx.rows("SELECT file_id FROM files WHERE md5sum LIKE '0%'")
 
 
 def test_the_environment_of_jobs_is_hidden_from_it(database: Database) -> None:

@@ -77,6 +77,8 @@ ESCAPES = [
     "resource_id IN (SELECT token_id FROM api_tokens)",
     "resource_id IN (SELECT job_id FROM job_runs)",
     "resource_id IN (SELECT job_id FROM public.jobs)",
+    "resource_id IN (SELECT file_id FROM files WHERE md5sum LIKE 'e%')",
+    "resource_id IN (SELECT file_id FROM files WHERE location LIKE '%/e%')",
     "EXISTS (WITH gone AS (DELETE FROM queues RETURNING 1) SELECT 1 FROM gone)",
     "EXISTS (SELECT 1 FROM resources FOR UPDATE)",
     "pg_advisory_lock(20304210, 0) IS NULL",

@@ -42,8 +42,8 @@ VIEWS = (
     "view_nodes",
     "view_usage_daily",
 )
-#: Tables that nobody but the owner may read; oar_public.jobs stands for the last.
-SECRET = ("challenges", "api_tokens", "job_runs", "jobs")
+#: Tables that nobody but the owner may read in full: oar_public.jobs stands for jobs, files has some open columns.
+SECRET = ("challenges", "api_tokens", "job_runs", "jobs", "files")
 
 
 def _table(name: str, *parts: SchemaItem) -> Table:
