@@ -124,6 +124,7 @@ class Asked(NamedTuple):
             ),
             "--properties and --sql are exclusive": bool(self.properties and self.sql is not None),
             "--change needs --explain": bool(self.change and not self.explain),
+            "--start and --explain are exclusive": bool(self.starts and self.explain),
             "--fields cannot be combined with --full, --state, --events, --properties or --compact": bool(
                 self.fields is not None and (details or self.compact)
             ),

@@ -191,6 +191,11 @@ def test_a_job_that_could_never_start_is_told_why(site: Site) -> None:
     assert lines == ["# Job would not start: The queue default is stopped: an administrator has to enable it."]
 
 
+def test_an_interactive_job_is_estimated_without_a_session(site: Site) -> None:
+    code, lines = answer(site.estimate("-I", "-l", "nodes=1,walltime=1"))
+    assert (code, lines) == (0, [f"# Job would start at {format_date(NOW)} on node-1"])
+
+
 def test_what_is_refused_is_refused_as_at_a_submission(site: Site) -> None:
     wide = site.estimate("-l", "nodes=9", "true")
     assert (wide.exit, wide.err.splitlines()[-1]) == (8, "# Error: please verify your job submission syntax.")

@@ -264,3 +264,5 @@ def test_what_cannot_be_asked_is_refused(site: Site) -> None:
     assert (missing.exit, missing.out, missing.err) == (0, "", "# Warning: job 99 does not exist.\n")
     wrong = invoke(main, ["--change"], runtime=site.runtime, user=ALICE)
     assert (wrong.exit, wrong.err) == (1, "# Error: --change needs --explain\n")
+    both = invoke(main, ["--start", "--explain", "1"], runtime=site.runtime, user=ALICE)
+    assert (both.exit, both.err) == (1, "# Error: --start and --explain are exclusive\n")
