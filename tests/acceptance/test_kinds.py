@@ -62,12 +62,12 @@ def waits(cluster: Cluster, job: int, why: str) -> None:
 
 
 def test_a_reservation_keeps_its_dates_and_what_does_not_fit_is_refused(cluster: Cluster, alice: Person) -> None:
-    begin = now(cluster) + 4
-    dates = f"{shown(begin)},{shown(begin + 30)}"
+    begin = now(cluster) + 6
+    dates = f"{shown(begin)},{shown(begin + 120)}"
     granted = alice.run(f"oarsub -v -r '{dates}' -l nodes=4 'sleep 1000'")
     job = int(granted.partition("OAR_JOB_ID=")[2].split()[0])
     assert (
-        f"# Guessed reservation start: {shown(begin)} end: {shown(begin + 30)} (computed walltime: 0:0:30)." in granted
+        f"# Guessed reservation start: {shown(begin)} end: {shown(begin + 120)} (computed walltime: 0:2:0)." in granted
     )
     assert granted.endswith(WAITING + "# Reservation valid --> OK\n")
     refused = cluster.as_user("bob").attempt(f"oarsub -r '{shown(begin + 10)}' -l core=1,walltime=0:0:10 true")
@@ -76,16 +76,19 @@ def test_a_reservation_keeps_its_dates_and_what_does_not_fit_is_refused(cluster:
     assert alice.attempt(f"oarhold {job}").code == 1
     cluster.wait_for_state(job, "Running")
     start, walltime, resources = numbers(cluster, job)
-    assert (start >= begin, start + walltime, resources) == (True, begin + 30, 8)
+    assert (start >= begin, start + walltime, resources) == (True, begin + 120, 8)
     alice.run(f"oardel {job}")
     ends(cluster, job, "Error")
 
 
 def test_a_reservation_waits_for_missing_nodes_and_then_starts_with_less(cluster: Cluster, alice: Person) -> None:
-    begin = now(cluster) + 4
-    job = alice.submit(f"-r '{shown(begin)}' -l nodes=2,walltime=0:10 'sleep 1000'")
-    whole = alice.submit(f"-r '{shown(begin)}' -t ar=hard -l nodes=2,walltime=0:10 'sleep 1000'")
+    far = shown(now(cluster) + 3600)
+    job, whole = (
+        alice.submit(f"-r '{far}' {options} -l nodes=2,walltime=0:10 'sleep 1000'") for options in ("", "-t ar=hard")
+    )
     cluster.as_user("root").run("oarnodesetting -h node-1 -h node-3 -s Absent")
+    begin = now(cluster)
+    move(cluster, begin, job, whole)
     cluster.wait_for_state(job, "Running")
     start, walltime, resources = numbers(cluster, job)
     assert (start > begin, start + walltime, resources) == (True, begin + 600, 2)
@@ -97,6 +100,16 @@ def test_a_reservation_waits_for_missing_nodes_and_then_starts_with_less(cluster
     alice.run("oardel -u")
     for each in (job, whole):
         ends(cluster, each, "Error")
+
+
+def move(cluster: Cluster, date: int, *jobs: int) -> None:
+    """Let it be the date of reservations."""
+    ids = ", ".join(map(str, jobs))
+    cluster.sql(
+        f"UPDATE jobs SET start_time = {date} WHERE job_id IN ({ids});"
+        f"UPDATE gantt_jobs_predictions SET start_time = {date} WHERE moldable_job_id IN"
+        f" (SELECT moldable_id FROM moldable_job_descriptions WHERE moldable_job_id IN ({ids}))"
+    )
 
 
 def test_jobs_run_inside_a_reservation_until_it_ends(cluster: Cluster, alice: Person) -> None:
