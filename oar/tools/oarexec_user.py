@@ -21,6 +21,8 @@ from node_base import NodeError
 START_SECONDS = 120.0
 #: A dead file server is not waited for longer, to see whether it has room.
 ROOM_SECONDS = 10
+#: Bytes of what is told of it: a pipe takes them at once.
+LONGEST_REASON = 1 << 16
 CONTROL_SIGNALS = {"TERM", "INT", "QUIT", "USR1", "USR2", "URG"}
 HANDLED = [getattr(signal, "SIG" + name) for name in sorted(CONTROL_SIGNALS)]
 
@@ -164,7 +166,7 @@ class Payload:
         self.status = None
         self.kill_limit = None
         self.killed = False
-        self.noting = set()
+        self.noting = set()  #: processes that are about to end
         self.reason = None  #: what hindered the user's process, see ``node_reasons``
 
     def prepare(self):
@@ -265,15 +267,22 @@ class Payload:
                     os.killpg(self.pid, signal.SIGKILL)
 
     def look_for_room(self):
-        """After a bad end: whether there is still room for what the job writes, seen as the user."""
+        """After a bad end: whether there is still room for what the job writes, seen as the user.
+
+        Who looks is the user's own process, which he may stop: it is not waited for longer than it may take.
+        """
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
             guarded(lambda: self.tell_room(write))
         os.close(write)
-        with os.fdopen(read, "rb") as pipe:
-            said = pipe.read()
-        os.waitpid(pid, 0)
+        poll = select.poll()
+        poll.register(read, select.POLLIN)
+        said = os.read(read, LONGEST_REASON) if poll.poll(ROOM_SECONDS * 1000) else b""
+        os.close(read)
+        with as_root():
+            os.kill(pid, signal.SIGKILL)
+        self.noting.add(pid)
         self.reason = json.loads(said.decode("ascii")) if said else None
 
     def tell_room(self, write):

@@ -17,6 +17,7 @@ from oar.lib.remote.requests import RemoteSettings
 from oar.lib.remote.transports import LocalTransport
 from oar.lib.states import EndCode, Phase
 from tests.process.node_box import NODE, NodeBox, wait_until
+from tests.process.test_node_cgroups import run as run_script
 from tests.process.test_oarexec import Almighty
 
 READY = "oarexec is initialized and ready to do the job"
@@ -183,6 +184,19 @@ def test_a_job_that_fills_a_disk_is_told_which(box: NodeBox, where: str) -> None
         cause = run(box, box.job_data(208, **changes[where]))
     assert cause.code == "DISK_FULL"
     assert cause.data == {"status": 1, "node": NODE, "path": f"{place}/out" if where == "stdout" else place}
+
+
+def test_a_user_who_stops_the_look_at_his_disks_does_not_stop_the_end_of_his_job() -> None:
+    script = """
+import oarexec_user, signal
+oarexec_user.ROOM_SECONDS = 0.1
+payload = oarexec_user.Payload({}, None, None, {}, 0)
+payload.tell_room = lambda write: os.kill(os.getpid(), signal.SIGSTOP)
+payload.look_for_room()
+(looking,) = payload.noting
+print(json.dumps([payload.reason, os.waitpid(looking, 0)[1]]))
+"""
+    assert run_script(script) == [None, signal.SIGKILL]
 
 
 @contextmanager
