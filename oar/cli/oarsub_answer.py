@@ -6,6 +6,7 @@ that gets lost costs one period of the periodic look.
 
 import select
 import socket
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,16 +40,20 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
 
     def next_line(self, seconds: float) -> str | None:
-        """Return the next line that the server says, None if it says nothing for so long."""
-        ready, _, _ = select.select([self._socket], [], [], seconds)
-        if not ready:
-            return None
-        caller, address = self._socket.accept()
-        with caller:
-            if address[0].removeprefix("::ffff:") not in self._addresses:
-                return None
-            caller.settimeout(_CALL_SECONDS)
-            return _line(caller)
+        """Return the next line that the server says, None if it says nothing for so long.
+
+        Whoever else calls is no reason to look: he is not listened to, and the waiting goes on.
+        """
+        limit = time.monotonic() + seconds
+        while select.select([self._socket], [], [], max(0.0, limit - time.monotonic()))[0]:
+            caller, address = self._socket.accept()
+            with caller:
+                if address[0].removeprefix("::ffff:") in self._addresses:
+                    caller.settimeout(_CALL_SECONDS)
+                    return _line(caller)
+            if time.monotonic() >= limit:
+                break
+        return None
 
     def close(self) -> None:
         """Stop listening."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from oar.cli.oarsub_answer import Listener
 from oar.lib.config import Config
 from oar.lib.notify import HourlyLimit, Mailer, tell_oarsub
 from tests.smtp import MailServer
@@ -146,3 +147,16 @@ def test_an_oarsub_that_is_gone_is_said_to_be() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     assert "refused" in tell_oarsub(f"127.0.0.1:{port}", "GOOD JOB", 5)
+
+
+def test_who_is_not_the_server_is_not_listened_to_and_ends_no_waiting() -> None:
+    listener = Listener("127.0.0.2")
+    address = ("127.0.0.1", listener.port)
+    with (
+        socket.create_connection(address, source_address=("127.0.0.1", 0)) as stranger,
+        socket.create_connection(address, source_address=("127.0.0.2", 0)) as server,
+    ):
+        stranger.sendall(b"JOB KILLED\n")
+        server.sendall(b"GOOD JOB\n")
+        assert listener.next_line(20) == "GOOD JOB"
+    listener.close()
