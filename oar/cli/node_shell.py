@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +57,7 @@ class Way:
         self._words = _words(config)
         self._files = files
         self._caller = environment
-        self._master: subprocess.Popen[bytes] | None = None
+        self._master: int | None = None  #: process of the connection that was begun
         self._host = ""
 
     def begin(self, host: str) -> None:
@@ -69,28 +68,21 @@ class Way:
         with suppress(OSError):
             os.unlink(self._path("socket"))
         words = ["-M", "-S", self._path("socket"), "-N", "-T", "-oBatchMode=yes", *self._forwarding, "--", host]
-        self._master = subprocess.Popen(
-            _dying("TERM", [*self._words, *words]),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=self._environment,
-        )
+        self._master = _start(_dying("TERM", [*self._words, *words]), self._environment, is_silent=True)
 
     def shell(self, door: Door) -> int:
         """Give the user his shell with this process's own streams; the exit status of ssh, 128 + a signal."""
         shared = ["-S", self._path("socket"), "-oControlMaster=no", "-q"] if self._is_ready(door.host) else []
         terminal = ["-t"] if os.isatty(0) else ["-T"]
         words = [*self._words, *shared, *terminal, *self._forwarding, "--", door.host]
-        with (
-            _left_to_the_terminal(),
-            subprocess.Popen(_dying("HUP", words), env={**self._environment, **door.variables}) as ssh,
-        ):
+        with _left_to_the_terminal():
+            ssh = _start(_dying("HUP", words), {**self._environment, **door.variables})
             try:
-                code = ssh.wait()
+                _, status = os.waitpid(ssh, 0)
             except BaseException:
-                ssh.terminate()
+                _end(ssh)
                 raise
+        code = os.waitstatus_to_exitcode(status)
         return code if code >= 0 else 128 - code
 
     @property
@@ -101,8 +93,7 @@ class Way:
     def close(self) -> None:
         """End the connection and remove what belonged to it."""
         if self._master is not None:
-            self._master.terminate()
-            self._master.wait()
+            _end(self._master)
             self._master = None
         for kind in ("socket", "xauth"):
             with suppress(OSError):
@@ -114,7 +105,10 @@ class Way:
             return False
         limit = time.monotonic() + _PATIENCE
         while not os.path.exists(self._path("socket")):
-            if self._master.poll() is not None or time.monotonic() > limit:
+            if os.waitpid(self._master, os.WNOHANG)[0]:
+                self._master = None
+                return False
+            if time.monotonic() > limit:
                 return False
             time.sleep(_LOOK)
         return True
@@ -153,6 +147,8 @@ class Way:
         display = self._caller.get("DISPLAY", "")
         if not _DISPLAY.match(display):
             return b""
+        import subprocess
+
         variables = [f"XAUTHORITY={self._caller['XAUTHORITY']}"] if self._caller.get("XAUTHORITY") else []
         try:
             cookie = self._files.output(["env", *variables, "xauth", "-q", "extract", "-", display])
@@ -178,6 +174,21 @@ def _words(config: Config) -> list[str]:
     ]
     key = os.path.join(home, ".ssh", "oarsh_key")
     return [*words, "-oIdentitiesOnly=yes", "-i", key] if os.path.exists(key) else words
+
+
+def _start(words: Sequence[str], environment: Mapping[str, str], *, is_silent: bool = False) -> int:
+    """Start a program with our streams, or none; its process id.  The module for this costs as much as a connection."""
+    actions = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (range(3) if is_silent else ())]
+    return os.posix_spawnp(
+        words[0], list(words), environment, file_actions=actions, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
+    )
+
+
+def _end(pid: int) -> None:
+    """End a program of ours, if it has not ended already."""
+    with suppress(ProcessLookupError, ChildProcessError):
+        os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
 
 
 def _dying(with_signal: str, words: Sequence[str]) -> list[str]:

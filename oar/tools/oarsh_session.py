@@ -10,6 +10,7 @@ appended; another exit code is a refusal, of which the reason has been written.
 """
 
 import contextlib
+import functools
 import os
 import re
 import select
@@ -60,6 +61,7 @@ class Session:
         self.cpuset = wanted["cpuset"]
         self.kind, _, self.tells = wanted["session"].partition(":")
         self.sshd = session_daemon()
+        self.follow = None  #: moves a process to where the session is
         self.files = None
         self.account = None
         self.variables = {}
@@ -154,11 +156,17 @@ class Session:
         try:
             leaf = confinement.enter_session(os.getpid())
             confinement.move(leaf, os.getpid())
-            if self.sshd is not None:
-                confinement.move(leaf, self.sshd)
+            self.follow = functools.partial(confinement.move, leaf)
+            if not self.kind:
+                self.take_sshd_along()
         except OSError as error:
             raise NodeError(62, "cannot enter the job: %s" % error) from None
         self.narrow(confinement, leaf)
+
+    def take_sshd_along(self):
+        """The sshd above us belongs to the session, too; a shell that has a parent here does not wait for that."""
+        if self.sshd is not None and self.follow is not None:
+            self.follow(self.sshd)
 
     def narrow(self, confinement, leaf):
         """A user may ask for a part of his job only."""
@@ -295,6 +303,8 @@ class Session:
         if pid == 0:
             self.user_side(told_write)
         os.close(told_write)
+        with contextlib.suppress(OSError):  # the job has ended meanwhile
+            self.take_sshd_along()
         self.record(pid)
         status = watch.wait(pid)
         if lock is not None:

@@ -121,7 +121,7 @@ def test_a_connection_that_is_lost_ends_the_job_whatever_its_shell_does(site: Si
         wait_until(mark.exists)
         site.box.sh(f"pkill -KILL -u oar -f '^ssh .*{NODE} {terminal}'")
         assert end_of(site, job) == (34, "N")
-    assert "sleep" not in site.box.sh("ps -o args= -u alice || true")
+    wait_until(lambda: "sleep" not in site.box.sh("ps -o args= -u alice || true"))
 
 
 def test_a_directory_that_is_not_there_is_told_and_ends_the_job(site: Site) -> None:
