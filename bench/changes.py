@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bench import planner
+from oar.kao.collector import resting
 from oar.kao.memory import Memory
 from oar.kao.model import Plan, Pool, QuotaPeriod, QuotaRule, Quotas, RunningJob, Snapshot
 from oar.kao.schedule import Round
@@ -103,15 +104,17 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
 
 def planned(what: str, snapshot: Snapshot, before: Memory | None = None) -> tuple[Plan, Memory]:
     """Plan, and print what it cost."""
-    begin = time.process_time()
-    this = Round(snapshot, before=before)
-    for queues in this.groups():
-        this.plan_queues(queues)
-    this.plan_besteffort()
-    plan = this.finish()
-    memory = this.memory(plan)
+    with resting():
+        begin = time.process_time()
+        this = Round(snapshot, before=before)
+        for queues in this.groups():
+            this.plan_queues(queues)
+        this.plan_besteffort()
+        plan = this.finish()
+        memory = this.memory(plan)
+        seconds = time.process_time() - begin
     searched = len(snapshot.waiting) - this.recalled
-    print(f"  {what:40} {time.process_time() - begin:8.2f} {searched:7} of {len(snapshot.waiting)}", flush=True)
+    print(f"  {what:40} {seconds:8.2f} {searched:7} of {len(snapshot.waiting)}", flush=True)
     return plan, memory
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from oar.kao.collector import resting
 from oar.kao.model import (
     Alternative,
     AskedGroup,
@@ -199,9 +200,10 @@ GROWTH: dict[str, tuple[Callable[[], Snapshot], Callable[[], Snapshot], int]] = 
 def measure(make: Callable[[], Snapshot]) -> tuple[float, int]:
     """Return the CPU seconds of one plan, and how many jobs have a place."""
     snapshot = make()
-    begin = time.process_time()
-    plan = schedule(snapshot)
-    return time.process_time() - begin, len(plan.placements)
+    with resting():
+        begin = time.process_time()
+        plan = schedule(snapshot)
+        return time.process_time() - begin, len(plan.placements)
 
 
 def grow() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from oar.kao import plugins, token_scripts
 from oar.kao.apply import Writer
+from oar.kao.collector import resting
 from oar.kao.external import ExternalSchedulers, RoundOutside
 from oar.kao.granting import Granting
 from oar.kao.guard import Guard
@@ -76,7 +77,7 @@ class MetaScheduler:
         ``disable``: queues to stop first.  ``announce`` is told each group of queues before it is planned.  Raises
         Unavailable when another round is going on.
         """
-        with self._alone():
+        with self._alone(), resting():
             if disable:
                 self._stop_queues(disable)
             self._weigh()
