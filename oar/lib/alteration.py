@@ -55,6 +55,9 @@ def alter(database: "Database", config: "Config", user: User, job_id: int, chang
     admitted, _, size = submission.rehearse(database, config, asked)
     if admitted.types != asked.types:
         raise BadRequest("the rules of the site would change its types: submit it anew.")
+    if changes.queue is not None or changes.project is not None or admitted.requests != asked.requests:
+        present = _proposal(config, job, types, moldables, Changes(), now=now)
+        _check_kept(submission.rehearse(database, config, present)[0], admitted, changes)
     with database.begin() as tx:
         _alterable(user, tx.jobs.lock(job_id), job_id)
         _write(tx, job, admitted, changes, _message(job, admitted, changes, size, moldables[0].walltime))
@@ -94,6 +97,13 @@ def _proposal(
     )
     requests = tuple(Request(each.groups, each.walltime) for each in moldables)
     return submission.prepare(given, config, now)._replace(requests=requests)
+
+
+def _check_kept(present: Proposal, admitted: Proposal, changes: Changes) -> None:
+    """Refuse a change with which the rules ask for other resources than for the job as it is.  Raises BadRequest."""
+    is_same = changes.properties is not None or present.stored_properties == admitted.stored_properties
+    if not is_same or present.requests != admitted.requests:
+        raise BadRequest("the rules of the site would change its resources: submit it anew.")
 
 
 def _new(changed: str | None, present: str | None) -> str | None:

@@ -10,9 +10,9 @@ from oar.cli.command import Result
 from oar.kao.meta_sched import MetaScheduler
 from oar.lib.db.engine import Database
 from oar.lib.messages import Tag, Wake
-from oar.lib.model import Dependency, Job, User
+from oar.lib.model import Dependency, Job, Queue, User
 from oar.lib.runtime import Runtime
-from oar.lib.states import EventType, JobState
+from oar.lib.states import EventType, JobState, QueueState
 from tests.builders import add_job, add_resources
 from tests.frontend import ALICE, Frontend, add_rules
 
@@ -115,6 +115,27 @@ def test_what_a_submission_would_refuse_is_refused(site: Site) -> None:
         assert (result.exit, result.out) == (1, ""), words
     assert site.job(job.id) == job
     assert site.ask(lambda tx: tx.events.of_types(job.id, [EventType.ALTER])) == []
+
+
+def test_no_queue_is_entered_round_what_its_rules_ask_for(site: Site, database: Database) -> None:
+    with database.begin() as tx:
+        for name in ("short", "first", "free"):
+            tx.queues.insert(Queue(name, 1, "kamelot", QueueState.ACTIVE))
+    add_rules(
+        database,
+        "if queue == 'short': resource_request[0][1] = min(resource_request[0][1], 60)",
+        "if queue == 'first': add_property(\"network_address = 'node-1'\")",
+        defaults=False,
+    )
+    job = site.submit()
+    for queue in ("short", "first"):
+        reason = "the rules of the site would change its resources: submit it anew."
+        assert site.alter("-q", queue, job.id) == refused(job, reason)
+    assert site.alter("-q", "first", "-p", "cpuset = '0'", job.id) == done(job)
+    altered = site.job(job.id)
+    assert (altered.queue, "network_address = 'node-1'" in altered.properties) == ("first", True)
+    other = site.submit()
+    assert site.alter("-q", "free", other.id) == done(other)
 
 
 def test_whose_jobs_and_which(site: Site) -> None:
