@@ -133,7 +133,7 @@ def test_no_queue_is_entered_round_what_its_rules_ask_for(site: Site, database: 
         assert site.alter("-q", queue, job.id) == refused(job, reason)
     assert site.alter("-q", "first", "-p", "cpuset = '0'", job.id) == done(job)
     altered = site.job(job.id)
-    assert (altered.queue, "network_address = 'node-1'" in altered.properties) == ("first", True)
+    assert (altered.queue, "network_address = 'node-1'" in (altered.properties or "")) == ("first", True)
     other = site.submit()
     assert site.alter("-q", "free", other.id) == done(other)
 
