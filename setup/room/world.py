@@ -61,11 +61,11 @@ def build_server(room: Room) -> None:
     kernel.bind(f"/proc/self/fd/{all_logs}", ROOM_DIR / "logs")
     kernel.bind(f"/proc/self/fd/{disk}", ROOM_DIR / "disk")
     kernel.bind(f"/proc/self/fd/{log_directory}", "/var/log")
+    cgroups.mount_view()
+    _make_homes()
     for path, directory in shown.items():
         Path(path).mkdir(parents=True, exist_ok=True)
         kernel.bind_read_only(f"/proc/self/fd/{directory}", path)
-    cgroups.mount_view()
-    _make_homes()
     _make_server_home(room)
 
 

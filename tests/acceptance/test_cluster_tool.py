@@ -206,7 +206,10 @@ def test_a_room_needs_no_root() -> None:
         give_alice_a_computer(outer)
         alice = outer.as_user("alice")
         assert "Level 2" in alice.run("src/setup/cluster check")
-        alice.run("src/setup/cluster start --nodes 2 --until postgresql --fast-db")
+        alice.run("src/setup/cluster start --nodes 2 --until postgresql --fast-db --show src")
+        seen = alice.attempt("src/setup/cluster run --on node-2 bob 'ls ~alice/src; touch ~alice/src/mine'")
+        assert "setup" in seen.out.split()
+        assert "Read-only file system" in seen.err
         inside = "src/setup/cluster run oar"
         assert alice.run(f"{inside} '{SSH} node-2 \"hostname; sudo -n id -u\"'").split() == ["node-2", "0"]
         alice.run("src/setup/cluster node node-2 hang")
