@@ -44,6 +44,8 @@ def wait(context: Context, ids: Sequence[int], *, kill: bool) -> int:
 def _wait(context: Context, ids: Sequence[int], *, kill: bool) -> int:
     while True:
         try:
+            if _has_terminal():
+                click.echo(f"# Waiting for the job {ids[0]}...", err=True)
             return worst(_ends(context, ids), ids)
         except KeyboardInterrupt:
             if kill:
@@ -100,7 +102,7 @@ def status_of(state: JobState, wait_status: int | None) -> int:
 
 def _wants_to_leave(ids: Sequence[int]) -> bool:
     """Ask whether to stop waiting; who has no terminal, or interrupts again, wants to."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not _has_terminal():
         return True
     try:
         click.echo(f"\n# Stop waiting? The job {ids[0]} goes on. [y/N] ", nl=False, err=True)
@@ -109,6 +111,10 @@ def _wants_to_leave(ids: Sequence[int]) -> bool:
         click.echo(err=True)
         return True
     return answer.strip().lower() in ("y", "yes") or not answer
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _delete(context: Context, ids: Sequence[int]) -> None:

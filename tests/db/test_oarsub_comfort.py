@@ -1,9 +1,15 @@
 """What makes oarsub fit into scripts: waiting for the end, ids alone, variables, scripts that are kept, defaults."""
 
 import base64
+import fcntl
 import io
+import os
+import pty
+import select
+import subprocess
 import sys
-import threading
+import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +23,8 @@ from oar.lib.model import Job
 from oar.lib.states import JobState
 from tests.builders import add_resources
 from tests.frontend import Frontend, add_rules
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 def handed_over(**variables: str) -> dict[str, str]:
@@ -41,6 +49,11 @@ class Site(Frontend):
     def variables(self, *words: object, environment: dict[str, str] | None = None) -> dict[str, str]:
         """Submit one job; return its variables."""
         return job_environment.variables_of(self.submit(*words, environment=environment).env)
+
+    def end_rules(self) -> None:
+        """Let everybody submit, root too."""
+        with self.database.begin() as tx:
+            tx.execute("DELETE FROM admission_rules")
 
     def end(self, state: JobState, exit_codes: list[int | None]) -> None:
         """End all jobs."""
@@ -206,7 +219,8 @@ class TestEnvironment:
         add_rules(
             site.database, "import os\nprint(sorted(each for each in os.environ if 'OAR_' in each))", defaults=False
         )
-        assert "['OAR_TEST']\n" in site.oarsub("x").out
+        seen = site.oarsub("x").out
+        assert ("OAR_TEST" in seen, "OAR_SUBMIT" in seen) == (True, False)
 
     def test_an_array_bounds_what_each_job_may_have(self, site: Site) -> None:
         result = site.oarsub("--array", 1000, "--env", f"A={'x' * 20_000}", "x")
@@ -282,10 +296,47 @@ def test_nobody_is_kept_from_the_database_by_those_who_wait(site: Site, monkeypa
     waiting = Database(site.database.settings, application="oar:waiting")
 
     def look_then_end(seconds: float) -> None:
-        seen.append(connections())
+        limit = time.monotonic() + 30  # a process of PostgreSQL ends a moment after its connection
+        while (now := connections()) and time.monotonic() < limit:
+            pass
+        seen.append(now)
         site.end(JobState.TERMINATED, [0])
 
     monkeypatch.setattr("oar.cli.oarsub_wait.time.sleep", look_then_end)
     Frontend(waiting).type(oarsub.main, "--wait", "x")
     assert seen == [0]
-    assert threading.active_count() == 1
+
+
+def test_on_a_terminal_an_interrupt_asks_first(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "oar.conf").write_text(f'DB_HOSTNAME="{site.database.settings.host}"\n')
+    program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from oar.cli.oarsub import main; main()"
+    site.end_rules()
+    environment = {"OARCONFFILE": str(tmp_path / "oar.conf"), "PATH": os.environ["PATH"]}
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", program, "--wait", "-q", "default", "-l", "nodes=1,walltime=1", "x"],
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - the terminal becomes its own
+    ) as running:
+        os.close(theirs)
+        shows(ours, "# Waiting for the job")
+        for answer, told in ((b"n\n", "# Waiting for the job"), (b"y\n", "ends it.")):
+            os.write(ours, b"\x03")
+            shows(ours, "goes on. [y/N] ")
+            os.write(ours, answer)
+            shows(ours, told)
+        assert running.wait(60) == 1
+    os.close(ours)
+    assert [job.state for job in site.jobs()] == [JobState.WAITING]
+
+
+def shows(terminal: int, text: str) -> None:
+    """Wait until a terminal shows a text."""
+    seen = b""
+    while text.encode() not in seen:
+        assert select.select([terminal], [], [], 60)[0], seen
+        seen += os.read(terminal, 4096)
