@@ -25,7 +25,7 @@ _ENDED = """
     SELECT job_id FROM jobs WHERE state IN ('Terminated', 'Error') AND job_id > %(last)s
     ORDER BY job_id LIMIT %(most)s FOR NO KEY UPDATE"""
 #: Those of some jobs that consumed something: their resources are counted from their alternative.
-_ACCOUNTABLE = """
+_ACCOUNTABLE = """counted AS MATERIALIZED (
     SELECT j.job_id, j.job_user, j.project, j.queue_name, j.start_time, j.stop_time,
         COALESCE(NULLIF(m.moldable_walltime, 0), j.stop_time - j.start_time) AS walltime, held.number
     FROM jobs j
@@ -35,11 +35,12 @@ _ACCOUNTABLE = """
         WHERE a.moldable_job_id = j.assigned_moldable_job AND (%(all_types)s OR r.type = 'default')) held
     WHERE j.job_id = ANY(%(ids)s) AND j.assigned_moldable_job <> 0 AND held.number > 0
       AND j.start_time > 0 AND j.stop_time > j.start_time
-      AND (%(inner)s OR j.job_id NOT IN (SELECT job_id FROM inside))"""
+      AND (%(inner)s OR j.job_id NOT IN (SELECT job_id FROM inside)))"""
 #: Those of them whose container has paid for them.
-_INSIDE = "SELECT job_id FROM job_types WHERE job_id = ANY(%(ids)s) AND type LIKE 'inner=%%'"
+_INSIDE = """inside AS MATERIALIZED (
+    SELECT job_id FROM job_types WHERE job_id = ANY(%(ids)s) AND type LIKE 'inner=%%')"""
 #: Their intervals, each with what a second of it adds; time in suspension is taken off again where that is wanted.
-_SPANS = """
+_SPANS = """spans AS (
     SELECT b.*, 'USED' AS kind, start_time AS begins, stop_time AS ends, number AS adds FROM counted b
     UNION ALL
     SELECT b.*, 'ASKED', start_time, LEAST(start_time + walltime, %(end_of_time)s), number FROM counted b
@@ -47,18 +48,17 @@ _SPANS = """
     SELECT b.*, 'USED', GREATEST(l.date_start, start_time), LEAST(NULLIF(l.date_stop, 0), stop_time), -number
     FROM counted b JOIN job_state_logs l USING (job_id)
     WHERE %(subtract_suspended)s AND l.job_state IN ('Suspended', 'Resuming')
-      AND l.date_start < stop_time AND (l.date_stop > start_time OR l.date_stop = 0)"""
+      AND l.date_start < stop_time AND (l.date_stop > start_time OR l.date_stop = 0))"""
 #: The same cut on windows, and added up.
-_PARTS = """
+_PARTS = """parts AS MATERIALIZED (
     SELECT place * %(width)s AS window_start, (place + 1) * %(width)s - 1 AS window_stop,
         job_user, project, queue_name, kind,
         sum(adds * (LEAST(ends, (place + 1) * %(width)s) - GREATEST(begins, place * %(width)s)))::bigint AS consumption
     FROM spans CROSS JOIN LATERAL generate_series(begins / %(width)s, (ends - 1) / %(width)s) place
     WHERE ends > begins
-    GROUP BY place, job_user, project, queue_name, kind"""
+    GROUP BY place, job_user, project, queue_name, kind)"""
 _COUNT = f"""
-    WITH inside AS MATERIALIZED ({_INSIDE}), counted AS MATERIALIZED ({_ACCOUNTABLE}),
-    spans AS ({_SPANS}), parts AS MATERIALIZED ({_PARTS}),
+    WITH {_INSIDE}, {_ACCOUNTABLE}, {_SPANS}, {_PARTS},
     written AS (
         INSERT INTO accounting SELECT * FROM parts
         ORDER BY window_start, window_stop, job_user, project, queue_name, kind
