@@ -139,10 +139,11 @@ class Recollection:
         step = event.step
         if step is None or not (self._is_asked_again(step, job, window) and self._is_found_again(step, traits)):
             return None
-        pairs = list(zip(self._tallies, binding, strict=True))
-        self._is_crowded = any(tally.has_more(names) for tally, names in pairs)
-        if any(tally.has_less(names) for tally, names in pairs):
-            return None
+        self._is_crowded = False
+        for tally, names in zip(self._tallies, binding, strict=True):
+            if names and tally.has_less(names):
+                return None
+            self._is_crowded |= bool(names) and tally.has_more(names)
         if self._is_crowded and step.best and not is_allowed(step.best):
             return None
         self.recalled += 1
