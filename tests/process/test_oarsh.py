@@ -82,7 +82,7 @@ def test_a_job_reaches_its_nodes_as_its_user_in_its_group_with_its_environment(s
 
 
 def test_variables_that_a_user_gave_to_his_job_are_on_all_its_nodes(site: Site) -> None:
-    value = "it's \"two\"\n lines = é $HOME"
+    value = 'it\'s "two"\n lines = é $HOME'
     said = site.in_job(4, f"{site.box.oardir}/oarsh {NODE} 'printf %s \"$MINE\"'", job_env={"MINE": value})
     assert said == value
 
