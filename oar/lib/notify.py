@@ -4,6 +4,7 @@ Nothing here raises for what fails outside: a notice is best effort, and its sen
 """
 
 import errno
+import itertools
 import logging
 import os
 import queue
@@ -30,7 +31,9 @@ _HOUR = 3600.0
 #: Seconds for one step of the talk with the mail server, and for one mail.
 _STEP = 20.0
 _LONGEST = 60.0
-_WAITING_MAILS = 1000
+#: Ranks of mails, and how many may wait when one of a rank comes.
+_URGENT, _OF_USER, _END = 0, 1, 2
+_WAITING_MAILS = {_OF_USER: 1000, _URGENT: 2000}
 _SMTP_PORT = 25
 
 
@@ -46,9 +49,11 @@ class Letter:
 
 
 class Mailer:
-    """Sends mails in the background, in order; does nothing where oar.conf names no mail server or no sender.
+    """Sends mails in the background, those to the administrator first; does nothing where oar.conf names no mail server
+    or no sender.
 
-    Each mail is tried once (server.md 8.2).  A mail server that does not answer holds up nothing but mails.
+    Each mail is tried once (server.md 8.2).  A mail server that does not answer holds up nothing but mails, and users
+    who are told of many jobs hold up no mail to the administrator.
     """
 
     def __init__(self, config: Config, *, step: float = _STEP, longest: float = _LONGEST) -> None:
@@ -58,7 +63,9 @@ class Mailer:
         self.instance = config.instance_name or socket.gethostname()
         self._step = step
         self._longest = longest
-        self._letters: queue.Queue[Letter | None] = queue.Queue(_WAITING_MAILS)
+        #: Each with its rank and its number; the end comes last.
+        self._letters: queue.PriorityQueue[tuple[int, int, Letter | None]] = queue.PriorityQueue()
+        self._numbers = itertools.count()
         self._limit = HourlyLimit(MOST_PER_HOUR)
         self._thread: threading.Thread | None = None
 
@@ -76,19 +83,18 @@ class Mailer:
     def close(self, deadline: float) -> None:
         """Send what waits, for at most ``deadline`` seconds."""
         if self._thread is not None:
-            with suppress(queue.Full):  # it has more to do than the time that is left: the thread ends with us
-                self._letters.put(None, timeout=deadline)
-            self._thread.join(deadline)
+            self._letters.put((_END, next(self._numbers), None))
+            self._thread.join(deadline)  # it may have more to do than the time that is left: it ends with us
 
     def _post(self, letter: Letter) -> None:
         if self._server is None or self._sender is None:
             self._tell(letter, "mail is not configured")
             return
-        try:
-            self._letters.put_nowait(letter)
-        except queue.Full:
+        rank = _URGENT if letter.is_limited else _OF_USER
+        if self._letters.qsize() >= _WAITING_MAILS[rank]:
             self._tell(letter, "too many mails are waiting")
             return
+        self._letters.put((rank, next(self._numbers), letter))
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="mailer", daemon=True)
             self._thread.start()
@@ -99,7 +105,7 @@ class Mailer:
         while not is_closed:
             letters: list[Letter] = []
             with suppress(queue.Empty):
-                letter = self._letters.get(timeout=self._limit.next_digest(time.monotonic()))
+                letter = self._letters.get(timeout=self._limit.next_digest(time.monotonic()))[-1]
                 is_closed = letter is None
                 letters = [letter] if letter else []
             for one in (*self._digests(everything=is_closed), *filter(self._may_pass, letters)):

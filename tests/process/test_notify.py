@@ -11,6 +11,7 @@ import pytest
 from oar.cli.oarsub_answer import Listener
 from oar.lib.config import Config
 from oar.lib.notify import HourlyLimit, Mailer, tell_oarsub
+from tests.process.node_box import wait_until
 from tests.smtp import MailServer
 
 
@@ -107,6 +108,17 @@ def test_closing_does_not_wait_for_a_mail_server_that_is_silent_even_when_a_thou
             mailer.user(["alice@site.org"], "subject", "text", problems.append)
         mailer.close(0.1)
         assert problems == ["too many mails are waiting"]
+
+
+def test_users_who_are_told_of_much_keep_no_mail_from_the_administrator(smtp: MailServer) -> None:
+    mailer = Mailer(configured(smtp), step=0.2)
+    problems: list[str] = []
+    while "too many mails are waiting" not in problems:
+        mailer.user(["silent@b"], "s", "t", problems.append)
+    mailer.administrators("a node is lost", "t")
+    wait_until(lambda: smtp.mails)
+    mailer.close(0.1)
+    assert smtp.mails[0].recipients == ("root@site", "admin@site")
 
 
 def test_without_configuration_nothing_is_sent() -> None:
