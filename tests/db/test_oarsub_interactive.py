@@ -123,8 +123,9 @@ class Site(Frontend):
 
 
 @pytest.fixture
-def site(database: Database, tmp_path: Path) -> Iterator[Site]:
+def site(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A site on which nobody has worked yet."""
+    monkeypatch.setenv("HOME", str(tmp_path))
     resources = add_resources(database, nodes=4, cores=2)
     add_rules(database)
     ssh = tmp_path / "client"
