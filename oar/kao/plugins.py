@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from typing import Any
 
 from oar.kao.model import Snapshot, WaitingJob
 from oar.kao.outside import Outside
-from oar.kao.site import NoPlugin, Site, Sort
+from oar.kao.site import Load, NoPlugin, Site, Sort
 from oar.kao.spaces import Spaces
 from oar.lib.config import Config
 from oar.lib.model import Queue
@@ -27,7 +27,7 @@ def site_of(config: Config, outside: Outside | None = None) -> Site:
     """Return what a site adds to the planner.  Each plug-in is looked up when it is first used."""
     return Site(
         sort=sorting(config),
-        load=cache(_load),
+        load=_loader(),
         outside=outside,
         before_group=partial(_call_extra, config) if has_extra(config) else None,
     )
@@ -55,9 +55,15 @@ def _call_extra(config: Config, snapshot: Snapshot, queues: Sequence[Queue], spa
     _load(EXTRA, config.extra_metasched)(snapshot, queues, spaces, config.extra_metasched_config)
 
 
-def _load(group: str, name: str) -> Callable[..., Any]:
+def _loader() -> Load:
+    """Return a function that looks for what is installed once: users may name plug-ins in many jobs that are not."""
+    installed = cache(lambda group: entry_points(group=group))
+    return cache(lambda group, name: _load(group, name, installed(group)))
+
+
+def _load(group: str, name: str, installed: EntryPoints | None = None) -> Callable[..., Any]:
     """Return a plug-in.  Raises NoPlugin."""
-    for found in entry_points(group=group, name=name):
+    for found in (entry_points(group=group) if installed is None else installed).select(name=name):
         try:
             function: Callable[..., Any] = found.load()
         except Exception as error:

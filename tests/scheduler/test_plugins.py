@@ -1,11 +1,13 @@
 """Plug-ins of the site that choose for a job, or are called in each round (scheduling.md 14)."""
 
 from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoints
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from oar.kao import plugins
 from oar.kao.check import violations
 from oar.kao.chosen import FreeSpace
 from oar.kao.model import Placement, Snapshot, WaitingJob
@@ -210,3 +212,21 @@ def test_plug_ins_are_found_by_their_entry_points() -> None:
     assert result.reason(2).startswith('the plug-in "broken" of the group oar.find_func cannot be loaded: ')
     assert not has_extra(Config())
     assert site_of(Config()).before_group is None
+
+
+def test_plug_ins_that_are_not_there_are_looked_for_once_however_many_jobs_name_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[str] = []
+
+    def entry_points(group: str) -> EntryPoints:
+        looked.append(group)
+        return EntryPoints(())
+
+    monkeypatch.setattr(plugins, "entry_points", entry_points)
+    load = site_of(Config()).load
+    assert load
+    for number in range(3):
+        with pytest.raises(NoPlugin, match=f"none{number}"):
+            load(FIND, f"none{number}")
+    assert looked == [FIND]
