@@ -29,6 +29,7 @@ class Terminal:
 
     def __init__(self, shell: list[str], environment: dict[str, str], setting: str) -> None:
         self._ours, theirs = pty.openpty()
+        self._lines = 0
         self._shell = subprocess.Popen(
             shell, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
         )
@@ -44,8 +45,10 @@ class Terminal:
         """Type a line and TAB, then look until ``last`` is there; return what the shell shows behind the line."""
         self._type(f"{line}\t")
         seen = self._until(last, behind=line)
-        self._type("\x15\x0b\n")  # throw the line away
-        self._until(PROMPT)
+        # Throw the line away.  A line that is redrawn shows the prompt, too: it is the one behind an answer that counts.
+        self._lines += 1
+        self._type(f"\x15\x0becho over''-{self._lines}-\n")
+        self._until(PROMPT, behind=f"over-{self._lines}-")
         return seen
 
     def close(self) -> None:

@@ -73,10 +73,11 @@ class TestFields:
     def test_a_table_is_as_wide_as_it_needs_to_be(self, cluster: Cluster) -> None:
         first = cluster.job(name="fem", types=["idempotent", "besteffort"])
         second = cluster.job(JobState.RUNNING, on=cluster.resources[:3], name="a long name")
+        width = max(len("id"), len(str(second)))
         assert cluster.shows("--fields", "id,name,state,nodes,types:kinds,walltime") == (
-            "id name        state   nodes         kinds                 walltime\n"
-            f"{first:<2} fem         Waiting -             idempotent,besteffort 1:0:0\n"
-            f"{second:<2} a long name Running node-1,node-2 -                     1:0:0\n"
+            f"{'id':<{width}} name        state   nodes         kinds                 walltime\n"
+            f"{first:<{width}} fem         Waiting -             idempotent,besteffort 1:0:0\n"
+            f"{second:<{width}} a long name Running node-1,node-2 -                     1:0:0\n"
         )
 
     def test_the_head_may_be_left_out(self, cluster: Cluster) -> None:
