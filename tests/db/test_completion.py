@@ -45,7 +45,7 @@ class Terminal:
         """Type a line and TAB, then look until ``last`` is there; return what the shell shows behind the line."""
         self._type(f"{line}\t")
         seen = self._until(last, behind=line)
-        # Throw the line away.  A line that is redrawn shows the prompt, too: it is the one behind an answer that counts.
+        # Throw the line away.  A redrawn line shows the prompt, too: it is the one behind an answer that counts.
         self._lines += 1
         self._type(f"\x15\x0becho over''-{self._lines}-\n")
         self._until(PROMPT, behind=f"over-{self._lines}-")
