@@ -39,11 +39,10 @@ def environment(context: Context) -> Mapping[str, str]:
     if handed is None:
         return context.environment if context.user.uid == geteuid() else {}
     import base64
-    import binascii
 
     try:
         data = base64.b64decode(handed)
-    except binascii.Error:
+    except ValueError:
         return {}
     if len(data) > LONGEST:
         raise BadRequest(f"your environment is longer than {LONGEST} bytes: name the variables, --env NAME=value.")

@@ -66,6 +66,12 @@ class Site(Frontend):
                 lifecycle.move(tx, job_id, state)
 
 
+@pytest.mark.parametrize("handed", ["é", "=", "////", "A"])
+def test_nonsense_in_the_place_of_the_environment_is_no_environment(site: Site, handed: str) -> None:
+    result = site.oarsub("--env", "X", "true", environment={"OAR_SUBMIT_ENV": handed})
+    assert (result.exit, result.err.partition("\n")[0]) == (1, "# Error: the variable X is not set here.")
+
+
 @pytest.fixture
 def site(database: Database) -> Site:
     add_resources(database, nodes=4, cores=2)
