@@ -40,15 +40,14 @@ def of_job(logger: logging.Logger, job_id: int) -> JobLogger:
 @contextmanager
 def logging_to(config: Config, module: str) -> Iterator[None]:
     """Write what loggers get as the configuration says, in the name of ``module``, until the end."""
-    handler = set_up(config, module)
+    set_up(config, module)
     try:
         yield
     finally:
-        logging.getLogger().removeHandler(handler)
-        handler.close()
+        _take_down()
 
 
-def set_up(config: Config, module: str) -> logging.Handler:
+def set_up(config: Config, module: str) -> None:
     """Replace what loggers write to; also after the configuration has changed.
 
     The root logger is taken, since a module that runs as a program is called ``__main__``.
@@ -56,14 +55,19 @@ def set_up(config: Config, module: str) -> logging.Handler:
     handler = LineHandler(config.log_file, config.log_format, module, _secrets(config))
     handler.addFilter(_CategoryFilter(config.log_categories))
     root = logging.getLogger()
-    for old in [old for old in root.handlers if isinstance(old, LineHandler)]:
-        root.removeHandler(old)
-        old.close()
+    _take_down()
     root.addHandler(handler)
     root.setLevel(_LEVELS.get(config.log_level, logging.DEBUG))
     for name, level in _TALKATIVE.items():
         logging.getLogger(name).setLevel(level)
-    return handler
+
+
+def _take_down() -> None:
+    """Let loggers write nowhere."""
+    root = logging.getLogger()
+    for old in [old for old in root.handlers if isinstance(old, LineHandler)]:
+        root.removeHandler(old)
+        old.close()
 
 
 def _secrets(config: Config) -> tuple[str, ...]:

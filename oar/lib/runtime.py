@@ -16,6 +16,8 @@ from oar.lib.errors import ConfigError, ServerUnavailable
 from oar.lib.messages import Ask, Effect, Wake
 
 Deliver = Callable[[Sequence[Effect]], None]
+#: What tells whether a file is still the same; None if there is none.
+FileVersion = tuple[int, int, int] | None
 
 DEFAULT_OARDIR = "/usr/lib/oar"
 #: Where programs are looked for that the server starts.
@@ -31,6 +33,21 @@ class Runtime:
     database: Database
     conf_file: str = ""
     oardir: str = DEFAULT_OARDIR  #: where the programs of the system are
+    version: FileVersion = None  #: of oar.conf when it was looked at last
+
+    def changed_config(self) -> Config | None:
+        """Return what oar.conf says if it has changed since the last look.
+
+        Raises ConfigError, once for each change, when the new file is not right: what was in force stays in force.
+        """
+        version = file_version(self.conf_file)
+        if version == self.version:
+            return None
+        self.version = version
+        parsed = read_config(self.conf_file)
+        if parsed.errors:
+            raise ConfigError(str(parsed.errors[0]))
+        return parsed.config
 
     def close(self) -> None:
         """Give back what is open."""
@@ -42,6 +59,15 @@ def conf_file(environment: Mapping[str, str] = os.environ) -> str:
     if environment.get("OARCONFFILE"):
         return environment["OARCONFFILE"]
     return next((path for path in DEFAULT_FILES if os.path.exists(path)), DEFAULT_FILES[0])
+
+
+def file_version(path: str) -> FileVersion:
+    """Return what differs when a file has been written anew."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def read_config(path: str) -> configuration.Parsed:
@@ -76,6 +102,7 @@ def open_runtime(application: str, path: str | None = None, deliver: Deliver | N
     must work with what is right in the file; the server checks the file itself.
     """
     path = path or conf_file()
+    version = file_version(path)  # before it is read: a change in between is seen at the next look
     parsed = read_config(path)
     for problem in parsed.errors:
         sys.stderr.write(f"# Warning: {problem}\n")
@@ -83,7 +110,7 @@ def open_runtime(application: str, path: str | None = None, deliver: Deliver | N
     database = Database(
         database_settings(config), application=f"oar:{application}", deliver=deliver or command_delivery(config)
     )
-    return Runtime(config, database, path, os.environ.get("OARDIR", DEFAULT_OARDIR))
+    return Runtime(config, database, path, os.environ.get("OARDIR", DEFAULT_OARDIR), version)
 
 
 def command_delivery(config: Config, warning: str = "# Warning: cannot contact") -> Deliver:

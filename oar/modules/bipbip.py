@@ -11,12 +11,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import BinaryIO
 
 from oar.lib import logs, runtime
 from oar.lib.config import Config
 from oar.lib.db.engine import Locks, job_lock
-from oar.lib.errors import DatabaseUnavailable
+from oar.lib.errors import ConfigError, DatabaseUnavailable
 from oar.lib.messages import Ask, Effect, JobAction
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import RemoteSettings
@@ -93,6 +94,7 @@ class Bipbip:
     """The actions that are going on in this process."""
 
     def __init__(self, runtime_: Runtime, remote: Remote, answer: Callable[[Order], None]) -> None:
+        self._runtime = runtime_
         self._locks = JobLocks(runtime_)
         self._answer = answer
         self._interrupted: set[int] = set()
@@ -108,9 +110,21 @@ class Bipbip:
         """Begin with what the Runner asks for."""
         match order:
             case Do(action):
+                self._follow_configuration()
                 pool.submit(self.carry_out, action)
             case Interrupt(job_id):
                 self._interrupted.add(job_id)
+
+    def _follow_configuration(self) -> None:
+        """Let the actions that begin now find what oar.conf says now; a bad one changes nothing."""
+        try:
+            config = self._runtime.changed_config()
+        except ConfigError as error:
+            log.error("%s: the old values stay", error)
+            return
+        if config is not None:
+            self._context = replace(self._context, config=config)
+            logs.set_up(config, "Bipbip")
 
     def carry_out(self, action: Action) -> Did:
         """Do an action, whatever happens in it, and answer for it."""

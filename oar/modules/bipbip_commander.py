@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from oar.lib import bus, frames, logs, process, recovery, runtime
 from oar.lib.db.engine import SERVER_LOCK, Lock, Transaction
 from oar.lib.db.runs import AwaitedReport
-from oar.lib.errors import BadRequest, DatabaseUnavailable
+from oar.lib.errors import BadRequest, ConfigError, DatabaseUnavailable
 from oar.lib.frames import Answer, BadFrame, Frame, Hello, Load, Ping, Pong, Ready, Report, Stop
 from oar.lib.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
 from oar.lib.notices import Subscription, mail_subject, parse_subscription
@@ -187,6 +187,7 @@ class Runner:
             if time.monotonic() >= self._next_look:
                 if not self._lock.take():
                     return True
+                self._follow_configuration()
                 self._look()
                 self._next_look = time.monotonic() + LOOK_SECONDS
         except DatabaseUnavailable as error:
@@ -274,6 +275,21 @@ class Runner:
                 kind = ASKED.get(ask.action)
                 action = Action(kind, one.job_id, one.head_host) if kind else wanted(one, 0)
                 self._want([action] if action else [])
+
+    def _follow_configuration(self) -> None:
+        """Take over what oar.conf says now; a bad one changes nothing.  Bipbips look for themselves."""
+        try:
+            config = self._runtime.changed_config()
+        except ConfigError as error:
+            log.error("%s: the old values stay", error)
+            return
+        if config is None:
+            return
+        self._runtime.config = config
+        self._mailer.close(0)  # what waits in it is sent all the same
+        self._mailer = Mailer(config)
+        logs.set_up(config, "Runner")
+        log.info("the configuration was read again")
 
     def _look(self) -> None:
         """Find in the database what is to be done, whoever rang or did not."""

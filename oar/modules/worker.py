@@ -116,7 +116,6 @@ class Worker:
         self._passes = 0
         self._is_over = False
         self._path = runtime.conf_file()
-        self._version = _version(self._path)
         self._runtime = runtime.open_runtime(name, self._path, self._deliver)
         logs.set_up(self._runtime.config, logs.spoken(name))
 
@@ -161,17 +160,11 @@ class Worker:
 
     def _follow_configuration(self) -> None:
         """Read oar.conf again if the file has changed; a bad one changes nothing."""
-        version = _version(self._path)
-        if version == self._version:
-            return
-        self._version = version
         try:
-            parsed = runtime.read_config(self._path)
+            if self._runtime.changed_config() is None:
+                return
         except ConfigError as error:
             log.error("%s: the old values stay", error)
-            return
-        if parsed.errors:
-            log.error("%s: the old values stay", parsed.errors[0])
             return
         self._runtime.close()
         self._runtime = runtime.open_runtime(self._name, self._path, self._deliver)
@@ -198,14 +191,6 @@ def _guarded(run: Scheduler, opened: Runtime, order: Order) -> _Result:
         log.exception("the pass broke off")
         return _Result(BROKEN)
     return _Result(result) if isinstance(result, int) else _Result(result.code, result.next)
-
-
-def _version(path: str) -> tuple[int, int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def resident_bytes() -> int:

@@ -1,20 +1,25 @@
 """Idle nodes are halted, and woken when a job needs them: rounds decide, small real commands do it (server.md 8.3)."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from oar.kao.meta_sched import MetaScheduler
+from oar.lib import logs
 from oar.lib.config import parse
 from oar.lib.db.engine import Database
 from oar.lib.messages import Ask, Effect, JobAction, Mail, Tag, Wake
-from oar.lib.runtime import Runtime
+from oar.lib.runtime import Runtime, file_version
 from oar.lib.states import JobState, ResourceState
 from oar.modules import node_change_state
 from oar.modules.actions import power
 from oar.modules.actions.context import Context, Later
+from oar.modules.bipbip import Bipbip
+from oar.modules.dispatch import Action, Kind
+from oar.modules.orders import Do
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import NOW, ask, at, job, submit
 from tests.documents import SOURCE, named_blocks
@@ -95,6 +100,24 @@ def test_an_idle_node_is_taken_away_first_and_halted_then(plant: Plant, sent: li
     plant.scheduler.round()
     assert plant.carry_out() is None
     assert len(plant.said("sleep")) == 1
+
+
+def test_a_command_that_is_configured_while_the_server_runs_is_run(plant: Plant) -> None:
+    conf = plant.directory / "oar.conf"
+    log = f"LOG_FILE={plant.directory / 'oar.log'}\n"
+    conf.write_text(log)
+    running = Runtime(parse(log).config, plant.database, str(conf), version=file_version(str(conf)))
+    bipbip = Bipbip(running, cast(Any, None), lambda _: None)
+    add_resources(plant.database, nodes=1, available_upto=FOR_EVER)
+    plant.scheduler.round()
+    plant.change_states()
+    with logs.logging_to(running.config, "Bipbip"):
+        for text in (f'SCHEDULER_NODE_MANAGER_SLEEP_CMD="{plant.script("sleep")}"\n', "LOG_LEVEL=much\n"):
+            conf.write_text(log + text)
+            with ThreadPoolExecutor() as pool:
+                bipbip.take(Do(Action(Kind.ENERGY)), pool)
+    assert plant.said("sleep") == ["--own node-1: node-1"]
+    assert "the old values stay" in (plant.directory / "oar.log").read_text()
 
 
 def test_a_sleeping_node_is_woken_for_a_job_once_in_the_time_that_it_needs(plant: Plant) -> None:

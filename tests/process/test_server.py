@@ -1,6 +1,7 @@
 """The whole server as it is installed: oar-server, Almighty, the real modules, the Runner and its bipbips."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -208,6 +209,14 @@ def test_a_reload_is_heard(installation: Installation) -> None:
     assert installation.control("start").returncode == 0
     assert installation.control("reload").returncode == 0
     until(lambda: "the configuration was read again" in installation.log())
+
+
+def test_the_runner_follows_the_configuration_by_itself(installation: Installation) -> None:
+    assert installation.control("start").returncode == 0
+    installation.configure(JOB_PROBE_FREQUENCY=301)
+    until(lambda: re.search(r"\|Runner/.*the configuration was read again", installation.log()))
+    installation.configure(JOB_PROBE_FREQUENCY="often")
+    until(lambda: re.search(r"\|Runner/.*write a whole number: the old values stay", installation.log()))
 
 
 def test_a_bad_configuration_keeps_the_server_from_starting_and_is_named(installation: Installation) -> None:
