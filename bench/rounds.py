@@ -1,7 +1,8 @@
 """Cost of whole rounds, with a PostgreSQL of its own: ``python -m bench.rounds``.
 
 The machine and the jobs are those of ``bench/planner.py``.  The database runs without fsync, as that of the tests.
-Elapsed seconds; a warm scheduler, but for the first line.
+Elapsed and CPU seconds, and the share of the waiting jobs whose foreseen start or resources the round changed; a warm
+scheduler, but for the first line.
 """
 
 import random
@@ -24,6 +25,10 @@ from tests.postgres import PostgreSQL
 SETUP = Path(__file__).parent.parent / "setup" / "database"
 CONFIG = Config(max_job_per_queues_group_scheduling_round=0, scheduler_timeout=1000)
 
+_FORESEEN = """
+    SELECT p.moldable_job_id, p.start_time, s.resources FROM gantt_jobs_predictions p
+    JOIN gantt_jobs_sets s USING (moldable_job_id) JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
+    JOIN jobs j ON j.job_id = m.moldable_job_id WHERE j.state = 'Waiting'"""
 _PROPERTIES = "ALTER TABLE resources ADD node varchar(255), ADD core integer"
 _RESOURCES = """
     INSERT INTO resources (network_address, node, switch, cpu, core, cpuset)
@@ -103,14 +108,31 @@ class Bench:
 
     def round(self, what: str) -> None:
         """Make a round and print what it cost."""
+        before = self._foreseen()
         begin, cpu = time.perf_counter(), time.process_time()
         self.scheduler.round()
-        print(f"  {what:60} {time.perf_counter() - begin:7.2f} {time.process_time() - cpu:7.2f}", flush=True)
+        elapsed, cpu = time.perf_counter() - begin, time.process_time() - cpu
+        after = self._foreseen()
+        changed = sum(before.get(moldable) != place for moldable, place in after.items()) / len(after)
+        print(f"  {what:60} {elapsed:7.2f} {cpu:7.2f} {changed:6.1%}", flush=True)
+
+    def _foreseen(self) -> dict[int, tuple[int, tuple[int, ...]]]:
+        with self.database.snapshot() as tx:
+            return {row[0]: (row[1], tuple(row[2])) for row in tx.rows(_FORESEEN)}
 
     def submit(self) -> None:
         """Add a job behind all others."""
         with self.database.begin() as tx:
             submit(tx, [(new_id(tx), 3600, (Level("core", 4),))])
+
+    def withdraw(self, share: float) -> None:
+        """Take back the waiting job behind which this share of them stands."""
+        with self.database.begin() as tx:
+            waiting = tx.column("SELECT job_id FROM jobs WHERE state = 'Waiting' ORDER BY job_id")
+            gone = [waiting[-int(len(waiting) * share)]]
+            for state in (JobState.TO_ERROR, JobState.ERROR):
+                tx.jobs.move(gone, state, list(JobState))
+            tx.jobs.close(gone)
 
     def end(self, count: int) -> None:
         """Let running jobs end, as their owners' programs do."""
@@ -124,13 +146,15 @@ class Bench:
 
 def case(server: PostgreSQL, jobs: int, cores: int) -> None:
     """Print the rounds of one case."""
-    print(f"{jobs} waiting jobs on {cores} cores: elapsed and CPU seconds", flush=True)
+    print(f"{jobs} waiting jobs on {cores} cores: elapsed and CPU seconds, share of changed places", flush=True)
     bench = Bench(server, f"bench_{jobs}_{cores}", planner.plain(jobs, cores))
     bench.round("first round: nothing is foreseen yet")
     bench.round("nothing has changed")
     bench.now += 10
     bench.submit()
     bench.round("after one submission, 10 s later")
+    bench.withdraw(0.07)
+    bench.round("after a waiting job was taken back, with 7 % behind it")
     bench.end(1)
     bench.round("after a running job has ended early")
     bench.round("nothing has changed again")
