@@ -4,6 +4,7 @@ Files are known by their MD5 sum: one that is there is not copied again.  Each g
 started.
 """
 
+import fcntl
 import hashlib
 import os
 import re
@@ -28,6 +29,8 @@ _KINDS = {
 }
 #: A file that was copied or chosen so lately may be wanted by a job that is not inserted yet.
 _GRACE = 3600.0
+#: Between the creation of a file and its lock.
+_MOMENT = 10.0
 _HOUR = 3600
 _BLOCK = 1 << 20
 
@@ -105,8 +108,10 @@ class _Stage:
         directory, most = self._config.stagein_dir, self._config.api_max_upload
         try:
             os.makedirs(directory, mode=0o700, exist_ok=True)
+            self._forget_broken(directory)
             unfinished = os.path.join(directory, f".{os.getpid()}.{time.time_ns()}")
             descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
         except OSError as error:
             raise _stop(f"cannot write to {directory}: {error.strerror}.") from None
         try:
@@ -126,6 +131,18 @@ class _Stage:
         with self._database.begin() as tx:
             return tx.files.of_sum(md5sum) or tx.files.add(md5sum, location, _kind(path), size)
 
+    def _forget_broken(self, directory: str) -> None:
+        """Remove what those left who were killed while they copied, or before they had noted their copy."""
+        old = [name for name in os.listdir(directory) if not _is_fresh(os.path.join(directory, name), _MOMENT)]
+        whole = [name for name in old if _SUM.match(name) and not _is_fresh(os.path.join(directory, name))]
+        with self._database.snapshot() as tx:
+            known = tx.files.known(whole)
+        for name in old:
+            path = os.path.join(directory, name)
+            if (name in whole and name not in known) or (name.startswith(".") and _is_left(path)):
+                with suppress(OSError):
+                    os.unlink(path)
+
     def give_up(self, file: StagedFile) -> None:
         """Remove a file for which no job was submitted, unless another one was."""
         with self._database.begin() as tx:
@@ -144,11 +161,21 @@ class _Stage:
                         os.unlink(file.location)
 
 
-def _is_fresh(path: str) -> bool:
+def _is_fresh(path: str, seconds: float = _GRACE) -> bool:
     try:
-        return os.stat(path).st_mtime > time.time() - _GRACE
+        return os.stat(path).st_mtime > time.time() - seconds
     except OSError:
         return False
+
+
+def _is_left(path: str) -> bool:
+    """Whether nobody writes a copy any more: who does holds a lock on it."""
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _measure(descriptor: int) -> tuple[int, str]:

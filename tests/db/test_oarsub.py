@@ -1,5 +1,6 @@
 """What oarsub prints, how it ends and what it leaves in the database (commands-user.md 3, 14)."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -740,6 +741,20 @@ class TestStageIn:
         assert not self.rows(desk)
         assert not any((tmp_path / "kept").glob("*"))
         assert not any((tmp_path / "kept").glob(".*"))
+
+    def test_what_those_left_who_were_killed_goes_with_the_next_copy(self, desk: Site, tmp_path: Path) -> None:
+        kept = tmp_path / "kept"
+        kept.mkdir()
+        for name in (".1.2", ".3.4", ".5.6", "0" * 32, "1" * 32):
+            (kept / name).write_bytes(b"part")
+        for name in (".1.2", ".3.4", "0" * 32):
+            os.utime(kept / name, (0, 0))
+        (tmp_path / "data").write_bytes(b"content")
+        with (kept / ".3.4").open() as written:
+            fcntl.flock(written, fcntl.LOCK_SH)
+            assert self.give(desk, "-s", tmp_path / "data").exit == 0
+        (row,) = self.rows(desk)
+        assert sorted(os.listdir(kept)) == sorted([".3.4", ".5.6", "1" * 32, row[0]])
 
     def test_a_refused_job_leaves_no_file(self, desk: Site, tmp_path: Path) -> None:
         (tmp_path / "data").write_bytes(b"content")

@@ -1,5 +1,6 @@
 """Files that users gave to their jobs (``tx.files``), rows of ``files``."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class Files:
         """Return the file with this content."""
         row = self._tx.row(_OF_SUM, (md5sum,))
         return StagedFile(*row) if row else None
+
+    def known(self, sums: Collection[str]) -> frozenset[str]:
+        """Return those of some sums of which there is a file."""
+        return frozenset(self._tx.column("SELECT md5sum FROM files WHERE md5sum = ANY(%s)", (list(sums),)))
 
     def add(self, md5sum: str, location: str, compression: str, size: int) -> StagedFile:
         """Note a file; ``compression`` is the kind of archive, '' if it is none."""
