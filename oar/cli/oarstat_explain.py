@@ -122,6 +122,8 @@ def _lines(each: Explanation, changes: Mapping[int, str], ended: Ended | None) -
     elif each.reason:
         lines.append("    Start: not foreseen")
     lines += [f"    In front: {_other(other)}" for other in each.in_front]
+    if each.start:
+        lines += _experience(each.start)
     if each.reason and "fairshare" in each.reason.data:
         lines.append(f"    Fair share: {_share(job, each.reason.data['fairshare'])}")
     if job.id in changes:
@@ -143,13 +145,16 @@ def _start_lines(start: Start) -> list[str]:
     lines = [f"    Start: {format_date(start.date)}{hosts}, {how}"]
     if start.before:
         lines.append(f"    Before it: {start.before} waiting job{'s' * (start.before > 1)}")
-    if start.measured and start.firmness is not Firmness.FIXED:
-        half, most = format_duration(start.measured.half), format_duration(start.measured.most)
-        lines.append(
-            f"    So far: half of the jobs in this queue started within {half} of what they were told first,"
-            f" 9 in 10 within {most}"
-        )
     return lines
+
+
+def _experience(start: Start) -> list[str]:
+    """Return how far predictions of the queue were off, where that may matter to this one."""
+    if not start.measured or start.firmness is Firmness.FIXED:
+        return []
+    half, most = format_duration(start.measured.half), format_duration(start.measured.most)
+    told = f"half of the jobs in this queue started within {half} of what they were told first, 9 in 10 within {most}"
+    return [f"    So far: {told}"]
 
 
 def _share(job: "Job", share: Mapping[str, float]) -> str:
