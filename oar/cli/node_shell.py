@@ -10,6 +10,7 @@ import shlex
 import signal
 import termios
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -117,17 +118,23 @@ class Way:
 
     @cached_property
     def _directory(self) -> str:
-        """A directory of oar alone; what processes left there that are gone is removed."""
+        """A directory of oar alone; what processes of this machine left there that are gone is removed."""
         path = os.path.join(os.path.expanduser("~"), ".ssh", "sessions")
         os.makedirs(path, mode=0o700, exist_ok=True)
         for name in os.listdir(path):
-            if not os.path.exists(f"/proc/{name.partition('.')[0]}"):
+            machine, _, rest = name.partition(".")
+            if machine == self._machine and not os.path.exists(f"/proc/{rest.partition('.')[0]}"):
                 with suppress(OSError):
                     os.unlink(os.path.join(path, name))
         return path
 
+    @cached_property
+    def _machine(self) -> str:
+        """A short name of this machine: frontends may share the home of oar, and names of sockets must not be long."""
+        return f"{zlib.crc32(os.uname().nodename.encode()):08x}"
+
     def _path(self, kind: str) -> str:
-        return os.path.join(self._directory, f"{os.getpid()}.{kind}")
+        return os.path.join(self._directory, f"{self._machine}.{os.getpid()}.{kind}")
 
     @cached_property
     def _environment(self) -> dict[str, str]:
