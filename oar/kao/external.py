@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from oar.kao.model import Answer, Placement, WaitingJob
 from oar.kao.outside import Proposal
@@ -46,8 +47,15 @@ GRACE = 5.0
 LONGEST_OUTPUT = 1 << 26
 #: And so much of each line goes to the log.
 LONGEST_LINE = 1000
-#: 1: it gave jobs up.
-GOOD_CODES = (0, 1)
+GAVE_UP = 1  #: it put jobs into toError
+GOOD_CODES = (0, GAVE_UP)
+
+
+class Ran(NamedTuple):
+    """A program that has ended well."""
+
+    lines: list[str]
+    gave_up: bool
 
 
 class ExternalSchedulers:
@@ -70,8 +78,8 @@ class ExternalSchedulers:
             return True
         return self._is_everywhere and bool(_NAME.match(queue.policy)) and os.access(self._program(queue), os.X_OK)
 
-    def run(self, queue: Queue, now: int) -> list[str] | None:
-        """Run the program of a queue; return the lines that it wrote, None if it failed."""
+    def run(self, queue: Queue, now: int) -> Ran | None:
+        """Run the program of a queue; return what it wrote and how it ended, None if it failed."""
         if not _NAME.match(queue.policy):
             self._failed(queue, f"Execution of {queue.policy} failed (this cannot be the name of a program)")
             return None
@@ -88,7 +96,7 @@ class ExternalSchedulers:
             self._failed(queue, trouble)
             return None
         self._failures.pop(queue.name, None)
-        return lines
+        return Ran(lines, gave_up=outcome.code == GAVE_UP)
 
     def wished_starts(self, lines: Sequence[str]) -> dict[int, tuple[int, list[int]]]:
         """Return the jobs that a program wants to be started now: alternative and resources."""
@@ -157,9 +165,9 @@ class RoundOutside:
         before = self._predictions(placed)
         self._programs.database.run(lambda tx: tx.gantt.propose(before, self._now))
         begin = time.monotonic()
-        lines = self._programs.run(queue, self._now)
+        ran = self._programs.run(queue, self._now)
         self.seconds += time.monotonic() - begin
-        if lines is None:
+        if ran is None:
             return Proposal(queue.policy, is_failed=True)
         alternatives = {alternative.id: job.id for job in jobs for alternative in job.alternatives}
         with self._programs.database.snapshot() as tx:
@@ -172,10 +180,13 @@ class RoundOutside:
             _Choice(alternatives[number], number, starts[number], resources.get(number, ()))
             for number in sorted(starts.keys() & alternatives.keys())
         ]
-        wished = self._programs.wished_starts(lines)
+        wished = self._programs.wished_starts(ran.lines)
         choices = [each for each in choices if each.job not in wished]
         choices += [_Choice(job, number, self._now, members) for job, (number, members) in wished.items()]
-        return self._proposal(queue, {job.id: job for job in jobs}, choices, rows)
+        proposal = self._proposal(queue, {job.id: job for job in jobs}, choices, rows)
+        if ran.gave_up and not proposal.given_up:
+            log.warning("scheduler %s ended with %d and gave up no job: it may have failed", queue.policy, GAVE_UP)
+        return proposal
 
     def _predictions(self, placed: Collection[Placement]) -> list[Prediction]:
         """Return all that has resources, or will have some: what a program must leave alone."""

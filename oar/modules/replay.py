@@ -1,4 +1,4 @@
-"""``kao save`` and ``kao plan``: a round in one file, and the plan of it on any machine (scheduling.md 1).
+"""``kao save`` and ``kao plan``: a round in one file, and the plan of it on any machine.
 
     kao save FILE                           write what a round would be decided on now
     kao plan FILE                           plan it: the same file gives the same plan everywhere

@@ -69,7 +69,6 @@ def test_an_idle_node_sleeps_until_a_job_needs_it(cluster: Cluster) -> None:
 def test_a_program_of_the_site_plans_a_queue_and_loses_it_when_it_fails(cluster: Cluster) -> None:
     root, alice = cluster.as_user("root"), cluster.as_user("alice")
     program = named_blocks(SOURCE / "docs" / "scheduler.rst")["scheduler"]
-    program = program.replace("/usr/bin/python3", "/usr/lib/oar/venv/bin/python")
     path = "/usr/lib/oar/schedulers/lottery"
     root.run(f"cat >{path}; chmod 755 {path}; oarqueue --add lottery,5,lottery", stdin=program)
     first = alice.submit("-q lottery -l core=1,walltime=1 'sleep 1000'")

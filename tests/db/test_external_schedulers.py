@@ -220,6 +220,16 @@ def test_jobs_that_a_program_gives_up_end_in_error_and_whoever_waits_is_told(sit
     assert state_of(site.database, good) is JobState.TO_LAUNCH
 
 
+def test_a_program_that_says_it_gave_up_jobs_and_did_not_is_suspected(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_resources(site.database)
+    submit(site.database)
+    site.shell("exit 1")
+    site.scheduler().round()
+    assert "scheduler mine ended with 1 and gave up no job: it may have failed" in caplog.text
+
+
 def test_what_a_program_says_about_a_job_stays_until_it_says_something_else(site: Site) -> None:
     add_resources(site.database)
     number, silent = submit(site.database), submit(site.database)
@@ -337,7 +347,8 @@ def test_a_queue_without_waiting_job_calls_nothing(site: Site, tmp_path: Path) -
 
 
 def test_the_scheduler_of_the_document_draws_lots(site: Site) -> None:
-    program = named_blocks(SOURCE / "docs" / "scheduler.rst")["scheduler"].replace("/usr/bin/python3", sys.executable)
+    program = named_blocks(SOURCE / "docs" / "scheduler.rst")["scheduler"]
+    program = program.replace("/usr/lib/oar/venv/bin/python", sys.executable)
     ids = add_resources(site.database, nodes=1, cores=3)
     jobs = [submit(site.database, "/resource_id=2") for _ in range(3)]
     runs = submit(site.database, state=JobState.RUNNING, on=ids[:1])
