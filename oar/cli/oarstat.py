@@ -211,8 +211,10 @@ class _Oarstat:
 
 def _ids(context: Context, jobs: Sequence[int | None], words: Sequence[str]) -> tuple[int, ...] | None:
     """Return the jobs that are named; None if none is.  Other words mean nothing: some programs give a queue."""
-    named = [_job_of_environment(context, words) if job is None else job for job in jobs]
-    named += [min(int(word[:20]), LARGEST_NUMBER) for word in words if word and DIGITS.issuperset(word)]
+    numbers = [min(int(word[:20]), LARGEST_NUMBER) for word in words if word and DIGITS.issuperset(word)]
+    # A number behind another option is meant by the option that stands without one: --explain --change 12.
+    given = [job for job in jobs if job is not None or not numbers]
+    named = [_job_of_environment(context, words) if job is None else job for job in given] + numbers
     return tuple(dict.fromkeys(named)) if named else None
 
 
@@ -254,12 +256,13 @@ def _matching(context: Context, condition: str | None) -> frozenset[int] | None:
 
 def _dates(text: str, option: str) -> tuple[int, int]:
     """Return the two dates of an interval.  Raises Stop."""
+    bad = Stop(f'Bad syntax for {option}\n# Write two dates, the earlier one first: "YYYY-MM-DD hh:mm:ss, YYYY-MM-DD"')
     try:
         start, stop = (parse_date(part) for part in text.split(","))
     except (ValueError, BadRequest):
-        raise Stop(f"Bad syntax for {option}") from None
+        raise bad from None
     if start > stop:
-        raise Stop(f"Bad syntax for {option}")
+        raise bad
     return start, stop
 
 

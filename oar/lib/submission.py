@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: How many random bytes a challenge is made of.
 _CHALLENGE_BYTES = 20
+#: A reservation for a date so long ago was not meant for now.
+LATE_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +199,15 @@ def _signal(given: Submission, config: Config) -> int:
 
 
 def _window_warnings(window: Window | None, requests: Sequence[Request]) -> list[str]:
+    warnings = []
+    if window is not None and window.late > LATE_SECONDS:
+        from oar.lib.times import format_date
+
+        asked = format_date(window.start - window.late)
+        warnings.append(f"the start date {asked} is over: the reservation is asked for now.")
     if window is not None and window.stop and any(request.walltime is not None for request in requests):
-        return ["ignore reservation end date because walltime is set in resource description."]
-    return []
+        warnings.append("ignore reservation end date because walltime is set in resource description.")
+    return warnings
 
 
 # -- with the database ------------------------------------------------------------------------------------------------

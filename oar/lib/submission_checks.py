@@ -301,10 +301,11 @@ def _shown(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The dates of a reservation; ``stop`` 0 = not given."""
+    """The dates of a reservation; ``stop`` 0 = not given, ``late`` = how long ago it was to start."""
 
     start: int
     stop: int = 0
+    late: int = 0
 
     @property
     def walltime(self) -> int | None:
@@ -329,14 +330,14 @@ def parse_window(text: str, now: int) -> Window:
     first, comma, last = text.partition(",")
     start = _date(first, now, now, "start")
     if not comma:
-        return Window(max(start, now))
+        return Window(max(start, now), late=max(0, now - start))
     stop = _date(last, start, start, "end")
     if re.match(_TIME, last.strip()) and stop <= start:
         stop += _DAY
     if stop <= start:
         raise BadSubmission(Code.RESERVATION, "reservation end date must be after start date.")
     moved = max(0, now - start)
-    return Window(start + moved, stop + moved)
+    return Window(start + moved, stop + moved, moved)
 
 
 def _day_of(name: str, today: int) -> int:

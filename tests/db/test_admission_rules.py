@@ -160,6 +160,12 @@ class TestDefaultRules:
         result = site.submit("-t", kind, "x")
         assert (result.exit, result.err) == (254, f"[ADMISSION RULE] Error: unknown job type: {kind}\n")
 
+    def test_a_type_with_a_bad_date_is_told_how_to_write_it(self, site: Site) -> None:
+        assert site.submit("-t", "postpone=tomorrow", "x").err.splitlines() == [
+            "[ADMISSION RULE] Error: unknown job type: postpone=tomorrow",
+            "# Write postpone=YYYY-MM-DD hh:mm:ss",
+        ]
+
     def test_a_site_adds_types(self, site: Site) -> None:
         site.config = site.config.replace(job_types_extra=(r"devel", r"monitor=\w+"))
         assert site.submit("-t", "devel", "-t", "monitor=power", "x").exit == 0

@@ -243,6 +243,9 @@ def test_a_condition_that_is_no_condition_is_refused(cluster: Cluster) -> None:
     assert len(result.err.splitlines()) == 1
 
 
+TWO_DATES = '# Write two dates, the earlier one first: "YYYY-MM-DD hh:mm:ss, YYYY-MM-DD"'
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -253,10 +256,10 @@ def test_a_condition_that_is_no_condition_is_refused(cluster: Cluster) -> None:
         (["-e"], "No job specified"),
         (["-p", "-j", "1", "--sql", "true"], "# Error: --properties and --sql are exclusive"),
         (["-s"], "--state can only be used with an id"),
-        (["-g", "yesterday"], "Bad syntax for --gantt"),
-        (["-g", "2031-01-02, 2031-01-01"], "Bad syntax for --gantt"),
-        (["--accounting", "2031-01-01"], "Bad syntax for --accounting"),
-        (["--accounting", "2031-01-01,2031-13-01"], "Bad syntax for --accounting"),
+        (["-g", "yesterday"], f"Bad syntax for --gantt\n{TWO_DATES}"),
+        (["-g", "2031-01-02, 2031-01-01"], f"Bad syntax for --gantt\n{TWO_DATES}"),
+        (["--accounting", "2031-01-01"], f"Bad syntax for --accounting\n{TWO_DATES}"),
+        (["--accounting", "2031-01-01,2031-13-01"], f"Bad syntax for --accounting\n{TWO_DATES}"),
     ],
 )
 def test_what_does_not_go_together_is_said(cluster: Cluster, arguments: list[str], text: str) -> None:

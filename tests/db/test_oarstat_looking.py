@@ -207,3 +207,8 @@ def test_the_layout_of_the_site_is_watched_too(cluster: Cluster) -> None:
 def test_a_word_that_is_no_job_id_is_named(cluster: Cluster) -> None:
     result = cluster.oarstat("-s", "-j", "abc")
     assert (result.exit, result.err.splitlines()[1:]) == (255, ['# "abc" is no job id'])
+
+
+def test_a_number_behind_another_option_is_the_job_that_is_meant(cluster: Cluster) -> None:
+    job = cluster.job()
+    assert cluster.shows("-j", "-s", str(job)) == f"{job}: Waiting\n"

@@ -12,7 +12,7 @@ from oar.lib.config import Config
 from oar.lib.errors import BadRequest
 from oar.lib.model import Dependency, Group, Level
 from oar.lib.request import Request
-from oar.lib.submission_checks import BadSubmission, Code, Modes, Window
+from oar.lib.submission_checks import BadSubmission, Code, Modes
 from oar.lib.times import parse_date
 
 T = TypeVar("T")
@@ -215,8 +215,12 @@ class TestReservations:
         ],
     )
     def test_dates(self, text: str, start: str, stop: str) -> None:
-        expected = Window(parse_date(start), parse_date(stop) if stop else 0)
-        assert submission_checks.parse_window(text, NOON) == expected
+        window = submission_checks.parse_window(text, NOON)
+        assert (window.start, window.stop) == (parse_date(start), parse_date(stop) if stop else 0)
+
+    @pytest.mark.parametrize(("text", "late"), [("11:00", 3600), ("11:00,13:00", 3600), ("13:00", 0), ("now", 0)])
+    def test_how_long_ago_a_start_is(self, text: str, late: int) -> None:
+        assert submission_checks.parse_window(text, NOON).late == late
 
     def test_what_oarsub_says_with_v(self) -> None:
         window = submission_checks.parse_window("14:00,16:00", NOON)

@@ -27,5 +27,8 @@ if user in ("oar", "root"):
     TYPES.append("no_quotas")
 for each in types:
     if not re.fullmatch("|".join(f"(?:{known})" for known in TYPES), each, re.ASCII):
-        guess = did_you_mean(re.split("[=:]", each)[0], re.findall(r"[a-z_]{4,}", " ".join(TYPES)), quote="")
+        word = re.split("[=:]", each)[0]
+        guess = did_you_mean(word, re.findall(r"[a-z_]{4,}", " ".join(TYPES)), quote="")
+        if word in ("postpone", "deadline", "expire"):
+            guess = f"\n# Write {word}=YYYY-MM-DD hh:mm:ss"
         reject(f"[ADMISSION RULE] Error: unknown job type: {each}{guess}")
