@@ -12,6 +12,7 @@ import click
 import pytest
 
 from docs import generate
+from oar.cli import oarsub_session
 from oar.cli.command import ADMIN, USER, BadOption, Command
 from oar.kao.priority import POLICIES
 from oar.lib.config import Config
@@ -194,8 +195,8 @@ def test_exit_codes_of_oarsub_in_the_guide_are_those_of_the_code() -> None:
     text = GUIDE.read_text()
     table = text[text.index("Exit codes of ``oarsub``") : text.index("Exit codes of ``oardel``")]
     told = {int(number) for number in re.findall(r"^(\d+) ", table, re.MULTILINE)}
-    not_met = {Code.INTERACTIVE_PARAMETERS, Code.NOOP}  # conflicts of options with -I
-    assert told == {int(code) for code in Code} - {int(code) for code in not_met} | {0, 2, 254}
+    of_sessions = {oarsub_session.NO_DIRECTORY, oarsub_session.TERMINATED, oarsub_session.BROKEN}
+    assert told == {int(code) for code in Code} | of_sessions | {0, 2, 254}
 
 
 def test_the_usual_way_of_a_job_is_one_that_exists() -> None:
