@@ -25,7 +25,16 @@ from oar.lib.runtime import Runtime
 from oar.modules import orders
 from oar.modules.actions import finish, launch, notices, power, probe, signals, suspend, tell
 from oar.modules.actions.context import Context, Later, log
-from oar.modules.dispatch import LIMITED, NOTICES_AT_A_TIME, OTHERS_AT_A_TIME, SPOKEN, Action, Kind, wanted
+from oar.modules.dispatch import (
+    LIMITED,
+    NOTICES_AT_A_TIME,
+    OTHERS_AT_A_TIME,
+    SPOKEN,
+    TELLS_AT_A_TIME,
+    Action,
+    Kind,
+    wanted,
+)
 from oar.modules.orders import Did, Do, Interrupt, Order
 
 #: A job that somebody else works on is looked at again after so long.
@@ -179,7 +188,8 @@ class Answers:
 def work(runtime_: Runtime, remote: Remote, answers: Answers, requests: BinaryIO) -> None:
     """Carry out what the Runner writes, until it closes the pipe."""
     bipbip = Bipbip(runtime_, remote, answers.write)
-    threads = runtime_.config.max_concurrent_jobs_starting_or_terminating + OTHERS_AT_A_TIME + NOTICES_AT_A_TIME
+    in_hands_of_users = NOTICES_AT_A_TIME + TELLS_AT_A_TIME
+    threads = runtime_.config.max_concurrent_jobs_starting_or_terminating + OTHERS_AT_A_TIME + in_hands_of_users
     pool = ThreadPoolExecutor(threads, thread_name_prefix="action")
     for line in requests:
         bipbip.take(orders.decode(line), pool)

@@ -2,8 +2,9 @@
 
 One action at a time works on a job.  Ends and launches share a limit (``MAX_CONCURRENT_JOBS_STARTING_OR_TERMINATING``)
 in which ends come first, so that a burst of submissions cannot keep nodes occupied; kills, signals and probes have a
-limit of their own, and so have the commands of users, who decide how long those take.  An action goes to the bipbip
-that talks to its host, whose connection is warm.  What fails is tried again after 1, 2, 4 ... 60 s (server.md 5.6).
+limit of their own, and so have the commands of users and the lines for their oarsubs: how long those take is theirs to
+decide.  An action goes to the bipbip that talks to its host, whose connection is warm.  What fails is tried again after
+1, 2, 4 ... 60 s (server.md 5.6).
 """
 
 import zlib
@@ -16,8 +17,10 @@ from oar.lib.db.runs import InHand
 from oar.lib.messages import JobAction
 from oar.lib.states import JobState, Phase
 
-#: Actions that are not launches, ends or commands of users: how many at a time.
+#: Actions that are not launches, ends, or in the hands of users: how many at a time.
 OTHERS_AT_A_TIME = 64
+#: Talks with oarsubs that wait, or are gone: how many at a time.
+TELLS_AT_A_TIME = 32
 #: Commands of users: how many at a time, of all and of one user, and how many of a user may wait.
 NOTICES_AT_A_TIME = 16
 NOTICES_OF_A_USER = 4
@@ -175,7 +178,7 @@ class Dispatch:
             return (("limited", self.limit),)
         if action.kind is Kind.NOTICE:
             return ("notices", NOTICES_AT_A_TIME), (f"notices of {action.args[:1]}", NOTICES_OF_A_USER)
-        return (("others", OTHERS_AT_A_TIME),)
+        return (("tells", TELLS_AT_A_TIME),) if action.kind is Kind.TELL else (("others", OTHERS_AT_A_TIME),)
 
     def worker_of(self, action: Action) -> int:
         """Return the bipbip that talks to the action's host."""

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from oar.lib.db.runs import InHand
 from oar.lib.states import JobState, Phase
 from oar.modules import orders
-from oar.modules.dispatch import LIMITED, NOTICES_WAITING, Action, Dispatch, Kind, host_action, wanted
+from oar.modules.dispatch import (
+    LIMITED,
+    NOTICES_WAITING,
+    TELLS_AT_A_TIME,
+    Action,
+    Dispatch,
+    Kind,
+    host_action,
+    wanted,
+)
 
 ONE = InHand(42, JobState.TO_LAUNCH, None, "n1", 0, 0, 100)
 
@@ -62,6 +71,15 @@ def test_commands_of_one_user_that_do_not_end_hold_up_neither_kills_nor_commands
     assert begun(dispatch) == [bobs, kill]
     dispatch.done(alices[0], now=1.0)
     assert begun(dispatch, 1.0) == [alices[4]]
+
+
+def test_oarsubs_that_cannot_be_told_hold_up_no_kill() -> None:
+    dispatch = Dispatch(limit=1, workers=1)
+    for job in range(1, 1000):
+        dispatch.want(Action(Kind.TELL, job, args=("Start prediction: soon",)))
+    assert len(begun(dispatch)) == TELLS_AT_A_TIME
+    dispatch.want(Action(Kind.KILL, 1000))
+    assert begun(dispatch) == [Action(Kind.KILL, 1000)]
 
 
 def test_commands_of_one_user_do_not_pile_up_for_ever() -> None:
