@@ -25,8 +25,8 @@ PERIOD = 30.0
 _SOON, _HURRY = 0.2, 20.0
 #: Seconds of waiting after which the connection to the database is given back.
 _SHORT = 5.0
-#: Lines that are listened to before the database is asked.
-_CALLERS = 100
+#: Seconds for which callers are listened to before the database is asked: anybody on the host of the server may call.
+_CALLS = 2.0
 _GOOD, _BAD, _STARTING = "GOOD JOB", "BAD JOB", "Starting..."
 _KILLED = "JOB KILLED"
 _ENDS = re.compile(r"(?:BAD JOB|JOB KILLED|ERROR: .*)\Z")
@@ -98,8 +98,9 @@ class Wait:
             self._listen(self._listener.next_line(_SOON if now < self._hurry else period) or "")
 
     def _hear_out(self) -> None:
-        """Listen to all who call just now."""
-        for _ in range(_CALLERS):
+        """Listen to those who call just now, to silent ones not for ever."""
+        limit = time.monotonic() + _CALLS
+        while time.monotonic() < limit:
             line = self._listener.next_line(0)
             if line is None:
                 return
