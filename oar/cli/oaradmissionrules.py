@@ -145,8 +145,9 @@ def _write(rule: Rule, name: str | None) -> None:
 def _history(context: Context, wish: Wish) -> int:
     with context.database.begin() as tx:
         changes = tx.queues.rule_history(wish.history or 0)
-    if not changes:
-        raise Stop("Error: could not retrieve admission rule from database", NO_RULE)
+        if not changes:
+            rule = _found(tx, wish.history)
+            click.echo(f"Admission rule #{rule.id} has not been changed since the database was made.")
     for date, author, action, text in changes:
         click.echo(f"--- {format_date(date)} {author} {action} RULE #{wish.history}\n{text.rstrip()}\n---")
     return 0

@@ -374,9 +374,16 @@ def become_child(standard, body):
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException as error:  # noqa: BLE001 - the last guard of a process: say it, end
-        os.write(2, ("%s: %s\n" % (type(error).__name__, error)).encode("utf-8", "replace"))
+        os.write(2, (_said_of(error) + "\n").encode("utf-8", "replace"))
     finally:
         os._exit(code if isinstance(code, int) else 1)
+
+
+def _said_of(error):
+    """What an administrator or a user is told of it."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return "%s: %s" % (os.fsdecode(error.filename), error.strerror)
+    return "%s: %s" % (type(error).__name__, error)
 
 
 def call(module, message):

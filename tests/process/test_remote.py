@@ -42,6 +42,12 @@ def test_many_nodes_answer_each_for_itself(remote: Remote, ssh_nodes: SshNodes) 
     assert sorted(remote.warm_nodes()) == sorted(ssh_nodes.names)
 
 
+def test_a_program_that_is_not_there_is_named(local: Remote) -> None:
+    assert local.command("node", ("/no/such",), "", 20, account=None) == Ran(
+        1, (), "/no/such: No such file or directory\n"
+    )
+
+
 def test_a_node_without_sshd_is_unreachable_and_the_others_are_not(remote: Remote, ssh_nodes: SshNodes) -> None:
     first, second = ssh_nodes.nodes
     first.crash()
