@@ -145,7 +145,17 @@ def work(nodes: int) -> list[Finding]:
         look_at_ended(too_long, f"the job with {_WALLTIME} s of walltime was ended", "WALLTIME"),
     ]
     ask_why(too_long, array[0])
-    return findings + wait_in_the_queue(nodes)
+    return [*findings, open_a_shell(), *wait_in_the_queue(nodes)]
+
+
+def open_a_shell() -> Finding:
+    """Let alice have a shell on a node; what she would type comes from a pipe here."""
+    say("alice has a shell on a node, for what she wants to look at herself:")
+    said = typed(
+        "alice", "echo 'echo I am on $(hostname), in job $OAR_JOB_ID' | oarsub -n look -I -l core=1,walltime=0:5"
+    )
+    answer = next((line for line in said.splitlines() if line.startswith("I am on node-")), said)
+    return Finding("an interactive job gave her a shell on a node", answer.startswith("I am on node-"), answer)
 
 
 def look_at_parallel(job: int, several: int) -> Finding:
