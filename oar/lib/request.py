@@ -29,6 +29,8 @@ NODE_ALIASES = frozenset({"nodes", "node"})
 _LEVEL = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*([0-9]{1,10}|[A-Za-z_]+)\s*\Z", re.ASCII)
 _WALLTIME = re.compile(r"\s*walltime\s*=([^,]*)")
 _LARGEST_QUANTITY = 2**31 - 1
+#: Told with a request that cannot be read.
+EXAMPLE = "Write it like nodes=2/core=1,walltime=1:30 with numbers from 1 on, ALL or BEST."
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ class _Reader:
         match = _LEVEL.match(text)
         quantity = _quantity(match[2]) if match else None
         if not match or quantity is None or match[1] == "walltime":
-            raise BadRequest(f"cannot recognize the resource description: {text.strip()}")
+            raise BadRequest(f"cannot recognize the resource description: {text.strip()}\n# {EXAMPLE}")
         return Level(match[1], quantity)
 
     def _peek(self) -> str:

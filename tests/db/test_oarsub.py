@@ -21,6 +21,7 @@ from oar.cli.command import Result
 from oar.lib.db.engine import Database
 from oar.lib.messages import Tag, Wake
 from oar.lib.model import Dependency, Group, Job, Level, User
+from oar.lib.request import EXAMPLE
 from oar.lib.states import EventType, JobState, JobType, Reservation
 from tests.builders import add_job, add_resources
 from tests.frontend import ALICE, Frontend, add_rules
@@ -244,7 +245,7 @@ def refusals() -> list[tuple[tuple[str, ...], int, str]]:
         ((), 5, "# Error: a command is needed.\n"),
         (("a", "b"), 5, '# Error: only one command is accepted, quote it or put it after "--".\n'),
         (("x" * 131072,), 5, "# Error: the command is too long (131072 bytes, at most 131071).\n"),
-        (("-l", "nodes=2x", "x"), 18, "# Error: cannot recognize the resource description: nodes=2x\n"),
+        (("-l", "nodes=2x", "x"), 18, f"# Error: cannot recognize the resource description: nodes=2x\n# {EXAMPLE}\n"),
         (
             ("-l", "walltime=1:xx", "x"),
             18,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oar.lib import request
 from oar.lib.errors import BadRequest
 from oar.lib.model import Group, Level, Moldable
-from oar.lib.request import ALL, BEST, BEST_HALF, JobTypes, Request, TypeText, parse_request, parse_type
+from oar.lib.request import ALL, BEST, BEST_HALF, EXAMPLE, JobTypes, Request, TypeText, parse_request, parse_type
 
 
 def group(*levels: tuple[str, int], where: str = "") -> Group:
@@ -52,7 +52,7 @@ def test_what_is_accepted(text: str, groups: tuple[Group, ...], walltime: int | 
 def test_a_bad_level_is_named(level: str) -> None:
     with pytest.raises(BadRequest) as caught:
         parse_request(f"/core=1/{level}")
-    assert str(caught.value) == f"cannot recognize the resource description: {level}"
+    assert str(caught.value) == f"cannot recognize the resource description: {level}\n# {EXAMPLE}"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,8 @@ def test_a_bad_level_is_named(level: str) -> None:
 def test_what_is_refused(text: str, message: str) -> None:
     with pytest.raises(BadRequest) as caught:
         parse_request(text)
-    assert str(caught.value) == message
+    hint = f"\n# {EXAMPLE}" if "resource description" in message else ""
+    assert str(caught.value) == message + hint
 
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True).filter(lambda name: name != "walltime")

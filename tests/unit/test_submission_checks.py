@@ -11,7 +11,7 @@ from oar.lib import submission_checks
 from oar.lib.config import Config
 from oar.lib.errors import BadRequest
 from oar.lib.model import Dependency, Group, Level
-from oar.lib.request import Request
+from oar.lib.request import EXAMPLE, Request
 from oar.lib.submission_checks import BadSubmission, Code, Modes
 from oar.lib.times import parse_date
 
@@ -151,7 +151,7 @@ class TestRequests:
             submission_checks.parse_requests(["nodes=2x"], Config())
         assert (error.value.exit_code, str(error.value), error.value.verify) == (
             Code.SYNTAX,
-            "cannot recognize the resource description: nodes=2x",
+            f"cannot recognize the resource description: nodes=2x\n# {EXAMPLE}",
             False,
         )
 
