@@ -77,6 +77,15 @@ class Outlook:
         }
 
 
+#: Why a job stands still of which the scheduler says nothing.
+_STANDING = {
+    JobState.WAITING: "The scheduler has not looked at it yet.",
+    JobState.HOLD: "It is on hold until somebody lets it go with oarresume.",
+    JobState.SUSPENDED: "It is suspended until somebody lets it go on with oarresume.",
+    JobState.RESUMING: "It goes on as soon as its resources are free.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """All there is to say of the waiting of a job."""
@@ -89,12 +98,10 @@ class Explanation:
 
     @property
     def sentence(self) -> str:
-        """Why it does not start now; '' for a job that waits no more."""
+        """Why it does not start, or go on, now; '' for a job that waits no more."""
         if self.reason:
             return sentence(self.reason)
-        if self.job.state is JobState.HOLD:
-            return "It is on hold until somebody lets it go with oarresume."
-        return "The scheduler has not looked at it yet." if self.job.state is JobState.WAITING else ""
+        return _STANDING.get(self.job.state, "")
 
     @property
     def record(self) -> dict[str, object]:

@@ -139,6 +139,11 @@ def test_a_job_that_has_ended_is_explained_too(site: Site) -> None:
     assert "until the scheduler looked at it" in out
 
 
+def test_a_job_that_was_suspended_is_told_how_it_goes_on(site: Site) -> None:
+    job = submit(site.database, state=JobState.SUSPENDED, on=site.resources[:1])
+    assert "    Why: It is suspended until somebody lets it go on with oarresume.\n" in site.explain(job).out
+
+
 def test_jobs_that_no_round_looks_at_have_a_reason_too(site: Site) -> None:
     on_hold = submit(site.database, "/resource_id=1", state=JobState.HOLD)
     with site.database.begin() as tx:
