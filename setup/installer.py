@@ -97,6 +97,19 @@ OAR_SUBMIT_DEFAULTS=
 [ ! -r "$HOME/.oarsubrc" ] || OAR_SUBMIT_DEFAULTS=$HOME/.oarsubrc
 export OAR_SUBMIT_ENV OAR_SUBMIT_DEFAULTS
 """
+#: A command that stays runs beside a shell of the user's, which he can end: oar/cli/staying.py sees that it is gone.
+_STAYING = """\
+stays=
+for word do case $word in --wa*) stays=yes ;; esac; done
+if [ "$stays" ]; then
+    {command} <&0 &
+    trap 'again=yes' INT QUIT
+    while again=; wait $!; code=$?; [ "$again" ]; do :; done
+    exit $code
+fi
+"""
+#: Commands that have such options.
+_STAY = ("oarsub", "oarstat")
 
 _SHIPPED_OARDIR = "/usr/lib/oar"
 
@@ -234,7 +247,9 @@ def _programs(target: Target, names: Iterable[str]) -> list[str]:
 
 def _user_wrapper(target: Target, name: str) -> None:
     hand_over = _OF_CALLER if name == "oarsub" else ""
-    text = f'#!/bin/sh\n{hand_over}exec sudo -n -H -u {target.user} {target.programs}/{name} "$@"\n'
+    command = f'sudo -n -H -u {target.user} {target.programs}/{name} "$@"'
+    staying = _STAYING.format(command=command) if name in _STAY else ""
+    text = f"#!/bin/sh\n{hand_over}{staying}exec {command}\n"
     _write(target.under(f"{_bindir(target)}/{name}"), text, 0o755)
 
 

@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from oar.cli.command import Context, Hangup
+from oar.cli.staying import Stay
 from oar.lib.db import listings
 from oar.lib.errors import DatabaseUnavailable
 from oar.lib.states import FINAL, JobState
@@ -28,11 +29,12 @@ Ends = Mapping[int, tuple[JobState, int | None]]  #: state and wait status of jo
 def wait(context: Context, ids: Sequence[int], *, kill: bool) -> int:
     """Return the exit status of the job, the worst one of several, once they have ended.
 
-    ^C leaves the jobs alone after a question, or ends them with ``kill``; so do SIGTERM and the loss of the terminal.
+    ^C leaves the jobs alone after a question, or ends them with ``kill``; so do SIGTERM, the loss of the
+    terminal, and the end of what the user started.
     """
     former = signal.signal(signal.SIGTERM, _hang_up)
     try:
-        return _wait(context, ids, kill=kill)
+        return _wait(context, ids, Stay(), kill=kill)
     except Hangup:
         if kill:
             _delete(context, ids)
@@ -41,12 +43,12 @@ def wait(context: Context, ids: Sequence[int], *, kill: bool) -> int:
         signal.signal(signal.SIGTERM, former)
 
 
-def _wait(context: Context, ids: Sequence[int], *, kill: bool) -> int:
+def _wait(context: Context, ids: Sequence[int], stay: Stay, *, kill: bool) -> int:
     while True:
         try:
             if _has_terminal():
                 click.echo(f"# Waiting for the job {ids[0]}...", err=True)
-            return worst(_ends(context, ids), ids)
+            return worst(_ends(context, ids, stay), ids)
         except KeyboardInterrupt:
             if kill:
                 click.echo(f"# Caught Interrupt (^C), Deleting the job {ids[0]}...", err=True)
@@ -58,7 +60,7 @@ def _wait(context: Context, ids: Sequence[int], *, kill: bool) -> int:
                 return EXIT_DETACHED
 
 
-def _ends(context: Context, ids: Sequence[int]) -> Ends:
+def _ends(context: Context, ids: Sequence[int], stay: Stay) -> Ends:
     """Return how the jobs ended, once all of them have."""
     start = time.monotonic()
     while True:
@@ -69,7 +71,7 @@ def _ends(context: Context, ids: Sequence[int]) -> Ends:
         else:
             if all(state in FINAL for state, _ in ends.values()):
                 return ends
-        time.sleep(pause(time.monotonic() - start))
+        stay.pause(pause(time.monotonic() - start))
 
 
 def _look(context: Context, ids: Sequence[int]) -> Ends:
