@@ -102,7 +102,8 @@ _STAYING = """\
 stays=
 for word do case $word in --wa*) stays=yes ;; esac; done
 if [ "$stays" ]; then
-    {command} <&0 &
+    exec 3<&0
+    {command} <&3 3<&- &
     trap 'again=yes' INT QUIT
     while again=; wait $!; code=$?; [ "$again" ]; do :; done
     exit $code

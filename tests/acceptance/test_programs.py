@@ -194,7 +194,7 @@ def test_reframe_checks_the_cluster_by_jobs(desk: Desk) -> None:
     desk.put("checks.py", CHECKS)
     said = desk.run(f"{REFRAME} -n SquareTest -n WrongTest -r 2>&1")
     assert "Ran 2/2 test case(s) from 2 check(s) (0 failure(s)" in said
-    assert desk.states("project = 'reframe'") == ["Terminated", "Terminated"]
+    assert desk.states("job_name IN ('rfm_SquareTest', 'rfm_WrongTest')") == ["Terminated", "Terminated"]
 
 
 def test_reframe_deletes_a_job_that_waits_too_long(desk: Desk) -> None:

@@ -389,6 +389,7 @@ def test_signals_reach_the_command_and_are_answered_for(world: World) -> None:
 
 def test_a_suspended_job_stands_still_until_it_is_resumed(world: World) -> None:
     job_id, ticks = ticking(world)
+    told_to_suspend(world, job_id)
     suspend.suspend(world.context, job_id)
     assert state_of(world.database, job_id) is JobState.SUSPENDED
     size = ticks.stat().st_size
@@ -398,6 +399,8 @@ def test_a_suspended_job_stands_still_until_it_is_resumed(world: World) -> None:
     suspend.resume(world.context, job_id)
     assert state_of(world.database, job_id) is JobState.RUNNING
     wait_until(lambda: ticks.stat().st_size > size)
+    suspend.suspend(world.context, job_id)  # an order that comes late
+    assert state_of(world.database, job_id) is JobState.RUNNING
     end(world, job_id)
     ticks.unlink()
 
@@ -411,6 +414,11 @@ def ticking(world: World) -> tuple[int, Path]:
     return job_id, ticks
 
 
+def told_to_suspend(world: World, job_id: int) -> None:
+    with world.database.begin() as tx:
+        tx.events.add(EventType.HOLD_RUNNING_JOB, job_id, "", to_check=True)
+
+
 def told_to_resume(world: World, job_id: int) -> None:
     with world.database.begin() as tx:
         assert lifecycle.move(tx, job_id, JobState.RESUMING)
@@ -422,6 +430,7 @@ def test_the_site_s_scripts_run_after_a_suspension_and_before_a_resumption(world
     script.write_text(f"#!/bin/sh\necho $1 $OAR_USER $(stat -c %s {ticks}) >> {tmp_path}/called\n")
     script.chmod(0o755)
     with_scripts(world, script)
+    told_to_suspend(world, job_id)
     suspend.suspend(world.context, job_id)
     size = ticks.stat().st_size
     told_to_resume(world, job_id)
@@ -445,6 +454,7 @@ def with_scripts(world: World, script: Path) -> None:
 def test_a_script_that_fails_lets_the_job_go_on_or_ends_it(world: World, tmp_path: Path) -> None:
     job_id, ticks = ticking(world)
     with_scripts(world, tmp_path / "missing")
+    told_to_suspend(world, job_id)
     suspend.suspend(world.context, job_id)
     assert state_of(world.database, job_id) is JobState.RESUMING
     assert EventType.SUSPEND_SCRIPT_ERROR in world.events(job_id)
@@ -463,9 +473,8 @@ def test_without_the_site_s_program_nothing_is_suspended(world: World, tmp_path:
     world.context = replace(
         world.context, config=world.context.config.replace(suspend_resume_file=str(tmp_path / "missing"))
     )
-    with world.database.begin() as tx:
-        tx.events.add(EventType.HOLD_RUNNING_JOB, job_id, "", to_check=True)
     for _ in range(2):
+        told_to_suspend(world, job_id)
         suspend.suspend(world.context, job_id)
     assert state_of(world.database, job_id) is JobState.RUNNING
     assert world.events(job_id).count(EventType.SUSPEND_RESUME_MANAGER_FILE) == 1
@@ -477,6 +486,7 @@ def test_without_the_site_s_program_nothing_is_suspended(world: World, tmp_path:
 
 def test_a_node_that_cannot_freeze_its_part_is_suspected_and_the_job_ends(world: World) -> None:
     job_id = world.job("true", JobState.RUNNING)
+    told_to_suspend(world, job_id)
     suspend.suspend(world.context, job_id)  # nothing of it is on the node
     with world.database.begin() as tx:
         (event,) = [one for one in tx.events.pending(10) if one.type == EventType.SUSPEND_ERROR]
@@ -486,6 +496,7 @@ def test_a_node_that_cannot_freeze_its_part_is_suspected_and_the_job_ends(world:
 
 def test_a_job_that_is_held_while_it_resumes_stands_still_again(world: World) -> None:
     job_id, ticks = ticking(world)
+    told_to_suspend(world, job_id)
     suspend.suspend(world.context, job_id)
     told_to_resume(world, job_id)
     world.context = replace(world.context, remote=HoldingMeanwhile(world, job_id))  # type: ignore[arg-type]

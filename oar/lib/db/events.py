@@ -41,6 +41,7 @@ _LAST_OF_NODES = f"""
         SELECT hostname, event_id FROM event_log_hostnames WHERE hostname = node.name
         ORDER BY event_id DESC LIMIT %s) h
     JOIN event_logs e USING (event_id) ORDER BY h.hostname, e.event_id"""
+_IS_OPEN = "SELECT EXISTS (SELECT FROM event_logs WHERE job_id = %s AND type = %s AND to_check = 'YES')"
 _INSERT = """
     INSERT INTO event_logs (type, job_id, date, description, to_check) VALUES (%s, %s, %s, %s, %s)
     RETURNING event_id"""
@@ -98,6 +99,10 @@ class Events:
     def having(self, ids: Collection[int], types: Collection[str]) -> set[tuple[int, str]]:
         """Return which of some jobs have events of which of some types."""
         return {(row[0], row[1]) for row in self._tx.rows(_HAVING, (list(ids), [str(name) for name in types]))}
+
+    def is_open(self, job_id: int, type_: str) -> bool:
+        """Whether something is left to do about an event of a type of a job."""
+        return bool(self._tx.value(_IS_OPEN, (job_id, str(type_))))
 
     def clear(self, job_id: int, type_: str) -> None:
         """Note that nothing is left to do about the events of a type of a job."""

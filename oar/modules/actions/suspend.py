@@ -18,9 +18,12 @@ SECONDS = 30
 
 
 def suspend(context: Context, job_id: int) -> None:
-    """Freeze a running job that somebody asked to hold, or one that is Suspended and was found running."""
-    data = _read(context, job_id)
-    if data is None or data.job.state not in (JobState.RUNNING, JobState.SUSPENDED):
+    """Freeze a running job that somebody asked to hold, or one that is Suspended and was found running.
+
+    An order that comes late, when the job has been resumed, finds that nobody asks for it any more.
+    """
+    data = _read_to_suspend(context, job_id)
+    if data is None:
         return
     try:
         bad = _manage(context, data, "suspend")
@@ -36,6 +39,16 @@ def suspend(context: Context, job_id: int) -> None:
             suspended = _note_suspended(tx, job_id)
         if suspended:
             _after_suspend(context, data)
+
+
+def _read_to_suspend(context: Context, job_id: int) -> JobData | None:
+    with context.database.begin() as tx:
+        data = job_data.read(tx, job_id)
+        is_wanted = data is not None and (
+            data.job.state is JobState.SUSPENDED
+            or (data.job.state is JobState.RUNNING and tx.events.is_open(job_id, EventType.HOLD_RUNNING_JOB))
+        )
+    return data if is_wanted else None
 
 
 def _note_suspended(tx: Transaction, job_id: int) -> bool:
