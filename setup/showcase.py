@@ -101,14 +101,25 @@ def jobs(numbers: Sequence[int]) -> dict[int, dict[str, object]]:
 
 def wait_for(numbers: Sequence[int], states: Sequence[str]) -> dict[int, dict[str, object]]:
     """Wait until all these jobs are in one of the states."""
+    known: dict[int, dict[str, object]] = {}
+
+    def are_there() -> bool:
+        known.update(jobs(numbers))
+        return all(known.get(number, {}).get("state") in states for number in numbers)
+
+    wait_until(
+        are_there,
+        lambda: f"jobs in {' or '.join(states)}; they are { ({n: facts.get('state') for n, facts in known.items()}) }",
+    )
+    return known
+
+
+def wait_until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
+    """Ask again and again until it is so.  Raises DemoError, with what was waited for, when that takes too long."""
     end = time.monotonic() + _DEADLINE
-    while True:
-        known = jobs(numbers)
-        if all(known.get(number, {}).get("state") in states for number in numbers):
-            return known
+    while not condition():
         if time.monotonic() > end:
-            seen = {number: facts.get("state") for number, facts in known.items()}
-            raise DemoError(f"not within {_DEADLINE:.0f} s: jobs in {' or '.join(states)}; they are {seen}")
+            raise DemoError(f"not within {_DEADLINE:.0f} s: {what()}")
         time.sleep(0.1)
 
 
@@ -193,13 +204,14 @@ def wait_in_the_queue(nodes: int) -> list[Finding]:
     forecast = typed("alice", "oarsub --estimate -l core=2,walltime=0:5 ./hello.sh")
     say("She submits it all the same.  Each waiting job has a predicted start and a reason:")
     waiting = submit("oarsub -n next -l core=2,walltime=0:5 ./hello.sh")[0]
-    wait_for_reason(waiting)
+    explain = f"oarstat --explain {waiting}"
+    wait_until(lambda: "Why:" in quiet("alice", explain), lambda: f"a reason why job {waiting} waits")
     typed("alice", "oarstat --start")
-    reason = typed("alice", f"oarstat --explain {waiting}")
+    reason = typed("alice", explain)
     say("bob ends his job early; the plan is made again at once:")
     typed("bob", f"oardel {held}")
     wait_for([waiting], ["Terminated", "Error"])
-    told = typed("alice", f"oarstat --explain {waiting}")
+    told = typed("alice", explain)
     started = [line.strip() for line in told.splitlines() if "Started:" in line]
     return [
         Finding(
@@ -209,15 +221,6 @@ def wait_in_the_queue(nodes: int) -> list[Finding]:
         ),
         Finding(f"job {waiting} started when its place was free", bool(started), "; ".join(started) or told),
     ]
-
-
-def wait_for_reason(job: int) -> None:
-    """Wait until the scheduler has looked at the job."""
-    end = time.monotonic() + _DEADLINE
-    while "Why:" not in quiet("alice", f"oarstat --explain {job}"):
-        if time.monotonic() > end:
-            raise DemoError(f"not within {_DEADLINE:.0f} s: a reason why job {job} waits")
-        time.sleep(0.1)
 
 
 def ask_why(ended: int, array: int) -> None:

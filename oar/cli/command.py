@@ -595,7 +595,7 @@ def _prepare_process() -> None:
         del os.environ[name]
     for stream in (sys.stdout, sys.stderr):
         _use_utf8(stream)
-    signal.signal(signal.SIGHUP, _on_hangup)
+    signal.signal(signal.SIGHUP, hang_up)
 
 
 def _use_utf8(stream: IO[str] | None) -> None:
@@ -604,7 +604,8 @@ def _use_utf8(stream: IO[str] | None) -> None:
         reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
-def _on_hangup(number: int, frame: object) -> NoReturn:
+def hang_up(number: int, frame: object) -> NoReturn:
+    """For signals that say that nobody is there any more.  Raises Hangup."""
     raise Hangup
 
 

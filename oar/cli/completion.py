@@ -187,6 +187,16 @@ complete -F _oar {names}
 """
 
 
+def _arguments(name: str, options: Sequence[Option], fill: str) -> list[str]:
+    """Return the beginning of a command's case in both shells: what completes the argument of each of its options."""
+    lines = [f"    {name})", "        case $before in"]
+    for option in options:
+        if option.takes:
+            act = fill.format(option.kind) if option.kind else ""
+            lines.append(f"        {'|'.join(option.names)}) {act}return ;;")
+    return [*lines, "        esac"]
+
+
 def _bash(commands: Mapping[str, Sequence[Option]]) -> str:
     return _BASH.format(
         **_FIXED, names=" ".join(commands), commands="".join(_bash_command(*each) for each in commands.items())
@@ -194,13 +204,7 @@ def _bash(commands: Mapping[str, Sequence[Option]]) -> str:
 
 
 def _bash_command(name: str, options: Sequence[Option]) -> str:
-    lines = [f"    {name})"]
-    lines.append("        case $before in")
-    for option in options:
-        if option.takes:
-            act = f'_oar_fill "{option.kind}" "$current"; ' if option.kind else ""
-            lines.append(f"        {'|'.join(option.names)}) {act}return ;;")
-    lines.append("        esac")
+    lines = _arguments(name, options, '_oar_fill "{}" "$current"; ')
     names = " ".join(each for option in options for each in option.names if each.startswith("--"))
     lines.append(f'        options="{names}"')
     lines.append(f"        kind={_WORDS.get(name, 'jobs')} ;;")
@@ -257,13 +261,7 @@ def _zsh(commands: Mapping[str, Sequence[Option]]) -> str:
 
 
 def _zsh_command(name: str, options: Sequence[Option]) -> str:
-    lines = [f"    {name})"]
-    lines.append("        case $before in")
-    for option in options:
-        if option.takes:
-            act = f"_oar_fill '{option.kind}'; " if option.kind else ""
-            lines.append(f"        {'|'.join(option.names)}) {act}return ;;")
-    lines.append("        esac")
+    lines = _arguments(name, options, "_oar_fill '{}'; ")
     lines.append("        options=(")
     lines += [f"            {described}" for option in options for described in _described(option)]
     lines.append("        )")

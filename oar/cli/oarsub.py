@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -386,26 +386,23 @@ class _Oarsub:
     # -- reservations -------------------------------------------------------------------------------------------------
 
     def _reserve(self, given: Submission, proposal: "Proposal", host: str, now: int) -> int:
-        import signal
-
         from oar.cli import oarsub_answer
         from oar.cli.oarsub_session import deleting_at_departure
+        from oar.cli.staying import ended_by_sigterm
         from oar.lib.submission_checks import parse_window
 
         window = parse_window(given.reservation or "", now)
         if window.stop:
             self._explain(window.guess())
         listener = oarsub_answer.Listener(self._context.runtime.config.server_hostname)
-        former = signal.signal(signal.SIGTERM, _hang_up)
         address = f"{host}:{listener.port}"
         try:
-            with deleting_at_departure(self._context, address):
+            with ended_by_sigterm(), deleting_at_departure(self._context, address):
                 submitted = self._send(given, proposal._replace(info_type=address))
                 self._tell(submitted)
                 self._comment("Advance reservation request: waiting for validation...")
                 answer = oarsub_answer.wait(self._context.database, submitted.ids[0], listener)
         finally:
-            signal.signal(signal.SIGTERM, former)
             listener.close()
         self._comment(
             "Reservation valid --> OK" if answer.is_granted else f"Reservation not valid --> KO ({answer.reason})"
@@ -474,10 +471,6 @@ def _check_waiting(options: Options) -> None:
         raise Stop("# Error: --estimate is for a new submission: --resubmit and --connect do not go with it.")
     if options.parsable and options.machine is not None:
         raise Stop("# Error: --parsable and a machine format are exclusive.")
-
-
-def _hang_up(number: int, frame: object) -> NoReturn:
-    raise Hangup
 
 
 def _modes(options: Options, command: str) -> Any:

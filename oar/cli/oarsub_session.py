@@ -1,16 +1,15 @@
 """oarsub -I and -C: a shell in a job, and what its end means (commands-user.md 3.13)."""
 
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
 from oar.cli.command import Context, Hangup, Stop
+from oar.cli.staying import ended_by_sigterm
 from oar.lib.errors import DatabaseUnavailable
 from oar.lib.model import Job, User
 from oar.lib.request import JobTypes
@@ -94,7 +93,7 @@ def open_interactive(
     from oar.cli import oarsub_answer, oarsub_start
 
     listener = oarsub_answer.Listener(context.runtime.config.server_hostname)
-    with _listening_for_the_end():
+    with ended_by_sigterm():
         address = f"{host}:{listener.port}"
         try:
             with deleting_at_departure(context, address):
@@ -138,20 +137,6 @@ def _delete(context: Context, address: str, echo: Callable[..., None]) -> None:
     with context.database.begin() as tx:
         control.delete(tx, context.user, ids, with_inner=True)
     echo("Job(s) deleted.", err=True)
-
-
-@contextmanager
-def _listening_for_the_end() -> Iterator[None]:
-    """Let SIGTERM end us as the loss of the terminal does."""
-    former = signal.signal(signal.SIGTERM, _hang_up)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)
-
-
-def _hang_up(number: int, frame: FrameType | None) -> NoReturn:
-    raise Hangup
 
 
 # -- sessions ----------------------------------------------------------------------------------------------------------

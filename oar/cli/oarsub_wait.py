@@ -4,16 +4,14 @@ Nothing is held meanwhile, neither a connection to the database nor one to the s
 are looked at, at once often and then ever more seldom, so that what is waited too long is a twentieth of the whole.
 """
 
-import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NoReturn
 
 import click
 
 from oar.cli.command import Context, Hangup
-from oar.cli.staying import Stay
+from oar.cli.staying import Stay, ended_by_sigterm
 from oar.lib.db import listings
 from oar.lib.errors import DatabaseUnavailable
 from oar.lib.states import FINAL, JobState
@@ -32,15 +30,13 @@ def wait(context: Context, ids: Sequence[int], *, kill: bool) -> int:
     ^C leaves the jobs alone after a question, or ends them with ``kill``; so do SIGTERM, the loss of the
     terminal, and the end of what the user started.
     """
-    former = signal.signal(signal.SIGTERM, _hang_up)
-    try:
-        return _wait(context, ids, Stay(), kill=kill)
-    except Hangup:
-        if kill:
-            _delete(context, ids)
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, former)
+    with ended_by_sigterm():
+        try:
+            return _wait(context, ids, Stay(), kill=kill)
+        except Hangup:
+            if kill:
+                _delete(context, ids)
+            raise
 
 
 def _wait(context: Context, ids: Sequence[int], stay: Stay, *, kill: bool) -> int:
@@ -124,7 +120,3 @@ def _delete(context: Context, ids: Sequence[int]) -> None:
 
     with context.database.begin() as tx:
         control.delete(tx, context.user, list(ids), with_inner=True)
-
-
-def _hang_up(number: int, frame: object) -> NoReturn:
-    raise Hangup

@@ -8,8 +8,10 @@ gone.
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from oar.cli.command import Hangup
+from oar.cli.command import Hangup, hang_up
 
 #: How long it takes at most, in seconds, to see that the caller is gone.
 LOOK = 1.0
@@ -30,3 +32,13 @@ class Stay:
             time.sleep(min(left, LOOK))
             if os.getppid() != self._caller:
                 raise Hangup
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end a command that stays as the loss of the terminal does: with Hangup."""
+    former = signal.signal(signal.SIGTERM, hang_up)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)

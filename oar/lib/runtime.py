@@ -38,15 +38,23 @@ class Runtime:
     def changed_config(self) -> Config | None:
         """Return what oar.conf says if it has changed since the last look.
 
-        Raises ConfigError, once for each change, when the new file is not right: what was in force stays in force.
+        A file that is not right changes nothing; the log tells it, once for each change.
         """
+        import logging
+
         version = file_version(self.conf_file)
         if version == self.version:
             return None
         self.version = version
-        parsed = read_config(self.conf_file)
-        if parsed.errors:
-            raise ConfigError(str(parsed.errors[0]))
+        try:
+            parsed = read_config(self.conf_file)
+        except ConfigError as error:
+            trouble = str(error)
+        else:
+            trouble = str(parsed.errors[0]) if parsed.errors else ""
+        if trouble:
+            logging.getLogger(__name__).error("%s: the old values stay", trouble)
+            return None
         return parsed.config
 
     def close(self) -> None:

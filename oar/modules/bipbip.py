@@ -17,7 +17,7 @@ from typing import BinaryIO
 from oar.lib import logs, runtime
 from oar.lib.config import Config
 from oar.lib.db.engine import Locks, job_lock
-from oar.lib.errors import ConfigError, DatabaseUnavailable
+from oar.lib.errors import DatabaseUnavailable
 from oar.lib.messages import Ask, Effect, JobAction
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import RemoteSettings
@@ -126,11 +126,7 @@ class Bipbip:
 
     def _follow_configuration(self) -> None:
         """Let the actions that begin now find what oar.conf says now; a bad one changes nothing."""
-        try:
-            config = self._runtime.changed_config()
-        except ConfigError as error:
-            log.error("%s: the old values stay", error)
-            return
+        config = self._runtime.changed_config()
         if config is not None:
             self._context = replace(self._context, config=config)
             logs.set_up(config, "Bipbip")

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from oar.lib import bus, frames, logs, process, recovery, runtime
 from oar.lib.db.engine import SERVER_LOCK, Lock, Transaction
 from oar.lib.db.runs import AwaitedReport
-from oar.lib.errors import BadRequest, ConfigError, DatabaseUnavailable
+from oar.lib.errors import BadRequest, DatabaseUnavailable
 from oar.lib.frames import Answer, BadFrame, Frame, Hello, Load, Ping, Pong, Ready, Report, Stop
 from oar.lib.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
 from oar.lib.notices import Subscription, mail_subject, parse_subscription
@@ -278,11 +278,7 @@ class Runner:
 
     def _follow_configuration(self) -> None:
         """Take over what oar.conf says now; a bad one changes nothing.  Bipbips look for themselves."""
-        try:
-            config = self._runtime.changed_config()
-        except ConfigError as error:
-            log.error("%s: the old values stay", error)
-            return
+        config = self._runtime.changed_config()
         if config is None:
             return
         self._runtime.config = config

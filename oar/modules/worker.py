@@ -160,11 +160,7 @@ class Worker:
 
     def _follow_configuration(self) -> None:
         """Read oar.conf again if the file has changed; a bad one changes nothing."""
-        try:
-            if self._runtime.changed_config() is None:
-                return
-        except ConfigError as error:
-            log.error("%s: the old values stay", error)
+        if self._runtime.changed_config() is None:
             return
         self._runtime.close()
         self._runtime = runtime.open_runtime(self._name, self._path, self._deliver)

@@ -1,7 +1,6 @@
 """Rounds among everything else: submissions, deletions, holds, ends and failures of nodes, in order and all at once."""
 
 import random
-import threading
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -13,7 +12,7 @@ from oar.lib.messages import Ask, Effect, JobAction
 from oar.lib.model import Job
 from oar.lib.states import JobState
 from tests.builders import add_job
-from tests.db.test_random_lives import MODULES, PEOPLE, Cluster, all_ended
+from tests.db.test_random_lives import MODULES, PEOPLE, Cluster, act_at_once, all_ended
 
 #: Types of jobs, and the queues that they go to.
 KINDS: tuple[tuple[str, ...], ...] = ((), (), (), ("idempotent",), ("besteffort",), ("noop",), ("container",))
@@ -104,21 +103,6 @@ def test_one_after_the_other(cluster: Scheduled, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_all_at_once(cluster: Scheduled, seed: int) -> None:
-    problems: list[BaseException] = []
-
-    def act(number: int, deeds: Sequence[str]) -> None:
-        dice = random.Random(f"{seed} {number}")
-        try:
-            for _ in range(40):
-                getattr(cluster, dice.choice(deeds))(dice)
-        except BaseException as error:  # noqa: BLE001 - shown by the test
-            problems.append(error)
-
     actors = [PEOPLE, PEOPLE, ("schedule",), RUNNER, RUNNER, *((one,) for one in MODULES)]
-    threads = [threading.Thread(target=act, args=(number, deeds)) for number, deeds in enumerate(actors)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(90)
-    assert problems == []
+    act_at_once(cluster, seed, actors, 90)
     settled(cluster, random.Random(seed))

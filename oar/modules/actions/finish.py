@@ -96,15 +96,13 @@ def _ask_why(context: Context, data: JobData) -> None:
     from oar.modules.actions import probe
 
     host = data.exec_host(context.config)
-    values = data.processors(context.config).get(host)
-    if not data.job.exit_code or values is None:
+    if not data.job.exit_code or host not in data.processors(context.config):
         return
     finding = probe.ask_one(context, host, data)
     with context.database.begin() as tx:
         if finding.reason:
             tx.runs.note_reason(data.job.id, finding.reason)
-        if finding.usage:
-            tx.ends.add_usage([(data.job.id, read_usage(host, count_processors(values), finding.usage))])
+        probe.note_usage(tx, context, data, host, finding)
 
 
 def _epilogue(context: Context, data: JobData) -> list[Trace]:

@@ -106,7 +106,8 @@ def probe(context: Context, host: str) -> Later | None:
     for data in jobs:
         with context.database.begin() as tx:
             note_finding(tx, data, found[data.job.id])
-            _note_usage(tx, context, data, host, found[data.job.id])
+            if found[data.job.id].word == "running":
+                note_usage(tx, context, data, host, found[data.job.id])
     silent = all(finding is SILENT for finding in found.values())
     with context.database.begin() as tx:
         silences = tx.runs.note_silence(host, silent=silent)
@@ -137,10 +138,10 @@ def note_finding(tx: Transaction, data: JobData, finding: Finding) -> None:
             _note_frozen(tx, data, finding)
 
 
-def _note_usage(tx: Transaction, context: Context, data: JobData, host: str, finding: Finding) -> None:
-    """Keep what a running job has used by now on the node that was asked."""
+def note_usage(tx: Transaction, context: Context, data: JobData, host: str, finding: Finding) -> None:
+    """Keep what a job has used by now on the node that was asked."""
     values = data.processors(context.config).get(host)
-    if values is not None and finding.word == "running" and finding.usage:
+    if values is not None and finding.usage:
         tx.ends.add_usage([(data.job.id, read_usage(host, count_processors(values), finding.usage))])
 
 
