@@ -577,6 +577,7 @@ def sweep(data):
             node_base.say(json.dumps({"swept": job["name"], "job_id": job["job_id"]}))
         except NodeError as error:
             errors.append(str(error))
+    drop_unfinished_files(directory)
     drop_strange_keys(data, known)
     if errors:
         raise NodeError(6, "; ".join(errors))
@@ -599,6 +600,14 @@ def strange_jobs(directory, groups, known, names):
             if name not in names or job_id not in known:
                 found[job_id] = {"user": user, "name": name}
     return [dict(job, job_id=job_id) for job_id, job in sorted(found.items()) if job_id not in known]
+
+
+def drop_unfinished_files(directory):
+    """Remove what a writer that was killed has not given its name yet: secrets of a job may be in it."""
+    for name in os.listdir(directory):
+        writer = node_base.writer_of(name)
+        if writer is not None and not os.path.exists("/proc/%d" % writer):
+            node_base.remove_file(directory + "/" + name)
 
 
 def jobs_of_group(groups, name):

@@ -165,6 +165,12 @@ def write_file(path, content, mode=0o644, durable=False):
             os.close(directory)
 
 
+def writer_of(name):
+    """The process that writes a file under this temporary name; None if no file is written under such a name."""
+    found = re.match(r"\..+\.([0-9]+)\Z", name)
+    return int(found.group(1)) if found else None
+
+
 def remove_file(path):
     """True if it was there."""
     try:

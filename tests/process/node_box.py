@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -232,6 +233,10 @@ class NodeBox:
             for path in self.home(name).iterdir():
                 if path.is_file() or path.is_fifo():
                     path.unlink()
+
+    def files_of(self, job_id: int) -> set[str]:
+        """Names in the runtime directory that name this job; a number of a process at their end does not."""
+        return {path.name for path in self.runtime.iterdir() if re.search(rf"(^|_){job_id}(\.|_|$)", path.name)}
 
     def groups(self) -> list[Path]:
         """Return the directories of all control groups of this box, of every hierarchy."""

@@ -202,6 +202,9 @@ def test_sweep_removes_every_job_that_may_not_be_here(box: NodeBox) -> None:
     box.start(kept)
     box.start(ghost)
     (box.runtime / "99_resources").write_text("old")
+    ended, living = box.runtime / ".bob_99.given.4194304", box.runtime / ".oarexec_16.state.1"
+    ended.write_text("half")
+    living.write_text("half")
     data = {
         "oar_tmp_directory": str(box.runtime),
         "cpuset_path": box.cpuset_path,
@@ -212,7 +215,10 @@ def test_sweep_removes_every_job_that_may_not_be_here(box: NodeBox) -> None:
     assert sorted(line.split('"')[3] for line in done.lines) == ["bob_17", "oar_99"]
     assert (box.probe(kept)["answer"], box.probe(ghost)["answer"]) == ("running", "never")
     assert box.sh("pgrep -u bob || true") == ""
-    assert not list(box.runtime.glob("*17*")) + list(box.runtime.glob("*99*"))
+    assert not box.files_of(17) | box.files_of(99)
+    assert not ended.exists()
+    assert living.exists()
+    living.unlink()
     box.clean(kept)
 
 

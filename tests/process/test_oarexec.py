@@ -35,7 +35,7 @@ def test_nothing_of_the_job_is_left_after_clean(box: NodeBox) -> None:
     box.ended(job)
     assert box.sh("pgrep -u alice sleep")
     assert box.clean(job).exit == 0
-    assert not [name for name in box.runtime.iterdir() if "102" in name.name]
+    assert not box.files_of(102)
     assert not [group for group in box.groups() if "102" in group.name]
     assert box.sh("pgrep -u alice || true") == ""
     assert box.probe(job)["answer"] == "never"

@@ -193,7 +193,7 @@ def test_on_a_host_without_control_groups_the_state_of_the_job_is_the_proof(site
     assert said == f"alice\n11::granted\n{NODE}\n"
     assert end_of(site, job) == (34, "N")
     left = {"oarexec_11.state", "oarexec_11.lock", "main_session_11.lock"}  # until the server has the report
-    assert {path.name for path in site.box.runtime.iterdir() if "11" in path.name} <= left
+    assert site.box.files_of(11) <= left
 
 
 def test_nobody_comes_in_beside_the_group_of_a_job(site: Site) -> None:
