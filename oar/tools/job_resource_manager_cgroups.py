@@ -398,8 +398,15 @@ def clean(data):
 def clean_job(data, files):
     """Steps 1 to 5 of node.md 3.4, under the user's lock; what the job used here."""
     oar = node_base.oar_account()
-    with node_base.acting_as(oar):
-        remove_key(data, files, oar)
+    try:
+        with node_base.acting_as(oar):
+            remove_key(data, files, oar)
+    finally:  # without room for the other keys this one stays, and opens nothing; all else goes
+        usage = clean_rest(data, files, oar)
+    return usage
+
+
+def clean_rest(data, files, oar):
     confinement = confinement_of(data)
     left = confinement.kill()
     usage = confinement.usage()
@@ -412,8 +419,10 @@ def clean_job(data, files):
     if account is not None and is_last_job(data, files, confinement.groups):
         clear_user(account, clear_directories(data))
     with node_base.acting_as(oar):
-        for path in files.of_user(data["user"]) + files.of_oarexec():
+        paths = files.of_user(data["user"]) + files.of_oarexec()
+        for path in paths:
             node_base.remove_file(path)
+        node_base.drop_unfinished_files(files.directory, {os.path.basename(path) for path in paths})
     return usage
 
 
@@ -577,7 +586,7 @@ def sweep(data):
             node_base.say(json.dumps({"swept": job["name"], "job_id": job["job_id"]}))
         except NodeError as error:
             errors.append(str(error))
-    drop_unfinished_files(directory)
+    node_base.drop_unfinished_files(directory)
     drop_strange_keys(data, known)
     if errors:
         raise NodeError(6, "; ".join(errors))
@@ -602,14 +611,6 @@ def strange_jobs(directory, groups, known, names):
     return [dict(job, job_id=job_id) for job_id, job in sorted(found.items()) if job_id not in known]
 
 
-def drop_unfinished_files(directory):
-    """Remove what a writer that was killed has not given its name yet: secrets of a job may be in it."""
-    for name in os.listdir(directory):
-        writer = node_base.writer_of(name)
-        if writer is not None and not os.path.exists("/proc/%d" % writer):
-            node_base.remove_file(directory + "/" + name)
-
-
 def jobs_of_group(groups, name):
     """(job id, user) of each job in a group: by its name, or by its leaves if several share it."""
     leaves = node_cgroups.names_in(groups.tracker(name))
@@ -624,8 +625,10 @@ def jobs_of_group(groups, name):
 def drop_strange_keys(data, known):
     oar = node_base.oar_account()
     with node_base.acting_as(oar):
-        if os.path.exists(keys_file(data, oar)):
+        path = keys_file(data, oar)
+        if os.path.exists(path):
             change_keys(data, oar, lambda lines: [line for line in lines if job_of_key(line) in {None, *known}])
+            node_base.drop_unfinished_files(os.path.dirname(path), {os.path.basename(path)})
 
 
 if __name__ == "__main__":

@@ -140,6 +140,38 @@ def test_clean_may_be_repeated_and_says_what_was_used(box: NodeBox) -> None:
     assert box.clean(job).exit == 0
 
 
+def test_what_a_killed_writer_has_left_of_a_job_goes_with_it(box: NodeBox) -> None:
+    box.jrm("init", box.init_data(12))
+    left, other, living = (box.runtime / name for name in (".alice_12.given.4194304", ".12x.4194304", ".12.1"))
+    for path in (left, other, living):
+        path.write_text("half")
+    assert box.jrm("clean", box.init_data(12)).exit == 0
+    assert [path.exists() for path in (left, other, living)] == [False, True, True]
+    other.unlink()
+    living.unlink()
+
+
+def test_a_clean_that_has_no_room_for_the_keys_ends_the_job_all_the_same(box: NodeBox) -> None:
+    place = box.home("oar") / ".ssh"
+    box.sh(f"mount -t tmpfs -o size=8k,mode=700,uid=5001,gid=5001 tmpfs {place}")
+    try:
+        job = box.job_data(13, command="sleep 1000")
+        keys = {"public": {"key": ED25519, "file_name": ".ssh/authorized_keys_jobs"}, "private": {"key": "-"}}
+        assert box.jrm("init", box.init_data(14, "bob", ssh_keys=keys)).exit == 0
+        box.start(job | {"init": box.init_data(13, ssh_keys=keys)})
+        box.sh(f"head -c 100000 /dev/zero >{place}/big || true")
+        done = box.jrm("clean", box.init_data(13, ssh_keys=keys))
+        assert done.exit == 11
+        assert "authorized_keys_jobs: No space left on device" in done.stderr
+        assert box.sh("pgrep -u alice || true") == ""
+        assert not box.files_of(13)
+        box.sh(f"rm {place}/big")
+        box.jrm("clean", box.init_data(14, "bob", ssh_keys=keys))
+        assert box.sh(f"cat {place}/authorized_keys_jobs") == ""
+    finally:
+        box.sh(f"umount {place}")
+
+
 def test_a_fork_bomb_does_not_survive(box: NodeBox) -> None:
     job = box.job_data(9, command="ulimit -u 400; " + FORK_BOMB)
     box.start(job)

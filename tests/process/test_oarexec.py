@@ -112,8 +112,10 @@ def test_a_script_that_was_kept_is_the_users_alone_and_goes_with_the_job(box: No
     path = box.runtime / "alice_107.script"
     with box.launch(job) as launch:
         launch.until("oarexec is initialized and ready to do the job")
-        state = path.stat()
-        assert (state.st_mode & 0o777, state.st_uid) == (0o500, box.home("alice").stat().st_uid)
+        assert path.stat().st_uid == box.runtime.stat().st_uid
+        assert box.run_as("alice", f"chmod u+w {path} || echo x >>{path} || rm -f {path}").returncode != 0
+        assert box.run_as("alice", f"cat {path}").stdout == script
+        assert box.run_as("bob", f"cat {path}; {path}").stdout == ""
         given = (box.runtime / "alice_107.given").stat()
         assert (given.st_mode & 0o777, given.st_uid) == (0o600, box.runtime.stat().st_uid)
         launch.go()
@@ -123,6 +125,18 @@ def test_a_script_that_was_kept_is_the_users_alone_and_goes_with_the_job(box: No
     assert (box.home("alice") / "out").read_text().startswith("['two words', 'é']")
     box.clean(job)
     assert not list(box.runtime.glob("alice_107*"))
+
+
+def test_where_files_have_no_access_lists_a_script_is_its_user_s_own(box: NodeBox) -> None:
+    job = box.job_data(108, command='"$OAR_SCRIPT"', script="#!/bin/sh\nstat -c '%a %U' $0\n", stdout_file="out108")
+    box.sh(f"mkdir -p {box.runtime}; mount -t ramfs ramfs {box.runtime}; chown oar: {box.runtime}")
+    try:
+        box.start(job)
+        box.ended(job)
+        assert (box.home("alice") / "out108").read_text() == "500 alice\n"
+        box.clean(job)
+    finally:
+        box.sh(f"umount {box.runtime}")
 
 
 @pytest.mark.parametrize(
