@@ -89,18 +89,19 @@ NODE_TOOLS = (
 #: Those of them that users call.
 USER_TOOLS = ("oarsh", "oarcp", "oarprint")
 
-#: sudo passes nothing of the caller on but what is in its list; oarsub wants his environment and his defaults
-#: (oar/cli/oarsub_caller.py).
+#: sudo passes nothing of the caller on but what is in its list; oarsub wants his defaults, and his environment where
+#: --env may ask for it: here, in a script, or in the defaults (oar/cli/oarsub_caller.py).
 _OF_CALLER = """\
-OAR_SUBMIT_ENV=$(env -0 | head -c 96001 | base64 -w 0)
-OAR_SUBMIT_DEFAULTS=
-[ ! -r "$HOME/.oarsubrc" ] || OAR_SUBMIT_DEFAULTS=$HOME/.oarsubrc
+OAR_SUBMIT_ENV= OAR_SUBMIT_DEFAULTS= asks=
+[ ! -r "$HOME/.oarsubrc" ] || OAR_SUBMIT_DEFAULTS=$HOME/.oarsubrc asks=perhaps
+for word do case $word in --en* | --s* | -S* | -[!-]*S*) asks=perhaps ;; esac; done
+[ ! "$asks" ] || OAR_SUBMIT_ENV=$(env -0 | head -c 96001 | base64 -w 0)
 export OAR_SUBMIT_ENV OAR_SUBMIT_DEFAULTS
 """
 #: A command that stays runs beside a shell of the user's, which he can end: oar/cli/staying.py sees that it is gone.
 _STAYING = """\
 stays=
-for word do case $word in --wa*) stays=yes ;; esac; done
+for word do case $word in {patterns}) stays=yes ;; esac; done
 if [ "$stays" ]; then
     exec 3<&0
     {command} <&3 3<&- &
@@ -109,8 +110,8 @@ if [ "$stays" ]; then
     exit $code
 fi
 """
-#: Commands that have such options.
-_STAY = ("oarsub", "oarstat")
+#: Commands that have such options, and words that may be these; where one is not, the shell stays for nothing.
+_STAY = {"oarsub": "--wa* | --in* | --co* | --rese* | -[ICr]* | -[vkDXYJ]*[ICr]*", "oarstat": "--wa*"}
 
 _SHIPPED_OARDIR = "/usr/lib/oar"
 
@@ -249,7 +250,7 @@ def _programs(target: Target, names: Iterable[str]) -> list[str]:
 def _user_wrapper(target: Target, name: str) -> None:
     hand_over = _OF_CALLER if name == "oarsub" else ""
     command = f'sudo -n -H -u {target.user} {target.programs}/{name} "$@"'
-    staying = _STAYING.format(command=command) if name in _STAY else ""
+    staying = _STAYING.format(command=command, patterns=_STAY[name]) if name in _STAY else ""
     text = f"#!/bin/sh\n{hand_over}{staying}exec {command}\n"
     _write(target.under(f"{_bindir(target)}/{name}"), text, 0o755)
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from oar.cli.staying import Stay
+from oar.cli.staying import staying
 from oar.lib.errors import BadRequest, DatabaseUnavailable
 
 if TYPE_CHECKING:
@@ -28,16 +28,16 @@ def read_seconds(text: str | None) -> int:
 def repeat(context: "Context", seconds: int, show: Callable[[], str]) -> None:
     """Print what ``show`` returns until somebody interrupts: drawn over the last on a terminal, else below it."""
     draw = _draw if sys.stdout.isatty() else _append
-    stay = Stay()
     try:
-        draw(show())
-        while True:
-            context.database.close()  # no connection is kept from others between two looks
-            stay.pause(seconds)
-            try:
-                draw(show())
-            except DatabaseUnavailable:
-                draw("# cannot reach the OAR database, trying again.\n")
+        with staying():
+            draw(show())
+            while True:
+                context.database.close()  # no connection is kept from others between two looks
+                time.sleep(seconds)
+                try:
+                    draw(show())
+                except DatabaseUnavailable:
+                    draw("# cannot reach the OAR database, trying again.\n")
     except KeyboardInterrupt:
         if draw is _draw:
             sys.stdout.write("\n")

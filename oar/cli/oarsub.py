@@ -388,7 +388,7 @@ class _Oarsub:
     def _reserve(self, given: Submission, proposal: "Proposal", host: str, now: int) -> int:
         from oar.cli import oarsub_answer
         from oar.cli.oarsub_session import deleting_at_departure
-        from oar.cli.staying import ended_by_sigterm
+        from oar.cli.staying import staying
         from oar.lib.submission_checks import parse_window
 
         window = parse_window(given.reservation or "", now)
@@ -397,7 +397,7 @@ class _Oarsub:
         listener = oarsub_answer.Listener(self._context.runtime.config.server_hostname)
         address = f"{host}:{listener.port}"
         try:
-            with ended_by_sigterm(), deleting_at_departure(self._context, address):
+            with staying(), deleting_at_departure(self._context, address):
                 submitted = self._send(given, proposal._replace(info_type=address))
                 self._tell(submitted)
                 self._comment("Advance reservation request: waiting for validation...")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from oar.cli.command import Context, Hangup, Stop
-from oar.cli.staying import ended_by_sigterm
+from oar.cli.staying import staying
 from oar.lib.errors import DatabaseUnavailable
 from oar.lib.model import Job, User
 from oar.lib.request import JobTypes
@@ -45,7 +45,7 @@ def connect(context: Context, job_id: int | None, *, verbose: bool, propagate: b
             return 0
     _check(jobs[0], context.user, JobTypes(types.get(jobs[0].id, ())))
     session = Session(context, jobs[0].id, is_main=False, verbose=verbose, propagate=propagate)
-    with session.way():
+    with staying(), session.way():
         return session.run()
 
 
@@ -93,7 +93,7 @@ def open_interactive(
     from oar.cli import oarsub_answer, oarsub_start
 
     listener = oarsub_answer.Listener(context.runtime.config.server_hostname)
-    with ended_by_sigterm():
+    with staying():
         address = f"{host}:{listener.port}"
         try:
             with deleting_at_departure(context, address):

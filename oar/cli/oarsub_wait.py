@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from oar.cli.command import Context, Hangup
-from oar.cli.staying import Stay, ended_by_sigterm
+from oar.cli.staying import staying
 from oar.lib.db import listings
 from oar.lib.errors import DatabaseUnavailable
 from oar.lib.states import FINAL, JobState
@@ -30,21 +30,21 @@ def wait(context: Context, ids: Sequence[int], *, kill: bool) -> int:
     ^C leaves the jobs alone after a question, or ends them with ``kill``; so do SIGTERM, the loss of the
     terminal, and the end of what the user started.
     """
-    with ended_by_sigterm():
+    with staying():
         try:
-            return _wait(context, ids, Stay(), kill=kill)
+            return _wait(context, ids, kill=kill)
         except Hangup:
             if kill:
                 _delete(context, ids)
             raise
 
 
-def _wait(context: Context, ids: Sequence[int], stay: Stay, *, kill: bool) -> int:
+def _wait(context: Context, ids: Sequence[int], *, kill: bool) -> int:
     while True:
         try:
             if _has_terminal():
                 click.echo(f"# Waiting for the job {ids[0]}...", err=True)
-            return worst(_ends(context, ids, stay), ids)
+            return worst(_ends(context, ids), ids)
         except KeyboardInterrupt:
             if kill:
                 click.echo(f"# Caught Interrupt (^C), Deleting the job {ids[0]}...", err=True)
@@ -56,7 +56,7 @@ def _wait(context: Context, ids: Sequence[int], stay: Stay, *, kill: bool) -> in
                 return EXIT_DETACHED
 
 
-def _ends(context: Context, ids: Sequence[int], stay: Stay) -> Ends:
+def _ends(context: Context, ids: Sequence[int]) -> Ends:
     """Return how the jobs ended, once all of them have."""
     start = time.monotonic()
     while True:
@@ -67,7 +67,7 @@ def _ends(context: Context, ids: Sequence[int], stay: Stay) -> Ends:
         else:
             if all(state in FINAL for state, _ in ends.values()):
                 return ends
-        stay.pause(pause(time.monotonic() - start))
+        time.sleep(pause(time.monotonic() - start))
 
 
 def _look(context: Context, ids: Sequence[int]) -> Ends:

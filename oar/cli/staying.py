@@ -2,43 +2,43 @@
 
 They run as oar, to whom a user can send no signal.  What he has started is a shell of his own that waits for the
 command (``setup/installer.py`` writes it); when that is ended, by ``kill`` or ``timeout``, the command sees that it is
-gone.
+gone.  The kernel would not tell: a signal at the death of a parent needs the parent's right to send it.
 """
 
 import os
 import signal
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from oar.cli.command import Hangup, hang_up
+from oar.cli.command import hang_up
 
 #: How long it takes at most, in seconds, to see that the caller is gone.
 LOOK = 1.0
 
 
-class Stay:
-    """Made when the command begins to stay."""
-
-    def __init__(self) -> None:
-        self._caller = os.getppid()
-        # A shell starts with SIGINT ignored what it waits for in the background; the terminal's ^C is meant for it.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def pause(self, seconds: float) -> None:
-        """Sleep.  Raises Hangup when the caller is gone."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, LOOK))
-            if os.getppid() != self._caller:
-                raise Hangup
-
-
 @contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end a command that stays as the loss of the terminal does: with Hangup."""
-    former = signal.signal(signal.SIGTERM, hang_up)
+def staying() -> Iterator[None]:
+    """Stay for a while: ^C raises KeyboardInterrupt, SIGTERM and the end of the caller Hangup, as SIGHUP does."""
+    former = {number: signal.signal(number, hang_up) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # What a shell starts in the background ignores these; the terminal's are meant for it all the same.
+    former[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    former[signal.SIGQUIT] = signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    is_over = threading.Event()
+    watch = threading.Thread(target=_hang_up_without, args=(os.getppid(), is_over), daemon=True)
+    watch.start()
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        is_over.set()
+        watch.join()
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _hang_up_without(caller: int, is_over: threading.Event) -> None:
+    """Hang up the main thread once its parent is another than the caller."""
+    while not is_over.wait(LOOK):
+        if os.getppid() != caller:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGHUP)
+            return

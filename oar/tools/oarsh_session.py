@@ -18,8 +18,6 @@ import signal
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
 import node_base
 import node_cgroups
 import node_devices
@@ -438,7 +436,3 @@ def give_cookie(cookie, environment):
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         process = subprocess.Popen(["xauth", "-q", "merge", "-"], stdin=subprocess.PIPE, env=environment)
         process.communicate(cookie, timeout=10)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -88,9 +88,18 @@ def test_what_is_given_to_a_job_stays_between_the_user_and_his_job(cluster: Clus
     alice.run(f"oardel {job}")
 
 
-@pytest.mark.parametrize("command", ["oarstat --watch=1", "oarsub --wait=kill -l core=1 'sleep 600'"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "oarstat --watch=1",
+        "oarsub --wait=kill -l core=1 'sleep 600'",
+        "oarsub -I -l core=1 < <(sleep 600)",  # the shell runs
+        "oarsub -I -a $(oarsub --parsable --hold -l core=1 true)",  # the job waits
+    ],
+)
 def test_who_started_a_command_that_stays_can_end_it(cluster: Cluster, alice: Person, command: str) -> None:
     assert alice.attempt(f"timeout 2 {command}").code == 124
+    alice.attempt("oardel $(oarstat -u --states H --fields id --no-header)")
     program = command.split(maxsplit=1)[0]
     wait_until(lambda: f"/usr/lib/oar/{program}" not in alice.run("ps -eo args"), what=f"{program} is gone")
     wait_until(lambda: not alice.jobs(), what="the job that was waited for has ended")

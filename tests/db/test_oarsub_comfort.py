@@ -17,7 +17,6 @@ import pytest
 
 from oar.cli import oarsub, oarsub_wait
 from oar.cli.command import Result
-from oar.cli.staying import Stay
 from oar.lib import job_environment, lifecycle
 from oar.lib.db.engine import Database
 from oar.lib.model import Job
@@ -86,7 +85,7 @@ def then(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None
 
     def when_it_pauses(act: Callable[[], None]) -> None:
         acts = iter([act])
-        monkeypatch.setattr("oar.cli.staying.Stay.pause", lambda stay, seconds: next(acts, lambda: None)())
+        monkeypatch.setattr("time.sleep", lambda seconds: next(acts, lambda: None)())
 
     return when_it_pauses
 
@@ -302,14 +301,14 @@ def test_nobody_is_kept_from_the_database_by_those_who_wait(site: Site, monkeypa
     seen: list[object] = []
     waiting = Database(site.database.settings, application="oar:waiting")
 
-    def look_then_end(stay: Stay, seconds: float) -> None:
+    def look_then_end(seconds: float) -> None:
         limit = time.monotonic() + 30  # a process of PostgreSQL ends a moment after its connection
         while (now := connections()) and time.monotonic() < limit:
             pass
         seen.append(now)
         site.end(JobState.TERMINATED, [0])
 
-    monkeypatch.setattr(Stay, "pause", look_then_end)
+    monkeypatch.setattr("time.sleep", look_then_end)
     Frontend(waiting).type(oarsub.main, "--wait", "x")
     assert seen == [0]
 
