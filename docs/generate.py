@@ -7,6 +7,7 @@ written by hand.  ``tests/unit/test_docs.py`` fails when a part is not what this
 import importlib
 import inspect
 import re
+import runpy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -139,6 +140,13 @@ def _option(option: click.Option) -> str:
     return definition(", ".join(code(name + metavar) for name in option.opts), option.help or "")
 
 
+def oarprint() -> str:
+    """The options of oarprint, which is a program for nodes and declares them in a text of its own."""
+    usage: str = runpy.run_path(str(SOURCE / "oar" / "tools" / "oarprint"))["USAGE"]
+    options = re.findall(r"^  (-.+?)  +(.+)$", usage, re.MULTILINE)
+    return "".join(definition(code(option), _sentence(said)) for option, said in options)
+
+
 # -- states -----------------------------------------------------------------------------------------------------------
 
 
@@ -239,6 +247,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "keys": keys,
     "user-commands": lambda: _commands(USER),
     "administrator-commands": lambda: _commands(ADMIN),
+    "oarprint": oarprint,
     "job-states": job_states,
     "job-moves": job_moves,
     "resource-states": resource_states,

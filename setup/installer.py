@@ -17,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import manpages
+
 SOURCE = Path(__file__).resolve().parent.parent
 
 #: Commands of users: in BINDIR, through sudo as oar.
@@ -316,6 +318,15 @@ def copy_readable(source: Path, target: Path, *left_out: str) -> None:
             path.chmod((mode | (0o755 if mode & 0o100 else 0o644)) & 0o7777)
 
 
+def _manual(target: Target, *sections: int) -> None:
+    """The pages of these sections, and those of other names of users' commands."""
+    texts = (_adapted(target, SOURCE / "docs" / f"{name}.rst") for name in ("commands", "configuration"))
+    others = (manpages.alias(name, words.split()[0], 1) for name, words in OTHER_NAMES.items())
+    for page in (*manpages.pages(*texts), *others):
+        if page.section in sections:
+            _write(target.under(f"{target.mandir or f'{target.prefix}/share/man'}/{page.path}"), page.text, 0o644)
+
+
 def _adapted(target: Target, source: Path) -> str:
     """A shipped file with this installation's paths."""
     text = source.read_text().replace(_SHIPPED_OARDIR, target.programs)
@@ -418,6 +429,7 @@ def install_server(target: Target) -> None:
     _log_file(target)
     _sudo_rules(target)
     _units(target, ("oar-server.service", "oar-accounting.service", "oar-accounting.timer", "oar.target"))
+    _manual(target, 5, 8)
 
 
 def install_user(target: Target) -> None:
@@ -431,6 +443,7 @@ def install_user(target: Target) -> None:
         bindir = _bindir(target)
         _write(target.under(f"{bindir}/{name}"), f'#!/bin/sh\nexec {bindir}/{words} "$@"\n', 0o755)
     _completion(target)
+    _manual(target, 1)
     _tools(target)
     _configuration(target)
     _sudo_rules(target)
@@ -458,6 +471,7 @@ def install_doc(target: Target) -> None:
         elif source.is_file():
             docs.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, docs / name)
+    _manual(target, 1, 5, 8)
 
 
 FLAVOURS = {"server": install_server, "user": install_user, "node": install_node, "doc": install_doc}

@@ -25,6 +25,9 @@ _SOURCES = (
     "setup/database",
     "setup/systemd",
     "setup/installer.py",
+    "setup/manpages.py",
+    "docs/commands.rst",
+    "docs/configuration.rst",
     "etc",
 )
 _KEPT = 6

@@ -52,6 +52,14 @@ def test_documents_are_installed_by_themselves(tmp_path: Path) -> None:
     assert not (tmp_path / "etc").exists()
 
 
+def test_the_manual_is_installed_with_the_documents_and_names_the_places_of_this_installation(tmp_path: Path) -> None:
+    done = install("doc", "--destdir", str(tmp_path), "--mandir", "/opt/man", "--confdir", "/opt/etc")
+    assert done.returncode == 0, done.stderr
+    assert "/opt/etc/oar.conf" in (tmp_path / "opt/man/man5/oar.conf.5").read_text()
+    assert (tmp_path / "opt/man/man8/oar-server.8").is_file()
+    assert (tmp_path / "opt/man/man1/oarconnect.1").read_text() == ".so man1/oarsub.1\n"
+
+
 def test_an_unknown_flavour_is_refused(tmp_path: Path) -> None:
     done = install("desktop", "--destdir", str(tmp_path))
     assert done.returncode == 2

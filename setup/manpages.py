@@ -1,0 +1,171 @@
+"""Manual pages, made of the reference documents: one for each command of docs/commands.rst, and oar.conf(5).
+
+What a page says stands in the documents. Here is only how their few forms look on a terminal; a form that is not known
+is an error, so that nothing gets lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+#: The section of the manual for the commands of each chapter of docs/commands.rst.
+CHAPTERS = {"For users": 1, "Within jobs": 1, "For administrators": 8, "On nodes": 8}
+
+_HEADING = re.compile(r"^(.+)\n([=-])\2+$", re.MULTILINE)
+_LITERAL = re.compile(r"``(.+?)``")
+_LINK = re.compile(r"`([^`<]+?) <[^`>]+>`_")
+_LIST = re.compile(r"(?<=[,:])(?=\w)")
+_NEW_SENTENCE = re.compile(r"(?<=[.:]) +(?=[A-Z])")
+#: Characters that roff would read as its own, or print as others.
+_SPECIAL = {"\\": r"\e", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti", '"': r"\(dq", "-": r"\-"}
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the manual."""
+
+    name: str
+    section: int
+    text: str
+
+    @property
+    def path(self) -> str:
+        """Its place below MANDIR."""
+        return f"man{self.section}/{self.name}.{self.section}"
+
+
+def pages(commands: str, configuration: str) -> Iterator[Page]:
+    """All pages, from the texts of docs/commands.rst and docs/configuration.rst."""
+    yield Page("oar.conf", 5, _configuration_page(configuration))
+    entries = list(_entries(commands))
+    for names, section, body in entries:
+        related = [each[0][0] for each in entries if each[1] == section and each[0] != names]
+        yield Page(names[0], section, _command_page(names, section, body, related))
+        yield from (alias(name, names[0], section) for name in names[1:])
+
+
+def alias(name: str, of: str, section: int) -> Page:
+    """The page of another name of a command."""
+    return Page(name, section, f".so man{section}/{of}.{section}\n")
+
+
+# -- documents --------------------------------------------------------------------------------------------------------
+
+
+def _parts(text: str) -> Iterator[tuple[str, str, list[str]]]:
+    """The headings of a document, the character below each, and the blocks that follow."""
+    found = list(_HEADING.finditer(text))
+    for heading, following in zip(found, [*found[1:], None], strict=True):
+        yield heading[1], heading[2], list(_blocks(text[heading.end() : following.start() if following else None]))
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """What blank lines separate, without directives and comments."""
+    return (block for each in re.split(r"\n\n+", text) if (block := each.strip("\n")) and not block.startswith(".. "))
+
+
+def _entries(commands: str) -> Iterator[tuple[list[str], int, list[str]]]:
+    section = 0
+    for title, underline, blocks in _parts(commands):
+        if underline == "-":
+            yield title.split(", "), section, blocks
+        elif title in CHAPTERS:
+            section = CHAPTERS[title]
+
+
+# -- pages ------------------------------------------------------------------------------------------------------------
+
+
+def _configuration_page(text: str) -> str:
+    (_, _, introduction), *groups = _parts(text)
+    parts = [
+        _begin("oar.conf", 5, ["oar.conf"], "the configuration of OAR"),
+        *_chapter("description", introduction),
+        *(line for title, _, blocks in groups for line in _chapter(title, blocks)),
+    ]
+    return "".join(parts)
+
+
+def _command_page(names: Sequence[str], section: int, blocks: Sequence[str], related: Sequence[str]) -> str:
+    usage = [block for block in blocks[:1] if re.fullmatch(_LITERAL, block)]
+    said = [block for block in blocks[len(usage) :] if not _is_entry(block)]
+    options = [block for block in blocks if _is_entry(block)]
+    summary = _NEW_SENTENCE.split(" ".join(said[0].split()))[0].rstrip(".")
+    others = [f".BR {_plain(name)} ({section})" for name in sorted(related)]
+    others.append(".BR oar.conf (5)")
+    parts = [
+        _begin(names[0], section, names, summary[:1].lower() + summary[1:]),
+        *_chapter("synopsis", usage),
+        *_chapter("description", said),
+        *_chapter("options", options),
+        _title("see also"),
+        " ,\n".join(others) + "\n",
+    ]
+    return "".join(parts)
+
+
+def _begin(page: str, section: int, names: Sequence[str], summary: str) -> str:
+    title = f'.TH "{_plain(page.upper())}" {section} "" "OAR" "OAR"\n.nh\n.ad l\n'
+    return f"{title}{_title('name')}{_plain(', '.join(names))} \\- {_line(summary)}\n"
+
+
+def _chapter(title: str, blocks: Sequence[str]) -> Iterator[str]:
+    if blocks:
+        yield _title(title)
+        yield from (_block(block, is_first=number == 0) for number, block in enumerate(blocks))
+
+
+def _title(text: str) -> str:
+    return f'.SH "{_plain(text.upper())}"\n'
+
+
+def _is_entry(block: str) -> bool:
+    return "\n    " in block and not block.startswith(" ")
+
+
+def _block(block: str, *, is_first: bool) -> str:
+    """A paragraph, or an entry of a list of definitions."""
+    lines = block.split("\n")
+    if _is_entry(block) and all(line.startswith("    ") for line in lines[1:]):
+        return f".TP\n{_guarded(_LITERAL.sub(_option, lines[0]))}\n{_paragraph(lines[1:])}"
+    if any(line.startswith(" ") for line in lines):
+        raise ValueError(f"no manual page has a form for:\n{block}")
+    return ("" if is_first else ".PP\n") + _paragraph(lines)
+
+
+def _option(match: re.Match[str]) -> str:
+    name, blank, value = match[1].partition(" ")
+    return rf"\fB{_plain(name)}\fR{blank}" + (rf"\fI{_plain(value)}\fR" if value else "")
+
+
+def _paragraph(lines: Sequence[str]) -> str:
+    text = " ".join(line.strip() for line in lines)
+    return "".join(f"{_guarded(_line(each))}\n" for each in _NEW_SENTENCE.split(text))
+
+
+def _line(text: str) -> str:
+    """A piece of prose: links by their words, code in bold."""
+    pieces = _LITERAL.split(_LINK.sub(r"\1", text))
+    return "".join(_code(each) if number % 2 else _prose(each) for number, each in enumerate(pieces))
+
+
+def _code(text: str) -> str:
+    """A piece of code; a long one may break where it lists something."""
+    broken = _LIST.sub(r"\\:", _plain(text))
+    return rf"\fB{broken}\fR"
+
+
+def _plain(text: str) -> str:
+    """A text letter for letter."""
+    return "".join(_SPECIAL.get(each, each) for each in text)
+
+
+def _prose(text: str) -> str:
+    return "".join(each if each == "-" else _SPECIAL.get(each, each) for each in text)
+
+
+def _guarded(line: str) -> str:
+    """A line that roff does not take for a request."""
+    return rf"\&{line}" if line.startswith(".") else line

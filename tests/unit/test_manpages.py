@@ -1,0 +1,81 @@
+"""The manual: a page for everything that people type, with all that the documents say of it, in clean roff."""
+
+import subprocess
+from functools import cache
+
+import click
+import installer
+import manpages
+import pytest
+
+from docs import generate
+from oar.cli.command import ADMIN, USER, Command
+from oar.lib.config import Config
+
+COMMANDS: tuple[Command, ...] = (*generate.commands(USER), *generate.commands(ADMIN))
+
+
+@cache
+def pages() -> dict[str, manpages.Page]:
+    texts = ((generate.DOCS / f"{name}.rst").read_text() for name in ("commands", "configuration"))
+    return {page.name: page for page in manpages.pages(*texts)}
+
+
+@cache
+def shown(name: str) -> str:
+    """What a terminal shows of a page, each word as it stands in the source."""
+    done = subprocess.run(
+        ["groff", "-ww", "-man", "-Tutf8", "-P-cbou", "-rLL=999n"],
+        input=pages()[name].text,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(pages()))
+def test_roff_has_nothing_to_complain_about(name: str) -> None:
+    page = pages()[name]
+    if page.text.startswith(".so "):
+        assert page.text.split()[1] in {each.path for each in pages().values()}
+        return
+    done = subprocess.run(
+        ["groff", "-ww", "-man", "-Tutf8", "-z"], input=page.text, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert page.text.isascii()
+
+
+def test_everything_that_people_type_has_a_page_in_its_section() -> None:
+    typed = (*installer.USER_COMMANDS, *installer.ADMIN_COMMANDS, *installer.ROOT_COMMANDS)
+    there = {name for name in typed if installer.is_there(installer.module_of(name))} | set(installer.USER_TOOLS)
+    assert not there - set(pages())
+    assert {pages()[str(command.name)].section for command in generate.commands(USER)} == {1}
+    assert {pages()[str(command.name)].section for command in generate.commands(ADMIN)} == {8}
+    assert pages()["oar.conf"].path == "man5/oar.conf.5"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_a_page_tells_every_option_of_its_command_and_what_it_is_for(command: Command) -> None:
+    text = shown(str(command.name))
+    for option in command.get_params(click.Context(command, **command.context_settings)):
+        if isinstance(option, click.Option):
+            assert all(name in text for name in option.opts)
+            assert " ".join((option.help or "").split()) in " ".join(text.split())
+
+
+def test_oar_conf_tells_every_key() -> None:
+    text = shown("oar.conf")
+    assert not [option.key for option in Config.options() if option.key not in text]
+
+
+def test_nothing_of_the_marks_of_the_documents_is_left() -> None:
+    marks = ("`", "\n.. ", "::\n")
+    assert not [name for name, page in pages().items() if any(mark in page.text for mark in marks)]
+
+
+def test_a_form_that_is_not_known_is_no_page() -> None:
+    text = "For users\n=========\n\noarx\n----\n\nSays what::\n\n    this\n"
+    with pytest.raises(ValueError, match="this"):
+        list(manpages.pages(text, "Configuration\n=============\n\nText.\n"))
