@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 
 import psycopg2
 import pytest
@@ -113,23 +112,34 @@ def test_a_database_that_is_not_there_is_reported_in_one_line(settings: Database
     assert "\n" not in str(error.value)
 
 
+_CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name"
+
+
 def test_who_waits_for_its_second_connection_gives_the_first_back(
     settings: DatabaseSettings, postgres: PostgreSQL
 ) -> None:
-    hasty = Database(replace(settings, patience=0))
-    client = Database(replace(settings, patience=3), application="oar:client")
+    hasty = Database(settings._replace(patience=0))
+    client = Database(settings._replace(patience=0.05), application="oar:client")
     postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT 1")
     postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{settings.name}'")
     try:
         with pytest.raises(DatabaseUnavailable, match="too many connections"):
             hasty.ready()
         with client.begin() as tx:  # there is place for one again
-            assert tx.value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oar:client'") == 1
+            assert tx.value(f"{_CONNECTIONS} = 'oar:client'") == 1
+        with pytest.raises(DatabaseUnavailable, match="too many connections"):
+            client.ready()
+        with hasty.begin() as tx:
+            assert tx.value(f"{_CONNECTIONS} = 'oar:client'") == 0
     finally:
+        hasty.close()
         postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT -1")
+    with client.begin() as tx:
+        assert tx.value(f"{_CONNECTIONS} = 'oar:client'") == 1
     client.ready()
-    with client.begin(), client.readonly() as tx:
-        assert tx.value("SELECT current_user") == settings.ro_user
+    with client.begin() as tx, client.readonly() as reader:
+        assert reader.value("SELECT current_user") == settings.ro_user
+        assert tx.value(f"{_CONNECTIONS} = 'oar:client'") == 2
     client.close()
 
 

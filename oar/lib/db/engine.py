@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -89,20 +88,23 @@ def job_lock(job_id: int) -> tuple[int, int]:
     return JOB_LOCK_CLASS, job_id & 0x7FFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseSettings:
+class DatabaseSettings(NamedTuple):
     """Where the database is and who we are there (DB_* keys of oar.conf)."""
 
     host: str = "localhost"  #: a host name, or the directory of a socket
     port: int = 5432
     name: str = "oar"
     user: str = "oar"
-    password: str = field(default="", repr=False)
+    password: str = ""
     ro_user: str = "oar_ro"
-    ro_password: str = field(default="", repr=False)
+    ro_password: str = ""
     user_sql_timeout: int = 5  #: seconds given to one SQL text of a user
-    patience: int = 30  #: seconds after which connecting is given up; 0 = one try
+    patience: float = 30  #: seconds after which connecting is given up; 0 = one try
     notify: bool = True  #: send NOTIFY oar_event with the commits that ask for it
+
+    def __repr__(self) -> str:
+        """Tell where the database is; the passwords are secret."""
+        return f"DatabaseSettings({self.user}@{self.host}:{self.port}/{self.name})"
 
 
 class _Login(NamedTuple):
@@ -369,10 +371,19 @@ class Database:
 
         Raises DatabaseUnavailable.
         """
+        if self._idle and not self._idle_ro:
+            self._have_reader_too()
         if not (self._idle and self._idle_ro):
             writer, reader = self._connect(_writer(self.settings), _reader(self.settings))
             self._idle.append(writer)
             self._idle_ro.append(reader)
+
+    def _have_reader_too(self) -> None:
+        """Open the second connection; if that fails give the first one back, as others wait for theirs."""
+        try:
+            self._idle_ro.append(self._open(_reader(self.settings)))
+        except psycopg2.OperationalError:
+            self.close()
 
     def close(self) -> None:
         """Close the idle connections."""
