@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from oar.lib.db import listings, predictions, waits
 from oar.lib.db.predictions import Errors
 from oar.lib.db.waits import Other, Reason
-from oar.lib.model import Job, Queue, StateChange
+from oar.lib.model import Job, Queue
 from oar.lib.reason_texts import sentence, words
 from oar.lib.request import JobTypes
 from oar.lib.states import NOT_STARTED, JobState, QueueState, Reservation
+from oar.lib.waiting import BEFORE_ITS_START, Waits, divided
 
 if TYPE_CHECKING:
     from oar.lib.config import Config
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 #: Predictions of the last so many seconds tell how good they are.
 MEASURED = 30 * 86400
-
-_BEFORE_ITS_START = {JobState.WAITING, JobState.TO_ACK_RESERVATION, JobState.TO_ERROR}
-_STARTING = {JobState.TO_LAUNCH, JobState.LAUNCHING}
 
 
 class Firmness(StrEnum):
@@ -145,8 +143,8 @@ def _start_record(start: Start) -> dict[str, object]:
 def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Explanation]:
     """Return what there is to say of jobs, in their order."""
     ids = [job.id for job in jobs]
-    reasons, changes, states = waits.reasons(tx, ids), waits.changes(tx, ids), tx.jobs.state_changes(ids)
-    waiting = [job for job in jobs if job.state in _BEFORE_ITS_START]
+    reasons, history, states = waits.reasons(tx, ids), waits.history(tx, ids), tx.jobs.state_changes(ids)
+    waiting = [job for job in jobs if job.state in BEFORE_ITS_START]
     outside = {job_id for job_id, reason in reasons.items() if reason.code == "EXTERNAL"}
     starts = _starts(tx, waiting, config, outside)
     named = {job_id for reason in reasons.values() for job_id in jobs_of(reason)}
@@ -157,7 +155,7 @@ def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Ex
             reasons.get(job.id),
             starts.get(job.id),
             tuple(others[each] for each in jobs_of(reasons.get(job.id)) if each in others),
-            divided(states.get(job.id, ()), changes.get(job.id, ()), tx.now),
+            divided(states.get(job.id, ()), history.get(job.id, Waits()), tx.now),
         )
         for job in jobs
     ]
@@ -229,33 +227,3 @@ def firmness(job: Job, types: Sequence[str], queues: Sequence[Queue], *, is_fifo
     if higher:
         return Firmness.TENTATIVE, f"jobs of the queue {' or '.join(higher)} may go before it"
     return Firmness.LATEST, "nobody who comes later goes before it"
-
-
-# --------------------------------------------------------------------------------------------------------- waiting time
-
-
-def divided(states: Sequence[StateChange], changes: Sequence[tuple[int, str]], now: int) -> dict[str, int]:
-    """Return how the time before the start of a job divides: seconds by code, the longest first."""
-    seconds: dict[str, int] = {}
-    for each in states:
-        stop = each.stop or now
-        if each.state in _BEFORE_ITS_START:
-            for code, length in _cut(each.start, stop, changes):
-                seconds[code] = seconds.get(code, 0) + length
-        elif each.state is JobState.HOLD or each.state in _STARTING:
-            code = "HOLD" if each.state is JobState.HOLD else "STARTING"
-            seconds[code] = seconds.get(code, 0) + stop - each.start
-    longest = sorted(seconds.items(), key=lambda each: (-each[1], each[0]))
-    return {code: length for code, length in longest if length > 0}
-
-
-def _cut(start: int, stop: int, changes: Sequence[tuple[int, str]]) -> list[tuple[str, int]]:
-    """Cut a time of waiting where the reason changed."""
-    before = [code for date, code in changes if date <= start]
-    code = before[-1] if before and before[-1] != "HOLD" else "NEW"
-    pieces = []
-    for date, after in changes:
-        if start < date < stop:
-            pieces.append((code, date - start))
-            start, code = date, after
-    return [*pieces, (code, stop - start)]

@@ -392,14 +392,17 @@ CREATE TABLE job_reasons (
     date bigint NOT NULL,
     code varchar(16) NOT NULL,
     reason text NOT NULL,
-    data text NOT NULL DEFAULT '{}'
+    data text NOT NULL DEFAULT '{}',
+    changes integer NOT NULL DEFAULT 1
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
--- What a job has waited for: a row whenever the code of its reason changes.
+-- What a job has waited for: a row whenever the code of its reason changes.  The older ones of many are folded: a row
+-- with seconds is the sum of the times of a code before the first row without, and its date is when they began.
 CREATE TABLE job_waits (
     job_id bigint NOT NULL,
     date bigint NOT NULL,
     code varchar(16) NOT NULL,
+    seconds bigint,
     PRIMARY KEY (job_id, date)
 );
 

@@ -9,12 +9,12 @@ from oar.kao.meta_sched import MetaScheduler
 from oar.lib import lifecycle
 from oar.lib.db import waits
 from oar.lib.db.engine import Database
-from oar.lib.explanations import divided
 from oar.lib.model import Queue
 from oar.lib.reason_texts import WAITING_FOR, sentence
 from oar.lib.runtime import Runtime
 from oar.lib.states import JobState, QueueState, Reservation
 from oar.lib.times import format_date
+from oar.lib.waiting import Waits, divided
 from tests.builders import add_resources
 from tests.db.test_meta_sched import NOW, at, submit
 
@@ -26,6 +26,7 @@ TYPES = [
     *[(), (), (), ("besteffort",), ("timesharing",), ("token:t=1",), ("inner=1",), ("container",)],
     *[("timesharing=x",), ("deadline=2026-01-01",), (f"postpone={format_date(NOW + 900)}",)],
 ]
+MOST_CHANGES, KEPT = 2, 1
 WAITING = (JobState.WAITING, JobState.HOLD, JobState.TO_ACK_RESERVATION)
 
 
@@ -37,6 +38,7 @@ class World:
         self.scheduler = MetaScheduler(runtime)
         self.resources = add_resources(at(database, NOW), nodes=2, cores=2)
         self.met: set[str] = set()  #: codes of reasons
+        self.has_folded = False
         with database.begin() as tx:
             tx.queues.insert(Queue("night", 1, "default", QueueState.ACTIVE))
 
@@ -100,23 +102,29 @@ class World:
         """See that each job is explained."""
         states = self.states()
         with self.database.snapshot() as tx:
-            reasons, changes = waits.reasons(tx, states), waits.changes(tx, states)
+            reasons, history = waits.reasons(tx, states), waits.history(tx, states)
             logs = tx.jobs.state_changes(list(states))
             foretold = set(tx.column("SELECT job_id FROM job_predictions WHERE real_start = 0"))
         waiting = {number for number, state in states.items() if state in WAITING}
         assert reasons.keys() == waiting
         self.met |= {reason.code for reason in reasons.values()}
         assert all(reason.code in WAITING_FOR and sentence(reason).endswith(".") for reason in reasons.values())
-        assert all(changes[number][-1][1] == reason.code for number, reason in reasons.items())
+        assert all(history[number].changes[-1][1] == reason.code for number, reason in reasons.items())
+        assert all(len(each.changes) <= MOST_CHANGES for each in history.values())
+        self.has_folded |= any(each.sums for each in history.values())
         assert foretold <= waiting
         for number, log in logs.items():
             before = [each for each in log if each.state in (*WAITING, JobState.TO_LAUNCH, JobState.LAUNCHING)]
             seconds = sum((each.stop or self.now) - each.start for each in before)
-            assert sum(divided(log, changes.get(number, ()), self.now).values()) == seconds
+            assert sum(divided(log, history.get(number, Waits()), self.now).values()) == seconds
 
 
 @pytest.fixture
-def world(database: Database, runtime: Runtime, request: pytest.FixtureRequest) -> Iterator[World]:
+def world(
+    database: Database, runtime: Runtime, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    monkeypatch.setattr(waits, "MOST_CHANGES", MOST_CHANGES)
+    monkeypatch.setattr(waits, "KEPT", KEPT)
     made = World(database, runtime, random.Random(request.param))
     yield made
     made.scheduler.close()
@@ -129,3 +137,4 @@ def test_every_job_that_waits_is_explained_after_each_round(world: World) -> Non
         world.scheduler.round()
         world.look()
     assert len(world.met) > 4, world.met
+    assert world.has_folded

@@ -58,7 +58,8 @@ _TELL = """
     FROM (SELECT unnest(%s::bigint[]) AS id, unnest(%s::text[]) AS message, unnest(%s::text[]) AS info,
                  unnest(%s::double precision[]) AS karma) n
     WHERE j.job_id = n.id AND j.state IN ('Waiting', 'toLaunch', 'toAckReservation')"""
-#: A change of the code goes to the history of the job, too.  ``date`` is since when the job has had this code.
+#: A change of the code goes to the history of the job, too.  ``date`` is since when the job has had this code.  What it
+#: returns are the jobs whose history has become long.
 _EXPLAIN = """
     WITH told AS (
         SELECT n.*, r.code AS former FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(reasons)s::text[],
@@ -69,12 +70,18 @@ _EXPLAIN = """
     changed AS (
         INSERT INTO job_waits AS w (job_id, date, code)
         SELECT id, %(now)s, code FROM told WHERE code IS DISTINCT FROM former
-        ON CONFLICT (job_id, date) DO UPDATE SET code = EXCLUDED.code)
-    INSERT INTO job_reasons AS r (job_id, date, code, reason, data)
-    SELECT id, %(now)s, code, reason, data FROM told
-    ON CONFLICT (job_id) DO UPDATE SET
-        date = CASE WHEN r.code = EXCLUDED.code THEN r.date ELSE EXCLUDED.date END,
-        code = EXCLUDED.code, reason = EXCLUDED.reason, data = EXCLUDED.data"""
+        ON CONFLICT (job_id, date) DO UPDATE SET code = EXCLUDED.code),
+    written AS (
+        INSERT INTO job_reasons AS r (job_id, date, code, reason, data, changes)
+        SELECT id, %(now)s, code, reason, data, 1 + CASE WHEN former IS NULL THEN (
+            SELECT count(*) FROM job_waits w WHERE w.job_id = id AND w.seconds IS NULL) ELSE 0 END
+        FROM told
+        ON CONFLICT (job_id) DO UPDATE SET
+            date = CASE WHEN r.code = EXCLUDED.code THEN r.date ELSE EXCLUDED.date END,
+            changes = CASE WHEN r.code = EXCLUDED.code THEN r.changes ELSE r.changes + 1 END,
+            code = EXCLUDED.code, reason = EXCLUDED.reason, data = EXCLUDED.data
+        RETURNING job_id, changes)
+    SELECT job_id FROM written WHERE changes > %(most)s"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +181,19 @@ class Gantt:
     def explain(self, reasons: Mapping[int, StoredReason]) -> None:
         """Store why jobs that still wait do not start."""
         if reasons:
+            from oar.lib.db import waits  # rounds alone need it, not every command
+
             values = {
                 "now": self._tx.now,
+                "most": waits.MOST_CHANGES,
                 "ids": list(reasons),
                 "codes": [each.code for each in reasons.values()],
                 "reasons": [each.reason for each in reasons.values()],
                 "data": [each.data for each in reasons.values()],
             }
-            self._tx.execute(_EXPLAIN, values)
+            long = self._tx.column(_EXPLAIN, values)
+            if long:
+                waits.fold(self._tx, long)
 
     def forget_reasons(self, ids: Collection[int]) -> None:
         """Remove the reasons of jobs that start."""

@@ -443,12 +443,14 @@ job_reasons = _table(
     Column("code", String(16), nullable=False),
     Column("reason", Text, nullable=False),
     _text("data", "{}"),
+    _integer("changes", 1),
 )
 job_waits = _table(
     "job_waits",
     _key("job_id"),
     Column("date", BigInteger, primary_key=True, autoincrement=False),
     Column("code", String(16), nullable=False),
+    Column("seconds", BigInteger),
 )
 job_predictions = _table(
     "job_predictions",
