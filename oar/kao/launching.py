@@ -94,13 +94,37 @@ class Launching:
             return []
         return [each.job for each in self._in_the_way(job, placement) if each.traits.is_besteffort]
 
-    def may_resume(self, job: RunningJob) -> bool:
-        """Whether no other job holds what a job in Resuming gets back."""
-        return not any(
-            holder.resources & job.resources
-            for holder in self._holders
-            if holder.job.id != job.id and holder.job.state in HOLDING and not self._may_share(job, holder)
-        )
+    def resuming(self) -> list[RunningJob]:
+        """Return the jobs that are to go on as soon as they can, in the order of the requests."""
+        found = [job for job in self._running.values() if job.state is JobState.RESUMING and not job.is_killed]
+        return sorted(found, key=lambda job: (job.turn, job.id))
+
+    def in_the_way_of_resuming(self, job: RunningJob) -> list[tuple[RunningJob, Traits]]:
+        """Return the jobs that hold what a job in Resuming gets back, and those before it that get it back too.
+
+        An earlier one may be on its way at this moment: it goes first even if it still waits for another job.
+        """
+        inside = self._inside(job)
+        return [
+            (each.job, each.traits)
+            for each in self._holders
+            if each.resources & job.resources
+            and each.job.id != job.id
+            and each.job.id not in inside
+            and (each.job.state in HOLDING or _is_before(each.job, job))
+            and not self._may_share(job, each)
+        ]
+
+    def _inside(self, container: RunningJob) -> set[int]:
+        """Return the running jobs in a container, and in the containers in it."""
+        names = {str(container.id), self._traits[container.id].container} - {""}
+        inside: set[int] = set()
+        while True:
+            new = {each.job.id for each in self._holders if each.traits.inner in names} - inside
+            if not new:
+                return inside
+            inside |= new
+            names |= {str(number) for number in new} | {self._traits[number].container for number in new} - {""}
 
     def _in_the_way(self, job: PlannedJob, placement: Placement) -> list[_Holder]:
         """Return the jobs that hold resources of a placement and do not share them."""
@@ -122,6 +146,10 @@ class Launching:
     def _world(self, traits: Traits) -> str:
         """Return the space in which a running or starting job is; an inner job without container is outside."""
         return self._running_spaces.get(traits.inner, "")
+
+
+def _is_before(one: RunningJob, other: RunningJob) -> bool:
+    return one.state is JobState.RESUMING and (one.turn, one.id) < (other.turn, other.id)
 
 
 def _running_spaces(snapshot: Snapshot, traits: Mapping[int, Traits]) -> dict[str, str]:

@@ -186,6 +186,7 @@ class RunningJob(PlannedJob):
     checkpoint: int = 0  #: seconds it needs to write a checkpoint; 0 = it cannot
     checkpoint_asked: int = 0  #: date of its CHECKPOINT event; 0 = none
     is_checkpoint_over: bool = False  #: it has a CHECKPOINT_TIMEOUT event
+    turn: int = 0  #: Resuming: the lower goes on first
 
 
 @dataclass(frozen=True, slots=True)

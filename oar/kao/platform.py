@@ -105,6 +105,7 @@ class _Rows:
     starts: dict[int, int]
     reserved: dict[int, list[int]]
     suspended: dict[int, int]
+    turns: dict[int, int]
     checkpoints: dict[int, tuple[int, bool]]
 
 
@@ -261,6 +262,7 @@ class Platform:
             starts=starts,
             reserved=tx.gantt.resources([number for number in reservations if number in starts]),
             suspended=rounds.suspended_times([row.id for row in jobs.values() if row.was_suspended]),
+            turns=rounds.turns([row.id for row in holding if row.state is JobState.RESUMING]),
             checkpoints=rounds.checkpoints([row.id for row in holding if row.checkpoint]),
         )
 
@@ -514,6 +516,7 @@ class _Builder:
             checkpoint=row.checkpoint,
             checkpoint_asked=asked,
             is_checkpoint_over=is_over,
+            turn=self._rows.turns.get(row.id, 0),
         )
 
     def _group(self, row: JobRow, group: GroupRow) -> AskedGroup:

@@ -22,6 +22,7 @@ from oar.kao.model import (
     Placement,
     Plan,
     Reason,
+    RunningJob,
     Snapshot,
     WaitingJob,
 )
@@ -420,10 +421,25 @@ class Round:
         if placement.start > self._horizon or not self._launching.is_waking(job, placement):
             return
         for victim in self._launching.besteffort_in_the_way(job, placement):
-            if victim.id not in self._done.kills:
-                deed = kill(victim, job.id, self.snapshot.now)
-                if deed:
-                    self._done.kills[victim.id] = deed
+            self._kill(victim, job.id)
+
+    def _kill(self, victim: RunningJob, for_job: int) -> None:
+        """Have a besteffort job killed, once, or let it write its checkpoint first."""
+        deed = None if victim.id in self._done.kills else kill(victim, for_job, self.snapshot.now)
+        if deed:
+            self._done.kills[victim.id] = deed
+
+    def _resume(self) -> tuple[int, ...]:
+        """Return the suspended jobs that go on now, in order; besteffort jobs in the way of others have to go."""
+        resumed = []
+        for job in self._launching.resuming():
+            obstacles = self._launching.in_the_way_of_resuming(job)
+            if not obstacles:
+                resumed.append(job.id)
+            elif not self._traits[job.id].is_besteffort and all(traits.is_besteffort for _, traits in obstacles):
+                for victim, _ in obstacles:
+                    self._kill(victim, job.id)
+        return tuple(resumed)
 
     # ---------------------------------------------------------------------------------------------------------- results
 
@@ -432,6 +448,7 @@ class Round:
         done, snapshot = self._done, self.snapshot
         self._keep_other_reservations()
         self._explain_others()
+        resumed = self._resume()
         shared = self._shared_alive()
         return Plan(
             now=snapshot.now,
@@ -448,7 +465,7 @@ class Round:
             expired=tuple(done.expired),
             regained=tuple(done.regained),
             lost=tuple(done.lost),
-            resumed=self._resumed(),
+            resumed=resumed,
             wake=self._wake(),
             halt=self._halt(),
             outside=tuple(sorted(done.outside)),
@@ -485,10 +502,6 @@ class Round:
 
     def _halt(self) -> tuple[str, ...]:
         return () if self._blocked else to_halt(self.snapshot, self._done.placements.values())
-
-    def _resumed(self) -> tuple[int, ...]:
-        resuming = [job for job in self.snapshot.running if job.state is JobState.RESUMING]
-        return tuple(sorted(job.id for job in resuming if self._launching.may_resume(job)))
 
     def _keep_other_reservations(self) -> None:
         for job in self._jobs.values():

@@ -17,7 +17,7 @@ from oar.lib.request import parse_request
 from oar.lib.runtime import Runtime
 from oar.lib.states import JobState, JobType, QueueState, Reservation
 from oar.lib.times import format_date
-from tests.builders import WAY, add_job, add_resources, for_no_reason, state_of
+from tests.builders import add_job, add_resources, for_no_reason, state_of
 
 
 def submit(
@@ -417,13 +417,20 @@ def test_a_suspended_job_goes_on_when_its_resources_are_free(
     clocked: Database, scheduler: MetaScheduler, sent: list[Effect]
 ) -> None:
     add_resources(clocked, nodes=1, cores=1)
-    number = submit(clocked)
-    scheduler.round()
+    first, second = submit(clocked), submit(clocked)
+    for number in (first, second):  # the second on what the first has lent
+        scheduler.round()
+        with clocked.begin() as tx:
+            assert lifecycle.move(tx, number, JobState.LAUNCHING)
+            assert lifecycle.move(tx, number, JobState.RUNNING)
+            assert lifecycle.move(tx, number, JobState.SUSPENDED)
     with clocked.begin() as tx:
-        for state in WAY[JobState.RESUMING][1:]:
-            tx.jobs.move([number], state, list(JobState))
+        for number in (second, first):
+            assert lifecycle.move(tx, number, JobState.RESUMING)
     scheduler.round()
-    assert Ask(JobAction.RESUME, number) in sent
+    assert [effect for effect in sent if isinstance(effect, Ask) and effect.action is JobAction.RESUME] == [
+        Ask(JobAction.RESUME, second)
+    ]
 
 
 # ------------------------------------------------------------------------------------------ order, limits

@@ -440,13 +440,13 @@ def test_the_site_s_scripts_run_after_a_suspension_and_before_a_resumption(world
     ticks.unlink()
 
 
-def with_scripts(world: World, script: Path) -> None:
+def with_scripts(world: World, script: Path, seconds: int = 5) -> None:
     world.context = replace(
         world.context,
         config=world.context.config.replace(
             just_after_suspend_exec_file=str(script),
             just_before_resume_exec_file=str(script),
-            suspend_resume_script_timeout=5,
+            suspend_resume_script_timeout=seconds,
         ),
     )
 
@@ -464,6 +464,29 @@ def test_a_script_that_fails_lets_the_job_go_on_or_ends_it(world: World, tmp_pat
     assert state_of(world.database, job_id) is JobState.RESUMING
     assert world.events(job_id)[-2:] == [EventType.RESUME_SCRIPT_ERROR, EventType.FRAG_JOB_REQUEST]
     assert ticks.stat().st_size == size
+    suspend.resume(world.context, job_id)  # asked again before the end is there
+    assert world.events(job_id).count(EventType.RESUME_SCRIPT_ERROR) == 1
+    end(world, job_id)
+    ticks.unlink()
+
+
+def test_a_script_that_hangs_is_broken_off(world: World, tmp_path: Path) -> None:
+    job_id, ticks = ticking(world)
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\nsleep 1000\n")
+    script.chmod(0o755)
+    with_scripts(world, script, seconds=1)
+    told_to_suspend(world, job_id)
+    suspend.suspend(world.context, job_id)
+    assert state_of(world.database, job_id) is JobState.RESUMING
+    size = ticks.stat().st_size
+    suspend.resume(world.context, job_id)
+    assert ticks.stat().st_size == size
+    late = [EventType.SUSPEND_SCRIPT_ERROR, EventType.RESUME_SCRIPT_ERROR]
+    with world.database.begin() as tx:
+        texts = {event.description for event in tx.events.of_types(job_id, late)}
+        assert tx.runs.kill_request(job_id) is not None
+    assert texts == {f"[bipbip {job_id}] {script} did not end within 1 s"}
     end(world, job_id)
     ticks.unlink()
 

@@ -429,6 +429,31 @@ def test_a_suspended_job_lends_its_cores() -> None:
 def test_a_resuming_job_goes_on_when_its_cores_are_back() -> None:
     assert Cluster(nodes=1).run(0b11, state=JobState.RESUMING).plan().plan.resumed == (1,)
     assert Cluster(nodes=1).run(0b11, state=JobState.RESUMING).run(0b1).plan().plan.resumed == ()
+    assert Cluster(nodes=1).run(0b11, state=JobState.RESUMING, is_killed=True).plan().plan.resumed == ()
+
+
+def test_jobs_that_lent_each_other_their_cores_go_on_one_after_the_other() -> None:
+    resuming: dict[str, Any] = {"state": JobState.RESUMING}
+    both = Cluster().run(0b11, turn=8, **resuming).run(0b110, turn=7, **resuming).run(0b1000, turn=9, **resuming)
+    assert both.plan().plan.resumed == (2, 3)
+    assert both.run(0b100).plan().plan.resumed == (3,)  # the first may be on its way at this moment
+
+
+def test_besteffort_jobs_leave_cores_that_were_only_lent() -> None:
+    besteffort: dict[str, Any] = {"types": ("besteffort",), "queue": "besteffort"}
+    cluster = Cluster(nodes=1).run(0b11, state=JobState.RESUMING).run(0b1, **besteffort)
+    result = cluster.plan()
+    assert (result.kills(), result.plan.resumed) == ({2: "KILL"}, ())
+    assert cluster.run(0b10).plan().kills() == {}  # it would not go on without it
+    other = Cluster(nodes=1).run(0b11, state=JobState.RESUMING, **besteffort).run(0b1, **besteffort).plan()
+    assert (other.kills(), other.plan.resumed) == ({}, ())
+
+
+def test_a_container_goes_on_under_the_jobs_in_it() -> None:
+    cluster = Cluster(nodes=1).run(0b11, state=JobState.RESUMING, types=("container=c",))
+    cluster.run(0b11, types=("inner=c", "container")).run(0b1, types=("inner=2",))
+    assert cluster.plan().plan.resumed == (1,)
+    assert cluster.run(0b1).plan().plan.resumed == ()
 
 
 # ----------------------------------------------------------------------------------------------- dates and tokens

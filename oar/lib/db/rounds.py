@@ -61,6 +61,10 @@ _REQUIRED = "SELECT job_id, state, exit_code, start_time, stop_time FROM jobs WH
 _SUSPENDED = """
     SELECT job_id, sum(CASE date_stop WHEN 0 THEN GREATEST(%s, date_start) ELSE date_stop END - date_start)::bigint
     FROM job_state_logs WHERE job_id = ANY(%s) AND job_state IN ('Suspended', 'Resuming') GROUP BY job_id"""
+#: For each of some jobs in Resuming a number that grows with the requests.
+_TURNS = """
+    SELECT job_id, max(job_state_log_id) FROM job_state_logs
+    WHERE job_id = ANY(%s) AND job_state = 'Resuming' GROUP BY job_id"""
 _CHECKPOINTS = """
     SELECT job_id, COALESCE(max(date) FILTER (WHERE type = 'CHECKPOINT'), 0), bool_or(type = 'CHECKPOINT_TIMEOUT')
     FROM event_logs WHERE job_id = ANY(%s) AND type IN ('CHECKPOINT', 'CHECKPOINT_TIMEOUT') GROUP BY job_id"""
@@ -307,6 +311,10 @@ class Rounds:
     def suspended_times(self, ids: Collection[int]) -> dict[int, int]:
         """Return the seconds that jobs spent in Suspended and Resuming."""
         return dict(self._tx.rows(_SUSPENDED, (self._tx.now, list(ids)))) if ids else {}
+
+    def turns(self, ids: Collection[int]) -> dict[int, int]:
+        """Return in which order jobs in Resuming go on: the one that was asked for first has the lowest number."""
+        return dict(self._tx.rows(_TURNS, (list(ids),))) if ids else {}
 
     def checkpoints(self, ids: Collection[int]) -> dict[int, tuple[int, bool]]:
         """Return when jobs were asked for a checkpoint, and whether their time for it was declared over."""

@@ -42,13 +42,11 @@ def suspend(context: Context, job_id: int) -> None:
 
 
 def _read_to_suspend(context: Context, job_id: int) -> JobData | None:
+    data = _read(context, job_id, JobState.SUSPENDED, JobState.RUNNING)
+    if data is None or data.job.state is JobState.SUSPENDED:
+        return data
     with context.database.begin() as tx:
-        data = job_data.read(tx, job_id)
-        is_wanted = data is not None and (
-            data.job.state is JobState.SUSPENDED
-            or (data.job.state is JobState.RUNNING and tx.events.is_open(job_id, EventType.HOLD_RUNNING_JOB))
-        )
-    return data if is_wanted else None
+        return data if tx.events.is_open(job_id, EventType.HOLD_RUNNING_JOB) else None
 
 
 def _note_suspended(tx: Transaction, job_id: int) -> bool:
@@ -82,8 +80,8 @@ def _after_suspend(context: Context, data: JobData) -> None:
 
 def resume(context: Context, job_id: int) -> None:
     """Thaw a job whose resources are free again, or one that is Running and was found frozen."""
-    data = _read(context, job_id)
-    if data is None or data.job.state not in (JobState.RESUMING, JobState.RUNNING):
+    data = _read(context, job_id, JobState.RESUMING, JobState.RUNNING)
+    if data is None:
         return
     if data.job.state is JobState.RESUMING and not _before_resume(context, data):
         return
@@ -116,9 +114,15 @@ def _before_resume(context: Context, data: JobData) -> bool:
     return True
 
 
-def _read(context: Context, job_id: int) -> JobData | None:
+def _read(context: Context, job_id: int, *states: JobState) -> JobData | None:
+    """Return what is known of a job in one of these states; None if it is not, or is about to end.
+
+    The end needs neither: oarexec, which brings it about, is never frozen.
+    """
     with context.database.begin() as tx:
-        return job_data.read(tx, job_id)
+        data = job_data.read(tx, job_id)
+        is_wanted = data is not None and data.job.state in states and tx.runs.kill_request(job_id) is None
+    return data if is_wanted else None
 
 
 def _manage(context: Context, data: JobData, action: str) -> dict[str, str]:
