@@ -4,14 +4,12 @@ Nothing here raises for what fails outside: a notice is best effort, and its sen
 """
 
 import errno
-import itertools
 import logging
 import os
-import queue
 import socket
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,9 +29,8 @@ _HOUR = 3600.0
 #: Seconds for one step of the talk with the mail server, and for one mail.
 _STEP = 20.0
 _LONGEST = 60.0
-#: Ranks of mails, and how many may wait when one of a rank comes.
-_URGENT, _OF_USER, _END = 0, 1, 2
-_WAITING_MAILS = {_OF_USER: 1000, _URGENT: 2000}
+#: How many mails to the administrator may wait, and how many to users.
+_MOST_URGENT, _MOST_OF_USERS = 1000, 1000
 _SMTP_PORT = 25
 
 
@@ -46,14 +43,65 @@ class Letter:
     text: str
     told: Callable[[str], None] | None = None
     is_limited: bool = False  #: counts against the mails of its subject within an hour
+    owner: str = ""  #: the user whose job it is about
+
+
+class Waiting:
+    """Mails that wait: those to the administrator first, then one of each user in turn.
+
+    Where there is no more place, who has most gives one to those who have less.
+    """
+
+    def __init__(self, most_urgent: int = _MOST_URGENT, most_of_users: int = _MOST_OF_USERS) -> None:
+        self._most_urgent = most_urgent
+        self._most_of_users = most_of_users
+        self._urgent: deque[Letter] = deque()
+        self._of_users: OrderedDict[str, deque[Letter]] = OrderedDict()
+        self._number = 0  #: of those to users
+
+    def __len__(self) -> int:
+        return len(self._urgent) + self._number
+
+    def add(self, letter: Letter) -> Letter | None:
+        """Let a mail wait; return the one for which there is no place, None if there is."""
+        if letter.is_limited:
+            if len(self._urgent) >= self._most_urgent:
+                return letter
+            self._urgent.append(letter)
+            return None
+        self._of_users.setdefault(letter.owner, deque()).append(letter)
+        self._number += 1
+        return self._newest_of_most(letter.owner) if self._number > self._most_of_users else None
+
+    def _newest_of_most(self, newcomer: str) -> Letter:
+        owner = max((newcomer, *self._of_users), key=lambda each: len(self._of_users[each]))
+        letters = self._of_users[owner]
+        letter = letters.pop()
+        if not letters:
+            del self._of_users[owner]
+        self._number -= 1
+        return letter
+
+    def take(self) -> Letter | None:
+        """Return the next one; None if none waits."""
+        if self._urgent:
+            return self._urgent.popleft()
+        if not self._of_users:
+            return None
+        owner, letters = self._of_users.popitem(last=False)
+        letter = letters.popleft()
+        if letters:
+            self._of_users[owner] = letters
+        self._number -= 1
+        return letter
 
 
 class Mailer:
     """Sends mails in the background, those to the administrator first; does nothing where oar.conf names no mail server
     or no sender.
 
-    Each mail is tried once (server.md 8.2).  A mail server that does not answer holds up nothing but mails, and users
-    who are told of many jobs hold up no mail to the administrator.
+    Each mail is tried once (server.md 8.2).  A mail server that does not answer holds up nothing but mails, and a user
+    who is told of many jobs holds up no mail to the administrator or to another user.
     """
 
     def __init__(self, config: Config, *, step: float = _STEP, longest: float = _LONGEST) -> None:
@@ -63,9 +111,9 @@ class Mailer:
         self.instance = config.instance_name or socket.gethostname()
         self._step = step
         self._longest = longest
-        #: Each with its rank and its number; the end comes last.
-        self._letters: queue.PriorityQueue[tuple[int, int, Letter | None]] = queue.PriorityQueue()
-        self._numbers = itertools.count()
+        self._letters = Waiting()
+        self._changed = threading.Condition()  #: of what waits, or the end has come
+        self._is_closed = False
         self._limit = HourlyLimit(MOST_PER_HOUR)
         self._thread: threading.Thread | None = None
 
@@ -75,40 +123,48 @@ class Mailer:
             self._post(Letter(self._administrators, subject, text, is_limited=True))
 
     def user(
-        self, recipients: Sequence[str], subject: str, text: str, told: Callable[[str], None] | None = None
+        self,
+        recipients: Sequence[str],
+        subject: str,
+        text: str,
+        told: Callable[[str], None] | None = None,
+        owner: str = "",
     ) -> None:
         """Mail a user; ``told`` is called, in another thread, with "" or with what went wrong."""
-        self._post(Letter(tuple(recipients), subject, text, told))
+        self._post(Letter(tuple(recipients), subject, text, told, owner=owner))
 
     def close(self, deadline: float) -> None:
         """Send what waits, for at most ``deadline`` seconds."""
         if self._thread is not None:
-            self._letters.put((_END, next(self._numbers), None))
+            with self._changed:
+                self._is_closed = True
+                self._changed.notify()
             self._thread.join(deadline)  # it may have more to do than the time that is left: it ends with us
 
     def _post(self, letter: Letter) -> None:
         if self._server is None or self._sender is None:
             self._tell(letter, "mail is not configured")
             return
-        rank = _URGENT if letter.is_limited else _OF_USER
-        if self._letters.qsize() >= _WAITING_MAILS[rank]:
-            self._tell(letter, "too many mails are waiting")
-            return
-        self._letters.put((rank, next(self._numbers), letter))
+        with self._changed:
+            refused = self._letters.add(letter)
+            self._changed.notify()
+        if refused is not None:
+            self._tell(refused, "too many mails are waiting")
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="mailer", daemon=True)
             self._thread.start()
 
     def _work(self) -> None:
         hello = socket.getfqdn()
-        is_closed = False
-        while not is_closed:
-            letters: list[Letter] = []
-            with suppress(queue.Empty):
-                letter = self._letters.get(timeout=self._limit.next_digest(time.monotonic()))[-1]
-                is_closed = letter is None
-                letters = [letter] if letter else []
-            for one in (*self._digests(everything=is_closed), *filter(self._may_pass, letters)):
+        is_over = False
+        while not is_over:
+            with self._changed:
+                pause = self._limit.next_digest(time.monotonic())
+                self._changed.wait_for(lambda: self._letters or self._is_closed, pause)
+                letter = self._letters.take()
+                is_over = letter is None and self._is_closed
+            letters = [letter] if letter else []
+            for one in (*self._digests(everything=is_over), *filter(self._may_pass, letters)):
                 self._tell(one, self._send(one, hello))
 
     def _digests(self, *, everything: bool) -> list[Letter]:

@@ -440,7 +440,7 @@ class Runner:
         if wish.wants(notice.tag):
             subject = mail_subject(notice.tag, notice.job_id, notice.job_name, self._mailer.instance)
             text = f"{notice.text}\n\n{notice.why}" if notice.why else notice.text
-            self._mailer.user(wish.targets, subject, text, lambda problem: self._mailed(notice, problem))
+            self._mailer.user(wish.targets, subject, text, lambda problem: self._mailed(notice, problem), notice.user)
 
     def _mailed(self, notice: Notice, problem: str) -> None:
         """Note whether a mail went out (called by the mailer's thread)."""

@@ -10,7 +10,7 @@ import pytest
 
 from oar.cli.oarsub_answer import Listener
 from oar.lib.config import Config
-from oar.lib.notify import HourlyLimit, Mailer, tell_oarsub
+from oar.lib.notify import HourlyLimit, Letter, Mailer, Waiting, tell_oarsub
 from tests.process.node_box import wait_until
 from tests.smtp import MailServer
 
@@ -119,6 +119,30 @@ def test_users_who_are_told_of_much_keep_no_mail_from_the_administrator(smtp: Ma
     wait_until(lambda: smtp.mails)
     mailer.close(0.1)
     assert smtp.mails[0].recipients == ("root@site", "admin@site")
+
+
+def test_a_user_who_is_told_of_much_takes_neither_the_turn_nor_the_place_of_another() -> None:
+    def letter(owner: str, number: int) -> Letter:
+        return Letter((f"{owner}@b",), f"{owner} {number}", "", owner=owner)
+
+    waiting = Waiting(most_of_users=6)
+    refused = [waiting.add(letter("eve", number)) for number in range(1, 10)]
+    assert [each.subject for each in refused if each] == ["eve 7", "eve 8", "eve 9"]
+    displaced = [waiting.add(letter("alice", number)) for number in range(1, 6)]
+    assert [each.subject for each in displaced if each] == ["eve 6", "eve 5", "eve 4", "alice 4", "alice 5"]
+    waiting.add(letter("bob", 1))
+    waiting.add(Letter(("root@b",), "a node is lost", "", is_limited=True))
+    assert len(waiting) == 7
+    taken = []
+    while found := waiting.take():
+        taken.append(found.subject)
+    assert taken == ["a node is lost", "eve 1", "alice 1", "bob 1", "eve 2", "alice 2", "alice 3"]
+    assert (len(waiting), waiting.take()) == (0, None)
+    for number in range(6):
+        assert waiting.add(letter(f"user{number}", 1)) is None
+    assert waiting.add(late := letter("late", 1)) is late
+    assert len([waiting.take() for _ in range(6)]) == 6
+    assert waiting.take() is None
 
 
 def test_without_configuration_nothing_is_sent() -> None:
