@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from oar.cli import oarsub
 from oar.cli.command import Command, Result, invoke
 from oar.lib import admission
 from oar.lib.config import Config
@@ -49,6 +50,25 @@ class Frontend:
         """Ask something in a transaction."""
         with self.database.begin() as tx:
             return question(tx, *arguments)
+
+
+class LoginNode(Frontend):
+    """A frontend on which oarsub is typed."""
+
+    def oarsub(self, *words: object, user: User = ALICE, environment: dict[str, str] | None = None) -> Result:
+        """Type oarsub."""
+        return self.type(oarsub.main, *words, user=user, environment=environment)
+
+    def submit(self, *words: object) -> Job:
+        """Submit one job; return it."""
+        result = self.oarsub(*words)
+        assert result.exit == 0, result.err
+        return self.jobs()[-1]
+
+    def is_empty(self) -> bool:
+        """Whether no row at all is about a job."""
+        tables = "jobs job_types job_dependencies job_state_logs moldable_job_descriptions job_resource_groups"
+        return not any(map(self.count, [*tables.split(), "job_resource_descriptions", "challenges", "event_logs"]))
 
 
 def add_rules(database: Database, *rules: str, defaults: bool = True) -> None:

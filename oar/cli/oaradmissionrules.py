@@ -3,7 +3,7 @@
 import os
 import pwd
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -15,6 +15,8 @@ from oar.cli.selection import show_usage
 from oar.lib import admission
 from oar.lib.db.engine import Transaction
 from oar.lib.db.queues import Rule
+from oar.lib.proposal import Proposal
+from oar.lib.request import format_request
 from oar.lib.times import format_date
 
 FAILED, NO_RULE, BAD_TEXT = 1, 2, 3
@@ -274,7 +276,7 @@ def _test(context: Context, wish: Wish) -> int:
 
     options = oarsub_options.parse(wish.words)
     command = oarsub_options.command_of(options.words, None)
-    given = oarsub_options.submission_of(options, wish.as_user or context.user.name, command)
+    given = oarsub_options.submission_of(options, _submitter(context, wish.as_user), command)
     given = given._replace(initial_request=oarsub_options.initial_request(wish.words))
     config = context.runtime.config
     try:
@@ -287,10 +289,40 @@ def _test(context: Context, wish: Wish) -> int:
     except BadSubmission as error:
         raise Stop(f"{error.prefix}{error}", error.exit_code) from None
     _print_steps(output)
-    for name, value in proposal._asdict().items():
-        click.echo(f"{name} = {value!r}")
+    for name, value in _left(proposal):
+        if value:
+            click.echo(f"{name} = {value}")
     click.echo(f"resources = {size}")
     return 0
+
+
+def _submitter(context: Context, name: str | None) -> str:
+    """Return who is supposed to submit."""
+    if name is None:
+        return context.user.name
+    try:
+        return pwd.getpwnam(name).pw_name
+    except KeyError:
+        raise Stop(f"Error: --as {name}: there is no user of that name on this machine") from None
+
+
+def _left(proposal: Proposal) -> Iterator[tuple[str, object]]:
+    """What the rules have left of a submission: names as rules know them, values as users write them."""
+    yield "user", proposal.user
+    yield "job_type", proposal.job_type
+    for request in proposal.requests:
+        yield "resource_request", format_request(request.groups, request.walltime)
+    yield "properties", proposal.properties
+    yield "properties_applied_after_validation", proposal.later_properties
+    yield "reservation_date", proposal.start and format_date(proposal.start)
+    yield "types", " ".join(proposal.types)
+    yield "dependencies", " ".join(proposal.dependencies)
+    for name in ("queue", "project", "name", "command", "directory", "stdout", "stderr", "notify", "hold"):
+        yield name, getattr(proposal, name)
+    if proposal.checkpoint:
+        yield "checkpoint", proposal.checkpoint
+        yield "signal", proposal.signal
+    yield "array_nb", proposal.array_size > 1 and proposal.array_size
 
 
 def _print_steps(output: admission.Output) -> None:

@@ -21,6 +21,8 @@ from oar.lib.submission_checks import BadSubmission, Code, check_modes
 if TYPE_CHECKING:
     from oar.lib.proposal import Proposal
 
+#: Networks that hold every host: there is nothing to look up.
+EVERYBODY = frozenset({"0.0.0.0/0", "::/0"})
 #: Texts of which the last line asks to look at the submission again.
 VERIFY = "# Error: please verify your job submission syntax."
 KEY_OPTIONS = "you must set the --use-job-key (or -k) option in order to use other job key related options."
@@ -81,6 +83,8 @@ class _Oarsub:
             completion.run(self._context, options.completion)
             return 0
         _check_waiting(options)
+        if not options.connect:
+            self._check_host()
         if options.resubmit is not None:
             return self._resubmit(options.resubmit)
         command = self._command()
@@ -95,6 +99,14 @@ class _Oarsub:
             self._scan(command)
         self._apply_defaults()
         return self._submit(command)
+
+    def _check_host(self) -> None:
+        """Refuse to submit from a host outside ALLOWED_NETWORKS.  Raises NotAllowed."""
+        config = self._context.runtime.config
+        if not EVERYBODY.issubset(config.allowed_networks):
+            from oar.lib import networks
+
+            networks.check_this_host(config.allowed_networks, config.server_hostname, config.server_port)
 
     def _read_old_checkpoint(self) -> None:
         """Read ``-k <seconds> <command>`` as people wrote it when -k was the delay of the checkpoint."""

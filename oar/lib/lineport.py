@@ -3,7 +3,6 @@
 One non-blocking listener and one epoll, so that thousands of silent clients cost nothing and block nobody.
 """
 
-import ipaddress
 import select
 import socket
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from oar.lib.frames import LONGEST_TAG
+from oar.lib.networks import Networks
 
 #: A client that has not written its line by then is sent away.
 SILENCE = 5.0
@@ -41,7 +41,7 @@ class LinePort:
     """The listener and its clients.  ``fileno`` is readable when ``receive`` has something to do."""
 
     def __init__(self, port: int, networks: Sequence[str], *, most_open: int = MOST_OPEN) -> None:
-        self._networks = [ipaddress.ip_network(network, strict=False) for network in networks]
+        self._networks = Networks(networks)
         self._most_open = most_open
         self._clients: dict[int, _Client] = {}
         self._peers: dict[int, int] = {}  # file descriptor -> peer
@@ -114,7 +114,7 @@ class LinePort:
                 connection, address = self._listener.accept()
             except OSError:
                 return  # nobody left, or no descriptor left: the others' time will come to an end
-            if len(self._clients) >= self._most_open or not self._is_allowed(address[0]):
+            if len(self._clients) >= self._most_open or not self._networks.has(address[0]):
                 connection.close()
                 continue
             connection.setblocking(False)
@@ -122,12 +122,6 @@ class LinePort:
             self._clients[self._last_peer] = _Client(connection, now + SILENCE)
             self._peers[connection.fileno()] = self._last_peer
             self._epoll.register(connection.fileno(), select.EPOLLIN)
-
-    def _is_allowed(self, host: str) -> bool:
-        address = ipaddress.ip_address(host.partition("%")[0])
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        return any(address in network for network in self._networks)
 
     def _read(self, peer: int, now: float) -> Line | None:
         client = self._clients[peer]

@@ -1,5 +1,6 @@
 """The default admission rules, what sites add to them, and the command that keeps them (commands-admin.md 7, 8)."""
 
+import pwd
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,14 +39,22 @@ class Site(Frontend):
 
 
 @pytest.fixture
-def site(database: Database, tmp_path: Path) -> Site:
+def site(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """A site with the default rules."""
+    monkeypatch.setattr(pwd, "getpwnam", account)
     add_resources(database, nodes=1, cores=2)
     add_resources(database, nodes=1, cores=2, network_address="node-2", deploy="YES", besteffort="YES")
     add_rules(database)
     with database.begin() as tx:
         tx.execute("UPDATE resources SET besteffort = 'NO' WHERE network_address = 'node-1'")
     return Site(database, Config(log_file=str(tmp_path / "oar.log")))
+
+
+def account(name: str) -> pwd.struct_passwd:
+    """The accounts of the site."""
+    if name not in ("alice", "bob", "oar"):
+        raise KeyError(name)
+    return pwd.struct_passwd((name, "x", 1000, 1000, "", f"/home/{name}", "/bin/sh"))
 
 
 class TestDefaultRules:
@@ -136,7 +145,7 @@ class TestDefaultRules:
     def test_interactive_jobs_are_short(self, site: Site) -> None:
         result = site.rule("--test", "--as", "alice", "--", "-I", "-l", "nodes=1,walltime=13")
         assert "[ADMISSION RULE] Walltime to big for an INTERACTIVE job so it is set to 43200.\n" in result.out
-        assert "walltime=43200" in result.out
+        assert "walltime=12:0:0\n" in result.out
 
     @pytest.mark.parametrize(
         "kind",
@@ -436,9 +445,25 @@ class TestCommand:
         assert result.exit == 8
         result = site.rule("--test", "--as", "alice", "--", "-l", "nodes=2", "sleep 1")
         assert re.search(r"^#\d+: \[ADMISSION RULE\] Set default walltime to 7200\.$", result.out, re.MULTILINE)
-        assert "properties = \"desktop_computing = 'NO'\"\n" in result.out
+        assert "properties = desktop_computing = 'NO'\n" in result.out
+        assert "resource_request = {type = 'default'}/network_address=2,walltime=2:0:0\n" in result.out
         assert "resources = 4\n" in result.out
         assert site.jobs() == []
+
+    def test_what_a_trial_leaves_reads_as_users_write_it(self, site: Site) -> None:
+        words = ("-l", "nodes=1,walltime=1", "-r", "2031-03-04 10:00:00", "-t", "idempotent", "--array", "3", "--hold")
+        result = site.rule("--test", "--as", "alice", "--", *words, "--checkpoint", "60", "x")
+        assert result.exit == 0, result.err
+        shown = dict(line.split(" = ", 1) for line in result.out.splitlines() if not line.startswith("#"))
+        assert shown["job_type"] == "PASSIVE"
+        assert shown["reservation_date"] == "2031-03-04 10:00:00"
+        assert (shown["types"], shown["array_nb"], shown["hold"]) == ("idempotent", "3", "True")
+        assert (shown["checkpoint"], shown["signal"]) == ("60", "12")
+        assert not [value for value in shown.values() if value in ("None", "()", "") or "<" in value]
+
+    def test_who_submits_in_a_trial_must_exist(self, site: Site) -> None:
+        result = site.rule("--test", "--as", "nobody_here", "--", "x")
+        assert result == Result(1, "", "Error: --as nobody_here: there is no user of that name on this machine\n")
         result = site.rule("--test", "--as", "oar", "--", "x")
         assert (result.exit, result.err) == (
             254,

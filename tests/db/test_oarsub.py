@@ -1,7 +1,5 @@
 """What oarsub prints, how it ends and what it leaves in the database (commands-user.md 3, 14)."""
 
-import fcntl
-import hashlib
 import json
 import os
 import pwd
@@ -16,57 +14,34 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oar.cli import oarsub
 from oar.cli.command import Result
 from oar.lib.db.engine import Database
 from oar.lib.messages import Tag, Wake
 from oar.lib.model import Dependency, Group, Job, Level, User
-from oar.lib.request import EXAMPLE
 from oar.lib.states import EventType, JobState, JobType, Reservation
 from tests.builders import add_job, add_resources
-from tests.frontend import ALICE, Frontend, add_rules
+from tests.frontend import LoginNode, add_rules
 
 VERIFY = "# Error: please verify your job submission syntax.\n"
-NOT_ENOUGH = "# There are not enough resources for your request\n"
-TOGETHER = "# each part of the request could be satisfied alone, all of them together cannot\n"
 WALLTIME = "[ADMISSION RULE] Set default walltime to 7200.\n"
 TYPE = "[ADMISSION RULE] Modify resource description with type constraints\n"
 BOB = User("bob", 0)
 
 
-class Site(Frontend):
-    """Four nodes of two cores, with the default admission rules."""
-
-    def oarsub(self, *words: object, user: User = ALICE, environment: dict[str, str] | None = None) -> Result:
-        """Type oarsub."""
-        return self.type(oarsub.main, *words, user=user, environment=environment)
-
-    def submit(self, *words: object) -> Job:
-        """Submit one job; return it."""
-        result = self.oarsub(*words)
-        assert result.exit == 0, result.err
-        return self.jobs()[-1]
-
-    def is_empty(self) -> bool:
-        """Whether no row at all is about a job."""
-        tables = "jobs job_types job_dependencies job_state_logs moldable_job_descriptions job_resource_groups"
-        return not any(map(self.count, [*tables.split(), "job_resource_descriptions", "challenges", "event_logs"]))
-
-
 @pytest.fixture
-def site(database: Database) -> Site:
-    """A site on which nobody has worked yet."""
+def site(database: Database) -> LoginNode:
+    """Four nodes of two cores, on which nobody has worked yet, with the default admission rules."""
     add_resources(database, nodes=4, cores=2)
     add_rules(database)
-    return Site(database)
+    return LoginNode(database)
 
 
 class TestJob:
-    def test_what_is_printed_is_what_programs_read(self, site: Site) -> None:
+    def test_what_is_printed_is_what_programs_read(self, site: LoginNode) -> None:
         job_id = site.submit("true").id
         assert site.oarsub("true") == Result(0, f"{WALLTIME}{TYPE}OAR_JOB_ID={job_id + 1}\n", "")
 
-    def test_the_job_is_there_at_once_and_the_server_is_told(self, site: Site) -> None:
+    def test_the_job_is_there_at_once_and_the_server_is_told(self, site: LoginNode) -> None:
         job = site.submit("-l", "/nodes=2,walltime=1:30", "-n", "fem", "--project", "bio", "sleep 5")
         assert job.state is JobState.WAITING
         assert (job.user, job.queue, job.project, job.command) == ("alice", "default", "bio", "sleep 5")
@@ -79,7 +54,7 @@ class TestJob:
         assert (job.array_id, job.array_index, job.exit_code) == (job.id, 1, None)
         assert site.told == [Wake(Tag.QSUB)]
 
-    def test_everything_that_describes_it_is_stored(self, site: Site) -> None:
+    def test_everything_that_describes_it_is_stored(self, site: LoginNode) -> None:
         job = site.submit(
             "-l", "{cpuset='0'}/nodes=2+/resource_id=1", "-l", "nodes=1,walltime=3", "-t", "idempotent", "x"
         )
@@ -97,17 +72,17 @@ class TestJob:
         assert re.fullmatch(r"[0-9]{39,}", keys.challenge)
         assert keys.private_key is None
 
-    def test_hold(self, site: Site) -> None:
+    def test_hold(self, site: LoginNode) -> None:
         assert site.submit("--hold", "true").state is JobState.HOLD
 
-    def test_the_command_is_kept_as_it_is(self, site: Site) -> None:
+    def test_the_command_is_kept_as_it_is(self, site: LoginNode) -> None:
         command = '\n\n#!/bin/sh\necho "it\'s" $HOME; é ; %s %(x)s\n'
         assert site.submit(command).command == command
 
-    def test_words_behind_two_dashes_are_joined_as_a_shell_would_cut_them(self, site: Site) -> None:
+    def test_words_behind_two_dashes_are_joined_as_a_shell_would_cut_them(self, site: LoginNode) -> None:
         assert site.submit("-l", "nodes=1", "--", "./a.out", "--n", "3 4").command == "./a.out --n '3 4'"
 
-    def test_options_of_programs_that_submit_here(self, site: Site) -> None:
+    def test_options_of_programs_that_submit_here(self, site: LoginNode) -> None:
         """dask-jobqueue, submitit, gridscale and execo type these."""
         job = site.submit(
             "-n", "dask-worker", "-l", "/nodes=1/resource_id=2,walltime=00:30:00", "-t", "besteffort", "\n\nrun"
@@ -120,39 +95,39 @@ class TestJob:
         job = site.submit("-O/tmp/out", "-E/tmp/err", " -l walltime=0:15".strip(), "-t", "origin=execo", "x")
         assert (job.stdout_file, job.stderr_file) == ("/tmp/out", "/tmp/err")
 
-    def test_a_checkpoint_signal_by_name(self, site: Site) -> None:
+    def test_a_checkpoint_signal_by_name(self, site: LoginNode) -> None:
         assert site.submit("--signal", "SIGUSR1", "true").checkpoint_signal == 10
 
-    def test_the_old_spelling_of_the_checkpoint(self, site: Site) -> None:
+    def test_the_old_spelling_of_the_checkpoint(self, site: LoginNode) -> None:
         result = site.oarsub("-k", "600", "--signal", "2", "-t", "idempotent", "/path/prog")
         assert result.err == '# Warning: "-k <seconds>" is obsolete, use --checkpoint.\n'
         (job,) = site.jobs()
         assert (job.checkpoint, job.checkpoint_signal, job.command) == (600, 2, "/path/prog")
 
-    def test_types_in_the_request_are_spelt_as_readers_look_for_them(self, site: Site) -> None:
+    def test_types_in_the_request_are_spelt_as_readers_look_for_them(self, site: LoginNode) -> None:
         job = site.submit("--type=idempotent", "-tstate=permissive", "--ty", "timesharing", "x")
         assert job.initial_request == "oarsub -t idempotent -t state=permissive -t timesharing x"
 
-    def test_dependencies(self, site: Site) -> None:
+    def test_dependencies(self, site: LoginNode) -> None:
         first = site.submit("a")
         second = site.submit("-a", f"{first.id}:ok,60,]600", "--after", first.id, "b")
         with site.database.begin() as tx:
             assert tx.jobs.dependencies([second.id])[second.id] == [Dependency(second.id, first.id)]
 
-    def test_a_relative_directory_is_taken_from_where_one_is(self, site: Site) -> None:
+    def test_a_relative_directory_is_taken_from_where_one_is(self, site: LoginNode) -> None:
         assert site.submit("-d", "sub/dir", "x").launching_directory == f"{os.getcwd()}/sub/dir"
         assert site.submit("-d", "/scratch/é", "x").launching_directory == "/scratch/é"
 
-    def test_double_quotes_in_conditions_are_texts(self, site: Site) -> None:
+    def test_double_quotes_in_conditions_are_texts(self, site: LoginNode) -> None:
         job = site.submit("-p", 'network_address = "node-1" or cpuset=1', "x")
         assert job.properties == (
             "((network_address = 'node-1' or cpuset='1') AND desktop_computing = 'NO') AND (drain='NO')"
         )
 
-    def test_a_noop_job_needs_no_command(self, site: Site) -> None:
+    def test_a_noop_job_needs_no_command(self, site: LoginNode) -> None:
         assert site.submit("-t", "noop").command == ""
 
-    def test_what_rules_print_is_kept_where_the_site_wants_it(self, site: Site) -> None:
+    def test_what_rules_print_is_kept_where_the_site_wants_it(self, site: LoginNode) -> None:
         site.config = site.config.replace(oarsub_store_adm_rules_outputs=True)
         job = site.submit("x")
         with site.database.begin() as tx:
@@ -161,12 +136,12 @@ class TestJob:
 
 
 class TestMachineFormats:
-    def test_json_is_an_object_per_job_with_a_text_alone_on_its_line(self, site: Site) -> None:
+    def test_json_is_an_object_per_job_with_a_text_alone_on_its_line(self, site: LoginNode) -> None:
         result = site.oarsub("-J", "true")
         (job,) = site.jobs()
         assert result == Result(0, f'{{\n   "job_id" : "{job.id}"\n}}\n', "")
 
-    def test_each_job_of_an_array_has_its_document(self, site: Site) -> None:
+    def test_each_job_of_an_array_has_its_document(self, site: LoginNode) -> None:
         ids = re.findall(r'"job_id" : "(\d+)"', site.oarsub("-J", "--array", 3, "true").out)
         assert [int(job_id) for job_id in ids] == [job.id for job in site.jobs()]
 
@@ -177,17 +152,17 @@ class TestMachineFormats:
             ("-D", "{{'job_id' => '{}'}}\n"),
         ],
     )
-    def test_yaml_and_perl(self, site: Site, option: str, text: str) -> None:
+    def test_yaml_and_perl(self, site: LoginNode, option: str, text: str) -> None:
         out = site.oarsub(option, "true").out
         assert out.replace('"', "'") == text.format(site.jobs()[0].id)
 
-    def test_xml_has_one_item_per_line(self, site: Site) -> None:
+    def test_xml_has_one_item_per_line(self, site: LoginNode) -> None:
         out = site.oarsub("-X", "true").out
         assert f'<item key="job_id">{site.jobs()[0].id}</item>' in [line.strip() for line in out.splitlines()]
 
 
 class TestArray:
-    def test_all_jobs_are_printed_then_the_array(self, site: Site) -> None:
+    def test_all_jobs_are_printed_then_the_array(self, site: LoginNode) -> None:
         result = site.oarsub("--array", 2, "-l", "resource_id=1", "./w.sh")
         first, second = site.jobs()
         assert result.out == (
@@ -196,10 +171,10 @@ class TestArray:
         assert [(job.array_id, job.array_index) for job in (first, second)] == [(first.id, 1), (first.id, 2)]
         assert site.told == [Wake(Tag.QSUB)]
 
-    def test_an_array_of_one_is_a_job(self, site: Site) -> None:
+    def test_an_array_of_one_is_a_job(self, site: LoginNode) -> None:
         assert "OAR_ARRAY_ID" not in site.oarsub("--array", 1, "true").out
 
-    def test_parameters_are_lines_of_shell(self, site: Site, tmp_path: Path) -> None:
+    def test_parameters_are_lines_of_shell(self, site: LoginNode, tmp_path: Path) -> None:
         path = tmp_path / "parameters"
         path.write_text("1 'a b'  # first\n\n  # nothing\n2 \"$X\"\r\n")
         assert site.oarsub("--array-param-file", path, "./run").exit == 0
@@ -213,20 +188,20 @@ class TestArray:
             (("--array", "10001"), 6, "an array job cannot have more than 10000 sub-jobs."),
         ],
     )
-    def test_sizes_that_cannot_be(self, site: Site, words: tuple[str, ...], code: int, text: str) -> None:
+    def test_sizes_that_cannot_be(self, site: LoginNode, words: tuple[str, ...], code: int, text: str) -> None:
         result = site.oarsub(*words, "true")
         assert result.exit == code
         assert result.err.splitlines()[0] == f"# Error: {text}"
         assert site.is_empty()
 
-    def test_an_empty_parameter_file_and_one_that_is_not_there(self, site: Site, tmp_path: Path) -> None:
+    def test_an_empty_parameter_file_and_one_that_is_not_there(self, site: LoginNode, tmp_path: Path) -> None:
         (tmp_path / "none").write_text("# nothing\n")
         assert site.oarsub("--array-param-file", tmp_path / "none", "x").exit == 6
         result = site.oarsub("--array-param-file", "/no/where", "x")
         assert (result.exit, result.err) == (12, "[ERROR] Cannot open the parameter file /no/where.\n")
         assert site.is_empty()
 
-    def test_ten_thousand_jobs_are_complete(self, site: Site) -> None:
+    def test_ten_thousand_jobs_are_complete(self, site: LoginNode) -> None:
         assert site.oarsub("--array", 10000, "-t", "idempotent", "true").exit == 0
         for table in ("jobs", "job_state_logs", "moldable_job_descriptions", "job_types", "challenges"):
             assert site.count(table) == 10000
@@ -237,135 +212,6 @@ class TestArray:
                 10000,
                 1,
             )
-
-
-def refusals() -> list[tuple[tuple[str, ...], int, str]]:
-    """What cannot be submitted: words, exit code, stderr."""
-    return [
-        ((), 5, "# Error: a command is needed.\n"),
-        (("a", "b"), 5, '# Error: only one command is accepted, quote it or put it after "--".\n'),
-        (("x" * 131072,), 5, "# Error: the command is too long (131072 bytes, at most 131071).\n"),
-        (("-l", "nodes=2x", "x"), 18, f"# Error: cannot recognize the resource description: nodes=2x\n# {EXAMPLE}\n"),
-        (
-            ("-l", "walltime=1:xx", "x"),
-            18,
-            '# Error: cannot recognize walltime resource value\n# "1:xx" is no walltime: write h[:m[:s]]\n',
-        ),
-        (("-l", "walltime=0", "x"), 18, "# Error: walltime must be greater than 0\n"),
-        (("-l", "foo=1", "x"), 8, f'# Bad resource request (unknown resource property "foo")\n{VERIFY}'),
-        (("-l", "nodes=5", "x"), 8, f"{NOT_ENOUGH}# 4 nodes can be used, 5 asked\n{VERIFY}"),
-        (("-l", "nodes=1", "-l", "nodes=5", "x"), 8, f"{NOT_ENOUGH}# 4 nodes can be used, 5 asked\n{VERIFY}"),
-        (("-l", "nodes=3+nodes=2", "x"), 8, f"{NOT_ENOUGH}{TOGETHER}{VERIFY}"),
-        (
-            ("-p", "cpuset='0'", "-l", "nodes=2/resource_id=2", "x"),
-            8,
-            f"{NOT_ENOUGH}# 0 nodes with resource_id=2 match \"cpuset='0'\", 2 asked\n{VERIFY}",
-        ),
-        (
-            ("-l", "{network_address='node-1'}/nodes=2", "x"),
-            8,
-            f"{NOT_ENOUGH}# 1 node match \"network_address='node-1'\", 2 asked\n{VERIFY}",
-        ),
-        (
-            ("-l", "netwrk_address=1", "x"),
-            8,
-            '# Bad resource request (unknown resource property "netwrk_address")\n'
-            f'# Did you mean "network_address"?\n{VERIFY}',
-        ),
-        (
-            ("-t", "besteffot", "x"),
-            254,
-            "[ADMISSION RULE] Error: unknown job type: besteffot\n# Did you mean besteffort?\n",
-        ),
-        (("-q", "defualt", "x"), 248, "# Error: queue 'defualt' does not exist\n# Did you mean 'default'?\n"),
-        (("--recource", "nodes=1", "x"), 1, "Unknown option: recource\n# Did you mean --resource?\n"),
-        (("-p", "1=1) OR (1=1", "x"), 8, f"# Error: invalid SQL condition: a ')' has no '('\n{VERIFY}"),
-        (
-            ("-p", "nothing = 1", "x"),
-            8,
-            '# Error: cannot evaluate the SQL condition: column "nothing" does not exist\n' + VERIFY,
-        ),
-        (("-l", "{1;2}/nodes=1", "x"), 8, f"# Error: invalid SQL condition: ';' is not allowed\n{VERIFY}"),
-        (("-a", "77", "x"), 8, f"# Error: dependency on unknown job 77.\n{VERIFY}"),
-        (("-n", "a" * 101, "x"), 8, f"# Error: the job name is longer than 100 characters.\n{VERIFY}"),
-        (("-n", "a\nb", "x"), 8, f"# Error: the job name has a control character.\n{VERIFY}"),
-        (("--force_cpuset_name", "12", "x"), 8, f'# Error: invalid cpuset name "12".\n{VERIFY}'),
-        (("--force-cpuset-name", "a", "--array", "2", "x"), 8, f'# Error: invalid cpuset name "a".\n{VERIFY}'),
-        (("-O", "a;b", "x"), 244, "# Error: invalid stdout file name (bad character)\n"),
-        (("-E", "a;b", "x"), 243, "# Error: invalid stderr file name (bad character)\n"),
-        (
-            ("--notify", "mail:me", "x"),
-            250,
-            "# Error: bad syntax for the notify option: 'me' is no mail address\n",
-        ),
-        (
-            ("--notify", "exec:/bin/x;y", "x"),
-            16,
-            "# Error: insecure characters found in notification method (the allowed regexp is: [a-zA-Z0-9_.\\/ -]+).\n",
-        ),
-        (("-q", "nope", "x"), 248, "# Error: queue 'nope' does not exist\n"),
-        (
-            ("-q", "admin", "x"),
-            254,
-            "[ADMISSION RULE] Only member of the group admin can submit jobs in the admin queue\n",
-        ),
-        (("-I", "-r", "now"), 7, "# Error: a reservation cannot be interactive.\n"),
-        (("-I", "--array", "2"), 8, "# Error: an array job cannot be interactive.\n"),
-        (("-I", "-t", "noop"), 17, "# Error: a noop job cannot be interactive.\n"),
-        (
-            ("-r", "soon", "x"),
-            7,
-            "# Error: syntax error in <start date> for the -r or --reservation option."
-            ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".\n',
-        ),
-        (("--nope", "x"), 1, "Unknown option: nope\n"),
-        (("-l",), 1, "Option l requires an argument\n"),
-        (("--array", "x", "true"), 1, 'Value "x" invalid for option array (number expected)\n'),
-        (("--signal", "NOPE", "x"), 1, "# Error: unknown signal NOPE.\n"),
-        (("-e", "/tmp/key", "x"), 8, f"# Error: {oarsub.KEY_OPTIONS}\n{VERIFY}"),
-        (
-            ("-k", "-i", "/no/where", "x"),
-            12,
-            "[ERROR] Cannot open the job key file /no/where.\n",
-        ),
-        (
-            ("--ssh_public_key", "ssh-ed25519 A", "x"),
-            8,
-            f"# Error: --ssh_public_key needs --ssh_private_key.\n{VERIFY}",
-        ),
-        (("-k", "-i", "/f", "--import-job-key-inline", "k", "x"), 8, f"# Error: {oarsub.TWO_KEYS}\n{VERIFY}"),
-        (
-            ("--ssh_private_key", "nonsense", "x"),
-            8,
-            "# Error: fail to extract the public key. Please verify that the job key to import is valid.\n" + VERIFY,
-        ),
-    ]
-
-
-@pytest.mark.parametrize(("words", "code", "text"), refusals(), ids=lambda value: str(value)[:40])
-def test_what_is_refused_names_the_reason_and_leaves_no_row(
-    site: Site, words: tuple[str, ...], code: int, text: str
-) -> None:
-    result = site.oarsub(*words)
-    assert result.exit == code
-    assert (
-        "".join(line for line in result.err.splitlines(keepends=True) if not line.startswith(("Usage", "\n"))) == text
-    )
-    assert "OAR_JOB_ID" not in result.out
-    assert site.is_empty()
-    assert site.told == []
-
-
-def test_a_rule_that_is_broken_is_the_administrators_affair(site: Site, tmp_path: Path) -> None:
-    add_rules(site.database, "boom", defaults=False)
-    site.config = site.config.replace(log_file=str(tmp_path / "oar.log"))
-    result = site.oarsub("x")
-    assert result.exit == 254
-    assert re.fullmatch(
-        r"# Error: an admission rule failed, please tell your administrator \(rule \d+\)\.\n", result.err
-    )
-    assert "name 'boom' is not defined" in (tmp_path / "oar.log").read_text()
-    assert site.is_empty()
 
 
 class TestScript:
@@ -379,7 +225,7 @@ class TestScript:
 
         return write
 
-    def test_options_of_the_script_count(self, site: Site, script: Callable[[str], str]) -> None:
+    def test_options_of_the_script_count(self, site: LoginNode, script: Callable[[str], str]) -> None:
         path = script(
             "#!/bin/sh\n#OAR -l /nodes=2,walltime=0:30\n#OAR --name=fem\n#OARx -n no\n# OAR -n no\n##OAR -n no\n"
             '#OAR -p "cpuset=0"\n#OAR -t idempotent \n#OAR --hold\n#OAR -O=/tmp/o\necho\n#OAR -E /tmp/e\r\n'
@@ -395,7 +241,7 @@ class TestScript:
             " #OAR -t idempotent; #OAR --hold; #OAR -O=/tmp/o; #OAR -E /tmp/e"
         )
 
-    def test_lists_are_added_and_the_command_line_wins(self, site: Site, script: Callable[[str], str]) -> None:
+    def test_lists_are_added_and_the_command_line_wins(self, site: LoginNode, script: Callable[[str], str]) -> None:
         path = script("#OAR -n script\n#OAR -t idempotent\n#OAR -l nodes=2\n#OAR -d /script\n")
         result = site.oarsub("-n", "typed", "-t", "state=permissive", "-l", "nodes=1", "-S", path)
         assert result.err == (
@@ -407,23 +253,23 @@ class TestScript:
             sizes = [each.groups[0].levels[0].quantity for each in tx.jobs.moldables([job.id])[job.id]]
         assert (sizes, job.name, job.launching_directory) == ([1, 2], "typed", "/script")
 
-    def test_requests_of_the_script_may_be_replaced(self, site: Site, script: Callable[[str], str]) -> None:
+    def test_requests_of_the_script_may_be_replaced(self, site: LoginNode, script: Callable[[str], str]) -> None:
         site.config = site.config.replace(oarsub_script_resources="replace")
         job = site.submit("-l", "nodes=1", "-S", script("#OAR -l nodes=2\n"))
         assert job.message.startswith("R=2,")
         assert site.count("moldable_job_descriptions") == 1
 
-    def test_values_are_unquoted_as_nextflow_writes_them(self, site: Site, script: Callable[[str], str]) -> None:
+    def test_values_are_unquoted_as_nextflow_writes_them(self, site: LoginNode, script: Callable[[str], str]) -> None:
         path = script("#!/bin/bash\n#OAR -d \"/data/some\\ dir\"\n#OAR -n 'it is'\n#OAR -p \"cpuset='1'\"\n")
         job = site.submit("-S", path)
         assert (job.launching_directory, job.name) == ("/data/some dir", "it is")
 
     def test_a_file_that_does_not_begin_as_a_script_is_not_scanned(
-        self, site: Site, script: Callable[[str], str]
+        self, site: LoginNode, script: Callable[[str], str]
     ) -> None:
         assert site.submit("-S", script("echo\n#OAR -n no\n")).name is None
 
-    def test_lines_that_are_not_understood_are_all_named(self, site: Site, script: Callable[[str], str]) -> None:
+    def test_lines_that_are_not_understood_are_all_named(self, site: LoginNode, script: Callable[[str], str]) -> None:
         path = script("#!/bin/sh\n#OAR -I\n#OAR --nope x\n#OAR -n\n#OAR -h\n#OAR --hold yes\n#OAR -k x\n#OAR word\n")
         result = site.oarsub("-S", path)
         assert result.exit == 12
@@ -439,7 +285,7 @@ class TestScript:
         assert result.out == ""
         assert site.is_empty()
 
-    def test_a_script_that_is_not_there_or_not_executable(self, site: Site, tmp_path: Path) -> None:
+    def test_a_script_that_is_not_there_or_not_executable(self, site: LoginNode, tmp_path: Path) -> None:
         result = site.oarsub("-S", "/no/where a b")
         assert (result.exit, result.err) == (12, "[ERROR] Cannot open the file /no/where.\n")
         (tmp_path / "x").write_text("#!/bin/sh\n")
@@ -449,7 +295,7 @@ class TestScript:
     @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
     def test_whatever_stands_in_a_script_gets_an_answer(
-        self, site: Site, script: Callable[[str], str], text: str
+        self, site: LoginNode, script: Callable[[str], str], text: str
     ) -> None:
         result = site.oarsub("--hold", "-S", script(f"#!/bin/sh\n#OAR {text}"))
         assert result.exit in {0, 1, 6, 7, 8, 12, 16, 17, 18, 243, 244, 248, 250, 254}
@@ -457,7 +303,7 @@ class TestScript:
 
 
 class TestKeys:
-    def key(self, site: Site, job: Job) -> tuple[str, str]:
+    def key(self, site: LoginNode, job: Job) -> tuple[str, str]:
         with site.database.begin() as tx:
             keys = tx.secrets.get(job.id)
         assert keys is not None
@@ -465,14 +311,14 @@ class TestKeys:
         assert keys.public_key is not None
         return keys.private_key, keys.public_key
 
-    def test_each_job_of_an_array_has_its_own(self, site: Site) -> None:
+    def test_each_job_of_an_array_has_its_own(self, site: LoginNode) -> None:
         site.oarsub("-k", "--array", 3, "true")
         keys = [self.key(site, job) for job in site.jobs()]
         assert len(set(keys)) == 3
         assert all(public.startswith("ssh-ed25519 ") for _, public in keys)
         assert all("BEGIN OPENSSH PRIVATE KEY" in private for private, _ in keys)
 
-    def test_a_key_is_exported_for_its_owner_alone(self, site: Site, tmp_path: Path) -> None:
+    def test_a_key_is_exported_for_its_owner_alone(self, site: LoginNode, tmp_path: Path) -> None:
         (tmp_path / "old").write_text("old")
         result = site.oarsub("-k", "-v", "-e", tmp_path / "%jobid%.key", "true")
         (job,) = site.jobs()
@@ -484,7 +330,7 @@ class TestKeys:
             == result.out
         )
 
-    def test_a_key_is_imported_from_a_file_or_the_line_and_hidden(self, site: Site, tmp_path: Path) -> None:
+    def test_a_key_is_imported_from_a_file_or_the_line_and_hidden(self, site: LoginNode, tmp_path: Path) -> None:
         private, public = self.key(site, site.submit("-k", "true"))
         with site.database.begin() as tx:
             tx.execute("UPDATE jobs SET state = 'Terminated'")
@@ -501,7 +347,7 @@ class TestKeys:
         )
         assert site.oarsub("-k", f"--import-job-key-inline={private}", "--array", 2, "x").exit == 8
 
-    def test_the_environment_names_a_key(self, site: Site, tmp_path: Path) -> None:
+    def test_the_environment_names_a_key(self, site: LoginNode, tmp_path: Path) -> None:
         private, public = self.key(site, site.submit("-k", "true"))
         with site.database.begin() as tx:
             tx.execute("UPDATE jobs SET state = 'Terminated'")
@@ -509,19 +355,19 @@ class TestKeys:
         assert site.oarsub("true", environment={"OAR_JOB_KEY_FILE": str(tmp_path / "key")}).exit == 0
         assert self.key(site, site.jobs()[-1])[1] == public
 
-    def test_a_site_may_give_every_job_a_key(self, site: Site) -> None:
+    def test_a_site_may_give_every_job_a_key(self, site: LoginNode) -> None:
         site.config = site.config.replace(oarsub_force_job_key=True)
         assert self.key(site, site.submit("true"))
 
 
 class TestCpusetName:
-    def test_jobs_share_a_name_that_is_the_users_own(self, site: Site) -> None:
+    def test_jobs_share_a_name_that_is_the_users_own(self, site: LoginNode) -> None:
         assert site.submit("--force_cpuset_name", "mine", "x").cpuset_name == "alice_mine"
         first = site.jobs()[0]
         result = site.oarsub("--force-cpuset-name", "mine", "x")
         assert result.err == f"# Warning: cpuset name alice_mine is used by job {first.id}.\n"
 
-    def test_a_name_that_could_be_that_of_another_account_is_refused(self, site: Site) -> None:
+    def test_a_name_that_could_be_that_of_another_account_is_refused(self, site: LoginNode) -> None:
         account = next(each.pw_name for each in pwd.getpwall() if "_" in each.pw_name)
         user, _, part = account.partition("_")
         result = site.oarsub("--force_cpuset_name", f"{part}_x", "y", user=User(user, 0))
@@ -530,7 +376,7 @@ class TestCpusetName:
 
 
 class TestReservation:
-    def test_it_is_submitted_with_its_date_and_waits(self, site: Site) -> None:
+    def test_it_is_submitted_with_its_date_and_waits(self, site: LoginNode) -> None:
         result = self.run(site, JobState.WAITING, "-r", "2031-03-04 10:00:00,12:00", "-v", "x")
         (job,) = site.jobs()
         assert result.exit == 0
@@ -545,23 +391,23 @@ class TestReservation:
         assert job.info_type is not None
         assert re.fullmatch(r".+:\d+", job.info_type)
 
-    def test_a_refusal_has_its_code_and_its_reason(self, site: Site) -> None:
+    def test_a_refusal_has_its_code_and_its_reason(self, site: LoginNode) -> None:
         result = self.run(site, JobState.TO_ERROR, "-r", "2031-03-04 10:00:00", "x")
         assert result.exit == 10
         assert result.out.splitlines()[-1] == "# Reservation not valid --> KO (no matching slot)"
 
-    def test_one_without_command_is_entered_later(self, site: Site) -> None:
+    def test_one_without_command_is_entered_later(self, site: LoginNode) -> None:
         self.run(site, JobState.WAITING, "-r", "2031-03-04 10:00:00")
         assert site.jobs()[0].job_type is JobType.INTERACTIVE
 
-    def test_the_walltime_of_the_request_wins(self, site: Site) -> None:
+    def test_the_walltime_of_the_request_wins(self, site: LoginNode) -> None:
         result = self.run(site, JobState.WAITING, "-r", "2031-03-04 10:00:00,12:00", "-l", "nodes=1,walltime=1", "x")
         assert result.err == (
             "# Warning: ignore reservation end date because walltime is set in resource description.\n"
         )
         assert site.jobs()[0].message == "R=2,W=1:0:0,J=R"
 
-    def test_the_hook_hears_the_answer(self, site: Site, tmp_path: Path) -> None:
+    def test_the_hook_hears_the_answer(self, site: LoginNode, tmp_path: Path) -> None:
         hook = tmp_path / "hook"
         hook.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/said\nexit 3\n')
         hook.chmod(0o755)
@@ -573,11 +419,11 @@ class TestReservation:
         )
         assert (tmp_path / "said").read_text() == f"{site.jobs()[0].id} 1\n"
 
-    def test_machine_formats_tell_by_the_exit_code_alone(self, site: Site) -> None:
+    def test_machine_formats_tell_by_the_exit_code_alone(self, site: LoginNode) -> None:
         result = self.run(site, JobState.TO_ERROR, "-J", "-r", "2031-03-04 10:00:00", "x")
         assert (result.exit, json.loads(result.out)) == (10, {"job_id": str(site.jobs()[0].id)})
 
-    def run(self, site: Site, answer: JobState, *words: object) -> Result:
+    def run(self, site: LoginNode, answer: JobState, *words: object) -> Result:
         """Type oarsub while a scheduler and a server answer."""
         server = threading.Thread(target=self.answer, args=(site.database, answer))
         server.start()
@@ -609,7 +455,7 @@ class TestReservation:
 
 
 class TestConnect:
-    def test_what_cannot_be_connected_to(self, site: Site) -> None:
+    def test_what_cannot_be_connected_to(self, site: LoginNode) -> None:
         waiting = site.submit("x").id
         assert site.oarsub("-C", 99) == Result(20, "", "# Error: job 99 does not exist.\n")
         assert site.oarsub("-C", waiting) == Result(
@@ -621,7 +467,7 @@ class TestConnect:
         noop = add_job(site.database, JobState.RUNNING, types=["noop"])
         assert site.oarsub("-C", noop) == Result(17, "", "# Error: it is not possible to connect to a NOOP job.\n")
 
-    def test_without_number(self, site: Site) -> None:
+    def test_without_number(self, site: LoginNode) -> None:
         assert site.oarsub("-C") == Result(0, "No running jobs\n", "")
         first = add_job(site.database, JobState.RUNNING)
         second = add_job(site.database, JobState.RUNNING, name="fem")
@@ -632,161 +478,13 @@ class TestConnect:
         )
 
 
-def hostile_words() -> st.SearchStrategy[str]:
-    pieces = st.sampled_from(
-        ["'", '"', ";", "--", "\n", "$(id)", "%s", "\\", "é", "\udcff", "{", "}", "/", "=", ",", "a", "1"]
-    )
-    return st.lists(pieces, max_size=8).map("".join)
-
-
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    option=st.sampled_from(
-        [
-            "-l",
-            "-p",
-            "-q",
-            "-n",
-            "-t",
-            "-d",
-            "-a",
-            "-O",
-            "-E",
-            "--project",
-            "--notify",
-            "--array",
-            "--checkpoint",
-            "--signal",
-            "--force_cpuset_name",
-        ]
-    ),
-    value=hostile_words(),
-    command=hostile_words(),
-)
-def test_whatever_is_typed_is_data_or_refused_without_a_row(site: Site, option: str, value: str, command: str) -> None:
-    before = site.count("jobs")
-    result = site.oarsub(option, value, "--", command)
-    assert result.exit in {0, 1, 5, 6, 7, 8, 16, 18, 243, 244, 248, 250, 254}
-    assert "internal error" not in result.err
-    assert site.count("jobs") == before + (result.exit == 0)
-    if result.exit == 0 and option == "-n":
-        assert (site.jobs()[-1].name or "") == value.strip()
-
-
-class TestStageIn:
-    def test_ordinary_jobs_do_not_use_it(self, site: Site) -> None:
-        result = site.oarsub("-s", "/data.tar", "x")
-        assert (result.exit, result.err) == (0, "# Warning: --stagein is only used by desktop_computing jobs.\n")
-
-    @pytest.fixture
-    def desk(self, database: Database, tmp_path: Path) -> Site:
-        """A site with a computer that fetches its work."""
-        add_resources(database, nodes=1, cores=1, desktop_computing="YES")
-        add_rules(database)
-        site = Site(database)
-        site.config = site.config.replace(stagein_dir=str(tmp_path / "kept"), api_max_upload=1000)
-        return site
-
-    def give(self, desk: Site, *words: object) -> Result:
-        return desk.oarsub("-t", "desktop_computing", *words, "x")
-
-    def rows(self, desk: Site) -> list[tuple[str, str, str, int]]:
-        with desk.database.snapshot() as tx:
-            return tx.rows("SELECT md5sum, method, compression, size FROM files ORDER BY file_id")
-
-    @pytest.mark.parametrize(
-        ("name", "kind"),
-        [("data.tar", "tar"), ("-x.tgz", "tar.gz"), ("a'b $(id) `id` \n.zip", "zip"), ("ä;é", ""), ("*", "")],
-    )
-    def test_the_file_is_kept_by_its_sum_whatever_its_name(
-        self, desk: Site, tmp_path: Path, name: str, kind: str
-    ) -> None:
-        (tmp_path / name).write_bytes(b"content")
-        result = self.give(desk, f"--stagein={tmp_path}/{name}")
-        assert (result.exit, result.err) == (0, "")
-        md5sum = hashlib.md5(b"content", usedforsecurity=False).hexdigest()
-        assert self.rows(desk) == [(md5sum, "FILE", kind, 7)]
-        assert desk.jobs()[0].file_id
-        kept = tmp_path / "kept" / md5sum
-        assert (kept.read_bytes(), stat.S_IMODE(kept.stat().st_mode)) == (b"content", 0o600)
-        assert os.listdir(tmp_path / "kept") == [md5sum]
-
-    def test_what_is_kept_is_not_copied_again_and_may_be_named_by_its_sum(self, desk: Site, tmp_path: Path) -> None:
-        (tmp_path / "data").write_bytes(b"content")
-        md5sum = hashlib.md5(b"content", usedforsecurity=False).hexdigest()
-        self.give(desk, "-s", tmp_path / "data")
-        first = (tmp_path / "kept" / md5sum).stat().st_ino
-        assert self.give(desk, "-s", tmp_path / "data", "--stagein-md5sum", md5sum.upper()).exit == 0
-        assert self.give(desk, "--stagein-md5sum", md5sum).exit == 0
-        assert len({job.file_id for job in desk.jobs()}) == len(self.rows(desk)) == 1
-        assert (tmp_path / "kept" / md5sum).stat().st_ino == first
-
-    @pytest.mark.parametrize(
-        ("words", "text"),
-        [
-            (["-s", "{}/data", "--stagein-md5sum", "0" * 32], "# Error: stage-in checksum mismatch.\n"),
-            (["--stagein-md5sum", "0" * 32], f"# Error: no file with the checksum {'0' * 32} is kept, give it with"),
-            (["--stagein-md5sum", "x"], '# Error: "x" is not an MD5 sum: 32 hexadecimal digits.\n'),
-            (["-s", "{}/gone"], "[ERROR] Cannot open the stage-in file"),
-            (["-s", "{}"], "[ERROR] Cannot open the stage-in file"),
-            (["-s", "/dev/zero"], "[ERROR] Cannot open the stage-in file /dev/zero.\n"),
-            (["-s", "{}/large"], "# Error: the stage-in file is larger than 1000 bytes.\n"),
-        ],
-    )
-    def test_what_cannot_be_kept_leaves_nothing(self, desk: Site, tmp_path: Path, words: list[str], text: str) -> None:
-        (tmp_path / "data").write_bytes(b"content")
-        (tmp_path / "large").write_bytes(bytes(1001))
-        result = self.give(desk, *(word.replace("{}", str(tmp_path)) for word in words))
-        assert (result.exit, result.err.startswith(text)) == (12, True), result.err
-        assert desk.is_empty()
-        assert not self.rows(desk)
-        assert not any((tmp_path / "kept").glob("*"))
-        assert not any((tmp_path / "kept").glob(".*"))
-
-    def test_what_those_left_who_were_killed_goes_with_the_next_copy(self, desk: Site, tmp_path: Path) -> None:
-        kept = tmp_path / "kept"
-        kept.mkdir()
-        for name in (".1.2", ".3.4", ".5.6", "0" * 32, "1" * 32):
-            (kept / name).write_bytes(b"part")
-        for name in (".1.2", ".3.4", "0" * 32):
-            os.utime(kept / name, (0, 0))
-        (tmp_path / "data").write_bytes(b"content")
-        with (kept / ".3.4").open() as written:
-            fcntl.flock(written, fcntl.LOCK_SH)
-            assert self.give(desk, "-s", tmp_path / "data").exit == 0
-        (row,) = self.rows(desk)
-        assert sorted(os.listdir(kept)) == sorted([".3.4", ".5.6", "1" * 32, row[0]])
-
-    def test_a_refused_job_leaves_no_file(self, desk: Site, tmp_path: Path) -> None:
-        (tmp_path / "data").write_bytes(b"content")
-        assert self.give(desk, "-s", tmp_path / "data", "-l", "nodes=99").exit == 8
-        assert not self.rows(desk)
-        assert os.listdir(tmp_path / "kept") == []
-
-    def test_a_file_goes_when_no_job_has_wanted_it_for_long(self, desk: Site, tmp_path: Path) -> None:
-        for content in (b"old", b"used", b"new"):
-            (tmp_path / "data").write_bytes(content)
-            self.give(desk, "-s", tmp_path / "data")
-        for path in (tmp_path / "kept").iterdir():
-            os.utime(path, (0, 0))
-        old, used, _ = (job.id for job in desk.jobs())
-        with desk.database.begin() as tx:
-            tx.execute("UPDATE jobs SET submission_time = 0, start_time = 0")
-            tx.execute("UPDATE jobs SET state = 'Terminated' WHERE job_id = %s", (old,))
-        (tmp_path / "data").write_bytes(b"another")
-        self.give(desk, "-s", tmp_path / "data")
-        assert len(self.rows(desk)) == len(os.listdir(tmp_path / "kept")) == 3
-        assert {job.id: job.file_id is None for job in desk.jobs()}[old]
-        assert not {job.id: job.file_id is None for job in desk.jobs()}[used]
-
-
 class TestUsage:
-    def test_tools_look_for_the_version(self, site: Site) -> None:
+    def test_tools_look_for_the_version(self, site: LoginNode) -> None:
         result = site.oarsub("--version")
         assert result.exit == 0
         assert re.fullmatch(r"OAR version: \d+\.\d+\.\d+ \(\w+\)\n", result.out)
 
-    def test_without_command_the_usage_is_shown(self, site: Site) -> None:
+    def test_without_command_the_usage_is_shown(self, site: LoginNode) -> None:
         assert site.oarsub().out.startswith("Usage: oarsub ")
 
 

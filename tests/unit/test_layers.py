@@ -18,6 +18,7 @@ FACTS = (
     "hierarchy", "sqltext", "formats", "frames", "messages", "notices", "patterns", "topology", "version",
     "causes", "cause_texts", "waiting",
 )  # fmt: skip
+DOORS = ("bus", "doorbell", "lineport", "logs", "networks", "notify", "process", "remote")
 ROUNDS = (
     "platform",
     "resource_versions",
@@ -39,7 +40,7 @@ ROUNDS = (
 GROUPS = {  # group of a module: the first prefix that fits
     **{f"oar.lib.{name}": "facts" for name in FACTS},
     "oar.lib.db": "database",
-    **{f"oar.lib.{name}": "doors" for name in ("bus", "doorbell", "lineport", "process", "remote", "notify", "logs")},
+    **{f"oar.lib.{name}": "doors" for name in DOORS},
     "oar.lib.runtime": "runtime",
     "oar.lib": "services",
     **{f"oar.kao.{name}": "rounds" for name in ROUNDS},

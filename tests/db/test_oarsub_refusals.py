@@ -1,0 +1,210 @@
+"""What oarsub refuses: the reason it names, its exit code, and that nothing is left behind (commands-user.md 3.15)."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from oar.cli import oarsub
+from oar.cli.command import Result
+from oar.lib.db.engine import Database
+from oar.lib.request import EXAMPLE
+from oar.lib.states import JobState
+from tests.builders import add_job, add_resources
+from tests.frontend import LoginNode, add_rules
+
+VERIFY = "# Error: please verify your job submission syntax.\n"
+NOT_ENOUGH = "# There are not enough resources for your request\n"
+TOGETHER = "# each part of the request could be satisfied alone, all of them together cannot\n"
+
+#: What cannot be submitted: words, exit code, stderr.
+REFUSED = [
+    ((), 5, "# Error: a command is needed.\n"),
+    (("a", "b"), 5, '# Error: only one command is accepted, quote it or put it after "--".\n'),
+    (("x" * 131072,), 5, "# Error: the command is too long (131072 bytes, at most 131071).\n"),
+    (("-l", "nodes=2x", "x"), 18, f"# Error: cannot recognize the resource description: nodes=2x\n# {EXAMPLE}\n"),
+    (
+        ("-l", "walltime=1:xx", "x"),
+        18,
+        '# Error: cannot recognize walltime resource value\n# "1:xx" is no walltime: write h[:m[:s]]\n',
+    ),
+    (("-l", "walltime=0", "x"), 18, "# Error: walltime must be greater than 0\n"),
+    (("-l", "foo=1", "x"), 8, f'# Bad resource request (unknown resource property "foo")\n{VERIFY}'),
+    (("-l", "nodes=5", "x"), 8, f"{NOT_ENOUGH}# 4 nodes can be used, 5 asked\n{VERIFY}"),
+    (("-l", "nodes=1", "-l", "nodes=5", "x"), 8, f"{NOT_ENOUGH}# 4 nodes can be used, 5 asked\n{VERIFY}"),
+    (("-l", "nodes=3+nodes=2", "x"), 8, f"{NOT_ENOUGH}{TOGETHER}{VERIFY}"),
+    (
+        ("-p", "cpuset='0'", "-l", "nodes=2/resource_id=2", "x"),
+        8,
+        f"{NOT_ENOUGH}# 0 nodes with resource_id=2 match \"cpuset='0'\", 2 asked\n{VERIFY}",
+    ),
+    (
+        ("-l", "{network_address='node-1'}/nodes=2", "x"),
+        8,
+        f"{NOT_ENOUGH}# 1 node match \"network_address='node-1'\", 2 asked\n{VERIFY}",
+    ),
+    (
+        ("-l", "netwrk_address=1", "x"),
+        8,
+        '# Bad resource request (unknown resource property "netwrk_address")\n'
+        f'# Did you mean "network_address"?\n{VERIFY}',
+    ),
+    (
+        ("-t", "besteffot", "x"),
+        254,
+        "[ADMISSION RULE] Error: unknown job type: besteffot\n# Did you mean besteffort?\n",
+    ),
+    (("-q", "defualt", "x"), 248, "# Error: queue 'defualt' does not exist\n# Did you mean 'default'?\n"),
+    (("--recource", "nodes=1", "x"), 1, "Unknown option: recource\n# Did you mean --resource?\n"),
+    (("-p", "1=1) OR (1=1", "x"), 8, f"# Error: invalid SQL condition: a ')' has no '('\n{VERIFY}"),
+    (
+        ("-p", "nothing = 1", "x"),
+        8,
+        '# Error: cannot evaluate the SQL condition: column "nothing" does not exist\n' + VERIFY,
+    ),
+    (("-l", "{1;2}/nodes=1", "x"), 8, f"# Error: invalid SQL condition: ';' is not allowed\n{VERIFY}"),
+    (("-a", "77", "x"), 8, f"# Error: dependency on unknown job 77.\n{VERIFY}"),
+    (("-n", "a" * 101, "x"), 8, f"# Error: the job name is longer than 100 characters.\n{VERIFY}"),
+    (("-n", "a\nb", "x"), 8, f"# Error: the job name has a control character.\n{VERIFY}"),
+    (("--force_cpuset_name", "12", "x"), 8, f'# Error: invalid cpuset name "12".\n{VERIFY}'),
+    (("--force-cpuset-name", "a", "--array", "2", "x"), 8, f'# Error: invalid cpuset name "a".\n{VERIFY}'),
+    (("-O", "a;b", "x"), 244, "# Error: invalid stdout file name (bad character)\n"),
+    (("-E", "a;b", "x"), 243, "# Error: invalid stderr file name (bad character)\n"),
+    (
+        ("--notify", "mail:me", "x"),
+        250,
+        "# Error: bad syntax for the notify option: 'me' is no mail address\n",
+    ),
+    (
+        ("--notify", "exec:/bin/x;y", "x"),
+        16,
+        "# Error: insecure characters found in notification method (the allowed regexp is: [a-zA-Z0-9_.\\/ -]+).\n",
+    ),
+    (("-q", "nope", "x"), 248, "# Error: queue 'nope' does not exist\n"),
+    (
+        ("-q", "admin", "x"),
+        254,
+        "[ADMISSION RULE] Only member of the group admin can submit jobs in the admin queue\n",
+    ),
+    (("-I", "-r", "now"), 7, "# Error: a reservation cannot be interactive.\n"),
+    (("-I", "--array", "2"), 8, "# Error: an array job cannot be interactive.\n"),
+    (("-I", "-t", "noop"), 17, "# Error: a noop job cannot be interactive.\n"),
+    (
+        ("-r", "soon", "x"),
+        7,
+        "# Error: syntax error in <start date> for the -r or --reservation option."
+        ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".\n',
+    ),
+    (("--nope", "x"), 1, "Unknown option: nope\n"),
+    (("-l",), 1, "Option l requires an argument\n"),
+    (("--array", "x", "true"), 1, 'Value "x" invalid for option array (number expected)\n'),
+    (("--signal", "NOPE", "x"), 1, "# Error: unknown signal NOPE.\n"),
+    (("-e", "/tmp/key", "x"), 8, f"# Error: {oarsub.KEY_OPTIONS}\n{VERIFY}"),
+    (
+        ("-k", "-i", "/no/where", "x"),
+        12,
+        "[ERROR] Cannot open the job key file /no/where.\n",
+    ),
+    (
+        ("--ssh_public_key", "ssh-ed25519 A", "x"),
+        8,
+        f"# Error: --ssh_public_key needs --ssh_private_key.\n{VERIFY}",
+    ),
+    (("-k", "-i", "/f", "--import-job-key-inline", "k", "x"), 8, f"# Error: {oarsub.TWO_KEYS}\n{VERIFY}"),
+    (
+        ("--ssh_private_key", "nonsense", "x"),
+        8,
+        "# Error: fail to extract the public key. Please verify that the job key to import is valid.\n" + VERIFY,
+    ),
+]
+
+
+@pytest.fixture
+def site(database: Database) -> LoginNode:
+    """Four nodes of two cores, on which nobody has worked yet, with the default admission rules."""
+    add_resources(database, nodes=4, cores=2)
+    add_rules(database)
+    return LoginNode(database)
+
+
+@pytest.mark.parametrize(("words", "code", "text"), REFUSED, ids=lambda value: str(value)[:40])
+def test_what_is_refused_names_the_reason_and_leaves_no_row(
+    site: LoginNode, words: tuple[str, ...], code: int, text: str
+) -> None:
+    result = site.oarsub(*words)
+    assert result.exit == code
+    assert (
+        "".join(line for line in result.err.splitlines(keepends=True) if not line.startswith(("Usage", "\n"))) == text
+    )
+    assert "OAR_JOB_ID" not in result.out
+    assert site.is_empty()
+    assert site.told == []
+
+
+def test_a_rule_that_is_broken_is_the_administrators_affair(site: LoginNode, tmp_path: Path) -> None:
+    add_rules(site.database, "boom", defaults=False)
+    site.config = site.config.replace(log_file=str(tmp_path / "oar.log"))
+    result = site.oarsub("x")
+    assert result.exit == 254
+    assert re.fullmatch(
+        r"# Error: an admission rule failed, please tell your administrator \(rule \d+\)\.\n", result.err
+    )
+    assert "name 'boom' is not defined" in (tmp_path / "oar.log").read_text()
+    assert site.is_empty()
+
+
+def test_a_host_outside_the_allowed_networks_submits_nothing(site: LoginNode) -> None:
+    ended = add_job(site.database, JobState.TERMINATED)
+    site.config = site.config.replace(allowed_networks=("192.0.2.0/24",), server_hostname="127.0.0.1")
+    text = "# Error: jobs cannot be submitted from this host: 127.0.0.1 is not in ALLOWED_NETWORKS.\n"
+    for words in (["x"], ["-I"], ["--resubmit", ended]):
+        assert site.oarsub(*words) == Result(1, "", text)
+    assert len(site.jobs()) == 1
+    assert site.oarsub("-C", ended).exit == 20
+    site.config = site.config.replace(allowed_networks=("192.0.2.0/24", "127.0.0.0/8"))
+    assert site.oarsub("x").exit == 0
+
+
+def hostile_words() -> st.SearchStrategy[str]:
+    pieces = st.sampled_from(
+        ["'", '"', ";", "--", "\n", "$(id)", "%s", "\\", "é", "\udcff", "{", "}", "/", "=", ",", "a", "1"]
+    )
+    return st.lists(pieces, max_size=8).map("".join)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    option=st.sampled_from(
+        [
+            "-l",
+            "-p",
+            "-q",
+            "-n",
+            "-t",
+            "-d",
+            "-a",
+            "-O",
+            "-E",
+            "--project",
+            "--notify",
+            "--array",
+            "--checkpoint",
+            "--signal",
+            "--force_cpuset_name",
+        ]
+    ),
+    value=hostile_words(),
+    command=hostile_words(),
+)
+def test_whatever_is_typed_is_data_or_refused_without_a_row(
+    site: LoginNode, option: str, value: str, command: str
+) -> None:
+    before = site.count("jobs")
+    result = site.oarsub(option, value, "--", command)
+    assert result.exit in {0, 1, 5, 6, 7, 8, 16, 18, 243, 244, 248, 250, 254}
+    assert "internal error" not in result.err
+    assert site.count("jobs") == before + (result.exit == 0)
+    if result.exit == 0 and option == "-n":
+        assert (site.jobs()[-1].name or "") == value.strip()
