@@ -41,7 +41,7 @@ from oar.lib.messages import Ask, Due, Effect, Energy, Mail, Notice, Wake
 from oar.lib.notify import HourlyLimit, Mailer
 from oar.lib.runtime import DEFAULT_OARDIR, DEFAULT_PATH
 from oar.lib.version import VERSION
-from oar.modules.automaton import FOLLOW, Automaton, Lane, Module, Timing
+from oar.modules.automaton import FOLLOW, Automaton, Lane, Module, Timing, result_of
 from oar.modules.supervisor import PassEnd, Program, State, Supervisor
 
 log = logging.getLogger(__name__)
@@ -449,6 +449,7 @@ class Almighty:
                     "last_start": None if record.started is None else round(epoch + record.started, 3),
                     "last_duration": round(record.duration, 3),
                     "last_code": record.code,
+                    "last_result": None if record.ended is None else result_of(module, record.code),
                 }
                 for module, record in automaton.records.items()
             },

@@ -113,6 +113,16 @@ FOLLOW: Mapping[tuple[Module, int], tuple[Module, ...]] = {
     (Module.FINAUD, FinaudCode.CHANGE): (Module.NODE_CHANGE_STATE,),
 }
 
+
+
+def result_of(module: Module, code: int | None) -> str:
+    """Return what the end of a module means, in a word or two for administrators."""
+    following = None if code is None else FOLLOW.get((module, code))
+    if following is None:
+        return "failed"
+    return f"wants {', '.join(following)}" if following else "nothing more to do"
+
+
 #: Modules that are wanted from time to time although nobody asks.
 _PERIODIC = (Module.META_SCHED, Module.SARKO, Module.FINAUD)
 

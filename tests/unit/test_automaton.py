@@ -16,6 +16,7 @@ from oar.modules.automaton import (
     Module,
     Start,
     Timing,
+    result_of,
 )
 
 META, CHANGE, SARKO, LEON, FINAUD = (
@@ -352,6 +353,12 @@ def test_an_exit_code_that_is_not_documented_is_a_failure() -> None:
     assert machine.records[SARKO].failures == 1
     assert machine.due(1.5) == []
     assert modules(machine.due(2.0)) == {SARKO}
+
+
+def test_an_end_is_told_in_words() -> None:
+    assert result_of(META, 0) == result_of(FINAUD, 0) == "nothing more to do"
+    assert result_of(CHANGE, 2) == "wants leon, meta_sched"
+    assert result_of(META, 7) == result_of(SARKO, None) == "failed"
 
 
 def test_a_success_ends_the_pauses() -> None:
