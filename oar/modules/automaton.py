@@ -114,7 +114,6 @@ FOLLOW: Mapping[tuple[Module, int], tuple[Module, ...]] = {
 }
 
 
-
 def result_of(module: Module, code: int | None) -> str:
     """Return what the end of a module means, in a word or two for administrators."""
     following = None if code is None else FOLLOW.get((module, code))
