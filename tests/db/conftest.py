@@ -1,11 +1,14 @@
 """Fixtures of the tests of services and modules on the database."""
 
+from pathlib import Path
+
 import pytest
 
 from oar.lib.config import Config
 from oar.lib.db.engine import Database
 from oar.lib.messages import Effect
 from oar.lib.runtime import Runtime
+from tests.db.console import Console
 
 
 @pytest.fixture
@@ -20,3 +23,11 @@ def sent(database: Database) -> list[Effect]:
 def runtime(database: Database) -> Runtime:
     """The configuration as shipped, and the database."""
     return Runtime(Config(job_resource_manager_property_db_field="cpuset"), database)
+
+
+@pytest.fixture
+def console(database: Database, tmp_path: Path) -> Console:
+    """A console of a site as shipped; its log is the test's."""
+    run_directory = tmp_path / "run"
+    (run_directory / "ipc").mkdir(parents=True)
+    return Console(database, Config(log_file=str(tmp_path / "oar.log"), oar_run_dir=str(run_directory)))
