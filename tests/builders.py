@@ -4,7 +4,6 @@ A test says what matters to it; the rest has a value.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from oar.lib import lifecycle
@@ -99,9 +98,9 @@ def add_job(
     """Add a job that has come as far as ``state`` on the resources ``on``; return its id.  ``after``: dependencies."""
     default = Alternative(walltime, (Group("", (Level("resource_id", max(1, len(on))),)),))
     new = NewJobs(
-        first=replace(PLAIN, **columns),
+        first=PLAIN._replace(**columns),
         commands=[columns.get("command", PLAIN.command)],
-        count=1,
+        number=1,
         alternatives=alternatives or [default],
         types=types,
         dependencies=[Dependency(0, required) for required in after],

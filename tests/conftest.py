@@ -1,7 +1,6 @@
 """Fixtures of all tests: a private PostgreSQL and a database whose tables are empty at the start of each test."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,7 +51,7 @@ def template(postgres: PostgreSQL) -> DatabaseSettings:
 @pytest.fixture(scope="session")
 def shared_settings(postgres: PostgreSQL, template: DatabaseSettings) -> DatabaseSettings:
     """Make the database of this test process."""
-    settings = replace(template, name="oar")
+    settings = template._replace(name="oar")
     postgres.execute(f"CREATE DATABASE oar TEMPLATE {template.name} OWNER {settings.user}")
     secure(postgres, settings)
     return settings

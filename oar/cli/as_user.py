@@ -2,8 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from oar.lib.model import User
 
@@ -19,8 +18,7 @@ _BLOCK = 1 << 20
 _POUR = 'test -f "$1" && exec head -c "$2" < "$1"'
 
 
-@dataclass(frozen=True, slots=True)
-class UserFile:
+class UserFile(NamedTuple):
     """What was read of a file."""
 
     data: bytes

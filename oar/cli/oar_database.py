@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -175,7 +175,7 @@ def _settings(config: Config, given: Mapping[str, object]) -> DatabaseSettings:
         if not (str(port).isascii() and str(port).isdigit() and 0 < int(str(port)) < 65536):
             raise Stop(f"[ERROR] {port} is not a port (--db-port: 1 to 65535).")
         changes["port"] = int(str(port))
-    return replace(database_settings(config, patience=0), **changes)  # type: ignore[arg-type]
+    return database_settings(config, patience=0)._replace(**changes)  # type: ignore[arg-type]
 
 
 def _require(settings: DatabaseSettings, *, create: bool) -> None:

@@ -1,7 +1,7 @@
 """oarnodes: the resources, their states, the jobs and the events on nodes (commands-user.md 6)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import click
 
@@ -97,8 +97,7 @@ def _ids(context: Context, resources: Sequence[int | None], sql: str | None) -> 
     return sorted(set(matching).intersection(ids)) if resources and None not in resources else matching
 
 
-@dataclass(frozen=True, slots=True)
-class EventsAsked:
+class EventsAsked(NamedTuple):
     """Which events of nodes: the last ones of each, or those since a date."""
 
     last: int = LAST_EVENTS

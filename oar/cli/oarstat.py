@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import click
@@ -161,7 +160,7 @@ class _Oarstat:
         matching = _matching(context, asked.sql)
         with context.database.snapshot() as tx:
             chosen = read_filters(asked.states, asked.since, tx.now)
-            chosen = replace(chosen, name=asked.name, queue=asked.queue, project=asked.project)
+            chosen = chosen._replace(name=asked.name, queue=asked.queue, project=asked.project)
             selection = Selection(self._ids, _given(asked.arrays), matching, user, chosen)
             selection.check()
             text = self._of_jobs(tx, selection)

@@ -1,8 +1,7 @@
 """``oarstat --explain``: why a job waits and when it starts, where its waiting time went, how it ended."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oar.cli.render import visible
 from oar.lib import ends as causes
@@ -23,12 +22,11 @@ if TYPE_CHECKING:
 _NO_CHANGE = "no change of one number in its request is enough"
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """How a job ended."""
 
     lines: tuple[str, ...]
-    record: Mapping[str, object] = field(default_factory=dict)
+    record: Mapping[str, object] = {}
 
 
 def explained(

@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -37,8 +36,7 @@ def filters(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
+class Filters(NamedTuple):
     """What jobs must be like; None does not restrict."""
 
     states: frozenset[JobState] | None = None
@@ -93,15 +91,14 @@ def _since(text: str, now: int) -> int:
         raise BadRequest(f'"{text}" is no date: YYYY-MM-DD hh:mm:ss, or 1d, 2h, 30m for that long ago') from None
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """Which jobs are asked for; what is None does not restrict."""
 
     ids: tuple[int, ...] | None = None
     arrays: tuple[int, ...] | None = None  #: () = the live jobs, as arrays
     matching: frozenset[int] | None = None  #: those that satisfy --sql
     user: str | None = None
-    filters: Filters = field(default_factory=Filters)
+    filters: Filters = Filters()
 
     @property
     def names_jobs(self) -> bool:

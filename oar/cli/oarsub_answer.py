@@ -7,8 +7,7 @@ that gets lost costs one period of the periodic look.
 import select
 import socket
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.states import JobState, Reservation
 
@@ -23,8 +22,7 @@ _CALL_SECONDS = 2.0
 _LONGEST_LINE = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What became of a reservation."""
 
     is_granted: bool

@@ -7,7 +7,6 @@ the command line wins.
 import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import click
@@ -42,16 +41,15 @@ _TYPE = r"(?s)--t(?:y(?:p(?:e)?)?)?(?:=(?P<value>.*))?\Z"
 EXIT_SCRIPT = 12
 
 
-@dataclass(frozen=True, slots=True)
-class ArraySize:
+class ArraySize(NamedTuple):
     """How many jobs an array has, and how many of them may run at a time (None: all)."""
 
-    count: int
+    size: int
     limit: int | None = None
 
     def __str__(self) -> str:
         """Return it as it is typed."""
-        return f"{self.count}" if self.limit is None else f"{self.count}%{self.limit}"
+        return f"{self.size}" if self.limit is None else f"{self.size}%{self.limit}"
 
 
 class _ArraySize(Number):
@@ -215,7 +213,7 @@ def submission_of(options: Options, user: str, command: str) -> Submission:
         command=command,
         is_interactive=options.interactive,
         requests=options.requests,
-        array_size=1 if options.array is None else options.array.count,
+        array_size=1 if options.array is None else options.array.size,
         array_limit=None if options.array is None else options.array.limit,
         queue=options.queue,
         properties=options.properties,

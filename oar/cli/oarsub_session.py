@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -278,5 +277,5 @@ def _reasons(tx: "Transaction", job_id: int) -> list[str]:
         if job is None or facts is None or facts.kill is None:
             return []
         times = {"walltime": facts.walltime, "ran": facts.ran or tx.now - job.start_time}
-        cause = replace(facts.kill, data={**times, **facts.kill.data})
+        cause = facts.kill._replace(data={**times, **facts.kill.data})
     return [visible(cause_texts.tell(cause, job_id).sentence)]

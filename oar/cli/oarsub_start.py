@@ -7,8 +7,7 @@ period of the periodic look.
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -37,8 +36,7 @@ _ON_ITS_WAY = frozenset({JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNIN
 _OPEN = CURRENT - {JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.FINISHING}
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """What the database says of a job whose shell is waited for."""
 
     job: "Job | None"

@@ -4,7 +4,7 @@ import json
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
@@ -30,13 +30,16 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
+def _is_record(kind: Any) -> bool:
+    return isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields"))
+
+
 def _plain(value: Any, hint: Any) -> Any:
     if hint == ResourceSet:
         return format_ranges(value)
-    if is_dataclass(value):
-        kind: Any = type(value)
-        hints = _hints(kind)
-        return {each.name: _plain(getattr(value, each.name), hints[each.name]) for each in fields(value)}
+    kind: Any = type(value)
+    if _is_record(kind):
+        return {name: _plain(getattr(value, name), each) for name, each in _hints(kind).items()}
     if isinstance(value, Mapping):
         return {str(key): _plain(each, None) for key, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -47,7 +50,7 @@ def _plain(value: Any, hint: Any) -> Any:
 def _record(hint: Any, value: Any) -> Any:
     if hint == ResourceSet:
         return parse_ranges(value)
-    if isinstance(hint, type) and is_dataclass(hint):
+    if _is_record(hint):
         hints = _hints(hint)
         return hint(**{name: _record(hints[name], each) for name, each in value.items()})
     return hint(value) if isinstance(hint, type) and issubclass(hint, Enum) else _compound(hint, value)
@@ -66,4 +69,4 @@ def _compound(hint: Any, value: Any) -> Any:
 
 def _only_record(arguments: tuple[Any, ...]) -> Any:
     """Return the member of a union that needs reading back; None if all are plain values."""
-    return next((each for each in arguments if isinstance(each, type) and is_dataclass(each)), None)
+    return next((each for each in arguments if _is_record(each)), None)

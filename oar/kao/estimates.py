@@ -7,7 +7,7 @@ run: how many tokens are free is taken from the reasons of the last round.
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from oar.kao import forecast, plugins
 from oar.kao.model import Plan
@@ -197,4 +197,4 @@ def _job(
         )
         for place, request in enumerate(proposal.requests)
     )
-    return Supposed(row, proposal.types, moldables, tuple(replace(each, job_id=number) for each in needed))
+    return Supposed(row, proposal.types, moldables, tuple(each._replace(job_id=number) for each in needed))

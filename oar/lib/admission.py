@@ -10,11 +10,10 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from functools import lru_cache
 from io import StringIO
 from types import CodeType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from oar.lib.config import Config, option_of
 from oar.lib.db.queues import Rule
@@ -56,8 +55,7 @@ class _TimeIsUp(BaseException):
     """The rules together took too long; no Exception, so that no rule catches it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """What rules printed."""
 
     out: str = ""
@@ -65,8 +63,7 @@ class Output:
     by_rule: tuple[tuple[int, str], ...] = ()  #: number of each rule that printed something, and what
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(NamedTuple):
     """The rules that hold, and how long they may take."""
 
     rules: tuple[Rule, ...]

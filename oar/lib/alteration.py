@@ -3,8 +3,7 @@
 The resources and the walltime of a job stay; so does a reservation, which has been promised as it is.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib import submission, submission_checks
 from oar.lib.control import owns
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 _ALTERABLE = (JobState.WAITING, JobState.HOLD)
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(NamedTuple):
     """What is to be another; None: it stays, an empty text or tuple: there is none any more."""
 
     name: str | None = None
@@ -37,7 +35,7 @@ class Changes:
 
     def told(self) -> str:
         """Return what they are, for the event."""
-        named = {name: getattr(self, name) for name in Changes.__slots__}
+        named = {name: getattr(self, name) for name in Changes._fields}
         return ", ".join(f"{name} = {value!r}" for name, value in named.items() if value is not None)
 
 

@@ -6,8 +6,7 @@ known is told as ``?``, so that causes of another version can be read too.
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from oar.lib.model import Cause
 from oar.lib.states import EndCode
@@ -18,8 +17,7 @@ BY_SIGNAL = 128
 LAST_SIGNAL = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(NamedTuple):
     """A cause in words."""
 
     sentence: str  #: what happened

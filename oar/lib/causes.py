@@ -5,8 +5,7 @@ job gets its final state; the cause is stored with that state (``job_ends``) and
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from oar.lib.model import Cause, NodeReason, NodeUsage
 from oar.lib.states import EndCode, EventType, ExecCode, Phase
@@ -60,8 +59,7 @@ EVENTS: Mapping[EventType, EndCode] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EndEvent:
+class EndEvent(NamedTuple):
     """An event of a job that may tell why it ended."""
 
     type: str
@@ -69,8 +67,7 @@ class EndEvent:
     hosts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EndFacts:
+class EndFacts(NamedTuple):
     """What is known of a job when it gets its final state."""
 
     job_id: int

@@ -6,8 +6,7 @@ caller's affair: the server does not start, a command uses the default and warns
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from oar.lib.config_keys import GROUPS, Config
 from oar.lib.config_kinds import Option
@@ -18,8 +17,7 @@ _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)\
 _COMMENT = re.compile(r"(?:\A|\s)#.*\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """Something wrong in a configuration file."""
 
     origin: str
@@ -32,8 +30,7 @@ class Problem:
         return f"{where}: {self.key}: {self.text}" if self.key else f"{where}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(NamedTuple):
     """What a file says: the values (defaults where it is wrong or silent), and what is wrong with it."""
 
     config: Config
@@ -42,8 +39,7 @@ class Parsed:
     origins: Mapping[str, str]  #: key -> "file:line", only keys that the file sets
 
 
-@dataclass(frozen=True, slots=True)
-class _Assignment:
+class _Assignment(NamedTuple):
     line: int
     key: str
     text: str

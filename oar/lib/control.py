@@ -5,9 +5,8 @@ modules carry it out (server.md 5.2, 6.4, 6.5).
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib import incidents
 from oar.lib.messages import Notice, Tag, Wake
@@ -40,8 +39,7 @@ class No(Enum):
     ADMIN_RESUME = auto()  #: only administrators may resume what is Suspended
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What came of a request about one job."""
 
     job_id: int
@@ -209,8 +207,7 @@ def _set_besteffort(tx: "Transaction", job_id: int, wanted: bool) -> None:
 # -- signals ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SignalRequest:
+class SignalRequest(NamedTuple):
     """A request that the Runner sends a signal to the command of a job."""
 
     event_id: int
@@ -258,8 +255,7 @@ def result_of(tx: "Transaction", request: SignalRequest) -> bool | None:
 # -- hold and resume --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class HoldRules:
+class HoldRules(NamedTuple):
     """What the site allows."""
 
     users_may_suspend: bool = False  #: USERS_ALLOWED_HOLD_RESUME

@@ -3,8 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib import patterns
 from oar.lib.cause_texts import Told, tell
@@ -29,8 +28,7 @@ _GOING = frozenset({JobState.RUNNING, *_STANDING_STILL})
 # ----------------------------------------------------------------------------------------------------------- why
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """Why a job ended, and in words."""
 
     cause: Cause
@@ -76,8 +74,7 @@ def _first(assigned: listings.Assigned | None) -> str | None:
 # ---------------------------------------------------------------------------------------------------------- usage
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """What a job used, by node, and the time in which it could."""
 
     job: Job

@@ -5,7 +5,7 @@ A frame is one JSON object; ``m`` says which.  Whatever does not decode is refus
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from oar.lib.errors import OarError
@@ -165,7 +165,7 @@ def encode(frame: Frame) -> bytes:
     """Return the JSON of a frame."""
     kind = type(frame)
     renamed = _RENAMED if kind in _RENAMED_IN else {}
-    content = {renamed.get(each.name, each.name): getattr(frame, each.name) for each in fields(kind)}
+    content = {renamed.get(name, name): getattr(frame, name) for name in kind.__annotations__}
     return json.dumps({"m": _WORDS[kind], **content}).encode()
 
 
@@ -177,10 +177,10 @@ def decode(data: bytes) -> Frame:
         raise BadFrame(f"unknown frame {content.get('m')!r}")
     renamed = _RENAMED if kind in _RENAMED_IN else {}
     values: dict[str, Any] = {}
-    for each in fields(kind):
-        name = renamed.get(each.name, each.name)
+    for field_name, field_type in kind.__annotations__.items():
+        name = renamed.get(field_name, field_name)
         if name in content:
-            values[each.name] = _READERS[each.type](content[name])
+            values[field_name] = _READERS[field_type](content[name])
     try:
         return kind(**values)
     except TypeError:

@@ -5,8 +5,8 @@ Tables and functions of plain values: nothing is read or written here.  NodeChan
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import NamedTuple
 
 from oar.lib.messages import JobAction, Tag
 from oar.lib.model import Event, Job
@@ -49,8 +49,7 @@ class Again(Enum):
     IF_NOT_STARTED = auto()  #: NOT_ITS_FAULT if the event says so, else IF_IDEMPOTENT
 
 
-@dataclass(frozen=True, slots=True)
-class Incident:
+class Incident(NamedTuple):
     """What follows from an event."""
 
     state: JobState | None = None  #: what the job becomes, if its state allows it
@@ -161,8 +160,7 @@ def event_type(text: str) -> EventType | None:
 _TYPES: Mapping[str, EventType] = {type_.value: type_ for type_ in EventType}
 
 
-@dataclass(frozen=True, slots=True)
-class JobFacts:
+class JobFacts(NamedTuple):
     """What is known of a job when one of its events is judged."""
 
     job: Job
@@ -181,16 +179,14 @@ class JobFacts:
         return "deploy" in self.types or "cosystem" in self.types
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """What of the configuration matters to a judgement."""
 
     confines: bool = True  #: a job resource manager is configured
     max_resubmissions: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What is to be done about an event."""
 
     state: JobState | None = None
@@ -402,4 +398,4 @@ def why_not_suspended(types: JobTypes, *, confines: bool) -> str:
 
 def after(facts: JobFacts, state: JobState) -> JobFacts:
     """Return the facts once the job has moved to ``state``: its next event finds it so."""
-    return replace(facts, job=replace(facts.job, state=state))
+    return facts._replace(job=facts.job._replace(state=state))

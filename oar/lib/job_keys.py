@@ -1,7 +1,6 @@
 """SSH keys of jobs: made, or taken from the user (commands-user.md 3.9).  Nothing here is logged or shown."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.submission_checks import BadSubmission, Code
 
@@ -12,8 +11,7 @@ LEAST_RSA_BITS = 2048
 _BAD_KEY = "fail to extract the public key. Please verify that the job key to import is valid."
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPair:
+class KeyPair(NamedTuple):
     """A private key and its public one, as OpenSSH writes them."""
 
     private: str

@@ -6,8 +6,8 @@ A message is a doorbell: it may be lost, doubled or late without harm (server.md
 
 import json
 import re
-from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Tag(StrEnum):
@@ -53,15 +53,13 @@ UNDERSCORED = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(NamedTuple):
     """Ring the automaton."""
 
     tag: Tag
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """Ring the Runner for a job.  ``lines`` go to the waiting oarsub with TELL."""
 
     action: JobAction
@@ -69,8 +67,7 @@ class Ask:
     lines: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(NamedTuple):
     """Tell the owner of a job what became of it (server.md 8.2).  ``notify`` is the text of ``jobs.notify``."""
 
     job_id: int
@@ -84,24 +81,21 @@ class Notice:
     why: str = ""  #: for mails: why the job ended, and what to do
 
 
-@dataclass(frozen=True, slots=True)
-class Mail:
+class Mail(NamedTuple):
     """A mail to the administrator."""
 
     subject: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Energy:
+class Energy(NamedTuple):
     """Ask Greta or the site's commands to halt or wake nodes."""
 
     command: str  #: HALT, WAKEUP or CHECK
-    nodes: tuple[str, ...] = field(default=())
+    nodes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(NamedTuple):
     """Sarko has something to do at this date (epoch), of which his last look could not know."""
 
     date: int

@@ -1,8 +1,7 @@
 """What users are told of their jobs: the text of ``oarsub --notify`` and the words of the notices (server.md 8.2)."""
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from oar.lib.errors import BadRequest
 
@@ -30,8 +29,7 @@ class UnsafeCommand(BadRequest):
     """The command of a notification has characters that are not allowed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(NamedTuple):
     """Whom to tell, how, and of what."""
 
     way: Literal["mail", "exec"]

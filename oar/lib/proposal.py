@@ -6,7 +6,6 @@ only if it has the right shape: a rule that leaves nonsense refuses the job, it 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib import admission
@@ -75,8 +74,7 @@ _TEXTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """What one alternative would take: answer of ``estimate`` in a rule."""
 
     nbresources: int

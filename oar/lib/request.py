@@ -8,7 +8,7 @@ right and never cut at a character that could stand in a filter.
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from oar.lib.errors import BadRequest
 from oar.lib.model import Group, Level, Moldable
@@ -33,8 +33,7 @@ _LARGEST_QUANTITY = 2**31 - 1
 EXAMPLE = "Write it like nodes=2/core=1,walltime=1:30 with numbers from 1 on, ALL or BEST."
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One ``-l``.  A group without levels, or no group at all, means the default resources of the site."""
 
     groups: tuple[Group, ...] = ()
@@ -158,11 +157,10 @@ def name_nodes(groups: Iterable[Group], columns: Iterable[str], node_property: s
     """Put the property that is a node for ``nodes`` and ``node``, unless a column has that name."""
     aliases = NODE_ALIASES.difference(columns)
     return tuple(
-        replace(
-            group,
+        group._replace(
             levels=tuple(
-                replace(level, property=node_property) if level.property in aliases else level for level in group.levels
-            ),
+                level._replace(property=node_property) if level.property in aliases else level for level in group.levels
+            )
         )
         for group in groups
     )
@@ -203,8 +201,7 @@ _OLD_TYPE_NAMES = {"set_placeholder": "placeholder", "use_placeholder": "allowed
 _TYPE = re.compile(r"([^=:]*)(?:[=:](.*))?\Z", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class TypeText:
+class TypeText(NamedTuple):
     """One ``-t``: its name and what follows the first ``=`` or ``:``; None = nothing follows."""
 
     name: str

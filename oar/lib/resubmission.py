@@ -57,7 +57,7 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
     new = NewJobs(
         first=_row(job, new_id, _message(job, moldables, types)),
         commands=[job.command or ""],
-        count=1,
+        number=1,
         alternatives=[Alternative(each.walltime, each.groups) for each in moldables],
         types=types,
     )

@@ -7,7 +7,6 @@ what talks to the server and the log are imported when they are first used.
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from oar.lib import config as configuration
 from oar.lib.config import Config
@@ -25,15 +24,22 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT_FILES = ("/etc/oar/oar.conf", "/etc/oar.conf")
 
 
-@dataclass(slots=True)
 class Runtime:
     """Configuration, database, and the function that delivers what a transaction leaves to be sent."""
 
-    config: Config
-    database: Database
-    conf_file: str = ""
-    oardir: str = DEFAULT_OARDIR  #: where the programs of the system are
-    version: FileVersion = None  #: of oar.conf when it was looked at last
+    def __init__(
+        self,
+        config: Config,
+        database: Database,
+        conf_file: str = "",
+        oardir: str = DEFAULT_OARDIR,
+        version: FileVersion = None,
+    ) -> None:
+        self.config = config
+        self.database = database
+        self.conf_file = conf_file
+        self.oardir = oardir  #: where the programs of the system are
+        self.version = version  #: of oar.conf when it was looked at last
 
     def changed_config(self) -> Config | None:
         """Return what oar.conf says if it has changed since the last look.

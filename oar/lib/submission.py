@@ -8,7 +8,6 @@ is refused leaves no row.
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,12 +35,15 @@ _CHALLENGE_BYTES = 20
 LATE_SECONDS = 60
 
 
-@dataclass(frozen=True, slots=True)
-class KeyWish:
+class KeyWish(NamedTuple):
     """A job key that is asked for: imported if a private key is given, else made."""
 
-    private: str | None = field(default=None, repr=False)
+    private: str | None = None
     public: str | None = None
+
+    def __repr__(self) -> str:
+        """Tell nothing: the key is secret."""
+        return "KeyWish()"
 
 
 class Submission(NamedTuple):
@@ -230,13 +232,13 @@ def submit(database: "Database", config: Config, given: Submission, proposal: Pr
         new = NewJobs(
             first=_job(given, proposal, size),
             commands=commands_of(proposal),
-            count=proposal.array_size,
+            number=proposal.array_size,
             alternatives=[Alternative(each.walltime or 0, each.groups) for each in proposal.requests],
             types=proposal.types,
             dependencies=dependencies,
             indexed=indexed,
         )
-        ids = new_jobs.insert(tx, new, secrets_of(keys, new.count))
+        ids = new_jobs.insert(tx, new, secrets_of(keys, new.number))
         if config.oarsub_store_adm_rules_outputs:
             _store_output(tx, ids[0], output)
         tx.outbox.append(Wake(Tag.QSUB_INTERACTIVE if given.is_interactive else Tag.QSUB))

@@ -7,8 +7,8 @@ is documented for oarsub.
 import re
 import signal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from oar.lib.config import Config
 from oar.lib.errors import BadRequest
@@ -80,8 +80,7 @@ class BadSubmission(BadRequest):
 # -- modes ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Modes:
+class Modes(NamedTuple):
     """What decides whether options go together."""
 
     interactive: bool
@@ -299,8 +298,7 @@ def _shown(text: str) -> str:
 # -- reservations ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """The dates of a reservation; ``stop`` 0 = not given, ``late`` = how long ago it was to start."""
 
     start: int

@@ -6,8 +6,7 @@ another's job is decided here (commands-user.md 13), by ``Privacy``.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib import patterns
 from oar.lib.db import listings
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 INTERACTIVE_OUTPUT = "<interactive shell>"
 
 
-@dataclass(frozen=True, slots=True)
-class Privacy:
+class Privacy(NamedTuple):
     """What somebody may see of the jobs of others."""
 
     user: User | None  #: None = nobody who is identified
@@ -59,8 +57,7 @@ def privacy(config: "Config", user: User | None) -> Privacy:
 # --------------------------------------------------------------------------------------------------------------- jobs
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
+class JobView(NamedTuple):
     """All that is shown of a job."""
 
     job: Job
@@ -299,8 +296,7 @@ def _gantt_job(view: JobView, planned: Mapping[int, Sequence[PlannedResource]]) 
 # ---------------------------------------------------------------------------------------------------------- resources
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceView:
+class ResourceView(NamedTuple):
     """All that is shown of a resource: every column, and the live jobs on it."""
 
     columns: Mapping[str, Any]
@@ -375,8 +371,7 @@ def resources_of_jobs(tx: "Transaction", ids: Collection[int]) -> dict[int, list
     }
 
 
-@dataclass(frozen=True, slots=True)
-class JobOnNode:
+class JobOnNode(NamedTuple):
     """What is shown of a job on one node."""
 
     job: Job
@@ -423,8 +418,7 @@ def jobs_on_nodes(tx: "Transaction", views: Sequence[ResourceView]) -> dict[str,
 # --------------------------------------------------------------------------------------------------------- accounting
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectUsage:
+class ProjectUsage(NamedTuple):
     """What a user consumed in a project, in resource seconds."""
 
     project: str
@@ -433,8 +427,7 @@ class ProjectUsage:
     karma: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """What a user consumed, in resource seconds, and the windows that were looked at."""
 
     user: str

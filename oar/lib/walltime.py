@@ -5,9 +5,8 @@ Nothing is granted here: the scheduler decides at the beginning of its next roun
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from oar.lib.control import owns
 from oar.lib.db.walltimes import WalltimeChange, Walltimes
@@ -48,8 +47,7 @@ class ChangeRefused(UserError):
         self.outcome = outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """What somebody asks for."""
 
     change: str  #: ``[+|-]h[:m[:s]]``; without sign: the new walltime
@@ -59,8 +57,7 @@ class Wish:
     timeout: int | None = None  #: seconds; None: what the site has chosen
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """What the site allows in a queue; numbers between 0 and 1 are a part of the walltime without any change."""
 
     max_increase: float
@@ -72,8 +69,7 @@ class Limits:
     timeout: int
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """How it stands with the walltime of a job."""
 
     job: Job

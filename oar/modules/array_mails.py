@@ -2,7 +2,7 @@
 
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from oar.lib.db.engine import Database, Transaction
 from oar.lib.db.jobs import ArraySummary
@@ -44,7 +44,7 @@ class ArrayMails:
         if notice.tag != "END" and notice.tag not in array.told:
             mails.append(_first(notice, array.summary.size))
         if notice.tag in ("END", "ERROR") and "END" not in array.told and self._is_over(array, notice):
-            mails.append(replace(notice, job_id=notice.array_id, tag="END", text=_totals(array.summary), why=""))
+            mails.append(notice._replace(job_id=notice.array_id, tag="END", text=_totals(array.summary), why=""))
         array.told.update(mail.tag for mail in mails)
         return mails
 
@@ -77,7 +77,7 @@ def _told(tx: Transaction, array_id: int) -> set[str]:
 
 def _first(notice: Notice, size: int) -> Notice:
     text = f"{notice.text}\nThis is job {notice.job_id}, the first of the {size} jobs of the array {notice.array_id}."
-    return replace(notice, job_id=notice.array_id, text=text)
+    return notice._replace(job_id=notice.array_id, text=text)
 
 
 def _totals(summary: ArraySummary) -> str:

@@ -7,7 +7,7 @@ event.  The events of a pass share transactions, so that a burst of ends costs a
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -107,8 +107,7 @@ def _gather(tx: "Transaction", events: Sequence[Event]) -> dict[int, JobFacts]:
     for job_id, job in jobs.items():
         facts[job_id] = JobFacts(job, JobTypes(types.get(job_id, ())), hosts.get(job_id, ()))
         if job_id in rerun:
-            facts[job_id] = replace(
-                facts[job_id],
+            facts[job_id] = facts[job_id]._replace(
                 kill_asked=standings[job_id].kill_asked,
                 was_resubmitted=standings[job_id].was_resubmitted,
                 oarexec_code=standings[job_id].oarexec_code,

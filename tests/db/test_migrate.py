@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ def directory(tmp_path: Path) -> Path:
 @pytest.fixture
 def own(postgres: PostgreSQL, template: DatabaseSettings) -> Iterator[DatabaseSettings]:
     """A database that a test may change as it likes."""
-    settings = replace(template, name="migrated")
+    settings = template._replace(name="migrated")
     postgres.execute(f"CREATE DATABASE migrated TEMPLATE {template.name} OWNER oar")
     admin = postgres.connect("migrated", "postgres")
     migrate.secure_database(migrate.Session(admin), settings)
@@ -183,8 +182,8 @@ def test_versions_compare_as_numbers() -> None:
 
 
 def test_names_with_quotes_are_names(postgres: PostgreSQL, template: DatabaseSettings) -> None:
-    settings = replace(
-        template, name='odd "name"; --', user='odd "rw"', ro_user="odd 'ro' %s", password="p'\\w", ro_password="%s"
+    settings = template._replace(
+        name='odd "name"; --', user='odd "rw"', ro_user="odd 'ro' %s", password="p'\\w", ro_password="%s"
     )
 
     def administrator(name: str) -> Connection:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,7 +39,7 @@ READ_WHOLE = {"repairs._ENDED_JOBS": {"job_dependencies"}}
 def past(postgres: PostgreSQL, template: DatabaseSettings) -> Iterator[Database]:
     """A database with 200,000 finished jobs and 500 live ones."""
     postgres.execute(f"CREATE DATABASE past TEMPLATE {template.name} OWNER oar")
-    settings = replace(template, name="past")
+    settings = template._replace(name="past")
     admin = postgres.connect("past", "postgres")
     migrate.secure_database(migrate.Session(admin), settings)
     admin.close()

@@ -1,7 +1,5 @@
 """SQL conditions of users on a real server: what they find, and what they cannot reach."""
 
-from dataclasses import replace
-
 import psycopg2
 import pytest
 
@@ -121,7 +119,7 @@ def test_the_message_of_the_server_is_passed_on(database: Database) -> None:
 
 
 def test_a_condition_that_takes_too_long_is_ended_on_the_server_too(settings: DatabaseSettings) -> None:
-    database = Database(replace(settings, user_sql_timeout=1), application="oar:slow")
+    database = Database(settings._replace(user_sql_timeout=1), application="oar:slow")
     endless = "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i % 2 FROM n) SELECT count(*) FROM n) > 0"
     with database.begin() as tx:
         tx.execute("INSERT INTO resources (network_address) VALUES ('node-1')")

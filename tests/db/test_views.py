@@ -1,7 +1,6 @@
 """What is shown of jobs and nodes: who may see what, and how many questions it takes."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,17 +100,17 @@ def test_the_walltime_is_that_of_the_alternative_that_was_chosen(database: Datab
 
 
 def test_the_patterns_of_an_output_file_are_replaced(job: Job) -> None:
-    named = replace(job, id=7, array_id=5, array_index=3, name="a/b")
+    named = job._replace(id=7, array_id=5, array_index=3, name="a/b")
     pattern = "%jobid%-%jobname%-%arrayid%-%arrayindex%-%user%-%host%"
     assert patterns.expand(pattern, named, "node-1") == "7-a_b-5-3-alice-node-1"
     assert patterns.expand(pattern, named, None) == "7-a_b-5-3-alice-%host%"
-    assert patterns.expand("100%", replace(job, name=None), None) == "100%"
+    assert patterns.expand("100%", job._replace(name=None), None) == "100%"
 
 
 def test_a_job_that_never_ran_has_no_start(job: Job) -> None:
-    reservation = replace(job, start_time=2000, assigned_moldable=9)
+    reservation = job._replace(start_time=2000, assigned_moldable=9)
     assert reservation.started == 0
-    assert replace(reservation, state=JobState.ERROR, stop_time=1000).started == 0
-    assert replace(reservation, state=JobState.ERROR, stop_time=2000).started == 2000
-    assert replace(reservation, state=JobState.ERROR, stop_time=3000, assigned_moldable=0).started == 0
-    assert replace(reservation, state=JobState.RUNNING).started == 2000
+    assert reservation._replace(state=JobState.ERROR, stop_time=1000).started == 0
+    assert reservation._replace(state=JobState.ERROR, stop_time=2000).started == 2000
+    assert reservation._replace(state=JobState.ERROR, stop_time=3000, assigned_moldable=0).started == 0
+    assert reservation._replace(state=JobState.RUNNING).started == 2000

@@ -1,7 +1,5 @@
 """Which action of the Runner begins when: oar/modules/dispatch.py."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,19 +155,19 @@ def test_jobs_that_have_ended_are_forgotten_but_not_what_is_to_be_said_of_them()
     ("one", "kind"),
     [
         (ONE, Kind.LAUNCH),
-        (replace(ONE, state=JobState.LAUNCHING, phase=Phase.CLAIMED), Kind.LAUNCH),
-        (replace(ONE, state=JobState.LAUNCHING, phase=Phase.EXEC_SENT), Kind.LAUNCH),
-        (replace(ONE, state=JobState.LAUNCHING, phase=Phase.FAILED), None),
-        (replace(ONE, state=JobState.LAUNCHING, phase=Phase.REPORTED, report_date=9), Kind.END),
-        (replace(ONE, state=JobState.RUNNING, phase=Phase.GO), Kind.LAUNCH),
-        (replace(ONE, state=JobState.RUNNING, phase=Phase.STARTED), None),
-        (replace(ONE, state=JobState.RUNNING, phase=Phase.STARTED, updated=10), Kind.PROBE),
-        (replace(ONE, state=JobState.RUNNING, phase=Phase.REPORTED, report_date=9), Kind.END),
-        (replace(ONE, state=JobState.SUSPENDED, phase=Phase.STARTED, updated=10), Kind.PROBE),
-        (replace(ONE, state=JobState.FINISHING, phase=None), Kind.END),
-        (replace(ONE, state=JobState.FINISHING, phase=Phase.EXTERMINATE), Kind.END),
-        (replace(ONE, state=JobState.FINISHING, phase=Phase.CLEANED, report_date=9), None),
-        (replace(ONE, state=JobState.TO_ACK_RESERVATION), Kind.TELL),
+        (ONE._replace(state=JobState.LAUNCHING, phase=Phase.CLAIMED), Kind.LAUNCH),
+        (ONE._replace(state=JobState.LAUNCHING, phase=Phase.EXEC_SENT), Kind.LAUNCH),
+        (ONE._replace(state=JobState.LAUNCHING, phase=Phase.FAILED), None),
+        (ONE._replace(state=JobState.LAUNCHING, phase=Phase.REPORTED, report_date=9), Kind.END),
+        (ONE._replace(state=JobState.RUNNING, phase=Phase.GO), Kind.LAUNCH),
+        (ONE._replace(state=JobState.RUNNING, phase=Phase.STARTED), None),
+        (ONE._replace(state=JobState.RUNNING, phase=Phase.STARTED, updated=10), Kind.PROBE),
+        (ONE._replace(state=JobState.RUNNING, phase=Phase.REPORTED, report_date=9), Kind.END),
+        (ONE._replace(state=JobState.SUSPENDED, phase=Phase.STARTED, updated=10), Kind.PROBE),
+        (ONE._replace(state=JobState.FINISHING, phase=None), Kind.END),
+        (ONE._replace(state=JobState.FINISHING, phase=Phase.EXTERMINATE), Kind.END),
+        (ONE._replace(state=JobState.FINISHING, phase=Phase.CLEANED, report_date=9), None),
+        (ONE._replace(state=JobState.TO_ACK_RESERVATION), Kind.TELL),
     ],
     ids=lambda value: f"{value.state}-{value.phase}" if isinstance(value, InHand) else str(value),
 )

@@ -1,7 +1,5 @@
 """What follows from an event or an exit code of oarexec: oar/lib/incidents.py."""
 
-import dataclasses
-
 import pytest
 
 from oar.lib.incidents import (
@@ -79,7 +77,7 @@ def facts(*types: str, job: Job = JOB, **known: object) -> JobFacts:
 
 def job(**columns: object) -> Job:
     """Return the job with other values."""
-    return dataclasses.replace(JOB, **columns)  # type: ignore[arg-type]
+    return JOB._replace(**columns)  # type: ignore[arg-type]
 
 
 def verdict(type_: str, known: JobFacts | None, *, hosts: tuple[str, ...] = (), text: str = "") -> Verdict:
@@ -257,11 +255,11 @@ def test_an_idempotent_job_asks_for_another_run_by_its_exit_status(type_: str) -
     [
         facts(job=RERUN),
         facts("idempotent"),
-        facts("idempotent", job=dataclasses.replace(RERUN, exit_code=99)),
-        facts("idempotent", job=dataclasses.replace(RERUN, exit_code=None)),
-        facts("idempotent", job=dataclasses.replace(RERUN, stop_time=2060)),
-        facts("idempotent", job=dataclasses.replace(RERUN, reservation=Reservation.SCHEDULED)),
-        facts("idempotent", job=dataclasses.replace(RERUN, job_type=JobType.INTERACTIVE)),
+        facts("idempotent", job=RERUN._replace(exit_code=99)),
+        facts("idempotent", job=RERUN._replace(exit_code=None)),
+        facts("idempotent", job=RERUN._replace(stop_time=2060)),
+        facts("idempotent", job=RERUN._replace(reservation=Reservation.SCHEDULED)),
+        facts("idempotent", job=RERUN._replace(job_type=JobType.INTERACTIVE)),
         facts("idempotent", job=RERUN, was_resubmitted=True),
         facts("idempotent", job=RERUN, kill_sent=True),
     ],

@@ -8,12 +8,22 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent.parent
-COMMANDS = ("oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oaralter")
+COMMANDS = ("oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oaralter", "oarsub")
 #: Each of these costs more than a command may take to start, or is not needed to answer.
 FORBIDDEN = frozenset(
     [
-        *("_ssl", "argparse", "asyncio", "concurrent", "ctypes", "difflib", "email", "http", "importlib.metadata"),
-        *("logging", "multiprocessing", "socketserver", "subprocess", "tempfile", "unittest", "urllib", "xml"),
+        *("_ssl", "argparse", "asyncio", "concurrent", "ctypes", "dataclasses", "difflib", "email", "http"),
+        *(
+            "importlib.metadata",
+            "logging",
+            "multiprocessing",
+            "socketserver",
+            "subprocess",
+            "tempfile",
+            "unittest",
+            "urllib",
+            "xml",
+        ),
         *("alembic", "cryptography", "fastapi", "jinja2", "paramiko", "rich", "sqlalchemy", "yaml", "zmq"),
     ]
 )

@@ -2,8 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.errors import NoSuchJob
 from oar.lib.model import Dependency, Group, Job, Level, Moldable, StateChange
@@ -104,8 +103,8 @@ _CURRENT_TYPES = """
     SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) AND types_index = 'CURRENT' ORDER BY job_type_id"""
 #: Alternatives of jobs, with their requests.
 _MOLDABLES = """
-    SELECT m.moldable_id, m.moldable_job_id, m.moldable_walltime, m.moldable_index, g.res_group_id,
-           g.res_group_property, d.res_job_resource_type, d.res_job_value
+    SELECT m.moldable_id, m.moldable_job_id, m.moldable_walltime, g.res_group_id, g.res_group_property,
+           d.res_job_resource_type, d.res_job_value
     FROM moldable_job_descriptions m
     LEFT JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id
     LEFT JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id
@@ -154,8 +153,7 @@ _INNER = """
     ORDER BY inside.container, inside.job_id"""
 
 
-@dataclass(frozen=True, slots=True)
-class AssignedResource:
+class AssignedResource(NamedTuple):
     """A resource that a job holds or held."""
 
     id: int
@@ -163,8 +161,7 @@ class AssignedResource:
     type: str
 
 
-@dataclass(frozen=True, slots=True)
-class MovedJob:
+class MovedJob(NamedTuple):
     """A job whose state has just changed, with what its notices need."""
 
     id: int
@@ -177,8 +174,7 @@ class MovedJob:
     suspended: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ArraySummary:
+class ArraySummary(NamedTuple):
     """What has become of the jobs of an array."""
 
     size: int  #: jobs that were submitted
@@ -376,19 +372,19 @@ def _moved(row: tuple[Any, ...]) -> MovedJob:
 
 def _moldables(rows: Iterable[tuple[Any, ...]]) -> dict[int, list[Moldable]]:
     """Gather the joined rows: alternatives, their groups, the groups' levels."""
-    heads: dict[int, tuple[Any, ...]] = {}
+    heads: dict[int, tuple[int, int]] = {}
     groups: dict[int, dict[int, tuple[str, list[Level]]]] = defaultdict(dict)
-    for moldable_id, job_id, walltime, index, group_id, text, name, value in rows:
-        heads[moldable_id] = (job_id, walltime, index)
+    for moldable_id, job_id, walltime, group_id, text, name, value in rows:
+        heads[moldable_id] = (job_id, walltime)
         if group_id is None:
             continue
         _, levels = groups[moldable_id].setdefault(group_id, (text or "", []))
         if name is not None:
             levels.append(Level(name, value))
     found: dict[int, list[Moldable]] = defaultdict(list)
-    for moldable_id, (job_id, walltime, index) in heads.items():
+    for moldable_id, (job_id, walltime) in heads.items():
         request = tuple(Group(text, tuple(levels)) for text, levels in groups[moldable_id].values())
-        found[job_id].append(Moldable(moldable_id, job_id, walltime, request, Index(index)))
+        found[job_id].append(Moldable(moldable_id, job_id, walltime, request))
     return found
 
 

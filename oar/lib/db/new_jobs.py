@@ -4,8 +4,7 @@ The jobs of an array differ in number, command and secrets only; the rest is giv
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from oar.lib.db.engine import Transaction
 from oar.lib.model import Dependency, Group, JobKeys
@@ -53,8 +52,7 @@ _INDEXED_DEPENDENCY = """
     ON CONFLICT (job_id, job_id_required) DO NOTHING"""
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+class NewJob(NamedTuple):
     """A job row to be inserted; the rest has its default."""
 
     id: int
@@ -86,16 +84,14 @@ class NewJob:
     array_limit: int = 0  #: so many jobs of the array may run at a time; 0 = all
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(NamedTuple):
     """One ``-l`` of a new job."""
 
     walltime: int
     groups: tuple[Group, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedDependency:
+class IndexedDependency(NamedTuple):
     """A dependency of each of several jobs on another job."""
 
     required: Sequence[int]  #: of each job
@@ -104,13 +100,12 @@ class IndexedDependency:
     max_shift: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NewJobs:
+class NewJobs(NamedTuple):
     """Jobs to be inserted."""
 
     first: NewJob  #: what they have in common; an ``id`` or ``array_id`` of 0 is found here, each job's index counts on
     commands: Sequence[str]  #: of each job; one text for all if there is only one
-    count: int
+    number: int
     alternatives: Sequence[Alternative]
     types: Sequence[str] = ()
     dependencies: Sequence[Dependency] = ()
@@ -127,9 +122,9 @@ def insert(tx: Transaction, new: NewJobs, keys: Sequence[JobKeys]) -> list[int]:
     """Insert jobs with all that describes them; return their ids, ascending.  ``keys``: of each job."""
     groups = [group for alternative in new.alternatives for group in alternative.groups]
     counts = {
-        "jobs": 0 if new.first.id else new.count,
-        "moldables": new.count * len(new.alternatives),
-        "groups": new.count * len(groups),
+        "jobs": 0 if new.first.id else new.number,
+        "moldables": new.number * len(new.alternatives),
+        "groups": new.number * len(groups),
     }
     row = tx.row(_NEW_IDS, counts) or ((), (), ())
     ids, moldables, group_ids = (sorted(part) for part in row)
@@ -149,7 +144,7 @@ def insert(tx: Transaction, new: NewJobs, keys: Sequence[JobKeys]) -> list[int]:
 
 def _insert_jobs(tx: Transaction, new: NewJobs, ids: list[int]) -> None:
     job = new.first
-    parameters: dict[str, Any] = {name: getattr(job, name) for name in NewJob.__slots__}
+    parameters: dict[str, Any] = {name: getattr(job, name) for name in NewJob._fields}
     parameters |= {
         "array_id": job.array_id or ids[0],
         "cpuset_name": job.cpuset_name or None,
@@ -174,8 +169,8 @@ def _insert_requests(
 ) -> None:
     walltimes = [alternative.walltime for alternative in new.alternatives]
     owners = [job_id for job_id in ids for _ in walltimes]
-    tx.execute(_MOLDABLES, (moldables, owners, walltimes * new.count))
-    wanted = [alternative.groups for alternative in new.alternatives] * new.count
+    tx.execute(_MOLDABLES, (moldables, owners, walltimes * new.number))
+    wanted = [alternative.groups for alternative in new.alternatives] * new.number
     holders = [moldable for moldable, groups in zip(moldables, wanted, strict=True) for _ in groups]
     groups = [group for each in wanted for group in each]
     tx.execute(_GROUPS, (group_ids, holders, [group.filter for group in groups]))
@@ -242,8 +237,7 @@ _SHARING_CPUSET = """
     SELECT job_id FROM jobs WHERE cpuset_name = %s AND state <> 'Terminated' AND state <> 'Error' ORDER BY job_id"""
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(NamedTuple):
     """A live job in which others may have their place."""
 
     id: int

@@ -1,8 +1,7 @@
 """Queues and admission rules (``tx.queues``)."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.model import Queue
 from oar.lib.states import QueueState
@@ -11,8 +10,7 @@ if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """An admission rule: a text of Python."""
 
     id: int

@@ -4,8 +4,7 @@
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.model import PropertyValue, Resource
 from oar.lib.states import STATE_NUMBERS, UNCHANGED, ResourceState
@@ -95,8 +94,7 @@ _WEIGH = """
     RETURNING r.resource_id, r.scheduler_priority"""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingChange:
+class PendingChange(NamedTuple):
     """A resource whose change of state is asked."""
 
     id: int

@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.model import Cause, JobRun, KillRequest, NodeReason
 from oar.lib.states import JobState, KillState, Phase
@@ -77,8 +76,7 @@ _EXTERMINATE = """
     WHERE job_runs.phase NOT IN ('EXTERMINATE', 'REPORTED', 'EPILOGUE_OK', 'CLEANED')"""
 
 
-@dataclass(frozen=True, slots=True)
-class InHand:
+class InHand(NamedTuple):
     """A job between its launch and its end, as the Runner has to know it."""
 
     job_id: int
@@ -90,8 +88,7 @@ class InHand:
     updated: int
 
 
-@dataclass(frozen=True, slots=True)
-class SignalRequest:
+class SignalRequest(NamedTuple):
     """A request to send a signal to a job's command: event ``CHECKPOINT`` or ``SIGNAL_<n>``."""
 
     event_id: int
@@ -99,8 +96,7 @@ class SignalRequest:
     type: str
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitedReport:
+class AwaitedReport(NamedTuple):
     """What the end report of a job is compared with."""
 
     state: JobState
@@ -108,8 +104,7 @@ class AwaitedReport:
     report_date: int
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """What decides whether a job may be submitted again."""
 
     kill_asked: bool = False
@@ -225,7 +220,7 @@ class Runs:
     def note_reason(self, job_id: int, reason: NodeReason) -> None:
         """Note what the head of a job found when something of the job failed there; the first finding holds."""
         self._tx.execute(
-            "UPDATE job_runs SET reason = %s WHERE job_id = %s AND reason = ''", (json.dumps(asdict(reason)), job_id)
+            "UPDATE job_runs SET reason = %s WHERE job_id = %s AND reason = ''", (json.dumps(reason._asdict()), job_id)
         )
 
     def ask_kill(self, causes: Mapping[int, Cause]) -> list[int]:

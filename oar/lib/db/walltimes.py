@@ -1,7 +1,6 @@
 """Changes of walltime that users ask for (table ``walltime_change``); rounds grant them (``tx.rounds``)."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
@@ -17,8 +16,7 @@ _ASK = """
         whole = %(whole)s, timeout = %(timeout)s"""
 
 
-@dataclass(frozen=True, slots=True)
-class WalltimeChange:
+class WalltimeChange(NamedTuple):
     """What was asked for a job and what was granted; all in seconds, below 0: less."""
 
     pending: int = 0

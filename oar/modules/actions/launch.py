@@ -487,7 +487,7 @@ def _try_again(one: _Launch) -> Later | None:
         )
     with one.context.database.begin() as tx:
         tx.runs.update(one.id, attempt=one.run.attempt + 1)
-    one.run = replace(one.run, attempt=one.run.attempt + 1)
+    one.run = one.run._replace(attempt=one.run.attempt + 1)
     return _execute(one)
 
 
