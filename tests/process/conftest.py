@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from oar.lib.db.engine import Database
 from tests.process.node_box import NodeBox, node_box
+from tests.process.world import World, new_world
 
 
 @pytest.fixture(scope="module")
@@ -21,3 +23,9 @@ def box(shared_box: NodeBox) -> Iterator[NodeBox]:
     """A node in a box without any job."""
     yield shared_box
     shared_box.empty()
+
+
+@pytest.fixture
+def world(box: NodeBox, database: Database) -> Iterator[World]:
+    """A node without any job, and a database that knows it."""
+    yield from new_world(box, database)

@@ -3,19 +3,16 @@
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from oar.lib import config as configuration
 from oar.lib import lifecycle
 from oar.lib.db.engine import Database, DatabaseSettings
-from oar.lib.frames import Report, decode_tag
-from oar.lib.messages import Ask, Due, Effect, JobAction, Tag, Wake
-from oar.lib.model import Cause, Job, JobRun, NodeUsage
+from oar.lib.messages import Ask, Due, JobAction
+from oar.lib.model import Cause, NodeUsage
 from oar.lib.remote.channels import Channel
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import RemoteSettings
@@ -27,131 +24,21 @@ from oar.lib.states import (
     ExecCode,
     JobState,
     JobType,
-    KillState,
     Phase,
     Reservation,
     ResourceState,
     signal_event,
 )
 from oar.modules import node_change_state
-from oar.modules.actions import finish, probe, signals, suspend
+from oar.modules.actions import finish, probe, signals
 from oar.modules.actions.context import Context, Later
 from oar.modules.actions.launch import launch
 from oar.modules.actions.tell import GOOD_JOB, tell
 from oar.modules.bipbip import Bipbip
 from oar.modules.dispatch import Action, Kind
 from tests.builders import add_job, add_resources, for_no_reason, state_of
-from tests.process.node_box import NODE, NodeBox, wait_until
-
-REPORT_SECONDS = 20
-
-
-class Port:
-    """The server's line port: takes the report of one job at a time."""
-
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(REPORT_SECONDS)
-        self.number: int = self._listener.getsockname()[1]
-
-    def report(self, answer: str = "OK") -> Report:
-        connection, _ = self._listener.accept()
-        with connection, connection.makefile("rw") as stream:
-            tag = decode_tag(stream.readline().rstrip("\n"))
-            stream.write(answer + "\n")
-            stream.flush()
-        assert isinstance(tag, Report)
-        return tag
-
-    def close(self) -> None:
-        self._listener.close()
-
-
-@dataclass
-class World:
-    """A node, a database, and the actions between them."""
-
-    box: NodeBox
-    database: Database
-    context: Context
-    port: Port
-    resources: list[int]
-    told: list[Effect] = field(default_factory=list)
-    interrupted: set[int] = field(default_factory=set)
-
-    def job(self, command: str, state: JobState = JobState.TO_LAUNCH, **columns: object) -> int:
-        return add_job(
-            self.database,
-            state,
-            on=self.resources[:1],
-            command=command,
-            launching_directory=str(self.box.home("alice")),
-            **columns,  # type: ignore[arg-type]
-        )
-
-    def row(self, job_id: int) -> Job:
-        with self.database.begin() as tx:
-            return tx.jobs.get(job_id)
-
-    def run(self, job_id: int) -> JobRun | None:
-        with self.database.begin() as tx:
-            return tx.runs.find(job_id)
-
-    def phase(self, job_id: int) -> Phase | None:
-        run = self.run(job_id)
-        return run.phase if run else None
-
-    def events(self, job_id: int) -> list[str]:
-        with self.database.begin() as tx:
-            return [event.type for event in tx.events.of_jobs([job_id]).get(job_id, [])]
-
-    def cause(self, job_id: int) -> Cause | None:
-        """Let the job get its final state; why it ended."""
-        node_change_state.run(Runtime(self.context.config, self.database))
-        with self.database.begin() as tx:
-            return tx.ends.causes([job_id]).get(job_id)
-
-    def take_report(self, job_id: int) -> None:
-        """Do what the Runner does with an end report."""
-        report = self.port.report()
-        assert report.job_id == job_id
-        with self.database.begin() as tx:
-            status = None if report.status == "N" else int(report.status)
-            assert tx.runs.report(job_id, report.code, status)
-            finish.note_finishing(tx, job_id, report.code, status)
-
-    def ask_kill(self, job_id: int) -> None:
-        with self.database.begin() as tx:
-            tx.runs.ask_kill(for_no_reason(job_id))
-            tx.runs.move_kill([job_id], KillState.TIMER_ARMED, [KillState.LEON])
-
-
-@pytest.fixture
-def world(box: NodeBox, database: Database) -> Iterator[World]:
-    port = Port()
-    text = f"""
-        SERVER_HOSTNAME="0.0.0.0"
-        SERVER_PORT="{port.number}"
-        OAR_RUNTIME_DIRECTORY="{box.runtime}"
-        CPUSET_PATH="{box.cpuset_path}"
-        JOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD="cpuset"
-        JOB_KILL_GRACE="0"
-        JRM_CLEAR_DIRS=""
-        OAR_SSH_CONNECTION_TIMEOUT="20"
-    """
-    parsed = configuration.parse(text)
-    assert not parsed.errors
-    resources = add_resources(database, nodes=1, cores=2, network_address=NODE)
-    interrupted: set[int] = set()
-
-    def watch(name: str, body: Callable[[], None]) -> None:
-        threading.Thread(target=body, name=name, daemon=True).start()
-
-    context = Context(parsed.config, database, box.remote, interrupted.__contains__, watch)
-    made = World(box, database, context, port, resources, interrupted=interrupted)
-    database.deliver = made.told.extend
-    yield made
-    port.close()
+from tests.process.node_box import NODE, wait_until
+from tests.process.world import World, end
 
 
 def test_a_job_runs_and_ends_with_its_exit_code(world: World) -> None:
@@ -182,14 +69,6 @@ def test_launching_twice_starts_the_command_once(world: World) -> None:
     assert count.read_text() == "x\n"
     end(world, job_id)
     count.unlink()
-
-
-def end(world: World, job_id: int) -> None:
-    """Kill a job and let it end."""
-    world.ask_kill(job_id)
-    signals.kill(world.context, job_id)
-    world.take_report(job_id)
-    finish.finish(world.context, job_id)
 
 
 def test_a_job_killed_while_it_runs_has_no_exit_code(world: World) -> None:
@@ -385,167 +264,6 @@ def test_signals_reach_the_command_and_are_answered_for(world: World) -> None:
     assert world.events(job_id).count(EventType.SIG_SUCCESS) == 1
     end(world, job_id)
     (world.box.home("alice") / "signalled").unlink()
-
-
-def test_a_suspended_job_stands_still_until_it_is_resumed(world: World) -> None:
-    job_id, ticks = ticking(world)
-    told_to_suspend(world, job_id)
-    suspend.suspend(world.context, job_id)
-    assert state_of(world.database, job_id) is JobState.SUSPENDED
-    size = ticks.stat().st_size
-    suspend.suspend(world.context, job_id)
-    assert ticks.stat().st_size == size
-    told_to_resume(world, job_id)
-    suspend.resume(world.context, job_id)
-    assert state_of(world.database, job_id) is JobState.RUNNING
-    wait_until(lambda: ticks.stat().st_size > size)
-    suspend.suspend(world.context, job_id)  # an order that comes late
-    assert state_of(world.database, job_id) is JobState.RUNNING
-    end(world, job_id)
-    ticks.unlink()
-
-
-def ticking(world: World) -> tuple[int, Path]:
-    """Launch a job that writes on and on; return it, and the file."""
-    job_id = world.job("while :; do echo tick >>ticks; sleep 0.05; done")
-    launch(world.context, job_id)
-    ticks = world.box.home("alice") / "ticks"
-    wait_until(ticks.exists)
-    return job_id, ticks
-
-
-def told_to_suspend(world: World, job_id: int) -> None:
-    with world.database.begin() as tx:
-        tx.events.add(EventType.HOLD_RUNNING_JOB, job_id, "", to_check=True)
-
-
-def told_to_resume(world: World, job_id: int) -> None:
-    with world.database.begin() as tx:
-        assert lifecycle.move(tx, job_id, JobState.RESUMING)
-
-
-def test_the_site_s_scripts_run_after_a_suspension_and_before_a_resumption(world: World, tmp_path: Path) -> None:
-    job_id, ticks = ticking(world)
-    script = tmp_path / "script"
-    script.write_text(f"#!/bin/sh\necho $1 $OAR_USER $(stat -c %s {ticks}) >> {tmp_path}/called\n")
-    script.chmod(0o755)
-    with_scripts(world, script)
-    told_to_suspend(world, job_id)
-    suspend.suspend(world.context, job_id)
-    size = ticks.stat().st_size
-    told_to_resume(world, job_id)
-    suspend.resume(world.context, job_id)
-    assert (tmp_path / "called").read_text() == f"{job_id} alice {size}\n" * 2
-    end(world, job_id)
-    ticks.unlink()
-
-
-def with_scripts(world: World, script: Path, seconds: int = 5) -> None:
-    world.context = replace(
-        world.context,
-        config=world.context.config.replace(
-            just_after_suspend_exec_file=str(script),
-            just_before_resume_exec_file=str(script),
-            suspend_resume_script_timeout=seconds,
-        ),
-    )
-
-
-def test_a_script_that_fails_lets_the_job_go_on_or_ends_it(world: World, tmp_path: Path) -> None:
-    job_id, ticks = ticking(world)
-    with_scripts(world, tmp_path / "missing")
-    told_to_suspend(world, job_id)
-    suspend.suspend(world.context, job_id)
-    assert state_of(world.database, job_id) is JobState.RESUMING
-    assert EventType.SUSPEND_SCRIPT_ERROR in world.events(job_id)
-    assert Wake(Tag.QRESUME) in world.told
-    size = ticks.stat().st_size
-    suspend.resume(world.context, job_id)
-    assert state_of(world.database, job_id) is JobState.RESUMING
-    assert world.events(job_id)[-2:] == [EventType.RESUME_SCRIPT_ERROR, EventType.FRAG_JOB_REQUEST]
-    assert ticks.stat().st_size == size
-    suspend.resume(world.context, job_id)  # asked again before the end is there
-    assert world.events(job_id).count(EventType.RESUME_SCRIPT_ERROR) == 1
-    end(world, job_id)
-    ticks.unlink()
-
-
-def test_a_script_that_hangs_is_broken_off(world: World, tmp_path: Path) -> None:
-    job_id, ticks = ticking(world)
-    script = tmp_path / "script"
-    script.write_text("#!/bin/sh\nsleep 1000\n")
-    script.chmod(0o755)
-    with_scripts(world, script, seconds=1)
-    told_to_suspend(world, job_id)
-    suspend.suspend(world.context, job_id)
-    assert state_of(world.database, job_id) is JobState.RESUMING
-    size = ticks.stat().st_size
-    suspend.resume(world.context, job_id)
-    assert ticks.stat().st_size == size
-    late = [EventType.SUSPEND_SCRIPT_ERROR, EventType.RESUME_SCRIPT_ERROR]
-    with world.database.begin() as tx:
-        texts = {event.description for event in tx.events.of_types(job_id, late)}
-        assert tx.runs.kill_request(job_id) is not None
-    assert texts == {f"[bipbip {job_id}] {script} did not end within 1 s"}
-    end(world, job_id)
-    ticks.unlink()
-
-
-def test_without_the_site_s_program_nothing_is_suspended(world: World, tmp_path: Path) -> None:
-    job_id, ticks = ticking(world)
-    world.context = replace(
-        world.context, config=world.context.config.replace(suspend_resume_file=str(tmp_path / "missing"))
-    )
-    for _ in range(2):
-        told_to_suspend(world, job_id)
-        suspend.suspend(world.context, job_id)
-    assert state_of(world.database, job_id) is JobState.RUNNING
-    assert world.events(job_id).count(EventType.SUSPEND_RESUME_MANAGER_FILE) == 1
-    with world.database.begin() as tx:
-        assert tx.events.pending(10) == []
-    end(world, job_id)
-    ticks.unlink()
-
-
-def test_a_node_that_cannot_freeze_its_part_is_suspected_and_the_job_ends(world: World) -> None:
-    job_id = world.job("true", JobState.RUNNING)
-    told_to_suspend(world, job_id)
-    suspend.suspend(world.context, job_id)  # nothing of it is on the node
-    with world.database.begin() as tx:
-        (event,) = [one for one in tx.events.pending(10) if one.type == EventType.SUSPEND_ERROR]
-        assert event.hosts == (NODE,)
-        assert tx.runs.kill_request(job_id) is not None
-
-
-def test_a_job_that_is_held_while_it_resumes_stands_still_again(world: World) -> None:
-    job_id, ticks = ticking(world)
-    told_to_suspend(world, job_id)
-    suspend.suspend(world.context, job_id)
-    told_to_resume(world, job_id)
-    world.context = replace(world.context, remote=HoldingMeanwhile(world, job_id))  # type: ignore[arg-type]
-    suspend.resume(world.context, job_id)
-    assert state_of(world.database, job_id) is JobState.SUSPENDED
-    size = ticks.stat().st_size
-    suspend.suspend(world.context, job_id)
-    assert ticks.stat().st_size == size
-    end(world, job_id)
-    ticks.unlink()
-
-
-class HoldingMeanwhile:
-    """The way to the nodes; when a job is thawed somebody holds it again."""
-
-    def __init__(self, world: World, job_id: int) -> None:
-        self._world = world
-        self._job_id = job_id
-
-    def run(self, requests: Any, seconds: float) -> Any:
-        """Run, and let it happen."""
-        outcome = self._world.box.remote.run(requests, seconds)
-        if any(request.action == "resume" for request in requests.values()):
-            with self._world.database.begin() as tx:
-                assert lifecycle.move(tx, self._job_id, JobState.SUSPENDED)
-        return outcome
 
 
 def test_a_sweep_removes_what_belongs_to_no_job_and_says_so(world: World) -> None:

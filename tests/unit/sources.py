@@ -77,3 +77,10 @@ def tools() -> dict[str, Module]:
         if path.is_file() and (path.suffix == ".py" or "python" in path.read_text(encoding="utf-8").split("\n")[0]):
             found[path.name] = Module(path.name, path, ast.parse(path.read_text(encoding="utf-8")))
     return found
+
+
+@cache
+def others() -> dict[str, Module]:
+    """Return everything else in Python: tests, benchmarks, set-up, generator of the documentation."""
+    paths = sorted(path for top in ("tests", "bench", "setup", "docs") for path in (ROOT / top).rglob("*.py"))
+    return {str(path): Module(path.stem, path, ast.parse(path.read_text(encoding="utf-8"))) for path in paths}

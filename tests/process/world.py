@@ -1,0 +1,136 @@
+"""A node, a database and a line port: the world in which the actions of the bipbips act."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from oar.lib import config as configuration
+from oar.lib.db.engine import Database
+from oar.lib.frames import Report, decode_tag
+from oar.lib.messages import Effect
+from oar.lib.model import Cause, Job, JobRun
+from oar.lib.runtime import Runtime
+from oar.lib.states import JobState, KillState, Phase
+from oar.modules import node_change_state
+from oar.modules.actions import finish, signals
+from oar.modules.actions.context import Context
+from tests.builders import add_job, add_resources, for_no_reason
+from tests.process.node_box import NODE, NodeBox
+
+REPORT_SECONDS = 20
+
+
+class Port:
+    """The server's line port: takes the report of one job at a time."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(REPORT_SECONDS)
+        self.number: int = self._listener.getsockname()[1]
+
+    def report(self, answer: str = "OK") -> Report:
+        connection, _ = self._listener.accept()
+        with connection, connection.makefile("rw") as stream:
+            tag = decode_tag(stream.readline().rstrip("\n"))
+            stream.write(answer + "\n")
+            stream.flush()
+        assert isinstance(tag, Report)
+        return tag
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@dataclass
+class World:
+    """A node, a database, and the actions between them."""
+
+    box: NodeBox
+    database: Database
+    context: Context
+    port: Port
+    resources: list[int]
+    told: list[Effect] = field(default_factory=list)
+    interrupted: set[int] = field(default_factory=set)
+
+    def job(self, command: str, state: JobState = JobState.TO_LAUNCH, **columns: object) -> int:
+        return add_job(
+            self.database,
+            state,
+            on=self.resources[:1],
+            command=command,
+            launching_directory=str(self.box.home("alice")),
+            **columns,  # type: ignore[arg-type]
+        )
+
+    def row(self, job_id: int) -> Job:
+        with self.database.begin() as tx:
+            return tx.jobs.get(job_id)
+
+    def run(self, job_id: int) -> JobRun | None:
+        with self.database.begin() as tx:
+            return tx.runs.find(job_id)
+
+    def phase(self, job_id: int) -> Phase | None:
+        run = self.run(job_id)
+        return run.phase if run else None
+
+    def events(self, job_id: int) -> list[str]:
+        with self.database.begin() as tx:
+            return [event.type for event in tx.events.of_jobs([job_id]).get(job_id, [])]
+
+    def cause(self, job_id: int) -> Cause | None:
+        """Let the job get its final state; why it ended."""
+        node_change_state.run(Runtime(self.context.config, self.database))
+        with self.database.begin() as tx:
+            return tx.ends.causes([job_id]).get(job_id)
+
+    def take_report(self, job_id: int) -> None:
+        """Do what the Runner does with an end report."""
+        report = self.port.report()
+        assert report.job_id == job_id
+        with self.database.begin() as tx:
+            status = None if report.status == "N" else int(report.status)
+            assert tx.runs.report(job_id, report.code, status)
+            finish.note_finishing(tx, job_id, report.code, status)
+
+    def ask_kill(self, job_id: int) -> None:
+        with self.database.begin() as tx:
+            tx.runs.ask_kill(for_no_reason(job_id))
+            tx.runs.move_kill([job_id], KillState.TIMER_ARMED, [KillState.LEON])
+
+
+def new_world(box: NodeBox, database: Database) -> Iterator[World]:
+    port = Port()
+    text = f"""
+        SERVER_HOSTNAME="0.0.0.0"
+        SERVER_PORT="{port.number}"
+        OAR_RUNTIME_DIRECTORY="{box.runtime}"
+        CPUSET_PATH="{box.cpuset_path}"
+        JOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD="cpuset"
+        JOB_KILL_GRACE="0"
+        JRM_CLEAR_DIRS=""
+        OAR_SSH_CONNECTION_TIMEOUT="20"
+    """
+    parsed = configuration.parse(text)
+    assert not parsed.errors
+    resources = add_resources(database, nodes=1, cores=2, network_address=NODE)
+    interrupted: set[int] = set()
+
+    def watch(name: str, body: Callable[[], None]) -> None:
+        threading.Thread(target=body, name=name, daemon=True).start()
+
+    context = Context(parsed.config, database, box.remote, interrupted.__contains__, watch)
+    made = World(box, database, context, port, resources, interrupted=interrupted)
+    database.deliver = made.told.extend
+    yield made
+    port.close()
+
+
+def end(world: World, job_id: int) -> None:
+    """Kill a job and let it end."""
+    world.ask_kill(job_id)
+    signals.kill(world.context, job_id)
+    world.take_report(job_id)
+    finish.finish(world.context, job_id)
