@@ -2,6 +2,7 @@
 
 import ast
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,9 @@ def test_oarprint_shows_what_is_asked(words: list[str], lines: list[str]) -> Non
         (["host"], "", "oarprint: no input data available\n"),
         (["foo"], PROPERTIES, "oarprint: Unknown property 'foo'\n"),
         ([], PROPERTIES, "oarprint: Need a property name\n"),
+        (["hots"], PROPERTIES, "oarprint: Unknown property 'hots'\n# Did you mean 'host'?\n"),
+        (["host", "-P", "lable"], PROPERTIES, "oarprint: Unknown property 'lable'\n# Did you mean 'label'?\n"),
+        (["--foo"], PROPERTIES, "oarprint: option --foo not recognized\n"),
     ],
 )
 def test_oarprint_names_what_is_wrong(words: list[str], text: str, message: str) -> None:
@@ -79,6 +83,48 @@ def test_oarprint_names_a_file_that_is_not_there() -> None:
         [TOOLS / "oarprint", "host", "-f", "/nonexistent"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (1, "oarprint: /nonexistent: No such file or directory\n")
+
+
+def test_oarprint_prints_bytes_that_are_no_text_as_they_are() -> None:
+    for locale in ("C.UTF-8", "C", "POSIX"):
+        done = subprocess.run(
+            [TOOLS / "oarprint", "a", "-f", "-"],
+            input=b"a = '\xff\xe9'\na = '\xc3\xa9'\n",
+            capture_output=True,
+            env={"LC_ALL": locale},
+            check=True,
+        )
+        assert done.stdout == b"\xc3\xa9\n\xff\xe9\n"
+
+
+def test_oarprint_ends_quietly_when_nobody_reads_on(tmp_path: Path) -> None:
+    (tmp_path / "properties").write_text("".join(f"a = '{number}'\n" for number in range(50000)))
+    done = subprocess.run(
+        ["bash", "-c", '"$0" a -f properties | head -1; exit ${PIPESTATUS[0]}', TOOLS / "oarprint"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGPIPE, "0\n", "")
+
+
+def test_oarprint_says_that_it_cannot_print() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [TOOLS / "oarprint", "host", "-f", "-"],
+            input=PROPERTIES,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "oarprint: cannot print: No space left on device\n")
+
+
+def test_oarprint_tells_how_it_is_used() -> None:
+    for option in ("-h", "--help"):
+        assert oarprint(option).stdout.startswith("Usage: oarprint [options] <key property>\n")
 
 
 def test_the_property_file_of_a_job_is_read_by_oarprint(box: NodeBox) -> None:
