@@ -73,6 +73,7 @@ class JobView(NamedTuple):
     cause: Cause | None = None  #: why it ended, if that is known
     copy: int | None = None  #: the job as which it was submitted again by itself
     use: Use | None = None  #: what it used, once it has ended
+    resubmitted_as: int | None = None  #: the job as which it was submitted again last, by itself or by somebody
 
     @property
     def end(self) -> End | None:
@@ -133,6 +134,7 @@ def job_views(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> list[
     events = tx.events.of_jobs(ids)
     over = [job for job in jobs if job.is_final]
     causes, copies = _causes(tx, [job.id for job in over])
+    again = listings.copies(tx, [job.id for job in over])
     used = {use.job.id: use for use in uses(tx, over, None)}
     nothing = Assigned((), ())
     return [
@@ -150,6 +152,7 @@ def job_views(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> list[
             causes.get(job.id),
             copies.get(job.id),
             used.get(job.id),
+            again.get(job.id),
         )
         for job in jobs
     ]
@@ -208,6 +211,7 @@ def job_record(view: JobView) -> dict[str, object]:
         "scheduledStart": scheduled,
         "scheduled_start": scheduled,
         "resubmit_job_id": job.resubmit_job_id,
+        "resubmitted_as": view.resubmitted_as,
         "events": [event_record(each) for each in view.events],
         **_end_record(view),
     }

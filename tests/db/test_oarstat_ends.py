@@ -105,6 +105,22 @@ def test_a_job_that_was_submitted_again_names_its_copy_instead_of_the_command(cl
     assert json.loads(cluster.shows("-J", "-j", job))[str(job)]["end"]["resubmitted_as"] == copy
 
 
+def test_the_copies_of_a_job_make_a_chain(cluster: Cluster) -> None:
+    first = cluster.ended(Cause(EndCode.EXIT_STATUS, {"status": 3}), stderr_file="e")
+    earlier, later = (cluster.ended(Cause(EndCode.SUCCESS), resubmit_job_id=first) for _ in range(2))
+    last = add_job(cluster.database, user="eve", resubmit_job_id=later)
+    records = json.loads(cluster.shows("-J", first, earlier, later, last))
+    chain = {int(number): (record["resubmit_job_id"], record["resubmitted_as"]) for number, record in records.items()}
+    assert chain == {first: (0, later), earlier: (first, None), later: (first, last), last: (later, None)}
+    lines = cluster.shows("-f", first, earlier).splitlines()
+    assert [line for line in lines if "resubmit" in line] == [
+        "    resubmit_job_id = 0",
+        f"    resubmitted_as = {later}",
+        f"    resubmit_job_id = {first}",
+    ]
+    assert cluster.shows("--fields", "id,resubmitted_as", "--no-header", first) == f"{first} {later}\n"
+
+
 def test_a_job_that_has_not_ended_has_no_cause(cluster: Cluster) -> None:
     job = add_job(cluster.database, JobState.RUNNING, on=cluster.resources)
     record = json.loads(cluster.shows("-J", "-j", job))[str(job)]

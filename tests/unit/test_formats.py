@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from oar.lib.formats import Format, dump
+from tests.plain import as_texts, read_perl, read_xml
 
 JOB = {
     "12": {
@@ -25,10 +26,21 @@ JOB = {
 }
 
 texts = some.text(some.characters(exclude_categories=["Cs"]), max_size=20)
-scalars = some.none() | some.booleans() | some.integers() | some.floats(allow_nan=False, allow_infinity=False) | texts
-values = some.recursive(
-    scalars, lambda inner: some.lists(inner, max_size=4) | some.dictionaries(texts, inner, max_size=4), max_leaves=20
-)
+#: What XML can hold: no control characters, and no code points that are no characters.
+printable = some.text(some.characters(exclude_categories=["Cs", "Cc", "Cn"]), max_size=20)
+
+
+def plain(texts: some.SearchStrategy[str]) -> some.SearchStrategy[Any]:
+    """Plain values with such texts in them."""
+    numbers = some.integers() | some.floats(allow_nan=False, allow_infinity=False)
+    return some.recursive(
+        some.none() | some.booleans() | numbers | texts,
+        lambda inner: some.lists(inner, max_size=4) | some.dictionaries(texts, inner, max_size=4),
+        max_leaves=20,
+    )
+
+
+values = plain(texts)
 
 
 def test_json_is_indented_by_three_with_blanks_round_the_colon() -> None:
@@ -166,6 +178,17 @@ def test_xml_is_well_formed_whatever_is_in_it(value: Any) -> None:
     document = dump(value, Format.XML)
     assert ElementTree.fromstring(document.encode()).tag == "perldata"
     assert all(line.strip().startswith("<") for line in document.rstrip().split("\n"))
+
+
+@given(values)
+def test_perl_data_can_be_read_back(value: Any) -> None:
+    assert read_perl(dump(value, Format.DUMPER)) == as_texts(value)
+    assert read_perl(dump(value, Format.DUMPER, one_line=True)) == as_texts(value)
+
+
+@given(plain(printable))
+def test_what_xml_can_hold_can_be_read_back(value: Any) -> None:
+    assert read_xml(dump(value, Format.XML)) == as_texts(value)
 
 
 @given(some.lists(some.text("ab<>&\"'\n\t é\u2028", max_size=12)))

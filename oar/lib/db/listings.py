@@ -69,6 +69,10 @@ _ENDED_SINCE = """
     WHERE state IN ('Terminated', 'Error') AND stop_time >= %s AND (%s::text IS NULL OR job_user = %s)"""
 #: How far jobs have come, and how they ended.
 _ENDS = "SELECT job_id, state, exit_code FROM jobs WHERE job_id = ANY(%s)"
+#: As which jobs others were submitted again last, by the system or by somebody.
+_COPIES = """
+    SELECT resubmit_job_id, max(job_id) FROM jobs
+    WHERE resubmit_job_id = ANY(%s) AND resubmit_job_id <> 0 GROUP BY resubmit_job_id"""
 #: Distinct nodes.
 _NODES = "SELECT DISTINCT network_address::text FROM resources WHERE network_address <> ''"
 
@@ -118,6 +122,11 @@ def planned(tx: "Transaction", moldables: Collection[int]) -> dict[int, list[Pla
 def ends(tx: "Transaction", ids: Collection[int]) -> dict[int, tuple[JobState, int | None]]:
     """Return the state and the wait status of each job that exists."""
     return {row[0]: (JobState(row[1]), row[2]) for row in tx.rows(_ENDS, (list(ids),))}
+
+
+def copies(tx: "Transaction", ids: Collection[int]) -> dict[int, int]:
+    """Return the last copy of each job that was submitted again, by itself or by oarsub --resubmit."""
+    return {row[0]: row[1] for row in tx.rows(_COPIES, (list(ids),))} if ids else {}
 
 
 def ended_since(tx: "Transaction", date: int, user: str | None) -> list[int]:
