@@ -1,7 +1,8 @@
 """oarsub --stagein: a copy of the user's file is kept for jobs that fetch it (commands-user.md 3.16).
 
-Files are known by their MD5 sum: one that is there is not copied again.  Each goes some days after its last job has
-started.
+Files are known by their MD5 sum and their owner: one that is there is not copied again.  Who knows a sum, or makes
+another file with the same one, never gets what somebody else has staged.  Each file goes some days after its last job
+has started.
 """
 
 import fcntl
@@ -18,6 +19,7 @@ from oar.cli.oarsub_options import EXIT_SCRIPT
 from oar.lib.db.files import StagedFile
 
 _SUM = re.compile(r"[0-9a-f]{32}\Z")
+_KEPT = re.compile(r"[0-9a-f]{32}\.")  #: then the name of the owner
 #: Kinds of archives by what their names end with, longer ones first.
 _KINDS = {
     ".tar.gz": "tar.gz",
@@ -69,12 +71,16 @@ class _Stage:
         self._database = context.database
         self._config = context.runtime.config
         self._files = files
+        self._owner = context.user.name
+
+    def _location(self, md5sum: str) -> str:
+        return os.path.join(self._config.stagein_dir, f"{md5sum}.{self._owner}")
 
     def known(self, md5sum: str | None) -> tuple[StagedFile, bool]:
         """Return the kept file with this content.  Raises Stop."""
         found = self._find(md5sum or "")
         if found is None:
-            raise _stop(f"no file with the checksum {md5sum} is kept, give it with --stagein.")
+            raise _stop(f"no file of yours with the checksum {md5sum} is kept, give it with --stagein.")
         return found, False
 
     def take(self, path: str, wanted: str | None) -> tuple[StagedFile, bool]:
@@ -95,7 +101,7 @@ class _Stage:
     def _find(self, md5sum: str) -> StagedFile | None:
         """Return a kept file that is still there; it stays for a while."""
         with self._database.snapshot() as tx:
-            found = tx.files.of_sum(md5sum)
+            found = tx.files.at(md5sum, self._location(md5sum))
         try:
             if found is not None:
                 os.utime(found.location)
@@ -122,24 +128,24 @@ class _Stage:
             if size > most:
                 raise _stop(f"the stage-in file is larger than {most} bytes.")
             self._check(md5sum, wanted)
-            location = os.path.join(directory, md5sum)
+            location = self._location(md5sum)
             os.rename(unfinished, location)
         except BaseException:
             with suppress(OSError):
                 os.unlink(unfinished)
             raise
         with self._database.begin() as tx:
-            return tx.files.of_sum(md5sum) or tx.files.add(md5sum, location, _kind(path), size)
+            return tx.files.at(md5sum, location) or tx.files.add(md5sum, location, _kind(path), size)
 
     def _forget_broken(self, directory: str) -> None:
         """Remove what those left who were killed while they copied, or before they had noted their copy."""
-        old = [name for name in os.listdir(directory) if not _is_fresh(os.path.join(directory, name), _MOMENT)]
-        whole = [name for name in old if _SUM.match(name) and not _is_fresh(os.path.join(directory, name))]
+        paths = {name: os.path.join(directory, name) for name in os.listdir(directory)}
+        whole = {path for name, path in paths.items() if _KEPT.match(name) and not _is_fresh(path)}
         with self._database.snapshot() as tx:
-            known = tx.files.known(whole)
-        for name in old:
-            path = os.path.join(directory, name)
-            if (name in whole and name not in known) or (name.startswith(".") and _is_left(path)):
+            strange = whole - tx.files.known(whole)
+        for name, path in paths.items():
+            is_unfinished = name.startswith(".") and not _is_fresh(path, _MOMENT)
+            if path in strange or (is_unfinished and _is_left(path)):
                 with suppress(OSError):
                     os.unlink(path)
 

@@ -1,7 +1,7 @@
 -- Who may read what.  Every table is named: a new one stays closed until somebody opens it here.
 -- :"ro" is the read-only login (DB_BASE_LOGIN_RO); the owner of the database runs this, as often as wanted.
 -- challenges, api_tokens, job_runs and public.jobs stay closed; oar_public.jobs stands for the last.  Of files the
--- checksums stay closed: whoever knows one can let a job of his own fetch the file (oarsub --stagein-md5sum).
+-- checksums and the places stay closed: they tell what somebody works with.
 
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA public FROM PUBLIC, :"ro";

@@ -88,7 +88,10 @@ def test_nobody_gets_what_another_has_staged_by_its_sum(desk: LoginNode, tmp_pat
     ("words", "text"),
     [
         (["-s", "{}/data", "--stagein-md5sum", "0" * 32], "# Error: stage-in checksum mismatch.\n"),
-        (["--stagein-md5sum", "0" * 32], f"# Error: no file of yours with the checksum {'0' * 32} is kept, give it with"),
+        (
+            ["--stagein-md5sum", "0" * 32],
+            f"# Error: no file of yours with the checksum {'0' * 32} is kept, give it with",
+        ),
         (["--stagein-md5sum", "x"], '# Error: "x" is not an MD5 sum: 32 hexadecimal digits.\n'),
         (["-s", "{}/gone"], "[ERROR] Cannot open the stage-in file"),
         (["-s", "{}"], "[ERROR] Cannot open the stage-in file"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
 
-_OF_SUM = "SELECT file_id, location FROM files WHERE md5sum = %s ORDER BY file_id LIMIT 1"
+_AT = "SELECT file_id, location FROM files WHERE md5sum = %s AND location = %s ORDER BY file_id LIMIT 1"
 _INSERT = """
     INSERT INTO files (md5sum, location, method, compression, size) VALUES (%s, %s, 'FILE', %s, %s) RETURNING file_id"""
 _REMOVE = """
@@ -32,14 +32,14 @@ class Files:
     def __init__(self, tx: "Transaction") -> None:
         self._tx = tx
 
-    def of_sum(self, md5sum: str) -> StagedFile | None:
-        """Return the file with this content."""
-        row = self._tx.row(_OF_SUM, (md5sum,))
+    def at(self, md5sum: str, location: str) -> StagedFile | None:
+        """Return the file with this sum that is kept there."""
+        row = self._tx.row(_AT, (md5sum, location))
         return StagedFile(*row) if row else None
 
-    def known(self, sums: Collection[str]) -> frozenset[str]:
-        """Return those of some sums of which there is a file."""
-        return frozenset(self._tx.column("SELECT md5sum FROM files WHERE md5sum = ANY(%s)", (list(sums),)))
+    def known(self, locations: Collection[str]) -> frozenset[str]:
+        """Return those of some paths where a file is kept."""
+        return frozenset(self._tx.column("SELECT location FROM files WHERE location = ANY(%s)", (list(locations),)))
 
     def add(self, md5sum: str, location: str, compression: str, size: int) -> StagedFile:
         """Note a file; ``compression`` is the kind of archive, '' if it is none."""
