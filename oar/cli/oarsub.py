@@ -448,7 +448,7 @@ class _Oarsub:
             click.echo(f"# Resubmitting job {job_id}...", nl=False)
         try:
             with self._context.database.begin() as tx:
-                new = resubmission.resubmit(tx, self._context.user, job_id)
+                new = resubmission.resubmit(tx, self._context.runtime.config, self._context.user, job_id)
         except UserError as error:
             raise Stop(f"# Error: {error}", Code.RESUBMIT) from None
         if self._options.verbosity and not self._is_quiet:

@@ -137,6 +137,9 @@ class Config(Values):
         one_of("ok", "any", "notok", "start"), "ok", "How a job must have ended that others wait for with oarsub -a."
     )
     max_array_size = Option(POSITIVE, 10000, "Jobs of one array.")
+    max_kept_bytes_per_user = Option(
+        POSITIVE, 67108864, "Bytes of kept scripts and of --env that the jobs of a user may have which have not ended."
+    )
     oarsub_script_resources = Option(
         one_of("add", "replace"), "add", "Whether -l in a script adds to -l on the command line or is replaced by it."
     )

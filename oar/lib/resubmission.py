@@ -17,12 +17,13 @@ from oar.lib.request import format_job_message
 from oar.lib.states import JobState, JobType, Reservation
 
 if TYPE_CHECKING:
+    from oar.lib.config import Config
     from oar.lib.db.engine import Transaction
 
 _ENDED = frozenset({JobState.ERROR, JobState.TERMINATED, JobState.FINISHING})
 
 
-def resubmit(tx: "Transaction", user: User, job_id: int) -> int:
+def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> int:
     """Submit a copy of a job that has ended, as its owner or an administrator; return its id.
 
     Raises NoSuchJob, BadRequest, WrongState, NotAllowed.
@@ -36,6 +37,7 @@ def resubmit(tx: "Transaction", user: User, job_id: int) -> int:
         raise WrongState("the job must be in Error or Terminated state.")
     if not user.is_admin and user.name != job.user:
         raise NotAllowed("you are not the right user.")
+    submission.check_kept(tx, config, job.user, job.env, 1)
     new = copy(tx, job_id)
     tx.outbox.append(Wake(Tag.QSUB))
     return new

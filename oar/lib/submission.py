@@ -228,6 +228,7 @@ def submit(database: "Database", config: Config, given: Submission, proposal: Pr
         size = _feasible(cluster, proposal, asked)
         keys = _keys(tx, given, proposal)
         dependencies, indexed = _dependencies(tx, proposal), _indexed_dependencies(tx, proposal)
+        check_kept(tx, config, proposal.user, job_environment.stored(proposal.env), proposal.array_size)
         warnings = [*proposal.warnings, *_check_cpuset(tx, given), *_container_warnings(tx, proposal)]
         new = NewJobs(
             first=_job(given, proposal, size),
@@ -346,6 +347,20 @@ def _wished(request: Request, asked: Proposal, number: int) -> list[str]:
     if len(groups) != len(request.groups):
         return [asked.properties or "" for _ in request.groups]
     return [" AND ".join(part for part in (asked.properties, group.filter) if part) for group in groups]
+
+
+def check_kept(tx: "Transaction", config: Config, user: str, env: str | None, jobs: int) -> None:
+    """Refuse more scripts and variables than the jobs of one user may have.  Raises BadSubmission."""
+    more, most = len((env or "").encode()) * jobs, config.max_kept_bytes_per_user
+    if not more:
+        return
+    kept = new_jobs.kept_bytes(tx, user)
+    if kept + more > most:
+        raise BadSubmission(
+            Code.REQUEST,
+            f"the jobs of {user} that have not ended keep {kept} bytes of scripts and variables; with these {more} it"
+            f" would be more than {most}: wait until some have ended, or give the path of the script.",
+        )
 
 
 def _keys(tx: "Transaction", given: Submission, proposal: Proposal) -> list[KeyPair]:

@@ -19,7 +19,7 @@ from oar.cli import oarsub, oarsub_wait
 from oar.cli.command import Result
 from oar.lib import job_environment, lifecycle
 from oar.lib.db.engine import Database
-from oar.lib.model import Job
+from oar.lib.model import Job, User
 from oar.lib.states import JobState
 from tests.builders import add_resources
 from tests.frontend import Frontend, add_rules
@@ -258,6 +258,25 @@ class TestScript:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"#" * (1 << 20) + b"\n")))
         result = site.oarsub("-S", "-")
         assert (result.exit, "the script is too long" in result.err) == (8, True)
+
+    def test_a_user_s_jobs_that_have_not_ended_keep_so_much_and_no_more(self, site: Site) -> None:
+        site.config = site.config.replace(max_kept_bytes_per_user=1000)
+        large = ("--env", f"A={'x' * 400}", "x")
+        ended = site.submit(*large)
+        assert site.submit(*large)
+        result = site.oarsub(*large)
+        assert result.exit == 8
+        assert result.err.startswith(
+            "# Error: the jobs of alice that have not ended keep 818 bytes of scripts and variables; with these 409 it"
+            " would be more than 1000: wait until some have ended, or give the path of the script.\n"
+        )
+        assert site.oarsub("--env", f"A={'x' * 100}", "--array", 2, "x").exit == 8
+        assert site.type(oarsub.main, *large, user=User("bob", 0)).exit == site.oarsub("x").exit == 0
+        with site.database.begin() as tx:
+            lifecycle.move(tx, ended.id, JobState.ERROR)
+        assert site.oarsub(*large).exit == 0
+        result = site.oarsub("--resubmit", ended.id)
+        assert (result.exit, "would be more than 1000" in result.err) == (4, True)
 
 
 class TestDefaults:

@@ -5,7 +5,6 @@ to be sent outside (``tx.outbox``) is delivered after the commit, never before, 
 Statements are text with bound parameters, run by psycopg2; no other package of OAR holds SQL (architecture.md 5.2).
 """
 
-import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,9 +57,11 @@ LONGEST_PAUSE_IF_FULL = 0.8
 PATIENCE_IF_FULL = 10
 UNDEFINED_TABLE = "42P01"
 
-#: Classes of advisory locks (database.md 5.5): "OAR" for server and jobs, "OAS" for the other singletons.
+#: Classes of advisory locks (database.md 5.5): "OAR" for server and jobs, "OAS" for the other singletons, "OAU" for
+#: users.
 JOB_LOCK_CLASS = 0x4F4152
 SOLE_LOCK_CLASS = 0x4F4153
+USER_LOCK_CLASS = 0x4F4155
 SERVER_LOCK = (JOB_LOCK_CLASS, 0)
 ROUND_LOCK = (SOLE_LOCK_CLASS, 2)
 ACCOUNTING_LOCK = (SOLE_LOCK_CLASS, 3)
@@ -323,7 +324,7 @@ class Database:
             except DatabaseUnavailable:
                 if attempt == RETRIES - 1:
                     raise
-            time.sleep(random.uniform(0, 0.02 * 2**attempt))
+            time.sleep(_between(0, 0.02 * 2**attempt))
         with self.begin() as tx:
             return work(tx)
 
@@ -469,7 +470,7 @@ class Database:
                 if self.waiting and waited >= SILENT_SECONDS:
                     self.waiting()
                     self.waiting = None
-                time.sleep(random.uniform(pause / 2, pause))
+                time.sleep(_between(pause / 2, pause))
                 pause = min(2 * pause, LONGEST_PAUSE_IF_FULL if full else LONGEST_PAUSE)
             else:
                 return opened
@@ -554,6 +555,13 @@ _LOCK_HOLDER = """
     SELECT a.application_name, a.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid)
     WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.granted LIMIT 1
 """
+
+
+def _between(shortest: float, longest: float) -> float:
+    """Return a chance length of a pause: those who wait for the same thing come back one after the other."""
+    import random
+
+    return random.uniform(shortest, longest)
 
 
 def _is_full(error: psycopg2.Error) -> bool:

@@ -6,7 +6,7 @@ The jobs of an array differ in number, command and secrets only; the rest is giv
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from oar.lib.db.engine import Transaction
+from oar.lib.db.engine import USER_LOCK_CLASS, Transaction
 from oar.lib.model import Dependency, Group, JobKeys
 from oar.lib.states import JobState, JobType, Reservation
 
@@ -233,6 +233,9 @@ _WAITING_RESERVATIONS = """
     SELECT count(*) FROM jobs WHERE job_user = %s AND state IN ('Waiting', 'Hold', 'toAckReservation')
         AND state <> 'Terminated' AND state <> 'Error' AND reservation IN ('toSchedule', 'Scheduled')"""
 #: Live jobs with a name of cpuset.
+_KEPT_BYTES = """
+    SELECT COALESCE(sum(octet_length(job_env)), 0)::bigint FROM jobs
+    WHERE job_user = %s AND job_env IS NOT NULL AND state <> 'Terminated' AND state <> 'Error'"""
 _SHARING_CPUSET = """
     SELECT job_id FROM jobs WHERE cpuset_name = %s AND state <> 'Terminated' AND state <> 'Error' ORDER BY job_id"""
 
@@ -271,6 +274,13 @@ def members_of_array(tx: Transaction, array: int) -> dict[int, int]:
 def count_waiting_reservations(tx: Transaction, user: str) -> int:
     """Return the number of reservations of a user that have not begun."""
     number: int = tx.value(_WAITING_RESERVATIONS, (user,))
+    return number
+
+
+def kept_bytes(tx: Transaction, user: str) -> int:
+    """Return the size of scripts and variables of a user's live jobs; he submits no other ones meanwhile."""
+    tx.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (USER_LOCK_CLASS, user))
+    number: int = tx.value(_KEPT_BYTES, (user,))
     return number
 
 
