@@ -16,7 +16,7 @@ from oar.lib import submission
 from oar.lib.errors import NoSuchJob, UserError
 from oar.lib.request import JobTypes
 from oar.lib.submission import KeyWish, Submission, Submitted
-from oar.lib.submission_checks import BadSubmission, Code, check_modes
+from oar.lib.submission_checks import BadSubmission, Code, check_modes, parse_window
 
 if TYPE_CHECKING:
     from oar.lib.proposal import Proposal
@@ -28,6 +28,8 @@ VERIFY = "# Error: please verify your job submission syntax."
 KEY_OPTIONS = "you must set the --use-job-key (or -k) option in order to use other job key related options."
 TWO_KEYS = "you cannot import a job key both inline and from a file at the same time."
 INTERRUPTED = 1
+#: What may stand beside -C.
+WITH_CONNECT = frozenset({"connect", "words", "verbosity", "propagate_exit"})
 #: Digits of the longest job id.
 LONGEST_ID = 18
 
@@ -91,6 +93,8 @@ class _Oarsub:
         if options.connect:
             from oar.cli import oarsub_session
 
+            if self._given - WITH_CONNECT:
+                self._context.warn("-C opens a shell in a job that exists: the other options are ignored.")
             return oarsub_session.connect(
                 self._context, _connected(options), verbose=self._is_verbose, propagate=options.propagate_exit
             )
@@ -238,10 +242,19 @@ class _Oarsub:
         path = path or (None if inline else from_environment)
         if path:
             self._explain(f"Import job key from file: {path}")
-            inline = "\n".join(self._read_lines(path, "job key file"))
+            inline = self._read_key(path)
         else:
             self._explain("Import job key inline." if inline else "Generate a job key...")
         return KeyWish(inline, options.public_key)
+
+    def _read_key(self, path: str) -> str:
+        """Return the private key in a file that the user names.  Raises BadSubmission."""
+        try:
+            return self._files.read(path).data.decode("utf-8", "surrogateescape")
+        except OSError:
+            from oar.lib.job_keys import BAD_KEY
+
+            raise BadSubmission(Code.REQUEST, f"{BAD_KEY}\n# The file {path} cannot be read.") from None
 
     @property
     def _is_verbose(self) -> bool:
@@ -265,6 +278,8 @@ class _Oarsub:
         )
         now = int(time.time())
         proposal = submission.prepare(given, runtime.config, now)
+        if options.reservation is not None:
+            self._guess_window(options.reservation, now)
         if options.estimate:
             return self._estimate(given, proposal)
         given = given._replace(key=self._key())
@@ -282,7 +297,7 @@ class _Oarsub:
                 propagate=options.propagate_exit,
             )
         if options.reservation is not None:
-            return self._reserve(given, proposal, host, now)
+            return self._reserve(given, proposal, host)
         submitted = self._send(given, proposal)
         self._tell(submitted)
         return self._stay(submitted.ids)
@@ -307,6 +322,8 @@ class _Oarsub:
         with self._hearing_rules():
             proposal, output, _ = submission.rehearse(self._context.database, self._context.runtime.config, proposal)
         self._print_output(output.out, output.err)
+        for text in proposal.warnings:
+            self._context.warn(text)
         return oarsub_estimate.show(self._context, proposal, given.array_limit or 0, self._options.machine)
 
     @contextmanager
@@ -397,21 +414,24 @@ class _Oarsub:
 
     # -- reservations -------------------------------------------------------------------------------------------------
 
-    def _reserve(self, given: Submission, proposal: "Proposal", host: str, now: int) -> int:
+    def _guess_window(self, reservation: str, now: int) -> None:
+        window = parse_window(reservation, now)
+        if window.stop:
+            self._explain(window.guess())
+
+    def _reserve(self, given: Submission, proposal: "Proposal", host: str) -> int:
         from oar.cli import oarsub_answer
         from oar.cli.oarsub_session import deleting_at_departure
         from oar.cli.staying import staying
-        from oar.lib.submission_checks import parse_window
 
-        window = parse_window(given.reservation or "", now)
-        if window.stop:
-            self._explain(window.guess())
         listener = oarsub_answer.Listener(self._context.runtime.config.server_hostname)
         address = f"{host}:{listener.port}"
         try:
             with staying(), deleting_at_departure(self._context, address):
                 submitted = self._send(given, proposal._replace(info_type=address))
                 self._tell(submitted)
+                if given.hold:
+                    self._comment(f"The reservation is held: oarresume {submitted.ids[0]} has it planned.")
                 self._comment("Advance reservation request: waiting for validation...")
                 answer = oarsub_answer.wait(self._context.database, submitted.ids[0], listener)
         finally:

@@ -79,6 +79,8 @@ class Options(NamedTuple):
     scan: bool = False
     queue: str | None = None
     properties: str | None = None
+    nodelist: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
     reservation: str | None = None
     checkpoint: int | None = None
     signal: str | None = None
@@ -123,6 +125,8 @@ _DECLARATIONS: Sequence[Decorator] = (
     click.option("-S", "--scanscript", "--Scanscript", "scan", is_flag=True, help="Read #OAR lines of the script."),
     click.option("-q", "--queue", metavar="QUEUE", help="Queue of the job."),
     click.option("-p", "--property", "properties", metavar="SQL", help="Condition on the resources."),
+    click.option("--nodelist", multiple=True, metavar="NODE[,NODE...]", help="Only these nodes."),
+    click.option("--exclude", multiple=True, metavar="NODE[,NODE...]", help="None of these nodes."),
     click.option("-r", "--reservation", metavar="START[,END]", help="Start at this date, or refuse."),
     click.option("--checkpoint", type=NUMBER, metavar="SECONDS", help="Signal the job so long before its end."),
     click.option("--signal", metavar="SIGNAL", help="That signal: number or name."),
@@ -217,6 +221,8 @@ def submission_of(options: Options, user: str, command: str) -> Submission:
         array_limit=None if options.array is None else options.array.limit,
         queue=options.queue,
         properties=options.properties,
+        nodes=_nodes(options.nodelist),
+        excluded=_nodes(options.exclude),
         reservation=options.reservation,
         checkpoint=options.checkpoint or 0,
         signal=options.signal,
@@ -230,6 +236,10 @@ def submission_of(options: Options, user: str, command: str) -> Submission:
         hold=options.hold,
         cpuset_name=options.cpuset_name,
     )
+
+
+def _nodes(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name.strip() for value in values for name in value.strip().removesuffix(",").split(","))
 
 
 def _types(options: Options) -> tuple[str, ...]:
@@ -345,18 +355,34 @@ def _read_line(line: str, parser: Command) -> dict[str, Any]:
     match = re.match(_MARK, line)
     if not match:
         raise BadRequest("not an option")
-    option, rest = match["option"], match["rest"]
-    value = _unquoted(rest.removeprefix("=").strip())
-    is_valued = bool(rest.strip())
-    arguments = [option, value] if not option.startswith("--") else [f"{option}={value}"]
-    ctx = parser.make_context("oarsub", arguments if is_valued else [option])
-    if ctx.args or ctx.params.get("words"):
-        raise BadRequest("more than an option")
+    ctx = _several(line, parser) or _single(match["option"], match["rest"], parser)
     return {
         name: ctx.params[name]
         for name in ctx.params
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and name != "words"
     }
+
+
+def _several(line: str, parser: Command) -> click.Context | None:
+    """Return what a line says of which every word is an option or its argument; None if it says at most one."""
+    try:
+        words = shlex.split(line.removeprefix("#OAR"))
+        if sum(word.startswith("-") for word in words) < 2:
+            return None
+        ctx = parser.make_context("oarsub", words)
+    except (BadOption, click.UsageError, BadRequest, ValueError):
+        return None
+    return None if ctx.args or ctx.params.get("words") else ctx
+
+
+def _single(option: str, rest: str, parser: Command) -> click.Context:
+    """Return what a line says that has one option, all of whose rest is its value.  Raises BadOption, BadRequest."""
+    value = _unquoted(rest.removeprefix("=").strip())
+    arguments = [option, value] if not option.startswith("--") else [f"{option}={value}"]
+    ctx = parser.make_context("oarsub", arguments if rest.strip() else [option])
+    if ctx.args or ctx.params.get("words"):
+        raise BadRequest("more than an option")
+    return ctx
 
 
 def _unquoted(value: str) -> str:
@@ -394,7 +420,7 @@ def merge(
         elif name not in given:
             changes[name] = value
         elif not isinstance(value, bool):
-            shown = " ".join(value) if isinstance(value, tuple) else value
+            shown = " ".join(value) if isinstance(value, tuple) and not isinstance(value, ArraySize) else value
             warn(
                 f"ignore script value for {long_names(name)} parameter: {shown};"
                 " another value was given on the command line."

@@ -13,14 +13,14 @@ from oar.lib.db.usersql import Conditions, Table, session
 from oar.lib.errors import BadRequest
 from oar.lib.guesses import did_you_mean
 from oar.lib.model import Group
-from oar.lib.request import format_quantity
+from oar.lib.request import NODE_ALIASES, format_quantity
 
 
 class UnknownProperty(BadRequest):
     """A level of a request is no column of the resources."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        guess = did_you_mean(name, known)
+        guess = did_you_mean(name, {*known, *NODE_ALIASES})
         super().__init__(f'Bad resource request (unknown resource property "{name}"){guess}')
 
 

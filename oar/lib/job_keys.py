@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 LEAST_RSA_BITS = 2048
-_BAD_KEY = "fail to extract the public key. Please verify that the job key to import is valid."
+BAD_KEY = "fail to extract the public key. Please verify that the job key to import is valid."
 
 
 class KeyPair(NamedTuple):
@@ -32,7 +32,7 @@ def read(private: str, public: str | None = None) -> KeyPair:
     """
     pair = _pair(_load(private))
     if public is not None and public.split()[:2] != pair.public.split()[:2]:
-        raise BadSubmission(Code.REQUEST, _BAD_KEY)
+        raise BadSubmission(Code.REQUEST, BAD_KEY)
     return pair
 
 
@@ -48,12 +48,12 @@ def _load(text: str) -> "PrivateKeyTypes":
     try:
         key: PrivateKeyTypes = load(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: there is a passphrase
-        raise BadSubmission(Code.REQUEST, _BAD_KEY) from None
+        raise BadSubmission(Code.REQUEST, BAD_KEY) from None
     if isinstance(key, RSAPrivateKey) and key.key_size >= LEAST_RSA_BITS:
         return key
     if isinstance(key, EllipticCurvePrivateKey | Ed25519PrivateKey):
         return key
-    raise BadSubmission(Code.REQUEST, _BAD_KEY)
+    raise BadSubmission(Code.REQUEST, BAD_KEY)
 
 
 def _pair(key: "PrivateKeyTypes") -> KeyPair:

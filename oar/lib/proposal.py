@@ -50,6 +50,7 @@ class Proposal(NamedTuple):
     info_type: str
     in_api: bool
     warnings: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()  #: that the user has named
     later_properties: str = ""  #: a condition that counts for the scheduler, not for whether the job can ever run
 
     @property

@@ -132,7 +132,8 @@ class _Reader:
         match = _LEVEL.match(text)
         quantity = _quantity(match[2]) if match else None
         if not match or quantity is None or match[1] == "walltime":
-            raise BadRequest(f"cannot recognize the resource description: {text.strip()}\n# {EXAMPLE}")
+            shown = text.strip() or self._text.strip()
+            raise BadRequest(f"cannot recognize the resource description: {shown}\n# {EXAMPLE}")
         return Level(match[1], quantity)
 
     def _peek(self) -> str:

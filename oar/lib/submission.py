@@ -58,6 +58,8 @@ class Submission(NamedTuple):
     parameters: tuple[str, ...] | None = None  #: lines of a parameter file
     queue: str | None = None
     properties: str | None = None
+    nodes: tuple[str, ...] = ()  #: no others
+    excluded: tuple[str, ...] = ()  #: none of these nodes
     reservation: str | None = None  #: ``start[,end]``
     checkpoint: int = 0
     signal: str | None = None
@@ -112,7 +114,7 @@ def prepare(given: Submission, config: Config, now: int) -> Proposal:
     commands = _commands(given)
     submission_checks.check_array(given.modes, len(commands), config.max_array_size, given.array_limit)
     window = submission_checks.parse_window(given.reservation, now) if given.reservation is not None else None
-    warnings = [*_array_warnings(given), *_window_warnings(window, requests)]
+    warnings = [*_array_warnings(given), *_window_warnings(window, requests), *_notify_warnings(given.notify, config)]
     if window is not None and window.walltime is not None:
         requests = tuple(Request(each.groups, each.walltime or window.walltime) for each in requests)
     proposal = Proposal(
@@ -121,7 +123,8 @@ def prepare(given: Submission, config: Config, now: int) -> Proposal:
         requests=requests,
         queue=given.queue or None,
         project=given.project or None,
-        properties=given.properties or None,
+        properties=_properties(given),
+        nodes=(*given.nodes, *given.excluded),
         start=window.start if window else 0,
         types=given.types,
         command=given.command,
@@ -189,6 +192,22 @@ def _array_warnings(given: Submission) -> list[str]:
     if given.parameters is None or given.array_size in (1, len(given.parameters)):
         return []
     return [f"--array {given.array_size} is ignored: the parameter file has {len(given.parameters)} lines."]
+
+
+def _notify_warnings(notify: str | None, config: Config) -> list[str]:
+    """Say that mails will reach nobody; whether the text is a subscription at all is asked elsewhere."""
+    has_mail = config.mail_smtp_server and config.mail_sender
+    if has_mail or not re.match(r"(?i)\s*(\[[^\]]*\]\s*)?mail\s*:", notify or ""):
+        return []
+    return ["no mail server is configured (MAIL_SMTP_SERVER, MAIL_SENDER): --notify mail will reach nobody."]
+
+
+def _properties(given: Submission) -> str | None:
+    """Return the condition on resources, with that on nodes.  Raises BadSubmission."""
+    on_nodes = submission_checks.condition_on_nodes(given.nodes, given.excluded)
+    if on_nodes and given.properties:
+        return f"({given.properties}) AND {on_nodes}"
+    return given.properties or on_nodes or None
 
 
 def _has_no_command(given: Submission) -> bool:
@@ -278,6 +297,8 @@ def _admit(
         requests=_checked_filters(cluster, submission_checks.named(proposal.requests, cluster.columns, config)),
         properties=_condition(cluster, proposal.properties),
     )
+    if proposal.nodes:
+        _check_nodes(tx, proposal.nodes)
     names = names_of(tx, cluster, config, proposal)
     program = admission.Program(_rules(tx, config), config.admission_rules_timeout)
     with makers(tx, database) as made:
@@ -285,7 +306,33 @@ def _admit(
     amended = amend(proposal, left, names, config, output)
     check(amended)
     requests = submission_checks.named(amended.requests, cluster.columns, config)
-    return amended._replace(requests=requests), output
+    return amended._replace(requests=requests, warnings=(*amended.warnings, *_type_warnings(amended, tx.now))), output
+
+
+def _type_warnings(proposal: Proposal, now: int) -> list[str]:
+    """Refuse types whose date is none; return what else is to be said of the types."""
+    if not proposal.types:
+        return []
+    from oar.lib import type_checks
+
+    try:
+        type_checks.check_dates(proposal.types)
+    except BadRequest as error:
+        raise BadSubmission(Code.REQUEST, str(error)) from None
+    shortest = min(each.walltime or 0 for each in proposal.requests)
+    return list(type_checks.warnings(proposal.types, shortest, now, is_reservation=proposal.start > 0))
+
+
+def _check_nodes(tx: "Transaction", names: Sequence[str]) -> None:
+    """Refuse names that no node has.  Raises BadSubmission."""
+    known = tx.resources.nodes()
+    for name in names:
+        if name not in known:
+            from oar.lib.guesses import nearest
+
+            meant = nearest(name, known)
+            guess = f", did you mean '{meant}'?" if meant else "."
+            raise BadSubmission(Code.REQUEST, f"there is no node '{name}'{guess}")
 
 
 def _check_queue(tx: "Transaction", proposal: Proposal) -> None:

@@ -27,6 +27,7 @@ LONGEST_TEXT = 255
 # Texts of expressions: most submissions need few of them, and each takes a command 0.1 ms to compile.
 _FILE_NAME = r"[A-Za-z0-9_./\-%\\ +=@:,~]*\Z"
 _CPUSET_NAME = r"[A-Za-z0-9_-]{1,50}\Z"
+_NODE = r"[A-Za-z0-9][A-Za-z0-9_.:-]*\Z"
 _CONTROL = r"[\x00-\x1f\x7f-\x9f]"
 _CONDITIONS = "|".join(DependencyCondition)
 _SHIFT = r"[\[\]]?[+-]?[0-9]{1,9}"
@@ -258,6 +259,25 @@ def named(requests: Sequence[Request], columns: Iterable[str], config: Config) -
     )
 
 
+def condition_on_nodes(nodes: Iterable[str], excluded: Iterable[str]) -> str:
+    """Return the condition that leaves certain nodes, and what is on no node at all.  Raises BadSubmission.
+
+    >>> condition_on_nodes(["node-1"], ["node-2", "node-3"])
+    "network_address IN ('', 'node-1') AND network_address NOT IN ('node-2', 'node-3')"
+    """
+    wanted, unwanted = list(nodes), list(excluded)
+    for name in [*wanted, *unwanted]:
+        if not re.match(_NODE, name):
+            raise BadSubmission(Code.REQUEST, f"bad node name {_shown(name)}.")
+    parts = [f"network_address IN ({_quoted(['', *wanted])})"] if wanted else []
+    parts += [f"network_address NOT IN ({_quoted(unwanted)})"] if unwanted else []
+    return " AND ".join(parts)
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
 # -- dependencies ---------------------------------------------------------------------------------------------------
 
 
@@ -374,5 +394,6 @@ def _date(text: str, day: int, origin: int, which: str) -> int:
         raise BadSubmission(
             Code.RESERVATION,
             f"syntax error in <{which} date> for the -r or --reservation option."
-            ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".',
+            ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".'
+            "\n# Or write: now, 18:30, tomorrow 8:00, friday 18:30, +2h, +1d, +1:30.",
         ) from None

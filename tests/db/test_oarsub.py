@@ -269,6 +269,20 @@ class TestScript:
     ) -> None:
         assert site.submit("-S", script("echo\n#OAR -n no\n")).name is None
 
+    def test_a_line_may_hold_several_options(self, site: LoginNode, script: Callable[[str], str]) -> None:
+        text = "#OAR -n two -t 'a b' -t besteffort\n#OAR --checkpoint 5 -l \"nodes=1/resource_id=2\" --hold\n"
+        result = site.oarsub("-S", script("#!/bin/sh\n" + text))
+        assert "unknown job type: a b" in result.err
+        job = site.submit("-S", script("#!/bin/sh\n" + text.replace("'a b'", "idempotent")))
+        assert (job.name, job.checkpoint, job.state) == ("two", 5, JobState.HOLD)
+        with site.database.snapshot() as tx:
+            assert tx.jobs.types([job.id])[job.id] == ("idempotent", "besteffort")
+
+    def test_words_that_are_no_options_belong_to_the_value(self, site: LoginNode, script: Callable[[str], str]) -> None:
+        job = site.submit("-S", script("#!/bin/sh\n#OAR -n my job -t x\n#OAR -p resource_id > -1\n"))
+        assert job.name == "my job -t x"
+        assert "resource_id > -1" in (job.properties or "")
+
     def test_lines_that_are_not_understood_are_all_named(self, site: LoginNode, script: Callable[[str], str]) -> None:
         path = script("#!/bin/sh\n#OAR -I\n#OAR --nope x\n#OAR -n\n#OAR -h\n#OAR --hold yes\n#OAR -k x\n#OAR word\n")
         result = site.oarsub("-S", path)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from oar.cli import oarsub
 from oar.cli.command import Result
 from oar.lib.db.engine import Database
+from oar.lib.job_keys import BAD_KEY
 from oar.lib.request import EXAMPLE
 from oar.lib.states import JobState
 from tests.builders import add_job, add_resources
@@ -64,6 +65,26 @@ REFUSED = [
         8,
         '# Error: cannot evaluate the SQL condition: column "nothing" does not exist\n' + VERIFY,
     ),
+    (
+        ("-p", "network_adress = 'node-1'", "x"),
+        8,
+        '# Error: cannot evaluate the SQL condition: column "network_adress" does not exist,'
+        f' did you mean "network_address"?\n{VERIFY}',
+    ),
+    (
+        ("-l", "ndoes=1", "x"),
+        8,
+        f'# Bad resource request (unknown resource property "ndoes")\n# Did you mean "nodes"?\n{VERIFY}',
+    ),
+    (
+        ("-t", "postpone=2031-13-01", "x"),
+        8,
+        '# Error: the type postpone needs a date: "2031-13-01" is not a date (month must be in 1..12)\n' + VERIFY,
+    ),
+    (("--exclude", "elsewhere", "x"), 8, f"# Error: there is no node 'elsewhere'.\n{VERIFY}"),
+    (("--nodelist", "noed-1,node-2", "x"), 8, f"# Error: there is no node 'noed-1', did you mean 'node-1'?\n{VERIFY}"),
+    (("--nodelist", "a' OR 1=1 --", "x"), 8, f'# Error: bad node name "a\' OR 1=1 --".\n{VERIFY}'),
+    (("--nodelist", ",", "x"), 8, f'# Error: bad node name "".\n{VERIFY}'),
     (("-l", "{1;2}/nodes=1", "x"), 8, f"# Error: invalid SQL condition: ';' is not allowed\n{VERIFY}"),
     (("-a", "77", "x"), 8, f"# Error: dependency on unknown job 77.\n{VERIFY}"),
     (("-n", "a" * 101, "x"), 8, f"# Error: the job name is longer than 100 characters.\n{VERIFY}"),
@@ -95,7 +116,8 @@ REFUSED = [
         ("-r", "soon", "x"),
         7,
         "# Error: syntax error in <start date> for the -r or --reservation option."
-        ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".\n',
+        ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".\n'
+        "# Or write: now, 18:30, tomorrow 8:00, friday 18:30, +2h, +1d, +1:30.\n",
     ),
     (("--nope", "x"), 1, "Unknown option: nope\n"),
     (("-l",), 1, "Option l requires an argument\n"),
@@ -104,8 +126,8 @@ REFUSED = [
     (("-e", "/tmp/key", "x"), 8, f"# Error: {oarsub.KEY_OPTIONS}\n{VERIFY}"),
     (
         ("-k", "-i", "/no/where", "x"),
-        12,
-        "[ERROR] Cannot open the job key file /no/where.\n",
+        8,
+        f"# Error: {BAD_KEY}\n# The file /no/where cannot be read.\n{VERIFY}",
     ),
     (
         ("--ssh_public_key", "ssh-ed25519 A", "x"),

@@ -238,7 +238,8 @@ class TestReservations:
         assert error.value.exit_code == 7
         assert str(error.value) == (
             f"syntax error in <{which} date> for the -r or --reservation option."
-            ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".'
+            ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".\n'
+            "# Or write: now, 18:30, tomorrow 8:00, friday 18:30, +2h, +1d, +1:30."
         )
 
     def test_an_end_before_the_start(self) -> None:

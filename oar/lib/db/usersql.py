@@ -1,5 +1,6 @@
 """SQL conditions given by users, evaluated under the read-only login: nothing comes back but ids (database.md 4)."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
@@ -28,6 +29,8 @@ _COLUMNS = """
 
 #: SQLSTATE of a statement that took longer than USER_SQL_TIMEOUT.
 _CANCELED = "57014"
+#: ... and of one that names a column that is none.
+_NO_COLUMN = "42703"
 
 
 def evaluate(database: Database, table: Table, text: str) -> list[int]:
@@ -102,10 +105,20 @@ class Conditions:
             if error.pgcode is None:  # the connection is lost
                 raise
             self._tx.execute("ROLLBACK TO condition")
-            raise BadSql(_explain(error, self._limit)) from error
+            raise BadSql(_explain(error, self._limit, self.columns)) from error
 
 
-def _explain(error: psycopg2.Error, limit: int) -> str:
+def _explain(error: psycopg2.Error, limit: int, columns: Iterable[str]) -> str:
     if error.pgcode == _CANCELED:
         return f"cannot evaluate the SQL condition: it takes longer than {limit} s"
-    return f"cannot evaluate the SQL condition: {str(error).partition(chr(10))[0]}"
+    text = str(error).partition("\n")[0]
+    return f"cannot evaluate the SQL condition: {text}{_guess(text, columns) if error.pgcode == _NO_COLUMN else ''}"
+
+
+def _guess(text: str, columns: Iterable[str]) -> str:
+    """Return what was meant by the column that does not exist, '' if nothing is like it."""
+    from oar.lib.guesses import nearest
+
+    written = re.search(r'"([^"]+)"', text)
+    meant = nearest(written[1], columns) if written else None
+    return f', did you mean "{meant}"?' if meant else ""

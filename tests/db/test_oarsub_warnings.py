@@ -1,0 +1,90 @@
+"""What oarsub says of a submission that it takes, and what short forms stand for (commands-user.md 3, 17)."""
+
+import time
+
+import pytest
+
+from oar.lib.config import Config
+from oar.lib.db.engine import Database
+from oar.lib.states import JobState
+from oar.lib.times import format_date
+from tests.builders import add_job, add_resources
+from tests.frontend import LoginNode, add_rules
+
+NO_MAIL = "# Warning: no mail server is configured (MAIL_SMTP_SERVER, MAIL_SENDER): --notify mail will reach nobody.\n"
+
+
+@pytest.fixture
+def site(database: Database) -> LoginNode:
+    """Four nodes of two cores, on which nobody has worked yet, with the default admission rules."""
+    add_resources(database, nodes=4, cores=2)
+    add_rules(database)
+    return LoginNode(database)
+
+
+@pytest.mark.parametrize(
+    ("types", "said"),
+    [
+        ("postpone=2020-01-01", "the date of the type postpone=2020-01-01 is over: it has no effect."),
+        ("expire=2020-01-01", "the date of the type expire=2020-01-01 is over: the job will go to Error."),
+        (
+            "deadline=2020-01-01 10:00",
+            "the job cannot end before the date of the type deadline=2020-01-01 10:00: it will go to Error.",
+        ),
+        ("ar=hard", "the type ar=hard is for reservations (-r): it has no effect."),
+        ("container_users=bob", "the type container_users is for containers (-t container): it has no effect."),
+        ("timesharing|container", "the type timesharing has no effect beside container."),
+        ("timesharing|placeholder=x", "the type timesharing has no effect beside placeholder."),
+    ],
+)
+def test_types_that_do_not_do_what_one_thinks(site: LoginNode, types: str, said: str) -> None:
+    words = [word for each in types.split("|") for word in ("-t", each)]
+    result = site.oarsub(*words, "true")
+    assert (result.exit, result.err) == (0, f"# Warning: {said}\n")
+    assert site.oarsub("--estimate", *words, "true").err == f"# Warning: {said}\n"
+
+
+def test_a_deadline_leaves_room_for_the_walltime(site: LoginNode) -> None:
+    soon = f"deadline={format_date(int(time.time()) + 1800)}"
+    assert site.oarsub("-t", soon, "-l", "walltime=1", "true").err.startswith("# Warning: the job cannot end before")
+    assert site.oarsub("-t", soon, "-l", "walltime=0:10", "true").err == ""
+
+
+def test_types_in_their_place_are_not_talked_about(site: LoginNode) -> None:
+    words = ["-t", "container", "-t", "container_users=bob", "-t", "postpone=2035-01-01", "-t", "expire=2035-01-02"]
+    assert site.oarsub(*words, "true").err == ""
+
+
+def test_mails_that_nobody_sends(site: LoginNode) -> None:
+    assert site.oarsub("--notify", "[END] mail:alice@site.org", "true").err == NO_MAIL
+    assert site.oarsub("--notify", "exec:/bin/mail:x", "true").exit == 16
+    assert site.oarsub("--notify", "exec:/bin/true", "true").err == ""
+    site.config = Config(mail_smtp_server="mail", mail_sender="oar@site.org")
+    assert site.oarsub("--notify", "mail:alice@site.org", "true").err == ""
+
+
+def test_what_does_not_go_with_connect_is_ignored_aloud(site: LoginNode) -> None:
+    waiting = add_job(site.database, JobState.WAITING)
+    said = f"# Error: job {waiting} is not running. Its current state is Waiting.\n"
+    assert site.oarsub("-C", waiting, "-v").err == said
+    ignored = "# Warning: -C opens a shell in a job that exists: the other options are ignored.\n"
+    assert site.oarsub("-C", waiting, "-l", "core=1").err == ignored + said
+
+
+def test_nodes_are_named_in_short(site: LoginNode) -> None:
+    job = site.submit("--nodelist", "node-1, node-2", "--exclude", "node-2", "-l", "nodes=1", "true")
+    condition = "network_address IN ('', 'node-1', 'node-2') AND network_address NOT IN ('node-2')"
+    assert f"({condition})" in (job.properties or "")
+    assert job.initial_request == "oarsub --nodelist node-1, node-2 --exclude node-2 -l nodes=1 true"
+    job = site.submit("--exclude", "node-1", "--exclude", "node-2,", "-p", "1=1 OR 2=1", "-l", "nodes=2", "true")
+    assert "((1=1 OR 2=1) AND network_address NOT IN ('node-1', 'node-2'))" in (job.properties or "")
+    refused = site.oarsub("--exclude", "node-1,node-2", "-l", "nodes=3", "true")
+    assert "# 2 nodes match \"network_address NOT IN ('node-1', 'node-2')\", 3 asked\n" in refused.err
+
+
+def test_a_dry_run_tells_the_dates_it_has_read(site: LoginNode) -> None:
+    result = site.oarsub("--dry-run", "-v", "-r", "2031-03-04 10:00:00,12:00", "true")
+    first, *_, last = result.out.splitlines()
+    assert first.startswith("# Guessed reservation start: 2031-03-04 10:00:00 end: 2031-03-04 12:00:00")
+    assert (result.exit, last) == (0, "# Reservation valid --> OK")
+    assert site.jobs() == []
