@@ -20,7 +20,7 @@ from oar.lib.db.rounds import JobRow, StartRow
 from oar.lib.messages import Ask, JobAction, Tag, Wake
 from oar.lib.model import Cause
 from oar.lib.request import JobTypes
-from oar.lib.states import EndCode, EventType, JobState, JobType, Reservation
+from oar.lib.states import EndCode, EventType, JobState, Reservation
 from oar.lib.times import format_duration
 
 #: What an oarsub that waits for a reservation reads when it is accepted, and what it or another reads when it is not.
@@ -184,7 +184,7 @@ def _refusal(row: JobRow, message: str) -> Cause:
 
 
 def _is_listened_to(row: JobRow) -> bool:
-    return row.job_type is JobType.INTERACTIVE or row.reservation is not Reservation.NONE
+    return row.is_interactive or row.reservation is not Reservation.NONE
 
 
 def _remind(tx: Transaction, situation: Situation) -> None:

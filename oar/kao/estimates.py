@@ -21,7 +21,7 @@ from oar.lib.db.waits import Reason
 from oar.lib.model import Dependency
 from oar.lib.proposal import Proposal
 from oar.lib.reason_texts import sentence
-from oar.lib.states import JobState, Reservation
+from oar.lib.states import JobState, JobType, Reservation
 from oar.lib.submission import dependencies_of_each
 
 #: Of a token of which nothing is known, there are enough.
@@ -175,18 +175,13 @@ def _job(
         name=proposal.name or "",
         state=JobState.WAITING,
         reservation=Reservation.TO_SCHEDULE if is_reservation else Reservation.NONE,
-        job_type=proposal.job_type,
+        is_interactive=proposal.job_type is JobType.INTERACTIVE,
         array_id=array,
         array_limit=array_limit,
         properties=proposal.stored_properties,
         submission_time=now,
         start_time=proposal.start,
-        moldable=0,
         checkpoint=proposal.checkpoint,
-        was_suspended=False,
-        message="",
-        scheduler_info="",
-        karma=None,
     )
     moldables = tuple(
         MoldableRow(

@@ -8,9 +8,10 @@ requests are numbers of ``Snapshot.pools``, so that a filter that a thousand job
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from oar.lib.live_jobs import LiveJob
 from oar.lib.model import Dependency, Level, PropertyValue, Queue
 from oar.lib.resource_set import ResourceSet, from_positions, positions
-from oar.lib.states import JobState, Reservation, ResourceState
+from oar.lib.states import JobState, ResourceState
 
 #: A date later than every date.  Never stored.
 FOREVER = 2**62
@@ -136,20 +137,10 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedJob:
+class PlannedJob(LiveJob):
     """What the planner needs to know of every job, whatever its state."""
 
-    id: int
-    queue: str
-    user: str
-    project: str
-    name: str
-    state: JobState
     types: tuple[str, ...] = ()
-    reservation: Reservation = Reservation.NONE
-    is_interactive: bool = False
-    array_id: int = 0
-    array_limit: int = 0  #: so many jobs of its array may run at a time; 0 = all
     is_killed: bool = False  #: there is a kill request
 
 

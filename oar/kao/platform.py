@@ -37,10 +37,11 @@ from oar.lib.db.rounds import DependencyRow, GroupRow, JobRow, MoldableRow, Reso
 from oar.lib.db.usersql import Table, session
 from oar.lib.errors import BadSql, ConfigError
 from oar.lib.hierarchy import FINEST, numbering
+from oar.lib.live_jobs import shared
 from oar.lib.messages import Mail
 from oar.lib.model import Dependency, Queue
 from oar.lib.resource_set import ResourceSet, from_positions
-from oar.lib.states import CURRENT, JobState, JobType, QueueState, Reservation, ResourceState
+from oar.lib.states import CURRENT, JobState, QueueState, Reservation, ResourceState
 
 log = logging.getLogger(__name__)
 
@@ -469,17 +470,8 @@ class _Builder:
         """Return a job to be placed."""
         moldables = self._rows.moldables.get(row.id, ())
         return WaitingJob(
-            id=row.id,
-            queue=row.queue,
-            user=row.user,
-            project=row.project,
-            name=row.name,
-            state=row.state,
+            *shared(row),
             types=self._rows.types.get(row.id, ()),
-            reservation=row.reservation,
-            is_interactive=row.job_type is JobType.INTERACTIVE,
-            array_id=row.array_id,
-            array_limit=row.array_limit,
             is_killed=row.id in self._rows.killed,
             alternatives=tuple(
                 Alternative(each.id, each.walltime, tuple(self._group(row, group) for group in each.groups))
@@ -496,17 +488,8 @@ class _Builder:
         """Return a job that holds resources."""
         asked, is_over = self._rows.checkpoints.get(row.id, (0, False))
         return RunningJob(
-            id=row.id,
-            queue=row.queue,
-            user=row.user,
-            project=row.project,
-            name=row.name,
-            state=row.state,
+            *shared(row),
             types=self._rows.types.get(row.id, ()),
-            reservation=row.reservation,
-            is_interactive=row.job_type is JobType.INTERACTIVE,
-            array_id=row.array_id,
-            array_limit=row.array_limit,
             is_killed=row.id in self._rows.killed,
             alternative=row.moldable,
             start_time=row.start_time,

@@ -141,7 +141,7 @@ def test_nothing_is_planned_beyond_the_calendar() -> None:
 def bound(
     texts: list[str], *, queue: str = "default", project: str = "p", user: str = "u", types: tuple[str, ...] = ()
 ) -> list[str]:
-    job = PlannedJob(1, queue, user, project, "", JobState.WAITING, types)
+    job = PlannedJob(1, queue, user, project, "", JobState.WAITING, types=types)
     made = [rule(text, 1) for text in texts]
     found = binding_rules(made, job, JobTypes(types).names)
     return [",".join((each.queue, each.project, each.type, each.user)) for each in found]

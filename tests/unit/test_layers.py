@@ -16,7 +16,7 @@ from tests.unit.sources import ROOT, Module, modules, tools
 FACTS = (
     "errors", "states", "times", "config", "config_keys", "config_kinds", "model", "request", "resource_set",
     "hierarchy", "sqltext", "formats", "frames", "messages", "notices", "patterns", "topology", "version",
-    "causes", "cause_texts", "waiting", "guesses",
+    "causes", "cause_texts", "waiting", "live_jobs", "guesses",
 )  # fmt: skip
 DOORS = ("bus", "doorbell", "lineport", "logs", "networks", "notify", "process", "remote")
 ROUNDS = (

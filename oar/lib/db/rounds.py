@@ -10,8 +10,9 @@ import psycopg2
 from oar.lib.db.jobs import LIVE
 from oar.lib.db.resources import quoted
 from oar.lib.errors import ConfigError
+from oar.lib.live_jobs import LiveJob
 from oar.lib.model import Dependency, Level, PropertyValue
-from oar.lib.states import JobState, JobType, Reservation, ResourceState
+from oar.lib.states import JobState, Reservation, ResourceState
 
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
@@ -22,10 +23,10 @@ _LOOKED_AT = f"{LIVE} AND j.state <> 'Hold'"
 #: Which version of each of their rows is the present one: a row that changes gets another ``xmin``.
 _VERSIONS = f"SELECT j.job_id, j.xmin::text FROM jobs j WHERE {_LOOKED_AT} ORDER BY j.job_id"
 _JOBS = """
-    SELECT j.job_id, j.queue_name, j.job_user, j.project, COALESCE(j.job_name, ''), j.state, j.reservation, j.job_type,
-        j.array_id, j.array_limit, COALESCE(j.properties, ''), j.submission_time, j.start_time,
-        COALESCE(j.assigned_moldable_job, 0), j.checkpoint, j.suspended = 'YES', j.message, j.scheduler_info,
-        j.last_karma
+    SELECT j.job_id, j.queue_name, j.job_user, j.project, COALESCE(j.job_name, ''), j.state, j.reservation,
+        j.job_type = 'INTERACTIVE', j.array_id, j.array_limit, COALESCE(j.properties, ''), j.submission_time,
+        j.start_time, COALESCE(j.assigned_moldable_job, 0), j.checkpoint, j.suspended = 'YES', j.message,
+        j.scheduler_info, j.last_karma
     FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id"""
 _ON_HOLD = """
     SELECT j.job_id, COALESCE(l.date_start, j.submission_time)
@@ -161,28 +162,18 @@ class StartRow:
 
 
 @dataclass(frozen=True, slots=True)
-class JobRow:
-    """A live job, as a round needs it."""
+class JobRow(LiveJob):
+    """A live job, as it is stored."""
 
-    id: int
-    queue: str
-    user: str
-    project: str
-    name: str
-    state: JobState
-    reservation: Reservation
-    job_type: JobType
-    array_id: int
-    array_limit: int
-    properties: str
-    submission_time: int
-    start_time: int
-    moldable: int
-    checkpoint: int
-    was_suspended: bool
-    message: str
-    scheduler_info: str
-    karma: float | None
+    properties: str = ""
+    submission_time: int = 0
+    start_time: int = 0
+    moldable: int = 0
+    checkpoint: int = 0
+    was_suspended: bool = False
+    message: str = ""
+    scheduler_info: str = ""
+    karma: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +398,7 @@ class Rounds:
 
 def _job(row: tuple[Any, ...]) -> JobRow:
     values = list(row)
-    values[5:8] = JobState(row[5]), Reservation(row[6]), JobType(row[7])
+    values[5:7] = JobState(row[5]), Reservation(row[6])
     return JobRow(*values)
 
 
