@@ -91,7 +91,7 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
         _TELL,
     ),
     EndCode.DIRECTORY_MISSING: (
-        "Its working directory {path} does not exist{on}. Its command was not started.",
+        "Its working directory {path} does not exist{on}, or is no directory. Its command was not started.",
         "Submit it from a directory that the nodes have too, or name one: oarsub -d DIRECTORY",
     ),
     EndCode.DIRECTORY_DENIED: (
@@ -120,7 +120,8 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
         "Make room where the file is: see `df`, `df -i`, `quota`. Then oarsub --resubmit {id}",
     ),
     EndCode.OUTPUT_PIPE: (
-        "Its output file {path} is a pipe that nobody reads{on}. Its command was not started.",
+        "Its output file {path} is a pipe that nobody reads{on}, or no file that can be written. Its command was not"
+        " started.",
         f"Start the reader on that node first, or use a file. {_OTHER_FILES}",
     ),
     EndCode.OUTPUT_FAILED: (

@@ -209,7 +209,7 @@ def _of_directory(facts: EndFacts) -> Cause:
         return Cause(EndCode.DIRECTORY_MISSING, data)
     if reason.errno in _DENIED:
         return Cause(EndCode.DIRECTORY_DENIED, data)
-    return Cause(EndCode.DIRECTORY_FAILED, data | {"text": _short(facts.detail)})
+    return Cause(EndCode.DIRECTORY_FAILED, data | {"text": _error(facts)})
 
 
 #: What hinders an output file, by the name of the error.
@@ -225,10 +225,12 @@ _OUTPUT_CODES = {
 def _of_output(facts: EndFacts) -> Cause:
     reason = facts.reason or NodeReason("output")
     data = {"node": facts.head, "path": reason.path, "errno": reason.errno}
-    if reason.link:
-        return Cause(EndCode.OUTPUT_LINK, data | {"link": reason.link})
     code = _OUTPUT_CODES.get(reason.errno, EndCode.OUTPUT_FAILED)
-    return Cause(code, data if code is not EndCode.OUTPUT_FAILED else data | {"text": _short(facts.detail)})
+    if reason.home and code in (EndCode.OUTPUT_DENIED, EndCode.OUTPUT_MISSING):
+        return Cause(EndCode.HOME_MISSING, data | {"home": reason.home})
+    if reason.link and code is not EndCode.OUTPUT_FULL:
+        return Cause(EndCode.OUTPUT_LINK, data | {"link": reason.link})
+    return Cause(code, data if code is not EndCode.OUTPUT_FAILED else data | {"text": _error(facts)})
 
 
 def _of_session(facts: EndFacts) -> Cause:
@@ -269,6 +271,15 @@ def _event(facts: EndFacts, code: EndCode) -> EndEvent | None:
     """Return the last event that means a cause."""
     meant = [one for one in facts.events if EVENTS.get(EventType(one.type)) is code]
     return meant[-1] if meant else None
+
+
+def _error(facts: EndFacts) -> str:
+    """Return the words for what a node could not do: those of the error, if its name is known."""
+    import errno
+    import os
+
+    number = getattr(errno, facts.reason.errno, None) if facts.reason else None
+    return os.strerror(number) if isinstance(number, int) else _short(facts.detail)
 
 
 def _short(text: str) -> str:

@@ -19,7 +19,6 @@ import errno
 import json
 import os
 import re
-import socket
 import stat
 import subprocess
 import sys
@@ -80,12 +79,7 @@ def main(action, data):
 
 def complain(data, error):
     job = data.get("job_id", "-") if isinstance(data, dict) else "-"
-    node_base.complain("[job_resource_manager][%s][%s][ERROR] %s" % (job, this_node(), error))
-
-
-def this_node():
-    """Name of this node in the database, as the server called it."""
-    return os.environ.get("TAKTUK_HOSTNAME") or socket.gethostname()
+    node_base.complain("[job_resource_manager][%s][%s][ERROR] %s" % (job, node_base.this_node(), error))
 
 
 def options_of(data):
@@ -154,7 +148,7 @@ def make_group(data, confinement, files, own_oarexec):
 
 def cpus_of(data):
     """The processors of the job on this node."""
-    cpus = node_cgroups.parse_cpus(data["nodes"].get(this_node(), []))
+    cpus = node_cgroups.parse_cpus(data["nodes"].get(node_base.this_node(), []))
     online = node_cgroups.online_cpus()
     if not cpus:
         raise NodeError(5, "the resources of the job on this node name no processor")
@@ -199,9 +193,11 @@ def allowed_devices(data):
     ``gpu_hosts`` of the data: nodes with GPUs of which the job has none.
     """
     here = [
-        r for r in data["resources"] if r.get("network_address") == this_node() and r.get("gpudevice") not in (None, "")
+        r
+        for r in data["resources"]
+        if r.get("network_address") == node_base.this_node() and r.get("gpudevice") not in (None, "")
     ]
-    if not here and this_node() not in (data.get("gpu_hosts") or []):
+    if not here and node_base.this_node() not in (data.get("gpu_hosts") or []):
         return None
     return [str(resource["gpudevice"]) for resource in here]
 

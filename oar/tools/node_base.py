@@ -93,6 +93,11 @@ def oar_account():
         raise NodeError(8, "this node has no account oar") from None
 
 
+def this_node():
+    """Name of this node in the database, as the server called it."""
+    return os.environ.get("TAKTUK_HOSTNAME") or os.uname().nodename
+
+
 def account_of(name):
     """The passwd entry of a user, None if this node does not know him."""
     if not ACCOUNT.match(name):

@@ -27,7 +27,11 @@ def reason(kind, error=None, path=""):
 
 def of_directory(error, path, account):
     """The working directory cannot be entered: is the home of the user there at all?"""
-    found = reason("directory", error, path)
+    return with_home(reason("directory", error, path), path, account)
+
+
+def with_home(found, path, account):
+    """A reason that names the home of the user, if the place is in it and it is not there."""
     home = account.pw_dir
     if (path + "/").startswith(home.rstrip("/") + "/") and not is_home(home, account.pw_uid):
         found["home"] = home
@@ -41,8 +45,8 @@ def is_home(home, uid):
         return error.errno not in ABSENT
 
 
-def of_output(error, path):
-    found = reason("output", error, path)
+def of_output(error, path, directory, account):
+    found = with_home(reason("output", error, path), os.path.join(directory, path), account)
     with contextlib.suppress(OSError):
         found["link"] = os.fsdecode(os.readlink(node_base.encode(path)))
     return found

@@ -150,6 +150,11 @@ def user_oom_score():
     return max(-1000, min(1000, found))
 
 
+def hindrance(what, error):
+    """What the user reads in the events of his job."""
+    return "Cannot %s on the node %s: %s" % (what, node_base.this_node(), error.strerror)
+
+
 # -- the payload -----------------------------------------------------------------------------------------------------
 
 
@@ -193,7 +198,7 @@ class Payload:
         poll.register(self.status_read, select.POLLIN)
         if not poll.poll(START_SECONDS * 1000):
             self.kill(1.0)
-            return 10, "the launching directory or the output files do not answer"
+            return self.no_answer()
         with os.fdopen(self.status_read, "rb") as pipe:
             said = pipe.read()
         if not said:
@@ -205,6 +210,13 @@ class Payload:
         os.waitpid(self.pid, 0)
         self.pid = None
         return failed["code"], failed["text"]
+
+    def no_answer(self):
+        """What ``start`` says of a file server that is dead."""
+        directory = self.data["launching_directory"]
+        error = OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        self.reason = node_reasons.reason("directory", error, directory)
+        return 10, hindrance("enter %s or open the output files" % directory, error)
 
     def run_hook(self):
         """The site's ``passive_job_hook``, as root, before anything of the user; True if the job may go on."""
@@ -342,7 +354,7 @@ class UserProcess:
             os.chdir(node_base.encode(directory))
         except OSError as error:
             found = node_reasons.of_directory(error, directory, self.payload.account)
-            self.give_up(10, "cannot enter the directory %s: %s" % (directory, error.strerror), found)
+            self.give_up(10, hindrance("enter " + directory, error), found)
         self.open_outputs()
         shell = self.payload.account.pw_shell or "/bin/sh"
         argv = [shell, "-c", self.data["command"] or ""]
@@ -366,8 +378,9 @@ class UserProcess:
             try:
                 fd = os.open(node_base.encode(path), flags, 0o666)
             except OSError as error:
-                found = node_reasons.of_output(error, path)
-                self.give_up(20, "cannot open the file %s: %s" % (path, error.strerror), found)
+                directory = self.data["launching_directory"]
+                found = node_reasons.of_output(error, path, directory, self.payload.account)
+                self.give_up(20, hindrance("create " + os.path.join(directory, path), error), found)
             os.set_blocking(fd, True)
             os.dup2(fd, descriptor)
             if fd > 2:

@@ -103,7 +103,10 @@ def test_a_home_that_is_not_mounted_is_told_as_such(box: NodeBox, stub: str) -> 
     take, back = f"mv {home} {home}.away; {stub.format(home=home)}", f"rm -rf {home}; mv {home}.away {home}"
     with changed(box, take, back):
         cause = run(box, box.job_data(202, launching_directory=f"{home}/work"))
-    assert (cause.code, cause.data["home"], cause.data["path"]) == ("HOME_MISSING", home, f"{home}/work")
+        assert (cause.code, cause.data["home"], cause.data["path"]) == ("HOME_MISSING", home, f"{home}/work")
+        if stub != "true":
+            cause = run(box, box.job_data(203, launching_directory=home))
+            assert (cause.code, cause.data["home"], cause.data["path"]) == ("HOME_MISSING", home, "out")
 
 
 def test_a_job_whose_directory_vanishes_while_it_runs_ends_as_its_command_says(box: NodeBox) -> None:
@@ -166,10 +169,25 @@ def test_a_pipe_that_somebody_reads_takes_the_output(box: NodeBox) -> None:
     wait_until(lambda: (home / "read").read_text().endswith("20000\n"))
 
 
-def test_a_disk_without_room_for_a_file_refuses_the_output(box: NodeBox) -> None:
+@pytest.mark.parametrize("name", ["{place}/out", "full"])
+def test_a_disk_without_room_for_a_file_refuses_the_output(box: NodeBox, name: str) -> None:
     with small_disk(box, "nr_inodes=1") as place:
-        cause = run(box, box.job_data(207, stdout_file=f"{place}/out"))
-    assert (cause.code, cause.data["path"]) == ("OUTPUT_FULL", f"{place}/out")
+        box.run_as("alice", f"ln -s {place}/out {box.home('alice')}/full")
+        name = name.format(place=place)
+        cause = run(box, box.job_data(207, stdout_file=name))
+        box.run_as("alice", f"rm {box.home('alice')}/full")
+    assert (cause.code, cause.data["path"]) == ("OUTPUT_FULL", name)
+
+
+def test_the_event_names_file_node_and_reason(box: NodeBox) -> None:
+    job = box.job_data(220, stdout_file="no/out")
+    with box.launch(job) as launch:
+        launch.until(READY)
+        launch.go()
+        said = launch.end().stderr
+    box.ended(job)
+    box.clean(job)
+    assert said == f"Cannot create {box.home('alice')}/no/out on the node {NODE}: No such file or directory\n"
 
 
 @pytest.mark.parametrize("where", ["stdout", "directory", "tmp"])
