@@ -23,6 +23,7 @@ from oar.kao.platform import TRUST, Platform, Situation, Tokens
 from oar.kao.saving import keep
 from oar.kao.schedule import Round
 from oar.kao.timings import Timings
+from oar.kao.traits import given_up_at
 from oar.lib.db.engine import ROUND_LOCK, Locks, Transaction
 from oar.lib.errors import Unavailable
 from oar.lib.messages import Ask, JobAction, Mail
@@ -63,7 +64,7 @@ class MetaScheduler:
         self._run_dir, self._rounds_kept = Path(runtime.config.oar_run_dir), runtime.config.scheduler_rounds_kept
         self._memory: Memory | None = None
         self._planned_anew = 0  #: date of the last plan from nothing
-        self.next_start: int | None = None  #: when the next job is to start, as far as the last round knows
+        self.next_start: int | None = None  #: when the next job is to start or to be given up, as the last round knows
         self._told: dict[int, tuple[str, int]] = {}
         scripts = runtime.config.scheduler_token_scripts or {}
         self._ask_tokens = partial(token_scripts.ask, scripts, runtime.config.scheduler_timeout or 10)
@@ -231,10 +232,15 @@ def exit_code(plan: Plan) -> int:
 
 
 def next_start(situation: Situation, plan: Plan) -> int | None:
-    """Return the first date after now at which a job is to start; reservations are not counted, Sarko watches them."""
-    reserved = {job.id for job in situation.snapshot.waiting if job.reservation is not Reservation.NONE}
-    starts = (each.start for each in plan.placements if each.start > plan.now and each.job_id not in reserved)
-    return min(starts, default=None)
+    """Return the first date after now at which a job is to start, or to be given up.
+
+    Reservations are not counted, Sarko watches them.
+    """
+    waiting = situation.snapshot.waiting
+    reserved = {job.id for job in waiting if job.reservation is not Reservation.NONE}
+    starts = (each.start for each in plan.placements if each.job_id not in reserved)
+    ends = (given_up_at(job) for job in waiting if job.types and job.id not in reserved)
+    return min((date for date in (*starts, *ends) if date > plan.now), default=None)
 
 
 def run(runtime: Runtime, *, disable: Sequence[str] = (), announce: Announce = nobody) -> int:

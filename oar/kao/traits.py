@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from oar.kao.model import PlannedJob
+from oar.kao.model import PlannedJob, WaitingJob
 from oar.kao.slots import Key
 from oar.lib.errors import BadRequest
 from oar.lib.request import JobTypes
@@ -89,6 +89,19 @@ def traits_of(job: PlannedJob) -> Traits:
 
 
 _PLAIN = Traits()
+#: Types by which a job is given up at a date.
+_LIMITS = ("expire", "deadline")
+
+
+def given_up_at(job: WaitingJob) -> int:
+    """Return from when on a job can no longer start because of its types expire and deadline; 0 = never."""
+    types = JobTypes(job.types)
+    if not any(name in types for name in _LIMITS):
+        return 0
+    dates, _ = _dates(types)
+    shortest = min((each.walltime for each in job.alternatives), default=0)
+    ends = [dates["expire"], dates["deadline"] - shortest if dates["deadline"] else 0]
+    return min((date + 1 for date in ends if date), default=0)
 
 
 def _container(job: PlannedJob, types: JobTypes) -> str:

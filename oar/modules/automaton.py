@@ -191,7 +191,7 @@ class Automaton:
     running: dict[Lane, Module | None] = field(default_factory=lambda: dict.fromkeys(Lane))
     disable: tuple[str, ...] = ()
     _hint: float | None = None
-    _next_start: float | None = None  #: when the next job is to start, as the last round said
+    _next_start: float | None = None  #: when the next job is to start or to be given up, as the last round said
     _late_hint: float | None = None  #: a deadline that was told while Sarko was looking
     _stale: bool = True  #: events or node states may have changed since NodeChangeState began to look
     _has_looked: bool = False  #: NodeChangeState has looked for the round that is wanted; once is enough

@@ -212,6 +212,25 @@ def test_a_round_tells_when_the_next_job_is_to_start(clocked: Database, schedule
     assert scheduler.next_start == NOW + 50
 
 
+@pytest.mark.parametrize(
+    ("types", "seconds"),
+    [
+        ([("expire", 40)], 41),
+        ([("deadline", 3640)], 41),
+        ([("expire", 90), ("deadline", 3640)], 41),
+        ([("expire", 40), ("expire", 90)], 41),
+        ([("deadline", 7300), ("expire", 3700)], 3701),
+    ],
+)
+def test_a_round_tells_when_the_next_job_is_to_be_given_up(
+    clocked: Database, scheduler_with: Make, types: list[tuple[str, int]], seconds: int
+) -> None:
+    submit(clocked, types=tuple(f"{name}={format_date(NOW + date)}" for name, date in types))
+    scheduler = scheduler_with()
+    scheduler.round()
+    assert scheduler.next_start == NOW + seconds
+
+
 def test_sarko_is_told_of_a_walltime_that_becomes_shorter(
     clocked: Database, scheduler_with: Make, sent: list[Effect]
 ) -> None:
