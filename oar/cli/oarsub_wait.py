@@ -2,6 +2,7 @@
 
 Nothing is held meanwhile, neither a connection to the database nor one to the server, which may be down: the states
 are looked at, at once often and then ever more seldom, so that what is waited too long is a twentieth of the whole.
+A job that the system submits again is not over: its copy is waited for in its place.
 """
 
 import sys
@@ -30,16 +31,17 @@ def wait(context: Context, ids: Sequence[int], *, kill: bool) -> int:
     ^C leaves the jobs alone after a question, or ends them with ``kill``; so do SIGTERM, the loss of the
     terminal, and the end of what the user started.
     """
+    awaited = list(ids)
     with staying():
         try:
-            return _wait(context, ids, kill=kill)
+            return _wait(context, awaited, kill=kill)
         except Hangup:
             if kill:
-                _delete(context, ids)
+                _delete(context, awaited)
             raise
 
 
-def _wait(context: Context, ids: Sequence[int], *, kill: bool) -> int:
+def _wait(context: Context, ids: list[int], *, kill: bool) -> int:
     while True:
         try:
             if _has_terminal():
@@ -56,8 +58,8 @@ def _wait(context: Context, ids: Sequence[int], *, kill: bool) -> int:
                 return EXIT_DETACHED
 
 
-def _ends(context: Context, ids: Sequence[int]) -> Ends:
-    """Return how the jobs ended, once all of them have."""
+def _ends(context: Context, ids: list[int]) -> Ends:
+    """Return how the jobs ended, once all of them have; a copy takes the place of its job in ``ids``."""
     start = time.monotonic()
     while True:
         try:
@@ -70,11 +72,23 @@ def _ends(context: Context, ids: Sequence[int]) -> Ends:
         time.sleep(pause(time.monotonic() - start))
 
 
-def _look(context: Context, ids: Sequence[int]) -> Ends:
+def _look(context: Context, ids: list[int]) -> Ends:
     with context.database.snapshot() as tx:
         ends = listings.ends(tx, ids)
+        while copies := listings.automatic_copies(
+            tx, [each for each in ids if each in ends and ends[each][0] in FINAL]
+        ):
+            _follow(ids, copies)
+            ends = listings.ends(tx, ids)
     context.database.close()  # somebody who waits for hours keeps no connection from others
     return ends
+
+
+def _follow(ids: list[int], copies: Mapping[int, int]) -> None:
+    for place, job_id in enumerate(ids):
+        if job_id in copies:
+            click.echo(f"# The job {job_id} was submitted again by itself, waiting for job {copies[job_id]}.", err=True)
+            ids[place] = copies[job_id]
 
 
 def pause(waited: float) -> float:

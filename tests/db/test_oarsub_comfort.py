@@ -17,7 +17,7 @@ import pytest
 
 from oar.cli import oarsub, oarsub_wait
 from oar.cli.command import Result
-from oar.lib import job_environment, lifecycle
+from oar.lib import job_environment, lifecycle, resubmission
 from oar.lib.db.engine import Database
 from oar.lib.model import Job, User
 from oar.lib.states import JobState
@@ -55,6 +55,14 @@ class Site(Frontend):
         with self.database.begin() as tx:
             tx.execute("DELETE FROM admission_rules")
 
+    def submit_again(self) -> None:
+        """End the last job in Error, and submit it again as the system does."""
+        old = self.jobs()[-1].id
+        with self.database.begin() as tx:
+            resubmission.copy(tx, old, automatically=True)
+            lifecycle.move(tx, old, JobState.TO_ERROR)
+            lifecycle.move(tx, old, JobState.ERROR)
+
     def end(self, state: JobState, exit_codes: list[int | None]) -> None:
         """End all jobs."""
         with self.database.begin() as tx:
@@ -80,11 +88,11 @@ def site(database: Database) -> Site:
 
 
 @pytest.fixture
-def then(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+def then(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let something happen while oarsub pauses between two looks."""
 
-    def when_it_pauses(act: Callable[[], None]) -> None:
-        acts = iter([act])
+    def when_it_pauses(*what: Callable[[], None]) -> None:
+        acts = iter(what)
         monkeypatch.setattr("time.sleep", lambda seconds: next(acts, lambda: None)())
 
     return when_it_pauses
@@ -150,6 +158,23 @@ class TestWait:
 
         then(forget)
         assert site.oarsub("--wait", "x").exit == 11
+
+    def test_a_job_that_the_system_submits_again_is_followed(self, site: Site, then: Callable[..., None]) -> None:
+        then(site.submit_again, site.submit_again, lambda: site.end(JobState.TERMINATED, [1 << 8, 2 << 8, 3 << 8]))
+        result = site.oarsub("--wait", "--parsable", "x")
+        old, first, second = [job.id for job in site.jobs()]
+        assert result.out == f"{old}\n"
+        assert (result.exit, result.err) == (
+            3,
+            f"# The job {old} was submitted again by itself, waiting for job {first}.\n"
+            f"# The job {first} was submitted again by itself, waiting for job {second}.\n",
+        )
+
+    def test_an_interrupt_ends_the_copy_where_that_is_wanted(self, site: Site, then: Callable[..., None]) -> None:
+        then(site.submit_again, interrupt)
+        assert site.oarsub("--wait=kill", "x").exit == 1
+        with site.database.snapshot() as tx:
+            assert tx.column("SELECT frag_id_job FROM frag_jobs") == [site.jobs()[-1].id]
 
     def test_pauses_grow_with_what_was_waited(self) -> None:
         assert [oarsub_wait.pause(waited) for waited in (0, 60, 3600)] == [0.5, 3.0, 15.0]

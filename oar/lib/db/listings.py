@@ -73,6 +73,8 @@ _ENDS = "SELECT job_id, state, exit_code FROM jobs WHERE job_id = ANY(%s)"
 _COPIES = """
     SELECT resubmit_job_id, max(job_id) FROM jobs
     WHERE resubmit_job_id = ANY(%s) AND resubmit_job_id <> 0 GROUP BY resubmit_job_id"""
+#: As which jobs the system has submitted others again.
+_AUTOMATIC_COPIES = "SELECT job_id, new_job_id FROM auto_resubmissions WHERE job_id = ANY(%s)"
 #: Distinct nodes.
 _NODES = "SELECT DISTINCT network_address::text FROM resources WHERE network_address <> ''"
 
@@ -127,6 +129,11 @@ def ends(tx: "Transaction", ids: Collection[int]) -> dict[int, tuple[JobState, i
 def copies(tx: "Transaction", ids: Collection[int]) -> dict[int, int]:
     """Return the last copy of each job that was submitted again, by itself or by oarsub --resubmit."""
     return {row[0]: row[1] for row in tx.rows(_COPIES, (list(ids),))} if ids else {}
+
+
+def automatic_copies(tx: "Transaction", ids: Collection[int]) -> dict[int, int]:
+    """Return the copy of each job that the system has submitted again."""
+    return {row[0]: row[1] for row in tx.rows(_AUTOMATIC_COPIES, (list(ids),))} if ids else {}
 
 
 def ended_since(tx: "Transaction", date: int, user: str | None) -> list[int]:
