@@ -71,7 +71,9 @@ def cost(ground: Ground, arguments: Sequence[str], runs: int = 15) -> Cost:
 
 def command(name: str, *arguments: str) -> list[str]:
     """Return the arguments of Python that run a command as its installed program does."""
-    program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from oar.cli.{name} import main; main()"
+    program = (
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from oar.cli.program import run; run('oar.cli.{name}')"
+    )
     return ["-c", program, *arguments]
 
 

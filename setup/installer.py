@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -223,11 +223,8 @@ def is_there(module: str) -> bool:
 
 def _program(target: Target, name: str) -> None:
     """OARDIR/<name>: runs its module, deaf to the caller's Python settings, and knows where it is installed."""
-    # A user's command is over before there is garbage worth looking for: 4 ms of the start of each.
-    collector = ("import gc", "", "gc.disable()", "") if name in USER_COMMANDS else ()
     lines = (
         f"#!{target.venv}/bin/python -I",
-        *collector,
         "import os",
         "import sys",
         "",
@@ -238,14 +235,32 @@ def _program(target: Target, name: str) -> None:
         "sys.exit(main())",
         "",
     )
-    text = "\n".join(lines)
-    _write(target.under(f"{target.programs}/{name}"), text, 0o755)
+    _write(target.under(f"{target.programs}/{name}"), "\n".join(lines), 0o755)
 
 
-def _programs(target: Target, names: Iterable[str]) -> list[str]:
+def _quick_program(target: Target, name: str) -> None:
+    """The same for a user's command: it names the packages itself, for Python takes longer to look for them."""
+    (packages,) = target.under(target.venv).glob("lib/python*/site-packages")
+    lines = (
+        f"#!{target.venv}/bin/python -IS",
+        "import os",
+        "import sys",
+        "",
+        f'os.environ["OARDIR"] = "{target.programs}"',
+        f'sys.path.append("{target.venv}/{packages.relative_to(target.under(target.venv))}")',
+        "",
+        "from oar.cli.program import run",
+        "",
+        f'run("{module_of(name)}")',
+        "",
+    )
+    _write(target.under(f"{target.programs}/{name}"), "\n".join(lines), 0o755)
+
+
+def _programs(target: Target, names: Iterable[str], make: Callable[[Target, str], None] = _program) -> list[str]:
     there = [name for name in names if is_there(module_of(name))]
     for name in there:
-        _program(target, name)
+        make(target, name)
     return there
 
 
@@ -437,7 +452,7 @@ def install_user(target: Target) -> None:
     _account(target)
     if not target.under(f"{target.venv}/bin/python").exists():
         _install_package(target)
-    for name in _programs(target, USER_COMMANDS):
+    for name in _programs(target, USER_COMMANDS, _quick_program):
         _user_wrapper(target, name)
     for name, words in OTHER_NAMES.items():
         bindir = _bindir(target)

@@ -128,7 +128,20 @@ NUMBER = Number()
 COUNT = Number(negative=False)
 
 
-class OptionalArgument(click.Option):
+class Option(click.Option):
+    """An option whose help stands as it was written: click would load ``inspect`` to take its indentation away."""
+
+    def __init__(self, declarations: Sequence[str], *, help: str | None = None, **settings: Any) -> None:
+        super().__init__(declarations, **settings)
+        self.help = help
+
+
+def option(*declarations: str, **settings: Any) -> Callable[[Function], Function]:
+    """Declare an option; ``settings`` are click's."""
+    return click.option(*declarations, **{"cls": Option, **settings})
+
+
+class OptionalArgument(Option):
     """An option whose argument may be left out; always repeatable.
 
     Its value is ``()`` when it is not given, else a tuple with the argument, or None, of each time that it is.
@@ -149,9 +162,7 @@ def optional_argument(
 
     ``attached``: its argument must stand behind ``=``, the next word never is one.
     """
-    return click.option(
-        *declarations, cls=OptionalArgument, numeric=numeric, attached=attached, help=help, metavar=metavar
-    )
+    return option(*declarations, cls=OptionalArgument, numeric=numeric, attached=attached, help=help, metavar=metavar)
 
 
 def machine_formats(function: Function) -> Function:
@@ -164,14 +175,14 @@ def machine_formats(function: Function) -> Function:
     command.__dict__.update(function.__dict__)
     for each in reversed(Format):
         name = f"-{each.value[0].upper()}"
-        click.option(name, f"--{each}", f"as_{each}", is_flag=True, help=f"Print {each.value.upper()}.")(command)
+        option(name, f"--{each}", f"as_{each}", is_flag=True, help=f"Print {each.value.upper()}.")(command)
     return command  # type: ignore[return-value]
 
 
 class _Known(NamedTuple):
     """An option as the parser knows it."""
 
-    spelling: str  #: the name that click is given
+    spelling: str  #: the name that click is given: its longest, for of short ones it first sees whether they are long
     takes: str  #: "" nothing, "text" an argument; "optional", "digits", "attached": one that may be left out
 
 
@@ -185,8 +196,9 @@ class _Reader:
         self._signed_words = signed_words
         for parameter in parameters:
             if isinstance(parameter, click.Option):
+                known = _Known(max(parameter.opts, key=len), _taken_by(parameter))
                 for name in parameter.opts:
-                    self._add(name, _Known(parameter.opts[0], _taken_by(parameter)))
+                    self._add(name, known)
         self.options: list[str] = []
         self.words: list[str] = []
         self.dashes: int | None = None  #: number of words before "--", None if there was none
@@ -521,7 +533,7 @@ def oar_command(
 
         parameters: list[click.Parameter] = list(reversed(getattr(function, "__click_params__", [])))
         declared = {each for parameter in parameters for each in parameter.opts}
-        common = [each for each in _common_options(style, version_names) if declared.isdisjoint(each.opts)]
+        common = [each for each in _common_options(style, version_names, help_names) if declared.isdisjoint(each.opts)]
         return Command(
             name,
             style=style,
@@ -531,29 +543,30 @@ def oar_command(
             callback=callback,
             params=[*parameters, *common],
             help=summary,
-            context_settings={"help_option_names": list(help_names), "max_content_width": 120},
+            add_help_option=False,  # it is among the common ones
+            context_settings={"max_content_width": 120},
         )
 
     return decorate
 
 
-def _common_options(style: Style, version_names: Sequence[str]) -> list[click.Parameter]:
-    def print_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
+def _common_options(style: Style, version_names: Sequence[str], help_names: Sequence[str]) -> list[click.Parameter]:
+    return [
+        _telling([*version_names, "show_version"], lambda ctx: style.version, "Print the version and stop."),
+        Option(["--debug"], is_flag=True, expose_value=False, help="Show where an error comes from."),
+        _telling(help_names, click.Context.get_help, "Show this message and exit."),
+    ]
+
+
+def _telling(names: Sequence[str], tell: Callable[[click.Context], str], help: str) -> Option:
+    """Return an option that prints something, and nothing else is done."""
+
+    def stop(ctx: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
         if is_asked:
-            click.echo(style.version)
+            click.echo(tell(ctx))
             ctx.exit()
 
-    return [
-        click.Option(
-            [*version_names, "show_version"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=print_version,
-            help="Print the version and stop.",
-        ),
-        click.Option(["--debug"], is_flag=True, expose_value=False, help="Show where an error comes from."),
-    ]
+    return Option(names, is_flag=True, is_eager=True, expose_value=False, callback=stop, help=help)
 
 
 class Result(NamedTuple):

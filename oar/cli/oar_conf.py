@@ -2,7 +2,7 @@
 
 import click
 
-from oar.cli.command import ADMIN, Context, Stop, oar_command
+from oar.cli.command import ADMIN, Context, Stop, oar_command, option
 from oar.lib.config import Config, Parsed, option_of, quoted, sample
 from oar.lib.config_kinds import Option
 from oar.lib.runtime import conf_file, read_config
@@ -10,8 +10,8 @@ from oar.lib.runtime import conf_file, read_config
 
 @oar_command("oar-conf", summary="Show and check the configuration.", style=ADMIN)
 @click.argument("key", required=False)
-@click.option("--check", is_flag=True, help="Only tell what is wrong with the file.")
-@click.option("--sample", "as_sample", is_flag=True, help="Print a file with all keys, their defaults and meaning.")
+@option("--check", is_flag=True, help="Only tell what is wrong with the file.")
+@option("--sample", "as_sample", is_flag=True, help="Print a file with all keys, their defaults and meaning.")
 def main(context: Context, key: str | None, check: bool, as_sample: bool) -> int:
     """Run the command."""
     if as_sample:

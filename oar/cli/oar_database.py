@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from oar.cli.command import ADMIN, Context, Stop, oar_command
+from oar.cli.command import ADMIN, Context, Stop, oar_command, option
 from oar.lib.config import Config, parse
 from oar.lib.db.engine import Connection, DatabaseSettings
 from oar.lib.db.migrate import Migrator, connect_admin, readable_errors
@@ -66,7 +66,7 @@ def action(
     name: str, *declarations: str, help: str
 ) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
     """Declare an option that names what to do."""
-    return click.option(*declarations, f"is_{name}", is_flag=True, help=help)
+    return option(*declarations, f"is_{name}", is_flag=True, help=help)
 
 
 @oar_command(
@@ -81,24 +81,24 @@ def action(
 @action("check", "--check", help="Tell whether the database can be used.")
 @action("fix_ro_user", "--fix-ro-user-priv", help="Create the read-only login if it is missing; renew its rights.")
 @action("fix_index", "--fix-index", help="Close the rows of ended jobs; create missing indexes.")
-@click.option("--deep", is_flag=True, help="With --check: look for rows that do not fit together.")
-@click.option("--conf", metavar="FILE", help="Configuration file (default: $OARCONFFILE, /etc/oar/oar.conf).")
-@click.option("--db-type", metavar="TYPE", help="Pg, the only one.")
-@click.option("--db-host", metavar="HOST", help="Host of the database, or the directory of its socket.")
-@click.option("--db-port", metavar="PORT", help="Port of the database.")
-@click.option("--db-user", metavar="NAME", help="Login that owns the database.")
-@click.option("--db-pass", metavar="PASSWORD", help="Its password.")
-@click.option("--db-name", metavar="NAME", help="Name of the database.")
-@click.option("--db-ro-user", metavar="NAME", help="Login that only reads.")
-@click.option("--db-ro-pass", metavar="PASSWORD", help="Its password.")
-@click.option("--db-is-local", is_flag=True, help="Become the system user postgres, administrator of PostgreSQL here.")
-@click.option("--db-admin-user", metavar="NAME", help="Administrator of PostgreSQL.")
-@click.option("--db-admin-pass", metavar="PASSWORD", help="His password.")
-@click.option("--no-admission-rules", is_flag=True, help="Do not insert the default admission rules.")
-@click.option("-y", "--force-yes", is_flag=True, help="Ask nothing.")
-@click.option("-f", "--force-sql", is_flag=True, help="Ignored: an upgrade is done as a whole or not at all.")
-@click.option("-d", "--debug", "show_sql", is_flag=True, help="Print the SQL.")
-@click.option("--dry-run", is_flag=True, help="Print the SQL and do nothing.")
+@option("--deep", is_flag=True, help="With --check: look for rows that do not fit together.")
+@option("--conf", metavar="FILE", help="Configuration file (default: $OARCONFFILE, /etc/oar/oar.conf).")
+@option("--db-type", metavar="TYPE", help="Pg, the only one.")
+@option("--db-host", metavar="HOST", help="Host of the database, or the directory of its socket.")
+@option("--db-port", metavar="PORT", help="Port of the database.")
+@option("--db-user", metavar="NAME", help="Login that owns the database.")
+@option("--db-pass", metavar="PASSWORD", help="Its password.")
+@option("--db-name", metavar="NAME", help="Name of the database.")
+@option("--db-ro-user", metavar="NAME", help="Login that only reads.")
+@option("--db-ro-pass", metavar="PASSWORD", help="Its password.")
+@option("--db-is-local", is_flag=True, help="Become the system user postgres, administrator of PostgreSQL here.")
+@option("--db-admin-user", metavar="NAME", help="Administrator of PostgreSQL.")
+@option("--db-admin-pass", metavar="PASSWORD", help="His password.")
+@option("--no-admission-rules", is_flag=True, help="Do not insert the default admission rules.")
+@option("-y", "--force-yes", is_flag=True, help="Ask nothing.")
+@option("-f", "--force-sql", is_flag=True, help="Ignored: an upgrade is done as a whole or not at all.")
+@option("-d", "--debug", "show_sql", is_flag=True, help="Print the SQL.")
+@option("--dry-run", is_flag=True, help="Print the SQL and do nothing.")
 def main(
     context: Context, words: tuple[str, ...], force_yes: bool, force_sql: bool, conf: str | None, **given: object
 ) -> int:
@@ -181,10 +181,10 @@ def _settings(config: Config, given: Mapping[str, object]) -> DatabaseSettings:
 def _require(settings: DatabaseSettings, *, create: bool) -> None:
     """Refuse to begin without what will be needed.  Raises Stop."""
     through_network = not settings.host.startswith("/")
-    for name, (what, option, key) in {**REQUIRED, **(PASSWORDS if create and through_network else {})}.items():
+    for name, (what, flag, key) in {**REQUIRED, **(PASSWORDS if create and through_network else {})}.items():
         if not getattr(settings, name):
             raise Stop(
-                f"[ERROR] You must specify the database {what} (--db-{option} or {key} in the configuration file)."
+                f"[ERROR] You must specify the database {what} (--db-{flag} or {key} in the configuration file)."
             )
 
 

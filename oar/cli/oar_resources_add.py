@@ -9,7 +9,7 @@ from typing import TypeVar
 import click
 
 from oar.cli.administration import note
-from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command
+from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command, option
 from oar.cli.selection import show_usage
 from oar.lib import nodes, properties, topology
 from oar.lib.db.columns import Columns
@@ -48,22 +48,22 @@ _COUNTED = {"cpu": "first_cpu", "core": "first_core", "thread": "first_thread", 
 def machine_options(function: Function) -> Function:
     """Declare the options that describe machines; what is given comes to the function by the name of the field."""
     for names, name, text in reversed(_TEXTS):
-        click.option(*names, name, help=text)(function)
+        option(*names, name, help=text)(function)
     for names, name, text in reversed(_NUMBERS):
-        click.option(*names, name, type=NUMBER, help=text)(function)
+        option(*names, name, type=NUMBER, help=text)(function)
     return function
 
 
 @oar_command("oar_resources_add", summary="Create the resources of machines.", style=ADMIN)
 @machine_options
-@click.option("-T", "--use-threads", "each_thread", is_flag=True, help="A resource for each thread.")
-@click.option("-a", "--auto-offset", is_flag=True, help="Number from the last ones that are used.")
-@click.option("-p", "--no-create-properties", "no_columns", is_flag=True, help="Do not add the properties.")
-@click.option("-A", "--append", default="", metavar="TEXT", help="More -p for each resource.")
-@click.option("-R", "--repair", is_flag=True, help="Set the properties of resources that exist.")
-@click.option("-o", "--write-to", "path", metavar="FILE", help="Write the lines to a file.")
-@click.option("-Y", "--yaml", "as_yaml", is_flag=True, help="Print the resources as YAML.")
-@click.option("-x", "--execute", is_flag=True, help="Do it, all or nothing.")
+@option("-T", "--use-threads", "each_thread", is_flag=True, help="A resource for each thread.")
+@option("-a", "--auto-offset", is_flag=True, help="Number from the last ones that are used.")
+@option("-p", "--no-create-properties", "no_columns", is_flag=True, help="Do not add the properties.")
+@option("-A", "--append", default="", metavar="TEXT", help="More -p for each resource.")
+@option("-R", "--repair", is_flag=True, help="Set the properties of resources that exist.")
+@option("-o", "--write-to", "path", metavar="FILE", help="Write the lines to a file.")
+@option("-Y", "--yaml", "as_yaml", is_flag=True, help="Print the resources as YAML.")
+@option("-x", "--execute", is_flag=True, help="Do it, all or nothing.")
 def main(
     context: Context,
     *,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 
 from oar.cli.administration import note
-from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command
+from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command, option
 from oar.lib import accounting
 from oar.lib.accounting import AnotherRuns, Batch, OtherWindows
 from oar.lib.db.accounting import Change
@@ -23,10 +23,10 @@ MARK = "[ACCOUNTING] "
     admins_only=True,
     exit_codes={DatabaseUnavailable: EXIT_DATABASE},
 )
-@click.option("--reinitialize", is_flag=True, help="Forget what was counted, and count all ended jobs anew.")
-@click.option("--delete-before", type=NUMBER, metavar="SECONDS", help="Remove the windows that are older.")
-@click.option("--since", metavar="DATE", help="Count only the jobs that have ended since then.")
-@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+@option("--reinitialize", is_flag=True, help="Forget what was counted, and count all ended jobs anew.")
+@option("--delete-before", type=NUMBER, metavar="SECONDS", help="Remove the windows that are older.")
+@option("--since", metavar="DATE", help="Count only the jobs that have ended since then.")
+@option("-q", "--quiet", is_flag=True, help="Print errors only.")
 def main(context: Context, *, reinitialize: bool, delete_before: int | None, since: str | None, quiet: bool) -> None:
     """Do one of the three."""
     if reinitialize + (delete_before is not None) + (since is not None) > 1:

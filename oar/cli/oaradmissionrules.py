@@ -10,7 +10,7 @@ import click
 
 from oar.cli import oarsub_options
 from oar.cli.administration import note
-from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command, optional_argument
+from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command, option, optional_argument
 from oar.cli.selection import show_usage
 from oar.lib import admission
 from oar.lib.db.engine import Transaction
@@ -55,25 +55,25 @@ class Wish(NamedTuple):
 
 
 @oar_command("oaradmissionrules", summary="Show, add, change, remove and try admission rules.", style=ADMIN)
-@click.option("-S", "--show-all", is_flag=True, help="Show the rules in the order in which they run.")
-@click.option("-s", "--show", type=NUMBER, metavar="ID", help="Show one rule.")
-@click.option("-Y", "--enabled", is_flag=True, help="Enabled rules only; the rule becomes enabled.")
-@click.option("-N", "--disabled", is_flag=True, help="Disabled rules only; the rule becomes disabled.")
-@click.option("-I", "--id", "ids_only", is_flag=True, help="Show ids only.")
-@click.option("-f", "--full", is_flag=True, help="Show the whole text.")
-@click.option("-H", "--no-header", is_flag=True, help="Show the text only.")
+@option("-S", "--show-all", is_flag=True, help="Show the rules in the order in which they run.")
+@option("-s", "--show", type=NUMBER, metavar="ID", help="Show one rule.")
+@option("-Y", "--enabled", is_flag=True, help="Enabled rules only; the rule becomes enabled.")
+@option("-N", "--disabled", is_flag=True, help="Disabled rules only; the rule becomes disabled.")
+@option("-I", "--id", "ids_only", is_flag=True, help="Show ids only.")
+@option("-f", "--full", is_flag=True, help="Show the whole text.")
+@option("-H", "--no-header", is_flag=True, help="Show the text only.")
 @optional_argument("-w", "--to-file", metavar="[NAME]", help="Write to a file; %% in NAME stands for the id.")
-@click.option("-n", "--new", is_flag=True, help="Add a rule.")
-@click.option("-m", "--modify", type=NUMBER, metavar="ID", help="Change a rule.")
+@option("-n", "--new", is_flag=True, help="Add a rule.")
+@option("-m", "--modify", type=NUMBER, metavar="ID", help="Change a rule.")
 @optional_argument("-e", "--edit", metavar="[COMMAND]", help="Write the text with an editor.")
-@click.option("-r", "--from-file", metavar="FILE", help="Take the text from FILE.")
-@click.option("-P", "--priority", type=NUMBER, metavar="N", help="Rules run in the order of their priorities.")
-@click.option("-d", "--delete", type=NUMBER, metavar="ID", help="Remove a rule.")
+@option("-r", "--from-file", metavar="FILE", help="Take the text from FILE.")
+@option("-P", "--priority", type=NUMBER, metavar="N", help="Rules run in the order of their priorities.")
+@option("-d", "--delete", type=NUMBER, metavar="ID", help="Remove a rule.")
 @optional_argument("--check", numeric=True, metavar="[ID]", help="Compile the rules and run none.")
-@click.option("--test", is_flag=True, help="Run the rules on the oarsub arguments behind --, and store nothing.")
-@click.option("--as", "as_user", metavar="USER", help="With --test: who submits.")
-@click.option("--history", type=NUMBER, metavar="ID", help="Show the former texts of a rule.")
-@click.option("--force", is_flag=True, help="Store a text that is not Python, disabled.")
+@option("--test", is_flag=True, help="Run the rules on the oarsub arguments behind --, and store nothing.")
+@option("--as", "as_user", metavar="USER", help="With --test: who submits.")
+@option("--history", type=NUMBER, metavar="ID", help="Show the former texts of a rule.")
+@option("--force", is_flag=True, help="Store a text that is not Python, disabled.")
 @click.argument("words", nargs=-1, metavar="[-- OARSUB ARGUMENTS]")
 def main(context: Context, **given: Any) -> int | None:
     """Do the one thing that is asked."""

@@ -2,7 +2,7 @@
 
 import click
 
-from oar.cli.command import Context, machine_formats, oar_command
+from oar.cli.command import Context, machine_formats, oar_command, option
 from oar.cli.outcomes import Report
 from oar.cli.selection import Wanted, select_jobs, show_usage
 from oar.lib import alteration
@@ -14,13 +14,13 @@ FAILED, BAD_ID = 1, 2
 
 
 @oar_command("oaralter", summary="Change jobs that wait, with the checks of a submission.")
-@click.option("-n", "--name", metavar="TEXT", help="Another name.")
-@click.option("-p", "--property", "properties", metavar="SQL", help="Another condition on the resources.")
-@click.option("-q", "--queue", metavar="QUEUE", help="Another queue.")
-@click.option("-a", "--anterior", "--after", "dependencies", multiple=True, metavar="ID", help="Other dependencies.")
-@click.option("--project", metavar="TEXT", help="Another project.")
-@click.option("--notify", metavar="[TAGS]mail:ADDRESS|exec:COMMAND", help="Tell somebody else what becomes of it.")
-@click.option("--array", is_flag=True, help="The identifiers are those of arrays: change all their jobs.")
+@option("-n", "--name", metavar="TEXT", help="Another name.")
+@option("-p", "--property", "properties", metavar="SQL", help="Another condition on the resources.")
+@option("-q", "--queue", metavar="QUEUE", help="Another queue.")
+@option("-a", "--anterior", "--after", "dependencies", multiple=True, metavar="ID", help="Other dependencies.")
+@option("--project", metavar="TEXT", help="Another project.")
+@option("--notify", metavar="[TAGS]mail:ADDRESS|exec:COMMAND", help="Tell somebody else what becomes of it.")
+@option("--array", is_flag=True, help="The identifiers are those of arrays: change all their jobs.")
 @machine_formats
 @click.argument("words", nargs=-1, metavar="JOB_ID...")
 def main(

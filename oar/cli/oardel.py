@@ -4,9 +4,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-import click
-
-from oar.cli.command import Context, Stop, machine_formats, oar_command
+from oar.cli.command import Context, Stop, machine_formats, oar_command, option
 from oar.cli.outcomes import Report
 from oar.cli.selection import Wanted, job_selection, select_jobs, show_usage
 from oar.lib import control
@@ -41,10 +39,10 @@ FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.5
 
 
 @oar_command("oardel", summary="End jobs, or send them a signal.")
-@click.option("-c", "--checkpoint", is_flag=True, help="Send the checkpoint signal instead.")
-@click.option("-s", "--signal", "signal_text", metavar="SIGNAL", help="Send this signal instead: a name or a number.")
-@click.option("-b", "--besteffort", is_flag=True, help="Let running jobs be besteffort, or no longer (administrators).")
-@click.option("--force-terminate-finishing-job", "force", is_flag=True, help="End jobs stuck in Finishing (admins).")
+@option("-c", "--checkpoint", is_flag=True, help="Send the checkpoint signal instead.")
+@option("-s", "--signal", "signal_text", metavar="SIGNAL", help="Send this signal instead: a name or a number.")
+@option("-b", "--besteffort", is_flag=True, help="Let running jobs be besteffort, or no longer (administrators).")
+@option("--force-terminate-finishing-job", "force", is_flag=True, help="End jobs stuck in Finishing (admins).")
 @job_selection
 @machine_formats
 def main(

@@ -1,8 +1,6 @@
 """oarhold: asks that jobs are not started, or are suspended (commands-user.md 8)."""
 
-import click
-
-from oar.cli.command import Context, machine_formats, oar_command
+from oar.cli.command import Context, machine_formats, oar_command, option
 from oar.cli.outcomes import Report
 from oar.cli.selection import Wanted, job_selection, select_jobs, show_usage
 from oar.lib import control
@@ -25,7 +23,7 @@ def hold_rules(context: Context) -> HoldRules:
 
 
 @oar_command("oarhold", summary="Ask that jobs are not started.")
-@click.option("-r", "--running", is_flag=True, help="Suspend jobs that run, too.")
+@option("-r", "--running", is_flag=True, help="Suspend jobs that run, too.")
 @job_selection
 @machine_formats
 def main(context: Context, running: bool, wanted: Wanted, machine: Format | None) -> int:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import click
 
 from oar.cli import render
-from oar.cli.command import DIGITS, Context, machine_formats, oar_command, optional_argument
+from oar.cli.command import DIGITS, Context, machine_formats, oar_command, option, optional_argument
 from oar.lib import views
 from oar.lib.db import listings
 from oar.lib.db.engine import Transaction
@@ -20,15 +20,15 @@ LAST_EVENTS = 20  #: per node, where neither a date nor a number is given
 
 
 @oar_command("oarnodes", summary="Show the resources of all nodes, or of those that are named.")
-@click.option("-a", "--all", is_flag=True, expose_value=False, help="All resources with their properties (default).")
+@option("-a", "--all", is_flag=True, expose_value=False, help="All resources with their properties (default).")
 @optional_argument("-r", "--resource", "resources", numeric=True, metavar="[ID]", help="This resource; all without ID.")
-@click.option("-s", "--state", is_flag=True, help="The states only.")
-@click.option("-l", "--list", "names_only", is_flag=True, help="The names of the nodes only.")
-@click.option("-j", "--jobs", is_flag=True, help="The jobs on the nodes.")
+@option("-s", "--state", is_flag=True, help="The states only.")
+@option("-l", "--list", "names_only", is_flag=True, help="The names of the nodes only.")
+@option("-j", "--jobs", is_flag=True, help="The jobs on the nodes.")
 @optional_argument("-e", "--events", metavar="[DATE|last|last N]", help="The events of the nodes since a date.")
-@click.option("--summary", is_flag=True, help="How many resources of each node are free, used, out of service.")
-@click.option("--free", "free_only", is_flag=True, help="Only the resources on which a job could start now.")
-@click.option("--sql", metavar="CONDITION", help="The resources that satisfy a condition of SQL.")
+@option("--summary", is_flag=True, help="How many resources of each node are free, used, out of service.")
+@option("--free", "free_only", is_flag=True, help="Only the resources on which a job could start now.")
+@option("--sql", metavar="CONDITION", help="The resources that satisfy a condition of SQL.")
 @machine_formats
 @click.argument("nodes", nargs=-1)
 def main(

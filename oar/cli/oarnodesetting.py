@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import click
 
 from oar.cli.administration import note, warn
-from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command
+from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command, option
 from oar.cli.selection import show_usage
 from oar.lib import nodes, properties
 from oar.lib.db.engine import Transaction
@@ -60,20 +60,18 @@ class Targets:
     style=ADMIN,
     help_names=("--help",),
 )
-@click.option("-a", "--add", is_flag=True, help="Create a resource for each host.")
-@click.option("-h", "--hostname", "hosts", multiple=True, metavar="NAME,...", help="Hosts; default: this one.")
-@click.option("-f", "--file", "path", metavar="FILE", help="File with names of hosts, one per line.")
-@click.option("-r", "--resource", "ranges", multiple=True, metavar="ID,...", help="Resources: ids, and ranges 3-8.")
-@click.option("--sql", metavar="SQL", help="Resources that satisfy this condition.")
-@click.option("-s", "--state", metavar="STATE", help="Alive, Absent, Dead or Suspected.")
-@click.option(
-    "-m", "--maintenance", "--care", "maintenance", metavar="on|off", help="Take away for maintenance, or back."
-)
-@click.option("-d", "--drain", metavar="on|off", help="Let no new job start, or let it again.")
-@click.option("-p", "--property", "texts", multiple=True, metavar="NAME=VALUE", help="Set a property; NAME! unsets it.")
-@click.option("-n", "--no-wait", is_flag=True, help="Do not wait for the jobs that must end.")
-@click.option("--wait", "patience", type=NUMBER, default=PATIENCE, metavar="SECONDS", help="Wait so long for each job.")
-@click.option("--last-property-value", "last", metavar="NAME", help="Print the largest value of a property.")
+@option("-a", "--add", is_flag=True, help="Create a resource for each host.")
+@option("-h", "--hostname", "hosts", multiple=True, metavar="NAME,...", help="Hosts; default: this one.")
+@option("-f", "--file", "path", metavar="FILE", help="File with names of hosts, one per line.")
+@option("-r", "--resource", "ranges", multiple=True, metavar="ID,...", help="Resources: ids, and ranges 3-8.")
+@option("--sql", metavar="SQL", help="Resources that satisfy this condition.")
+@option("-s", "--state", metavar="STATE", help="Alive, Absent, Dead or Suspected.")
+@option("-m", "--maintenance", "--care", "maintenance", metavar="on|off", help="Take away for maintenance, or back.")
+@option("-d", "--drain", metavar="on|off", help="Let no new job start, or let it again.")
+@option("-p", "--property", "texts", multiple=True, metavar="NAME=VALUE", help="Set a property; NAME! unsets it.")
+@option("-n", "--no-wait", is_flag=True, help="Do not wait for the jobs that must end.")
+@option("--wait", "patience", type=NUMBER, default=PATIENCE, metavar="SECONDS", help="Wait so long for each job.")
+@option("--last-property-value", "last", metavar="NAME", help="Print the largest value of a property.")
 def main(
     context: Context,
     *,

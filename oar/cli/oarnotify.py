@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from oar.cli.administration import note, warn_of_policies
-from oar.cli.command import ADMIN, Context, Stop, oar_command
+from oar.cli.command import ADMIN, Context, Stop, oar_command, option
 from oar.cli.oarqueue import print_queues
 from oar.lib import queues
 from oar.lib.db.engine import Transaction
@@ -32,16 +32,16 @@ ROUND_SECONDS = 60
 @oar_command(
     "oarnotify", summary="Ring the server, or change queues.", style=ADMIN, version_names=("-v", "-V", "--version")
 )
-@click.option("-e", "--enable-queue", "enabled", multiple=True, metavar="NAME", help="Let a queue be scheduled.")
-@click.option("-d", "--disable-queue", "disabled", multiple=True, metavar="NAME", help="Let its jobs wait.")
-@click.option("-E", "--Enable-all-queues", "enable_all", is_flag=True, help="Let all queues be scheduled.")
-@click.option("-D", "--Disable-all-queues", "disable_all", is_flag=True, help="Let all jobs wait.")
-@click.option("--add-queue", "added", multiple=True, metavar="NAME[,PRIORITY[,SCHEDULER]]", help="Add a queue.")
-@click.option("--remove-queue", "removed", multiple=True, metavar="NAME", help="Remove a queue.")
-@click.option("-l", "--list-queues", "list_", is_flag=True, help="List the queues.")
-@click.option("--status", is_flag=True, help="Show what the server does.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@click.option("--wait", is_flag=True, help="Return when a round of scheduling that begins after the tag has ended.")
+@option("-e", "--enable-queue", "enabled", multiple=True, metavar="NAME", help="Let a queue be scheduled.")
+@option("-d", "--disable-queue", "disabled", multiple=True, metavar="NAME", help="Let its jobs wait.")
+@option("-E", "--Enable-all-queues", "enable_all", is_flag=True, help="Let all queues be scheduled.")
+@option("-D", "--Disable-all-queues", "disable_all", is_flag=True, help="Let all jobs wait.")
+@option("--add-queue", "added", multiple=True, metavar="NAME[,PRIORITY[,SCHEDULER]]", help="Add a queue.")
+@option("--remove-queue", "removed", multiple=True, metavar="NAME", help="Remove a queue.")
+@option("-l", "--list-queues", "list_", is_flag=True, help="List the queues.")
+@option("--status", is_flag=True, help="Show what the server does.")
+@option("--json", "as_json", is_flag=True, help="As JSON.")
+@option("--wait", is_flag=True, help="Return when a round of scheduling that begins after the tag has ended.")
 @click.argument("tag", required=False)
 def main(
     context: Context,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from oar.cli.administration import note
-from oar.cli.command import ADMIN, Context, Stop, oar_command
+from oar.cli.command import ADMIN, Context, Stop, oar_command, option
 from oar.cli.selection import show_usage
 from oar.lib import properties
 from oar.lib.db.columns import Columns
@@ -17,15 +17,15 @@ BAD, OTHER_TYPE, USED = 1, 2, 3
 
 
 @oar_command("oarproperty", summary="List, add, remove and rename properties of resources.", style=ADMIN)
-@click.option("-l", "--list", "list_", is_flag=True, help="List the properties.")
-@click.option("--full", is_flag=True, help="With their type, and how many values they have.")
-@click.option("-a", "--add", "added", multiple=True, metavar="NAME", help="Add a property: an integer.")
-@click.option("-c", "--varchar", is_flag=True, help="The added ones are texts.")
-@click.option("-t", "--type", "type_", type=click.Choice(["int", "varchar"]), help="Type of the added ones.")
-@click.option("-d", "--delete", "deleted", multiple=True, metavar="NAME", help="Remove a property.")
-@click.option("-f", "--force", is_flag=True, help="Remove it although jobs or rules use it.")
-@click.option("-r", "--rename", "renamed", multiple=True, metavar="OLD,NEW", help="Give a property another name.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@option("-l", "--list", "list_", is_flag=True, help="List the properties.")
+@option("--full", is_flag=True, help="With their type, and how many values they have.")
+@option("-a", "--add", "added", multiple=True, metavar="NAME", help="Add a property: an integer.")
+@option("-c", "--varchar", is_flag=True, help="The added ones are texts.")
+@option("-t", "--type", "type_", type=click.Choice(["int", "varchar"]), help="Type of the added ones.")
+@option("-d", "--delete", "deleted", multiple=True, metavar="NAME", help="Remove a property.")
+@option("-f", "--force", is_flag=True, help="Remove it although jobs or rules use it.")
+@option("-r", "--rename", "renamed", multiple=True, metavar="OLD,NEW", help="Give a property another name.")
+@option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def main(
     context: Context,
     *,

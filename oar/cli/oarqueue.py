@@ -3,7 +3,7 @@
 import click
 
 from oar.cli.administration import note, warn_of_policies
-from oar.cli.command import ADMIN, Context, Stop, oar_command
+from oar.cli.command import ADMIN, Context, Stop, oar_command, option
 from oar.lib import queues
 from oar.lib.db.engine import Transaction
 from oar.lib.messages import Tag, Wake
@@ -14,15 +14,15 @@ NOT_ADMIN = 8
 
 
 @oar_command("oarqueue", summary="List and change the queues.", style=ADMIN, not_admin=NOT_ADMIN)
-@click.option("-l", "--list", "list_", is_flag=True, help="List the queues (this is done if nothing is asked).")
-@click.option("-e", "--enable", "enabled", multiple=True, metavar="NAME", help="Let the jobs of a queue be scheduled.")
-@click.option("-d", "--disable", "disabled", multiple=True, metavar="NAME", help="Let them wait.")
-@click.option("-E", "--enable-all", is_flag=True, help="Let the jobs of all queues be scheduled.")
-@click.option("-D", "--disable-all", is_flag=True, help="Let them all wait.")
-@click.option("--add", "added", multiple=True, metavar="NAME,PRIORITY,POLICY", help="Add a queue.")
-@click.option("--change", "changed", multiple=True, metavar="NAME[,PRIORITY[,POLICY]]", help="Change a queue.")
-@click.option("--remove", "removed", multiple=True, metavar="NAME", help="Remove a queue.")
-@click.option("--force", is_flag=True, help="Remove it although it has jobs that have not ended.")
+@option("-l", "--list", "list_", is_flag=True, help="List the queues (this is done if nothing is asked).")
+@option("-e", "--enable", "enabled", multiple=True, metavar="NAME", help="Let the jobs of a queue be scheduled.")
+@option("-d", "--disable", "disabled", multiple=True, metavar="NAME", help="Let them wait.")
+@option("-E", "--enable-all", is_flag=True, help="Let the jobs of all queues be scheduled.")
+@option("-D", "--disable-all", is_flag=True, help="Let them all wait.")
+@option("--add", "added", multiple=True, metavar="NAME,PRIORITY,POLICY", help="Add a queue.")
+@option("--change", "changed", multiple=True, metavar="NAME[,PRIORITY[,POLICY]]", help="Change a queue.")
+@option("--remove", "removed", multiple=True, metavar="NAME", help="Remove a queue.")
+@option("--force", is_flag=True, help="Remove it although it has jobs that have not ended.")
 def main(
     context: Context,
     *,

@@ -3,7 +3,7 @@
 import click
 
 from oar.cli.administration import note, warn
-from oar.cli.command import ADMIN, Context, oar_command
+from oar.cli.command import ADMIN, Context, oar_command, option
 from oar.cli.selection import show_usage
 from oar.lib import removal
 from oar.lib.removal import No
@@ -15,8 +15,8 @@ LONGEST_ID = 9
 @oar_command(
     "oarremoveresource", summary="Remove resources that are Dead.", style=ADMIN, admins_only=True, not_admin=NOT_ADMIN
 )
-@click.option("--purge-jobs", is_flag=True, help="Remove every job that ran there, too, with all its history.")
-@click.option("--sql", metavar="SQL", help="Remove the resources that satisfy this condition, too.")
+@option("--purge-jobs", is_flag=True, help="Remove every job that ran there, too, with all its history.")
+@option("--sql", metavar="SQL", help="Remove the resources that satisfy this condition, too.")
 @click.argument("words", nargs=-1, metavar="[RESOURCE_ID]...")
 def main(context: Context, *, purge_jobs: bool, sql: str | None, words: tuple[str, ...]) -> int:
     """Remove them one by one."""

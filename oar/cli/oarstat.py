@@ -16,6 +16,7 @@ from oar.cli.command import (
     Stop,
     machine_formats,
     oar_command,
+    option,
     optional_argument,
 )
 from oar.cli.oarstat_filters import Selection, filters, read_filters
@@ -35,35 +36,35 @@ LAYOUTS = (1, 2, 3)
     exit_codes={Hangup: 10},
 )
 @optional_argument("-j", "--job", "jobs", numeric=True, metavar="[ID]", help="This job; OAR_JOB_ID without ID.")
-@click.option("-f", "--full", is_flag=True, help="All details.")
-@click.option("-s", "--state", is_flag=True, help="The state only; with --job.")
+@option("-f", "--full", is_flag=True, help="All details.")
+@option("-s", "--state", is_flag=True, help="The state only; with --job.")
 @optional_argument("-u", "--user", "users", metavar="[LOGIN]", help="The jobs of a user; yours without LOGIN.")
 @optional_argument(
     "-a", "--array", "arrays", numeric=True, metavar="[ID]", help="The jobs of an array, ended ones too."
 )
-@click.option("-c", "--compact", count=True, help="One line for each array; twice: with the numbers of states.")
-@click.option("-g", "--gantt", metavar="D1,D2", help="Jobs and resources between two dates.")
-@click.option("--ascii", is_flag=True, help="With --gantt: a chart of letters.")
-@click.option("-e", "--events", is_flag=True, help="The events; with --job or --array.")
-@click.option("-p", "--properties", is_flag=True, help="The properties of the resources; with --job or --array.")
+@option("-c", "--compact", count=True, help="One line for each array; twice: with the numbers of states.")
+@option("-g", "--gantt", metavar="D1,D2", help="Jobs and resources between two dates.")
+@option("--ascii", is_flag=True, help="With --gantt: a chart of letters.")
+@option("-e", "--events", is_flag=True, help="The events; with --job or --array.")
+@option("-p", "--properties", is_flag=True, help="The properties of the resources; with --job or --array.")
 @optional_argument(
     "--explain", "explain", numeric=True, metavar="[ID]", help="Why this job waits or waited, and when it starts."
 )
-@click.option("--start", "starts", is_flag=True, help="When jobs are foreseen to start, and what they wait for.")
-@click.option("--change", is_flag=True, help="With --explain: what would let the job start now.")
+@option("--start", "starts", is_flag=True, help="When jobs are foreseen to start, and what they wait for.")
+@option("--change", is_flag=True, help="With --explain: what would let the job start now.")
 @optional_argument(
     "--usage", "usage", numeric=True, metavar="[ID]", help="What this job used of its processors and memory."
 )
-@click.option("-A", "--accounting", metavar="D1,D2", help="What was consumed between two dates.")
-@click.option("-S", "--sql", metavar="CONDITION", help="The jobs, ended ones too, that satisfy a condition of SQL.")
+@option("-A", "--accounting", metavar="D1,D2", help="What was consumed between two dates.")
+@option("-S", "--sql", metavar="CONDITION", help="The jobs, ended ones too, that satisfy a condition of SQL.")
 @filters
-@click.option("--fields", "--specified-field", metavar="NAME[:LABEL],...", help="These parts of the records only.")
-@click.option("--no-header", is_flag=True, help="Tables without their head.")
-@click.option("--color", metavar="auto|always|never", default="never", help="Letters of states in colours.")
+@option("--fields", "--specified-field", metavar="NAME[:LABEL],...", help="These parts of the records only.")
+@option("--no-header", is_flag=True, help="Tables without their head.")
+@option("--color", metavar="auto|always|never", default="never", help="Letters of states in colours.")
 @optional_argument(
     "--watch", "watch", attached=True, metavar="[=SECONDS]", help="Show it again and again, until you interrupt."
 )
-@click.option("--format", "layout", type=NUMBER, metavar="1|2|3", help="The layout of the text.")
+@option("--format", "layout", type=NUMBER, metavar="1|2|3", help="The layout of the text.")
 @machine_formats
 @click.argument("words", nargs=-1)
 def main(context: Context, **given: Any) -> None:

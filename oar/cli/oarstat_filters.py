@@ -4,9 +4,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
-from oar.cli.command import Stop
+from oar.cli.command import Stop, option
 from oar.cli.state_names import states_of
 from oar.lib.db import listings
 from oar.lib.errors import BadRequest
@@ -21,11 +19,11 @@ _AGO = r"(?a)(\d{1,9})([smhdw])\Z"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 _DECLARATIONS = (
-    click.option("-t", "--states", metavar="R,W,...", help="The jobs in these states: letters or names."),
-    click.option("--name", metavar="NAME", help="The jobs of this name."),
-    click.option("--queue", metavar="QUEUE", help="The jobs of this queue."),
-    click.option("--project", metavar="PROJECT", help="The jobs of this project."),
-    click.option("--since", metavar="DATE|1d|2h|30m", help="The jobs that have ended since then, too."),
+    option("-t", "--states", metavar="R,W,...", help="The jobs in these states: letters or names."),
+    option("--name", metavar="NAME", help="The jobs of this name."),
+    option("--queue", metavar="QUEUE", help="The jobs of this queue."),
+    option("--project", metavar="PROJECT", help="The jobs of this project."),
+    option("--since", metavar="DATE|1d|2h|30m", help="The jobs that have ended since then, too."),
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from oar.cli.command import COUNT, NUMBER, USER, BadOption, Command, Number, Stop, optional_argument
+from oar.cli.command import COUNT, NUMBER, USER, BadOption, Command, Number, Stop, option, optional_argument
 from oar.lib.errors import BadRequest
 from oar.lib.formats import Format
 from oar.lib.submission import Submission
@@ -118,31 +118,29 @@ class Options(NamedTuple):
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _DECLARATIONS: Sequence[Decorator] = (
-    click.option("-I", "--interactive", is_flag=True, help="Open a shell in the job."),
-    click.option("-l", "--resource", "requests", multiple=True, metavar="REQUEST", help="Resources and walltime."),
-    click.option("--array", type=ARRAY, metavar="N[%M]", help="N jobs that differ in their index, M at a time."),
-    click.option("--array-param-file", "parameter_file", metavar="FILE", help="One job for each line of FILE."),
-    click.option("-S", "--scanscript", "--Scanscript", "scan", is_flag=True, help="Read #OAR lines of the script."),
-    click.option("-q", "--queue", metavar="QUEUE", help="Queue of the job."),
-    click.option("-p", "--property", "properties", metavar="SQL", help="Condition on the resources."),
-    click.option("--nodelist", multiple=True, metavar="NODE[,NODE...]", help="Only these nodes."),
-    click.option("--exclude", multiple=True, metavar="NODE[,NODE...]", help="None of these nodes."),
-    click.option("-r", "--reservation", metavar="START[,END]", help="Start at this date, or refuse."),
-    click.option("--checkpoint", type=NUMBER, metavar="SECONDS", help="Signal the job so long before its end."),
-    click.option("--signal", metavar="SIGNAL", help="That signal: number or name."),
-    click.option("-t", "--type", "types", multiple=True, metavar="TYPE", help="Type of the job."),
-    click.option("-d", "--directory", metavar="DIR", help="Directory in which the command runs."),
-    click.option("--project", metavar="TEXT", help="Project of the job."),
-    click.option("-n", "--name", metavar="TEXT", help="Name of the job."),
-    click.option(
-        "-a", "--anterior", "--after", "dependencies", multiple=True, metavar="ID", help="Start after that job."
-    ),
-    click.option("--notify", metavar="[TAGS]mail:ADDRESS|exec:COMMAND", help="Whom to tell what becomes of the job."),
-    click.option("--resubmit", type=NUMBER, metavar="ID", help="Submit a job that has ended again."),
-    click.option("--max-restarts", type=COUNT, metavar="N", help="An idempotent job: run it again N times at most."),
-    click.option("-k", "--use-job-key", is_flag=True, help="Give the job an SSH key of its own."),
-    click.option("-i", "--import-job-key-from-file", "key_file", metavar="FILE", help="Take the key from FILE."),
-    click.option(
+    option("-I", "--interactive", is_flag=True, help="Open a shell in the job."),
+    option("-l", "--resource", "requests", multiple=True, metavar="REQUEST", help="Resources and walltime."),
+    option("--array", type=ARRAY, metavar="N[%M]", help="N jobs that differ in their index, M at a time."),
+    option("--array-param-file", "parameter_file", metavar="FILE", help="One job for each line of FILE."),
+    option("-S", "--scanscript", "--Scanscript", "scan", is_flag=True, help="Read #OAR lines of the script."),
+    option("-q", "--queue", metavar="QUEUE", help="Queue of the job."),
+    option("-p", "--property", "properties", metavar="SQL", help="Condition on the resources."),
+    option("--nodelist", multiple=True, metavar="NODE[,NODE...]", help="Only these nodes."),
+    option("--exclude", multiple=True, metavar="NODE[,NODE...]", help="None of these nodes."),
+    option("-r", "--reservation", metavar="START[,END]", help="Start at this date, or refuse."),
+    option("--checkpoint", type=NUMBER, metavar="SECONDS", help="Signal the job so long before its end."),
+    option("--signal", metavar="SIGNAL", help="That signal: number or name."),
+    option("-t", "--type", "types", multiple=True, metavar="TYPE", help="Type of the job."),
+    option("-d", "--directory", metavar="DIR", help="Directory in which the command runs."),
+    option("--project", metavar="TEXT", help="Project of the job."),
+    option("-n", "--name", metavar="TEXT", help="Name of the job."),
+    option("-a", "--anterior", "--after", "dependencies", multiple=True, metavar="ID", help="Start after that job."),
+    option("--notify", metavar="[TAGS]mail:ADDRESS|exec:COMMAND", help="Whom to tell what becomes of the job."),
+    option("--resubmit", type=NUMBER, metavar="ID", help="Submit a job that has ended again."),
+    option("--max-restarts", type=COUNT, metavar="N", help="An idempotent job: run it again N times at most."),
+    option("-k", "--use-job-key", is_flag=True, help="Give the job an SSH key of its own."),
+    option("-i", "--import-job-key-from-file", "key_file", metavar="FILE", help="Take the key from FILE."),
+    option(
         "--import-job-key-inline",
         "--import-job-key-inline-priv",
         "--ssh_private_key",
@@ -151,16 +149,14 @@ _DECLARATIONS: Sequence[Decorator] = (
         metavar="KEY",
         help="Take this private key.",
     ),
-    click.option("--ssh_public_key", "--ssh-public-key", "public_key", metavar="KEY", help="Its public key."),
-    click.option("-e", "--export-job-key-to-file", "key_export", metavar="FILE", help="Write the key to FILE."),
-    click.option("-O", "--stdout", metavar="FILE", help="Where the output goes."),
-    click.option("-E", "--stderr", metavar="FILE", help="Where the error output goes."),
-    click.option("--hold", is_flag=True, help="Do not start before oarresume."),
-    click.option("-s", "--stagein", metavar="FILE", help="File for a desktop computing job."),
-    click.option("--stagein-md5sum", metavar="SUM", help="Its checksum, or that of a file that is already there."),
-    click.option(
-        "--force_cpuset_name", "--force-cpuset-name", "cpuset_name", metavar="NAME", help="Name of its cpuset."
-    ),
+    option("--ssh_public_key", "--ssh-public-key", "public_key", metavar="KEY", help="Its public key."),
+    option("-e", "--export-job-key-to-file", "key_export", metavar="FILE", help="Write the key to FILE."),
+    option("-O", "--stdout", metavar="FILE", help="Where the output goes."),
+    option("-E", "--stderr", metavar="FILE", help="Where the error output goes."),
+    option("--hold", is_flag=True, help="Do not start before oarresume."),
+    option("-s", "--stagein", metavar="FILE", help="File for a desktop computing job."),
+    option("--stagein-md5sum", metavar="SUM", help="Its checksum, or that of a file that is already there."),
+    option("--force_cpuset_name", "--force-cpuset-name", "cpuset_name", metavar="NAME", help="Name of its cpuset."),
     optional_argument(
         "--wait",
         "wait",
@@ -168,25 +164,25 @@ _DECLARATIONS: Sequence[Decorator] = (
         metavar="[=kill]",
         help="Stay until the job has ended, and end as it did; with kill, ^C ends the job.",
     ),
-    click.option("--parsable", is_flag=True, help="Print the id alone; the array id of an array."),
-    click.option(
+    option("--parsable", is_flag=True, help="Print the id alone; the array id of an array."),
+    option(
         "--env",
         "environment",
         multiple=True,
         metavar="NAME[=VALUE]|ALL|NONE",
         help="A variable for the job, on all its nodes; all that you have.",
     ),
-    click.option("--wrap", "wrapped", metavar="COMMAND", help="The command, as an option."),
-    click.option("--spool", is_flag=True, help="Keep the script as it is now; with -S."),
-    click.option("--propagate-exit", is_flag=True, help="With -I and -C: end with the exit status of the shell."),
-    click.option(
+    option("--wrap", "wrapped", metavar="COMMAND", help="The command, as an option."),
+    option("--spool", is_flag=True, help="Keep the script as it is now; with -S."),
+    option("--propagate-exit", is_flag=True, help="With -I and -C: end with the exit status of the shell."),
+    option(
         *("--estimate", "--dry-run", "--test-only"),
         "estimate",
         is_flag=True,
         help="Tell when and where it would start; submit nothing.",
     ),
-    click.option("--completion", metavar="bash|zsh", help="Print the script by which a shell completes commands."),
-    click.option("-v", "verbosity", count=True, help="Say what is done."),
+    option("--completion", metavar="bash|zsh", help="Print the script by which a shell completes commands."),
+    option("-v", "verbosity", count=True, help="Say what is done."),
 )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import click
 
-from oar.cli.command import COUNT, Context, machine_formats, oar_command
+from oar.cli.command import COUNT, Context, machine_formats, oar_command, option
 from oar.cli.outcomes import Report
 from oar.cli.selection import is_id
 from oar.lib import walltime
@@ -33,10 +33,10 @@ _STARTED = (JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING)
     summary="Show how it stands with the walltime of a job, or ask for another one: +h[:m[:s]] more, -h[:m[:s]] less.",
     signed_words=True,
 )
-@click.option("--force", is_flag=True, help="Apply it at once, not only a while before the end.")
-@click.option("--whole", is_flag=True, help="All of it or nothing.")
-@click.option("--delay-next-jobs", is_flag=True, help="Even if jobs that wait start later then.")
-@click.option("--timeout", type=COUNT, metavar="SECONDS", help="Drop the request if it is not granted by then.")
+@option("--force", is_flag=True, help="Apply it at once, not only a while before the end.")
+@option("--whole", is_flag=True, help="All of it or nothing.")
+@option("--delay-next-jobs", is_flag=True, help="Even if jobs that wait start later then.")
+@option("--timeout", type=COUNT, metavar="SECONDS", help="Drop the request if it is not granted by then.")
 @machine_formats
 @click.argument("words", nargs=-1, metavar="JOB_ID [CHANGE]")
 def main(

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from oar.cli.command import DIGITS, Context, Stop, optional_argument
+from oar.cli.command import DIGITS, Context, Stop, option, optional_argument
 from oar.cli.state_names import states_of
 from oar.lib import control
 from oar.lib.states import FINAL, JobState
@@ -47,15 +47,13 @@ def job_selection(function: Function) -> Function:
         return function(*arguments, wanted=Wanted(**named), **options)
 
     command.__dict__.update(function.__dict__)
-    click.option("--name", metavar="NAME", help="Act on the jobs of that name.")(command)
-    click.option("--state", "states", metavar="STATES", help="Act on the jobs in these states: names or letters.")(
-        command
-    )
+    option("--name", metavar="NAME", help="Act on the jobs of that name.")(command)
+    option("--state", "states", metavar="STATES", help="Act on the jobs in these states: names or letters.")(command)
     optional_argument(
         "-u", "--user", "users", metavar="[LOGIN]", help="Act on the jobs of LOGIN, without it on yours."
     )(command)
-    click.option("--sql", "sql", metavar="SQL", help="Act on the jobs that satisfy this SQL condition too.")(command)
-    click.option("--array", is_flag=True, help="The identifiers are those of arrays: act on all their jobs.")(command)
+    option("--sql", "sql", metavar="SQL", help="Act on the jobs that satisfy this SQL condition too.")(command)
+    option("--array", is_flag=True, help="The identifiers are those of arrays: act on all their jobs.")(command)
     click.argument("words", nargs=-1, metavar="[JOB_ID]...")(command)
     return command  # type: ignore[return-value]
 
