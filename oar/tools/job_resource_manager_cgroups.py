@@ -276,7 +276,7 @@ def write_job_files(data, files):
             given = json.dumps(data["job_env"]).encode("ascii")
             node_base.write_file(files.given(data["user"]), given, 0o600)
     except OSError as error:
-        raise NodeError(19, "cannot write the files of the job: %s" % error) from None
+        raise NodeError(19, "cannot write the files of the job: %s" % error.strerror) from None
 
 
 def environment_text(variables):

@@ -218,11 +218,25 @@ print(json.dumps([payload.reason, os.waitpid(looking, 0)[1]]))
 
 
 @contextmanager
-def small_runtime_directory(box: NodeBox) -> Iterator[None]:
+def small_runtime_directory(box: NodeBox, options: str = "size=128k") -> Iterator[None]:
     """The files of OAR on the node have a small disk of their own."""
-    mount = f"mkdir -p {box.runtime}; mount -t tmpfs -o size=128k,mode=755,uid=5001,gid=5001 tmpfs {box.runtime}"
+    made = f"install -d -o 5001 -g 5001 {box.runtime}"
+    mount = f"{made}; mount -t tmpfs -o {options},mode=755,uid=5001,gid=5001 tmpfs {box.runtime}"
     with changed(box, mount, f"umount {box.runtime}"):
         yield
+
+
+@pytest.mark.parametrize("inodes", range(1, 9))
+def test_a_node_without_room_for_another_file_says_so_and_blames_no_prologue(box: NodeBox, inodes: int) -> None:
+    job = box.job_data(221, command="true", script="#!/bin/sh\n", job_env={"A": "1"})
+    with small_runtime_directory(box, f"nr_inodes={inodes}"):
+        with box.launch(job) as launch:
+            ended = launch.end()
+        assert ended.exit not in (0, 1)
+        assert ended.stderr.count("No space left on device") == 1
+        assert "Errno" not in ended.stderr
+        box.sh(f"mount -o remount,nr_inodes=100 {box.runtime}")
+        assert box.clean(job).exit == 0
 
 
 def test_the_end_of_a_job_is_told_though_the_disk_of_the_node_is_full(box: NodeBox) -> None:

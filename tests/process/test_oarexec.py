@@ -129,7 +129,7 @@ def test_a_script_that_was_kept_is_the_users_alone_and_goes_with_the_job(box: No
 
 def test_where_files_have_no_access_lists_a_script_is_its_user_s_own(box: NodeBox) -> None:
     job = box.job_data(108, command='"$OAR_SCRIPT"', script="#!/bin/sh\nstat -c '%a %U' $0\n", stdout_file="out108")
-    box.sh(f"mkdir -p {box.runtime}; mount -t ramfs ramfs {box.runtime}; chown oar: {box.runtime}")
+    box.sh(f"install -d -o oar {box.runtime}; mount -t ramfs ramfs {box.runtime}; chown oar: {box.runtime}")
     try:
         box.start(job)
         box.ended(job)
