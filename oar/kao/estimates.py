@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from oar.kao import forecast, plugins
-from oar.kao.model import Plan
+from oar.kao.model import Placement, Plan, Snapshot
 from oar.kao.platform import Platform, Situation, Supposed, Tokens
 from oar.kao.priority import policy_of
 from oar.kao.schedule import Round
@@ -21,7 +21,8 @@ from oar.lib.db.waits import Reason
 from oar.lib.model import Dependency
 from oar.lib.proposal import Proposal
 from oar.lib.reason_texts import sentence
-from oar.lib.states import JobState, JobType, Reservation
+from oar.lib.request import JobTypes
+from oar.lib.states import JobState, JobType, Reservation, ResourceState
 from oar.lib.submission import dependencies_of_each
 
 #: Of a token of which nothing is known, there are enough.
@@ -145,10 +146,22 @@ def _estimates(situation: Situation, plan: Plan, supposed: Sequence[Supposed]) -
         why = Reason(plan.now, reason.code, reason.text, reason.data) if reason and not refusal else None
         if place:
             ids, hosts = resources.ids_of(place.resources), resources.nodes_of(place.resources)
-            found.append(Estimate(place.start, place.walltime, tuple(ids), tuple(hosts), why, refusal))
+            start = place.start if job.row.start_time else max(place.start, _awake(situation.snapshot, job, place))
+            found.append(Estimate(start, place.walltime, tuple(ids), tuple(hosts), why, refusal))
         else:
             found.append(Estimate(None, job.moldables[0].walltime, (), (), why, refusal))
     return found
+
+
+def _awake(snapshot: Snapshot, job: Supposed, place: Placement) -> int:
+    """Return when the last node of a place that sleeps has booted; 0 if the job needs none to be woken."""
+    settings, resources = snapshot.settings, snapshot.resources
+    if not settings.may_wake or JobTypes(job.types).is_standby:
+        return 0
+    asleep = resources.nodes_of(place.resources & resources.where(resources.states, ResourceState.ABSENT))
+    earliest = snapshot.now - settings.wakeup_time  # who was woken before that is woken again
+    woken = (snapshot.woken.get(node, 0) for node in asleep)
+    return max((settings.wakeup_time + (date if date > earliest else snapshot.now) for date in woken), default=0)
 
 
 def _supposed(tx: Transaction, proposal: Proposal, array_limit: int) -> list[Supposed]:

@@ -12,6 +12,7 @@ import yaml
 from oar.cli import oarsub
 from oar.cli.command import Result
 from oar.kao.meta_sched import MetaScheduler
+from oar.lib import nodes
 from oar.lib.config import Config
 from oar.lib.db.engine import Database
 from oar.lib.runtime import Runtime
@@ -236,3 +237,48 @@ def test_tokens_are_known_from_the_last_round(site: Site) -> None:
     record = site.record("-t", "token:matlab=3", "true")
     assert (record["start"], record["reasons"][0]["code"]) == (None, "TOKEN")
     assert [job.state for job in site.jobs()] == [JobState.WAITING]
+
+
+class TestSleepingNodes:
+    """One of two nodes sleeps; nodes need five minutes to boot."""
+
+    @pytest.fixture
+    def saving(self, database: Database) -> Iterator[Site]:
+        add_resources(database, nodes=1, cores=2)
+        add_resources(database, nodes=1, cores=2, network_address="node-2", state="Absent", available_upto=2**31 - 2)
+        add_rules(database)
+        config = Config(
+            job_resource_manager_property_db_field="cpuset",
+            scheduler_node_manager_sleep_cmd="/bin/true",
+            scheduler_node_manager_wake_up_cmd="/bin/true",
+            scheduler_node_manager_wakeup_time=300,
+        )
+        made = Site(at(database, NOW), config)
+        yield made
+        made.scheduler.close()
+
+    def test_a_job_is_told_when_they_have_booted(self, saving: Site) -> None:
+        booted = format_date(NOW + 300)
+        assert answer(saving.estimate("-l", "nodes=2,walltime=1", "true")) == (
+            0,
+            [
+                f"# Job would start at {booted} on node-1+node-2",
+                "# Not now: Its place is free, but node node-2 must become Alive first.",
+            ],
+        )
+        assert answer(saving.estimate("-l", "nodes=1,walltime=1", "true")) == (
+            0,
+            [f"# Job would start at {format_date(NOW)} on node-1"],
+        )
+
+    def test_the_time_that_has_passed_since_they_were_woken_counts(self, saving: Site) -> None:
+        with saving.database.begin() as tx:
+            nodes.order_wake(tx, ["node-2"], "somebody needs it")
+        at(saving.database, NOW + 100)
+        assert saving.record("-l", "nodes=2,walltime=1", "true")["start"] == NOW + 300
+        at(saving.database, NOW + 301)
+        assert saving.record("-l", "nodes=2,walltime=1", "true")["start"] == NOW + 601
+
+    def test_a_job_that_wakes_none_starts_on_them_at_once(self, saving: Site) -> None:
+        record = saving.record("-t", "noop=standby", "-l", "nodes=2,walltime=1")
+        assert (record["start"], record["reasons"]) == (NOW, [])
