@@ -87,10 +87,13 @@ def test_variables_that_a_user_gave_to_his_job_are_on_all_its_nodes(site: Site) 
     assert said == value
 
 
-def test_files_are_copied_between_the_nodes_of_a_job(site: Site) -> None:
+@pytest.mark.parametrize("program", ["oarcp", "scp -S {oarsh}", "scp -O -S {oarsh}"])
+def test_files_are_copied_between_the_nodes_of_a_job(site: Site, program: str) -> None:
     home = site.box.home("alice")
+    (home / "copy").unlink(missing_ok=True)
     (home / "it's here").write_text("content")
-    command = f'PATH={site.box.oardir}:$PATH; oarcp -q "it\'s here" {NODE}:{home}/copy && cat copy'
+    copy = program.format(oarsh=f"{site.box.oardir}/oarsh")
+    command = f'PATH={site.box.oardir}:$PATH; {copy} -q "it\'s here" {NODE}:{home}/copy && cat copy'
     assert site.in_job(2, command) == "content"
     assert (home / "copy").stat().st_uid == ACCOUNTS["alice"]
 
