@@ -176,6 +176,11 @@ def _agree(
         config = config.replace(jobdel_walltime=least)
     if config.job_kill_grace >= config.jobdel_softwalltime:
         errors.append(problem("JOB_KILL_GRACE", "JOBDEL_SOFTWALLTIME", "must be below JOBDEL_SOFTWALLTIME"))
+    if config.taktuk_cmd:
+        text = (
+            "checks nodes, if PINGCHECKER_TAKTUK_ARG_COMMAND is set; jobs are prepared over ssh connections that stay"
+        )
+        warnings.append(problem("TAKTUK_CMD", "", f"{text}: they need no taktuk"))
     if config.energy_saving_window_timeout <= config.energy_saving_window_time:
         errors.append(
             problem(

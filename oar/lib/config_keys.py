@@ -47,6 +47,15 @@ def _refuse_mysql(text: str) -> str:
     return one_of("Pg", renamed={"psql": "Pg", "pgsql": "Pg", "postgresql": "Pg"}).read(text)
 
 
+_CGROUP_MANAGERS = one_of("auto", "cgroup2", "cgroup1", "none")
+
+
+def _refuse_systemd(text: str) -> str:
+    if text.lower() == "systemd":
+        raise ValueError("slices of systemd are not supported: write auto, groups of jobs lie beside those of systemd")
+    return _CGROUP_MANAGERS.read(text)
+
+
 _DATABASE_TYPE = Kind("Pg", _refuse_mysql)
 _META_SCHEDULER = Kind(
     "command line", lambda text: {"oar_meta_sched": "kao", "oar_meta_scheduler": "kao"}.get(text) or COMMAND.read(text)
@@ -215,7 +224,7 @@ class Config(Values):
     oar_ssh_transport = Option(one_of("auto", "paramiko", "openssh"), "auto", "What speaks ssh on the server.")
     oar_ssh_pool_max = Option(POSITIVE, 512, "Connections to nodes kept by one bipbip.")
     oar_ssh_pool_idle = Option(SECONDS, 600, "An unused connection is closed after this time.")
-    taktuk_cmd = unset(COMMAND, "Reach many nodes with taktuk.")
+    taktuk_cmd = unset(COMMAND, "Check many nodes with taktuk (PINGCHECKER_TAKTUK_ARG_COMMAND).")
     oar_ssh_authorized_keys_file = Option(TEXT, ".ssh/authorized_keys_jobs", "File of the jobs' keys on nodes.")
     oar_privilege_cmd = Option(
         COMMAND, "sudo -n", "How the oar account becomes root on a node: sudo, or oardodo's path."
@@ -262,9 +271,7 @@ class Config(Values):
     cpuset_path = Option(or_empty(PATH), "/oar", "Cgroup of all jobs on nodes; empty = keys and files only.")
     compute_thread_siblings = Option(BOOLEAN, False, "A job gets the threads that share a core with its processors.")
     get_current_cpuset_cmd = unset(COMMAND, "How oarsh finds the job it was called from.")
-    cgroup_manager = Option(
-        one_of("auto", "cgroup2", "systemd", "cgroup1", "none"), "auto", "How cgroups are managed on nodes."
-    )
+    cgroup_manager = Option(Kind(_CGROUP_MANAGERS.name, _refuse_systemd), "auto", "How cgroups are managed on nodes.")
     jrm_memory = Option(BOOLEAN, False, "Limit the memory of jobs.")
     jrm_processes = Option(
         INTEGER, 4096, "Processes and threads that a job may have on a node for each of its processors; 0 = no limit."

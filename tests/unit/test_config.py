@@ -187,6 +187,13 @@ def test_values_that_contradict_each_other_are_named() -> None:
     assert parse("JOBDEL_WALLTIME=30").config.jobdel_walltime == 61
 
 
+def test_other_ways_to_prepare_jobs_are_refused_with_the_way_out() -> None:
+    (error,) = errors("CGROUP_MANAGER=systemd")
+    assert error.startswith("f:1: CGROUP_MANAGER: slices of systemd are not supported: write auto, ")
+    (warning,) = warnings('TAKTUK_CMD="/usr/bin/taktuk -s"')
+    assert warning.startswith("f:1: TAKTUK_CMD: checks nodes, if PINGCHECKER_TAKTUK_ARG_COMMAND is set; jobs are ")
+
+
 def test_a_constant_that_is_set_otherwise_is_warned_about() -> None:
     assert warnings("NOTIFY_TCP_SOCKET_ENABLED=1") == []
     assert warnings("NOTIFY_TCP_SOCKET_ENABLED=0") == ["f:1: NOTIFY_TCP_SOCKET_ENABLED: has no effect"]
