@@ -59,7 +59,7 @@ def main(
             text = _events(tx, names, events_asked, machine) if events_asked else _names(names, machine)
             is_empty = not names
         else:
-            with_jobs = not state or free_only
+            with_jobs = jobs or not state or free_only
             shown = views.resource_views(tx, ids=ids, nodes=nodes or None, with_jobs=with_jobs)
             is_empty = not shown
             if free_only:
@@ -74,7 +74,10 @@ def main(
                 text = _states(shown, machine, by_resource=by_resource)
             else:
                 text = _full(shown, tx.now, machine, properties_only=by_resource and ids is None)
+        unknown = [] if machine else _unknown(tx, nodes)
     click.echo(text, nl=False)
+    for complaint in unknown:
+        context.warn(complaint)
     if is_empty and not by_resource:
         click.echo(NOTHING, err=True)
 
@@ -84,6 +87,17 @@ def _exclude(option: str, asked: Mapping[str, object], others: Sequence[str]) ->
     for name in others if option else ():
         if asked[name]:
             raise BadRequest(f"{option} cannot be combined with {name}")
+
+
+def _unknown(tx: Transaction, nodes: Sequence[str]) -> list[str]:
+    """Return what there is to say of names that no node has."""
+    known = listings.nodes(tx) if nodes else []
+    missing = sorted(set(nodes).difference(known))
+    if not missing:
+        return []
+    from oar.lib.guesses import did_you_mean
+
+    return [f"node {render.visible(name)} does not exist.{did_you_mean(name, known)}" for name in missing]
 
 
 def _ids(context: Context, resources: Sequence[int | None], sql: str | None) -> list[int] | None:

@@ -167,6 +167,11 @@ def test_jobs_on_nodes(cluster: Cluster) -> None:
     assert document["node-2"][str(job)]["types"] == ["idempotent", "besteffort"]
 
 
+def test_jobs_are_the_same_whatever_is_asked_beside_them(cluster: Cluster) -> None:
+    cluster.job(cluster.ids[0])
+    assert cluster.shows("-j", "-s") == cluster.shows("-j")
+
+
 def test_events_of_nodes(cluster: Cluster) -> None:
     for number in range(25):
         cluster.event(f"HALT_NODE_{number}", "node-1")
@@ -212,15 +217,27 @@ def test_perl_data_is_one_line(cluster: Cluster) -> None:
 
 
 def test_nothing_to_show(cluster: Cluster) -> None:
-    assert cluster.oarnodes("node-9") == Result(0, "", NO_NODES)
-    assert cluster.oarnodes("-s", "node-9") == Result(0, "", NO_NODES)
-    assert cluster.oarnodes("-l", "node-9") == Result(0, "", NO_NODES)
-    assert cluster.oarnodes("-e", "--", "node-9") == Result(0, "", NO_NODES)
+    nobody = f"# Warning: node pc does not exist.\n{NO_NODES}"
+    assert cluster.oarnodes("pc") == Result(0, "", nobody)
+    assert cluster.oarnodes("-s", "pc") == Result(0, "", nobody)
+    assert cluster.oarnodes("-l", "pc") == Result(0, "", nobody)
+    assert cluster.oarnodes("-e", "--", "pc") == Result(0, "", nobody)
+    assert cluster.oarnodes("-J", "pc") == Result(0, "{}\n", NO_NODES)
     assert cluster.oarnodes("--sql", "false") == Result(0, "", "")
     assert cluster.oarnodes("-r", "99999999999") == Result(0, "", "")
     assert cluster.oarnodes("--sql", "false", "-J") == Result(0, "{}\n", "")
     cluster.execute("DELETE FROM resources")
     assert cluster.oarnodes() == Result(0, "", NO_NODES)
+
+
+def test_a_name_that_no_node_has_is_told_beside_those_that_are_shown(cluster: Cluster) -> None:
+    result = cluster.oarnodes("-l", "node-1", "nod-2", "\x1b[2J")
+    assert (result.exit, result.out) == (0, "node-1\n")
+    assert result.err == (
+        "# Warning: node \\x1b[2J does not exist.\n"
+        '# Warning: node nod-2 does not exist.\n# Did you mean "node-2"?\n'
+    )
+    assert cluster.oarnodes("-s", "node-1", "-J", "nod-2").err == ""
 
 
 @pytest.mark.parametrize(
