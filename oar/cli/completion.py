@@ -34,7 +34,7 @@ _KINDS: Mapping[str, str] = {
     "jobs": "jobs",
     "key_export": "files",
     "key_file": "files",
-    "layout": "1 2 3",
+    "layout": "1 2 3 4",
     "parameter_file": "files",
     "properties": "properties",
     "queue": "queues",

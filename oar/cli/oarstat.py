@@ -27,7 +27,8 @@ from oar.lib.model import Job
 from oar.lib.times import parse_date
 
 EXIT_NO_JOB_GIVEN = 255
-LAYOUTS = (1, 2, 3)
+LAYOUTS = (1, 2, 3, 4)
+TIMES = 4  #: the layout that shows when jobs start and end
 
 
 @oar_command(
@@ -47,6 +48,7 @@ LAYOUTS = (1, 2, 3)
 @option("--ascii", is_flag=True, help="With --gantt: a chart of letters.")
 @option("-e", "--events", is_flag=True, help="The events; with --job or --array.")
 @option("-p", "--properties", is_flag=True, help="The properties of the resources; with --job or --array.")
+@option("-r", "--show-resources", "resources", is_flag=True, help="The table, with the resources of each job.")
 @optional_argument(
     "--explain", "explain", numeric=True, metavar="[ID]", help="Why this job waits or waited, and when it starts."
 )
@@ -64,7 +66,13 @@ LAYOUTS = (1, 2, 3)
 @optional_argument(
     "--watch", "watch", attached=True, metavar="[=SECONDS]", help="Show it again and again, until you interrupt."
 )
-@option("--format", "layout", type=NUMBER, metavar="1|2|3", help="The layout of the text.")
+@option(
+    "--format",
+    "layout",
+    type=NUMBER,
+    metavar="1|2|3|4",
+    help="The layout of the text; 4: start, walltime and time left.",
+)
 @machine_formats
 @click.argument("words", nargs=-1)
 def main(context: Context, **given: Any) -> None:
@@ -95,6 +103,7 @@ class Asked(NamedTuple):
     ascii: bool
     events: bool
     properties: bool
+    resources: bool
     explain: tuple[int | None, ...]
     starts: bool
     change: bool
@@ -121,6 +130,10 @@ class Asked(NamedTuple):
             "--job and --array are exclusive": bool(self.jobs and self.arrays),
             "--compact cannot be combined with --full or a machine format": bool(
                 self.compact and (self.full or self.machine)
+            ),
+            "--show-resources and --compact are exclusive": bool(self.resources and self.compact),
+            "--show-resources is for the table of jobs": bool(
+                self.resources and (self.starts or self.explain or self.usage or self.fields is not None)
             ),
             "--properties and --sql are exclusive": bool(self.properties and self.sql is not None),
             "--change needs --explain": bool(self.change and not self.explain),
@@ -186,15 +199,22 @@ class _Oarstat:
         if asked.usage and not (asked.starts or asked.explain):
             from oar.cli import oarstat_usage
 
-            return oarstat_usage.shown(self._context, tx, jobs, machine, by_node=asked.full)
+            header = not asked.no_header
+            return oarstat_usage.shown(self._context, tx, jobs, machine, by_node=asked.full, header=header)
         from oar.cli import oarstat_explain
 
         if asked.starts:
-            return oarstat_explain.starts(tx, jobs, machine)
+            return oarstat_explain.starts(tx, jobs, machine, header=not asked.no_header)
         return oarstat_explain.explained(self._context, tx, jobs, machine, with_change=asked.change)
 
     def _table(self, tx: Transaction, jobs: Sequence[Job]) -> str:
         asked = self._asked
+        times = places = None
+        if jobs and (asked.resources or self._layout == TIMES):
+            from oar.lib import views
+
+            times = views.job_times(tx, jobs) if self._layout == TIMES else None
+            places = views.places_of_jobs(tx, jobs) if asked.resources else None
         return render.job_table(
             jobs,
             tx.now,
@@ -203,6 +223,8 @@ class _Oarstat:
             folded=asked.compact,
             header=not asked.no_header,
             colored=_is_colored(asked.color, self._context),
+            times=times,
+            resources=places,
         )
 
 
@@ -236,7 +258,7 @@ def _layout(context: Context, given: int | None) -> int:
     """Return the layout of the text: the option's, the environment's, or the site's."""
     if given is not None:
         if given not in LAYOUTS:
-            raise BadRequest("--format must be 1, 2 or 3")
+            raise BadRequest("--format must be 1, 2, 3 or 4")
         return given
     wish = context.environment.get("OAR_OARSTAT_OUTPUT_FORMAT", "")
     if wish in map(str, LAYOUTS):

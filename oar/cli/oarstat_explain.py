@@ -54,9 +54,10 @@ def _changes(context: "Context", found: Sequence[Explanation]) -> dict[int, str]
 # --------------------------------------------------------------------------------------------------------------- starts
 
 _COLUMNS = "{:<10} {:<14.14} {:<10.10} {:<19} {}"
+_HEAD = (("Job id", "User", "Queue", "Predicted start", "Why"), ("-" * 10, "-" * 14, "-" * 10, "-" * 19, "-" * 12))
 
 
-def starts(tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None) -> str:
+def starts(tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, header: bool = True) -> str:
     """Return a line for each job that has not started: when it is foreseen to start, and what it waits for."""
     found = explanations.outlooks(tx, jobs)
     if machine:
@@ -65,8 +66,9 @@ def starts(tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None) -> 
         (str(each.job.id), visible(each.job.user), visible(each.job.queue), _date(each.start), visible(each.why))
         for each in found
     ]
-    head = [("Job id", "User", "Queue", "Predicted start", "Why"), ("-" * 10, "-" * 14, "-" * 10, "-" * 19, "-" * 12)]
-    return "".join(f"{_COLUMNS.format(*row).rstrip()}\n" for row in (*head, *rows)) if rows else ""
+    if rows and header:
+        rows[:0] = _HEAD
+    return "".join(f"{_COLUMNS.format(*row).rstrip()}\n" for row in rows)
 
 
 def _date(date: int | None) -> str:

@@ -22,7 +22,13 @@ _HEAD = (
 
 
 def shown(
-    context: "Context", tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, by_node: bool
+    context: "Context",
+    tx: "Transaction",
+    jobs: "Sequence[Job]",
+    machine: Format | None,
+    *,
+    by_node: bool,
+    header: bool = True,
 ) -> str:
     """Return what jobs used: a line each, or with a line for each node."""
     found = uses(tx, jobs, context.runtime.config.job_resource_manager_property_db_field)
@@ -30,7 +36,8 @@ def shown(
         return dump({use.job.id: use.record for use in found}, machine)
     if by_node:
         return "\n".join("".join(f"{line}\n" for line in _in_full(use)) for use in found)
-    return _HEAD + "".join(f"{line}\n" for use in found for line in _row(use)) if found else ""
+    head = _HEAD if found and header else ""
+    return head + "".join(f"{line}\n" for use in found for line in _row(use))
 
 
 def _row(use: Use) -> Iterator[str]:

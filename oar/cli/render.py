@@ -11,7 +11,7 @@ from oar.lib.states import STATE_LETTERS
 from oar.lib.times import format_date, format_duration, format_padded_duration
 
 if TYPE_CHECKING:
-    from oar.lib.views import JobOnNode, JobView, ProjectUsage, ResourceView, Usage
+    from oar.lib.views import JobOnNode, JobTimes, JobView, ProjectUsage, ResourceView, Usage
 
 #: Control characters, and what readers of Unicode take for the end of a line.
 _HIDDEN = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)]}
@@ -45,6 +45,14 @@ _LAYOUT_2_ARRAY = (
     "Job id    A. id     index S User     Duration   System message\n"
     "--------- --------- ----- - -------- ---------- --------------------------------\n"
 )
+_LAYOUT_4 = (
+    "Job id     Name           User           Queue      S Start                 Walltime       Left\n"
+    "---------- -------------- -------------- ---------- - ------------------- ---------- ----------\n"
+)
+_LAYOUT_4_ARRAY = (
+    "Job id    A. id     index Name       User     Queue    S Start                 Walltime       Left\n"
+    "--------- --------- ----- ---------- -------- -------- - ------------------- ---------- ----------\n"
+)
 
 
 #: Colours of letters of states, for terminals: escape sequences of ECMA-48.
@@ -60,11 +68,13 @@ def job_table(
     folded: int = 0,
     header: bool = True,
     colored: bool = False,
+    times: "Mapping[int, JobTimes] | None" = None,
+    resources: Mapping[int, str] | None = None,
 ) -> str:
     """Return the table of jobs, '' if there is none.
 
     ``by_array`` shows the array and the index of each; ``folded`` makes one line of the jobs of an array, 2 with their
-    number in each state at its end.
+    number in each state at its end; layout 4 shows their ``times``; ``resources`` are shown behind everything else.
     """
     if not jobs:
         return ""
@@ -78,9 +88,15 @@ def job_table(
     if layout == 1:
         head = _LAYOUT_1_ARRAY if by_array else _LAYOUT_1
         lines = [_row_1_array(row) for row in rows] if by_array else [_row_1(row) for row in rows]
+    elif layout == 4:
+        head = _LAYOUT_4_ARRAY if by_array else _LAYOUT_4
+        lines = [_row_4(row, (times or {}).get(row.job.id), by_array=by_array) for row in rows]
     else:
         head = _LAYOUT_2_ARRAY if by_array else _LAYOUT_2
         lines = [_row_2(row, now=now, by_array=by_array) for row in rows]
+    if resources is not None:
+        head = _with_resources(head)
+        lines = [f"{line} {resources.get(row.job.id) or '-'}" for line, row in zip(lines, rows, strict=True)]
     return (head if header else "") + "\n".join(lines) + "\n"
 
 
@@ -138,9 +154,27 @@ def _row_2(row: Row, *, now: int, by_array: bool) -> str:
     return f"{place} {letter} {visible(job.user):<8.8} {duration:>10.10} {visible(job.message)}{counts}"
 
 
+def _row_4(row: Row, times: "JobTimes | None", *, by_array: bool) -> str:
+    number, letter, job, counts = row
+    name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
+    start = format_date(times.start or 0) if times else ""
+    durations = [times.walltime, times.left] if times else [None, None]
+    walltime, left = ("-" if each is None else format_padded_duration(each) for each in durations)
+    if by_array:
+        place = f"{number:<9} {job.array_id:<9} {job.array_index:<5} {name:<10.10} {user:<8.8} {queue:<8.8}"
+    else:
+        place = f"{number:<10} {name:<14.14} {user:<14.14} {queue:<10.10}"
+    return f"{place} {letter} {start or '-':<19} {walltime:>10} {left:>10}{counts}"
+
+
+def _with_resources(head: str) -> str:
+    titles, lines = head.splitlines()
+    return f"{titles:<{len(lines)}} Resources\n{lines} {'-' * 20}\n"
+
+
 # ------------------------------------------------------------------------------------------------------ jobs in full
 
-#: How keys are called in layout 3.
+#: How keys are called from layout 3 on.
 _RENAMED = {
     "Job_Id": "id",
     "job_array_id": "array_id",
@@ -156,7 +190,7 @@ _RENAMED = {
 
 def full_jobs(views: "Iterable[JobView]", *, layout: int = 1) -> str:
     """Return all that is known of jobs, ``key = value`` in lines."""
-    names = _RENAMED if layout == 3 else {}
+    names = _RENAMED if layout >= 3 else {}
     return "".join(_full_job(view, names) for view in views)
 
 

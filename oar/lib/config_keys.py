@@ -158,7 +158,7 @@ class Config(Values):
     project = Option(TEXT, "default", "Project of a job that names none.")
     signal = Option(at_least(1, "number of a signal"), 12, "Signal that asks a job to write a checkpoint.")
     users_allowed_hold_resume = Option(BOOLEAN, False, "Users may suspend and resume their own running jobs.")
-    oarstat_default_output_format = Option(at_least(1, "1 | 2"), 1, "Layout of oarstat's table.")
+    oarstat_default_output_format = Option(at_least(1, "1 | 2 | 3 | 4"), 1, "Layout of oarstat's table.")
     oarstat_default_field = Option(
         ITEMS,
         (

@@ -14,6 +14,7 @@ from oar.lib.db.listings import Assigned, PlannedResource, Prediction
 from oar.lib.ends import End, Use, end_of, uses
 from oar.lib.model import SYSTEM_PROPERTIES, Cause, Dependency, Event, Job, Moldable, User
 from oar.lib.request import format_wanted_resources
+from oar.lib.resource_set import format_ranges
 from oar.lib.states import ALWAYS_AVAILABLE, NOT_STARTED, JobType, Reservation, ResourceState
 
 if TYPE_CHECKING:
@@ -161,6 +162,44 @@ def job_views(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> list[
 def _causes(tx: "Transaction", over: Sequence[int]) -> tuple[Mapping[int, Cause], Mapping[int, int]]:
     """Return why jobs ended, and the copies of those that were submitted again by themselves."""
     return (tx.ends.causes(over), tx.ends.copies(over)) if over else ({}, {})
+
+
+class JobTimes(NamedTuple):
+    """When a job starts or has started, and for how long it runs."""
+
+    start: int | None  #: the predicted one of a job that waits; None if there is none
+    walltime: int | None
+    left: int | None  #: seconds until its walltime is over; None for a job that does not run
+
+
+def job_times(tx: "Transaction", jobs: Sequence[Job]) -> dict[int, JobTimes]:
+    """Return the times of jobs; that in which one was suspended does not count."""
+    walltimes = listings.walltimes(tx, [job.id for job in jobs])
+    predictions = listings.predictions(tx, [job.id for job in jobs if job.state in NOT_STARTED])
+    suspended = tx.rounds.suspended_times([job.id for job in jobs if job.suspended and not job.is_final])
+    found = {}
+    for job in jobs:
+        start, walltime = job.started or None, walltimes.get(job.id)
+        left = None
+        if start and walltime is not None and not job.is_final:
+            left = max(0, start + walltime + suspended.get(job.id, 0) - tx.now)
+        if start is None and job.id in predictions:
+            start = predictions[job.id].start
+        found[job.id] = JobTimes(start, walltime, left)
+    return found
+
+
+def places_of_jobs(tx: "Transaction", jobs: Sequence[Job]) -> dict[int, str]:
+    """Return the resources of jobs by node in one word, ``n1:1-2+5,n2:7``; '' for a job that has none."""
+    found = {}
+    for job_id, resources in resources_of_jobs(tx, [job.id for job in jobs]).items():
+        nodes: dict[str, int] = defaultdict(int)
+        for each in resources:
+            nodes[each.node or "-"] |= 1 << each.id
+        found[job_id] = ",".join(
+            f"{node}:{format_ranges(ids).replace(',', '+')}" for node, ids in sorted(nodes.items())
+        )
+    return found
 
 
 def job_record(view: JobView) -> dict[str, object]:

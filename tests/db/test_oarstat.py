@@ -5,23 +5,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from oar.cli import render
 from oar.cli.command import Result, invoke
 from oar.cli.oarstat import main
-from oar.lib.cause_texts import memory_size
 from oar.lib.config import Config
 from oar.lib.db.engine import Database, DatabaseSettings
-from oar.lib.lifecycle import format_exit_code
-from oar.lib.model import Cause, NodeUsage, User
+from oar.lib.db.new_jobs import Alternative
+from oar.lib.model import Group, Level, User
 from oar.lib.runtime import Runtime
-from oar.lib.states import EndCode, EventType, JobState, JobType, Reservation
-from oar.lib.times import format_date, format_duration
+from oar.lib.states import JobState, JobType, Reservation
+from oar.lib.times import format_date
 from tests.builders import add_job, add_resources
-from tests.plain import same_in_all_formats
 
 OARPRINT = Path(__file__).parent.parent.parent / "oar" / "tools" / "oarprint"
 EVE = User("eve", 1001)
@@ -145,6 +141,67 @@ def test_layout_2(cluster: Cluster) -> None:
     )
 
 
+def test_layout_4_tells_when_jobs_start_and_how_long_they_may_still_run(cluster: Cluster) -> None:
+    running = cluster.job(JobState.RUNNING, on=[cluster.resources[0]], walltime=7200, name="md-run-long-name")
+    waiting, new = cluster.job(walltime=3661, queue="besteffort"), cluster.job()
+    still = cluster.job(JobState.SUSPENDED, on=[cluster.resources[1]])
+    ended = cluster.job(JobState.TERMINATED, on=[cluster.resources[1]])
+    cluster.predict(waiting, NOW + 7200, [cluster.resources[0]])
+    cluster.execute("UPDATE jobs SET start_time = %s WHERE job_id = ANY(%s)", NOW - 600, [running, still])
+    cluster.execute("UPDATE jobs SET suspended = 'YES' WHERE job_id = %s", still)
+    cluster.execute(
+        "UPDATE job_state_logs SET date_start = %s WHERE job_id = %s AND job_state = 'Suspended'", NOW - 500, still
+    )
+    begun, coming = format_date(NOW - 600), format_date(NOW + 7200)
+    assert cluster.shows("--format", "4", running, waiting, new, still, ended) == (
+        "Job id     Name           User           Queue      S Start                 Walltime       Left\n"
+        "---------- -------------- -------------- ---------- - ------------------- ---------- ----------\n"
+        f"{running:<10} md-run-long-na eve            default    R {begun}    2:00:00    1:50:00\n"
+        f"{waiting:<10}                eve            besteffort W {coming}    1:01:01          -\n"
+        f"{new:<10}                eve            default    W -                      1:00:00          -\n"
+        f"{still:<10}                eve            default    S {begun}    1:00:00    0:58:20\n"
+        f"{ended:<10}                eve            default    T {DATE}    1:00:00          -\n"
+    )
+    assert cluster.shows("--format", "4", "--array", running) == (
+        "Job id    A. id     index Name       User     Queue    S Start                 Walltime       Left\n"
+        "--------- --------- ----- ---------- -------- -------- - ------------------- ---------- ----------\n"
+        f"{running:<9} {running:<9} 1     md-run-lon eve      default  R {begun}    2:00:00    1:50:00\n"
+    )
+    assert cluster.shows("--format", "4", "-f", running) == cluster.shows("--format", "3", "-f", running)
+
+
+def test_a_job_of_alternatives_has_the_walltime_of_the_one_that_is_meant(cluster: Cluster) -> None:
+    choices = [Alternative(each, (Group("", (Level("resource_id", 1),)),)) for each in (600, 1200, 1800)]
+    job = cluster.job(alternatives=choices)
+
+    def walltime() -> str:
+        return cluster.shows("--format", "4", "--no-header", job).split()[-2]
+
+    assert walltime() == "0:10:00"
+    with cluster.database.snapshot() as tx:
+        second, third = (each.id for each in tx.jobs.moldables([job])[job][1:])
+    cluster.execute("INSERT INTO gantt_jobs_predictions_visu VALUES (%s, %s)", third, NOW + 60)
+    assert walltime() == "0:30:00"
+    cluster.execute("UPDATE jobs SET assigned_moldable_job = %s WHERE job_id = %s", second, job)
+    assert walltime() == "0:20:00"
+
+
+def test_the_resources_of_jobs_stand_behind_every_layout(cluster: Cluster) -> None:
+    one, two, three, four = cluster.resources
+    large = cluster.job(JobState.RUNNING, on=[one, two, three])
+    small, waiting = cluster.job(JobState.RUNNING, on=[four]), cluster.job()
+    places = [f"node-1:{one}-{two},node-2:{three}", f"node-2:{four}", "-"]
+    for layout in ("1", "2", "4"):
+        plain = cluster.shows("--format", layout).splitlines()
+        wide = cluster.shows("--format", layout, "-r").splitlines()
+        assert wide[0] == f"{plain[0]:<{len(plain[1])}} Resources"
+        assert wide[1] == f"{plain[1]} {'-' * 20}"
+        assert wide[2:] == [f"{line} {place}" for line, place in zip(plain[2:], places, strict=True)]
+    assert cluster.shows("--show-resources", "--no-header", small).split()[-1] == places[1]
+    assert cluster.shows("-r", "-u", "nobody") == ""
+    assert cluster.shows("-r", "-J", large, waiting) == cluster.shows("-J", large, waiting)
+
+
 def test_the_layout_comes_from_the_option_the_environment_or_the_site(cluster: Cluster) -> None:
     cluster.job()
     first, second = cluster.shows(), cluster.shows("--format", 2)
@@ -154,7 +211,8 @@ def test_the_layout_comes_from_the_option_the_environment_or_the_site(cluster: C
     assert cluster.shows(environment={"OAR_OARSTAT_OUTPUT_FORMAT": "2"}) == second
     assert cluster.shows(environment={"OAR_OARSTAT_OUTPUT_FORMAT": "x"}) == first
     assert cluster.shows("--format", 3) == second
-    assert cluster.oarstat("--format", 4) == Result(1, "", "# Error: --format must be 1, 2 or 3\n")
+    assert cluster.shows(environment={"OAR_OARSTAT_OUTPUT_FORMAT": "4"}) == cluster.shows("--format", 4)
+    assert cluster.oarstat("--format", 5) == Result(1, "", "# Error: --format must be 1, 2, 3 or 4\n")
 
 
 def test_the_jobs_of_an_array_fold_into_one_line(cluster: Cluster) -> None:
@@ -257,6 +315,8 @@ TWO_DATES = '# Write two dates, the earlier one first: "YYYY-MM-DD hh:mm:ss, YYY
         (["-c", "-J"], "# Error: --compact cannot be combined with --full or a machine format"),
         (["-p"], "No job specified"),
         (["-e"], "No job specified"),
+        (["-r", "-c"], "# Error: --show-resources and --compact are exclusive"),
+        (["-r", "--start"], "# Error: --show-resources is for the table of jobs"),
         (["-p", "-j", "1", "--sql", "true"], "# Error: --properties and --sql are exclusive"),
         (["-s"], "--state can only be used with an id"),
         (["-g", "yesterday"], f"Bad syntax for --gantt\n{TWO_DATES}"),
@@ -435,94 +495,6 @@ def test_a_record_has_both_families_of_keys_and_numbers_where_they_are_numbers(c
     assert (record["walltime"], record["start_time"], record["stop_time"]) == (3600, NOW, 0)
     assert record["scheduled_start"] is None
     assert record["exit_code"] is None
-
-
-#: A text with all that some format has to protect.
-AWKWARD = "it's \\ <é> \"&amp;\" 'no': - # %d $x @y\n  state = Running\t~"
-
-
-@pytest.fixture
-def varied(cluster: Cluster) -> list[int]:
-    """Jobs of all kinds: in each something is set that is empty in the others."""
-    one, two, three, four = cluster.resources
-    ended = cluster.job(JobState.TERMINATED, on=[one, two, three], name=AWKWARD, command=AWKWARD)
-    running = cluster.job(JobState.RUNNING, on=[one], types=["besteffort", "idempotent"], properties=None, name="12")
-    waiting = cluster.job(after=[ended, running], project="no", initial_request=AWKWARD)
-    reserved = cluster.job(reservation=Reservation.SCHEDULED)
-    interactive = cluster.job(JobState.ERROR, job_type=JobType.INTERACTIVE, command=None)
-    cluster.predict(waiting, NOW + 60, [two])
-    cluster.predict(reserved, NOW + 3600, [three, four])
-    cluster.execute("UPDATE jobs SET resubmit_job_id = %s WHERE job_id = %s", ended, waiting)
-    cluster.execute("UPDATE jobs SET exit_code = 768 WHERE job_id = %s", ended)
-    with cluster.database.begin() as tx:
-        tx.events.add(EventType.WALLTIME, ended, AWKWARD)
-        tx.ends.store({ended: Cause(EndCode.EXIT_STATUS, {"status": 3}), interactive: Cause(EndCode.NODE_LOST)})
-        tx.ends.add_usage([(ended, NodeUsage("node-1", 2, 190.25, 2**30, None, 0, 0))])
-    return [ended, running, waiting, reserved, interactive]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [[], ["-f"], ["-s"], ["-e"], ["-p"], ["--explain"], ["--start"], ["--usage"], ["--fields", "id:Nr,name,types,end"]],
-    ids=" ".join,
-)
-def test_every_format_holds_the_same(cluster: Cluster, varied: list[int], words: list[str]) -> None:
-    documents = [cluster.shows(*varied, *words, option) for option in ("-J", "-Y", "-X", "-D")]
-    assert set(same_in_all_formats(*documents)) <= set(map(str, varied))
-
-
-def test_the_gantt_is_the_same_in_every_format(cluster: Cluster, varied: list[int]) -> None:
-    documents = [cluster.shows("-g", GANTT, option) for option in ("-J", "-Y", "-X", "-D")]
-    assert set(same_in_all_formats(*documents)["jobs"]) == set(map(str, varied[:3]))
-
-
-def test_the_text_in_full_holds_what_the_record_holds(cluster: Cluster, varied: list[int]) -> None:
-    records = json.loads(cluster.shows(*varied, "-J"))
-    shown = dict(zip(map(str, varied), cluster.shows("-f", *varied).split("\n\n"), strict=False))
-    for job_id, record in records.items():
-        head, *lines = shown[job_id].splitlines()
-        values = dict(line.removeprefix("    ").split(" = ", 1) for line in lines if line.startswith("    "))
-        assert head == f"Job_Id: {record['id']}"
-        assert values == {key: render.visible(value) for key, value in _in_full(record) if value is not None}
-        assert (
-            lines[-len(record["events"]) :]
-            == [
-                f"{format_date(each['date'])}> {each['type']}: {render.visible(each['description'])}"
-                for each in record["events"]
-            ]
-            or record["events"] == []
-        )
-
-
-def _in_full(record: dict[str, Any]) -> list[tuple[str, str | None]]:
-    """Return the lines that the text in full has for a record; None for one that is not there."""
-    code, end, use = record["exit_code"], record["end"], record["cpu_efficiency"]
-    reserved = record.get("reserved_resources")
-    same = [
-        *("name", "project", "owner", "state", "wanted_resources", "queue", "command", "launchingDirectory"),
-        *("stdout_file", "stderr_file", "jobType", "properties", "reservation", "cpuset_name", "initial_request"),
-        "message",
-    ]
-    return [
-        *[(key, record[key]) for key in same],
-        *[(f"job_{key}", str(record[key])) for key in ("array_id", "array_index")],
-        ("types", ", ".join(record["types"])),
-        ("dependencies", " ".join(map(str, record["dependencies"]))),
-        ("assigned_resources", "+".join(map(str, record["assigned_resources"]))),
-        ("assigned_hostnames", "+".join(record["assigned_network_address"])),
-        ("exit_code", None if code is None else format_exit_code(code)),
-        ("reserved_resources", None if reserved is None else "+".join(map(str, reserved))),
-        ("walltime", format_duration(record["walltime"])),
-        *[(key, format_date(record[key]) or None) for key in ("submissionTime", "startTime", "stopTime")],
-        ("scheduledStart", format_date(record["scheduledStart"] or 0) or "no prediction"),
-        ("resubmit_job_id", str(record["resubmit_job_id"])),
-        ("resubmitted_as", str(record["resubmitted_as"]) if record["resubmitted_as"] else None),
-        ("cause", f"{end['cause']}: {end['sentence']}" if end else None),
-        ("advice", (end["advice"] or None) if end else None),
-        ("cpu_efficiency", None if use is None else f"{100 * use:.1f}%"),
-        ("max_rss", None if record["max_rss"] is None else memory_size(record["max_rss"])),
-        ("events", ""),
-    ]
 
 
 def test_states_alone(cluster: Cluster) -> None:

@@ -244,6 +244,7 @@ def test_predicted_starts_are_shown_with_what_jobs_wait_for(site: Site) -> None:
     record = json.loads(starts(site, "-J", "-j", str(waiting)))[str(waiting)]
     assert (record["scheduled_start"], record["why"], record["code"]) == (NOW + 3601, "(resources)", "BUSY")
     assert starts(site, "-u", "nobody") == ""
+    assert starts(site, "--no-header", "-j", str(waiting)).startswith(f"{waiting:<10} alice ")
 
 
 @pytest.mark.parametrize("option", ["--explain", "--start"])

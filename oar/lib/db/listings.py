@@ -75,6 +75,13 @@ _COPIES = """
     WHERE resubmit_job_id = ANY(%s) AND resubmit_job_id <> 0 GROUP BY resubmit_job_id"""
 #: As which jobs the system has submitted others again.
 _AUTOMATIC_COPIES = "SELECT job_id, new_job_id FROM auto_resubmissions WHERE job_id = ANY(%s)"
+#: The walltime of the alternative that was chosen, else of the one that is foreseen, else of the first.
+_WALLTIMES = """
+    SELECT DISTINCT ON (j.job_id) j.job_id, m.moldable_walltime
+    FROM jobs j JOIN moldable_job_descriptions m ON m.moldable_job_id = j.job_id
+    LEFT JOIN gantt_jobs_predictions_visu p ON p.moldable_job_id = m.moldable_id
+    WHERE j.job_id = ANY(%s)
+    ORDER BY j.job_id, m.moldable_id = j.assigned_moldable_job DESC, p.start_time, m.moldable_id"""
 #: Distinct nodes.
 _NODES = "SELECT DISTINCT network_address::text FROM resources WHERE network_address <> ''"
 
@@ -111,6 +118,11 @@ def predictions(tx: "Transaction", ids: Collection[int]) -> dict[int, Prediction
     """Return the earliest predicted start of each job that has one."""
     rows = tx.rows(_PREDICTIONS, (list(ids),)) if ids else []
     return {row[0]: Prediction(row[1], row[2]) for row in rows}
+
+
+def walltimes(tx: "Transaction", ids: Collection[int]) -> dict[int, int]:
+    """Return how long jobs run, ran or will run at most."""
+    return dict(tx.rows(_WALLTIMES, (list(ids),))) if ids else {}
 
 
 def planned(tx: "Transaction", moldables: Collection[int]) -> dict[int, list[PlannedResource]]:
