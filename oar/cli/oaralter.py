@@ -14,6 +14,14 @@ FAILED, BAD_ID = 1, 2
 
 
 @oar_command("oaralter", summary="Change jobs that wait, with the checks of a submission.")
+@option(
+    "-l",
+    "--resource",
+    "requests",
+    multiple=True,
+    metavar="REQUEST",
+    help="Other resources, another walltime, or both; what is not named stays.",
+)
 @option("-n", "--name", metavar="TEXT", help="Another name.")
 @option("-p", "--property", "properties", metavar="SQL", help="Another condition on the resources.")
 @option("-q", "--queue", metavar="QUEUE", help="Another queue.")
@@ -26,6 +34,7 @@ FAILED, BAD_ID = 1, 2
 def main(
     context: Context,
     *,
+    requests: tuple[str, ...],
     name: str | None,
     properties: str | None,
     queue: str | None,
@@ -38,7 +47,7 @@ def main(
 ) -> int:
     """Change the jobs, each for itself."""
     wanted = tuple(each for each in dependencies if each) if dependencies else None
-    changes = Changes(name, properties, queue, project, notify, wanted)
+    changes = Changes(name, properties, queue, project, notify, wanted, requests or None)
     if not words or changes == Changes():
         return show_usage()
     report = Report(machine)

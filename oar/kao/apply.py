@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from oar.kao import explain
 from oar.kao.foretold import Foretold
 from oar.kao.model import Kill, Launch, Plan, Reason
-from oar.kao.platform import Situation
+from oar.kao.platform import Alterations, Situation
 from oar.lib import control, lifecycle, nodes
 from oar.lib.db.engine import Transaction
 from oar.lib.db.gantt import JobText, Prediction, StoredReason
@@ -123,13 +123,14 @@ def _start(tx: Transaction, situation: Situation, launches: Sequence[Launch]) ->
     if not launches:
         return set()
     wanted = {launch.placement.job_id: launch for launch in launches}
-    waiting = tx.rounds.lock_waiting(wanted)
+    waiting = set(tx.rounds.lock_waiting(wanted))
+    waiting -= _altered_meanwhile(tx, situation.alterations)
     resources = situation.snapshot.resources
     types = {job.id: job.types for job in situation.snapshot.waiting if job.id in wanted}
     held = {number: tuple(resources.ids_of(launch.placement.resources)) for number, launch in wanted.items()}
     present = tx.rounds.share_alive({number for ids in held.values() for number in ids})
     rows: list[StartRow] = []
-    for job_id in waiting:
+    for job_id in sorted(waiting):
         launch = wanted[job_id]
         ids = held[job_id]
         if _needs_no_node(types[job_id]) or present.issuperset(ids):
@@ -139,6 +140,11 @@ def _start(tx: Transaction, situation: Situation, launches: Sequence[Launch]) ->
     started = set(lifecycle.move_all(tx, [row.job_id for row in rows], JobState.TO_LAUNCH, (JobState.WAITING,)))
     tx.rounds.start([row for row in rows if row.job_id in started])
     return started
+
+
+def _altered_meanwhile(tx: Transaction, known: Alterations) -> set[int]:
+    """Return the jobs that were planned as they are no more; asked when they are locked."""
+    return known.differ(Alterations(known.since, tx.rounds.altered(known.since)))
 
 
 def _needs_no_node(texts: Sequence[str]) -> bool:

@@ -1,9 +1,9 @@
 """Database -> ``Snapshot``: what a round reads, in one transaction that sees one instant.
 
 A warm ``Platform`` keeps from round to round what it can tell to be unchanged: the resources and the filters of
-requests, by the version of the resource rows; jobs by the version of their rows; requests, which never change, by the
-number of the job.  What it gives is the same as from a cold one, but for the numbers of pools: those are kept, so that
-a new filter changes nothing for the jobs that were there before.  After a while everything is read anew.
+requests, by the version of the resource rows; jobs by the version of their rows; requests by the number of the job, as
+long as it is not altered.  What it gives is the same as from a cold one, but for the numbers of pools: those are kept,
+so that a new filter changes nothing for the jobs that were there before.  After a while everything is read anew.
 """
 
 import logging
@@ -50,6 +50,8 @@ CLOCK_TOLERANCE = 60
 
 #: Everything is read anew after so many seconds.
 TRUST = 600
+#: Seconds from the date of an alteration until everybody can see it, at most.
+LONGEST_ALTERATION = 600
 
 #: The order when the administrator's is refused by the database.
 PLAIN_ORDER = "network_address ASC, resource_id ASC"
@@ -66,6 +68,18 @@ Tokens = Callable[[Iterable[str]], Mapping[str, int | None]]
 
 
 @dataclass(frozen=True, slots=True)
+class Alterations:
+    """Which jobs were altered since a date; of each a number that changes when it is altered again."""
+
+    since: int = 0
+    jobs: Mapping[int, int] = field(default_factory=dict)
+
+    def differ(self, other: "Alterations") -> set[int]:
+        """Return the jobs that were altered later than this was read; ``other`` was."""
+        return {number for number, mark in other.jobs.items() if self.jobs.get(number) != mark}
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
     """A snapshot, and what the database holds of an earlier plan."""
 
@@ -75,6 +89,7 @@ class Situation:
     reasons: Mapping[int, StoredReason]
     held: Mapping[int, Sequence[int]]  #: resources that jobs hold, by alternative
     on_hold: Mapping[int, int]  #: jobs on hold, and since when
+    alterations: Alterations
     mails: Sequence[Mail] = ()  #: what the administrator is to be told
 
     def in_state(self, state: JobState) -> list[JobRow]:
@@ -155,7 +170,8 @@ class Platform:
         self._numbers: dict[tuple[str, str], int] = {}
         self._pools: dict[tuple[str, str], Pool] = {}
         self._pools_key: tuple[object, ...] = ()
-        self._trusted_since = 0
+        self._trusted_since = self._read_at = 0
+        self._alterations = Alterations()
 
     def read(self, tokens: Tokens = dict.fromkeys, supposed: Sequence[Supposed] = ()) -> Situation:
         """Return the present situation.
@@ -170,7 +186,7 @@ class Platform:
             if not 0 <= tx.now - self._trusted_since < TRUST:
                 self.forget()
                 self._trusted_since = tx.now
-            self._read_jobs(rounds)
+            self._read_jobs(rounds, tx.now)
             for each in supposed:
                 self._known[each.row.id] = _known("", each.row, each.types, each.moldables)
             rows = self._read_rows(tx, rounds, [each for job in supposed for each in job.dependencies])
@@ -202,7 +218,7 @@ class Platform:
         )
         snapshot = replace(snapshot, quotas=self._files.quotas(snapshot, mails))
         self._files.advise(snapshot)
-        return Situation(snapshot, rows.jobs, rows.starts, reasons, rows.assigned, on_hold, mails)
+        return Situation(snapshot, rows.jobs, rows.starts, reasons, rows.assigned, on_hold, self._alterations, mails)
 
     def forget(self) -> None:
         """Read everything anew the next time."""
@@ -210,15 +226,16 @@ class Platform:
         self._versions.forget()
         self._known, self._numbers, self._pools = {}, {}, {}
 
-    def _read_jobs(self, rounds: Rounds) -> None:
+    def _read_jobs(self, rounds: Rounds, now: int) -> None:
         """Read the jobs that are new or have changed."""
+        altered = self._read_alterations(rounds, now)
         versions = rounds.versions()
         before = self._known
         changed = [
             number for number, version in versions.items() if number not in before or before[number].version != version
         ]
         types = rounds.types(changed)
-        moldables = rounds.moldables([number for number in changed if number not in before])
+        moldables = rounds.moldables([number for number in changed if number not in before or number in altered])
         read = {row.id: row for row in rounds.jobs(changed)}
         known: dict[int, _Known] = {}
         for number, version in versions.items():
@@ -227,10 +244,18 @@ class Platform:
             if row is None and old:
                 known[number] = old
             elif row:
-                asked = old.moldables if old else moldables.get(number, ())
+                is_same = old is not None and number not in altered
+                asked = old.moldables if old and is_same else moldables.get(number, ())
                 known[number] = _known(version, row, types.get(number, ()), asked)
-                known[number].job = old.job if old else None
+                known[number].job = old.job if old and is_same else None
         self._known = known
+
+    def _read_alterations(self, rounds: Rounds, now: int) -> set[int]:
+        """Return the jobs that were altered since the last round."""
+        since = min(self._read_at or now, now) - LONGEST_ALTERATION
+        before, self._alterations = self._alterations, Alterations(since, rounds.altered(since))
+        self._read_at = now
+        return before.differ(self._alterations)
 
     def _read_rows(self, tx: Transaction, rounds: Rounds, supposed: Sequence[Dependency]) -> _Rows:
         jobs = {number: known.row for number, known in self._known.items()}

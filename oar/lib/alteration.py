@@ -1,18 +1,22 @@
 """A job that waits, altered: what is new is checked and admitted as if the job were submitted with it.
 
-The resources and the walltime of a job stay; so does a reservation, which has been promised as it is.
+What the rules of the site make of the job may differ from what they make of it as it is only where it is altered: a
+job does not get round them.  A reservation stays, it has been promised as it is.
 """
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib import submission, submission_checks
+from oar.lib.admission import RuleRefused
 from oar.lib.control import owns
 from oar.lib.db import new_jobs
+from oar.lib.db.new_jobs import Alternative
 from oar.lib.errors import BadRequest, NoSuchJob, NotAllowed, WrongState
 from oar.lib.messages import Tag, Wake
 from oar.lib.model import Dependency, Job, Moldable, User
 from oar.lib.proposal import Proposal
-from oar.lib.request import Request, format_job_message
+from oar.lib.request import Request, format_job_message, parse_request
 from oar.lib.states import EventType, JobState, JobType, Reservation
 from oar.lib.submission import Submission
 
@@ -21,6 +25,15 @@ if TYPE_CHECKING:
     from oar.lib.db.engine import Database, Transaction
 
 _ALTERABLE = (JobState.WAITING, JobState.HOLD)
+
+#: What is said of a job that the rules leave otherwise than it is; not what they say, nor what is looked at apart.
+_CALLED = {
+    name: {"properties": "resources", "later_properties": "resources", "requests": "resources"}.get(
+        name, name.replace("_", " ")
+    )
+    for name in Proposal._fields
+    if name not in ("warnings", "dependencies")
+}
 
 
 class Changes(NamedTuple):
@@ -32,11 +45,17 @@ class Changes(NamedTuple):
     project: str | None = None
     notify: str | None = None
     dependencies: tuple[str, ...] | None = None
+    requests: tuple[str, ...] | None = None  #: like ``-l`` of a submission; what they do not name stays
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The names of what is to be another."""
+        return frozenset(name for name in Changes._fields if getattr(self, name) is not None)
 
     def told(self) -> str:
         """Return what they are, for the event."""
-        named = {name: getattr(self, name) for name in Changes._fields}
-        return ", ".join(f"{name} = {value!r}" for name, value in named.items() if value is not None)
+        texts = {name: getattr(self, name) for name in Changes._fields if name in self.named}
+        return ", ".join(f"{name} = {value!r}" for name, value in texts.items())
 
 
 def alter(database: "Database", config: "Config", user: User, job_id: int, changes: Changes) -> None:
@@ -49,16 +68,13 @@ def alter(database: "Database", config: "Config", user: User, job_id: int, chang
         types = tx.jobs.types([job_id], current=True).get(job_id, ())
         moldables = tx.jobs.moldables([job_id])[job_id]
         now = tx.now
+    as_it_is = _proposal(config, job, types, moldables, Changes(), now=now)
     asked = _proposal(config, job, types, moldables, changes, now=now)
     admitted, _, size = submission.rehearse(database, config, asked)
-    if admitted.types != asked.types:
-        raise BadRequest("the rules of the site would change its types: submit it anew.")
-    if changes.queue is not None or changes.project is not None or admitted.requests != asked.requests:
-        present = _proposal(config, job, types, moldables, Changes(), now=now)
-        _check_kept(submission.rehearse(database, config, present)[0], admitted, changes)
+    _check_kept(_admitted_as_it_is(database, config, as_it_is), asked, admitted, changes)
     with database.begin() as tx:
         _alterable(user, tx.jobs.lock(job_id), job_id)
-        _write(tx, job, admitted, changes, _message(job, admitted, changes, size, moldables[0].walltime))
+        _write(tx, job, admitted, changes, _message(job, admitted, changes, size))
         tx.events.add(EventType.ALTER, job_id, f"User {user.name} altered the job {job_id}: {changes.told()}")
         tx.outbox.append(Wake(Tag.TERM))
 
@@ -86,6 +102,7 @@ def _proposal(
         queue=_new(changes.queue, job.queue),
         properties=_new(changes.properties, job.properties),
         checkpoint=job.checkpoint,
+        requests=changes.requests or (),
         types=types,
         directory=job.launching_directory,
         project=_new(changes.project, job.project),
@@ -93,25 +110,52 @@ def _proposal(
         dependencies=changes.dependencies or (),
         notify=_new(changes.notify, job.notify),
     )
-    requests = tuple(Request(each.groups, each.walltime) for each in moldables)
-    return submission.prepare(given, config, now)._replace(requests=requests)
+    present = tuple(Request(each.groups, each.walltime) for each in moldables)
+    prepared = submission.prepare(given, config, now)
+    return prepared._replace(requests=_requests(prepared.requests, changes.requests, present))
 
 
-def _check_kept(present: Proposal, admitted: Proposal, changes: Changes) -> None:
-    """Refuse a change with which the rules ask for other resources than for the job as it is.  Raises BadRequest."""
-    is_same = changes.properties is not None or present.stored_properties == admitted.stored_properties
-    if not is_same or present.requests != admitted.requests:
-        raise BadRequest("the rules of the site would change its resources: submit it anew.")
+def _requests(
+    completed: tuple[Request, ...], texts: tuple[str, ...] | None, present: tuple[Request, ...]
+) -> tuple[Request, ...]:
+    """Return what a job asks for: each ``-l`` with what it does not name as it is, or as it is completed."""
+    if texts is None:
+        return present
+    named = [parse_request(text) for text in texts]
+    if not any(each.groups for each in named) and len(named) == 1:  # another walltime for all alternatives
+        return tuple(Request(each.groups, named[0].walltime) for each in present)
+    return tuple(
+        Request(whole.groups if given.groups else before.groups, given.walltime or before.walltime)
+        for given, whole, before in zip_longest(named, completed, present[: len(named)], fillvalue=present[0])
+    )
+
+
+def _admitted_as_it_is(database: "Database", config: "Config", as_it_is: Proposal) -> Proposal:
+    """Return what the rules make of a job without any change: what they would not take today is nothing new."""
+    try:
+        return submission.amended(database, config, as_it_is)
+    except (submission_checks.BadSubmission, RuleRefused):
+        return as_it_is
+
+
+def _check_kept(present: Proposal, asked: Proposal, admitted: Proposal, changes: Changes) -> None:
+    """Refuse a change with which the rules make another job of it in other ways, too.  Raises BadRequest."""
+    if admitted.types != asked.types:
+        raise BadRequest("the rules of the site would change its types: submit it anew.")
+    altered = changes.named | ({"later_properties"} if changes.properties is not None else frozenset())
+    for name, called in _CALLED.items():
+        if name not in altered and getattr(present, name) != getattr(admitted, name):
+            raise BadRequest(f"the rules of the site would change its {called}: submit it anew.")
 
 
 def _new(changed: str | None, present: str | None) -> str | None:
     return present if changed is None else changed
 
 
-def _message(job: Job, admitted: Proposal, changes: Changes, size: int, walltime: int) -> str:
+def _message(job: Job, admitted: Proposal, changes: Changes, size: int) -> str:
     return format_job_message(
         resources=size,
-        walltime=walltime,
+        walltime=admitted.requests[0].walltime or 0,
         kind="I" if job.job_type is JobType.INTERACTIVE else "B",
         name=_new(changes.name, job.name) or "",
         queue=admitted.queue or "",
@@ -135,6 +179,9 @@ def _write(tx: "Transaction", job: Job, admitted: Proposal, changes: Changes, me
     if changes.notify is not None:
         columns["notify"] = admitted.notify
     tx.jobs.update(job.id, **columns)
+    if changes.requests is not None:
+        alternatives = [Alternative(each.walltime or 0, each.groups) for each in admitted.requests]
+        new_jobs.replace_requests(tx, job.id, alternatives)
     if changes.dependencies is not None:
         new_jobs.replace_dependencies(tx, job.id, _dependencies(tx, job, admitted))
 

@@ -281,6 +281,19 @@ def rehearse(database: "Database", config: Config, proposal: Proposal) -> tuple[
         return rehearsed.result
 
 
+def amended(database: "Database", config: Config, proposal: Proposal) -> Proposal:
+    """Return what rules make of a submission, whether or not the cluster could ever satisfy it; nothing is stored.
+
+    Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
+    """
+    database.ready()
+    try:
+        with open_cluster(database) as cluster, database.begin() as tx:
+            raise _Rehearsed(*_admit(tx, database, cluster, config, proposal), 0)
+    except _Rehearsed as rehearsed:
+        return rehearsed.result[0]
+
+
 class _Rehearsed(Exception):
     """The end of a rehearsal: whatever a rule wrote is rolled back."""
 

@@ -7,17 +7,19 @@ import pytest
 
 from oar.kao.meta_sched import AGAIN, DONE, KILL, MetaScheduler, run
 from oar.kao.platform import Platform
-from oar.lib import lifecycle
+from oar.lib import alteration, lifecycle
 from oar.lib.config import Config
 from oar.lib.db.engine import ROUND_LOCK, Connection, Database, Locks
 from oar.lib.db.new_jobs import Alternative
 from oar.lib.errors import Unavailable
 from oar.lib.messages import Ask, Effect, JobAction
+from oar.lib.model import User
 from oar.lib.request import parse_request
 from oar.lib.runtime import Runtime
 from oar.lib.states import JobState, JobType, QueueState, Reservation
 from oar.lib.times import format_date
 from tests.builders import add_job, add_resources, for_no_reason, state_of
+from tests.frontend import add_rules
 
 
 def submit(
@@ -158,6 +160,28 @@ def test_a_job_does_not_start_on_a_node_that_failed_meanwhile(clocked: Database,
     assert state_of(clocked, number) is JobState.WAITING
     assert held(clocked, number) == []
     assert ask(clocked, "SELECT code FROM job_reasons WHERE job_id = %s", number) == [("LAUNCH",)]
+
+
+def test_a_job_that_is_altered_meanwhile_starts_as_it_is_then(clocked: Database, runtime: Runtime) -> None:
+    add_resources(clocked, nodes=1, cores=2)
+    add_rules(clocked)
+    altered, other = submit(clocked), submit(clocked)
+    scheduler = MetaScheduler(runtime)
+    situation = scheduler._platform.read()
+    plan = scheduler._plan(situation, lambda queues: None)
+    less = alteration.Changes(requests=("walltime=0:1",))
+    alteration.alter(clocked, runtime.config, User("root", 0), altered, less)
+    scheduler._write(situation, plan)
+    assert (state_of(clocked, altered), state_of(clocked, other)) == (JobState.WAITING, JobState.TO_LAUNCH)
+    scheduler.round()
+    scheduler.close()
+    assert state_of(clocked, altered) is JobState.TO_LAUNCH
+    assert ask(
+        clocked,
+        "SELECT moldable_walltime FROM jobs JOIN moldable_job_descriptions ON moldable_id = assigned_moldable_job"
+        " WHERE job_id = %s",
+        altered,
+    ) == [(60,)]
 
 
 def test_a_node_that_is_about_to_come_back_is_not_there_yet(clocked: Database, scheduler: MetaScheduler) -> None:

@@ -8,6 +8,7 @@ import pytest
 from oar.cli import oaralter, oarsub
 from oar.cli.command import Result
 from oar.kao.meta_sched import MetaScheduler
+from oar.lib.db import check
 from oar.lib.db.engine import Database
 from oar.lib.messages import Tag, Wake
 from oar.lib.model import Dependency, Job, Queue, User
@@ -36,6 +37,11 @@ class Site(Frontend):
         """Return a job."""
         with self.database.snapshot() as tx:
             return tx.jobs.get(job_id)
+
+    def request(self, job_id: int) -> list[tuple[int, object]]:
+        """Return what it asks for: of each alternative the walltime and the groups."""
+        with self.database.snapshot() as tx:
+            return [(each.walltime, each.groups) for each in tx.jobs.moldables([job_id])[job_id]]
 
     def needs(self, job_id: int) -> list[Dependency]:
         """Return its dependencies."""
@@ -138,6 +144,50 @@ def test_no_queue_is_entered_round_what_its_rules_ask_for(site: Site, database: 
     assert site.alter("-q", "free", other.id) == done(other)
 
 
+def test_another_request_is_one_of_a_submission(site: Site, database: Database) -> None:
+    add_rules(
+        database,
+        "if resource_request[0][1] > 7200 and user != 'root': reject('[ADMISSION RULE] at most two hours')",
+        "if resource_request[0][1] > 3600: queue = 'admin'",
+        "if resource_request[0][1] < 60: hold = True",
+        defaults=False,
+    )
+    job = site.submit("-l", "/nodes=1,walltime=0:10")
+    assert site.alter("-l", "/nodes=2/resource_id=1,walltime=1:00", job.id) == done(job)
+    expected = site.submit("-l", "/nodes=2/resource_id=1,walltime=1:00")
+    assert site.request(job.id) == site.request(expected.id)
+    assert site.job(job.id).message == expected.message
+    assert site.alter("-l", "walltime=0:20", job.id) == done(job)
+    assert site.request(job.id) == site.request(site.submit("-l", "/nodes=2/resource_id=1,walltime=0:20").id)
+    assert site.alter("-l", "{cpuset = '0'}/resource_id=1", "-l", "/nodes=1,walltime=1", job.id) == done(job)
+    both = site.submit("-l", "{cpuset = '0'}/resource_id=1,walltime=0:20", "-l", "/nodes=1,walltime=1")
+    assert site.request(job.id) == site.request(both.id)
+    assert site.alter("-l", "walltime=0:5", job.id) == done(job)
+    assert [each[0] for each in site.request(job.id)] == [300, 300]
+    before = site.request(job.id)
+    anew = "the rules of the site would change its {}: submit it anew."
+    for text, reason in [
+        ("walltime=3", "[ADMISSION RULE] at most two hours"),
+        ("walltime=2", anew.format("queue")),
+        ("walltime=0:0:30", anew.format("hold")),
+    ]:
+        assert site.alter("-l", text, job.id) == refused(job, reason)
+    for text in ("/nodes=3", "/nodes=", "walltime=0", "/nothing=1", "{1=1; DROP TABLE jobs}/resource_id=1", ""):
+        result = site.alter("-l", text, job.id)
+        assert (result.exit, result.out) == (1, ""), text
+    assert site.request(job.id) == before
+    tables = ("moldable_job_descriptions", "job_resource_groups")
+    assert [site.count(table) for table in tables] == [2 * 2 + 2] * 2  # of three other jobs and this one
+
+
+def test_what_can_no_longer_be_satisfied_may_ask_for_less(site: Site, database: Database) -> None:
+    job = site.submit("-l", "/nodes=2")
+    with database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Dead' WHERE network_address = 'node-2'")
+        tx.execute("DELETE FROM resources WHERE network_address = 'node-2'")
+    assert site.alter("-l", "/nodes=1", job.id) == done(job)
+
+
 def test_whose_jobs_and_which(site: Site) -> None:
     job = site.submit()
     assert site.alter("-n", "x", job.id, user=BOB) == refused(job, "you are not the right user.")
@@ -168,6 +218,7 @@ def test_the_next_round_plans_with_what_is_new(site: Site, tmp_path: Path) -> No
         on_first = [each.id for each in tx.resources.all() if each.network_address == "node-1"]
     add_job(site.database, JobState.RUNNING, on=on_first)
     job = site.submit("-p", "network_address = 'node-1'")
+    large = site.submit("-l", "/nodes=2")
     scheduler = MetaScheduler(Runtime(site.config.replace(oar_run_dir=str(tmp_path)), site.database))
     try:
         scheduler.round()
@@ -175,5 +226,11 @@ def test_the_next_round_plans_with_what_is_new(site: Site, tmp_path: Path) -> No
         assert site.alter("-p", "network_address = 'node-2'", job.id) == done(job)
         scheduler.round()
         assert site.job(job.id).state is JobState.TO_LAUNCH
+        assert site.alter("-l", "/resource_id=1", large.id) == done(large)
+        scheduler.round()
+        assert site.job(large.id).state is JobState.TO_LAUNCH
+        with site.database.snapshot() as tx:
+            assert len(tx.jobs.assigned([large.id], current=True)[large.id]) == 1
+            assert check.violations(tx, site.database.settings.ro_user) == []
     finally:
         scheduler.close()

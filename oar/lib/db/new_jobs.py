@@ -46,6 +46,12 @@ _DEPENDENCIES = """
     SELECT id, required, condition, least, most FROM unnest(%s::bigint[]) id,
         unnest(%s::bigint[], %s::text[], %s::text[], %s::text[]) dependency(required, condition, least, most)"""
 
+_NO_REQUEST = """
+    WITH moldables AS (DELETE FROM moldable_job_descriptions WHERE moldable_job_id = %s RETURNING moldable_id),
+         groups AS (DELETE FROM job_resource_groups USING moldables WHERE res_group_moldable_id = moldable_id
+                    RETURNING res_group_id)
+    DELETE FROM job_resource_descriptions USING groups WHERE res_job_group_id = res_group_id"""
+
 _INDEXED_DEPENDENCY = """
     INSERT INTO job_dependencies (job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift)
     SELECT id, required, %s, %s, %s FROM unnest(%s::bigint[], %s::bigint[]) dependency(id, required)
@@ -120,17 +126,10 @@ def new_id(tx: Transaction) -> int:
 
 def insert(tx: Transaction, new: NewJobs, keys: Sequence[JobKeys]) -> list[int]:
     """Insert jobs with all that describes them; return their ids, ascending.  ``keys``: of each job."""
-    groups = [group for alternative in new.alternatives for group in alternative.groups]
-    counts = {
-        "jobs": 0 if new.first.id else new.number,
-        "moldables": new.number * len(new.alternatives),
-        "groups": new.number * len(groups),
-    }
-    row = tx.row(_NEW_IDS, counts) or ((), (), ())
-    ids, moldables, group_ids = (sorted(part) for part in row)
+    ids, moldables, group_ids = _new_ids(tx, new.number, new.alternatives, jobs=0 if new.first.id else new.number)
     ids = ids or [new.first.id]
     _insert_jobs(tx, new, ids)
-    _insert_requests(tx, new, ids, moldables, group_ids)
+    _insert_requests(tx, new.alternatives, ids, moldables, group_ids)
     if new.types:
         tx.execute(_TYPES, (ids, list(new.types)))
     if new.dependencies:
@@ -140,6 +139,13 @@ def insert(tx: Transaction, new: NewJobs, keys: Sequence[JobKeys]) -> list[int]:
     tx.secrets.insert(dict(zip(ids, keys, strict=True)))
     tx.topics.add("jobs")
     return ids
+
+
+def _new_ids(tx: Transaction, count: int, alternatives: Sequence[Alternative], *, jobs: int) -> list[list[int]]:
+    """Return fresh numbers, ascending: of so many jobs, and of the alternatives and groups of ``count`` jobs."""
+    groups = sum(len(each.groups) for each in alternatives)
+    counts = {"jobs": jobs, "moldables": count * len(alternatives), "groups": count * groups}
+    return [sorted(part) for part in tx.row(_NEW_IDS, counts) or ((), (), ())]
 
 
 def _insert_jobs(tx: Transaction, new: NewJobs, ids: list[int]) -> None:
@@ -165,12 +171,17 @@ def _insert_jobs(tx: Transaction, new: NewJobs, ids: list[int]) -> None:
 
 
 def _insert_requests(
-    tx: Transaction, new: NewJobs, ids: Sequence[int], moldables: list[int], group_ids: list[int]
+    tx: Transaction,
+    alternatives: Sequence[Alternative],
+    ids: Sequence[int],
+    moldables: list[int],
+    group_ids: list[int],
 ) -> None:
-    walltimes = [alternative.walltime for alternative in new.alternatives]
+    """Let each of some new jobs ask for the same."""
+    walltimes = [alternative.walltime for alternative in alternatives]
     owners = [job_id for job_id in ids for _ in walltimes]
-    tx.execute(_MOLDABLES, (moldables, owners, walltimes * new.number))
-    wanted = [alternative.groups for alternative in new.alternatives] * new.number
+    tx.execute(_MOLDABLES, (moldables, owners, walltimes * len(ids)))
+    wanted = [alternative.groups for alternative in alternatives] * len(ids)
     holders = [moldable for moldable, groups in zip(moldables, wanted, strict=True) for _ in groups]
     groups = [group for each in wanted for group in each]
     tx.execute(_GROUPS, (group_ids, holders, [group.filter for group in groups]))
@@ -193,6 +204,13 @@ def _insert_dependencies(tx: Transaction, ids: list[int], dependencies: Sequence
             [each.max_shift for each in dependencies],
         ),
     )
+
+
+def replace_requests(tx: Transaction, job_id: int, alternatives: Sequence[Alternative]) -> None:
+    """Let a job that waits ask for these and for nothing else."""
+    tx.execute(_NO_REQUEST, (job_id,))
+    _, moldables, group_ids = _new_ids(tx, 1, alternatives, jobs=0)
+    _insert_requests(tx, alternatives, [job_id], moldables, group_ids)
 
 
 def replace_dependencies(tx: Transaction, job_id: int, dependencies: Sequence[Dependency]) -> None:

@@ -31,6 +31,8 @@ _JOBS = """
 _ON_HOLD = """
     SELECT j.job_id, COALESCE(l.date_start, j.submission_time)
     FROM jobs j LEFT JOIN job_state_logs l ON l.job_id = j.job_id AND l.date_stop = 0 WHERE j.state = 'Hold'"""
+#: Jobs that were altered, each with its last alteration.
+_ALTERED = "SELECT job_id, max(event_id) FROM event_logs WHERE type = 'ALTER' AND date >= %s GROUP BY job_id"
 _NEXT_JOB = "SELECT last_value + is_called::int FROM jobs_job_id_seq"
 _KILLED = "SELECT frag_id_job FROM frag_jobs WHERE frag_state <> 'FRAGGED'"
 _TYPES = """
@@ -237,6 +239,10 @@ class Rounds:
     def versions(self) -> dict[int, str]:
         """Return the live jobs that are not on hold, by id, each with a mark that changes when its row does."""
         return dict(self._tx.rows(_VERSIONS))
+
+    def altered(self, since: int) -> dict[int, int]:
+        """Return the jobs that were altered since a date, each with a number that changes when it is altered again."""
+        return dict(self._tx.rows(_ALTERED, (since,)))
 
     def jobs(self, ids: Collection[int]) -> list[JobRow]:
         """Return some jobs, by id."""
