@@ -50,6 +50,23 @@ class Site:
         """Run oarsh as a user outside any job."""
         return self.box.run_as(user, f"{self.box.oardir}/oarsh {words}", **environment)
 
+    def hit(self, name: str, options: str) -> int:
+        """Send a signal to a session of alice once it is there, as her terminal would; what it ended with."""
+        home, oarsh = self.box.home("alice"), f"{self.box.oardir}/oarsh"
+        as_alice = f"setpriv --reuid=alice --regid=alice --init-groups env HOME={home} DISPLAY=:77"
+        said = self.box.sh(f"""
+            rm -f {home}/there
+            {as_alice} xauth -q add $(hostname)/unix:77 MIT-MAGIC-COOKIE-1 {"ab" * 16}
+            {as_alice} {oarsh} {options} {NODE} 'touch there; sleep 1000' & caller=$!
+            while [ ! -e {home}/there ]; do sleep 0.05; done
+            kill -{name} $(pgrep -u oar -f '^/usr/bin/python3 -I {oarsh} ')
+            wait $caller; echo $?""")
+        return int(said)
+
+    def left(self) -> str:
+        """What sessions have left in the home of oar."""
+        return self.box.sh(f"cd {self.box.home('oar')} && ls -d .oarsh-* 2>/dev/null || true")
+
     def in_job(self, job_id: int, command: str, **more: Any) -> str:
         """Run a command as a job of alice; what it wrote."""
         job = self.box.job_data(job_id, command=command, stdout_file="said", stderr_file="said", **more)
@@ -151,6 +168,8 @@ def test_a_job_key_opens_its_job_and_no_other(site: Site) -> None:
     opened = site.oarsh(f"{NODE} 'cat /proc/self/cpuset; echo $OAR_JOB_ID'", OAR_JOB_KEY_FILE=str(key), OAR_JOB_ID="8")
     assert opened.stdout == f"{site.box.cpuset_path}/alice_7\n7\n", opened.stderr
     assert site.oarsh(f"-i {key} {NODE} true").returncode == 0
+    assert [site.hit(name, f"-X -i {key}") for name in ("HUP", "TERM")] == [129, 143]
+    assert site.left() == ""
     unreadable = site.oarsh(f"{NODE} true", "bob", OAR_JOB_KEY_FILE=str(key))
     assert (unreadable.returncode, unreadable.stderr) == (3, f"oarsh: Failed to read job key: {key}.\n")
     site.box.jrm("clean", first["init"])
@@ -170,6 +189,14 @@ def test_a_job_key_opens_its_job_and_no_other(site: Site) -> None:
 def test_a_wrong_command_line_is_refused(site: Site, words: str, code: int, text: str) -> None:
     done = site.oarsh(words)
     assert (done.returncode, done.stderr) == (code, text)
+
+
+def test_how_they_are_used_is_told(site: Site) -> None:
+    for words in ("-h", "--help"):
+        done = site.oarsh(words)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("Usage: oarsh [SSH OPTIONS] HOST [COMMAND]\n")
+        assert site.box.sh(f"{site.box.oardir}/oarcp {words}").startswith("Usage: oarcp [SCP OPTIONS] ")
 
 
 def test_options_that_would_act_with_oar_s_rights_are_dropped(site: Site) -> None:
