@@ -125,7 +125,10 @@ def _clean(context: Context, data: JobData) -> dict[str, nodes.Answer]:
     if not hosts:
         return {}
     seconds = 2 * context.config.oar_ssh_connection_timeout
-    return nodes.manage(context, "clean", hosts, job_data.manager_data(data, context.config), seconds)
+    try:
+        return nodes.manage(context, "clean", hosts, job_data.manager_data(data, context.config), seconds)
+    except nodes.ManagerMissing as error:
+        return dict.fromkeys(hosts, nodes.Answer(False, str(error)))
 
 
 def _unclean(context: Context, data: JobData, answers: Mapping[str, nodes.Answer]) -> list[Trace]:

@@ -6,6 +6,7 @@ and an attempt that it never heard of is forbidden there before another is made,
 once at most.
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Collection, Mapping
@@ -182,7 +183,10 @@ def _must_wait_for_prologue(one: _Launch) -> bool:
 
 def _initialise(one: _Launch, hosts: Collection[str]) -> dict[str, nodes.Answer]:
     data = job_data.manager_data(one.data, one.context.config)
-    return nodes.manage(one.context, "init", hosts, data, one.context.config.oar_ssh_connection_timeout)
+    try:
+        return nodes.manage(one.context, "init", hosts, data, one.context.config.oar_ssh_connection_timeout)
+    except nodes.ManagerMissing as error:
+        raise LaunchFailed(EventType.CPUSET_MANAGER_FILE, f"[bipbip {one.id}] {error}", (), _SILENT) from None
 
 
 def _check_nodes(one: _Launch) -> None:
@@ -498,7 +502,8 @@ def _give_up(one: _Launch, failure: LaunchFailed) -> None:
     touched = (one.good | {one.head}) & set(one.data.processors(config)) - set(failure.hosts)
     if touched:
         data = job_data.manager_data(one.data, config)
-        nodes.manage(one.context, "clean", touched, data, config.oar_ssh_connection_timeout)
+        with contextlib.suppress(nodes.ManagerMissing):  # then it is why the launch has failed
+            nodes.manage(one.context, "clean", touched, data, config.oar_ssh_connection_timeout)
     with one.context.database.begin() as tx:
         if one.data.is_interactive and failure.line:
             tx.outbox.append(Ask(JobAction.TELL, one.id, (failure.line,)))
