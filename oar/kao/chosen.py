@@ -31,12 +31,13 @@ class ChosenFit(RequestFit):
         groups: Sequence[PooledGroup],
     ) -> None:
         super().__init__((), ())
+        self.fit = self._choose
         self.least = 1
         self.is_monotone = self.is_steady = False  # nobody knows what it will choose
         self._function, self._call, self._context, self._job = function, call, context, job
         self._asked = tuple(groups)
 
-    def fit(self, free: ResourceSet) -> ResourceSet:
+    def _choose(self, free: ResourceSet) -> ResourceSet:
         """Return what the plug-in chooses of the free resources.  Raises BadChoice, and whatever it raises."""
         call = self._call
         chosen = self._function(self._context, self._job, self._asked, free, *call.arguments, **dict(call.options))

@@ -7,7 +7,8 @@ Found at a first slot, the resources (the *witness*) are followed through the la
 nothing else need be computed: by the property of ``RequestFit`` it is what the request takes of the whole stretch.
 When it breaks, the request is asked of what is free in all slots so far.  When even that fails at some slot, no start
 from which this slot is reached can do, unless what is free from there *up to that slot* satisfies the request: so the
-search walks back from it to the leftmost such start, and goes on from there.
+search walks back from it to the leftmost such start, and goes on from there.  Whole pages are stepped over at once, and
+one that the request cannot stay all through counts as a failure at its last slot: every start before it reaches that.
 """
 
 from bisect import bisect_left
@@ -110,9 +111,11 @@ class _Search:
             page = self.pages[self.at]
             starts = page.starts
             witness = self.witness
-            is_plain = self.index == 0 and starts[-1] < end and not (keys and page.keyed)
-            if is_plain and page.common & witness == witness:
+            if self.index == 0 and starts[-1] < end and not (keys and page.keyed):
                 self.parts.append(page.common)
+                if page.common & witness != witness and not self._renew():
+                    self.index = len(starts) - 1  # whatever starts before this page reaches its last slot
+                    return False
             else:
                 last = bisect_left(starts, end)
                 if not self._follow_slots(last):
@@ -165,7 +168,10 @@ class _Search:
         while True:
             at, index = (at, index - 1) if index else (at - 1, len(pages[at - 1].free) - 1)
             page = pages[at]
-            part = page.available(index, keys) if keys else page.free[index] & page.open
+            if index and index == len(page.free) - 1 and not keys and page.common & witness == witness:
+                index, part = 0, page.common
+            else:
+                part = page.available(index, keys) if keys else page.free[index] & page.open
             if part & witness != witness:
                 renewed = request.fit(free & part)
                 if not renewed:

@@ -1,7 +1,7 @@
 """Which resources are free from when to when.
 
 A ``SlotSet`` is a row of slots in order of time, each with the set of resources that are free all through it; the last
-one has no end.  Slots are kept in pages of about a hundred.  A page knows what is free in all of its slots, so that a
+one has no end.  Slots are kept in pages of some twenty.  A page knows what is free in all of its slots, so that a
 job that stays all through it is checked, and entered, in one step; and which requests were found to fail in each of
 its slots, so that they need not be tried there again.  This holds because resources only get scarcer while a plan is
 made: whoever frees something (a container that grows) makes a new slot set.
@@ -13,6 +13,7 @@ name of a placeholder), and an asker that holds the key of every occupant of a r
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import le
 
 from oar.kao.model import FOREVER
 from oar.lib.hierarchy import RequestFit
@@ -22,7 +23,7 @@ from oar.lib.resource_set import ResourceSet
 Key = tuple[str, str]
 
 #: A page with more slots is cut in two.
-LARGEST_PAGE = 128
+LARGEST_PAGE = 32
 
 #: Fewer occupants are entered one by one.
 FEW = 16
@@ -142,12 +143,12 @@ class _Page:
 
     def fails(self, family: object, quantities: tuple[int, ...]) -> bool:
         """Whether a request that is not harder is known to fail in each slot."""
-        return any(all(map(int.__le__, failed, quantities)) for failed in self.failures.get(family, ()))
+        return any(all(map(le, failed, quantities)) for failed in self.failures.get(family, ()))
 
     def note_failure(self, family: object, quantities: tuple[int, ...]) -> None:
         """Remember that a request fails in each slot."""
         known = self.failures.get(family, [])
-        kept = [failed for failed in known if not all(map(int.__le__, quantities, failed))]
+        kept = [failed for failed in known if not all(map(le, quantities, failed))]
         self.failures[family] = [*kept[-REMEMBERED:], quantities]
 
     def copy(self, everything: ResourceSet) -> "_Page":

@@ -6,6 +6,7 @@ the running besteffort jobs are added.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import le
 
 from oar.kao.model import FOREVER, Resources, RunningJob, Settings, Snapshot, WaitingJob
 from oar.kao.slots import Ask, Key, SlotSet
@@ -17,7 +18,7 @@ from oar.lib.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, JobState, Resou
 COMMON = ""
 
 #: So many earlier results are kept to begin searches behind them.
-KEPT_BOUNDS = 128
+KEPT_BOUNDS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Bounds:
             return 0
         bound, wanted = 0, ask.request.quantities
         for quantities, duration, start in self._known.get((ask.request.family, ask.kind), ()):
-            if start > bound and duration <= ask.duration and all(map(int.__le__, quantities, wanted)):
+            if start > bound and duration <= ask.duration and all(map(le, quantities, wanted)):
                 bound = start
         return bound
 
@@ -59,7 +60,7 @@ class Bounds:
         known[:] = [
             (quantities, duration, date)
             for quantities, duration, date in known[-KEPT_BOUNDS:]
-            if date > start or duration < ask.duration or not all(map(int.__le__, wanted, quantities))
+            if date > start or duration < ask.duration or not all(map(le, wanted, quantities))
         ]
         known.append((wanted, ask.duration, start))
 

@@ -421,9 +421,14 @@ class RequestFit:
     ``is_steady`` is false.  If it fails on a set, it fails on every smaller one, unless ``is_monotone`` is false.
     """
 
-    __slots__ = ("family", "groups", "is_monotone", "is_steady", "least", "quantities", "reach")
+    __slots__ = ("family", "fit", "groups", "is_monotone", "is_steady", "least", "quantities", "reach")
 
-    def __init__(self, groups: Sequence[PooledGroup], fits: Sequence[GroupFit]) -> None:
+    def __init__(
+        self, groups: Sequence[PooledGroup], fits: Sequence[GroupFit], families: dict[object, object] | None = None
+    ) -> None:
+        """``families``: the marks of the families that there are, by what their requests share."""
+        #: Returns the resources taken of those that are free; 0 if the request cannot be satisfied.
+        self.fit: Callable[[ResourceSet], ResourceSet] = fits[0].fit if len(fits) == 1 else self._fit_all
         levels = [level for group in groups for level in group.levels]
         self.groups = fits
         self.reach = reduce(or_, (group.pool for group in groups), 0)  #: the resources that it can take
@@ -435,14 +440,14 @@ class RequestFit:
         is_countable = len(fits) == 1 and all(level.quantity > 0 for level in levels)
         #: Requests of one family differ in these quantities only, and larger ones are not easier to satisfy.
         self.quantities = tuple(level.quantity for level in levels) if is_countable else ()
-        self.family = tuple(
-            (group.pool, *(level.property if is_countable else level for level in group.levels)) for group in groups
+        self.family = ({} if families is None else families).setdefault(
+            tuple(
+                (group.pool, *(level.property if is_countable else level for level in group.levels)) for group in groups
+            ),
+            object(),
         )
 
-    def fit(self, free: ResourceSet) -> ResourceSet:
-        """Return the resources taken; 0 if the request cannot be satisfied."""
-        if len(self.groups) == 1:
-            return self.groups[0].fit(free)
+    def _fit_all(self, free: ResourceSet) -> ResourceSet:
         taken = 0
         for group in self.groups:
             part = group.fit(free & ~taken)
@@ -470,6 +475,7 @@ class Hierarchy:
         self._order = Order(order)
         self._ranks = {bit: rank for rank, bit in enumerate(order)}
         self._requests: dict[tuple[PooledGroup, ...], RequestFit] = {}
+        self._families: dict[object, object] = {}
         self._groups: dict[PooledGroup, GroupFit] = {}
         self._block_orders: dict[tuple[tuple[str, ...], ResourceSet], Order] = {}
 
@@ -480,7 +486,9 @@ class Hierarchy:
         """
         known = self._requests.get(groups)
         if known is None:
-            known = self._requests[groups] = RequestFit(groups, [self._group(group) for group in groups])
+            known = self._requests[groups] = RequestFit(
+                groups, [self._group(group) for group in groups], self._families
+            )
         return known
 
     def _group(self, group: PooledGroup) -> GroupFit:

@@ -12,15 +12,29 @@ ResourceSet = Annotated[int, "set of resources"]
 
 #: Below so many bits, taking them one by one is cheaper than looking for where the n-th stands.
 _FEW = 6
+#: Up to so many bits are found sooner one by one than in a text of all digits.
+_SPARSE = 16
 
 
 def positions(members: ResourceSet) -> Iterator[int]:
     """Go through the bits that are set, lowest first."""
+    if members.bit_count() <= _SPARSE:
+        yield from _few_positions(members)
+        return
     digits = bin(members)[:1:-1]
     at = digits.find("1")
     while at >= 0:
         yield at
         at = digits.find("1", at + 1)
+
+
+def _few_positions(members: ResourceSet) -> Iterator[int]:
+    passed = 0
+    while members:
+        width = (members & -members).bit_length()
+        passed += width
+        yield passed - 1
+        members >>= width
 
 
 def from_positions(bits: Iterable[int]) -> ResourceSet:
@@ -38,21 +52,29 @@ def lowest(members: ResourceSet, count: int) -> ResourceSet:
     """Return the ``count`` lowest bits that are set; all of them if there are fewer."""
     if count <= _FEW:
         return _lowest_few(members, count)
-    if members.bit_count() <= count:
-        return members
-    part, before, width = members, 0, members.bit_length()
-    while width > 1:  # the answer is all bits below ``before`` and the ``count`` lowest of ``part``
+    width = 2 * count
+    part = members & ((1 << width) - 1)
+    found = part.bit_count()
+    while found < count:  # they mostly stand near the lower end
+        if width >= members.bit_length():
+            return members
+        width *= 4
+        part = members & ((1 << width) - 1)
+        found = part.bit_count()
+    before = 0
+    while found != count:  # the answer is all bits below ``before`` and the ``count`` lowest of ``part``
         half = width >> 1
         low = part & ((1 << half) - 1)
-        found = low.bit_count()
-        if found >= count:
-            part, width = low, half
+        below = low.bit_count()
+        if below >= count:
+            part, width, found = low, half, below
         else:
-            count -= found
             part >>= half
             before += half
             width -= half
-    return members & ((1 << (before + 1)) - 1)
+            count -= below
+            found -= below
+    return members & ((1 << (before + width)) - 1)
 
 
 def _lowest_few(members: ResourceSet, count: int) -> ResourceSet:
