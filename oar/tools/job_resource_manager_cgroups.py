@@ -412,10 +412,13 @@ def clean_rest(data, files, oar):
     with node_base.acting_as(oar):
         node_base.remove_file(files.environment(data["user"]))
     account = node_base.account_of(data["user"])
-    if account is not None and is_last_job(data, files, confinement.groups):
+    is_last = account is not None and is_last_job(data, files, confinement.groups)
+    if is_last:
         clear_user(account, clear_directories(data))
     with node_base.acting_as(oar):
         paths = files.of_user(data["user"]) + files.of_oarexec()
+        if is_last:
+            paths.append(node_base.login_variables(files.directory, account))
         for path in paths:
             node_base.remove_file(path)
         node_base.drop_unfinished_files(files.directory, {os.path.basename(path) for path in paths})
@@ -522,7 +525,7 @@ class Clearing:
             raise
         try:
             found = os.fstat(fd)
-            if found.st_dev != self.device or depth > DEEPEST:
+            if found.st_dev != self.device or depth > DEEPEST or not self.may_have_written(found):
                 return
             self.clear_entries(fd, depth + 1)
         finally:
@@ -530,6 +533,10 @@ class Clearing:
         if found.st_uid == self.uid:
             with contextlib.suppress(OSError):
                 os.rmdir(name, dir_fd=parent)
+
+    def may_have_written(self, directory):
+        """Others cannot hold up the clean-up by what they have in directories of theirs."""
+        return directory.st_uid == self.uid or directory.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def remove_ipc(uid):
@@ -560,7 +567,7 @@ def reboot_if_old(data, directory):
     uptime = float(node_cgroups.read("/proc/uptime").split()[0])
     if limit <= 0 or uptime < limit or os.path.exists("/etc/oar/dont_reboot"):
         return
-    if not any(name.endswith(".env") for name in os.listdir(directory)):
+    if not any(re.search(r"_[0-9]+\.env\Z", name) for name in os.listdir(directory)):
         subprocess.call(["reboot"], stdin=subprocess.DEVNULL, timeout=30)
 
 

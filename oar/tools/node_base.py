@@ -255,6 +255,11 @@ def user_lock_path(directory, user):
     return "%s/user_%s.lock" % (directory, user if account is None else account.pw_uid)
 
 
+def login_variables(directory, account):
+    """Where pam_env finds the variables of the job that a user's logins are in."""
+    return "%s/pam.%d.env" % (directory, account.pw_uid)
+
+
 # -- identity of processes -------------------------------------------------------------------------------------------
 
 

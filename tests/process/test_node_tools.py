@@ -227,6 +227,9 @@ def test_plain_ssh_is_for_who_has_the_whole_node_in_one_job(box: NodeBox) -> Non
     assert "several jobs" in adopt(box, "-a").stdout
     for job in (whole, another):
         box.clean(job)
+    assert not (box.runtime / "pam.5002.env").exists()
+    box.sh(f"echo MODE=disabled >{box.home('alice')}/conf")
+    assert adopt(box, "-a", PAM_OAR_ADOPT_CONF=f"{box.home('alice')}/conf").returncode == 1
 
 
 def test_plain_ssh_is_only_warned_about_where_the_site_does_not_enforce_it(box: NodeBox) -> None:
