@@ -324,7 +324,7 @@ def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Forma
 
     shown = views.job_views(tx, jobs, views.privacy(context.runtime.config, context.user))
     if machine:
-        return dump({view.job.id: views.job_record(view) for view in shown}, machine)
+        return dump(views.JobRecords(shown), machine)
     return render.full_jobs(shown, layout=layout)
 
 
@@ -341,7 +341,7 @@ def _fields(
 
     fields = oarstat_fields.read_fields(wish)
     shown = views.job_views(tx, jobs, views.privacy(context.runtime.config, context.user))
-    records = {view.job.id: views.job_record(view) for view in shown}
+    records = views.JobRecords(shown)
     if machine:
         return dump(oarstat_fields.chosen(records, fields), machine)
     return oarstat_fields.table(records, fields, header=header)

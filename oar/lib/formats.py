@@ -6,7 +6,7 @@ fast as their text table: each makes one text of a value without intermediate ob
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from json.encoder import encode_basestring as quoted_json
 from typing import Any
@@ -25,7 +25,7 @@ def dump(value: object, format: Format, *, one_line: bool = False) -> str:
     """Return the document of a value, with its final newline; ``one_line`` matters to DUMPER only."""
     match format:
         case Format.JSON:
-            return _Json().value(value, "\n") + "\n"
+            return _Json().document(value)
         case Format.YAML:
             return f"---{_Yaml().value(value, '')}\n"
         case Format.XML:
@@ -63,37 +63,48 @@ def _items(value: object) -> Sequence[object]:
 
 
 class _Json:
-    """Writes three blanks of indentation.  What to do with a value is found by its type, once for each type."""
+    """Writes three blanks of indentation.
+
+    What to do with a value is found by its type, once for each type; what stands round the values of a mapping is made
+    once for all mappings with the same keys, as the records of ten thousand jobs are.
+    """
 
     def __init__(self) -> None:
         self._scalars: dict[type, Callable[[Any], str]] = {str: quoted_json, int: str, float: _json_float}
         self._scalars |= {bool: _json_bool, type(None): _json_null}
-        self._keys: dict[str | int, str] = {}
+        self._layouts: dict[tuple[str | int, ...], list[str]] = {}
 
-    def value(self, value: object, newline: str) -> str:
-        """Return the text of a value; ``newline`` holds the indentation of the line it stands in."""
+    def document(self, value: object) -> str:
+        """Return the whole document."""
+        return "".join([*self._parts(value, "\n"), "\n"])
+
+    def _parts(self, value: object, newline: str) -> list[str]:
+        """Return the text of a value in parts; ``newline`` holds the indentation of the line it stands in."""
         kind = type(value)
         if kind is not dict and kind is not list and kind is not tuple:
             write = self._scalars.get(kind) or self._scalar(value)
             if write:
-                return write(value)
+                return [write(value)]
         inner = newline + "   "
         if kind is dict or isinstance(value, Mapping):
-            items = self._pairs(value, inner)  # type: ignore[arg-type]
-            return f"{{{inner}{f',{inner}'.join(items)}{newline}}}" if items else "{}"
-        scalars = self._scalars
-        items = [
-            scalars[type(item)](item) if type(item) in scalars else self.value(item, inner) for item in _items(value)
-        ]
-        return f"[{inner}{f',{inner}'.join(items)}{newline}]" if items else "[]"
+            parts = self._layout(value, newline).copy()  # type: ignore[arg-type]
+            parts[1:-1:2] = self._texts(value.values(), inner)  # type: ignore[attr-defined]
+            return parts
+        texts = self._texts(_items(value), inner)
+        return ["[", inner, f",{inner}".join(texts), newline, "]"] if texts else ["[]"]
 
-    def _pairs(self, value: Mapping[str | int, object], inner: str) -> list[str]:
-        scalars, keys, pairs = self._scalars, self._keys, []
-        for key, item in value.items():
-            start = keys.get(key) or keys.setdefault(key, f"{quoted_json(str(key))} : ")
-            write = scalars.get(type(item))
-            pairs.append(start + (write(item) if write else self.value(item, inner)))
-        return pairs
+    def _texts(self, values: Iterable[object], newline: str) -> list[str]:
+        write, parts = self._scalars, self._parts
+        return [write[type(each)](each) if type(each) in write else "".join(parts(each, newline)) for each in values]
+
+    def _layout(self, keys: Iterable[str | int], newline: str) -> list[str]:
+        """Return what stands before, between and behind the values of a mapping, with empty places for them."""
+        known = (newline, *keys)
+        layout = self._layouts.get(known)
+        if layout is None:
+            places = [part for key in known[1:] for part in (f",{newline}   {quoted_json(str(key))} : ", "")]
+            layout = self._layouts[known] = ["{" + places[0][1:], *places[1:], f"{newline}}}"] if places else ["{}"]
+        return layout
 
     def _scalar(self, value: object) -> Callable[[Any], str] | None:
         """Return how values of a type are written that is derived from a scalar one, and remember it."""

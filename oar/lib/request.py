@@ -8,6 +8,7 @@ right and never cut at a character that could stand in a filter.
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from oar.lib.errors import BadRequest
@@ -192,7 +193,11 @@ def format_request(groups: Iterable[Group], walltime: int | None) -> str:
 
 def format_wanted_resources(moldables: Iterable[Moldable]) -> str:
     """Return the ``wanted_resources`` of oarstat: ``-l "..." `` for each alternative, each followed by a blank."""
-    return "".join(f'-l "{format_request(moldable.groups, moldable.walltime)}" ' for moldable in moldables)
+    return "".join([f'-l "{_format_stored(each.groups, each.walltime)}" ' for each in moldables])
+
+
+#: Many jobs ask for the same.
+_format_stored = lru_cache(maxsize=1024)(format_request)
 
 
 # --------------------------------------------------------------------------------------------------------- job types

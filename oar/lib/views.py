@@ -5,7 +5,7 @@ another's job is decided here (commands-user.md 13), by ``Privacy``.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib import patterns
@@ -79,8 +79,9 @@ class JobView(NamedTuple):
     @property
     def end(self) -> End | None:
         """Why it ended, in words too."""
-        host = next(iter(self.assigned.nodes), None)
-        return end_of(self.job, self.cause, host, self.copy) if self.cause else None
+        if self.cause is None:
+            return None
+        return end_of(self.job, self.cause, next(iter(self.assigned.nodes), None), self.copy)
 
     @property
     def scheduled_start(self) -> int | None:
@@ -91,9 +92,10 @@ class JobView(NamedTuple):
     def walltime(self) -> int | None:
         """Walltime of the alternative that was chosen, else of the first."""
         chosen = self.job.assigned_moldable or (self.prediction.moldable if self.prediction else 0)
-        walltimes = [each.walltime for each in self.moldables if each.id == chosen]
-        walltimes += [each.walltime for each in self.moldables[:1]]
-        return walltimes[0] if walltimes else None
+        for each in self.moldables:
+            if each.id == chosen:
+                return each.walltime
+        return self.moldables[0].walltime if self.moldables else None
 
     @property
     def wanted_resources(self) -> str:
@@ -206,7 +208,8 @@ def job_record(view: JobView) -> dict[str, object]:
     """Return the record of a job with both families of keys that programs read (commands-user.md 5.6)."""
     job = view.job
     reserved = view.reserved_resources
-    record: dict[str, object] = {
+    scheduled, start = view.scheduled_start, job.started
+    return {
         "Job_Id": job.id,
         "id": job.id,
         "array_id": job.array_id,
@@ -232,11 +235,7 @@ def job_record(view: JobView) -> dict[str, object]:
         "type": job.job_type,
         "properties": job.properties or "",
         "reservation": job.reservation,
-    }
-    if reserved is not None:
-        record["reserved_resources"] = [each.id for each in reserved]
-    scheduled, start = view.scheduled_start, view.job.started
-    return record | {
+        **({} if reserved is None else {"reserved_resources": [each.id for each in reserved]}),
         "walltime": view.walltime,
         "submissionTime": job.submission_time,
         "submission_time": job.submission_time,
@@ -254,6 +253,22 @@ def job_record(view: JobView) -> dict[str, object]:
         "events": [event_record(each) for each in view.events],
         **_end_record(view),
     }
+
+
+class JobRecords(Mapping[int, dict[str, object]]):
+    """The records of jobs, by id.  Each is made when it is looked at: ten thousand at a time would be 30 MB."""
+
+    def __init__(self, views: Sequence[JobView]) -> None:
+        self._views = {view.job.id: view for view in views}
+
+    def __getitem__(self, job_id: int) -> dict[str, object]:
+        return job_record(self._views[job_id])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._views)
+
+    def __len__(self) -> int:
+        return len(self._views)
 
 
 def _end_record(view: JobView) -> dict[str, object]:
