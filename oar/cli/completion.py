@@ -14,7 +14,7 @@ import click
 from oar.cli.command import Command, Context, OptionalArgument, Stop
 from oar.lib.states import STATE_LETTERS
 
-COMMANDS = ("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime")
+COMMANDS = ("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oaralter")
 
 #: Types of jobs (commands-user.md 3.4); those with an argument end in their separator.
 TYPES = (

@@ -1,8 +1,11 @@
 """oardel: ends jobs, or sends them a signal (commands-user.md 7)."""
 
+import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
+
+import click
 
 from oar.cli.command import Context, Stop, machine_formats, oar_command, option
 from oar.cli.outcomes import Report
@@ -12,6 +15,7 @@ from oar.lib.control import Answer, No, SignalRequest
 from oar.lib.errors import ServerUnavailable
 from oar.lib.formats import Format
 from oar.lib.messages import Ask, JobAction
+from oar.lib.model import Job
 
 #: What an answer of ``control`` ends with, and what is said.
 CODES = {
@@ -43,6 +47,7 @@ FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.5
 @option("-s", "--signal", "signal_text", metavar="SIGNAL", help="Send this signal instead: a name or a number.")
 @option("-b", "--besteffort", is_flag=True, help="Let running jobs be besteffort, or no longer (administrators).")
 @option("--force-terminate-finishing-job", "force", is_flag=True, help="End jobs stuck in Finishing (admins).")
+@option("-i", "--interactive", is_flag=True, help="Ask before each job.")
 @job_selection
 @machine_formats
 def main(
@@ -52,6 +57,7 @@ def main(
     signal_text: str | None,
     besteffort: bool,
     force: bool,
+    interactive: bool,
     wanted: Wanted,
     machine: Format | None,
 ) -> int:
@@ -65,14 +71,15 @@ def main(
     report = Report(machine)
     selection = select_jobs(context, wanted)
     report.complain(BAD_ID, selection.complaints)
+    ids = _confirmed(context, selection.ids) if interactive else selection.ids
     if checkpoint or signal:
-        _send(context, report, selection.ids, signal)
+        _send(context, report, ids, signal)
     elif force:
-        _force(context, report, selection.ids)
+        _force(context, report, ids)
     elif besteffort:
-        _toggle(context, report, selection.ids)
+        _toggle(context, report, ids)
     else:
-        _delete(context, report, selection.ids)
+        _delete(context, report, ids)
     report.close()
     return exit_code(report.codes)
 
@@ -83,6 +90,24 @@ def exit_code(codes: Collection[int]) -> int:
     return SEVERAL if len(failures) > 1 else max(failures, default=0)
 
 
+def _confirmed(context: Context, ids: Sequence[int]) -> list[int]:
+    """Ask about each job that the user may steer; return the jobs without those that he has not said yes to.
+
+    Who has nothing more to say has not said yes.
+    """
+    with context.database.snapshot() as tx:
+        jobs = {job.id: job for job in tx.jobs.select(ids) if control.owns(context.user, job)}
+    return [job_id for job_id in ids if job_id not in jobs or _is_meant(jobs[job_id])]
+
+
+def _is_meant(job: Job) -> bool:
+    from oar.cli.render import visible
+
+    named = f"{visible(job.name)}, " if job.name else ""
+    click.echo(f"Do you mean the job {job.id} of {job.user} ({named}{job.state})? [y/N] ", nl=False, err=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 # -- delete, force, toggle --------------------------------------------------------------------------------------------
 
 
@@ -90,13 +115,7 @@ def _delete(context: Context, report: Report, ids: Sequence[int]) -> None:
     config = context.runtime.config
     with context.database.begin() as tx:
         answers = control.delete(tx, context.user, ids, with_inner=config.kill_inner_jobs_with_container)
-    for answer in answers:
-        begin = f"Deleting the job = {answer.job_id} ..."
-        if answer.no:
-            report.say(f"{begin}ERROR.")
-            report.bad(answer.job_id, CODES[answer.no], f"Cannot frag {answer.job_id} ; {REASONS[answer.no]}")
-        else:
-            report.good(answer.job_id, f"{begin}REGISTERED.")
+    _tell(report, answers, "Deleting the job", lambda answer: f"Cannot frag {answer.job_id} ; {_reason(answer)}")
     registered = [str(answer.job_id) for answer in answers if not answer.no]
     if registered:
         report.say(f"The job(s) [ {' '.join(registered)} ] will be deleted in the near future.")
@@ -107,21 +126,29 @@ def _force(context: Context, report: Report, ids: Sequence[int]) -> None:
     least = 4 * config.oar_ssh_connection_timeout + config.server_prologue_epilogue_timeout
     with context.database.begin() as tx:
         answers = control.force_end(tx, context.user, ids, least=least)
+    _tell(report, answers, "Force the termination of the job", lambda answer: _why_not_forced(answer, least))
+
+
+def _tell(report: Report, answers: Sequence[Answer], begin: str, why: Callable[[Answer], str]) -> None:
+    """Tell which requests are registered, and of the others why they are not."""
     for answer in answers:
-        begin = f"Force the termination of the job = {answer.job_id} ..."
+        line = f"{begin} = {answer.job_id} ..."
         if answer.no:
-            report.say(f"{begin}ERROR.")
-            report.bad(answer.job_id, CODES[answer.no], f"The job {answer.job_id} {_why_not_forced(answer, least)}")
+            report.say(f"{line}ERROR.")
+            report.bad(answer.job_id, CODES[answer.no], why(answer))
         else:
-            report.good(answer.job_id, f"{begin}REGISTERED.")
+            report.good(answer.job_id, f"{line}REGISTERED.")
+
+
+def _reason(answer: Answer) -> str:
+    return REASONS[answer.no or No.WRONG_STATE]
 
 
 def _why_not_forced(answer: Answer, least: int) -> str:
     if answer.no is No.UNKNOWN_JOB:
-        return "does not exist."
-    if answer.no is No.NOT_LONG_ENOUGH:
-        return f"is not in the Finishing state for more than {least}s ({answer.seconds}s)."
-    return "is not in the Finishing state."
+        return f"The job {answer.job_id} does not exist."
+    seconds = f" for more than {least}s ({answer.seconds}s)" if answer.no is No.NOT_LONG_ENOUGH else ""
+    return f"The job {answer.job_id} is not in the Finishing state{seconds}."
 
 
 def _toggle(context: Context, report: Report, ids: Sequence[int]) -> None:
@@ -206,8 +233,7 @@ def _result(
         return
     report.say("ERROR.")
     if isinstance(asked, Answer):
-        no = asked.no or No.WRONG_STATE
-        report.bad(job_id, CODES[no], f"Cannot {words.verb} {job_id} ; {REASONS[no]}")
+        report.bad(job_id, CODES[asked.no or No.WRONG_STATE], f"Cannot {words.verb} {job_id} ; {_reason(asked)}")
     elif unreachable:
         report.bad(job_id, SERVER_UNREACHABLE, unreachable)
     else:

@@ -25,6 +25,7 @@ class Wanted(NamedTuple):
     users: tuple[str | None, ...] = ()  #: None: who asks
     states: str | None = None
     name: str | None = None
+    everything: bool = False
 
     @property
     def is_nothing(self) -> bool:
@@ -47,6 +48,9 @@ def job_selection(function: Function) -> Function:
         return function(*arguments, wanted=Wanted(**named), **options)
 
     command.__dict__.update(function.__dict__)
+    option("--all", "everything", is_flag=True, help="Act on all your jobs; administrators on those of everybody.")(
+        command
+    )
     option("--name", metavar="NAME", help="Act on the jobs of that name.")(command)
     option("--state", "states", metavar="STATES", help="Act on the jobs in these states: names or letters.")(command)
     optional_argument(
@@ -79,14 +83,14 @@ def select_jobs(context: Context, wanted: Wanted) -> Selection:
         if not found:
             context.warn("no job satisfies the SQL condition.")
         ids = [*ids, *found]
-    if wanted.users or wanted.states is not None or wanted.name is not None:
+    if wanted.everything or wanted.users or wanted.states is not None or wanted.name is not None:
         ids += _filtered(context, wanted)
     return Selection(tuple(dict.fromkeys(ids)), tuple(complaints))
 
 
 def _filtered(context: Context, wanted: Wanted) -> list[int]:
     """Return the live jobs of a user, in some states, of a name; without a user those of who asks.  Raises Stop."""
-    user = next((each for each in reversed(wanted.users) if each), context.user.name)
+    user = _whose(context, wanted)
     states = _states(wanted.states) if wanted.states is not None else None
     with context.database.snapshot() as tx:
         jobs = tx.jobs.live(user)
@@ -96,8 +100,15 @@ def _filtered(context: Context, wanted: Wanted) -> list[int]:
         if (states is None or job.state in states) and (wanted.name is None or job.name == wanted.name)
     ]
     if not found:
-        context.warn(f"no such job of {user}.")
+        context.warn(f"no such job{f' of {user}' if user else ''}.")
     return found
+
+
+def _whose(context: Context, wanted: Wanted) -> str | None:
+    """Return whose jobs are meant; None: those of everybody."""
+    if wanted.everything and context.user.is_admin and not wanted.users:
+        return None
+    return next((each for each in reversed(wanted.users) if each), context.user.name)
 
 
 def _states(text: str) -> frozenset[JobState]:
@@ -108,6 +119,8 @@ def _states(text: str) -> frozenset[JobState]:
         if not meant:
             raise Stop(f'Unknown state "{word}"')
         found |= meant
+    if not found:
+        raise Stop(f'Unknown state "{text}"')
     return frozenset(found)
 
 

@@ -1,5 +1,6 @@
 """What oardel, oarhold and oarresume print, and how they end (commands-user.md 7, 8)."""
 
+import io
 import json
 import socket
 import threading
@@ -396,6 +397,36 @@ def test_jobs_by_whose_they_are_their_state_and_their_name(frontend: Frontend) -
         assert [each["job_id"] for each in told] == found
     assert frontend.oardel("-u", "carol") == Result(0, "", "# Warning: no such job of carol.\n")
     assert frontend.oardel("--state", "W,Z") == Result(1, "", 'Unknown state "Z"\n')
+
+
+def test_all_jobs_are_one_s_own_or_everybody_s(frontend: Frontend) -> None:
+    mine, running = add_job(frontend.database), frontend.running(name="fem")
+    others = add_job(frontend.database, user="bob", name="fem")
+    for user, words, found in [
+        (ALICE, ("--all",), [mine, running]),
+        (ROOT, ("--all",), [mine, running, others]),
+        (ROOT, ("--all", "--name", "fem"), [running, others]),
+        (ROOT, ("--all", "-u", "bob"), [others]),
+    ]:
+        told = json.loads(frontend.oardel("-J", "-s", "TERM", *words, user=user).out)
+        assert [each["job_id"] for each in told] == found
+    assert frontend.oardel("--all", "--state", "Hold", user=ROOT) == Result(0, "", "# Warning: no such job.\n")
+    assert frontend.oardel("--state", "") == Result(1, "", 'Unknown state ""\n')
+
+
+def test_each_job_is_asked_for(frontend: Frontend, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = add_job(frontend.database), add_job(frontend.database, name="a\nb")
+    third, others = add_job(frontend.database), add_job(frontend.database, user="bob")
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\nYes\n"))
+    result = frontend.oardel("-i", first, second, others, third)
+    assert result.exit == 1
+    questions = [
+        f"Do you mean the job {first} of alice (Waiting)? [y/N] ",
+        f"Do you mean the job {second} of alice (a\\nb, Waiting)? [y/N] ",
+        f"Do you mean the job {third} of alice (Waiting)? [y/N] ",
+    ]
+    assert result.err == "".join(questions) + f"Cannot frag {others} ; You are not the right user.\n"
+    assert frontend.ask(lambda tx: tx.runs.kills_asked([first, second, third, others])) == {second}
 
 
 def test_all_jobs_of_a_user_are_held_and_go_on(frontend: Frontend) -> None:
