@@ -355,7 +355,7 @@ class UserProcess:
         except OSError as error:
             found = node_reasons.of_directory(error, directory, self.payload.account)
             self.give_up(10, hindrance("enter " + directory, error), found)
-        self.open_outputs()
+        self.open_files()
         shell = self.payload.account.pw_shell or "/bin/sh"
         argv = [shell, "-c", self.data["command"] or ""]
         environment = self.payload.environment
@@ -370,8 +370,9 @@ class UserProcess:
             node_base.complain("oarexec: cannot execute %s: %s" % (argv[0], error.strerror))
         return 127
 
-    def open_outputs(self):
-        """Open the files of the job; a pipe that nobody reads is refused, not waited for."""
+    def open_files(self):
+        """Open the files of the job; a pipe that nobody reads is refused, not waited for.  There is nothing to read."""
+        os.dup2(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), 0)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_NONBLOCK
         for descriptor, key in ((1, "stdout_file"), (2, "stderr_file")):
             path = (self.data.get(key) or "/dev/null").replace("%jobid%", str(self.data["job_id"]))

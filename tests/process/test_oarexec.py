@@ -17,13 +17,16 @@ READY = "oarexec is initialized and ready to do the job"
 
 
 def test_the_command_runs_as_the_user_in_the_job_s_group_with_its_files(box: NodeBox) -> None:
-    command = 'id -un; pwd; cat "$OAR_NODEFILE"; cat /proc/self/cpuset; echo problem >&2; exit 3'
+    command = (
+        'id -un; pwd; cat "$OAR_NODEFILE"; cat /proc/self/cpuset; readlink /proc/$$/fd/0; echo problem >&2; exit 3'
+    )
     job = box.job_data(101, command=command)
     box.start(job)
     ended = box.ended(job)
     assert (ended["code"], ended["status"]) == (0, "768")
     home = box.home("alice")
-    assert (home / "out").read_text().split() == ["alice", str(home), "node1", f"{box.cpuset_path}/alice_101"]
+    said = ["alice", str(home), "node1", f"{box.cpuset_path}/alice_101", "/dev/null"]
+    assert (home / "out").read_text().split() == said
     assert (home / "err").read_text() == "problem\n"
     assert (home / "out").stat().st_uid == 5002
     box.clean(job)
@@ -396,7 +399,7 @@ def test_the_end_is_reported_until_the_server_has_it(box: NodeBox) -> None:
 
 
 def test_an_attached_oarexec_stays_until_the_end(box: NodeBox) -> None:
-    job = box.job_data(121, command="exit 4", detach_oarexec=0)
+    job = box.job_data(121, command="cat; exit 4", detach_oarexec=0)
     with box.launch(job) as launch:
         launch.until(READY)
         launch.go()
