@@ -250,8 +250,8 @@ class Config(Values):
 
     # suspending jobs
     suspend_resume_file = unset(
-        PATH,
-        "Program that freezes and thaws jobs on nodes; built in if not set.",
+        TEXT,
+        "Program that freezes and thaws jobs on nodes, relative to OARDIR; built in if not set.",
         aliases="SUSPEND_RESUME_FILE_MANAGER",
     )
     just_after_suspend_exec_file = unset(COMMAND, "Run on the server when a job has been suspended: job id.")

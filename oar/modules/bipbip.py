@@ -113,6 +113,7 @@ class Bipbip:
             remote=remote,
             interrupted=self._interrupted.__contains__,
             watch=self._watch,
+            oardir=runtime_.oardir,
         )
 
     def take(self, order: Order, pool: ThreadPoolExecutor) -> None:

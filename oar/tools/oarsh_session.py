@@ -75,7 +75,7 @@ class Session:
         with node_base.locked(node_base.user_lock_path(self.wanted["runtime"], self.wanted["user"]), 62):
             confinement = self.check_job()
             if confinement is not None:
-                self.enter(confinement)
+                self.add_process_to_cpuset(confinement)
         self.hand_over_terminal()
         if self.kind:
             return self.run_interactive()
@@ -149,8 +149,11 @@ class Session:
 
     # -- into the job --
 
-    def enter(self, confinement):
-        """Move this process and the sshd above it into a group of its own below the job's payload."""
+    def add_process_to_cpuset(self, confinement):
+        """Move this process and the sshd above it into a group of its own below the job's payload.
+
+        Sites that confine jobs in another way change this function.
+        """
         try:
             leaf = confinement.enter_session(os.getpid())
             confinement.move(leaf, os.getpid())

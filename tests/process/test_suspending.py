@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from oar.lib import lifecycle
 from oar.lib.messages import Tag, Wake
 from oar.lib.states import EventType, JobState
@@ -132,6 +134,27 @@ def test_without_the_site_s_program_nothing_is_suspended(world: World, tmp_path:
         assert tx.events.pending(10) == []
     end(world, job_id)
     ticks.unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("freezer", "#!/bin/sh\necho $1 as $(id -un): $(grep -o 'alice_[0-9]*') >&2\nexit 3\n"),
+        ("freezer.pl", 'print STDERR "$ARGV[0] as " . getpwuid($<) . ": " . (eval <DATA>)->{name}; exit 3;\n'),
+    ],
+)
+def test_the_site_s_program_is_found_by_its_name_and_runs_on_the_node_as_oar(
+    world: World, tmp_path: Path, name: str, source: str
+) -> None:
+    (tmp_path / name).write_text(source)
+    config = world.context.config.replace(suspend_resume_file=name)
+    world.context = replace(world.context, config=config, oardir=str(tmp_path))
+    job_id = world.job("true", JobState.RUNNING)
+    told_to_suspend(world, job_id)
+    suspend.suspend(world.context, job_id)
+    with world.database.begin() as tx:
+        texts = [each.description for each in tx.events.of_jobs([job_id])[job_id]]
+    assert f"[bipbip {job_id}] {NODE}: suspend as oar: alice_{job_id}" in texts
 
 
 def test_a_node_that_cannot_freeze_its_part_is_suspected_and_the_job_ends(world: World) -> None:

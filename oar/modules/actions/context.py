@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from oar.lib.config import Config
 from oar.lib.db.engine import Database
 from oar.lib.remote.pool import Remote
+from oar.lib.runtime import DEFAULT_OARDIR
 
 log = logging.getLogger("bipbip")
 
@@ -20,6 +21,7 @@ class Context:
     remote: Remote
     interrupted: Callable[[int], bool]  #: whether a kill or a signal waits for the launch of the job
     watch: Callable[[str, Callable[[], None]], None]  #: go on with something behind the action (attached jobs)
+    oardir: str = DEFAULT_OARDIR  #: where programs of the site are that are named without a path
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Many nodes at once: the job resource manager, and whether nodes answer."""
 
-import json
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from oar.lib.config import Config
-from oar.lib.remote.requests import Command, Outcome, Ran, Request, TimedOut, Unreachable
+from oar.lib.remote.requests import Outcome, Ran, Request, TimedOut, Unreachable
 from oar.modules import ping_checker
 from oar.modules.actions.context import Context, log
 from oar.modules.actions.job_data import BUILT_IN_MANAGERS
@@ -44,7 +43,7 @@ def manage(
 
     What it does may be done twice: a host whose connection broke meanwhile is asked once more.
     """
-    request = _manager_request(context.config, action, data)
+    request = _manager_request(context, action, data)
     limit = time.monotonic() + seconds
     outcomes = context.remote.run(dict.fromkeys(hosts, request), seconds)
     broken = [host for host, outcome in outcomes.items() if isinstance(outcome, Unreachable) and outcome.began]
@@ -77,27 +76,16 @@ def unreachable(context: Context, hosts: Collection[str]) -> dict[str, str]:
     return dict.fromkeys(ping_checker.bad_hosts(context.config, hosts), "does not answer the ping checker")
 
 
-def _manager_request(config: Config, action: str, data: Mapping[str, Any]) -> Request | Command:
-    path = site_manager(config)
-    return Request(MANAGER, action, data) if path is None else site_program(path, action, data)
+def _manager_request(context: Context, action: str, data: Mapping[str, Any]) -> Request:
+    path = site_manager(context.config)
+    return Request(MANAGER, action, data) if path is None else site_program(context, path, action, data)
 
 
-def site_program(path: str, action: str, data: Mapping[str, Any]) -> Command:
-    """Return the command that runs a program of the site on a node.  Raises ManagerMissing."""
+def site_program(context: Context, path: str, action: str, data: Mapping[str, Any]) -> Request:
+    """Return what runs a program of the site on a node (``oar/tools/site_script.py``).  Raises ManagerMissing."""
+    program = Path(context.oardir) / path
     try:
-        program = Path(path).read_text(encoding="utf-8")
+        source = program.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
-        raise ManagerMissing(f"cannot read {path}: {error.strerror}") from None
-    return Command(("/bin/sh", "-c", _RUN_SITE_PROGRAM, path, action), stdin=_with_program(program, data))
-
-
-#: Puts the program that comes first on stdin in a private file and runs it on the rest (its first line names its
-#: interpreter).
-_RUN_SITE_PROGRAM = (
-    "umask 077; d=$(mktemp -d) || exit 19; trap 'rm -rf \"$d\"' EXIT;"
-    ' IFS= read -r n && head -c "$n" >"$d/manager" && chmod 700 "$d/manager" && "$d/manager" "$1"'
-)
-
-
-def _with_program(program: str, data: Mapping[str, Any]) -> str:
-    return f"{len(program.encode())}\n{program}{json.dumps(data)}"
+        raise ManagerMissing(f"cannot read {program}: {error.strerror}") from None
+    return Request("site_script", action, {"file": program.name, "source": source, "data": data})

@@ -6,7 +6,7 @@ from oar.lib import control, lifecycle
 from oar.lib.db.engine import Transaction
 from oar.lib.messages import Mail, Tag, Wake
 from oar.lib.model import Cause
-from oar.lib.remote.requests import Command, Request
+from oar.lib.remote.requests import Request
 from oar.lib.states import EndCode, EventType, JobState
 from oar.modules.actions import job_data, nodes
 from oar.modules.actions.context import Context
@@ -134,13 +134,13 @@ def _manage(context: Context, data: JobData, action: str) -> dict[str, str]:
     return {host: answer.reason for host, answer in answers.items() if not answer.good}
 
 
-def _request(context: Context, data: JobData, action: str) -> Request | Command:
+def _request(context: Context, data: JobData, action: str) -> Request:
     """Return what is to be run on the nodes.  Raises ManagerMissing."""
     path = context.config.suspend_resume_file
     given = job_data.suspend_data(data, context.config)
     if not path or Path(path).stem == BUILT_IN:
         return Request(BUILT_IN, action, given)
-    return nodes.site_program(path, action, given)
+    return nodes.site_program(context, path, action, given)
 
 
 def _fail(context: Context, data: JobData, event: EventType, bad: dict[str, str]) -> None:
