@@ -140,9 +140,9 @@ def _option(option: click.Option) -> str:
     return definition(", ".join(code(name + metavar) for name in option.opts), option.help or "")
 
 
-def oarprint() -> str:
-    """The options of oarprint, which is a program for nodes and declares them in a text of its own."""
-    usage: str = runpy.run_path(str(SOURCE / "oar" / "tools" / "oarprint"))["USAGE"]
+def _tool(name: str) -> str:
+    """The options of a program for nodes, which declares them in a text of its own."""
+    usage: str = runpy.run_path(str(SOURCE / "oar" / "tools" / name))["USAGE"]
     options = re.findall(r"^  (-.+?)  +(.+)$", usage, re.MULTILINE)
     return "".join(definition(code(option), _sentence(said)) for option, said in options)
 
@@ -247,7 +247,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "keys": keys,
     "user-commands": lambda: _commands(USER),
     "administrator-commands": lambda: _commands(ADMIN),
-    "oarprint": oarprint,
+    "oarprint": lambda: _tool("oarprint"),
+    "oarrun": lambda: _tool("oarrun"),
     "job-states": job_states,
     "job-moves": job_moves,
     "resource-states": resource_states,

@@ -82,6 +82,7 @@ NODE_TOOLS = (
     "oarsh",
     "oarcp",
     "oarprint",
+    "oarrun",
     "oarnodecheckrun",
     "oarnodecheckquery",
     "oarnodechecklist",
@@ -89,7 +90,7 @@ NODE_TOOLS = (
     "detect_new_resources.sh",
 )
 #: Those of them that users call.
-USER_TOOLS = ("oarsh", "oarcp", "oarprint")
+USER_TOOLS = ("oarsh", "oarcp", "oarprint", "oarrun")
 
 #: sudo passes nothing of the caller on but what is in its list; oarsub wants his defaults, and his environment where
 #: --env may ask for it: here, in a script, or in the defaults (oar/cli/oarsub_caller.py).
