@@ -117,6 +117,10 @@ def _lines(each: Explanation, changes: Mapping[int, str], ended: Ended | None) -
     lines = [f"Job {job.id} of {visible(job.user)}, {job.state}, in the queue {visible(job.queue)} since {since}"]
     if each.sentence:
         lines.append(f"    Why: {visible(each.sentence)}")
+    if each.advice.trouble:
+        lines.append(f"    Trouble: {visible(each.advice.trouble)}")
+    if each.advice.way_out:
+        lines.append(f"    What to do: {each.advice.way_out}")
     if each.start:
         lines += _start_lines(each.start)
     elif each.reason:

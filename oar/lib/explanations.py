@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from oar.lib import ways_out
 from oar.lib.db import listings, predictions, waits
 from oar.lib.db.predictions import Errors
 from oar.lib.db.waits import Other, Reason
 from oar.lib.model import Job, Queue
 from oar.lib.reason_texts import sentence, words
 from oar.lib.request import JobTypes
-from oar.lib.states import NOT_STARTED, JobState, QueueState, Reservation
+from oar.lib.states import CURRENT, NOT_STARTED, JobState, QueueState, Reservation, ResourceState
 from oar.lib.waiting import BEFORE_ITS_START, Waits, divided
+from oar.lib.ways_out import Advice, LostNode
 
 if TYPE_CHECKING:
     from oar.lib.config import Config
@@ -93,6 +95,8 @@ class Explanation:
     start: Start | None
     in_front: tuple[Other, ...]  #: the jobs that its reason names
     waited: Mapping[str, int]  #: seconds by code, the longest first
+    advice: Advice
+    lost_nodes: tuple[LostNode, ...]
 
     @property
     def sentence(self) -> str:
@@ -116,6 +120,9 @@ class Explanation:
             "reason": reason.text if reason else None,
             "sentence": self.sentence,
             "data": reason.data if reason else {},
+            "trouble": self.advice.trouble or None,
+            "advice": self.advice.way_out or None,
+            "lost_nodes": [each._asdict() for each in self.lost_nodes],
             "start": _start_record(self.start) if self.start else None,
             "in_front": [
                 {"job_id": each.id, "owner": each.user, "state": each.state, "end": each.end or None}
@@ -149,6 +156,8 @@ def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Ex
     starts = _starts(tx, waiting, config, outside)
     named = {job_id for reason in reasons.values() for job_id in jobs_of(reason)}
     others = waits.others(tx, sorted(named))
+    lost = _lost_nodes(tx, jobs)
+    advice = _advice(tx, jobs, reasons, lost, config)
     return [
         Explanation(
             job,
@@ -156,9 +165,40 @@ def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Ex
             starts.get(job.id),
             tuple(others[each] for each in jobs_of(reasons.get(job.id)) if each in others),
             divided(states.get(job.id, ()), history.get(job.id, Waits()), tx.now),
+            advice[job.id],
+            tuple(lost.get(job.id, ())),
         )
         for job in jobs
     ]
+
+
+def _lost_nodes(tx: "Transaction", jobs: Sequence[Job]) -> dict[int, list[LostNode]]:
+    """Return the nodes that jobs hold and that are not Alive."""
+    found = listings.not_alive(tx, [job.id for job in jobs if job.state in CURRENT])
+    return {
+        job_id: [LostNode(name, ResourceState(state), since) for name, state, since in nodes]
+        for job_id, nodes in found.items()
+    }
+
+
+def _advice(
+    tx: "Transaction",
+    jobs: Sequence[Job],
+    reasons: Mapping[int, Reason],
+    lost: Mapping[int, Sequence[LostNode]],
+    config: "Config",
+) -> dict[int, Advice]:
+    """Return what can be done about jobs."""
+    depending = [job_id for job_id, reason in reasons.items() if reason.code == "DEPENDENCY"]
+    needed = tx.jobs.dependencies(depending) if depending else {}
+    required = {job.id: job for job in tx.jobs.select({each.required for some in needed.values() for each in some})}
+    default = config.dependency_condition
+    return {
+        job.id: ways_out.of_lost_nodes(job, lost.get(job.id, ()))
+        if job.id in lost
+        else ways_out.of_dependencies(job, reasons.get(job.id), needed.get(job.id, ()), required, default)
+        for job in jobs
+    }
 
 
 def outlooks(tx: "Transaction", jobs: Sequence[Job]) -> list[Outlook]:

@@ -203,6 +203,8 @@ def test_jobs_wait_for_others_as_they_say(cluster: Cluster, alice: Person) -> No
             ends(cluster, job, "Terminated")
     ends(cluster, started, "Terminated")
     waits(cluster, after[":ok"], f"dependency on job {first} cannot be satisfied")
+    way_out = f"What to do: oaralter {after[':ok']} -a {first}:any"
+    assert way_out in alice.run(f"oarstat --explain {after[':ok']}")
     pair = f"FROM jobs f, jobs s WHERE f.job_id = {first} AND s.job_id = {after[':any,]1,]600']}"
     assert int(cluster.sql(f"SELECT s.start_time - f.stop_time {pair}")[0][0]) >= 1
     missed = alice.submit(f"-a '{first}:any,,[0' -l core=1,walltime=0:5 true")

@@ -11,12 +11,13 @@ import yaml
 from oar.cli.command import Result, invoke
 from oar.cli.oarstat import main
 from oar.kao.meta_sched import MetaScheduler
-from oar.lib import lifecycle
+from oar.lib import alteration, lifecycle
+from oar.lib.alteration import Changes
 from oar.lib.config import Config
 from oar.lib.db.engine import Database
 from oar.lib.model import Queue, User
 from oar.lib.runtime import Runtime
-from oar.lib.states import JobState, QueueState
+from oar.lib.states import JobState, QueueState, ResourceState
 from oar.lib.times import format_date
 from tests.builders import add_resources
 from tests.db.test_meta_sched import at, submit
@@ -142,6 +143,39 @@ def test_a_job_that_has_ended_is_explained_too(site: Site) -> None:
 def test_a_job_that_was_suspended_is_told_how_it_goes_on(site: Site) -> None:
     job = submit(site.database, state=JobState.SUSPENDED, on=site.resources[:1])
     assert "    Why: It is suspended until somebody lets it go on with oarresume.\n" in site.explain(job).out
+
+
+def test_a_dependency_that_is_never_met_is_told_with_the_ways_out(site: Site) -> None:
+    failed = submit(site.database, state=JobState.ERROR)
+    waiting = submit(site.database, after=[failed])
+    site.round()
+    lines = site.explain(waiting).out.splitlines()
+    assert lines[1:4] == [
+        f"    Why: Dependency on job {failed} cannot be satisfied.",
+        f"    Trouble: It asks of job {failed} that it ends well, and this one is over: Error.",
+        f"    What to do: oaralter {waiting} -a {failed}:any lets it start all the same; oarsub --resubmit {failed}"
+        f" runs that one again, and this one waits for the copy; oardel {waiting} deletes it.",
+    ]
+    record = site.record(waiting)
+    assert [f"    Trouble: {record['trouble']}", f"    What to do: {record['advice']}"] == lines[2:4]
+    # What it says is so.
+    user = User("alice", 1001)
+    altered = Changes(dependencies=(f"{failed}:any",))
+    alteration.alter(site.database, site.runtime.config, user, waiting, altered)
+    site.round()
+    assert (site.record(waiting)["trouble"], site.record(waiting)["advice"]) == (None, None)
+
+
+def test_a_running_job_is_told_which_of_its_nodes_was_lost(site: Site) -> None:
+    job = submit(site.database, "/resource_id=2", state=JobState.RUNNING, on=site.resources)
+    assert "Trouble" not in site.explain(job).out
+    at(site.database, NOW + 60)
+    with site.database.begin() as tx:
+        tx.resources.move(site.resources[:1], ResourceState.SUSPECTED, finaud=False)
+    since = f"since {format_date(NOW + 60)}"
+    assert f"    Trouble: Of its nodes, node-1 is Suspected {since}, it does not answer" in site.explain(job).out
+    assert f"    What to do: If it does not go on without: oardel {job} ends it" in site.explain(job).out
+    assert site.record(job)["lost_nodes"] == [{"name": "node-1", "state": "Suspected", "since": NOW + 60}]
 
 
 def test_jobs_that_no_round_looks_at_have_a_reason_too(site: Site) -> None:

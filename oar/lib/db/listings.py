@@ -82,6 +82,15 @@ _WALLTIMES = """
     LEFT JOIN gantt_jobs_predictions_visu p ON p.moldable_job_id = m.moldable_id
     WHERE j.job_id = ANY(%s)
     ORDER BY j.job_id, m.moldable_id = j.assigned_moldable_job DESC, p.start_time, m.moldable_id"""
+#: Nodes of jobs that are not Alive, and since when.
+_NOT_ALIVE = """
+    SELECT j.job_id, r.network_address::text, r.state, max(COALESCE(l.date_start, 0))
+    FROM jobs j
+    JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job
+    JOIN resources r ON r.resource_id = a.resource_id
+    LEFT JOIN resource_logs l ON l.resource_id = r.resource_id AND l.attribute = 'state' AND l.date_stop = 0
+    WHERE j.job_id = ANY(%s) AND j.assigned_moldable_job <> 0 AND r.state <> 'Alive' AND r.network_address <> ''
+    GROUP BY j.job_id, r.network_address, r.state ORDER BY j.job_id, r.network_address, r.state"""
 #: Distinct nodes.
 _NODES = "SELECT DISTINCT network_address::text FROM resources WHERE network_address <> ''"
 
@@ -130,6 +139,14 @@ def planned(tx: "Transaction", moldables: Collection[int]) -> dict[int, list[Pla
     found: dict[int, list[PlannedResource]] = defaultdict(list)
     for moldable, resource, node, state in tx.rows(_PLANNED, (list(moldables),)) if moldables else ():
         found[moldable].append(PlannedResource(resource, node, state == "Alive"))
+    return found
+
+
+def not_alive(tx: "Transaction", ids: Collection[int]) -> dict[int, list[tuple[str, str, int]]]:
+    """Return the nodes of jobs that are not Alive: name, state, since when."""
+    found: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
+    for job_id, *node in tx.rows(_NOT_ALIVE, (list(ids),)) if ids else ():
+        found[job_id].append((node[0], node[1], node[2]))
     return found
 
 

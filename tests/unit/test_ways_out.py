@@ -1,0 +1,101 @@
+"""What can be done about a job that cannot start as it is, or that has lost a node."""
+
+from typing import Any
+
+import pytest
+
+from oar.lib import ways_out
+from oar.lib.db.waits import Reason
+from oar.lib.model import Dependency, Job
+from oar.lib.states import JobState, JobType, Reservation, ResourceState
+from oar.lib.times import format_date
+from oar.lib.ways_out import Advice, LostNode
+
+BROKEN = Reason(0, "DEPENDENCY", "dependency on job 2 cannot be satisfied", {"job": 2})
+NOTHING = Advice()
+
+
+def job(number: int, state: JobState = JobState.WAITING, **columns: Any) -> Job:
+    """Return a job of alice's."""
+    values = dict.fromkeys(Job._fields) | {"job_type": JobType.PASSIVE, "reservation": Reservation.NONE}
+    return Job(**(values | {"id": number, "state": state, "user": "alice"} | columns))  # type: ignore[arg-type]
+
+
+FAILED = job(2, JobState.TERMINATED, exit_code=256)
+DONE = job(2, JobState.TERMINATED, exit_code=0)
+
+
+@pytest.mark.parametrize(
+    ("needed", "required", "trouble", "way_out"),
+    [
+        (
+            [Dependency(4, 2)],
+            FAILED,
+            "It asks of job 2 that it ends well, and this one is over: Terminated, exit code 256 (1,0,0).",
+            "oaralter 4 -a 2:any lets it start all the same; oarsub --resubmit 2 runs that one again, and this one"
+            " waits for the copy; oardel 4 deletes it.",
+        ),
+        (
+            [
+                Dependency(4, 1, "ok"),
+                Dependency(4, 2, "notok"),
+                Dependency(4, 3, "", "5", "]60"),
+                Dependency(4, 5, "", "+1"),
+            ],
+            DONE,
+            "It asks of job 2 that it fails, and this one is over: Terminated, exit code 0 (0,0,0).",
+            "oaralter 4 -a 1:ok -a 2:any -a '3,5,]60' -a '5,+1' lets it start all the same; oardel 4 deletes it.",
+        ),
+        (
+            [Dependency(4, 2)],
+            job(2, JobState.ERROR, user="bob"),
+            "It asks of job 2 that it ends well, and this one is over: Error.",
+            "oaralter 4 -a 2:any lets it start all the same; oardel 4 deletes it.",
+        ),
+        (
+            [Dependency(4, 2, "start")],
+            job(2, JobState.ERROR, job_type=JobType.INTERACTIVE),
+            "It asks of job 2 that it starts, and this one is over: Error.",
+            "oaralter 4 -a 2:any lets it start all the same; oardel 4 deletes it.",
+        ),
+    ],
+)
+def test_a_dependency_that_is_never_met(needed: list[Dependency], required: Job, trouble: str, way_out: str) -> None:
+    assert ways_out.of_dependencies(job(4), BROKEN, needed, {2: required}, "ok") == Advice(trouble, way_out)
+
+
+def test_the_condition_of_the_site_counts_where_none_is_given() -> None:
+    advice = ways_out.of_dependencies(job(4), BROKEN, [Dependency(4, 2)], {2: DONE}, "notok")
+    assert "It asks of job 2 that it fails" in advice.trouble
+
+
+def test_jobs_that_wait_for_each_other() -> None:
+    circle = Reason(0, "DEPENDENCY", "", {"jobs": [1, 2]})
+    advice = ways_out.of_dependencies(job(1), circle, [Dependency(1, 2)], {2: job(2)}, "ok")
+    assert advice == Advice("", "oaralter 1 -a '' takes away all its dependencies, oardel 1 deletes it.")
+
+
+@pytest.mark.parametrize(
+    ("reason", "required"),
+    [
+        (None, FAILED),
+        (Reason(0, "BUSY", "", {"jobs": [2]}), FAILED),
+        (Reason(0, "DEPENDENCY", "", {"job": 2, "date": 5}), FAILED),
+        (BROKEN, job(2, JobState.RUNNING)),
+        (Reason(0, "DEPENDENCY", "", {"job": 9}), FAILED),
+    ],
+)
+def test_there_is_nothing_to_say_while_it_may_still_start(reason: Reason | None, required: Job) -> None:
+    assert ways_out.of_dependencies(job(4), reason, [Dependency(4, 2)], {2: required}, "ok") == NOTHING
+
+
+def test_nodes_that_are_not_alive_are_named() -> None:
+    lost = [LostNode("n1", ResourceState.SUSPECTED, 1_900_000_000), LostNode("n2", ResourceState.ABSENT, 0)]
+    assert ways_out.of_lost_nodes(job(4, JobState.RUNNING), lost) == Advice(
+        f"Of its nodes, n1 is Suspected since {format_date(1_900_000_000)}, it does not answer, or something failed on"
+        " it; n2 is Absent, it was switched off or taken out of service.",
+        "If it does not go on without: oardel 4 ends it, and oarsub --resubmit 4 submits it again.",
+    )
+    session = ways_out.of_lost_nodes(job(4, JobState.RUNNING, job_type=JobType.INTERACTIVE), lost[:1])
+    assert session.way_out == "If it does not go on without: oardel 4 ends it."
+    assert ways_out.of_lost_nodes(job(4), []) == NOTHING
