@@ -334,7 +334,7 @@ class Config(Values):
     log_scheduler_priority_changes = Option(BOOLEAN, False, "Write events when these preferences change.")
     scheduler_resources_always_assigned_type = unset(TEXT, "Resource type that is added to every job.")
     scheduler_available_suspended_resource_type = Option(
-        ITEMS, ("default",), "Types of resources that others may use while a job is suspended; empty = none."
+        WORDS, ("default",), "Types of resources that others may use while a job is suspended; empty = none."
     )
     scheduler_log_decisions = Option(BOOLEAN, False, "Keep all plans in the gantt_*_log tables.")
     scheduler_rounds_kept = unset(

@@ -169,6 +169,36 @@ def test_old_names_are_read_as_the_present_ones() -> None:
     assert option.key == "TAKTUK_CMD"
 
 
+def test_values_are_read_as_the_manual_of_oar_2_writes_them() -> None:
+    config = parse(
+        """
+        ALLOWED_NETWORKS= 127.0.0.1/32 0.0.0.0/0
+        ACCOUNTING_WINDOW= 3600
+        SCHEDULER_RESOURCE_ORDER = switch ASC, network_address DESC, resource_id ASC
+        SCHEDULER_AVAILABLE_SUSPENDED_RESOURCE_TYPE = default licence vlan
+        SUSPEND_RESUME_FILE = suspend_resume_manager.pl
+        CPUSET_FILE = cpuset_manager.pl
+        CPUSET_RESOURCE_PROPERTY_DB_FIELD = cpu
+        NMAP_COMMAND=/usr/bin/nmap -p 22 -n -T5
+        DETACH_JOB_FROM_SERVER=0
+        STAGEOUT_DIR=/srv/stageouts/
+        """
+    )
+    assert config.errors == ()
+    values = config.config
+    assert values.allowed_networks == ("127.0.0.1/32", "0.0.0.0/0")
+    assert values.accounting_window == 3600
+    assert values.scheduler_resource_order == "switch ASC, network_address DESC, resource_id ASC"
+    assert values.scheduler_available_suspended_resource_type == ("default", "licence", "vlan")
+    assert (values.suspend_resume_file, values.job_resource_manager_file) == (
+        "suspend_resume_manager.pl",
+        "cpuset_manager.pl",
+    )
+    assert values.job_resource_manager_property_db_field == "cpu"
+    assert values.pingchecker_nmap_command == "/usr/bin/nmap -p 22 -n -T5"
+    assert values.detach_job_from_server is False
+
+
 def test_the_host_of_deploy_jobs_is_the_server_unless_it_is_set() -> None:
     assert parse("SERVER_HOSTNAME=srv").config.deploy_hostname == "srv"
     assert parse("SERVER_HOSTNAME=srv\nDEPLOY_HOSTNAME=").config.deploy_hostname == "srv"
