@@ -62,6 +62,9 @@ def _items(value: object) -> Sequence[object]:
 # --------------------------------------------------------------------------------------------------------------- JSON
 
 
+_ROWS = (list, tuple)
+
+
 class _Json:
     """Writes three blanks of indentation.
 
@@ -70,7 +73,7 @@ class _Json:
     """
 
     def __init__(self) -> None:
-        self._scalars: dict[type, Callable[[Any], str]] = {str: quoted_json, int: str, float: _json_float}
+        self._scalars: dict[type, Callable[[Any], str]] = {str: quoted_json, int: repr, float: _json_float}
         self._scalars |= {bool: _json_bool, type(None): _json_null}
         self._layouts: dict[tuple[str | int, ...], list[str]] = {}
 
@@ -80,18 +83,15 @@ class _Json:
 
     def _parts(self, value: object, newline: str) -> list[str]:
         """Return the text of a value in parts; ``newline`` holds the indentation of the line it stands in."""
-        kind = type(value)
-        if kind is not dict and kind is not list and kind is not tuple:
-            write = self._scalars.get(kind) or self._scalar(value)
-            if write:
-                return [write(value)]
         inner = newline + "   "
-        if kind is dict or isinstance(value, Mapping):
-            parts = self._layout(value, newline).copy()  # type: ignore[arg-type]
-            parts[1:-1:2] = self._texts(value.values(), inner)  # type: ignore[attr-defined]
+        if isinstance(value, _ROWS):  # first, for it takes long to ask whether something is a Mapping
+            return ["[", inner, f",{inner}".join(self._texts(value, inner)), newline, "]"] if value else ["[]"]
+        if isinstance(value, Mapping):
+            parts = self._layout(value, newline).copy()
+            parts[1:-1:2] = self._texts(value.values(), inner)
             return parts
-        texts = self._texts(_items(value), inner)
-        return ["[", inner, f",{inner}".join(texts), newline, "]"] if texts else ["[]"]
+        write = self._scalars.get(type(value)) or self._scalar(value)
+        return [write(value)] if write else self._parts(list(_items(value)), newline)
 
     def _texts(self, values: Iterable[object], newline: str) -> list[str]:
         write, parts = self._scalars, self._parts
