@@ -9,6 +9,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import select
 import signal
 import time
@@ -19,6 +20,8 @@ import node_reasons
 from node_base import NodeError
 
 START_SECONDS = 120.0
+#: A shell that is hung up has so long to end by itself.
+SESSION_SECONDS = 2.0
 #: A dead file server is not waited for longer, to see whether it has room.
 ROOM_SECONDS = 10
 #: Bytes of what is told of it: a pipe takes them at once.
@@ -135,6 +138,13 @@ def open_signals():
 
 def encoded(variables):
     return {node_base.encode(name): node_base.encode(value) for name, value in variables.items()}
+
+
+def session_of(pid):
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
 
 
 def set_oom_score(score):
@@ -277,6 +287,25 @@ class Payload:
             if not self.confinement.real and self.pid is not None and self.status is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
+
+    def end_sessions(self, connections):
+        """End what users who have connected to the job run, where no group of the job holds it; as root."""
+        lines = (node_base.read_file(connections) or b"").decode("ascii", "replace").splitlines()
+        shells = [line.split() for line in lines if re.match(r"[0-9]+ [0-9]+\Z", line)]
+        leaders = {session_of(int(pid)) for pid, began in shells if node_base.start_time(int(pid)) == int(began)}
+
+        def living():
+            pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+            mine = [pid for pid in pids if node_cgroups.owner_of(pid) == self.account.pw_uid]
+            return [pid for pid in mine if session_of(pid) in leaders - {None} and node_base.start_time(pid)]
+
+        with as_root():
+            for number in (signal.SIGHUP, signal.SIGKILL):
+                for pid in living():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
+                if node_cgroups.waited(lambda: not living(), SESSION_SECONDS):
+                    return
 
     def look_for_room(self):
         """After a bad end: whether there is still room for what the job writes, seen as the user.

@@ -193,7 +193,22 @@ def test_on_a_host_without_control_groups_the_state_of_the_job_is_the_proof(site
     assert said == f"alice\n11::granted\n{NODE}\n"
     assert end_of(site, job) == (34, "N")
     left = {"oarexec_11.state", "oarexec_11.lock", "main_session_11.lock"}  # until the server has the report
-    assert site.box.files_of(11) <= left
+    wait_until(lambda: site.box.files_of(11) <= left)
+
+
+def test_who_has_connected_to_a_job_without_a_group_leaves_with_it(site: Site) -> None:
+    box = site.box
+    job = box.job_data(13, command="until [ -e go13 ]; do sleep 0.02; done", cpuset_full_path=None)
+    job["init"] |= {"cpuset_path": None}
+    box.start(job)
+    here = box.home("alice") / "here13"
+    with staying(site, variables(site, job, "connect"), f'trap "" HUP; touch {here}; sleep 1000') as session:
+        wait_until(here.exists)
+        box.sh(f"touch {box.home('alice')}/go13")
+        session.wait(20)
+    assert end_of(site, job) == (0, "0")
+    assert box.sh("pgrep -u alice || true") == ""
+    box.clean(job)
 
 
 def test_nobody_comes_in_beside_the_group_of_a_job(site: Site) -> None:
