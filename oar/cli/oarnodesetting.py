@@ -248,7 +248,7 @@ def _add(context: Context, names: Sequence[str], wish: Wish) -> int:
     with context.database.begin() as tx:
         ids = nodes.add(tx, names, wish.settings, wish.state or ResourceState.ALIVE)
         if wish.maintenance == "on":
-            nodes.begin_maintenance(tx, ids)
+            nodes.begin_maintenance(tx, ids, by=context.user.name)
     for name in names:
         click.echo(f"New resource added:  {name}")
         _print_settings(wish.settings, dict.fromkeys(given, 1))
@@ -262,7 +262,7 @@ def _change(context: Context, targets: Targets, wish: Wish, patience: int) -> in
         problem = _without_host(tx, targets, wish)
         if problem is not None:
             return _tell([problem])
-        doomed, counts = _write(tx, targets, wish)
+        doomed, counts = _write(tx, targets, wish, context.user.name)
     note(context)
     _print(targets, wish, counts)
     codes = list(targets.codes)
@@ -285,15 +285,15 @@ def _without_host(tx: Transaction, targets: Targets, wish: Wish) -> Problem | No
     return None
 
 
-def _write(tx: Transaction, targets: Targets, wish: Wish) -> tuple[dict[str, list[int]], dict[str, int]]:
+def _write(tx: Transaction, targets: Targets, wish: Wish, by: str) -> tuple[dict[str, list[int]], dict[str, int]]:
     """Write what is asked; return the jobs that will have to end, by what they are on, and the properties' counts."""
     doomed = {label: list(nodes.doomed(tx, ids)) for label, ids in _labelled(targets).items()}
     if wish.state:
         nodes.ask_state(tx, targets.ids, wish.state)
     if wish.maintenance == "on":
-        nodes.begin_maintenance(tx, targets.ids)
+        nodes.begin_maintenance(tx, targets.ids, by=by)
     elif wish.maintenance == "off":
-        nodes.end_maintenance(tx, targets.ids)
+        nodes.end_maintenance(tx, targets.ids, by=by)
     return doomed, properties.set_properties(tx, targets.ids, wish.settings)
 
 

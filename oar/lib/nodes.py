@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 from oar.lib.messages import Ask, Effect, JobAction, Mail, Tag, Wake
 from oar.lib.properties import Setting, logged
 from oar.lib.request import JobTypes
-from oar.lib.states import STATE_NUMBERS, EventType, ResourceState
+from oar.lib.states import STATE_NUMBERS, UNCHANGED, EventType, ResourceState
 
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
     from oar.lib.db.resources import PendingChange
+
+#: How many times a node is woken that does not come.
+WAKES = 2
 
 #: States that end the jobs of a node, and the types of jobs that they do not concern: nothing of them runs there.
 _ENDS_JOBS = frozenset({ResourceState.DEAD, ResourceState.ABSENT})
@@ -97,10 +100,25 @@ def order_halt(tx: "Transaction", names: Collection[str], text: str) -> None:
 
 
 def order_wake(tx: "Transaction", names: Collection[str], text: str) -> None:
-    """Let the Runner wake nodes."""
+    """Let the Runner wake nodes; those that have not come when they were woken are given up."""
+    if names:
+        lost = tx.resources.woken_in_vain(names, WAKES)
+        give_up_sleeping(tx, lost, f"[MetaSched] woken {WAKES} times in vain")
+        names = set(names) - lost
     if names:
         tx.events.add(EventType.WAKEUP_NODE, 0, f"{text}: {', '.join(sorted(names))}", to_check=True, hosts=names)
         tx.outbox.append(Ask(JobAction.ENERGY, 0))
+
+
+def give_up_sleeping(tx: "Transaction", names: Collection[str], text: str) -> None:
+    """Suspect nodes that sleep, or should, and tell why: nobody knows in which state they are."""
+    found = tx.resources.of_nodes(names)
+    asleep = [one for one in found if one.state is ResourceState.ABSENT and one.next_state == UNCHANGED]
+    if asleep:
+        hosts = sorted({one.network_address for one in asleep})
+        tx.events.add(EventType.LOG_SUSPECTED, 0, f"{text}: {', '.join(hosts)}", hosts=hosts)
+        tx.outbox.append(Mail("Nodes cannot be halted or woken", f"{text}: {', '.join(hosts)}"))
+        ask_state(tx, [one.id for one in asleep], ResourceState.SUSPECTED)
 
 
 # -- what administrators do -------------------------------------------------------------------------------------------
@@ -140,26 +158,37 @@ def ask_state(tx: "Transaction", resources: Collection[int], to: ResourceState) 
     tx.outbox.append(Wake(Tag.CHSTATE))
 
 
-def begin_maintenance(tx: "Transaction", resources: Collection[int]) -> None:
+def begin_maintenance(tx: "Transaction", resources: Collection[int], *, by: str) -> None:
     """Take resources away, and let nobody wake them."""
     fresh = set(resources) - tx.resources.in_maintenance(resources)
     if fresh:
         tx.resources.log(fresh, "maintenance", "on")
+        _tell_maintenance(tx, EventType.MAINTENANCE_BEGUN, f"User {by} began the maintenance of", fresh)
     changed = tx.resources.keep_asleep(resources)
     if changed:
         tx.resources.log(changed, "available_upto", "0")
     ask_state(tx, resources, ResourceState.ABSENT)
 
 
-def end_maintenance(tx: "Transaction", resources: Collection[int]) -> None:
+def end_maintenance(tx: "Transaction", resources: Collection[int], *, by: str) -> None:
     """Bring resources back as they were before their maintenance."""
-    tx.resources.close_log(resources, "maintenance")
+    over = tx.resources.in_maintenance(resources)
+    if over:
+        tx.resources.close_log(resources, "maintenance")
+        _tell_maintenance(tx, EventType.MAINTENANCE_ENDED, f"User {by} ended the maintenance of", over)
     dates: dict[int, list[int]] = defaultdict(list)
     for resource, date in tx.resources.wake_as_before(resources):
         dates[date].append(resource)
     for date, changed in dates.items():
         tx.resources.log(changed, "available_upto", str(date))
     ask_state(tx, resources, ResourceState.ALIVE)
+
+
+def _tell_maintenance(tx: "Transaction", type_: EventType, text: str, resources: Collection[int]) -> None:
+    found = tx.resources.select(sorted(resources))
+    hosts = sorted({one.network_address for one in found} - {""})
+    others = [f"resource {one.id}" for one in found if not one.network_address]
+    tx.events.add(type_, 0, f"{text} {', '.join([*hosts, *others])}", hosts=hosts)
 
 
 # -- how the changes are told -----------------------------------------------------------------------------------------

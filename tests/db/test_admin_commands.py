@@ -264,7 +264,15 @@ def test_maintenance_takes_away_and_brings_back(console: Console) -> None:
     assert result.out == "".join(f'Maintenance mode set to "OFF" on resource {one}\n' for one in ids)
     assert set(console.values("next_state")) == {"Alive"}
     assert set(console.values("available_upto")) == {2147483646}
+    console.nodesetting("--care", "off", "-h", "node-1")
     assert console.history("maintenance") == [("on", False)] * 2
+    with console.database.snapshot() as tx:
+        assert tx.rows(
+            "SELECT type, description, hostname FROM event_logs JOIN event_log_hostnames USING (event_id)"
+        ) == [
+            ("MAINTENANCE_BEGUN", "User root began the maintenance of node-1", "node-1"),
+            ("MAINTENANCE_ENDED", "User root ended the maintenance of node-1", "node-1"),
+        ]
     assert console.history("available_upto")[-1] == ("2147483646", True)
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from oar.kao.meta_sched import MetaScheduler
-from oar.lib import logs
+from oar.lib import logs, nodes
 from oar.lib.config import parse
 from oar.lib.db.engine import Database
 from oar.lib.messages import Ask, Effect, JobAction, Mail, Tag, Wake
@@ -23,6 +23,7 @@ from oar.modules.orders import Do
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import NOW, ask, at, job, submit
 from tests.documents import SOURCE, named_blocks
+from tests.process.node_box import wait_until
 
 FOR_EVER = 2147483646
 
@@ -137,10 +138,28 @@ def test_a_sleeping_node_is_woken_for_a_job_once_in_the_time_that_it_needs(plant
     plant.scheduler.round()
     plant.carry_out()
     assert plant.said("wake") == ["--own node-1: node-1"] * 2
+    plant.change_states()
     with plant.database.begin() as tx:
         tx.execute("UPDATE resources SET state = 'Alive' WHERE network_address = 'node-1'")
     plant.scheduler.round()
     assert state_of(plant.database, number) is JobState.TO_LAUNCH
+
+
+def test_a_node_that_does_not_wake_is_given_up_and_another_one_woken(plant: Plant, sent: list[Effect]) -> None:
+    add_resources(plant.database, nodes=2, available_upto=FOR_EVER, state="Absent")
+    submit(plant.database, "/network_address=1")
+    for later in (0, 601, 1202, 1202):
+        at(plant.database, NOW + later)
+        plant.scheduler.round()
+        plant.carry_out()
+    assert plant.states() == {"node-1": "Absent -> Suspected", "node-2": "Absent"}
+    mails = [each.text for each in sent if isinstance(each, Mail) and each.subject == "Nodes cannot be halted or woken"]
+    assert mails == ["[MetaSched] woken 2 times in vain: node-1"]
+    plant.change_states()
+    plant.scheduler.round()
+    plant.carry_out()
+    assert plant.states() == {"node-1": "Suspected", "node-2": "Absent"}
+    assert plant.said("wake") == ["--own node-1: node-1"] * 2 + ["--own node-2: node-2"]
 
 
 def test_a_job_waits_for_the_nodes_that_were_woken_for_it(plant: Plant) -> None:
@@ -174,6 +193,29 @@ def test_a_node_that_somebody_wants_alive_again_is_not_halted(plant: Plant) -> N
     assert plant.carry_out() is None
     assert plant.said("sleep") == []
     assert plant.events() == [("HALT_NODE", "NO", ["node-1"])]
+
+
+@pytest.mark.parametrize(("wake", "then"), [(True, ["--own node-1: node-1"]), (False, [])])
+def test_a_node_that_is_made_alive_while_it_is_halted_is_no_trap(plant: Plant, wake: bool, then: list[str]) -> None:
+    ids = add_resources(plant.database, nodes=1, available_upto=FOR_EVER)
+    command = plant.config.scheduler_node_manager_wake_up_cmd if wake else None
+    plant.config = plant.config.replace(scheduler_node_manager_wake_up_cmd=command, scheduler_timeout=60)
+    halting_file = plant.directory / "halting"
+    plant.script("sleep", f"touch {halting_file}; while [ -e {halting_file} ]; do sleep 0.02; done")
+    plant.scheduler.round()
+    plant.change_states()
+    with ThreadPoolExecutor() as pool:
+        halting = pool.submit(plant.carry_out)
+        wait_until(halting_file.exists)
+        with plant.database.begin() as tx:
+            nodes.ask_state(tx, ids, ResourceState.ALIVE)
+        plant.change_states()
+        halting_file.unlink()
+        halting.result()
+    plant.change_states()
+    assert plant.states() == {"node-1": "Absent" if wake else "Suspected"}
+    assert plant.carry_out() is None
+    assert plant.said("wake") == then
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,13 @@ _BUSY_NODES = """
     SELECT DISTINCT r.network_address FROM assigned_resources a JOIN resources r USING (resource_id)
     JOIN jobs j ON j.assigned_moldable_job = a.moldable_job_id
     WHERE a.assigned_resource_index = 'CURRENT' AND j.state <> 'Terminated' AND j.state <> 'Error'"""
+#: Nodes that were woken so many times since they are Absent.
+_WOKEN_IN_VAIN = """
+    SELECT h.hostname FROM event_log_hostnames h JOIN event_logs e USING (event_id)
+    WHERE h.hostname = ANY(%s) AND e.type = 'WAKEUP_NODE' AND e.date >= (
+        SELECT max(l.date_start) FROM resource_logs l JOIN resources r USING (resource_id)
+        WHERE r.network_address = h.hostname AND r.state = 'Absent' AND l.attribute = 'state' AND l.date_stop = 0)
+    GROUP BY h.hostname HAVING count(*) >= %s"""
 #: Whether a Suspended job is on each resource, recomputed where it is wrong.
 _RECOUNT_SUSPENDED = """
     WITH holding AS (
@@ -235,6 +242,10 @@ class Resources:
     def busy_nodes(self) -> set[str]:
         """Return the nodes on which there is a job."""
         return set(self._tx.column(_BUSY_NODES))
+
+    def woken_in_vain(self, names: Collection[str], times: int) -> set[str]:
+        """Return which of some nodes were woken so many times since they are Absent."""
+        return set(self._tx.column(_WOKEN_IN_VAIN, (sorted(names), times)))
 
     def recount_suspended(self) -> None:
         """Recompute ``suspended_jobs`` from the jobs that are Suspended."""

@@ -6,9 +6,10 @@ server died is carried out again.
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from oar.lib import nodes, process
+from oar.lib.db.engine import Transaction
 from oar.lib.messages import Mail
 from oar.lib.model import Event
 from oar.lib.states import UNCHANGED, EventType, ResourceState
@@ -34,7 +35,8 @@ def carry_out(context: Context) -> Later | None:
             waiting.update(order.hosts)
             continue
         # What was made Alive meanwhile, or is broken, is left alone.
-        _note(context, order, _run(context, order, [host for host in order.hosts if host in asleep]))
+        hosts = [host for host in order.hosts if host in asleep]
+        _note(context, order, hosts, _run(context, order, hosts))
     return Later(AGAIN_SECONDS) if waiting else None
 
 
@@ -53,7 +55,7 @@ def _run(context: Context, order: Event, hosts: Sequence[str]) -> str:
     return f"{command} {' '.join(hosts)}: {why or process.said(outcome.code or 0)}"
 
 
-def _note(context: Context, order: Event, trouble: str) -> None:
+def _note(context: Context, order: Event, halted: Collection[str], trouble: str) -> None:
     """Note that an order is carried out; nodes that could not be halted may be in any state."""
     with context.database.begin() as tx:
         tx.events.done([order.id])
@@ -63,3 +65,17 @@ def _note(context: Context, order: Event, trouble: str) -> None:
             if order.type == EventType.HALT_NODE:
                 asleep = [one for one in tx.resources.of_nodes(order.hosts) if one.state is ResourceState.ABSENT]
                 nodes.ask_state(tx, [one.id for one in asleep], ResourceState.SUSPECTED)
+        elif order.type == EventType.HALT_NODE:
+            _bring_back(context, tx, halted)
+
+
+def _bring_back(context: Context, tx: Transaction, halted: Collection[str]) -> None:
+    """Wake the nodes that somebody made Alive while the command was halting them: no job is to find them off."""
+    found = [one for one in tx.resources.of_nodes(halted) if ResourceState.ALIVE in (one.state, one.next_state)]
+    if not found:
+        return
+    names = {one.network_address for one in found}
+    may_wake = bool(context.config.scheduler_node_manager_wake_up_cmd)
+    nodes.ask_state(tx, [one.id for one in found], ResourceState.ABSENT if may_wake else ResourceState.SUSPECTED)
+    if may_wake:
+        nodes.order_wake(tx, names, "[bipbip] made Alive while they were halted")
