@@ -136,21 +136,12 @@ def _json_float(value: float) -> str:
 # --------------------------------------------------------------------------------------------------------------- YAML
 
 #: What may stand without quotes: it begins with a letter, ``/`` or ``_``, and holds nothing with a meaning in YAML.
-_YAML_PLAIN = re.compile(r"[A-Za-z/_](?:[A-Za-z0-9_./@%+,=()<>~^*;|&$!?-]|:(?=[A-Za-z0-9_/])| (?=[^ #]))*\Z", re.ASCII)
+_YAML_PLAIN = r"[A-Za-z/_](?:[A-Za-z0-9_./@%+,=()<>~^*;|&$!?-]|:(?=[A-Za-z0-9_/])| (?=[^ #]))*\Z"
 #: Words that are not texts, in any case.
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 #: What single quotes cannot show: control characters, line ends of Unicode, and what YAML does not print.
-_YAML_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+_YAML_UNPRINTABLE = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
 _YAML_SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-
-
-def _yaml_text(text: str) -> str:
-    if _YAML_PLAIN.match(text) and text.lower() not in _YAML_WORDS:
-        return text
-    if _YAML_UNPRINTABLE.search(text):
-        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{_YAML_UNPRINTABLE.sub(_yaml_escape, escaped)}"'
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _yaml_escape(match: re.Match[str]) -> str:
@@ -163,6 +154,8 @@ class _Yaml:
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
+        self._plain = re.compile(_YAML_PLAIN, re.ASCII)
+        self._unprintable = re.compile(_YAML_UNPRINTABLE)
 
     def value(self, value: object, indent: str) -> str:
         """Return what stands behind a key or a dash: `` scalar``, or lines of their own."""
@@ -187,8 +180,16 @@ class _Yaml:
     def _text(self, text: str) -> str:
         known = self._texts.get(text)
         if known is None:
-            known = self._texts[text] = _yaml_text(text)
+            known = self._texts[text] = self._shown(text)
         return known
+
+    def _shown(self, text: str) -> str:
+        if self._plain.match(text) and text.lower() not in _YAML_WORDS:
+            return text
+        if self._unprintable.search(text):
+            escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+            return f'"{self._unprintable.sub(_yaml_escape, escaped)}"'
+        return "'" + text.replace("'", "''") + "'"
 
 
 def _yaml_scalar(value: float | None) -> str:
@@ -204,13 +205,8 @@ def _yaml_scalar(value: float | None) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------- XML
 
-_XML_SPECIAL = re.compile("[&<>\"'\x00-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_XML_SPECIAL = "[&<>\"'\x00-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]"
 _XML_NAMES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"}
-
-
-def _xml_text(text: str) -> str:
-    """Return the text without what XML or a line-oriented reader would trip over."""
-    return _XML_SPECIAL.sub(_xml_escape, text)
 
 
 def _xml_escape(match: re.Match[str]) -> str:
@@ -226,12 +222,13 @@ class _Xml:
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._address = 0
+        self._special = re.compile(_XML_SPECIAL)
 
     def document(self, value: object) -> str:
         """Return the whole document."""
         self._lines = ['<?xml version="1.0"?>', "<perldata>"]
         if _is_scalar(value):
-            text = _scalar(value)
+            text = self._scalar(value)
             self._lines.append(' <scalar defined="false"></scalar>' if text is None else f" <scalar>{text}</scalar>")
         else:
             self._container(value, " ")
@@ -246,31 +243,34 @@ class _Xml:
         lines.append(f'{indent}<{name} memory_address="0x{self._address:x}">')
         deeper = indent + " "
         for key, item in pairs:
-            shown = _xml_text(key) if isinstance(key, str) else key
+            shown = self._text(key) if isinstance(key, str) else key
             if not _is_scalar(item):
                 lines.append(f'{deeper}<item key="{shown}">')
                 self._container(item, deeper + " ")
                 lines.append(f"{deeper}</item>")
                 continue
-            text = _scalar(item)
+            text = self._scalar(item)
             if text is None:
                 lines.append(f'{deeper}<item key="{shown}" defined="false"></item>')
             else:
                 lines.append(f'{deeper}<item key="{shown}">{text}</item>')
         lines.append(f"{indent}</{name}>")
 
+    def _scalar(self, value: object) -> str | None:
+        """Return the text of a scalar; None for an undefined one."""
+        if isinstance(value, str):
+            return self._text(value)
+        if value is None:
+            return None
+        return str(int(value)) if isinstance(value, bool) else str(value)
+
+    def _text(self, text: str) -> str:
+        """Return the text without what XML or a line-oriented reader would trip over."""
+        return self._special.sub(_xml_escape, text)
+
 
 def _is_scalar(value: object) -> bool:
     return value is None or isinstance(value, str | int | float)
-
-
-def _scalar(value: object) -> str | None:
-    """Return the text of a scalar in XML; None for an undefined one."""
-    if isinstance(value, str):
-        return _xml_text(value)
-    if value is None:
-        return None
-    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 # --------------------------------------------------------------------------------------------------------- Perl data

@@ -4,17 +4,25 @@ A frame is one JSON object; ``m`` says which.  Whatever does not decode is refus
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from oar.lib.errors import OarError
-from oar.lib.messages import UNDERSCORED, Ask, Due, Energy, JobAction, Mail, Notice, Tag, Wake
+from oar.lib.messages import Ask, Due, Energy, JobAction, Mail, Notice, Tag, Wake
 
 _TAGS = frozenset(tag.value for tag in Tag)
 #: Bytes of a tag; a line on the raw port is no longer.
 LONGEST_TAG = 255
 _LONGEST_FRAME = 1 << 20
+#: The three forms with underscores that old programs and nodes write (server.md 3.2).
+_UNDERSCORED = re.compile(
+    r"(?:OARRUNJOB_(?P<run>[0-9]{1,18})"
+    r"|OAREXEC_(?P<exec>[0-9]{1,18})_(?P<code>[0-9]{1,3})_(?P<status>[0-9]{1,5}|N)_(?P<challenge>[0-9]{1,255})"
+    r"|LEONEXTERMINATE_(?P<exterminate>[0-9]{1,18}))\Z",
+    re.ASCII,
+)
 
 
 class BadFrame(OarError):
@@ -288,7 +296,7 @@ def decode_tag(text: str) -> Wake | Ask | Report:
     word = text if text == Tag.QSUB_INTERACTIVE else text.split(" ", 1)[0]
     if word in _TAGS:
         return Wake(Tag(word))
-    match = UNDERSCORED.match(word)
+    match = _UNDERSCORED.match(word)
     if match is None:
         raise BadFrame(f"unknown tag {text!r:.80}")
     if match["run"]:

@@ -5,7 +5,6 @@ A message is a doorbell: it may be lost, doubled or late without harm (server.md
 """
 
 import json
-import re
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -42,15 +41,6 @@ class JobAction(StrEnum):
     PROBE = "PROBE"  #: not of a job: ``lines`` are nodes whose jobs should be asked for
     ENERGY = "ENERGY"  #: not of a job: nodes are to be halted or woken; which ones is in the event log
     HEAL = "HEAL"  #: not of a job: ``lines`` are "<resource id> <node>" for SUSPECTED_HEALING_EXEC_FILE
-
-
-#: The three forms with underscores that old programs and nodes write (server.md 3.2).
-UNDERSCORED = re.compile(
-    r"(?:OARRUNJOB_(?P<run>[0-9]{1,18})"
-    r"|OAREXEC_(?P<exec>[0-9]{1,18})_(?P<code>[0-9]{1,3})_(?P<status>[0-9]{1,5}|N)_(?P<challenge>[0-9]{1,255})"
-    r"|LEONEXTERMINATE_(?P<exterminate>[0-9]{1,18}))\Z",
-    re.ASCII,
-)
 
 
 class Wake(NamedTuple):
