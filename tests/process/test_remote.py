@@ -10,6 +10,7 @@ import pytest
 from oar.lib.errors import NodeUnavailable
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import Command, Ran, RemoteSettings, Request, TimedOut, Unreachable
+from oar.lib.remote.session import Ended, Event, Line, Lost, NodeSession
 from oar.lib.remote.transports import CannotReach, LocalTransport, OpensshTransport, ParamikoTransport, choose
 from tests.process.node_box import wait_until
 from tests.process.ssh_nodes import SshNodes, ssh_nodes
@@ -193,6 +194,46 @@ def test_no_interpreter_on_the_node_is_exit_code_32(tmp_path: Path) -> None:
     assert isinstance(outcome, Ran)
     assert outcome.exit == 32
     assert "no python3" in outcome.stderr
+
+
+class Scripted:
+    """A channel on which a node says what it likes."""
+
+    def __init__(self, *blocks: bytes) -> None:
+        self.blocks = list(blocks)
+
+    def write(self, data: bytes, seconds: float) -> None:
+        pass
+
+    def read(self) -> bytes | None:
+        return self.blocks.pop(0) if self.blocks else None
+
+    def fileno(self) -> int:
+        return -1
+
+    def last_words(self) -> tuple[int | None, str]:
+        return None, ""
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("code", ["256", "-1", "1" + "0" * 30])
+def test_what_a_node_says_can_be_kept_whatever_it_is(code: str) -> None:
+    said = b'{"hello": 1, "boot_id": "%s"}\n{"id": 1, "line": "a\\u0000\\udc80"}\n' % (b"b" * 1000)
+    end = b'{"id": 1, "exit": 3, "stderr": "%sx\\u0000"}\n' % (b"y" * 10_000)
+    session = NodeSession("n", Scripted(said + end, b'{"id": 2, "exit": %s, "stderr": ""}\n' % code.encode()))
+    events: list[Event] = []
+    for _ in range(2):
+        session.send(Request("node_probe", "ping", {}), 1, events.append)
+    assert session.feed()
+    assert session.boot_id == "b" * 64
+    assert events[0] == Line("a\\x00?")
+    assert isinstance(events[1], Ended)
+    assert (events[1].exit, events[1].stderr[-6:], len(events[1].stderr) < 5000) == (3, "yx\\x00", True)
+    assert not session.feed()
+    assert isinstance(events[2], Lost)
+    assert "unexpected answer" in events[2].reason
 
 
 def test_closing_tells_those_who_wait() -> None:

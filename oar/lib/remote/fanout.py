@@ -9,6 +9,7 @@ from oar.lib.remote.channels import ChannelLost
 from oar.lib.remote.requests import Command, Outcome, Ran, Request, TimedOut, Unreachable
 from oar.lib.remote.session import Accepted, Ended, Event, Line, Lost, NodeSession
 
+MOST_SAID = 16 << 20  #: characters of all lines of one request: a node that says more is not listened to any longer
 ACCEPT_SECONDS = 10.0  #: a warm session that takes no request for so long is dead
 
 News = Event | NodeSession | Outcome
@@ -31,6 +32,7 @@ class _Attempt:
         self.sent = 0.0
         self.accepted = False
         self.lines: list[str] = []
+        self.said = 0
 
 
 class Fanout:
@@ -79,6 +81,9 @@ class Fanout:
                 attempt.accepted = True
             case Line(text):
                 attempt.lines.append(text)
+                attempt.said += len(text)
+                if attempt.said > MOST_SAID and attempt.session is not None:
+                    attempt.session.end("the node does not come to an end")
             case Ended(code, said):
                 self._outcomes[node] = Ran(code, tuple(attempt.lines), said)
             case Lost(reason):

@@ -17,6 +17,8 @@ from oar.lib.remote.requests import Command, Request
 
 WRITE_SECONDS = 10.0
 LONGEST_LINE = 4 << 20  #: a node that sends more without a newline does not speak our language
+#: What the end of a program may be; a node that says more of it says no more.
+LARGEST_EXIT, LONGEST_STDERR, LONGEST_BOOT_ID = 255, 4096, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +141,14 @@ class NodeSession:
             return False
         match message:
             case {"hello": int(), "boot_id": str(boot_id)}:
-                self.boot_id = boot_id
+                self.boot_id = _clean(boot_id)[:LONGEST_BOOT_ID]
                 self._ready.set()
             case {"id": int(number), "accepted": _}:
                 self._tell(number, Accepted())
             case {"id": int(number), "line": str(text)}:
-                self._tell(number, Line(text))
-            case {"id": int(number), "exit": int(code), "stderr": str(said)}:
-                self._tell(number, Ended(code, said))
+                self._tell(number, Line(_clean(text)))
+            case {"id": int(number), "exit": int(code), "stderr": str(said)} if 0 <= code <= LARGEST_EXIT:
+                self._tell(number, Ended(code, _clean(said[-LONGEST_STDERR:])))
                 with self._lock:
                     self._sinks.pop(number, None)
                     self.used = time.monotonic()
@@ -175,6 +177,13 @@ class NodeSession:
         self._ready.set()
         for sink in sinks:
             sink(Lost(reason))
+
+
+def _clean(text: str) -> str:
+    """Return text of a node as a database can keep it."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "\\x00").encode("utf-8", "replace").decode()
 
 
 def _encoded(number: int, node: str, request: Request | Command, seconds: float) -> bytes:

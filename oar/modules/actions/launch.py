@@ -291,8 +291,8 @@ def _talk(one: _Launch, dialogue: Dialogue, deadline: float) -> Later | None:
                 _note_reason(one, line)
             case str() as line if line.startswith(INIT_LINE) and line != f"{INIT_LINE} 0":
                 return _without_head(one, EventType.CPUSET_ERROR, _last_words(dialogue))
-            case str() as line if line.startswith(("ALREADY", "STALE")):
-                dialogue.close()
+            case str() as line if line.startswith(("ALREADY", "STALE")) or time.monotonic() > deadline:
+                dialogue.close()  # the last: a node that talks and talks
                 return _resume(one)
             case Ran(exit=code, stderr=text):
                 return _exited(one, code, text, said_go=said_go)
@@ -421,8 +421,7 @@ def _note_reason(one: _Launch, line: str) -> None:
 
 
 def _status_in(line: str) -> int | None:
-    value = line.rpartition(" ")[2]
-    return int(value) if value.isdigit() else None
+    return probe.read_status(line.rpartition(" ")[2])
 
 
 def _exited(one: _Launch, code: int, text: str, *, said_go: bool) -> Later | None:

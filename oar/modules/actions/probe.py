@@ -68,7 +68,7 @@ def _note(found: dict[int, Finding], line: str) -> None:
         finding = Finding(
             word,
             _number(answer.get("code"), ExecCode.DIED),
-            _status(answer.get("status")),
+            read_status(answer.get("status")),
             answer.get("frozen") is True,
             str(answer.get("boot_id", ""))[:64],
             read_reason(answer.get("reason")),
@@ -85,7 +85,7 @@ def _number(value: Any, default: int) -> int:
     return value if isinstance(value, int) and 0 <= value <= 255 else default
 
 
-def _status(value: Any) -> int | None:
+def read_status(value: Any) -> int | None:
     """Return the raw wait status in digits, None for ``N``."""
     text = str(value)
     return int(text) if text.isascii() and text.isdigit() and int(text) <= 0xFFFF else None
