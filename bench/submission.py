@@ -27,7 +27,7 @@ _RESOURCES = """
     INSERT INTO resources (network_address, cpuset, state_num)
     SELECT 'node-' || node, core::text, 1 FROM generate_series(1, %s) node, generate_series(0, %s) core
     ORDER BY node, core"""
-_PROGRAM = "import gc; gc.disable(); import sys; sys.path.insert(0, {path!r}); from oar.cli.oarsub import main; main()"
+_PROGRAM = "import sys; sys.path.insert(0, {path!r}); from oar.cli.program import run; run('oar.cli.oarsub')"
 
 
 def main() -> None:

@@ -39,7 +39,8 @@ class Doorbell:
         """Hand over.  Raises ServerUnavailable."""
         try:
             if self._socket is None:
-                self._socket = socket.create_connection((self._host, self._port), _PATIENCE)
+                host = self._host.encode("ascii")  # of a text, Python asks a codec whose tables take 3 ms to load
+                self._socket = socket.create_connection((host, self._port), _PATIENCE)  # type: ignore[arg-type]
                 self._shake_hands(self._socket)
             self._socket.sendall(b"".join(_frame(encode_request(effect)) for effect in effects))
         except TimeoutError:

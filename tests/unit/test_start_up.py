@@ -47,3 +47,11 @@ def test_a_user_command_starts_without_what_is_heavy(command: str) -> None:
     loaded = loaded_by(f"from oar.cli.program import load; {parsed}")
     assert {"click", "psycopg2"} <= loaded
     assert sorted(loaded & FORBIDDEN) == []
+
+
+def test_the_server_is_rung_without_tables_of_unicode() -> None:
+    code = "from contextlib import suppress; from oar.lib import doorbell; from oar.lib.errors import ServerUnavailable"
+    ring = "with suppress(ServerUnavailable): doorbell.Doorbell('localhost', 1).ring()"
+    loaded = loaded_by(f"exec({code!r}); exec({ring!r})")
+    assert "socket" in loaded
+    assert not {name for name in loaded if "idna" in name or "stringprep" in name or "unicodedata" in name}
