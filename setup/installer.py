@@ -286,11 +286,12 @@ def _root_wrapper(target: Target, name: str) -> None:
 
 
 def _completion(target: Target) -> None:
-    """What bash and zsh need to complete the commands of users."""
+    """What shells need to complete the commands of users."""
     share = f"{target.prefix}/share"
     for shell, place in (
         ("bash", f"{share}/bash-completion/completions/oarsub"),
         ("zsh", f"{share}/zsh/site-functions/_oar"),
+        ("fish", f"{share}/fish/vendor_completions.d/oarsub.fish"),
     ):
         program = "from oar.cli.oarsub import main; main()"
         python = target.under(f"{target.venv}/bin/python")
@@ -300,11 +301,14 @@ def _completion(target: Target) -> None:
         if done.returncode:
             raise InstallError(f"completion for {shell}: {done.stderr.strip()}")
         _write(target.under(place), done.stdout, 0o644)
-    for name in USER_COMMANDS:
-        link = target.under(f"{share}/bash-completion/completions/{name}")
-        if name not in ("oarsub", "oarnotify"):
-            link.unlink(missing_ok=True)
-            link.symlink_to("oarsub")
+    for name in [each for each in USER_COMMANDS if each not in ("oarsub", "oarnotify")]:
+        _link(target.under(f"{share}/bash-completion/completions/{name}"), "oarsub")
+        _link(target.under(f"{share}/fish/vendor_completions.d/{name}.fish"), "oarsub.fish")
+
+
+def _link(place: Path, to: str) -> None:
+    place.unlink(missing_ok=True)
+    place.symlink_to(to)
 
 
 def _bindir(target: Target) -> str:

@@ -1,8 +1,8 @@
 """oarsub --completion: what a shell needs to complete the commands of users (commands-user.md 17).
 
-For ``bash`` and ``zsh`` it is a script, made of the same declarations as the commands' own help.  The script knows
-options and fixed words; what only the database knows (queues, properties, the user's jobs) it asks for when somebody
-presses TAB, by the same option: ``oarsub --completion queues``.
+For ``bash``, ``zsh`` and ``fish`` it is a script, made of the same declarations as the commands' own help.  The script
+knows options and fixed words; what only the database knows (queues, properties, the user's jobs) it asks for when
+somebody presses TAB, by the same option: ``oarsub --completion queues``.
 """
 
 import importlib
@@ -29,18 +29,21 @@ _KINDS: Mapping[str, str] = {
     "connect": "jobs",
     "dependencies": "jobs",
     "directory": "directories",
+    "exclude": "nodes",
     "explain": "jobs",
     "fields": "fields",
     "jobs": "jobs",
     "key_export": "files",
     "key_file": "files",
     "layout": "1 2 3 4",
+    "nodelist": "nodes",
     "parameter_file": "files",
     "properties": "properties",
     "queue": "queues",
     "requests": "requests",
     "signal": "signals",
     "signal_text": "signals",
+    "stagein": "files",
     "states": "states",
     "stderr": "files",
     "stdout": "files",
@@ -275,4 +278,53 @@ def _described(option: Option) -> Iterator[str]:
         yield f"'{name}:{text}'"
 
 
-_SCRIPTS: Mapping[str, Callable[[Mapping[str, Sequence[Option]]], str]] = {"bash": _bash, "zsh": _zsh}
+_FISH = """\
+# Completion of the commands of OAR for fish: written by oarsub --completion fish.
+
+function __oar_words # kind
+    oarsub --completion $argv[1] 2>/dev/null
+end
+
+function __oar_requests
+    set -l typed (commandline -ct | string replace -r -- '^--[^=]*=' '')
+    set -l before (string replace -r -- '[^/+,}}]*$' '' $typed)
+    for name in walltime (__oar_words properties)
+        echo "$before$name="
+    end
+end
+
+{commands}"""
+
+#: How fish is told what the argument of an option, or a word that is no option, is.
+_FISH_KINDS = {
+    "commands": "-f -a '(__fish_complete_command)'",
+    "directories": "-f -a '(__fish_complete_directories)'",
+    "files": "-F",
+    "requests": "-f -a '(__oar_requests)'",
+    "signals": "-f -a '(kill -l | string split \" \")'",
+    "users": "-f -a '(__fish_complete_users)'",
+}
+
+
+def _fish(commands: Mapping[str, Sequence[Option]]) -> str:
+    return _FISH.format(commands="\n".join(_fish_command(*each) for each in commands.items()))
+
+
+def _fish_command(name: str, options: Sequence[Option]) -> str:
+    lines = [f"complete -c {name} -e", f"complete -c {name} {_fish_kind(_WORDS.get(name, 'jobs'))}"]
+    for option in options:
+        names = " ".join(f"-l {each[2:]}" if each.startswith("--") else f"-s {each[1:]}" for each in option.names)
+        kind = f" -r {_fish_kind(option.kind)}" if option.takes else ""
+        help = option.help.replace("\\", "\\\\").replace("'", "\\'")
+        lines.append(f"complete -c {name} {names}{kind} -d '{help}'")
+    return "\n".join(lines) + "\n"
+
+
+def _fish_kind(kind: str) -> str:
+    if not kind:
+        return "-f"
+    words = f"(__oar_words {kind})" if kind in _LISTS else _FIXED.get(kind, kind)
+    return _FISH_KINDS.get(kind) or f"-f -a '{words}'"
+
+
+_SCRIPTS: Mapping[str, Callable[[Mapping[str, Sequence[Option]]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

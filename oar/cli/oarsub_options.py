@@ -181,7 +181,7 @@ _DECLARATIONS: Sequence[Decorator] = (
         is_flag=True,
         help="Tell when and where it would start; submit nothing.",
     ),
-    option("--completion", metavar="bash|zsh", help="Print the script by which a shell completes commands."),
+    option("--completion", metavar="bash|zsh|fish", help="Print the script by which a shell completes commands."),
     option("-v", "verbosity", count=True, help="Say what is done."),
 )
 

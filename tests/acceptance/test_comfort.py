@@ -119,4 +119,5 @@ def test_consumption_is_counted_and_shown(cluster: Cluster, alice: Person) -> No
 
 def test_the_shells_find_the_completion_and_man_the_manual(alice: Person) -> None:
     alice.run("bash -c '. /usr/share/bash-completion/completions/oarstat; complete -p oarstat oardel oarsub'")
+    assert "--explain" in alice.run("fish -c 'complete -C \"oarstat --expl\"'")
     alice.run("cd /usr/share/man && cat man1/oarsub.1 man1/oarconnect.1 man5/oar.conf.5 man8/oarnodesetting.8")

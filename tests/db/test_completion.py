@@ -1,4 +1,4 @@
-"""Completion as shells do it: bash and zsh on a terminal, somebody presses TAB."""
+"""Completion as shells do it: bash and zsh on a terminal, somebody presses TAB; fish is asked what it would offer."""
 
 import contextlib
 import os
@@ -145,12 +145,60 @@ def test_what_somebody_begins_is_completed(terminal: Terminal, site: Frontend) -
         assert terminal.complete(typed, completed).startswith(completed), typed
 
 
-def test_every_option_is_in_the_scripts(site: Frontend) -> None:
-    for shell in ("bash", "zsh"):
-        script = site.type(oarsub.main, "--completion", shell).out
-        for name in completion.COMMANDS:
-            for option in completion.options_of(name):
-                assert all(each in script for each in option.names if each.startswith("--"))
+def test_fish_offers_what_fits(site: Frontend, environment: dict[str, str], tmp_path: Path) -> None:
+    mine = add_job(site.database, user="root")
+    add_job(site.database, user="bob")
+    script = subprocess.run(
+        ["oarsub", "--completion", "fish"], env=environment, check=True, capture_output=True, text=True
+    ).stdout
+    (tmp_path / "oar.fish").write_text(script)
+    (tmp_path / "data").mkdir()
+    offers = {
+        "oarsub --reso": ["--resource"],
+        "oarsub -q defa": ["default"],
+        "oarsub --queue=defa": ["--queue=default"],
+        "oarsub -t besteff": ["besteffort"],
+        "oarsub -t postp": ["postpone="],
+        "oarsub -l netw": ["network_address="],
+        "oarsub -l cpuset=1/netw": ["cpuset=1/network_address="],
+        "oarsub --resource=walltime=1,/netw": ["--resource=walltime=1,/network_address="],
+        "oarsub -p cpus": ["cpuset"],
+        "oarsub --nodelist nod": ["node-1", "node-2"],
+        f"oarsub -d {tmp_path}/da": [f"{tmp_path}/data/"],
+        f"oarsub -O {tmp_path}/oar.f": [f"{tmp_path}/oar.fish"],
+        "oarsub fish_ind": ["fish_indent"],
+        "oarstat --expl": ["--explain"],
+        "oarstat --color=al": ["--color=always"],
+        "oarstat -j ": [str(mine)],
+        "oarstat -fj ": [str(mine)],
+        "oarstat -u roo": ["root"],
+        "oardel ": [str(mine)],
+        "oardel -s TER": ["TERM"],
+        "oarnodes node-1 --summ": ["--summary"],
+        "oarnodes nod": ["node-1", "node-2"],
+        "oaralter --nam": ["--name"],
+        "oarhold ": [str(mine)],
+    }
+    asked = "; ".join(f"complete -C '{typed}'; echo" for typed in offers)
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", f"source {tmp_path}/oar.fish; source {tmp_path}/oar.fish; {asked}"],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    found = [[line.partition("\t")[0] for line in each.splitlines()] for each in done.stdout.split("\n\n")]
+    assert dict(zip(offers, found, strict=False)) == offers
+
+
+@pytest.mark.parametrize(("shell", "dashes"), [("bash", "--"), ("zsh", "--"), ("fish", "-l ")])
+def test_every_option_is_in_the_scripts(site: Frontend, shell: str, dashes: str) -> None:
+    script = site.type(oarsub.main, "--completion", shell).out
+    for name in completion.COMMANDS:
+        for option in completion.options_of(name):
+            names = [each.removeprefix("--") for each in option.names if each.startswith("--")]
+            assert all(f"{dashes}{each}" in script for each in names)
 
 
 def test_types_that_are_offered_are_accepted(site: Frontend) -> None:
@@ -162,6 +210,6 @@ def test_types_that_are_offered_are_accepted(site: Frontend) -> None:
 
 
 def test_what_nobody_can_complete_is_refused(site: Frontend) -> None:
-    result = site.type(oarsub.main, "--completion", "fish")
+    result = site.type(oarsub.main, "--completion", "tcsh")
     assert (result.exit, result.out) == (1, "")
-    assert result.err.startswith("# Error: --completion takes bash, zsh or queues, ")
+    assert result.err.startswith("# Error: --completion takes bash, zsh, fish or queues, ")
