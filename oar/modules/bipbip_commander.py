@@ -261,6 +261,8 @@ class Runner:
         ids = {one.job_id for one in asked if one.job_id}
         with self._database.begin() as tx:
             known = {one.job_id: one for one in tx.runs.in_hand(ids)} if ids else {}
+            told = [one.job_id for one in asked if one.action is JobAction.TELL]
+            owners = tx.jobs.owners(told) if told else {}
         for ask in dict.fromkeys(asked):
             if ask.action in HOSTS_ASKED:
                 self._want(host_action(HOSTS_ASKED[ask.action], host) for host in ask.lines)
@@ -269,7 +271,7 @@ class Runner:
             elif ask.action is JobAction.HEAL:
                 self._want([Action(Kind.HEAL, args=ask.lines)])
             elif ask.action is JobAction.TELL:
-                self._want([Action(Kind.TELL, ask.job_id, args=ask.lines)])
+                self._want([Action(Kind.TELL, ask.job_id, args=ask.lines, user=owners.get(ask.job_id, ""))])
             elif ask.job_id in known:
                 one = known[ask.job_id]
                 kind = ASKED.get(ask.action)

@@ -19,9 +19,10 @@ from oar.lib.states import JobState, Phase
 
 #: Actions that are not launches, ends, or in the hands of users: how many at a time.
 OTHERS_AT_A_TIME = 64
-#: Talks with oarsubs that wait, or are gone: how many at a time.
+#: Talks with oarsubs that wait, or are gone, or were stopped by their user: how many at a time, and of one user.
 TELLS_AT_A_TIME = 32
-#: Commands of users: how many at a time, of all and of one user, and how many of a user may wait.
+TELLS_OF_A_USER = 8
+#: Commands of users: how many at a time, of all and of one user, and how many of a user, or lines for him, may wait.
 NOTICES_AT_A_TIME = 16
 NOTICES_OF_A_USER = 4
 NOTICES_WAITING = 5000
@@ -71,6 +72,7 @@ class Action:
     job_id: int = 0
     host: str = field(default="", compare=False)  #: of a job: the one that its command runs on
     args: tuple[str, ...] = ()
+    user: str = field(default="", compare=False)  #: whose oarsub is told
 
     @property
     def subject(self) -> str:
@@ -136,19 +138,19 @@ class Dispatch:
     def want(self, action: Action) -> bool:
         """Ask for an action; twice is once.  One that is just being done will be done again.
 
-        False: its user has too many commands that wait, it will not be done.
+        False: its user has too many commands or lines that wait, it will not be done.
         """
         if action in self._running:
             self._running[action].again = action.kind not in LIMITED
         elif action not in self._waiting:
-            if action.kind is Kind.NOTICE and self._waiting_of(action.args[:1]) >= NOTICES_WAITING:
+            if _speaker(action) and self._waiting_of(_speaker(action)) >= NOTICES_WAITING:
                 return False
             self._order += 1
             self._waiting[action] = _Waiting(action, self._order)
         return True
 
-    def _waiting_of(self, user: tuple[str, ...]) -> int:
-        return sum(action.kind is Kind.NOTICE and action.args[:1] == user for action in self._waiting)
+    def _waiting_of(self, speaker: str) -> int:
+        return sum(_speaker(action) == speaker for action in self._waiting)
 
     def knows(self, job_id: int) -> bool:
         """Whether a launch or an end of the job waits or runs."""
@@ -177,8 +179,11 @@ class Dispatch:
         if action.kind in LIMITED:
             return (("limited", self.limit),)
         if action.kind is Kind.NOTICE:
-            return ("notices", NOTICES_AT_A_TIME), (f"notices of {action.args[:1]}", NOTICES_OF_A_USER)
-        return (("tells", TELLS_AT_A_TIME),) if action.kind is Kind.TELL else (("others", OTHERS_AT_A_TIME),)
+            return ("notices", NOTICES_AT_A_TIME), (_speaker(action), NOTICES_OF_A_USER)
+        if action.kind is Kind.TELL:
+            whole = ("tells", TELLS_AT_A_TIME)
+            return (whole, (_speaker(action), TELLS_OF_A_USER)) if action.user else (whole,)
+        return (("others", OTHERS_AT_A_TIME),)
 
     def worker_of(self, action: Action) -> int:
         """Return the bipbip that talks to the action's host."""
@@ -204,7 +209,7 @@ class Dispatch:
         if retry_after is not None:
             self._again(action, now + retry_after)
         elif running.again:
-            self._again(action, now)
+            self._again(running.action, now)
 
     def failed(self, action: Action, now: float) -> int:
         """Note that an action broke off; it will be done again after a pause.  Returns the failures in a row."""
@@ -237,6 +242,13 @@ class Dispatch:
     def _again(self, action: Action, not_before: float) -> None:
         self._order += 1
         self._waiting[action] = _Waiting(action, self._order, not_before)
+
+
+def _speaker(action: Action) -> str:
+    """For which user something is said, and how; '' if that is not known."""
+    if action.kind is Kind.NOTICE:
+        return f"notices of {''.join(action.args[:1])}"
+    return f"tells of {action.user}" if action.kind is Kind.TELL and action.user else ""
 
 
 def _preference(waiting: _Waiting) -> tuple[int, int]:

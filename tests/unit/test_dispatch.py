@@ -11,6 +11,7 @@ from oar.modules.dispatch import (
     LIMITED,
     NOTICES_WAITING,
     TELLS_AT_A_TIME,
+    TELLS_OF_A_USER,
     Action,
     Dispatch,
     Kind,
@@ -78,6 +79,16 @@ def test_oarsubs_that_cannot_be_told_hold_up_no_kill() -> None:
     assert len(begun(dispatch)) == TELLS_AT_A_TIME
     dispatch.want(Action(Kind.KILL, 1000))
     assert begun(dispatch) == [Action(Kind.KILL, 1000)]
+
+
+def test_oarsubs_of_one_user_that_do_not_listen_leave_places_for_those_of_others() -> None:
+    dispatch = Dispatch(10, 4)
+    for job in range(1, 100):
+        dispatch.want(Action(Kind.TELL, job, args=("soon",), user="eve"))
+    assert len(begun(dispatch)) == TELLS_OF_A_USER
+    good = Action(Kind.TELL, 200, args=("GOOD JOB",), user="alice")
+    dispatch.want(good)
+    assert begun(dispatch) == [good]
 
 
 def test_commands_of_one_user_do_not_pile_up_for_ever() -> None:

@@ -232,6 +232,10 @@ class Jobs:
         """Return what has become of the jobs of an array; a job that was submitted alone is an array of one."""
         return ArraySummary(*self._tx.rows(_ARRAY_SUMMARY, (array_id,))[0])
 
+    def owners(self, ids: Collection[int]) -> dict[int, str]:
+        """Return whose jobs they are."""
+        return dict(self._tx.rows("SELECT job_id, job_user FROM jobs WHERE job_id = ANY(%s)", (list(ids),)))
+
     def states(self, ids: Collection[int]) -> dict[int, JobState]:
         """Return the state of each job that exists."""
         return {row[0]: JobState(row[1]) for row in self._tx.rows(_STATES, (list(ids),))}
