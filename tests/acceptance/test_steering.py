@@ -60,13 +60,35 @@ def test_all_processes_on_all_nodes_stand_still_and_others_use_their_place(clust
     root.run(f"oarresume {job}")
     cluster.wait_for_state(job, "Resuming")
     assert ticks(alice) == seen
-    bob.run(f"oardel {guest}")
+    root.run(f"oardel -b {guest}")  # besteffort jobs leave what was only lent
     cluster.wait_for_state(job, "Running")
+    assert cluster.cause(guest) == "EVICTED"
     wait_until(lambda: all(new != old for new, old in zip(ticks(alice), seen, strict=True)), what="all count again")
     root.run(f"oarhold -r {job}")
     cluster.wait_for_state(job, "Suspended")
     alice.run(f"oardel {job}")
     ends(cluster, job, "Error")
+    assert cluster.sql("SELECT count(*) FROM resources WHERE suspended_jobs = 'YES'") == [["0"]]
+
+
+def test_a_node_that_hangs_ends_what_is_being_suspended_and_what_resumes(cluster: Cluster, alice: Person) -> None:
+    root = cluster.as_user("root")
+    resuming, suspending = (alice.submit("-l nodes=2/core=1,walltime=1 'sleep 1000'") for _ in range(2))
+    for job in (resuming, suspending):
+        cluster.wait_for_state(job, "Running")
+    hosts = [alice.jobs(f"-j {job}")[job]["assigned_network_address"] for job in (resuming, suspending)]
+    assert hosts[0] == hosts[1]
+    root.run(f"oarhold -r {resuming}")
+    cluster.wait_for_state(resuming, "Suspended")
+    cluster.node(hosts[0][1]).do("hang")
+    root.run(f"oarhold -r {suspending}; oarresume {resuming}")
+    for job, event in [(resuming, "RESUME_ERROR"), (suspending, "SUSPEND_ERROR")]:
+        ends(cluster, job, "Error")
+        assert told(cluster, job, "RESUME_ERROR", "SUSPEND_ERROR") == [event]
+        assert cluster.cause(job) == "SUSPENSION"
+    states = "SELECT DISTINCT state FROM resources WHERE network_address = '{}'"
+    assert cluster.sql(states.format(hosts[0][1])) == [["Suspected"]]
+    assert cluster.sql(states.format(hosts[0][0])) == [["Alive"]]
     assert cluster.sql("SELECT count(*) FROM resources WHERE suspended_jobs = 'YES'") == [["0"]]
 
 

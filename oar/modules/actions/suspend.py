@@ -1,5 +1,6 @@
 """SUSPEND and RESUME: freeze and thaw a job on all its nodes (server.md 6.4)."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from oar.lib import control, lifecycle
@@ -31,7 +32,7 @@ def suspend(context: Context, job_id: int) -> None:
         _note_missing(context, job_id, error)
         return
     if bad:
-        _manage(context, data, "resume")
+        _manage(context, data, "resume", but=bad)
         _fail(context, data, EventType.SUSPEND_ERROR, bad)
         return
     if data.job.state is JobState.RUNNING:
@@ -125,9 +126,9 @@ def _read(context: Context, job_id: int, *states: JobState) -> JobData | None:
     return data if is_wanted else None
 
 
-def _manage(context: Context, data: JobData, action: str) -> dict[str, str]:
-    """Freeze or thaw on all nodes; return the bad ones with the reason.  Raises ManagerMissing."""
-    hosts = data.processors(context.config)
+def _manage(context: Context, data: JobData, action: str, but: Collection[str] = ()) -> dict[str, str]:
+    """Freeze or thaw on all nodes but some; return the bad ones with the reason.  Raises ManagerMissing."""
+    hosts = [host for host in data.processors(context.config) if host not in but]
     request = _request(context, data, action)
     outcomes = context.remote.run(dict.fromkeys(hosts, request), SECONDS)
     answers = {host: nodes.answer_of(outcome) for host, outcome in outcomes.items()}
