@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -195,10 +196,22 @@ def test_checks_that_cannot_run_are_told(checks: Checks) -> None:
 def test_a_computer_declares_one_resource_per_core() -> None:
     done = subprocess.run([TOOLS / "detect_new_resources.sh"], capture_output=True, text=True, check=True)
     host = os.uname().nodename
-    lines = done.stdout.splitlines()
+    lines = [line for line in done.stdout.splitlines() if " -a -h " in line]
     assert all(line.startswith(f"oarnodesetting -a -h '{host}' -p host='{host}' -p cpu=") for line in lines)
     named = [word for line in lines for word in line.split(" -p cpuset=")[1].split()[0].split(",")]
     assert sorted(map(int, named)) == sorted(os.sched_getaffinity(0))
+
+
+def test_what_a_computer_declares_goes_on_behind_the_processors_and_cores_that_are_there() -> None:
+    lines = subprocess.run([TOOLS / "detect_new_resources.sh"], capture_output=True, text=True, check=True).stdout
+    there = 'oarproperty() { :; }; oarnodesetting() { case $1 in --last*) echo 41 ;; *) echo "$@" ;; esac; }\n'
+    done = subprocess.run(["sh", "-eu", "-c", there + lines], capture_output=True, text=True, check=True)
+    declared = done.stdout.splitlines()
+    assert [re.findall(r" core=(\d+)", line) for line in declared] == [[str(42 + n)] for n in range(len(declared))]
+    assert declared[0].split()[6] == "cpu=42"
+    nothing = 'oarproperty() { :; }; oarnodesetting() { case $1 in --last*) ;; *) echo "$@" ;; esac; }\n'
+    done = subprocess.run(["sh", "-c", nothing + lines], capture_output=True, text=True, check=True)
+    assert " cpu=1 -p core=1 " in done.stdout.splitlines()[0]
 
 
 def adopt(box: NodeBox, phase: str, user: str = "alice", **environment: str) -> "subprocess.CompletedProcess[str]":
