@@ -337,12 +337,6 @@ def given_variables(given):
     return {name: value for name, value in (given or {}).items() if NAME.match(name) and "\0" not in value}
 
 
-def challenge_hash(challenge):
-    import hashlib  # loads OpenSSL, which few of those who use this module need
-
-    return hashlib.sha256(challenge.encode("utf-8")).hexdigest()
-
-
 def read_state(files):
     """The state file as a mapping; None if there is none or it says nothing."""
     content = read_file(files.state)
