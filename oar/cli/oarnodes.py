@@ -59,8 +59,8 @@ def main(
             text = _events(tx, names, events_asked, machine) if events_asked else _names(names, machine)
             is_empty = not names
         else:
-            with_jobs = jobs or not state or free_only
-            shown = views.resource_views(tx, ids=ids, nodes=nodes or None, with_jobs=with_jobs)
+            states_only = state and not (jobs or free_only)
+            shown = views.resource_views(tx, ids=ids, nodes=nodes or None, states_only=states_only)
             is_empty = not shown
             if free_only:
                 shown = _free(shown)

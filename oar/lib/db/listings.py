@@ -184,7 +184,11 @@ def unavailable_between(tx: "Transaction", start: int, stop: int) -> dict[int, l
 
 
 def resources(
-    tx: "Transaction", *, ids: Collection[int] | None = None, nodes: Collection[str] | None = None
+    tx: "Transaction",
+    *,
+    ids: Collection[int] | None = None,
+    nodes: Collection[str] | None = None,
+    columns: Collection[str] = ("*",),
 ) -> list[dict[str, Any]]:
     """Return the rows of all resources, of some, or of those of some nodes, with whatever columns there are."""
     where, parameters = "true", ()
@@ -192,7 +196,9 @@ def resources(
         where, parameters = "resource_id = ANY(%s)", (list(ids),)  # type: ignore[assignment]
     elif nodes is not None:
         where, parameters = "network_address = ANY(%s)", (list(nodes),)  # type: ignore[assignment]
-    rows, names = tx.rows_and_names(f"SELECT * FROM resources WHERE {where} ORDER BY resource_id", parameters)
+    rows, names = tx.rows_and_names(
+        f"SELECT {', '.join(columns)} FROM resources WHERE {where} ORDER BY resource_id", parameters
+    )
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
