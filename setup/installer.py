@@ -77,6 +77,7 @@ NODE_TOOLS = (
     "node_base.py",
     "node_cgroups.py",
     "node_devices.py",
+    "node_reasons.py",
     "oarsh_shell",
     "oarsh_session.py",
     "oarsh",

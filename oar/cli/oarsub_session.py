@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Exit codes: no working directory, the job ended under the session, no session or a broken one.
 NO_DIRECTORY, TERMINATED, BROKEN = 2, 19, 21
+#: What the node ends with when the shell of the user cannot be executed.
+NO_SHELL = 66
 #: What oarexec says of an interactive job that its user ended.
 _LEFT = frozenset({ExecCode.SESSION, ExecCode.SESSION_EPILOGUE, None})
 #: Seconds for the server to hear of an end of which the broken session is the first sign here.
@@ -226,6 +228,8 @@ class Session:
             return code, ()
         if code == NO_DIRECTORY:
             return NO_DIRECTORY, ()  # the node has said which
+        if code == NO_SHELL:
+            return BROKEN, ["Error: your login shell cannot be started there."]
         self._give_up(f"ssh ended with {code}")
         return BROKEN, [f"Error: an unknown error occured ({code})."]
 

@@ -166,14 +166,18 @@ def _hindrance(facts: EndFacts) -> Cause | None:
         return Cause(EndCode.OUT_OF_MEMORY, {"nodes": starved})
     reason = facts.reason or NodeReason("")
     if reason.kind == "shell":
-        code = EndCode.SHELL_MISSING if reason.errno in _MISSING else EndCode.SHELL_FAILED
-        return Cause(code, {"node": facts.head, "path": reason.path, "errno": reason.errno})
+        return _of_shell(facts, reason)
     if reason.kind == "hook":
         return Cause(EndCode.PROLOGUE, {"node": facts.head})
     if reason.kind == "full":
         return Cause(EndCode.DISK_FULL, {"node": facts.head, "path": reason.path})
     denied = [facts.head] if reason.kind == "processes" else [one.node for one in facts.usage if one.forks_denied]
     return Cause(EndCode.PROCESS_LIMIT, {"node": denied[0]}) if denied else None
+
+
+def _of_shell(facts: EndFacts, reason: NodeReason) -> Cause:
+    code = EndCode.SHELL_MISSING if reason.errno in _MISSING else EndCode.SHELL_FAILED
+    return Cause(code, {"node": facts.head, "path": reason.path, "errno": reason.errno})
 
 
 def _starved(usage: Sequence[NodeUsage]) -> dict[str, dict[str, int | None]]:
@@ -234,6 +238,10 @@ def _of_output(facts: EndFacts) -> Cause:
 
 
 def _of_session(facts: EndFacts) -> Cause:
+    if facts.reason and facts.reason.kind == "directory":
+        return _of_directory(facts)
+    if facts.reason and facts.reason.kind == "shell":
+        return _of_shell(facts, facts.reason)
     lost = _event(facts, EndCode.SESSION_LOST)
     if lost or (facts.reason and facts.reason.kind == "session"):
         return Cause(EndCode.SESSION_LOST, {"node": facts.head} | ({"text": _short(lost.description)} if lost else {}))

@@ -310,6 +310,15 @@ class JobFiles:
         except OSError:
             return False
 
+    def session_reason(self):
+        """Why this interactive job had no shell, as who led its user there has written it; None if it had one."""
+        lines = (read_file(self.main_session) or b"").splitlines()
+        try:
+            found = json.loads(lines[1].decode("ascii")) if len(lines) > 1 else None
+        except ValueError:
+            return None
+        return found if isinstance(found, dict) else None
+
     def environment(self, user):
         return "%s/%s_%d.env" % (self.directory, user, self.job_id)
 

@@ -33,8 +33,18 @@ EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)='((?:[^']|'\\'')*)'\Z")
 LIVING = (node_base.STARTED, node_base.RUNNING)
 #: Exit code of a session whose directory is not there.
 NO_DIRECTORY = 2
+#: What a shell that cannot be executed may make of a reason, at most.
+LONGEST_REASON = 1 << 16
 #: How long the end of a job waits for the client to hear how its shell ended.
 PARTING_SECONDS = 2.0
+
+
+class Hindered(NodeError):
+    """The user has no shell, for a reason that his job shall tell (``node_reasons``)."""
+
+    def __init__(self, code, text, reason):
+        NodeError.__init__(self, code, text)
+        self.reason = reason
 
 
 def main(arguments):
@@ -245,7 +255,10 @@ class Session:
         try:
             os.execvpe(program, [node_base.encode(word) for word in argv], environment)
         except OSError as error:
-            raise NodeError(66, "cannot execute %s: %s" % (program, error.strerror)) from None
+            import node_reasons
+
+            text = "cannot execute %s: %s" % (program, error.strerror)
+            raise Hindered(66, text, node_reasons.of_shell(error, program)) from None
 
     def become_user(self, directory, environment):
         cookie = self.display_cookie()
@@ -272,9 +285,12 @@ class Session:
             return
         try:
             os.chdir(node_base.encode(directory))
-        except OSError:
+        except OSError as error:
+            import node_reasons
+
             text = "# Error: cannot go into working directory: %s." % node_base.escaped(directory)
-            raise NodeError(NO_DIRECTORY, text) from None
+            reason = node_reasons.of_directory(error, directory, self.account)
+            raise Hindered(NO_DIRECTORY, text, reason) from None
 
     def display_cookie(self):
         """The X11 cookie that sshd gave to oar, to be handed to the user."""
@@ -309,6 +325,8 @@ class Session:
         self.record(pid)
         status = watch.wait(pid)
         if lock is not None:
+            if watch.reason:
+                os.write(lock, watch.reason + b"\n")
             self.end_job()
         if watch.refusal:
             return watch.refusal
@@ -334,7 +352,7 @@ class Session:
                 raise NodeError(66, "cannot start the shell: %s" % error) from None
         except NodeError as error:
             complain(error)
-            os.write(told, b"%d" % error.code)
+            os.write(told, b"%d " % error.code + written(getattr(error, "reason", None)))
         finally:
             os._exit(1)
 
@@ -386,7 +404,7 @@ class ShellWatch:
 
     def __init__(self, told):
         self.told = told
-        self.refusal = 0  #: why there was no shell
+        self.refusal, self.reason = 0, b""  #: why there was no shell: exit code, and what the job shall tell
         self.wake, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write)
@@ -403,7 +421,8 @@ class ShellWatch:
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
-                self.refusal = int(os.read(self.told, 16) or 0)
+                code, _, self.reason = os.read(self.told, LONGEST_REASON).partition(b" ")
+                self.refusal = int(code or 0)
                 return status
             ready = dict(poll.poll())
             if self.wake in ready:
@@ -411,6 +430,14 @@ class ShellWatch:
             if self.line in ready:
                 os.kill(pid, signal.SIGHUP)
                 return signal.SIGHUP
+
+
+def written(reason):
+    if not reason:
+        return b""
+    import json
+
+    return json.dumps(reason).encode("ascii")
 
 
 def shell_code(status):

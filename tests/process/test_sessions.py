@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.process.node_box import NODE, NodeBox, wait_until
+from tests.process.node_box import NODE, NodeBox
 from tests.process.test_oarsh import Site, shared_site
+from tests.process.this_machine import wait_until
 
 __all__ = ["shared_site"]
 
@@ -130,6 +131,7 @@ def test_a_directory_that_is_not_there_is_told_and_ends_the_job(site: Site) -> N
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "# Error: cannot go into working directory: /not/there.\n"
     assert end_of(site, job) == (34, "N")
+    assert site.box.probe(job)["reason"] == {"kind": "directory", "errno": "ENOENT", "path": "/not/there"}
 
 
 def test_a_shell_that_is_not_there_is_told_and_ends_the_job(site: Site) -> None:
@@ -139,6 +141,7 @@ def test_a_shell_that_is_not_there_is_told_and_ends_the_job(site: Site) -> None:
         done = shell(site, job, "id")
         assert (done.returncode, done.stderr) == (66, "oarsh: cannot execute /bin/gone: No such file or directory\n")
         assert end_of(site, job) == (34, "N")
+        assert site.box.probe(job)["reason"] == {"kind": "shell", "errno": "ENOENT", "path": "/bin/gone"}
     finally:
         site.box.sh("sed -i '/^bob:/s,/bin/gone,/bin/bash,' /etc/passwd")
 

@@ -43,6 +43,14 @@ def reason(kind: str, errno: str = "", path: str = "/data/x", **more: str) -> No
         (reported(ExecCode.PROLOGUE, None), "PROLOGUE", {"node": "node1"}),
         (reported(ExecCode.SESSION, None), "SESSION_OVER", {}),
         (reported(ExecCode.SESSION, None, reason=reason("session")), "SESSION_LOST", {"node": "node1"}),
+        (
+            reported(ExecCode.SESSION, None, events=[LOST], reason=reason("shell", "ENOENT", path="/bin/gone")),
+            *("SHELL_MISSING", {"node": "node1", "path": "/bin/gone", "errno": "ENOENT"}),
+        ),
+        (
+            reported(ExecCode.SESSION, None, reason=reason("directory", "EACCES", path="/root")),
+            *("DIRECTORY_DENIED", {"node": "node1", "path": "/root", "errno": "EACCES"}),
+        ),
         (reported(ExecCode.SESSION, None, events=[LOST]), "SESSION_LOST", {"node": "node1", "text": "ssh ended"}),
         (reported(ExecCode.KILLED, None, kill=DELETED, events=[LOST]), "SESSION_LOST", {"text": "ssh ended"}),
         (reported(ExecCode.KILLED, None, kill=DELETED), "DELETED", {"by": "alice"}),
