@@ -252,14 +252,16 @@ class _Reader:
         if name in self._long:
             return name
         fitting = [each for each in self._long if name and each.startswith(name) and each != "debug"]
-        if len({self._long[each].spelling for each in fitting}) > 1:
+        shortest = min(fitting, key=len, default="")
+        is_clear = all(each.startswith(shortest) for each in fitting)  # --stat is --state, though there is --states
+        if not is_clear and len({self._long[each].spelling for each in fitting}) > 1:
             raise BadOption(f"Option {written} is ambiguous ({', '.join(sorted(fitting))})")
         if not fitting:
             from oar.lib.guesses import did_you_mean
 
             guess = did_you_mean(f"--{written}", [f"--{each}" for each in self._long if each != "debug"], quote="")
             raise BadOption(f"Unknown option: {written}{guess}")
-        return fitting[0]
+        return shortest
 
     def _bundle(self, letters: str) -> None:
         """Read what follows one dash: flags, and at the end perhaps an option with its argument."""
@@ -492,7 +494,7 @@ class Command(click.Command):
             return error.format_message()
         if isinstance(error, UnicodeEncodeError):
             return f"{self.style.error}something given is not UTF-8 text."
-        return f"{self.style.error}internal error ({type(error).__name__}), see the server logs"
+        return f"{self.style.error}{_unexpected(error)}"
 
     def _code(self, error: Exception) -> int:
         if isinstance(error, Stop):
@@ -639,6 +641,16 @@ def _forget_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for the rest of the process
+
+
+def _unexpected(error: Exception) -> str:
+    """Return what to say of an error that no program of ours means to raise."""
+    if isinstance(error, OSError):
+        try:
+            sys.stdout.flush()
+        except OSError:  # what was printed is still there: nothing takes it
+            return f"cannot write the output: {error.strerror}."
+    return f"internal error ({type(error).__name__}), see the server logs"
 
 
 def _print_trace(error: Exception) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -296,6 +297,25 @@ def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
         program.stdout.close()
         assert program.stderr.read() == b""
         assert program.wait(timeout=30) == 141
+
+
+def test_output_that_nothing_takes_is_said_in_one_line() -> None:
+    with open("/dev/full", "wb") as full, start(stdout=full.fileno()) as program:
+        assert program.communicate(timeout=30)[1] == b"# Error: cannot write the output: No space left on device.\n"
+        assert program.returncode == 3
+
+
+def test_a_name_cut_short_is_the_option_that_goes_no_further() -> None:
+    @oar_command("show", summary="Show.")
+    @click.option("--state")
+    @click.option("--states")
+    @click.option("--start", is_flag=True)
+    def show(context: Context, **options: Any) -> None:
+        click.echo(options)
+
+    assert "'state': 'R'" in invoke(show, ["--stat", "R"]).out
+    assert "'states': 'R'" in invoke(show, ["--states", "R"]).out
+    assert invoke(show, ["--sta", "R"]).err == "Option sta is ambiguous (start, state, states)\n"
 
 
 def test_bytes_that_are_not_utf8_pass_through() -> None:
