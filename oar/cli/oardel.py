@@ -23,6 +23,7 @@ CODES = {
     No.NOT_RUNNING: 5,
     No.ALREADY_KILLED: 6,
     No.INTERACTIVE: 7,
+    No.NOOP: 7,
     No.UNKNOWN_JOB: 7,
     No.NOT_ADMIN: 8,
     No.NOT_FINISHING: 10,
@@ -33,6 +34,7 @@ REASONS = {
     No.NOT_RUNNING: "This job is not running.",
     No.ALREADY_KILLED: "This job was already killed.",
     No.INTERACTIVE: "The job is Interactive.",
+    No.NOOP: "The job is of the noop type.",
     No.UNKNOWN_JOB: "This job does not exist.",
 }
 SERVER_UNREACHABLE, NODE_UNREACHABLE, BAD_ID, NOT_ADMIN, NOT_RUNNING = 2, 3, 4, 8, 9

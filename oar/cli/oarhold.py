@@ -31,7 +31,7 @@ def main(context: Context, running: bool, wanted: Wanted, machine: Format | None
     if wanted.is_nothing:
         return show_usage()
     report = Report(machine)
-    selection = select_jobs(context, wanted)
+    selection = select_jobs(context, wanted, control.HOLDABLE | (control.SUSPENDABLE if running else frozenset()))
     report.complain(IMPOSSIBLE, selection.complaints)
     with context.database.begin() as tx:
         answers = control.hold(tx, context.user, selection.ids, hold_rules(context), running=running)

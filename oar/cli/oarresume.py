@@ -24,7 +24,7 @@ def main(context: Context, wanted: Wanted, machine: Format | None) -> int:
     if wanted.is_nothing:
         return show_usage()
     report = Report(machine)
-    selection = select_jobs(context, wanted)
+    selection = select_jobs(context, wanted, control.RESUMABLE)
     report.complain(IMPOSSIBLE, selection.complaints)
     with context.database.begin() as tx:
         answers = control.resume(tx, context.user, selection.ids, hold_rules(context))

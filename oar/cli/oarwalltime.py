@@ -51,8 +51,8 @@ def main(
 ) -> int:
     """Show or ask."""
     if len(words) not in (1, 2) or not is_id(words[0]):
-        click.echo("Syntax error.")
-        click.echo(context.command.get_help(click.get_current_context()))
+        click.echo("Syntax error.", err=machine is not None)
+        click.echo(context.command.get_help(click.get_current_context()), err=machine is not None)
         return BAD_SYNTAX
     if len(words) == 1:
         return _show(context, int(words[0]), machine)

@@ -1,6 +1,6 @@
 """Which jobs a command is about: ids, ids of arrays, whose, in which state, a condition (commands-user.md 7.1)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -67,8 +67,11 @@ def is_id(word: str) -> bool:
     return bool(word) and DIGITS.issuperset(word) and len(word) <= MOST_DIGITS
 
 
-def select_jobs(context: Context, wanted: Wanted) -> Selection:
-    """Return the jobs that are meant: those named by id, by a condition, and by whose they are.  Raises BadSql."""
+def select_jobs(context: Context, wanted: Wanted, suitable: Collection[JobState] = tuple(JobState)) -> Selection:
+    """Return the jobs that are meant: those named by id, by a condition, and by whose they are.  Raises BadSql.
+
+    ``suitable``: the states of those that are meant by whose they are and by name, if no state is named.
+    """
     ids = [int(word) for word in wanted.words if is_id(word)]
     kind = "job array" if wanted.array else "job"
     complaints = [f'[ERROR] "{word}" is not a valid {kind} identifier' for word in wanted.words if not is_id(word)]
@@ -84,21 +87,17 @@ def select_jobs(context: Context, wanted: Wanted) -> Selection:
             context.warn("no job satisfies the SQL condition.")
         ids = [*ids, *found]
     if wanted.everything or wanted.users or wanted.states is not None or wanted.name is not None:
-        ids += _filtered(context, wanted)
+        ids += _filtered(context, wanted, suitable)
     return Selection(tuple(dict.fromkeys(ids)), tuple(complaints))
 
 
-def _filtered(context: Context, wanted: Wanted) -> list[int]:
+def _filtered(context: Context, wanted: Wanted, suitable: Collection[JobState]) -> list[int]:
     """Return the live jobs of a user, in some states, of a name; without a user those of who asks.  Raises Stop."""
     user = _whose(context, wanted)
-    states = _states(wanted.states) if wanted.states is not None else None
+    states = _states(wanted.states) if wanted.states is not None else suitable
     with context.database.snapshot() as tx:
         jobs = tx.jobs.live(user)
-    found = [
-        job.id
-        for job in jobs
-        if (states is None or job.state in states) and (wanted.name is None or job.name == wanted.name)
-    ]
+    found = [job.id for job in jobs if job.state in states and (wanted.name is None or job.name == wanted.name)]
     if not found:
         context.warn(f"no such job{f' of {user}' if user else ''}.")
     return found

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 #: Who asks for the end of a job when the system does.
 SYSTEM = "oar"
 
-_SUSPENDABLE = frozenset({JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING})
+#: States of jobs that may be held, may be suspended besides, and may go on.
+HOLDABLE = frozenset({JobState.WAITING, JobState.RESUMING})
+RESUMABLE = frozenset({JobState.HOLD, JobState.SUSPENDED})
+SUSPENDABLE = frozenset({JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING})
 
 
 class No(Enum):
@@ -32,6 +35,7 @@ class No(Enum):
     ALREADY_KILLED = auto()  #: its deletion is under way
     NOT_RUNNING = auto()
     INTERACTIVE = auto()
+    NOOP = auto()  #: nothing of it runs anywhere
     NOT_FINISHING = auto()
     NOT_LONG_ENOUGH = auto()  #: in Finishing for too short a time
     WRONG_STATE = auto()
@@ -219,7 +223,8 @@ class SignalRequest(NamedTuple):
 def request_signal(tx: "Transaction", user: User, job_id: int, number: int | None) -> Answer | SignalRequest:
     """Ask for a signal to a running job, as its owner or an administrator; ``number`` None = its checkpoint signal."""
     job = tx.jobs.find(job_id)
-    no = _why_not_signalled(user, job)
+    types = tx.jobs.types([job_id], current=True).get(job_id, ())
+    no = _why_not_signalled(user, job, JobTypes(types))
     if no is not None:
         return Answer(job_id, no)
     if number is None:
@@ -234,13 +239,15 @@ def request_signal(tx: "Transaction", user: User, job_id: int, number: int | Non
     return SignalRequest(tx.events.add(type_, job_id, text), job_id, run.head_host if run else "", results)
 
 
-def _why_not_signalled(user: User, job: Job | None) -> No | None:
+def _why_not_signalled(user: User, job: Job | None, types: JobTypes) -> No | None:
     if job is None:
         return No.UNKNOWN_JOB
     if not owns(user, job):
         return No.NOT_YOURS
     if job.state is not JobState.RUNNING:
         return No.NOT_RUNNING
+    if "noop" in types:
+        return No.NOOP
     return No.INTERACTIVE if job.job_type is JobType.INTERACTIVE else None
 
 
@@ -289,7 +296,7 @@ def _why_not_held(user: User, job: Job, rules: HoldRules, running: bool) -> No |
         return No.NOT_YOURS
     if job.state is JobState.WAITING and job.reservation is not Reservation.SCHEDULED:
         return None
-    if job.state is JobState.RESUMING or (running and job.state in _SUSPENDABLE):
+    if job.state is JobState.RESUMING or (running and job.state in SUSPENDABLE):
         return None
     return No.WRONG_STATE
 

@@ -254,8 +254,9 @@ def test_a_server_that_does_not_answer_is_an_error_of_a_signal(frontend: Fronten
 def test_which_jobs_take_no_signal(frontend: Frontend) -> None:
     others = frontend.running(user="bob")
     interactive = frontend.running(job_type=JobType.INTERACTIVE)
-    waiting = add_job(frontend.database)
+    waiting, noop = add_job(frontend.database), frontend.running("noop")
     for job_id, reason, code in [
+        (noop, "The job is of the noop type.", 7),
         (others, "You are not the right user.", 1),
         (waiting, "This job is not running.", 5),
         (interactive, "The job is Interactive.", 7),
@@ -432,8 +433,16 @@ def test_each_job_is_asked_for(frontend: Frontend, monkeypatch: pytest.MonkeyPat
 def test_all_jobs_of_a_user_are_held_and_go_on(frontend: Frontend) -> None:
     job_id = add_job(frontend.database)
     held = add_job(frontend.database, JobState.HOLD)
-    assert frontend.type(oarhold.main, "-u", "--state", "W").out.startswith(f"[{job_id}] Hold request")
-    assert frontend.type(oarresume.main, "-u", "--state", "Hold").out.startswith(f"[{held}] Resume request")
+    running = frontend.running()
+    for words in (("-u",), ("--all",), ("-u", "--state", "W")):
+        result = frontend.type(oarhold.main, *words)
+        assert result == Result(0, f"[{job_id}] Hold request was sent to the OAR server.\n", result.err)
+    for words in (("-u",), ("-u", "--state", "Hold")):
+        result = frontend.type(oarresume.main, *words)
+        assert result == Result(0, f"[{held}] Resume request was sent to the OAR server.\n", result.err)
+    assert frontend.type(oarhold.main, "-u", "--state", "R").exit == 1
+    told = json.loads(frontend.type(oarhold.main, "-J", "-r", "--all", user=ROOT).out)
+    assert [(each["job_id"], each["ok"]) for each in told] == [(job_id, True), (running, True)]
 
 
 def test_nobody_acts_on_jobs_of_others_by_naming_them(frontend: Frontend) -> None:

@@ -246,6 +246,9 @@ def test_what_is_no_request_shows_the_usage(frontend: Frontend, words: tuple[str
     result = ask(frontend, *words)
     assert (result.exit, result.err) == (4, "")
     assert result.out.startswith("Syntax error.\nUsage: oarwalltime [OPTIONS] JOB_ID [CHANGE]\n")
+    for_programs = ask(frontend, "-J", *words)
+    assert (for_programs.exit, for_programs.out) == (4, "")
+    assert for_programs.err == result.out
 
 
 def test_a_minus_in_the_first_place_begins_an_option(frontend: Frontend) -> None:
