@@ -21,6 +21,7 @@ TYPES = (
     *("besteffort", "idempotent", "timesharing", "container", "container=", "container_users=", "inner=", "ar=hard"),
     *("deploy", "deploy=standby", "cosystem", "cosystem=standby", "noop", "noop=standby", "desktop_computing"),
     *("placeholder=", "allowed=", "token:", "expire=", "deadline=", "postpone=", "state=permissive", "checkpoint"),
+    "walltime=best",
 )
 #: What the argument of an option is, by the name of its parameter; for some commands another.
 _KINDS: Mapping[str, str] = {

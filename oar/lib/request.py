@@ -30,6 +30,8 @@ NODE_ALIASES = frozenset({"nodes", "node"})
 _LEVEL = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*([0-9]{1,10}|[A-Za-z_]+)\s*\Z", re.ASCII)
 _WALLTIME = re.compile(r"\s*walltime\s*=([^,]*)")
 _LARGEST_QUANTITY = 2**31 - 1
+#: Type of a job that lasts longer than it asks, as far as that delays nobody.
+GROWING = "walltime=best"
 #: Told with a request that cannot be read.
 EXAMPLE = "Write it like nodes=2/core=1,walltime=1:30 with numbers from 1 on, ALL or BEST."
 
@@ -39,13 +41,14 @@ class Request(NamedTuple):
 
     groups: tuple[Group, ...] = ()
     walltime: int | None = None  #: seconds; None = not given
+    grows: bool = False  #: it may last longer, as far as that delays nobody: ``walltime=best[:walltime]``
 
 
 def parse_request(text: str) -> Request:
     """Read the argument of one ``-l``.
 
     >>> parse_request("/host=2,walltime=1:30")
-    Request(groups=(Group(filter='', levels=(Level(property='host', quantity=2),)),), walltime=5400)
+    Request(groups=(Group(filter='', levels=(Level(property='host', quantity=2),)),), walltime=5400, grows=False)
 
     Raises BadRequest; the text names the part that is not understood.
     """
@@ -58,39 +61,49 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._walltime: int | None = None
+        self._grows = False
 
     def request(self) -> Request:
-        walltime = self._walltime()
-        if walltime is not None and self._done():
-            return Request(walltime=walltime)
-        if walltime is not None:
+        has_walltime = self._read_walltime()
+        if has_walltime and self._done():
+            return Request((), self._walltime, self._grows)
+        if has_walltime:
             self._at += 1  # the comma behind a leading walltime
         groups = [self._group()]
         while not self._done():
             if self._peek() not in "+,":
                 raise BadRequest(f"cannot recognize -- {self._text[self._at :].strip()} -- resource")
-            last = self._walltime(behind=self._peek())
-            if last is not None:
-                walltime = last
+            if self._read_walltime(behind=self._peek()):
                 break
             self._at += 1
             groups.append(self._group())
         if not self._done():
             raise BadRequest(f"cannot recognize -- {self._text[self._at :].strip()} -- resource")
-        return Request(tuple(groups), walltime)
+        return Request(tuple(groups), self._walltime, self._grows)
 
-    def _walltime(self, behind: str = "") -> int | None:
-        """Read ``walltime=...`` if it stands here (at the beginning, or behind a comma)."""
+    def _read_walltime(self, behind: str = "") -> bool:
+        """Read ``walltime=...`` if it stands here (at the beginning, or behind a comma); whether it does."""
         if behind == "+":
-            return None
+            return False
         match = _WALLTIME.match(self._text, self._at + len(behind))
         if not match:
-            return None
+            return False
         self._at = match.end()
+        best, colon, least = match[1].strip().partition(":")
+        self._grows = best.strip().lower() == "best"
+        if self._grows:
+            self._walltime = self._duration(match[1], least) if colon else None
+        else:
+            self._walltime = self._duration(match[1], match[1])
+        return True
+
+    def _duration(self, written: str, text: str) -> int:
+        """Return the seconds of a walltime that stands in what is written."""
         try:
-            seconds = parse_duration(match[1])
+            seconds = parse_duration(text)
         except BadRequest:
-            what = f'\n# "{match[1].strip()}" is no walltime: write h[:m[:s]]' if match[1].strip() else ""
+            what = f'\n# "{written.strip()}" is no walltime: write h[:m[:s]]' if written.strip() else ""
             raise BadRequest(f"cannot recognize walltime resource value{what}") from None
         if seconds == 0:
             raise BadRequest("walltime must be greater than 0")

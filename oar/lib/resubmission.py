@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from oar.lib import submission
 from oar.lib.db import new_jobs
 from oar.lib.db.new_jobs import Alternative, NewJob, NewJobs
+from oar.lib.db.walltimes import WalltimeChange, Walltimes
 from oar.lib.errors import BadRequest, NoSuchJob, NotAllowed, WrongState
 from oar.lib.job_keys import KeyPair
 from oar.lib.messages import Tag, Wake
 from oar.lib.model import Job, JobKeys, Moldable, User
-from oar.lib.request import format_job_message
+from oar.lib.request import GROWING, format_job_message
 from oar.lib.states import JobState, JobType, Reservation
 
 if TYPE_CHECKING:
@@ -55,15 +56,19 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
         raise WrongState(f"job {job_id} was resubmitted before.")
     keys = _keys(tx, job)
     types = tx.jobs.types([job_id]).get(job_id, ())
+    change = Walltimes(tx).find(job_id)
     moldables = tx.jobs.moldables([job_id])[job_id]
+    alternatives = [Alternative(_asked(each, job, change), each.groups) for each in moldables]
     new = NewJobs(
-        first=_row(job, new_id, _message(job, moldables, types)),
+        first=_row(job, new_id, _message(job, alternatives[0].walltime, types)),
         commands=[job.command or ""],
         number=1,
-        alternatives=[Alternative(each.walltime, each.groups) for each in moldables],
+        alternatives=alternatives,
         types=types,
     )
     new_jobs.insert(tx, new, keys)
+    if GROWING in types:
+        Walltimes(tx).ask_all([new_id], change.granted + change.pending)
     tx.jobs.follow_resubmission(job_id, new_id)
     return new_id
 
@@ -78,12 +83,17 @@ def _keys(tx: "Transaction", job: Job) -> list[JobKeys]:
     return submission.secrets_of([KeyPair(former.private_key, former.public_key)], 1)
 
 
-def _message(job: Job, moldables: list[Moldable], types: tuple[str, ...]) -> str:
+def _asked(moldable: Moldable, job: Job, change: WalltimeChange) -> int:
+    """Return the walltime that was asked for at the submission of a job, whatever it was granted later."""
+    return moldable.walltime - (change.granted if moldable.id == job.assigned_moldable else 0)
+
+
+def _message(job: Job, walltime: int, types: tuple[str, ...]) -> str:
     """Return the first message of the copy: the size is what the old one's message says, until the next round."""
     size = job.message.removeprefix("R=").partition(",")[0]
     return format_job_message(
         resources=int(size) if size.isascii() and size.isdigit() else 0,
-        walltime=moldables[0].walltime,
+        walltime=walltime,
         kind="R" if job.reservation is not Reservation.NONE else "B",
         name=job.name or "",
         queue=job.queue,

@@ -22,7 +22,7 @@ from oar.lib.job_keys import KeyPair
 from oar.lib.messages import Tag, Wake
 from oar.lib.model import Dependency, Group, JobKeys
 from oar.lib.proposal import Proposal, amend, makers, names_of
-from oar.lib.request import JobTypes, Request, format_job_message
+from oar.lib.request import GROWING, JobTypes, Request, format_job_message
 from oar.lib.states import EventType, JobState, JobType, Reservation
 from oar.lib.submission_checks import BadSubmission, Code, Modes, Window
 
@@ -116,7 +116,7 @@ def prepare(given: Submission, config: Config, now: int) -> Proposal:
     window = submission_checks.parse_window(given.reservation, now) if given.reservation is not None else None
     warnings = [*_array_warnings(given), *_window_warnings(window, requests), *_notify_warnings(given.notify, config)]
     if window is not None and window.walltime is not None:
-        requests = tuple(Request(each.groups, each.walltime or window.walltime) for each in requests)
+        requests = tuple(each._replace(walltime=each.walltime or window.walltime) for each in requests)
     proposal = Proposal(
         user=given.user,
         job_type=JobType.INTERACTIVE if _has_no_command(given) else JobType.PASSIVE,
@@ -126,7 +126,7 @@ def prepare(given: Submission, config: Config, now: int) -> Proposal:
         properties=_properties(given),
         nodes=(*given.nodes, *given.excluded),
         start=window.start if window else 0,
-        types=given.types,
+        types=_types(given.types, requests),
         command=given.command,
         name=given.name or None,
         notify=given.notify or None,
@@ -202,6 +202,12 @@ def _notify_warnings(notify: str | None, config: Config) -> list[str]:
     return ["no mail server is configured (MAIL_SMTP_SERVER, MAIL_SENDER): --notify mail will reach nobody."]
 
 
+def _types(types: tuple[str, ...], requests: Sequence[Request]) -> tuple[str, ...]:
+    """Return the types, with that of a job that may last longer than it asks."""
+    grows = any(each.grows for each in requests) and GROWING not in types
+    return (*types, GROWING) if grows else types
+
+
 def _properties(given: Submission) -> str | None:
     """Return the condition on resources, with that on nodes.  Raises BadSubmission."""
     on_nodes = submission_checks.condition_on_nodes(given.nodes, given.excluded)
@@ -259,6 +265,10 @@ def submit(database: "Database", config: Config, given: Submission, proposal: Pr
             indexed=indexed,
         )
         ids = new_jobs.insert(tx, new, secrets_of(keys, new.number))
+        if GROWING in proposal.types:
+            from oar.lib.db.walltimes import Walltimes
+
+            Walltimes(tx).ask_all(ids, _growth(proposal, config))
         if config.oarsub_store_adm_rules_outputs:
             _store_output(tx, ids[0], output)
         tx.outbox.append(Wake(Tag.QSUB_INTERACTIVE if given.is_interactive else Tag.QSUB))
@@ -319,14 +329,29 @@ def _admit(
     amended = amend(proposal, left, names, config, output)
     check(amended)
     requests = submission_checks.named(amended.requests, cluster.columns, config)
-    return amended._replace(requests=requests, warnings=(*amended.warnings, *_type_warnings(amended, tx.now))), output
+    return amended._replace(
+        requests=requests, warnings=(*amended.warnings, *_type_warnings(amended, config, tx.now))
+    ), output
 
 
-def _type_warnings(proposal: Proposal, now: int) -> list[str]:
+def _growth(proposal: Proposal, config: Config) -> int:
+    """Return by how many seconds a job with ``walltime=best`` may grow.  Raises BadSubmission."""
+    from oar.lib import walltime
+
+    try:
+        return walltime.growth(config, proposal.queue or "", min(each.walltime or 0 for each in proposal.requests))
+    except BadRequest as error:
+        raise BadSubmission(Code.REQUEST, f"walltime=best: {error}") from None
+
+
+def _type_warnings(proposal: Proposal, config: Config, now: int) -> list[str]:
     """Refuse types whose date is none; return what else is to be said of the types."""
     if not proposal.types:
         return []
     from oar.lib import type_checks
+
+    if GROWING in proposal.types:
+        _growth(proposal, config)
 
     try:
         type_checks.check_dates(proposal.types)

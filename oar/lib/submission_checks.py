@@ -233,7 +233,7 @@ def parse_requests(texts: Iterable[str], config: Config) -> tuple[Request, ...]:
     except BadRequest as error:
         raise BadSubmission(Code.SYNTAX, str(error)) from None
     default = parse_request(config.oarsub_default_resources).groups
-    return tuple(Request(_with_default(request.groups, default), request.walltime) for request in given)
+    return tuple(request._replace(groups=_with_default(request.groups, default)) for request in given)
 
 
 def _with_default(groups: Sequence[Group], default: Sequence[Group]) -> tuple[Group, ...]:

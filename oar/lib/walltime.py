@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 NO_LIMIT = -1
 EVERYBODY = "*"
+#: Seconds by which a job with walltime=best grows at most where the site has no limit.
+MOST_WITHOUT_LIMIT = 86400
 
 _CHANGE = re.compile(r"(?P<sign>[+-]?)(?P<duration>\d.*)\Z", re.ASCII | re.DOTALL)
 
@@ -114,6 +116,19 @@ def _walltime(tx: "Transaction", job: Job) -> int:
 def _most(limits: Limits, original: int) -> int:
     """Return by how much a walltime may grow in all; NO_LIMIT if there is none."""
     return NO_LIMIT if limits.max_increase == NO_LIMIT else seconds_of(limits.max_increase, original)
+
+
+def growth(config: "Config", queue: str, walltime: int) -> int:
+    """Return by how much a job with ``walltime=best`` may grow.  Raises BadRequest."""
+    if not config.walltime_change_enabled:
+        raise BadRequest("walltimes cannot change on this site (WALLTIME_CHANGE_ENABLED).")
+    limits = limits_of(config, queue)
+    most, least = _most(limits, walltime), seconds_of(limits.least, walltime)
+    if not most:
+        raise BadRequest(f"no walltime can grow in the queue {queue} (WALLTIME_MAX_INCREASE).")
+    if walltime < least:
+        raise BadRequest(f"a walltime below {format_duration(least)} cannot change (WALLTIME_MIN_FOR_CHANGE).")
+    return MOST_WITHOUT_LIMIT if most == NO_LIMIT else most
 
 
 # -- a request --------------------------------------------------------------------------------------------------------

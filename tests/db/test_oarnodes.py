@@ -234,8 +234,7 @@ def test_a_name_that_no_node_has_is_told_beside_those_that_are_shown(cluster: Cl
     result = cluster.oarnodes("-l", "node-1", "nod-2", "\x1b[2J")
     assert (result.exit, result.out) == (0, "node-1\n")
     assert result.err == (
-        "# Warning: node \\x1b[2J does not exist.\n"
-        '# Warning: node nod-2 does not exist.\n# Did you mean "node-2"?\n'
+        '# Warning: node \\x1b[2J does not exist.\n# Warning: node nod-2 does not exist.\n# Did you mean "node-2"?\n'
     )
     assert cluster.oarnodes("-s", "node-1", "-J", "nod-2").err == ""
 

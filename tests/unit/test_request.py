@@ -48,6 +48,21 @@ def test_what_is_accepted(text: str, groups: tuple[Group, ...], walltime: int | 
     assert parse_request(text) == Request(groups, walltime)
 
 
+@pytest.mark.parametrize(
+    ("text", "walltime"),
+    [
+        ("walltime=best", None),
+        ("walltime = BEST : 1:30", 5400),
+        ("core=1,walltime=best:2", 7200),
+        ("walltime=best,core=1", None),
+    ],
+)
+def test_a_walltime_that_may_grow(text: str, walltime: int | None) -> None:
+    request = parse_request(text)
+    assert (request.walltime, request.grows) == (walltime, True)
+    assert not parse_request(f"{text},walltime=1" if text == "walltime=best,core=1" else "walltime=1").grows
+
+
 @pytest.mark.parametrize("level", ["nodes", "nodes=", "=3", "nodes=2x", "nodes=-1", "nodes=0", "no des=1", "x=FOO"])
 def test_a_bad_level_is_named(level: str) -> None:
     with pytest.raises(BadRequest) as caught:
@@ -68,8 +83,8 @@ def test_a_bad_level_is_named(level: str) -> None:
         ),
         ("walltime=", "cannot recognize walltime resource value"),
         (
-            "core=1,walltime=best",
-            'cannot recognize walltime resource value\n# "best" is no walltime: write h[:m[:s]]',
+            "core=1,walltime=better",
+            'cannot recognize walltime resource value\n# "better" is no walltime: write h[:m[:s]]',
         ),
         ("core=1+walltime=2", "cannot recognize the resource description: walltime=2"),
         ("core=1,", "cannot recognize the resource description: core=1,"),
@@ -95,6 +110,7 @@ requests = st.builds(
     Request,
     st.lists(st.builds(Group, filters, levels), min_size=1, max_size=3).map(tuple),
     st.none() | st.integers(1, 10**6),
+    st.just(False),  # a job that grows is told by its type
 )
 
 

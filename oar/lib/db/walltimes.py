@@ -1,5 +1,6 @@
 """Changes of walltime that users ask for (table ``walltime_change``); rounds grant them (``tx.rounds``)."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,6 +15,10 @@ _ASK = """
     VALUES (%(job)s, %(pending)s, %(force)s, %(delay)s, %(whole)s, %(timeout)s)
     ON CONFLICT (job_id) DO UPDATE SET pending = %(pending)s, force = %(force)s, delay_next_jobs = %(delay)s,
         whole = %(whole)s, timeout = %(timeout)s"""
+
+_ASK_ALL = """
+    INSERT INTO walltime_change (job_id, pending, force, delay_next_jobs, whole, timeout)
+    SELECT id, %s, 'NO', 'NO', 'NO', 0 FROM unnest(%s::bigint[]) AS id"""
 
 
 class WalltimeChange(NamedTuple):
@@ -52,6 +57,10 @@ class Walltimes:
             "timeout": change.timeout,
         }
         self._tx.execute(_ASK, values)
+
+    def ask_all(self, ids: Collection[int], pending: int) -> None:
+        """Store that new jobs may last longer, once they run."""
+        self._tx.execute(_ASK_ALL, (pending, list(ids)))
 
 
 def _flag(value: bool) -> str:

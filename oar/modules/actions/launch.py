@@ -17,10 +17,11 @@ from oar.lib.causes import read_reason
 from oar.lib.db.engine import Transaction
 from oar.lib.errors import DatabaseUnavailable, NodeUnavailable
 from oar.lib.logs import of_job
-from oar.lib.messages import Ask, Due, JobAction, Tag, Wake
+from oar.lib.messages import Ask, Due, Effect, JobAction, Tag, Wake
 from oar.lib.model import Cause, JobRun, NodeReason
 from oar.lib.remote.dialogue import Dialogue
 from oar.lib.remote.requests import Ran, Request
+from oar.lib.request import GROWING
 from oar.lib.states import EndCode, EventType, ExecCode, JobState, Phase
 from oar.modules.actions import job_data, nodes, probe
 from oar.modules.actions.context import Context, Later, log
@@ -142,7 +143,13 @@ def _launch_noop(one: _Launch) -> None:
             raise Killed
         lifecycle.move(tx, one.id, JobState.RUNNING)
         tx.runs.update(one.id, phase=Phase.STARTED)
-        tx.outbox.append(Due(_deadline(one.data)))
+        tx.outbox.extend(_begun(one.data))
+
+
+def _begun(data: JobData) -> list[Effect]:
+    """Return whom the beginning of a job concerns: Sarko has its end to watch, the scheduler may give it more time."""
+    effects: list[Effect] = [Due(_deadline(data))]
+    return [*effects, Wake(Tag.WALLTIME)] if GROWING in data.type_texts else effects
 
 
 def _deadline(data: JobData) -> int:
@@ -361,7 +368,7 @@ def _let_go(one: _Launch, dialogue: Dialogue) -> None:
         allowed = tx.runs.kill_request(one.id) is None and (running or lifecycle.move(tx, one.id, JobState.RUNNING))
         if allowed:
             tx.runs.update(one.id, phase=Phase.GO)
-            tx.outbox.append(Due(_deadline(one.data)))
+            tx.outbox.extend(_begun(one.data))
     if not allowed:
         dialogue.send("ABORT")
         raise Killed

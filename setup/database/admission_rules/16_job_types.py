@@ -21,6 +21,7 @@ TYPES = [
     r"nice=\d+(\.\d+)?",
     r"(find|assign)=\w[\w:.=-]*",
     r"checkpoint",
+    r"walltime=best",
     *config["JOB_TYPES_EXTRA"],
 ]
 if user in ("oar", "root"):
