@@ -1,5 +1,6 @@
 """Fixtures of all tests: a private PostgreSQL and a database whose tables are empty at the start of each test."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import pytest
 from oar.lib.db import migrate
 from oar.lib.db.engine import Connection, Database, DatabaseSettings
 from tests.postgres import PostgreSQL
+
+# A suite that a shell has started in the background ignores ^C, and so would all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SETUP = Path(__file__).parent.parent / "setup" / "database"
 
