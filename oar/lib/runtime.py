@@ -7,14 +7,17 @@ what talks to the server and the log are imported when they are first used.
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from oar.lib import config as configuration
 from oar.lib.config import Config
 from oar.lib.db.engine import Database, DatabaseSettings
 from oar.lib.errors import ConfigError, ServerUnavailable
-from oar.lib.messages import Ask, Effect, Wake
 
-Deliver = Callable[[Sequence[Effect]], None]
+if TYPE_CHECKING:
+    from oar.lib.messages import Effect
+
+Deliver = Callable[[Sequence["Effect"]], None]
 #: What tells whether a file is still the same; None if there is none.
 FileVersion = tuple[int, int, int] | None
 
@@ -133,8 +136,9 @@ def command_delivery(config: Config, warning: str = "# Warning: cannot contact")
     What cannot be delivered is in the database; the server finds it by its periodic look.
     """
 
-    def deliver(effects: Sequence[Effect]) -> None:
+    def deliver(effects: "Sequence[Effect]") -> None:
         from oar.lib import doorbell
+        from oar.lib.messages import Ask, Wake
 
         try:
             doorbell.send_effects(config, [effect for effect in effects if isinstance(effect, Wake | Ask)])

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from oar.lib.errors import DatabaseUnavailable
-from oar.lib.messages import Effect
 
 # The C module of psycopg2 imports ssl only for call-backs of old OpenSSL versions; a command starts 8 ms sooner
 # without it.
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from oar.lib.db.rounds import Rounds
     from oar.lib.db.runs import Runs
     from oar.lib.db.secrets import Secrets
+    from oar.lib.messages import Effect
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -281,7 +281,7 @@ class Database:
         *,
         application: str = "oar",
         clock: Callable[[], int] | None = None,
-        deliver: Callable[[Sequence[Effect]], None] | None = None,
+        deliver: "Callable[[Sequence[Effect]], None] | None" = None,
     ) -> None:
         """``clock`` replaces the database's clock (tests); ``deliver`` gets the outbox of what was committed."""
         self.settings = settings
