@@ -486,11 +486,13 @@ def _typed_names() -> frozenset[str]:
 
 
 def _connected(options: Options) -> int | None:
-    """Return the job that -C names; its number may stand behind other options."""
-    if options.connect[-1] is None and len(options.words) == 1 and options.words[0].isascii():
-        word = options.words[0]
-        return int(word) if word.isdigit() and len(word) <= LONGEST_ID else None
-    return options.connect[-1]
+    """Return the job that -C names; its number may stand behind other options.  Raises Stop."""
+    if options.connect[-1] is not None or not options.words:
+        return options.connect[-1]
+    word = options.words[0]
+    if not (word.isascii() and word.isdigit() and len(word) <= LONGEST_ID):
+        raise Stop(f'# Error: "{word}" is not the number of a job.', Code.CONNECT)
+    return int(word)
 
 
 def _check_waiting(options: Options) -> None:

@@ -472,6 +472,7 @@ class TestConnect:
     def test_what_cannot_be_connected_to(self, site: LoginNode) -> None:
         waiting = site.submit("x").id
         assert site.oarsub("-C", 99) == Result(20, "", "# Error: job 99 does not exist.\n")
+        assert site.oarsub("-C", "x") == Result(20, "", '# Error: "x" is not the number of a job.\n')
         assert site.oarsub("-C", waiting) == Result(
             20, "", f"# Error: job {waiting} is not running. Its current state is Waiting.\n"
         )
