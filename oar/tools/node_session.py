@@ -16,6 +16,8 @@ from the server                                             to the server
 ``{"op": "cancel", "id": i}`` close, TERM, KILL
 ==========================================================  ======================================================
 
+With ``"quiet": true`` what a command says is thrown away.
+
 A program that says ``SHORT = True`` is run by a worker, a child that is kept for the next such request: a fork of an
 interpreter costs more than what these programs do.  Any other request has a child of its own.
 
@@ -418,7 +420,20 @@ def execute(message):
     argv = [word.encode("utf-8", "surrogateescape") for word in message["argv"]]
     os.environ["TAKTUK_HOSTNAME"] = message.get("node") or ""
     os.chdir("/")
+    if message.get("quiet"):
+        execute_quietly(argv)
     os.execvpe(argv[0], argv, os.environb)
+
+
+def execute_quietly(argv):
+    """Nobody reads what it says: only why it could not be started is told."""
+    told, nowhere = os.dup(2), os.open("/dev/null", os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
+    try:
+        os.execvpe(argv[0], argv, os.environb)
+    finally:
+        os.dup2(told, 2)
 
 
 def become_account(name):

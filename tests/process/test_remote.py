@@ -12,8 +12,8 @@ from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import Command, Ran, RemoteSettings, Request, TimedOut, Unreachable
 from oar.lib.remote.session import Ended, Event, Line, Lost, NodeSession
 from oar.lib.remote.transports import CannotReach, LocalTransport, OpensshTransport, ParamikoTransport, choose
-from tests.process.node_box import wait_until
 from tests.process.ssh_nodes import SshNodes, ssh_nodes
+from tests.process.this_machine import wait_until
 
 PING = Request("node_probe", "ping", {})
 DONE = Ran(0, (), "")
@@ -194,6 +194,20 @@ def test_no_interpreter_on_the_node_is_exit_code_32(tmp_path: Path) -> None:
     assert isinstance(outcome, Ran)
     assert outcome.exit == 32
     assert "no python3" in outcome.stderr
+
+
+def test_a_node_that_says_too_much_is_not_listened_to_any_longer(local: Remote) -> None:
+    outcome = local.run({"n": shell("yes")}, 60)["n"]
+    assert outcome == Unreachable("it says more than anybody would read", began=True)
+    assert local.run({"n": PING}, 20) == {"n": DONE}
+
+
+def test_what_a_command_of_a_user_says_is_thrown_away_but_why_it_did_not_start(local: Remote) -> None:
+    say = "yes | head -c 40000000; yes | head -c 40000000 >&2; exit 3"
+    assert local.command("n", ("sh", "-c", say), "", 60, account=None) == Ran(3, (), "")
+    gone = local.command("n", ("/not/there",), "", 20, account=None)
+    assert isinstance(gone, Ran)
+    assert (gone.exit, gone.stderr) == (1, "/not/there: No such file or directory\n")
 
 
 class Scripted:

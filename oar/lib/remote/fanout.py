@@ -9,7 +9,8 @@ from oar.lib.remote.channels import ChannelLost
 from oar.lib.remote.requests import Command, Outcome, Ran, Request, TimedOut, Unreachable
 from oar.lib.remote.session import Accepted, Ended, Event, Line, Lost, NodeSession
 
-MOST_SAID = 16 << 20  #: characters of all lines of one request: a node that says more is not listened to any longer
+#: Characters of all lines of one request, and what a line takes besides: who says more is not listened to any longer.
+MOST_SAID, LINE = 16 << 20, 100
 ACCEPT_SECONDS = 10.0  #: a warm session that takes no request for so long is dead
 
 News = Event | NodeSession | Outcome
@@ -81,9 +82,10 @@ class Fanout:
                 attempt.accepted = True
             case Line(text):
                 attempt.lines.append(text)
-                attempt.said += len(text)
+                attempt.said += len(text) + LINE
                 if attempt.said > MOST_SAID and attempt.session is not None:
-                    attempt.session.end("the node does not come to an end")
+                    attempt.session.forget(attempt.number)
+                    self._outcomes[node] = Unreachable("it says more than anybody would read", began=True)
             case Ended(code, said):
                 self._outcomes[node] = Ran(code, tuple(attempt.lines), said)
             case Lost(reason):

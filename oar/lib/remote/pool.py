@@ -79,8 +79,8 @@ class Remote:
     def command(
         self, node: str, argv: tuple[str, ...], stdin: str, seconds: float, account: str | None = "oar"
     ) -> Outcome:
-        """Run an argument list on one node."""
-        return self.run({node: Command(argv, stdin, account)}, seconds)[node]
+        """Run an argument list on one node; what it says is thrown away."""
+        return self.run({node: Command(argv, stdin, account, is_quiet=True)}, seconds)[node]
 
     def dialogue(self, node: str, request: Request, seconds: float) -> Dialogue:
         """Start a request that is talked with; ``seconds`` is its whole time on the node.

@@ -40,6 +40,7 @@ class Command:
     argv: tuple[str, ...]
     stdin: str = ""
     account: str | None = "oar"
+    is_quiet: bool = False  #: what it says is thrown away
 
 
 @dataclass(frozen=True, slots=True)

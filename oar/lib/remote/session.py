@@ -190,6 +190,7 @@ def _encoded(number: int, node: str, request: Request | Command, seconds: float)
     head: dict[str, object] = {"id": number, "node": node, "deadline": round(seconds, 3)}
     if isinstance(request, Command):
         head |= {"op": "command", "argv": request.argv, "stdin": request.stdin, "account": request.account}
+        head |= {"quiet": True} if request.is_quiet else {}
         return json.dumps(head).encode("ascii") + b"\n"
     digest = bootstrap.programs()[request.program].hash
     head |= {"op": "run", "program": request.program, "hash": digest, "action": request.action}
