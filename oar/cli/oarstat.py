@@ -164,7 +164,8 @@ class _Oarstat:
         asked, context = self._asked, self._context
         user = (asked.users[-1] or context.user.name) if asked.users else None
         if asked.accounting is not None:
-            return _accounting(context, _dates(asked.accounting, "--accounting"), user, asked.machine)
+            dates = _dates(asked.accounting, "--accounting")
+            return _accounting(context, dates, user, asked.machine, header=not asked.no_header)
         if asked.gantt is not None:
             return _gantt(context, _dates(asked.gantt, "--gantt"), asked.machine, as_chart=asked.ascii)
         if asked.state and self._ids is None:
@@ -360,7 +361,9 @@ def _gantt(context: Context, dates: tuple[int, int], machine: Format | None, *, 
     return dump(record, machine or Format.DUMPER)
 
 
-def _accounting(context: Context, dates: tuple[int, int], user: str | None, machine: Format | None) -> str:
+def _accounting(
+    context: Context, dates: tuple[int, int], user: str | None, machine: Format | None, *, header: bool
+) -> str:
     from oar.lib import views
 
     with context.database.snapshot() as tx:
@@ -368,5 +371,5 @@ def _accounting(context: Context, dates: tuple[int, int], user: str | None, mach
     if machine:
         return dump({usage.user: usage.record for usage in usages}, machine)
     if user is None:
-        return render.usage_table(usages)
+        return render.usage_table(usages, header=header)
     return render.usage_summary(user, *dates, usages[0] if usages else None)

@@ -80,7 +80,7 @@ def _shown(key: str, value: object) -> str:
     elif isinstance(value, int) and key == "walltime":
         text = format_duration(value)
     elif isinstance(value, Mapping):
-        text = ",".join(f"{name}={each}" for name, each in value.items())
+        text = ",".join(f"{name}={'' if each is None else each}" for name, each in value.items())
     elif isinstance(value, Sequence) and not isinstance(value, str):
         text = str(len(value)) if key == "events" else ",".join(map(str, value))
     else:

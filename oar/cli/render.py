@@ -307,9 +307,9 @@ _USAGE_HEAD = (
 NO_WINDOW = "No window found"
 
 
-def usage_table(usages: "Iterable[Usage]") -> str:
+def usage_table(usages: "Iterable[Usage]", *, header: bool = True) -> str:
     """Return what each user consumed."""
-    return _USAGE_HEAD + "".join(
+    return (_USAGE_HEAD if header else "") + "".join(
         f"    {visible(each.user):<10.10} {format_date(each.first_window_start):<19}  "
         f"{format_date(each.last_window_stop):<19}  {each.asked:>16} {each.used:>16}\n"
         for each in usages

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib import patterns
-from oar.lib.cause_texts import Told, tell
+from oar.lib.cause_texts import Told, memory_size, tell
 from oar.lib.db import listings
 from oar.lib.model import Cause, Job, NodeUsage, Resource
 from oar.lib.states import JobState, JobType
@@ -112,6 +112,15 @@ class Use(NamedTuple):
         """Return the node on which it needed the most memory; None if none said."""
         said = [node for node in self.nodes if node.memory_peak is not None]
         return max(said, key=lambda node: node.memory_peak or 0) if said else None
+
+    @property
+    def sentence(self) -> str:
+        """Return what it used in words, '' if that is not known."""
+        if self.efficiency is None:
+            return ""
+        memory = f", and at most {memory_size(self.fullest.memory_peak)} of memory on a node" if self.fullest else ""
+        cores = f"{self.cores} cores" if self.cores > 1 else "core"
+        return f"It used {100 * self.efficiency:.1f}% of the time of its {cores}{memory}."
 
     @property
     def record(self) -> dict[str, object]:

@@ -8,7 +8,7 @@ job (database.md 5 rule 3) are written in the same transaction; what must be tol
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from oar.lib import causes
+from oar.lib import causes, ends
 from oar.lib.cause_texts import tell
 from oar.lib.messages import Ask, Effect, JobAction, Notice, Tag, Wake
 from oar.lib.model import Cause
@@ -58,9 +58,15 @@ def move_all(
         tx.jobs.close(done)
     if to in (JobState.SUSPENDED, JobState.RUNNING) or (to in FINAL and any(job.suspended for job in moved)):
         _settle_suspension(tx, done, to, moved)
+    used = _used(tx, [job.id for job in moved if job.notify]) if to in FINAL else {}
     for job in moved:
-        tx.outbox.extend(_effects(job, to, found.get(job.id)))
+        tx.outbox.extend(_effects(job, to, found.get(job.id), used.get(job.id, "")))
     return done
+
+
+def _used(tx: "Transaction", ids: Collection[int]) -> dict[int, str]:
+    """Return what jobs used whose users are told of their end, in words."""
+    return {use.job.id: use.sentence for use in ends.uses(tx, tx.jobs.select(ids), None)} if ids else {}
 
 
 def _note_causes(tx: "Transaction", ids: Collection[int], known: Mapping[int, Cause]) -> dict[int, Cause]:
@@ -80,7 +86,7 @@ def _settle_suspension(tx: "Transaction", ids: list[int], to: JobState, moved: "
         tx.resources.recount_suspended()
 
 
-def _effects(job: "MovedJob", to: JobState, cause: Cause | None) -> list[Effect]:
+def _effects(job: "MovedJob", to: JobState, cause: Cause | None, used: str) -> list[Effect]:
     effects: list[Effect] = []
     if to is JobState.TO_LAUNCH:
         effects.append(Ask(JobAction.RUN, job.id))
@@ -89,18 +95,18 @@ def _effects(job: "MovedJob", to: JobState, cause: Cause | None) -> list[Effect]
     if to is JobState.RUNNING and job.suspended:  # its end is a date again
         effects.append(Wake(Tag.VILLAINS))
     if job.notify and to in NOTICES:
-        effects.append(_notice(job, to, cause))
+        effects.append(_notice(job, to, cause, used))
     return effects
 
 
-def _notice(job: "MovedJob", to: JobState, cause: Cause | None) -> Notice:
+def _notice(job: "MovedJob", to: JobState, cause: Cause | None, used: str) -> Notice:
     tag = NOTICES[to]
     text = TEXTS[tag]
     if to is JobState.TERMINATED:
         text += f"\nexit_code: {format_exit_code(job.exit_code)}"
     host = (job.info_type or "").partition(":")[0]
     about = (job.id, job.name or "", job.user, job.notify or "", host)
-    return Notice(*about, tag, text, job.array_id, _why(job.id, cause))
+    return Notice(*about, tag, text, job.array_id, "\n".join(filter(None, (_why(job.id, cause), used))))
 
 
 def _why(job_id: int, cause: Cause | None) -> str:

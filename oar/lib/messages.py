@@ -68,7 +68,7 @@ class Notice(NamedTuple):
     tag: str  #: RUNNING, END, ERROR, INFO, SUSPENDED, RESUMING
     text: str
     array_id: int = 0
-    why: str = ""  #: for mails: why the job ended, and what to do
+    why: str = ""  #: for mails: why the job ended, what to do, what it used
 
 
 class Mail(NamedTuple):

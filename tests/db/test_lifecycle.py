@@ -6,9 +6,10 @@ import threading
 import pytest
 
 from oar.lib import lifecycle
-from oar.lib.db.engine import Database
+from oar.lib.db.engine import Database, DatabaseSettings
 from oar.lib.messages import Ask, JobAction, Notice, Tag, Wake
-from oar.lib.states import FINAL, JobState, KillState
+from oar.lib.model import Cause, NodeUsage
+from oar.lib.states import FINAL, EndCode, JobState, KillState
 from tests.builders import WAY, add_job, add_resources, for_no_reason, state_of
 
 
@@ -105,6 +106,22 @@ def test_who_is_told_what(database: Database) -> None:
         assert notices[1].text == "Job stopped normally.\nexit_code: 256 (1,0,0)"
         assert [notice.why for notice in notices] == ["", "Its command ended with exit status 1."]
         assert Wake(Tag.CHSTATE) in tx.outbox
+
+
+def test_who_is_told_of_the_end_is_told_what_the_job_used(settings: DatabaseSettings) -> None:
+    now = 1_930_000_000
+    database = Database(settings, clock=lambda: now)
+    resources = add_resources(database, nodes=2, cores=2)
+    jobs = [add_job(database, JobState.RUNNING, on=resources, notify=notify) for notify in ("mail:a@b.org", None)]
+    now += 100
+    with database.begin() as tx:
+        used = [NodeUsage("node-1", 2, 90.0, 3 << 29, None, 0, 0), NodeUsage("node-2", 2, 10.0, 1 << 20, None, 0, 0)]
+        tx.ends.add_usage([(job, one) for job in jobs for one in used])
+        lifecycle.move_all(tx, jobs, JobState.FINISHING)
+        lifecycle.move_all(tx, jobs, JobState.TERMINATED, because=dict.fromkeys(jobs, Cause(EndCode.SUCCESS)))
+        (notice,) = [effect for effect in tx.outbox if isinstance(effect, Notice)]
+    assert notice.why == "It used 25.0% of the time of its 4 cores, and at most 1.5 GiB of memory on a node."
+    database.close()
 
 
 def test_a_job_that_is_to_be_launched_rings_the_runner(database: Database) -> None:

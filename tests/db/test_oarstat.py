@@ -587,6 +587,7 @@ def test_consumption_by_user(cluster: Cluster) -> None:
         f"    bob        {first}  {last}                 5                4\n"
         f"    eve        {first}  {last}            144000            97221\n"
     )
+    assert cluster.shows("--accounting", DAYS, "--no-header").startswith("    bob  ")
 
 
 def test_consumption_of_one_user(cluster: Cluster) -> None:

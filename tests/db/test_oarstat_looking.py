@@ -93,6 +93,10 @@ class TestFields:
         result = cluster.oarstat("--fields", "id,staet")
         assert (result.exit, result.err) == (1, '# Error: jobs have no field "staet"\n# Did you mean "state"?\n')
 
+    def test_what_is_not_known_within_a_field_is_empty(self) -> None:
+        records = {7: {"end": {"cause": "SUCCESS", "copy": None}}}
+        assert oarstat_fields.table(records, oarstat_fields.read_fields("end"), header=False) == "cause=SUCCESS,copy=\n"
+
     def test_every_part_of_a_record_is_a_field(self, cluster: Cluster) -> None:
         job = cluster.job(JobState.RUNNING, on=[1])
         assert set(cluster.record(job)) <= set(oarstat_fields.KEYS)
