@@ -30,6 +30,8 @@ TWO_KEYS = "you cannot import a job key both inline and from a file at the same 
 INTERRUPTED = 1
 #: What may stand beside -C.
 WITH_CONNECT = frozenset({"connect", "words", "verbosity", "propagate_exit"})
+#: What may stand beside --resubmit.
+WITH_RESUBMIT = frozenset({"resubmit", "verbosity", "wait", "parsable"})
 #: Digits of the longest job id.
 LONGEST_ID = 18
 
@@ -464,6 +466,8 @@ class _Oarsub:
     def _resubmit(self, job_id: int) -> int:
         from oar.lib import resubmission
 
+        if self._given - WITH_RESUBMIT:
+            self._context.warn(f"job {job_id} is submitted as it was: the other options are ignored.")
         if self._options.verbosity and not self._is_quiet:
             click.echo(f"# Resubmitting job {job_id}...", nl=False)
         try:

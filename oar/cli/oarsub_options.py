@@ -21,7 +21,7 @@ from oar.lib.submission import Submission
 NOT_IN_SCRIPTS = frozenset(
     {
         *("interactive", "connect", "scan", "resubmit", "estimate", "verbosity", "show_version", "debug"),
-        *("wait", "parsable", "wrapped", "completion", "propagate_exit"),
+        *("wait", "parsable", "wrapped", "completion", "propagate_exit", "help"),
     }
 )
 #: Options of which those of a script are added to those of the command line.

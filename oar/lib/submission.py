@@ -358,7 +358,14 @@ def _type_warnings(proposal: Proposal, config: Config, now: int) -> list[str]:
     except BadRequest as error:
         raise BadSubmission(Code.REQUEST, str(error)) from None
     shortest = min(each.walltime or 0 for each in proposal.requests)
-    return list(type_checks.warnings(proposal.types, shortest, now, is_reservation=proposal.start > 0))
+    found = type_checks.warnings(
+        proposal.types,
+        shortest,
+        now,
+        is_reservation=proposal.start > 0,
+        has_command=bool(proposal.command.strip()),
+    )
+    return list(found)
 
 
 def _check_nodes(tx: "Transaction", names: Sequence[str]) -> None:

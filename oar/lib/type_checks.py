@@ -24,9 +24,13 @@ def check_dates(types: Iterable[str]) -> None:
                 raise BadRequest(f"the type {each.name} needs a date: {error}") from None
 
 
-def warnings(types: Iterable[str], walltime: int, now: int, *, is_reservation: bool) -> Iterator[str]:
+def warnings(
+    types: Iterable[str], walltime: int, now: int, *, is_reservation: bool, has_command: bool
+) -> Iterator[str]:
     """Tell which types do nothing, or end the job at once; ``walltime``: the shortest one of the job."""
     asked = JobTypes(types)
+    if "noop" in asked and has_command:
+        yield "a noop job runs nothing: its command is ignored."
     yield from _date_warnings(asked, walltime, now)
     if "ar" in asked and not is_reservation:
         yield "the type ar=hard is for reservations (-r): it has no effect."

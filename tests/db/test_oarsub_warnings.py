@@ -34,6 +34,7 @@ def site(database: Database) -> LoginNode:
         ("ar=hard", "the type ar=hard is for reservations (-r): it has no effect."),
         ("container_users=bob", "the type container_users is for containers (-t container): it has no effect."),
         ("timesharing|container", "the type timesharing has no effect beside container."),
+        ("noop", "a noop job runs nothing: its command is ignored."),
         ("timesharing|placeholder=x", "the type timesharing has no effect beside placeholder."),
     ],
 )
@@ -69,6 +70,14 @@ def test_what_does_not_go_with_connect_is_ignored_aloud(site: LoginNode) -> None
     assert site.oarsub("-C", waiting, "-v").err == said
     ignored = "# Warning: -C opens a shell in a job that exists: the other options are ignored.\n"
     assert site.oarsub("-C", waiting, "-l", "core=1").err == ignored + said
+
+
+def test_what_does_not_go_with_resubmit_is_ignored_aloud(site: LoginNode) -> None:
+    ended = add_job(site.database, JobState.TERMINATED)
+    said = f"# Warning: job {ended} is submitted as it was: the other options are ignored.\n"
+    result = site.oarsub("--resubmit", ended, "-l", "nodes=2")
+    assert (result.exit, result.err) == (0, said)
+    assert site.oarsub("--resubmit", ended, "-v", "-J").err == ""
 
 
 def test_nodes_are_named_in_short(site: LoginNode) -> None:
