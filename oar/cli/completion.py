@@ -78,12 +78,11 @@ def run(context: Context, what: str) -> None:
 def options_of(name: str) -> list[Option]:
     """Return the options of a command."""
     command: Command = importlib.import_module(f"oar.cli.{name}").main
-    found = [
+    return [
         _option(parameter)
         for parameter in command.params
         if isinstance(parameter, click.Option) and parameter.name not in ("completion", "debug")
     ]
-    return [*found, Option(("-h", "--help"), "", False, "Show this message and exit.")]
 
 
 def _option(parameter: click.Option) -> Option:

@@ -199,6 +199,9 @@ def test_every_option_is_in_the_scripts(site: Frontend, shell: str, dashes: str)
         for option in completion.options_of(name):
             names = [each.removeprefix("--") for each in option.names if each.startswith("--")]
             assert all(f"{dashes}{each}" in script for each in names)
+        every = [each for option in completion.options_of(name) for each in option.names]
+        assert {"-h", "--help"} < set(every)
+        assert len(every) == len(set(every))
 
 
 def test_types_that_are_offered_are_accepted(site: Frontend) -> None:
