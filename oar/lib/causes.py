@@ -281,13 +281,35 @@ def _event(facts: EndFacts, code: EndCode) -> EndEvent | None:
     return meant[-1] if meant else None
 
 
+#: What the errors are called that directories and files of jobs meet, by their names.
+_ERRORS = {
+    "EACCES": "Permission denied",
+    "EDQUOT": "Disk quota exceeded",
+    "EFBIG": "File too large",
+    "EINVAL": "Invalid argument",
+    "EIO": "Input/output error",
+    "EISDIR": "Is a directory",
+    "ELOOP": "Too many levels of symbolic links",
+    "EMFILE": "Too many open files",
+    "ENAMETOOLONG": "File name too long",
+    "ENFILE": "Too many open files in system",
+    "ENOENT": "No such file or directory",
+    "ENOSPC": "No space left on device",
+    "ENOTCONN": "Transport endpoint is not connected",
+    "ENOTDIR": "Not a directory",
+    "ENXIO": "No such device or address",
+    "EPERM": "Operation not permitted",
+    "EROFS": "Read-only file system",
+    "ESTALE": "Stale file handle",
+    "ETIMEDOUT": "Connection timed out",
+    "ETXTBSY": "Text file busy",
+}
+
+
 def _error(facts: EndFacts) -> str:
     """Return the words for what a node could not do: those of the error, if its name is known."""
-    import errno
-    import os
-
-    number = getattr(errno, facts.reason.errno, None) if facts.reason else None
-    return os.strerror(number) if isinstance(number, int) else _short(facts.detail)
+    known = _ERRORS.get(facts.reason.errno) if facts.reason else None
+    return known or _short(facts.detail)
 
 
 def _short(text: str) -> str:
