@@ -192,13 +192,17 @@ def _advice(
     depending = [job_id for job_id, reason in reasons.items() if reason.code == "DEPENDENCY"]
     needed = tx.jobs.dependencies(depending) if depending else {}
     required = {job.id: job for job in tx.jobs.select({each.required for some in needed.values() for each in some})}
-    default = config.dependency_condition
-    return {
-        job.id: ways_out.of_lost_nodes(job, lost.get(job.id, ()))
-        if job.id in lost
-        else ways_out.of_dependencies(job, reasons.get(job.id), needed.get(job.id, ()), required, default)
-        for job in jobs
-    }
+    found = {}
+    for job in jobs:
+        reason = reasons.get(job.id)
+        if job.id in lost:
+            found[job.id] = ways_out.of_lost_nodes(job, lost[job.id])
+        elif job.id in needed:
+            default = config.dependency_condition
+            found[job.id] = ways_out.of_dependencies(job, reason, needed[job.id], required, default)
+        else:
+            found[job.id] = ways_out.of_request(job, reason)
+    return found
 
 
 def outlooks(tx: "Transaction", jobs: Sequence[Job]) -> list[Outlook]:

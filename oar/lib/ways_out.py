@@ -50,6 +50,22 @@ def _since(date: int) -> str:
     return f" since {format_date(date)}" if date else ""
 
 
+def of_request(job: Job, reason: Reason | None) -> Advice:
+    """Return what there is to say of a job whose request can never be satisfied, or whose queue is stopped."""
+    code, data = (reason.code, reason.data) if reason else ("", {})
+    if code == "QUEUE":
+        return Advice("", f"oaralter {job.id} -q QUEUE moves it to another queue.")
+    is_hopeless = (
+        code == "IMPOSSIBLE"
+        or (code == "QUOTA" and "date" not in data and "latest" not in data)
+        or (code == "CONTAINER" and "resources" in data)
+    )
+    if not is_hopeless or job.reservation is not Reservation.NONE:
+        return Advice()
+    other = f", oaralter {job.id} -p CONDITION sets other conditions" if code == "IMPOSSIBLE" else ""
+    return Advice("", f"oaralter {job.id} -l REQUEST asks for other resources{other}; oardel {job.id} deletes it.")
+
+
 def of_dependencies(
     job: Job, reason: Reason | None, needed: Sequence[Dependency], jobs: Mapping[int, Job], default: str
 ) -> Advice:

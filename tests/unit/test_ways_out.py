@@ -89,6 +89,38 @@ def test_there_is_nothing_to_say_while_it_may_still_start(reason: Reason | None,
     assert ways_out.of_dependencies(job(4), reason, [Dependency(4, 2)], {2: required}, "ok") == NOTHING
 
 
+@pytest.mark.parametrize(
+    ("code", "data", "way_out"),
+    [
+        (
+            "IMPOSSIBLE",
+            {"group": "/core=99"},
+            "oaralter 4 -l REQUEST asks for other resources, oaralter 4 -p CONDITION sets other conditions; oardel 4"
+            " deletes it.",
+        ),
+        ("QUOTA", {"rule": []}, "oaralter 4 -l REQUEST asks for other resources; oardel 4 deletes it."),
+        ("QUOTA", {"rule": [], "date": 5}, ""),
+        ("QUOTA", {"latest": 5}, ""),
+        (
+            "CONTAINER",
+            {"container": "7", "resources": 2},
+            "oaralter 4 -l REQUEST asks for other resources; oardel 4 deletes it.",
+        ),
+        ("CONTAINER", {"container": "7"}, ""),
+        ("QUEUE", {"queue": "night"}, "oaralter 4 -q QUEUE moves it to another queue."),
+        ("BUSY", {}, ""),
+    ],
+)
+def test_a_request_that_is_never_satisfied(code: str, data: dict[str, Any], way_out: str) -> None:
+    assert ways_out.of_request(job(4), Reason(0, code, "", data)) == Advice("", way_out)
+
+
+def test_who_has_no_reason_needs_no_way_out() -> None:
+    assert ways_out.of_request(job(4), None) == NOTHING
+    agreed = job(4, reservation=Reservation.SCHEDULED)
+    assert ways_out.of_request(agreed, Reason(0, "IMPOSSIBLE", "", {})) == NOTHING
+
+
 def test_nodes_that_are_not_alive_are_named() -> None:
     lost = [LostNode("n1", ResourceState.SUSPECTED, 1_900_000_000), LostNode("n2", ResourceState.ABSENT, 0)]
     assert ways_out.of_lost_nodes(job(4, JobState.RUNNING), lost) == Advice(
