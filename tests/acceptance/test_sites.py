@@ -22,9 +22,11 @@ SETTINGS = {
     "JOB_KILL_GRACE": 0,
 }
 
-#: The commands write down what they are told; a woken node says so itself.
+#: The commands write down what they are told; a woken node says so itself, unless it is broken.
 HALT = '#!/bin/sh\necho "halt $*:" $(cat) >>/home/site/said\n'
-WAKE = '#!/bin/sh\necho "wake $*:" $(cat) >>/home/site/said\noarnodesetting -s Alive -h "$1"\n'
+WAKE = (
+    '#!/bin/sh\necho "wake $*:" $(cat) >>/home/site/said\n[ -e /home/site/broken ] || oarnodesetting -s Alive -h "$1"\n'
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,21 @@ def test_an_idle_node_sleeps_until_a_job_needs_it(cluster: Cluster) -> None:
     job = alice.submit("-l nodes=2,walltime=1 'sleep 1000'")
     cluster.wait_for_state(job, "Running")
     assert said(cluster) == ["halt node-2: node-2", "wake node-2: node-2"]
-    root.run("oarnodesetting -h node-2 -p available_upto=0")
+    root.run("touch /home/site/broken")
+    alice.run(f"oardel {job}")
+    cluster.wait_for_state(job, "Error")
+    wait_until(lambda: root.run("oarnotify Term") or len(said(cluster)) == 3, 30)
+    job = alice.submit("-l nodes=2,walltime=1 'sleep 1000'")
+    for wakes in (1, 2):
+        wait_until(lambda: said(cluster)[3:] == ["wake node-2: node-2"] * wakes, 20, lambda: said(cluster))  # noqa: B023
+        cluster.sql("UPDATE resource_logs SET date_start = date_start - 1000 WHERE value = 'Absent' AND date_stop = 0")
+        cluster.sql("UPDATE event_logs SET date = date - 1000 WHERE type = 'WAKEUP_NODE'")
+        root.run("oarnotify Term")
+    states = "SELECT state FROM resources WHERE network_address = 'node-2'"
+    wait_until(lambda: cluster.sql(states) == [["Suspected"]], 20)
+    assert cluster.state(job) == "Waiting"
+    root.run("rm /home/site/broken; oarnodesetting -h node-2 -p available_upto=0; oarnodesetting -h node-2 -s Alive")
+    cluster.wait_for_state(job, "Running")
     alice.run(f"oardel {job}")
     cluster.wait_for_state(job, "Error")
 

@@ -13,7 +13,7 @@ from oar.lib.config import parse
 from oar.lib.db.engine import Database
 from oar.lib.messages import Ask, Effect, JobAction, Mail, Tag, Wake
 from oar.lib.runtime import Runtime, file_version
-from oar.lib.states import JobState, ResourceState
+from oar.lib.states import EventType, JobState, ResourceState
 from oar.modules import node_change_state
 from oar.modules.actions import power
 from oar.modules.actions.context import Context, Later
@@ -171,6 +171,17 @@ def test_a_job_waits_for_the_nodes_that_were_woken_for_it(plant: Plant) -> None:
     plant.scheduler.round()
     assert sorted(job(plant.database, number, "scheduler_info").split()[2].split(",")) == ["node-1", "node-2"]
     assert plant.events() == [("WAKEUP_NODE", "YES", ["node-1", "node-2"])]
+
+
+def test_a_node_that_was_halted_since_it_was_woken_is_woken_at_once(plant: Plant) -> None:
+    add_resources(plant.database, nodes=1, available_upto=FOR_EVER, state="Absent")
+    with plant.database.begin() as tx:
+        for type_ in (EventType.WAKEUP_NODE, EventType.HALT_NODE):
+            tx.events.add(type_, 0, "", hosts=["node-1"])
+    submit(plant.database, "/network_address=1")
+    plant.scheduler.round()
+    plant.carry_out()
+    assert plant.said("wake") == ["--own node-1: node-1"]
 
 
 def test_a_node_that_is_needed_while_it_goes_is_halted_before_it_is_woken(plant: Plant) -> None:

@@ -87,9 +87,13 @@ _CONSUMPTION = """
     SELECT queue_name, accounting_user, accounting_project, consumption_type, sum(consumption)::bigint FROM accounting
     WHERE window_start >= %s AND window_start < %s AND queue_name = ANY(%s)
     GROUP BY queue_name, accounting_user, accounting_project, consumption_type"""
+#: When nodes were woken, unless they were halted later.
 _WOKEN = """
     SELECT h.hostname, max(e.date) FROM event_logs e JOIN event_log_hostnames h ON h.event_id = e.event_id
-    WHERE e.type = 'WAKEUP_NODE' AND e.date > %s GROUP BY h.hostname"""
+    WHERE e.type = 'WAKEUP_NODE' AND e.date > %s AND NOT EXISTS (
+        SELECT 1 FROM event_log_hostnames o JOIN event_logs l ON l.event_id = o.event_id
+        WHERE o.hostname = h.hostname AND o.event_id > h.event_id AND l.type = 'HALT_NODE')
+    GROUP BY h.hostname"""
 
 #: Jobs that may be started: they wait, and nobody wants their end.  Locked before their resources are (database.md 5).
 _LOCK_WAITING = """
