@@ -39,6 +39,7 @@ _KEY_LINE = rf"(?s)((?:{'|'.join(_INLINE_KEYS)})[\w-]*(?:\s+|=)).*"
 _SECRET_LINE = r"(?s)(--env?(?:\s+|=)\s*[\"']?\w+=).*"
 _TYPE = r"(?s)--t(?:y(?:p(?:e)?)?)?(?:=(?P<value>.*))?\Z"
 EXIT_SCRIPT = 12
+MOST_VERBOSE = 2
 
 
 class ArraySize(NamedTuple):
@@ -231,6 +232,7 @@ def submission_of(options: Options, user: str, command: str) -> Submission:
         stderr=options.stderr,
         hold=options.hold,
         cpuset_name=options.cpuset_name,
+        verbosity=min(options.verbosity, MOST_VERBOSE),
     )
 
 

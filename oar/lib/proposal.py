@@ -51,6 +51,7 @@ class Proposal(NamedTuple):
     in_api: bool
     warnings: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()  #: that the user has named
+    verbosity: int = 0  #: how much he wants to be told: 0 to 2
     later_properties: str = ""  #: a condition that counts for the scheduler, not for whether the job can ever run
 
     @property
@@ -61,7 +62,7 @@ class Proposal(NamedTuple):
 
 
 #: Names that rules may read; a change of one is ignored.
-_FIXED = ("user", "job_type", "reservation", "array_nb", "initial_request", "info_type", "in_api")
+_FIXED = ("user", "job_type", "reservation", "array_nb", "initial_request", "info_type", "in_api", "verbosity")
 
 #: Names of texts that may be None, and of what they are called here.
 _TEXTS = {
@@ -106,6 +107,7 @@ def names_of(tx: "Transaction", cluster: Cluster, config: Config, proposal: Prop
         "env": dict(proposal.env),
         "use_job_key": proposal.use_job_key,
         "in_api": proposal.in_api,
+        "verbosity": proposal.verbosity,
         "config": admission.ConfigView(config),
     }
     names |= {name: getattr(proposal, attribute) for name, attribute in _TEXTS.items()}

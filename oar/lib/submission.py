@@ -79,6 +79,7 @@ class Submission(NamedTuple):
     env: Mapping[str, str] = MappingProxyType({})
     file_id: int | None = None
     in_api: bool = False
+    verbosity: int = 0  #: how much is told: 0 to 2
 
     @property
     def modes(self) -> Modes:
@@ -144,6 +145,7 @@ def prepare(given: Submission, config: Config, now: int) -> Proposal:
         initial_request=given.initial_request,
         info_type=given.info_type,
         in_api=given.in_api,
+        verbosity=given.verbosity,
         warnings=tuple(warnings),
     )
     check(proposal)

@@ -288,6 +288,11 @@ class TestRulesOfSites:
         with site.database.begin() as tx:
             assert max(queue.priority for queue in tx.queues.all()) == 10
 
+    def test_rules_know_how_much_the_user_wants_to_be_told(self, site: Site) -> None:
+        add_rules(site.database, "print(f'verbosity={verbosity}')", defaults=False)
+        said = [site.submit(*words, "x").out for words in ((), ("-v",), ("-v", "-vv"))]
+        assert all(f"verbosity={level}\n" in text for level, text in enumerate(said))
+
     def test_rules_may_change_what_is_stored(self, site: Site) -> None:
         add_rules(
             site.database,
