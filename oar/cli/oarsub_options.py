@@ -61,7 +61,7 @@ class _ArraySize(Number):
         if isinstance(value, ArraySize):
             return value
         count, percent, limit = str(value).partition("%")
-        size = Number.convert(self, count, param, ctx) if count or not percent else 1
+        size = Number.convert(self, count, param, ctx) if count or not percent else 0
         return ArraySize(size or 0, Number.convert(self, limit, param, ctx) if percent else None)
 
 

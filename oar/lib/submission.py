@@ -191,7 +191,7 @@ def _commands(given: Submission) -> range:
 
 
 def _array_warnings(given: Submission) -> list[str]:
-    if given.parameters is None or given.array_size in (1, len(given.parameters)):
+    if given.parameters is None or given.array_size in (0, 1, len(given.parameters)):
         return []
     return [f"--array {given.array_size} is ignored: the parameter file has {len(given.parameters)} lines."]
 
@@ -234,9 +234,14 @@ def _window_warnings(window: Window | None, requests: Sequence[Request]) -> list
 
         asked = format_date(window.start - window.late)
         warnings.append(f"the start date {asked} is over: the reservation is asked for now.")
-    if window is not None and window.stop and any(request.walltime is not None for request in requests):
+    if window is not None and any(_differs(window.walltime, request.walltime) for request in requests):
         warnings.append("ignore reservation end date because walltime is set in resource description.")
     return warnings
+
+
+def _differs(first: int | None, second: int | None) -> bool:
+    """Whether two walltimes are given that do not agree: a second is nothing, who computes an end may round it."""
+    return first is not None and second is not None and abs(first - second) > 1
 
 
 # -- with the database ------------------------------------------------------------------------------------------------

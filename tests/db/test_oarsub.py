@@ -421,6 +421,10 @@ class TestReservation:
         )
         assert site.jobs()[0].message == "R=2,W=1:0:0,J=R"
 
+    def test_an_end_that_agrees_with_the_walltime_is_no_contradiction(self, site: LoginNode) -> None:
+        window = "2031-03-04 10:00:00,2031-03-04 12:00:01"
+        assert self.run(site, JobState.WAITING, "-r", window, "-l", "walltime=2", "x").err == ""
+
     def test_the_hook_hears_the_answer(self, site: LoginNode, tmp_path: Path) -> None:
         hook = tmp_path / "hook"
         hook.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/said\nexit 3\n')

@@ -121,6 +121,11 @@ REFUSED = [
     ),
     (("--nope", "x"), 1, "Unknown option: nope\n"),
     (("-l",), 1, "Option l requires an argument\n"),
+    (
+        ("--array", "%2", "true"),
+        6,
+        "# Error: an array job must have a positive number of sub-jobs.\n",
+    ),
     (("--array", "x", "true"), 1, 'Value "x" invalid for option array (number expected)\n'),
     (("--signal", "NOPE", "x"), 1, "# Error: unknown signal NOPE.\n"),
     (("-e", "/tmp/key", "x"), 8, f"# Error: {oarsub.KEY_OPTIONS}\n{VERIFY}"),
