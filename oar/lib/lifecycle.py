@@ -13,7 +13,7 @@ from oar.lib.cause_texts import tell
 from oar.lib.messages import Ask, Effect, JobAction, Notice, Tag, Wake
 from oar.lib.model import Cause
 from oar.lib.notices import TEXTS
-from oar.lib.states import FINAL, EndCode, JobState, may_become
+from oar.lib.states import FINAL, EndCode, EventType, JobState, may_become
 
 if TYPE_CHECKING:
     from oar.lib.db.engine import Transaction
@@ -59,6 +59,8 @@ def move_all(
     if to in (JobState.SUSPENDED, JobState.RUNNING) or (to in FINAL and any(job.suspended for job in moved)):
         _settle_suspension(tx, done, to, moved)
     used = _used(tx, [job.id for job in moved if job.notify]) if to in FINAL else {}
+    if to is JobState.RUNNING and any(tx.events.is_open(one, EventType.HOLD_RUNNING_JOB) for one in done):
+        tx.outbox.append(Wake(Tag.CHSTATE))  # who asked for its suspension while it was launched was told to wait
     for job in moved:
         tx.outbox.extend(_effects(job, to, found.get(job.id), used.get(job.id, "")))
     return done

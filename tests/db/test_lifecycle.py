@@ -9,7 +9,7 @@ from oar.lib import lifecycle
 from oar.lib.db.engine import Database, DatabaseSettings
 from oar.lib.messages import Ask, JobAction, Notice, Tag, Wake
 from oar.lib.model import Cause, NodeUsage
-from oar.lib.states import FINAL, EndCode, JobState, KillState
+from oar.lib.states import FINAL, EndCode, EventType, JobState, KillState
 from tests.builders import WAY, add_job, add_resources, for_no_reason, state_of
 
 
@@ -90,6 +90,15 @@ def test_suspension_is_noted_on_the_resources_and_forgotten_after_it(database: D
         assert [resource.suspended_jobs for resource in tx.resources.all()] == [False, False]
         assert tx.jobs.get(job_id).suspended
         assert Wake(Tag.VILLAINS) in tx.outbox  # its walltime goes on
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_who_asked_for_a_suspension_during_the_launch_has_not_to_ask_again(database: Database, asked: bool) -> None:
+    job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
+    with database.begin() as tx:
+        tx.events.add(EventType.HOLD_RUNNING_JOB, job_id, "", to_check=asked)
+        lifecycle.move(tx, job_id, JobState.RUNNING)
+        assert (Wake(Tag.CHSTATE) in tx.outbox) is asked
 
 
 def test_who_is_told_what(database: Database) -> None:
