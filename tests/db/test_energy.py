@@ -23,7 +23,7 @@ from oar.modules.orders import Do
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import NOW, ask, at, job, submit
 from tests.documents import SOURCE, named_blocks
-from tests.process.node_box import wait_until
+from tests.process.this_machine import wait_until
 
 FOR_EVER = 2147483646
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+import zmq
 
 from oar.lib.db.engine import Database
 from tests.process.node_box import NodeBox, node_box
@@ -29,3 +30,11 @@ def box(shared_box: NodeBox) -> Iterator[NodeBox]:
 def world(box: NodeBox, database: Database) -> Iterator[World]:
     """A node without any job, and a database that knows it."""
     yield from new_world(box, database)
+
+
+@pytest.fixture
+def context() -> Iterator["zmq.Context[zmq.Socket[bytes]]"]:
+    """ZeroMQ for one test."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    yield context
+    context.term()

@@ -14,8 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from oar.lib.remote.dialogue import Dialogue
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import Outcome, Ran, RemoteSettings, Request
 from oar.lib.remote.transports import LocalTransport
+from tests.process.this_machine import wait_until
 
 ACCOUNTS = {"oar": 5001, "alice": 5002, "bob": 5003}
 NODE = "node1"
@@ -314,15 +314,6 @@ def remove_stale_boxes() -> None:
             for directory, _, _ in os.walk(path, topdown=False):
                 with contextlib.suppress(OSError):
                     os.rmdir(directory)
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 20) -> Any:
-    """Return the first true value of a condition; fail if there is none in time."""
-    limit = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < limit, "the condition did not become true"
-        time.sleep(0.005)
-    return value
 
 
 def node_box() -> Iterator[NodeBox]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from oar.lib.remote.requests import RemoteSettings
-from tests.process.node_box import wait_until
+from tests.process.this_machine import free_ports, wait_until
 
 CONFIGURATION = """
 Port {port}
@@ -98,7 +98,7 @@ class SshNodes:
         key = self.home / ".ssh" / "id_ed25519"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
         self.sockets = Path(tempfile.mkdtemp(prefix="oar-cm-"))  # a socket's path must be short
-        self.port = free_port()
+        self.port = free_ports(1, "127.0.0.11")[0]
         public = key.with_suffix(".pub").read_text()
         self.nodes = [SshNode(directory, 11 + number, self.port, public) for number in range(count)]
 
@@ -128,13 +128,6 @@ class SshNodes:
             node.signal(signal.SIGCONT)
             node.crash()
         shutil.rmtree(self.sockets, ignore_errors=True)  # control masters remove theirs as they end
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.11", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture

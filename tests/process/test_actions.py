@@ -37,7 +37,8 @@ from oar.modules.actions.tell import GOOD_JOB, tell
 from oar.modules.bipbip import Bipbip
 from oar.modules.dispatch import Action, Kind
 from tests.builders import add_job, add_resources, for_no_reason, state_of
-from tests.process.node_box import NODE, wait_until
+from tests.process.node_box import NODE
+from tests.process.this_machine import wait_until
 from tests.process.world import World, end
 
 

@@ -6,8 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +19,10 @@ from oar.lib.doorbell import Doorbell
 from oar.lib.frames import Status, StatusQuestion, Wait, Waited
 from oar.lib.messages import Ask, JobAction, Tag, Wake
 from oar.modules.automaton import Module
+from tests.process.this_machine import free_ports, is_alive, wait_until
 
 PROGRAM = Path(__file__).with_name("server_program.py")
 MODULES = [module.value for module in Module]
-
-
-def until(condition: Callable[[], Any], seconds: float = 60) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def free_ports(count: int) -> list[int]:
-    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in servers]
-    for server in servers:
-        server.close()
-    return ports
 
 
 class Server:
@@ -81,7 +58,7 @@ class Server:
         self.configure()
         before = {name: self.passes(name) for name in ("node_change_state", "meta_sched", "sarko", "finaud")}
         self.process = self.another()
-        until(lambda: all(self.passes(name) > count for name, count in before.items()))
+        wait_until(lambda: all(self.passes(name) > count for name, count in before.items()))
         return self
 
     def another(self, **environment: str) -> "subprocess.Popen[str]":
@@ -167,7 +144,7 @@ class Server:
             self.process.stderr.close()
         for name in (*MODULES, "runner"):
             pids = [int(line.split()[1]) for line in self.notes(name, "start")]
-            until(lambda pids=pids: not any(is_alive(pid) for pid in pids))  # type: ignore[misc]
+            wait_until(lambda pids=pids: not any(is_alive(pid) for pid in pids))  # type: ignore[misc]
         self._context.term()
 
 
@@ -184,7 +161,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def test_the_server_starts_its_children_looks_at_everything_and_stops_cleanly(server: Server) -> None:
     server.start()
     assert (server.directory / "run" / "oar-server.pid").read_text() == f"{server.status()['pid']}\n"
-    until(server.is_idle)
+    wait_until(server.is_idle)
     pids = server.pids()
     assert set(pids) == {*MODULES, "runner"}
     assert server.stop() == 0
@@ -200,20 +177,20 @@ def test_children_do_not_survive_a_server_that_is_killed(server: Server) -> None
     pids = server.pids()
     assert server.stop(signal.SIGKILL) == -9
     for pid in pids.values():
-        until(lambda pid=pid: not is_alive(pid))  # type: ignore[misc]
+        wait_until(lambda pid=pid: not is_alive(pid))  # type: ignore[misc]
     server.start()
     assert server.stop() == 0
 
 
 def test_a_module_in_the_middle_of_a_pass_does_not_survive_either(server: Server) -> None:
     server.start()
-    until(server.is_idle)
+    wait_until(server.is_idle)
     server.say("finaud", "do", "slow")
     server.ring(Wake(Tag.FINAUD))
-    until(lambda: server.status()["lanes"]["check"]["running"] == "finaud")
+    wait_until(lambda: server.status()["lanes"]["check"]["running"] == "finaud")
     pid = server.pids()["finaud"]
     assert server.stop(signal.SIGKILL) == -9
-    until(lambda: not is_alive(pid))
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_a_second_server_ends_at_once_and_the_first_goes_on(server: Server) -> None:
@@ -249,10 +226,10 @@ def test_nothing_runs_before_the_runner_is_ready(server: Server, code: int) -> N
     server.say("runner", "code", code)
     server.configure()
     server.process = server.another()
-    until(lambda: (server.directory / "oar.log").exists() and f"exit code {code}" in server.log())
+    wait_until(lambda: (server.directory / "oar.log").exists() and f"exit code {code}" in server.log())
     assert not server.has_run("meta_sched")
     (server.directory / "runner.code").unlink()
-    until(lambda: server.has_run("meta_sched"))
+    wait_until(lambda: server.has_run("meta_sched"))
 
 
 def test_systemd_is_told_that_the_server_is_up_and_stops(server: Server) -> None:
@@ -276,45 +253,45 @@ def test_systemd_is_told_that_the_server_is_up_and_stops(server: Server) -> None
 
 def test_a_thousand_tags_cost_one_round(server: Server) -> None:
     server.start()
-    until(server.is_idle)
+    wait_until(server.is_idle)
     server.say("meta_sched", "do", "wait")
     before = server.passes("meta_sched")
     server.ring(Wake(Tag.QSUB))
-    until(lambda: server.passes("meta_sched") == before + 1)
+    wait_until(lambda: server.passes("meta_sched") == before + 1)
     with Doorbell("127.0.0.1", int(server.settings["APPENDICE_SERVER_PORT"])) as bell:
         for _ in range(1000):
             bell.ring(Wake(Tag.QSUB))
-    until(lambda: "meta_sched" in server.status()["lanes"]["sched"]["waiting"])
+    wait_until(lambda: "meta_sched" in server.status()["lanes"]["sched"]["waiting"])
     server.say("meta_sched", "do", "")
-    until(server.is_idle)
+    wait_until(server.is_idle)
     assert server.passes("meta_sched") == before + 2
 
 
 def test_a_kill_is_not_delayed_by_a_round_that_hangs(server: Server) -> None:
     server.start()
-    until(server.is_idle)
+    wait_until(server.is_idle)
     server.say("meta_sched", "do", "wait")
     server.ring(Wake(Tag.QSUB))
-    until(lambda: server.status()["lanes"]["sched"]["running"] == "meta_sched")
+    wait_until(lambda: server.status()["lanes"]["sched"]["running"] == "meta_sched")
     server.ring(Wake(Tag.QDEL))
-    until(lambda: server.has_run("leon"))
+    wait_until(lambda: server.has_run("leon"))
     assert server.status()["lanes"]["sched"]["running"] == "meta_sched"
     server.say("meta_sched", "do", "")
 
 
 def test_a_code_of_one_module_starts_another(server: Server) -> None:
     server.start()
-    until(server.is_idle)
+    wait_until(server.is_idle)
     server.say("sarko", "code", 1)
     server.ring(Wake(Tag.VILLAINS))
-    until(lambda: server.has_run("leon"))
+    wait_until(lambda: server.has_run("leon"))
     server.say("sarko", "code", 0)
 
 
 def test_sarko_runs_again_at_the_date_that_it_tells(server: Server) -> None:
     server.say("sarko", "next", 2)
     server.start()
-    until(lambda: server.passes("sarko") >= 3)
+    wait_until(lambda: server.passes("sarko") >= 3)
 
 
 def test_malformed_messages_harm_nobody(server: Server) -> None:
@@ -349,7 +326,7 @@ def test_malformed_messages_harm_nobody(server: Server) -> None:
     assert server.write_line(b"(\n") == b""
     before = server.passes("finaud")
     server.ring(Wake(Tag.FINAUD))
-    until(lambda: server.passes("finaud") == before + 1)
+    wait_until(lambda: server.passes("finaud") == before + 1)
     assert server.stop() == 0
 
 
@@ -373,10 +350,10 @@ def test_tags_and_jobs_come_by_every_door(server: Server) -> None:
     server.ring(Ask(JobAction.SIGNAL, 8))
     with Doorbell("127.0.0.1", int(server.settings["BIPBIP_COMMANDER_PORT"])) as bell:
         bell.ring(Ask(JobAction.RUN, 9))
-    until(lambda: len(server.notes("runner", "Ask")) == 3)
+    wait_until(lambda: len(server.notes("runner", "Ask")) == 3)
     jobs = {line.split("job_id=")[1].split(",")[0] for line in server.notes("runner", "Ask")}
     assert jobs == {"7", "8", "9"}
-    until(lambda: server.passes("finaud") == 2)
+    wait_until(lambda: server.passes("finaud") == 2)
 
 
 def test_silent_clients_delay_no_report(server: Server) -> None:
@@ -393,7 +370,7 @@ def test_silent_clients_delay_no_report(server: Server) -> None:
 def test_a_runner_that_is_killed_is_started_again_and_reports_meanwhile_are_not_answered(server: Server) -> None:
     server.start()
     os.kill(server.pids()["runner"], signal.SIGKILL)
-    until(lambda: server.write_line(b"OAREXEC_42_0_N_1\n") == b"OK\n")
+    wait_until(lambda: server.write_line(b"OAREXEC_42_0_N_1\n") == b"OK\n")
     assert len(server.notes("runner", "start")) == 2
     assert "signal SIGKILL" in server.log()
 
@@ -403,47 +380,47 @@ def test_a_runner_that_is_killed_is_started_again_and_reports_meanwhile_are_not_
 
 def test_a_module_that_crashes_is_started_again_and_its_last_words_are_logged(server: Server) -> None:
     server.start()
-    until(server.is_idle)
+    wait_until(server.is_idle)
     server.say("finaud", "do", "crash")
     server.ring(Wake(Tag.FINAUD))
-    until(lambda: server.passes("finaud") >= 3)
+    wait_until(lambda: server.passes("finaud") >= 3)
     assert "its last words" in server.log()
     server.say("finaud", "do", "")
-    until(lambda: server.status()["modules"]["finaud"]["last_code"] == 0)
+    wait_until(lambda: server.status()["modules"]["finaud"]["last_code"] == 0)
     assert server.status()["modules"]["finaud"]["failures"] >= 2
     assert server.status()["modules"]["finaud"]["restarts"] >= 2
 
 
 def test_a_pass_that_breaks_off_is_a_failure_and_is_tried_again(server: Server) -> None:
     server.start()
-    until(server.is_idle)
+    wait_until(server.is_idle)
     server.say("sarko", "do", "raise")
     server.ring(Wake(Tag.VILLAINS))
-    until(lambda: server.status()["modules"]["sarko"]["last_result"] == "failed")
+    wait_until(lambda: server.status()["modules"]["sarko"]["last_result"] == "failed")
     server.say("sarko", "do", "")
-    until(lambda: server.status()["modules"]["sarko"]["last_code"] == 0)
+    wait_until(lambda: server.status()["modules"]["sarko"]["last_code"] == 0)
     assert "RuntimeError: it broke" in server.log()
 
 
 def test_a_module_that_dies_between_two_passes_is_there_for_the_next(server: Server) -> None:
     server.start()
-    until(server.is_idle)
+    wait_until(server.is_idle)
     os.kill(server.pids()["finaud"], signal.SIGKILL)
     before = server.passes("finaud")
     server.ring(Wake(Tag.FINAUD))
-    until(lambda: server.passes("finaud") > before)
+    wait_until(lambda: server.passes("finaud") > before)
 
 
 def test_a_pass_that_takes_too_long_is_ended(server: Server) -> None:
     server.longest_pass = "1"
     server.start()
-    until(server.is_idle)
+    wait_until(server.is_idle)
     server.say("finaud", "do", "slow")
     server.ring(Wake(Tag.FINAUD))
-    until(lambda: server.status()["modules"]["finaud"]["failures"] >= 1)
+    wait_until(lambda: server.status()["modules"]["finaud"]["failures"] >= 1)
     assert "takes longer than 1 s" in server.log()
     server.say("finaud", "do", "")
-    until(lambda: server.status()["modules"]["finaud"]["last_code"] == 0)
+    wait_until(lambda: server.status()["modules"]["finaud"]["last_code"] == 0)
 
 
 def test_an_outside_meta_scheduler_without_worker_form_is_run_for_each_round(server: Server) -> None:
@@ -454,9 +431,9 @@ def test_an_outside_meta_scheduler_without_worker_form_is_run_for_each_round(ser
     script.chmod(0o755)
     server.configure(META_SCHED_CMD="outside policy")
     server.start()
-    until(server.is_idle)
+    wait_until(server.is_idle)
     server.ring(Wake(Tag.QSUB))
-    until(lambda: server.passes("meta_sched") >= 2)
+    wait_until(lambda: server.passes("meta_sched") >= 2)
     assert server.notes("meta_sched", "pass")[0].endswith("policy")
     assert server.status()["modules"]["meta_sched"]["failures"] == 0
 
@@ -466,7 +443,7 @@ def test_an_outside_meta_scheduler_without_worker_form_is_run_for_each_round(ser
 
 def test_the_status_tells_what_runs_and_what_the_runner_has_to_do(server: Server) -> None:
     server.start()
-    until(server.is_idle)
+    wait_until(server.is_idle)
     status = server.status()
     assert status["runner"]["waiting"] == 3
     assert status["runner"]["running"] == 4
@@ -477,14 +454,14 @@ def test_the_status_tells_what_runs_and_what_the_runner_has_to_do(server: Server
 
 def test_one_can_wait_for_the_end_of_a_round_that_begins_later(server: Server) -> None:
     server.start()
-    until(server.is_idle)
+    wait_until(server.is_idle)
     server.say("meta_sched", "do", "wait")
     server.ring(Wake(Tag.QSUB))
-    until(lambda: server.status()["lanes"]["sched"]["running"] == "meta_sched")
+    wait_until(lambda: server.status()["lanes"]["sched"]["running"] == "meta_sched")
     before = server.passes("meta_sched")
     dealer = server.dealer()
     dealer.send(frames.encode(Wait("Term")))
-    until(lambda: "meta_sched" in server.status()["lanes"]["sched"]["waiting"])
+    wait_until(lambda: "meta_sched" in server.status()["lanes"]["sched"]["waiting"])
     server.say("meta_sched", "do", "")
     assert bus.Poll(dealer).wait(60)
     assert frames.decode(dealer.receive()[0]) == Waited(0)
@@ -497,20 +474,20 @@ def test_a_hang_up_reads_the_configuration_again_and_a_bad_one_changes_nothing(s
     assert server.process is not None
     server.configure(SARKO_FREQUENCY="never")
     server.process.send_signal(signal.SIGHUP)
-    until(lambda: "SARKO_FREQUENCY: write a whole number" in server.log())
+    wait_until(lambda: "SARKO_FREQUENCY: write a whole number" in server.log())
     before = server.passes("sarko")
     server.configure(SARKO_FREQUENCY="1")
     server.process.send_signal(signal.SIGHUP)
-    until(lambda: server.passes("sarko") >= before + 2)
+    wait_until(lambda: server.passes("sarko") >= before + 2)
     assert server.stop() == 0
 
 
 def test_a_stop_does_not_wait_for_a_pass_that_hangs(server: Server) -> None:
     server.start()
-    until(server.is_idle)
+    wait_until(server.is_idle)
     server.say("finaud", "do", "slow")
     server.ring(Wake(Tag.FINAUD))
-    until(lambda: server.status()["lanes"]["check"]["running"] == "finaud")
+    wait_until(lambda: server.status()["lanes"]["check"]["running"] == "finaud")
     assert server.stop() == 0
 
 

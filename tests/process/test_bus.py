@@ -13,21 +13,9 @@ import zmq
 from oar.lib import bus, lineport
 from oar.lib.errors import AlreadyRunning, ConfigError
 from oar.lib.lineport import LinePort
+from tests.process.this_machine import free_ports
 
 EVERYBODY = ("0.0.0.0/0", "::/0")
-
-
-@pytest.fixture
-def context() -> Iterator["zmq.Context[zmq.Socket[bytes]]"]:
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    yield context
-    context.term()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def test_an_address_that_is_taken_is_reported_as_a_running_server(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
@@ -38,7 +26,7 @@ def test_an_address_that_is_taken_is_reported_as_a_running_server(context: "zmq.
 def test_an_address_that_is_not_ours_is_a_fault_of_the_configuration(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     for host in ("192.0.2.1", "no.such.host.invalid"):
         with pytest.raises(ConfigError, match=host):
-            bus.Pull(context, host, free_port())
+            bus.Pull(context, host, free_ports(1)[0])
 
 
 # -- children ---------------------------------------------------------------------------------------------------------

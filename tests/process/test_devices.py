@@ -10,7 +10,8 @@ import pytest
 from oar.lib.db.engine import Database
 from oar.modules.actions import job_data
 from tests.builders import add_job, add_resources
-from tests.process.node_box import NODE, NodeBox, wait_until
+from tests.process.node_box import NODE, NodeBox
+from tests.process.this_machine import wait_until
 
 CARDS = Path("/dev/dri")
 

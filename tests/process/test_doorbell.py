@@ -2,7 +2,6 @@
 
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -12,19 +11,7 @@ from oar.lib import bus, doorbell
 from oar.lib.config import Config
 from oar.lib.errors import ServerUnavailable
 from oar.lib.messages import Ask, JobAction, Tag, Wake
-
-
-@pytest.fixture
-def context() -> Iterator["zmq.Context[zmq.Socket[bytes]]"]:
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    yield context
-    context.term()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+from tests.process.this_machine import free_ports
 
 
 def heard(pull: bus.Pull, count: int) -> list[bytes]:
@@ -36,7 +23,7 @@ def heard(pull: bus.Pull, count: int) -> list[bytes]:
 
 
 def test_the_server_hears_each_effect_once(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
-    port = free_port()
+    port = free_ports(1)[0]
     with closing(bus.Pull(context, "localhost", port)) as pull:
         config = Config(server_hostname="localhost", appendice_server_port=port)
         doorbell.send_effects(config, [Wake(Tag.QSUB), Wake(Tag.QSUB), Ask(JobAction.SIGNAL, 3)])
@@ -44,7 +31,7 @@ def test_the_server_hears_each_effect_once(context: "zmq.Context[zmq.Socket[byte
 
 
 def test_nothing_is_lost_when_hundreds_ring_and_leave_at_once(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
-    port = free_port()
+    port = free_ports(1)[0]
     with closing(bus.Pull(context, "localhost", port)) as pull:
         for number in range(300):
             with doorbell.Doorbell("localhost", port) as bell:
@@ -53,7 +40,7 @@ def test_nothing_is_lost_when_hundreds_ring_and_leave_at_once(context: "zmq.Cont
 
 
 def test_one_connection_serves_several_times(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
-    port = free_port()
+    port = free_ports(1)[0]
     with closing(bus.Pull(context, "localhost", port)) as pull, doorbell.Doorbell("127.0.0.1", port) as bell:
         bell.ring(Wake(Tag.TERM))
         bell.ring(Wake(Tag.QDEL))
@@ -61,7 +48,7 @@ def test_one_connection_serves_several_times(context: "zmq.Context[zmq.Socket[by
 
 
 def test_without_a_server_the_command_is_told_so() -> None:
-    config = Config(server_hostname="127.0.0.1", appendice_server_port=free_port())
+    config = Config(server_hostname="127.0.0.1", appendice_server_port=free_ports(1)[0])
     with pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1:\d+: Connection refused"):
         doorbell.send_effects(config, [Wake(Tag.QSUB)])
 

@@ -16,9 +16,10 @@ from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import RemoteSettings
 from oar.lib.remote.transports import LocalTransport
 from oar.lib.states import EndCode, Phase
-from tests.process.node_box import NODE, NodeBox, wait_until
+from tests.process.node_box import NODE, NodeBox
 from tests.process.test_node_cgroups import run as run_script
 from tests.process.test_oarexec import Almighty
+from tests.process.this_machine import wait_until
 
 READY = "oarexec is initialized and ready to do the job"
 

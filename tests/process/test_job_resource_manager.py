@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from oar.lib.remote.requests import Ran
-from tests.process.node_box import NODE, NodeBox, wait_until
+from tests.process.node_box import NODE, NodeBox
+from tests.process.this_machine import wait_until
 
 ED25519 = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPkUQxeXGKpBvtYV0cMx1rlFgDNrvyvXYq6hGNEmyyEc"
 FORK_BOMB = "bomb() { bomb | bomb & }; bomb; sleep 100"

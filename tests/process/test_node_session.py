@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from oar.lib.remote import bootstrap
-from tests.process.node_box import wait_until
+from tests.process.this_machine import wait_until
 
 PROGRAM = """
 import os, sys, time, signal

@@ -11,7 +11,7 @@ import pytest
 from oar.cli.oarsub_answer import Listener
 from oar.lib.config import Config
 from oar.lib.notify import HourlyLimit, Letter, Mailer, Waiting, tell_oarsub
-from tests.process.node_box import wait_until
+from tests.process.this_machine import wait_until
 from tests.smtp import MailServer
 
 

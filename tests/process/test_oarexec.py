@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from oar.lib.remote.requests import Ran
-from tests.process.node_box import NODE, NodeBox, wait_until
+from tests.process.node_box import NODE, NodeBox
+from tests.process.this_machine import wait_until
 
 READY = "oarexec is initialized and ready to do the job"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.process.node_box import ACCOUNTS, NODE, NodeBox, wait_until
-from tests.process.ssh_nodes import free_port
+from tests.process.node_box import ACCOUNTS, NODE, NodeBox
+from tests.process.this_machine import free_ports, wait_until
 
 SHIPPED = Path(__file__).resolve().parents[2] / "setup" / "nodes" / "sshd_config"
 OAR_CONF = """
@@ -25,7 +25,7 @@ class Site:
 
     def __init__(self, box: NodeBox) -> None:
         self.box = box
-        self.port = free_port()
+        self.port = free_ports(1, "127.0.0.11")[0]
         self.oarstat = box.base / "oarstat"
         key = box.base / "host_key"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)

@@ -6,36 +6,20 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from oar.lib import process
 from oar.lib.process import Child, Lifeline, ServiceManager
+from tests.process.this_machine import is_alive, wait_until
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 
 
-def until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
-
-
 def ended(child: Child) -> int:
-    until(lambda: child.poll() is not None)
+    wait_until(lambda: child.poll() is not None)
     code = child.poll()
     assert code is not None
     return code
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 # -- one command ------------------------------------------------------------------------------------------------------
@@ -57,7 +41,7 @@ def test_a_command_that_is_too_slow_is_killed_with_its_children(tmp_path: Path) 
     outcome = process.run(["sh", "-c", f"sleep 1000 & echo $! $$ > {pids}; wait"], timeout=1)
     assert (outcome.code, outcome.timed_out) == (None, True)
     for pid in pids.read_text().split():
-        until(lambda pid=pid: not is_alive(int(pid)))  # type: ignore[misc]
+        wait_until(lambda pid=pid: not is_alive(int(pid)))  # type: ignore[misc]
 
 
 def test_a_command_may_be_given_time_to_end_by_itself(tmp_path: Path) -> None:
@@ -65,10 +49,10 @@ def test_a_command_may_be_given_time_to_end_by_itself(tmp_path: Path) -> None:
     polite = f"trap 'echo bye > {last}; exit 0' TERM; sleep 1000 & echo $! > {pids}; wait"
     assert process.run(["sh", "-c", polite], timeout=1, grace=20).timed_out
     assert last.read_text() == "bye\n"
-    until(lambda: not is_alive(int(pids.read_text())))
+    wait_until(lambda: not is_alive(int(pids.read_text())))
     stubborn = f"trap '' TERM; echo $$ > {pids}; while :; do sleep 0.1; done"
     assert process.run(["sh", "-c", stubborn], timeout=1, grace=0.2).timed_out
-    until(lambda: not is_alive(int(pids.read_text())))
+    wait_until(lambda: not is_alive(int(pids.read_text())))
 
 
 def test_the_end_of_what_a_command_writes_is_kept() -> None:
@@ -111,11 +95,11 @@ def test_the_last_lines_of_a_child_are_kept() -> None:
 
 def test_a_signal_reaches_the_whole_group() -> None:
     child = Child(["sh", "-c", "sleep 1000 & echo $!; wait"], environment=ENVIRONMENT)
-    until(lambda: len(child.read()) == 1)
+    wait_until(lambda: len(child.read()) == 1)
     grandchild = int(child.tail[0])
     child.send_signal(signal.SIGKILL)
     assert ended(child) == -9
-    until(lambda: not is_alive(grandchild))
+    wait_until(lambda: not is_alive(grandchild))
     child.send_signal(signal.SIGKILL)
     child.close()
 
@@ -147,7 +131,7 @@ print("gone" if watch.is_gone() else "woken", flush=True)
 def test_a_child_notices_that_its_parent_has_closed_the_lifeline() -> None:
     lifeline = Lifeline()
     child = Child([sys.executable, "-c", CHILD], environment=os.environ, lifeline=lifeline)
-    until(lambda: "up" in child.read())
+    wait_until(lambda: "up" in child.read())
     lifeline.close()
     assert ended(child) == 0
     assert "gone" in child.last_words()
@@ -174,7 +158,7 @@ def test_a_child_does_not_survive_the_sudden_death_of_its_parent() -> None:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    until(lambda: not is_alive(pid))
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_a_process_started_by_hand_has_no_parent_to_follow() -> None:

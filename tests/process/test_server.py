@@ -6,8 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +17,12 @@ from oar.lib.db.engine import DatabaseSettings
 from oar.lib.doorbell import Doorbell
 from oar.lib.frames import Status, StatusQuestion
 from oar.lib.messages import Tag, Wake
+from tests.process.this_machine import free_ports, is_alive, wait_until
 
 CONTROL = Path(__file__).with_name("server_control.py")
 
 #: Resident memory of the idle server with all its processes, in MiB.
 MOST_MEMORY = 400
-
-
-def until(condition: Callable[[], Any], seconds: float = 60) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def free_ports(count: int) -> list[int]:
-    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in servers]
-    for server in servers:
-        server.close()
-    return ports
 
 
 class Installation:
@@ -149,10 +126,10 @@ def test_all_real_modules_make_their_first_pass_and_follow_tags(installation: In
         modules = installation.state()["modules"]
         return all(modules[name]["last_code"] == 0 for name in names)
 
-    until(lambda: passed(*names))
+    wait_until(lambda: passed(*names))
     with Doorbell("127.0.0.1", installation.tags) as bell:
         bell.ring(Wake(Tag.QDEL), Wake(Tag.FINAUD), Wake(Tag.QSUB))
-    until(lambda: passed("leon", "finaud"))
+    wait_until(lambda: passed("leon", "finaud"))
     assert {name: module["failures"] for name, module in installation.state()["modules"].items()} == dict.fromkeys(
         installation.state()["modules"], 0
     )
@@ -160,7 +137,7 @@ def test_all_real_modules_make_their_first_pass_and_follow_tags(installation: In
 
 def test_the_idle_server_stays_small(installation: Installation) -> None:
     assert installation.control("start").returncode == 0
-    until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+    wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
     assert sum(resident(pid) for pid in descendants(installation.pid())) <= MOST_MEMORY
 
 
@@ -183,24 +160,24 @@ def test_a_server_that_was_killed_is_started_again_at_once(installation: Install
     started = installation.control("start")
     assert started.returncode == 0, started.stderr
     assert installation.pid() != old
-    until(lambda: not [one for one in left if is_alive(one)])
+    wait_until(lambda: not [one for one in left if is_alive(one)])
 
 
 def test_each_process_of_the_server_may_be_killed(installation: Installation) -> None:
     assert installation.control("start").returncode == 0
-    until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+    wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
     almighty = installation.pid()
     for victim in descendants(almighty)[1:]:
         try:
             os.kill(victim, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    until(lambda: installation.state()["runner"]["restarts"] >= 1)
+    wait_until(lambda: installation.state()["runner"]["restarts"] >= 1)
     before = installation.state()["modules"]["meta_sched"]["passes"]
     with Doorbell("127.0.0.1", installation.tags) as bell:
         bell.ring(Wake(Tag.QSUB))
-    until(lambda: installation.state()["modules"]["meta_sched"]["passes"] > before)
-    until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+    wait_until(lambda: installation.state()["modules"]["meta_sched"]["passes"] > before)
+    wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
     assert installation.pid() == almighty
 
 
@@ -208,15 +185,15 @@ def test_a_reload_is_heard(installation: Installation) -> None:
     assert installation.control("reload").returncode == 1
     assert installation.control("start").returncode == 0
     assert installation.control("reload").returncode == 0
-    until(lambda: "the configuration was read again" in installation.log())
+    wait_until(lambda: "the configuration was read again" in installation.log())
 
 
 def test_the_runner_follows_the_configuration_by_itself(installation: Installation) -> None:
     assert installation.control("start").returncode == 0
     installation.configure(JOB_PROBE_FREQUENCY=301)
-    until(lambda: re.search(r"\|Runner/.*the configuration was read again", installation.log()))
+    wait_until(lambda: re.search(r"\|Runner/.*the configuration was read again", installation.log()))
     installation.configure(JOB_PROBE_FREQUENCY="often")
-    until(lambda: re.search(r"\|Runner/.*write a whole number: the old values stay", installation.log()))
+    wait_until(lambda: re.search(r"\|Runner/.*write a whole number: the old values stay", installation.log()))
 
 
 def test_a_bad_configuration_keeps_the_server_from_starting_and_is_named(installation: Installation) -> None:

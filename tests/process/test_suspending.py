@@ -12,7 +12,8 @@ from oar.lib.states import EventType, JobState
 from oar.modules.actions import suspend
 from oar.modules.actions.launch import launch
 from tests.builders import state_of
-from tests.process.node_box import NODE, wait_until
+from tests.process.node_box import NODE
+from tests.process.this_machine import wait_until
 from tests.process.world import World, end
 
 
