@@ -162,12 +162,17 @@ class TestDefaultRules:
         assert site.submit("-t", kind, "-l", "nodes=1", "x").exit == 0
 
     @pytest.mark.parametrize(
-        "kind",
-        ["xyz", "container=a b", "timesharing=me,*", "token=a", "qos=1", "no_quotas", "besteffort=1", ""],
+        ("kind", "hint"),
+        [
+            *((kind, "") for kind in ("xyz", "qos=1", "no_quotas", "besteffort=1", "")),
+            ("container=a b", "# Write container=NAME\n"),
+            ("timesharing=me,*", "# Write timesharing=user,name with * for any of them\n"),
+            ("token=a", "# Write token:NAME=NUMBER\n"),
+        ],
     )
-    def test_unknown_types(self, site: Site, kind: str) -> None:
+    def test_unknown_types(self, site: Site, kind: str, hint: str) -> None:
         result = site.submit("-t", kind, "x")
-        assert (result.exit, result.err) == (254, f"[ADMISSION RULE] Error: unknown job type: {kind}\n")
+        assert (result.exit, result.err) == (254, f"[ADMISSION RULE] Error: unknown job type: {kind}\n{hint}")
 
     def test_a_type_with_a_bad_date_is_told_how_to_write_it(self, site: Site) -> None:
         assert site.submit("-t", "postpone=tomorrow", "x").err.splitlines() == [

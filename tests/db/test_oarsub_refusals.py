@@ -57,6 +57,17 @@ REFUSED = [
         254,
         "[ADMISSION RULE] Error: unknown job type: besteffot\n# Did you mean besteffort?\n",
     ),
+    (
+        ("-t", "timesharing=everybody", "x"),
+        254,
+        "[ADMISSION RULE] Error: unknown job type: timesharing=everybody\n"
+        "# Write timesharing=user,name with * for any of them\n",
+    ),
+    (
+        ("-t", "besteffort, idempotent", "x"),
+        254,
+        "[ADMISSION RULE] Error: unknown job type: besteffort, idempotent\n# Write -t besteffort -t idempotent\n",
+    ),
     (("-q", "defualt", "x"), 248, "# Error: queue 'defualt' does not exist\n# Did you mean 'default'?\n"),
     (("--recource", "nodes=1", "x"), 1, "Unknown option: recource\n# Did you mean --resource?\n"),
     (("-p", "1=1) OR (1=1", "x"), 8, f"# Error: invalid SQL condition: a ')' has no '('\n{VERIFY}"),

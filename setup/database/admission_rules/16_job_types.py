@@ -24,12 +24,29 @@ TYPES = [
     r"walltime=best",
     *config["JOB_TYPES_EXTRA"],
 ]
+DATE = "YYYY-MM-DD hh:mm:ss"
+FORMS = {
+    "container": "container=NAME",
+    "inner": "inner=JOB or inner=NAME",
+    "timesharing": "timesharing=user,name with * for any of them",
+    "idempotent": "idempotent=TIMES",
+    "placeholder": "placeholder=NAME",
+    "allowed": "allowed=NAME",
+    "token": "token:NAME=NUMBER",
+    "nice": "nice=NUMBER",
+    "state": "state=permissive",
+    "ar": "ar=hard",
+    **{name: f"{name}={DATE}" for name in ("postpone", "deadline", "expire")},
+}
 if user in ("oar", "root"):
     TYPES.append("no_quotas")
+known = re.compile("|".join(f"(?:{each})" for each in TYPES), re.ASCII)
 for each in types:
-    if not re.fullmatch("|".join(f"(?:{known})" for known in TYPES), each, re.ASCII):
-        word = re.split("[=:]", each)[0]
+    if not known.fullmatch(each):
+        word, parts = re.split("[=:]", each)[0], each.split(",")
         guess = did_you_mean(word, re.findall(r"[a-z_]{4,}", " ".join(TYPES)), quote="")
-        if word in ("postpone", "deadline", "expire"):
-            guess = f"\n# Write {word}=YYYY-MM-DD hh:mm:ss"
+        if word in FORMS:
+            guess = f"\n# Write {FORMS[word]}"
+        elif len(parts) > 1 and all(known.fullmatch(part.strip()) for part in parts):
+            guess = "\n# Write " + " ".join(f"-t {part.strip()}" for part in parts)
         reject(f"[ADMISSION RULE] Error: unknown job type: {each}{guess}")
