@@ -119,8 +119,8 @@ class Use(NamedTuple):
         if self.efficiency is None:
             return ""
         memory = f", and at most {memory_size(self.fullest.memory_peak)} of memory on a node" if self.fullest else ""
-        cores = f"{self.cores} cores" if self.cores > 1 else "core"
-        return f"It used {100 * self.efficiency:.1f}% of the time of its {cores}{memory}."
+        cores = f"{self.cores} cores" if self.cores > 1 else "one core"
+        return f"It used {100 * self.efficiency:.1f}% of {cores}{memory}."
 
     @property
     def record(self) -> dict[str, object]:

@@ -129,7 +129,7 @@ def test_who_is_told_of_the_end_is_told_what_the_job_used(settings: DatabaseSett
         lifecycle.move_all(tx, jobs, JobState.FINISHING)
         lifecycle.move_all(tx, jobs, JobState.TERMINATED, because=dict.fromkeys(jobs, Cause(EndCode.SUCCESS)))
         (notice,) = [effect for effect in tx.outbox if isinstance(effect, Notice)]
-    assert notice.why == "It used 25.0% of the time of its 4 cores, and at most 1.5 GiB of memory on a node."
+    assert notice.why == "It used 25.0% of 4 cores, and at most 1.5 GiB of memory on a node."
     database.close()
 
 
