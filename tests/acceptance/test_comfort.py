@@ -93,7 +93,7 @@ def test_what_is_given_to_a_job_stays_between_the_user_and_his_job(cluster: Clus
     [
         "oarstat --watch=1",
         "oarsub --wait=kill -l core=1 'sleep 600'",
-        "oarsub -I -l core=1 < <(sleep 600)",  # the shell runs
+        "oarsub -I -l core=1 < <(sleep 10 2>&1)",  # the shell runs, and its stdin stays open
         "oarsub -I -a $(oarsub --parsable --hold -l core=1 true)",  # the job waits
     ],
 )
