@@ -430,6 +430,8 @@ def test_a_resuming_job_goes_on_when_its_cores_are_back() -> None:
     assert Cluster(nodes=1).run(0b11, state=JobState.RESUMING).plan().plan.resumed == (1,)
     assert Cluster(nodes=1).run(0b11, state=JobState.RESUMING).run(0b1).plan().plan.resumed == ()
     assert Cluster(nodes=1).run(0b11, state=JobState.RESUMING, is_killed=True).plan().plan.resumed == ()
+    shared = Cluster(nodes=1).run(0b11, state=JobState.RESUMING, types=("timesharing",))
+    assert shared.run(0b1, types=("timesharing",)).plan().plan.resumed == (1,)
 
 
 def test_jobs_that_lent_each_other_their_cores_go_on_one_after_the_other() -> None:
