@@ -47,6 +47,16 @@ def settle(machine: Automaton, now: float) -> list[Module]:
     return ran
 
 
+def in_a_round() -> Automaton:
+    """An automaton whose meta-scheduler runs since 10, because of a submission."""
+    machine = automaton()
+    machine.on_tag(Tag.QSUB)
+    machine.due(10.0)
+    machine.on_exit(CHANGE, 0, 10.0)
+    assert modules(machine.due(10.0)) == {META}
+    return machine
+
+
 def modules(starts: Iterable[Start]) -> set[Module]:
     return {start.module for start in starts}
 
@@ -126,11 +136,7 @@ def test_a_kill_asked_for_by_node_states_runs_beside_the_round() -> None:
 
 
 def test_a_round_that_must_kill_asks_leon_and_the_place_that_gets_free_is_planned() -> None:
-    machine = automaton()
-    machine.on_tag(Tag.QSUB)
-    machine.due(10.0)
-    machine.on_exit(CHANGE, 0, 10.0)
-    machine.due(10.0)
+    machine = in_a_round()
     machine.on_exit(META, 2, 10.0)
     assert modules(machine.due(10.0)) == {LEON}
     machine.on_exit(LEON, 1, 10.0)
@@ -138,11 +144,7 @@ def test_a_round_that_must_kill_asks_leon_and_the_place_that_gets_free_is_planne
 
 
 def test_a_round_that_must_be_repeated_is() -> None:
-    machine = automaton()
-    machine.on_tag(Tag.QSUB)
-    machine.due(10.0)
-    machine.on_exit(CHANGE, 0, 10.0)
-    machine.due(10.0)
+    machine = in_a_round()
     machine.on_exit(META, 1, 10.0)
     assert settle(machine, 10.0) == [CHANGE, META]
 
@@ -183,11 +185,7 @@ def test_a_thousand_submissions_cost_one_round() -> None:
 
 
 def test_submissions_during_a_round_cost_one_more() -> None:
-    machine = automaton()
-    machine.on_tag(Tag.QSUB)
-    machine.due(10.0)
-    machine.on_exit(CHANGE, 0, 10.0)
-    machine.due(10.0)
+    machine = in_a_round()
     for _ in range(1000):
         machine.on_tag(Tag.QSUB)
     assert machine.due(11.0) == []
