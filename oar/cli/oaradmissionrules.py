@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -66,7 +67,7 @@ class Wish(NamedTuple):
 @option("-n", "--new", is_flag=True, help="Add a rule.")
 @option("-m", "--modify", type=NUMBER, metavar="ID", help="Change a rule.")
 @optional_argument("-e", "--edit", metavar="[COMMAND]", help="Write the text with an editor.")
-@option("-r", "--from-file", metavar="FILE", help="Take the text from FILE.")
+@option("-r", "--from-file", metavar="FILE", help="Take the text from FILE; -: stdin.")
 @option("-P", "--priority", type=NUMBER, metavar="N", help="Rules run in the order of their priorities.")
 @option("-d", "--delete", type=NUMBER, metavar="ID", help="Remove a rule.")
 @optional_argument("--check", numeric=True, metavar="[ID]", help="Compile the rules and run none.")
@@ -197,10 +198,10 @@ def _delete(context: Context, wish: Wish) -> int:
     return 0
 
 
-def _unopened(path: str, error: OSError) -> Stop:
+def _unopened(path: str, error: OSError, way_out: str = "") -> Stop:
     """What is said of a file that cannot be opened: root's own files are closed to oar, who runs this."""
     account = pwd.getpwuid(os.geteuid()).pw_name
-    whose = f" for the account {account}" if isinstance(error, PermissionError) else ""
+    whose = f" for the account {account}{way_out}" if isinstance(error, PermissionError) else ""
     return Stop(f"Error: could not open {path}: {error.strerror}{whose}")
 
 
@@ -209,14 +210,20 @@ def _text(context: Context, wish: Wish, former: str, *, must_edit: bool) -> tupl
     if wish.edit and wish.from_file is not None:
         raise Stop("Error: you cannot use both --edit and --from-file at a same time")
     if wish.from_file is not None:
-        try:
-            with open(wish.from_file, encoding="utf-8", errors="replace") as file:
-                return file.read(), wish.from_file
-        except OSError as error:
-            raise _unopened(wish.from_file, error) from None
+        return _read(wish.from_file), wish.from_file
     if wish.edit or must_edit:
         return _edited(former, _editor(context, wish.edit[-1] if wish.edit else None))
     return former, ""
+
+
+def _read(path: str) -> str:
+    if path == "-":
+        return sys.stdin.buffer.read().decode("utf-8", "replace")
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError as error:
+        raise _unopened(path, error, f"; give it on standard input: -r - < {path}") from None
 
 
 def _editor(context: Context, given: str | None) -> list[str]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -87,10 +88,10 @@ def main(
 def _read(path: str) -> Iterator[str]:
     """Give the hosts of a file; what follows a # is a remark."""
     try:
-        with open(sys.stdin.fileno() if path == "-" else path, encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
+        text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
         raise Stop(f"Error: cannot open the file {path}: {error.strerror}") from None
+    lines = text.decode("utf-8", "replace").splitlines()
     return (host for line in lines if (host := line.partition("#")[0].strip()))
 
 

@@ -2,6 +2,7 @@
 
 import pwd
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -427,6 +428,14 @@ class TestCommand:
         assert site.rule("-s", rule, "-H").out == "print(3)\nprint(3)\n"
         assert site.rule("-n", "-e", "false") == Result(1, "", "Editor process exited with value 1\n")
         assert site.rule("-n", editor="true") == Result(1, "", "Aborted, empty rule.\n")
+
+    def test_a_rule_is_taken_from_standard_input(
+        self, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with self.file(tmp_path, "print(4)\n").open() as given:
+            monkeypatch.setattr(sys, "stdin", given)
+            rule = self.created(site, "-r", "-")
+        assert site.rule("-s", rule, "-H").out == "print(4)\n"
 
     def test_a_text_that_is_not_python_is_stored_by_force_only_and_disabled(self, site: Site, tmp_path: Path) -> None:
         path = self.file(tmp_path, "a = 1\nif a\n")
