@@ -82,8 +82,8 @@ def main(context: Context, **given: Any) -> None:
     shown = _Oarstat(context, asked)
     if not asked.watch:
         click.echo(shown.text(), nl=False, color=True)  # whether there are colours is decided where they are put
-        for job_id in shown.missing:
-            context.warn(f"job {job_id} does not exist.")
+        for complaint in shown.complaints:
+            context.warn(complaint)
         return
     from oar.cli import oarstat_watch
 
@@ -157,7 +157,7 @@ class _Oarstat:
         self._asked = asked
         self._ids = _ids(context, (*asked.jobs, *asked.explain, *filter(None, asked.usage)), asked.words)
         self._layout = _layout(context, asked.layout)
-        self.missing: list[int] = []  #: jobs that are named and do not exist
+        self.complaints: list[str] = []  #: about what is named and does not exist
 
     def text(self) -> str:
         """Return what is to be shown."""
@@ -179,7 +179,7 @@ class _Oarstat:
             selection = Selection(self._ids, _given(asked.arrays), matching, user, chosen)
             selection.check()
             text = self._of_jobs(tx, selection)
-            self.missing = [] if asked.machine else selection.missing(tx)
+            self.complaints = [] if asked.machine else selection.complaints(tx)
         return text
 
     def _of_jobs(self, tx: Transaction, selection: Selection) -> str:

@@ -121,9 +121,19 @@ class Selection(NamedTuple):
         is_open = self.user is None and self.matching is None and self.filters == Filters()
         return found if is_open else [job for job in found if self._takes(job)]
 
-    def missing(self, tx: "Transaction") -> list[int]:
-        """Return the jobs that are asked for by id and do not exist."""
-        return sorted(set(self.ids).difference(tx.jobs.states(self.ids))) if self.ids else []
+    def complaints(self, tx: "Transaction") -> list[str]:
+        """Return what there is to say of jobs and of a queue that are asked for by name and do not exist."""
+        missing = set(self.ids).difference(tx.jobs.states(self.ids)) if self.ids else set()
+        found = [f"job {job_id} does not exist." for job_id in sorted(missing)]
+        if self.filters.queue is not None:
+            queues = [queue.name for queue in tx.queues.all()]
+            if self.filters.queue not in queues:
+                from oar.cli.render import visible
+                from oar.lib.guesses import did_you_mean
+
+                guess = did_you_mean(self.filters.queue, queues)
+                found.append(f"queue {visible(self.filters.queue)} does not exist.{guess}")
+        return found
 
     def _live_and_recent(self, tx: "Transaction") -> "list[Job]":
         live = tx.jobs.live(self.user)

@@ -12,6 +12,7 @@ from subprocess import PIPE, Popen
 import pytest
 
 from oar.cli import oarstat_chart, oarstat_fields
+from oar.cli.command import Result
 from oar.lib.config import Config
 from oar.lib.db.engine import Database
 from oar.lib.states import JobState
@@ -48,6 +49,13 @@ class TestFilters:
         assert shown_ids(cluster.shows("--name", "fem", "--queue", "admin")) == [second]
         assert shown_ids(cluster.shows("--project", "bio")) == [first]
         assert list(json.loads(cluster.shows("--project", "bio", "-J"))) == [str(first)]
+
+    def test_a_queue_that_does_not_exist_is_told(self, cluster: Cluster) -> None:
+        result = cluster.oarstat("--queue", "besteffrt")
+        assert result == Result(0, "", '# Warning: queue besteffrt does not exist.\n# Did you mean "besteffort"?\n')
+        assert cluster.oarstat("--queue", "x\n# y").err == "# Warning: queue x\\n# y does not exist.\n"
+        assert cluster.oarstat("--queue", "besteffrt", "-J") == Result(0, "{}\n", "")
+        assert cluster.oarstat("--queue", "besteffort") == Result(0, "", "")
 
     def test_jobs_that_ended_since_a_date(self, cluster: Cluster) -> None:
         old, new, live = cluster.job(JobState.TERMINATED), cluster.job(JobState.ERROR), cluster.job()
