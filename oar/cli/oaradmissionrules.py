@@ -235,7 +235,7 @@ def _editor(context: Context, given: str | None) -> list[str]:
 
 
 def _edited(text: str, editor: Sequence[str]) -> tuple[str, str]:
-    """Let somebody edit a text; return it with the file, which is left for a text that is not Python."""
+    """Let somebody edit a text; return it with the file, which is left for a text that is not stored."""
     import subprocess
 
     file, path = tempfile.mkstemp(prefix="OAR-admission-rule.", suffix=".py")
@@ -244,11 +244,15 @@ def _edited(text: str, editor: Sequence[str]) -> tuple[str, str]:
     try:
         code = subprocess.run([*editor, path], check=False).returncode
     except OSError as error:
+        os.unlink(path)
         raise Stop(f"Error: could not start {editor[0]}: {error.strerror}") from None
-    if code:
-        raise Stop(f"Editor process exited with value {code}")
     with open(path, encoding="utf-8", errors="replace") as edited:
         result = edited.read()
+    if code:
+        is_changed = result != text
+        if not is_changed:
+            os.unlink(path)
+        raise Stop(f"Editor process exited with value {code}" + (f"; the text is in {path}" if is_changed else ""))
     if admission.explain_bad_text(0, result) is None:
         os.unlink(path)
     return result, path

@@ -1,8 +1,10 @@
 """The default admission rules, what sites add to them, and the command that keeps them (commands-admin.md 7, 8)."""
 
+import os
 import pwd
 import re
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -426,8 +428,21 @@ class TestCommand:
         rule = self.created(site, "-e", str(editor))
         assert site.rule("-m", rule, "-e", editor=str(editor)).exit == 0
         assert site.rule("-s", rule, "-H").out == "print(3)\nprint(3)\n"
-        assert site.rule("-n", "-e", "false") == Result(1, "", "Editor process exited with value 1\n")
         assert site.rule("-n", editor="true") == Result(1, "", "Aborted, empty rule.\n")
+
+    def test_what_an_editor_leaves_is_kept_only_if_it_says_something_new(
+        self, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        editor = self.file(tmp_path, '#!/bin/sh\necho "print(3)" >> "$1"\nexit 2\n')
+        editor.chmod(0o755)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "edited"))
+        (tmp_path / "edited").mkdir()
+        assert site.rule("-n", "-e", "false") == Result(1, "", "Editor process exited with value 1\n")
+        assert site.rule("-n", "-e", "/no/where").exit == 1
+        assert os.listdir(tmp_path / "edited") == []
+        result = site.rule("-n", "-e", str(editor))
+        (kept,) = (tmp_path / "edited").iterdir()
+        assert result.err == f"Editor process exited with value 2; the text is in {kept}\n"
 
     def test_a_rule_is_taken_from_standard_input(
         self, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
