@@ -6,7 +6,7 @@ from oar.cli.command import Context, machine_formats, oar_command, option
 from oar.cli.outcomes import Report
 from oar.cli.selection import Wanted, select_jobs, show_usage
 from oar.lib import alteration
-from oar.lib.alteration import Changes
+from oar.lib.alteration import Changes, Rehearsals
 from oar.lib.errors import NoSuchJob, UserError
 from oar.lib.formats import Format
 
@@ -53,9 +53,11 @@ def main(
     report = Report(machine)
     selection = select_jobs(context, Wanted(words, array))
     report.complain(BAD_ID, selection.complaints)
+    database, config = context.database, context.runtime.config
+    rehearsals = Rehearsals(database, config)
     for job_id in selection.ids:
         try:
-            alteration.alter(context.database, context.runtime.config, context.user, job_id, changes)
+            alteration.alter(database, config, context.user, job_id, changes, rehearsals=rehearsals)
         except UserError as error:
             reason = "this job does not exist." if isinstance(error, NoSuchJob) else str(error)
             report.bad(job_id, FAILED, f"/!\\ Cannot alter {job_id}: {reason}")

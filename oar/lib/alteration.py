@@ -12,7 +12,7 @@ from oar.lib.admission import RuleRefused
 from oar.lib.control import owns
 from oar.lib.db import new_jobs
 from oar.lib.db.new_jobs import Alternative
-from oar.lib.errors import BadRequest, NoSuchJob, NotAllowed, WrongState
+from oar.lib.errors import BadRequest, NoSuchJob, NotAllowed, UserError, WrongState
 from oar.lib.messages import Tag, Wake
 from oar.lib.model import Dependency, Job, Moldable, User
 from oar.lib.proposal import Proposal
@@ -58,7 +58,42 @@ class Changes(NamedTuple):
         return ", ".join(f"{name} = {value!r}" for name, value in texts.items())
 
 
-def alter(database: "Database", config: "Config", user: User, job_id: int, changes: Changes) -> None:
+class Rehearsals:
+    """What the rules make of altered jobs; the jobs of an array are alike, and are shown to them once."""
+
+    def __init__(self, database: "Database", config: "Config") -> None:
+        self._database = database
+        self._config = config
+        self._last: tuple[Proposal, Proposal, Changes] | None = None
+        self._found: tuple[Proposal, int] | UserError
+
+    def admit(self, as_it_is: Proposal, asked: Proposal, changes: Changes) -> tuple[Proposal, int]:
+        """Return what becomes of a job, and how many resources it takes.  Raises UserError."""
+        if self._last != (as_it_is, asked, changes):
+            self._found = self._admit(as_it_is, asked, changes)
+            self._last = as_it_is, asked, changes
+        if isinstance(self._found, UserError):
+            raise self._found
+        return self._found
+
+    def _admit(self, as_it_is: Proposal, asked: Proposal, changes: Changes) -> tuple[Proposal, int] | UserError:
+        try:
+            admitted, _, size = submission.rehearse(self._database, self._config, asked)
+            _check_kept(_admitted_as_it_is(self._database, self._config, as_it_is), asked, admitted, changes)
+        except UserError as error:
+            return error
+        return admitted, size
+
+
+def alter(
+    database: "Database",
+    config: "Config",
+    user: User,
+    job_id: int,
+    changes: Changes,
+    *,
+    rehearsals: Rehearsals | None = None,
+) -> None:
     """Alter a job that waits, as its owner or an administrator.
 
     Raises NoSuchJob, NotAllowed, WrongState, BadSubmission, BadRequest, RuleRefused, RuleFailed.
@@ -70,8 +105,7 @@ def alter(database: "Database", config: "Config", user: User, job_id: int, chang
         now = tx.now
     as_it_is = _proposal(config, job, types, moldables, Changes(), now=now)
     asked = _proposal(config, job, types, moldables, changes, now=now)
-    admitted, _, size = submission.rehearse(database, config, asked)
-    _check_kept(_admitted_as_it_is(database, config, as_it_is), asked, admitted, changes)
+    admitted, size = (rehearsals or Rehearsals(database, config)).admit(as_it_is, asked, changes)
     with database.begin() as tx:
         _alterable(user, tx.jobs.lock(job_id), job_id)
         _write(tx, job, admitted, changes, _message(job, admitted, changes, size))

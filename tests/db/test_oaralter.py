@@ -211,6 +211,20 @@ def test_all_jobs_of_an_array_and_a_document(site: Site) -> None:
     told = json.loads(site.alter("-J", "-n", "part", "--array", last.array_id).out)
     assert [(each["job_id"], each["ok"]) for each in told] == [(last.array_id, True), (last.id, True)]
     assert {job.name for job in site.jobs()} == {"part"}
+    assert site.alter("-l", "/nodes=2,walltime=1", "--array", last.array_id).exit == 0
+    assert site.request(last.array_id) == site.request(last.id)
+    assert site.request(last.id)[0][0] == 3600
+    refusal = site.alter("-l", "/nodes=3", "--array", last.array_id).err
+    assert refusal.count("There are not enough resources") == 2
+
+
+def test_a_job_of_an_array_that_differs_is_looked_at_by_itself(site: Site, database: Database) -> None:
+    add_rules(database, "if name == 'large' and resource_request[0][1] < 3600: reject('too short')", defaults=False)
+    last = site.submit("--array", 2, "--hold")
+    assert site.alter("-n", "large", last.id) == done(last)
+    result = site.alter("-l", "walltime=0:10", "--array", last.array_id)
+    assert result.out == f"[{last.array_id}] The job was altered.\n"
+    assert result.err == f"/!\\ Cannot alter {last.id}: too short\n"
 
 
 def test_the_next_round_plans_with_what_is_new(site: Site, tmp_path: Path) -> None:
