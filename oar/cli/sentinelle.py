@@ -13,6 +13,7 @@ import click
 
 from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command, option
 from oar.cli.selection import show_usage
+from oar.lib.config_kinds import COMMAND
 
 A_HOST_WAS_BAD = 2
 #: A name that is no option of ssh.
@@ -97,12 +98,9 @@ def _read(path: str) -> Iterator[str]:
 
 def _words(connector: str) -> Sequence[str]:
     try:
-        words = shlex.split(connector)
+        return shlex.split(COMMAND.read(connector))
     except ValueError as error:
-        raise Stop(f"Error: --connector {connector}: {error}") from None
-    if not words:
-        raise Stop("Error: --connector: write a command line")
-    return words
+        raise Stop(f"Error: --connector: {error}") from None
 
 
 def _ask(host: str, command: Sequence[str], timeout: int) -> Result:
