@@ -93,11 +93,12 @@ def test_what_is_given_to_a_job_stays_between_the_user_and_his_job(cluster: Clus
     [
         "oarstat --watch=1",
         "oarsub --wait=kill -l core=1 'sleep 600'",
-        "oarsub -I -l core=1 < <(sleep 10 2>&1)",  # the shell runs, and its stdin stays open
+        "oarsub -I -l core=1 <> ~/quiet",  # the shell runs, and its stdin stays open
         "oarsub -I -a $(oarsub --parsable --hold -l core=1 true)",  # the job waits
     ],
 )
 def test_who_started_a_command_that_stays_can_end_it(cluster: Cluster, alice: Person, command: str) -> None:
+    alice.run("mkfifo ~/quiet")
     assert alice.attempt(f"timeout 2 {command}").code == 124
     alice.attempt("oardel $(oarstat -u --states H --fields id --no-header)")
     program = command.split(maxsplit=1)[0]
