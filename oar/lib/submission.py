@@ -214,8 +214,19 @@ def _properties(given: Submission) -> str | None:
     """Return the condition on resources, with that on nodes.  Raises BadSubmission."""
     on_nodes = submission_checks.condition_on_nodes(given.nodes, given.excluded)
     if on_nodes and given.properties:
+        _check_whole(given.properties)
         return f"({given.properties}) AND {on_nodes}"
     return given.properties or on_nodes or None
+
+
+def _check_whole(condition: str) -> None:
+    """Refuse a condition that would not stay one inside parentheses.  Raises BadSubmission."""
+    from oar.lib.sqltext import tokenise
+
+    try:
+        tokenise(condition)
+    except BadSql as error:
+        raise BadSubmission(Code.REQUEST, str(error)) from None
 
 
 def _has_no_command(given: Submission) -> bool:

@@ -95,6 +95,11 @@ REFUSED = [
     (("--exclude", "elsewhere", "x"), 8, f"# Error: there is no node 'elsewhere'.\n{VERIFY}"),
     (("--nodelist", "noed-1,node-2", "x"), 8, f"# Error: there is no node 'noed-1', did you mean 'node-1'?\n{VERIFY}"),
     (("--nodelist", "a' OR 1=1 --", "x"), 8, f'# Error: bad node name "a\' OR 1=1 --".\n{VERIFY}'),
+    (
+        ("--nodelist", "node-1", "-p", "core=1) OR (core=2", "x"),
+        8,
+        f"# Error: invalid SQL condition: a ')' has no '('\n{VERIFY}",
+    ),
     (("--nodelist", ",", "x"), 8, f'# Error: bad node name "".\n{VERIFY}'),
     (("-l", "{1;2}/nodes=1", "x"), 8, f"# Error: invalid SQL condition: ';' is not allowed\n{VERIFY}"),
     (("-a", "77", "x"), 8, f"# Error: dependency on unknown job 77.\n{VERIFY}"),
