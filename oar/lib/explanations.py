@@ -157,7 +157,8 @@ def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Ex
     named = {job_id for reason in reasons.values() for job_id in jobs_of(reason)}
     others = waits.others(tx, sorted(named))
     lost = _lost_nodes(tx, jobs)
-    advice = _advice(tx, jobs, reasons, lost, config)
+    silent = listings.silent_heads(tx, [job.id for job in jobs if job.state in CURRENT])
+    advice = _advice(tx, jobs, reasons, lost, silent, config=config)
     return [
         Explanation(
             job,
@@ -186,6 +187,8 @@ def _advice(
     jobs: Sequence[Job],
     reasons: Mapping[int, Reason],
     lost: Mapping[int, Sequence[LostNode]],
+    silent: Mapping[int, str],
+    *,
     config: "Config",
 ) -> dict[int, Advice]:
     """Return what can be done about jobs."""
@@ -195,8 +198,8 @@ def _advice(
     found = {}
     for job in jobs:
         reason = reasons.get(job.id)
-        if job.id in lost:
-            found[job.id] = ways_out.of_lost_nodes(job, lost[job.id])
+        if job.id in lost or job.id in silent:
+            found[job.id] = ways_out.of_lost_nodes(job, lost.get(job.id, ()), silent.get(job.id, ""))
         elif job.id in needed:
             default = config.dependency_condition
             found[job.id] = ways_out.of_dependencies(job, reason, needed[job.id], required, default)

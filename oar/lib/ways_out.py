@@ -37,11 +37,17 @@ class Advice(NamedTuple):
     way_out: str = ""
 
 
-def of_lost_nodes(job: Job, lost: Sequence[LostNode]) -> Advice:
-    """Return what there is to say of a job that holds nodes which are not Alive."""
-    if not lost:
+def of_lost_nodes(job: Job, lost: Sequence[LostNode], silent: str = "") -> Advice:
+    """Return what there is to say of a job that holds nodes which are not Alive.
+
+    ``silent``: the node that runs its command, if it did not answer when it was last asked.
+    """
+    found = [f"{each.name} is {each.state}{_since(each.since)}, {_STATES[each.state]}" for each in lost]
+    if silent and silent not in [each.name for each in lost]:
+        found.append(f"{silent}, which runs its command, did not answer when it was last asked")
+    if not found:
         return Advice()
-    told = "; ".join(f"{each.name} is {each.state}{_since(each.since)}, {_STATES[each.state]}" for each in lost)
+    told = "; ".join(found)
     again = f", and oarsub --resubmit {job.id} submits it again" if _can_be_resubmitted(job) else ""
     return Advice(f"Of its nodes, {told}.", f"If it does not go on without: oardel {job.id} ends it{again}.")
 

@@ -178,6 +178,19 @@ def test_a_running_job_is_told_which_of_its_nodes_was_lost(site: Site) -> None:
     assert site.record(job)["lost_nodes"] == [{"name": "node-1", "state": "Suspected", "since": NOW + 60}]
 
 
+def test_a_running_job_whose_first_node_keeps_silent_is_told_so(site: Site) -> None:
+    job = submit(site.database, "/resource_id=2", state=JobState.RUNNING, on=site.resources)
+    with site.database.begin() as tx:
+        tx.runs.claim(job, "node-1")
+        assert tx.runs.note_silence("node-1", silent=True) == 1
+    trouble = "Of its nodes, node-1, which runs its command, did not answer when it was last asked."
+    assert site.record(job)["trouble"] == trouble
+    assert f"    Trouble: {trouble}\n    What to do: If it does not go on without" in site.explain(job).out
+    with site.database.begin() as tx:
+        tx.runs.note_silence("node-1", silent=False)
+    assert site.record(job)["trouble"] is None
+
+
 def test_jobs_that_no_round_looks_at_have_a_reason_too(site: Site) -> None:
     on_hold = submit(site.database, "/resource_id=1", state=JobState.HOLD)
     with site.database.begin() as tx:

@@ -131,3 +131,6 @@ def test_nodes_that_are_not_alive_are_named() -> None:
     session = ways_out.of_lost_nodes(job(4, JobState.RUNNING, job_type=JobType.INTERACTIVE), lost[:1])
     assert session.way_out == "If it does not go on without: oardel 4 ends it."
     assert ways_out.of_lost_nodes(job(4), []) == NOTHING
+    silent = ways_out.of_lost_nodes(job(4, JobState.RUNNING), [], "n3")
+    assert silent.trouble == "Of its nodes, n3, which runs its command, did not answer when it was last asked."
+    assert "when it was last asked" not in ways_out.of_lost_nodes(job(4, JobState.RUNNING), lost[1:], "n2").trouble

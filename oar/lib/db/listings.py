@@ -82,6 +82,8 @@ _WALLTIMES = """
     LEFT JOIN gantt_jobs_predictions_visu p ON p.moldable_job_id = m.moldable_id
     WHERE j.job_id = ANY(%s)
     ORDER BY j.job_id, m.moldable_id = j.assigned_moldable_job DESC, p.start_time, m.moldable_id"""
+#: Nodes that the commands of jobs run on and that did not answer when they were last asked.
+_SILENT = "SELECT job_id, head_host FROM job_runs WHERE job_id = ANY(%s) AND failures > 0 AND head_host <> ''"
 #: Nodes of jobs that are not Alive, and since when.
 _NOT_ALIVE = """
     SELECT j.job_id, r.network_address::text, r.state, max(COALESCE(l.date_start, 0))
@@ -148,6 +150,11 @@ def not_alive(tx: "Transaction", ids: Collection[int]) -> dict[int, list[tuple[s
     for job_id, *node in tx.rows(_NOT_ALIVE, (list(ids),)) if ids else ():
         found[job_id].append((node[0], node[1], node[2]))
     return found
+
+
+def silent_heads(tx: "Transaction", ids: Collection[int]) -> dict[int, str]:
+    """Return the nodes that run the commands of jobs, of those that did not answer when they were last asked."""
+    return dict(tx.rows(_SILENT, (list(ids),))) if ids else {}
 
 
 def ends(tx: "Transaction", ids: Collection[int]) -> dict[int, tuple[JobState, int | None]]:
