@@ -146,15 +146,12 @@ class Supervisor:
     # -- what is heard --
 
     def hello(self, sender: bytes, frame: Hello, now: float) -> None:
-        """A child is there."""
+        """A child is there; a stranger is sent away, and one of ours that is to end again already."""
         worker = self.workers.get(frame.name)
-        if (
-            worker is None
-            or worker.child is None
-            or worker.child.pid != frame.pid
-            or worker.state is not State.STARTING
-        ):
+        is_ours = worker is not None and worker.child is not None and worker.child.pid == frame.pid
+        if not is_ours:
             log.warning("%s with pid %d is none of ours", frame.name, frame.pid)
+        if worker is None or not is_ours or worker.state is not State.STARTING:
             self._send(sender, Stop())
             return
         worker.identity = sender

@@ -48,7 +48,21 @@ BEGIN
     RETURN NULL;
 END $$;
 """
-_NO_HOLD = "DROP SCHEMA IF EXISTS fault CASCADE;"
+#: Whoever writes a job meanwhile holds one table and wants the next: he goes first, not into a deadlock with this.
+_NO_HOLD = """
+DO $$ BEGIN
+    LOOP
+        BEGIN
+            SET LOCAL lock_timeout = '100ms';
+            DROP SCHEMA IF EXISTS fault CASCADE;
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            PERFORM pg_sleep(0.02);
+        END;
+    END LOOP;
+    SET LOCAL lock_timeout = 0;
+END $$;
+"""
 
 #: How the processes of the server are found: words of their command lines.
 SERVER_PROCESSES: Mapping[str, str] = {

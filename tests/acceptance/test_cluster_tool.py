@@ -234,7 +234,7 @@ def give_alice_a_computer(outer: Cluster) -> None:
 
 def product_sources() -> list[str]:
     """What an installation is made of."""
-    return ["pyproject.toml", "README.md", "oar", "setup", "etc"]
+    return ["pyproject.toml", "README.md", "oar", "setup", "etc", "docs"]
 
 
 def copy(room: Cluster, directory: Path, target: str, names: list[str]) -> None:

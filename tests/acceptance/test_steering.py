@@ -25,9 +25,9 @@ def told(cluster: Cluster, job: int, *types: str) -> list[str]:
     return [row[0] for row in rows if row[0] in types]
 
 
-def ends(cluster: Cluster, job: int, *states: str) -> None:
+def ends(cluster: Cluster, job: int, *states: str, within: float = 40) -> None:
     """Wait until a job has ended in one of these states."""
-    wait_until(lambda: cluster.state(job) in ("Terminated", "Error"), 40, lambda: cluster.story(job))
+    wait_until(lambda: cluster.state(job) in ("Terminated", "Error"), within, lambda: cluster.story(job))
     assert cluster.state(job) in states, cluster.story(job)
 
 
@@ -83,7 +83,7 @@ def test_a_node_that_hangs_ends_what_is_being_suspended_and_what_resumes(cluster
     cluster.node(hosts[0][1]).do("hang")
     root.run(f"oarhold -r {suspending}; oarresume {resuming}")
     for job, event in [(resuming, "RESUME_ERROR"), (suspending, "SUSPEND_ERROR")]:
-        ends(cluster, job, "Error")
+        ends(cluster, job, "Error", within=90)  # the node is asked twice, 15 s each time, and the jobs may wait in turn
         assert told(cluster, job, "RESUME_ERROR", "SUSPEND_ERROR") == [event]
         assert cluster.cause(job) == "SUSPENSION"
     states = "SELECT DISTINCT state FROM resources WHERE network_address = '{}'"
