@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import signal
+import sys
 import termios
 import time
 import zlib
@@ -16,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 
+import oar
 from oar.cli.as_user import UserFiles
 from oar.lib.config import Config
 
@@ -26,6 +28,8 @@ NO_CONNECTION = 255
 #: Seconds that a connection that was begun early may still take.
 _PATIENCE = 30.0
 _LOOK = 0.003
+_PROXY = re.compile(r"(?i)proxy(?:command|jump)\W+(?!none\b)\w")
+_SSH_SOCKET = os.path.join(os.path.dirname(oar.__file__), "tools", "ssh_socket")
 _DISPLAY = re.compile(r"[A-Za-z0-9._/-]*(?:\[[0-9a-fA-F:]+\])?:[0-9]+(?:\.[0-9]+)?\Z")
 _SIGNALS = (signal.SIGINT, signal.SIGQUIT)
 
@@ -69,7 +73,8 @@ class Way:
         with suppress(OSError):
             os.unlink(self._path("socket"))
         words = ["-M", "-S", self._path("socket"), "-N", "-T", "-oBatchMode=yes", *self._forwarding, "--", host]
-        self._master = _start(_dying("TERM", [*self._words, *words]), self._environment, is_silent=True)
+        master = _dying("TERM", [self._words[0], *quick_connection(self._words), *self._words[1:], *words])
+        self._master = _start(master, self._environment, is_silent=True)
 
     def shell(self, door: Door) -> int:
         """Give the user his shell with this process's own streams; the exit status of ssh, 128 + a signal."""
@@ -181,6 +186,14 @@ def _words(config: Config) -> list[str]:
     ]
     key = os.path.join(home, ".ssh", "oarsh_key")
     return [*words, "-oIdentitiesOnly=yes", "-i", key] if os.path.exists(key) else words
+
+
+def quick_connection(words: Sequence[str]) -> list[str]:
+    """Return the options by which ssh connects without delays of the kernel; none where the site has its own way."""
+    if os.path.basename(words[0]) != "ssh" or any(word.startswith("-J") or _PROXY.search(word) for word in words):
+        return []
+    program = shlex.join([sys.executable, "-I", "-S", _SSH_SOCKET]).replace("%", "%%")
+    return ["-oProxyUseFdpass=yes", f"-oProxyCommand={program} %h %p"]
 
 
 def _start(words: Sequence[str], environment: Mapping[str, str], *, is_silent: bool = False) -> int:

@@ -178,11 +178,10 @@ class Session:
             self._explain("Initialize X11 forwarding...")
         self._context.database.close()
         try:
-            code = self._way.shell(door)
-        except Hangup:
+            verdict, reasons = self._judge(self._way.shell(door))
+        except Hangup:  # ssh, which the same signal ends, may be faster
             self._give_up("the terminal is gone")
             raise
-        verdict, reasons = self._judge(code)
         if reasons and os.isatty(1):
             click.echo()  # what the session has left there may end anywhere
         click.echo("".join(f"# {reason}\n" for reason in reasons), nl=False, err=True)
@@ -254,9 +253,11 @@ class Session:
             return
         with self._context.database.begin() as tx:
             job = tx.jobs.find(self._job_id)
-            if job is not None and not job.is_final and job.state is not JobState.FINISHING:
-                text = f"[oarsub] the session of job {self._job_id} was lost: {reason}"
-                tx.events.add(EventType.LOST_SESSION, self._job_id, text)
+            if job is None or tx.runs.kill_request(self._job_id) is not None:
+                return
+            text = f"[oarsub] the session of job {self._job_id} was lost: {reason}"
+            tx.events.add(EventType.LOST_SESSION, self._job_id, text)
+            if not job.is_final and job.state is not JobState.FINISHING:  # the node may have seen it first
                 control.delete(tx, self._context.user, [self._job_id], with_inner=True)
 
 

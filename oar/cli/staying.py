@@ -10,17 +10,19 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from oar.cli.command import hang_up
 
 #: How long it takes at most, in seconds, to see that the caller is gone.
 LOOK = 1.0
+_DEPARTURES = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def staying() -> Iterator[None]:
     """Stay for a while: ^C raises KeyboardInterrupt, SIGTERM and the end of the caller Hangup, as SIGHUP does."""
-    former = {number: signal.signal(number, hang_up) for number in (signal.SIGTERM, signal.SIGHUP)}
+    former = {number: signal.signal(number, _hang_up_once) for number in _DEPARTURES}
     # What a shell starts in the background ignores these; the terminal's are meant for it all the same.
     former[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     former[signal.SIGQUIT] = signal.signal(signal.SIGQUIT, signal.SIG_DFL)
@@ -34,6 +36,13 @@ def staying() -> Iterator[None]:
         watch.join()
         for number, handler in former.items():
             signal.signal(number, handler)
+
+
+def _hang_up_once(number: int, frame: object) -> NoReturn:
+    """The terminal and the caller mostly go together: the second signal must not disturb what the first lets do."""
+    for each in _DEPARTURES:
+        signal.signal(each, signal.SIG_IGN)
+    hang_up(number, frame)
 
 
 def _hang_up_without(caller: int, is_over: threading.Event) -> None:
