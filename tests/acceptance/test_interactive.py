@@ -58,6 +58,7 @@ def test_a_terminal_is_as_in_any_shell_and_its_end_is_the_end_of_the_job(cluster
         terminal.expect(r"40 132\n")
         terminal.say("echo be''gin; sleep 1000; echo $?")
         terminal.expect("begin")
+        wait_until(lambda: alice_runs(cluster, "sleep"), what="the command runs")
         terminal.press(INTERRUPT)
         terminal.expect(PROMPT)
         terminal.say("sleep 1000")
@@ -165,6 +166,7 @@ def test_a_job_that_is_deleted_ends_the_waiting(cluster: Cluster, alice: Person)
 def test_a_node_that_cannot_be_reached_ends_the_job(
     cluster: Cluster, alice: Person, what: str, told: str, code: int
 ) -> None:
+    alice.run(f"oarsub --wait {ON_NODE_1} true")  # the server is connected to the node
     cluster.node("node-1").do(what)
     with Terminal(alice, f"oarsub -I {ON_NODE_1}") as terminal:
         job = number(terminal)
