@@ -27,6 +27,8 @@ SENT = "OAR_CPUSET OAR_JOB_USER OAR_JOB_ID OAR_SESSION"
 NO_CONNECTION = 255
 #: Seconds that a connection that was begun early may still take.
 _PATIENCE = 30.0
+#: Seconds in which ssh may end by itself.
+_GRACE = 1.0
 _LOOK = 0.003
 _PROXY = re.compile(r"(?i)proxy(?:command|jump)\W+(?!none\b)\w")
 _SSH_SOCKET = os.path.join(os.path.dirname(oar.__file__), "tools", "ssh_socket")
@@ -205,10 +207,14 @@ def _start(words: Sequence[str], environment: Mapping[str, str], *, is_silent: b
 
 
 def _end(pid: int) -> None:
-    """End a program of ours, if it has not ended already."""
+    """End a program of ours, if it has not ended already; ssh may miss the signal that asks it to."""
     with suppress(ProcessLookupError, ChildProcessError):
         os.kill(pid, signal.SIGTERM)
-        os.waitpid(pid, 0)
+        limit = time.monotonic() + _GRACE
+        while not os.waitpid(pid, os.WNOHANG)[0]:
+            if time.monotonic() > limit:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(_LOOK)
 
 
 def _dying(with_signal: str, words: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from oar.cli import node_shell
 from oar.cli.as_user import UserFiles
 from oar.cli.node_shell import Way, quick_connection
 from oar.lib.config import Config
@@ -28,6 +29,16 @@ def test_only_what_processes_of_this_machine_left_is_removed(tmp_path: Path, mon
         (sessions / name).touch()
     Way(Config(), UserFiles(User("alice", os.geteuid()), ""), {}).close()
     assert sorted(os.listdir(sessions)) == sorted(names[1:])
+
+
+def test_a_client_that_misses_the_signal_to_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_shell, "_GRACE", 0.05)
+    words = ["sh", "-c", "trap '' TERM; echo; exec sleep 1000"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        client.stdout.readline()
+        node_shell._end(client.pid)
+        assert not os.path.exists(f"/proc/{client.pid}")
 
 
 @pytest.mark.parametrize(
