@@ -219,7 +219,8 @@ def test_what_a_task_leaves_in_the_background_is_not_waited_for(job: Job) -> Non
 
 
 def test_who_reads_no_further_ends_it(job: Job) -> None:
-    line = '"$0" "echo \\$\\$ > task.\\$OAR_TASK_ID; exec yes" | head -n 1; echo ${PIPESTATUS[0]}'
+    all_begun = "until ls task.0 task.1 task.2; do sleep 0.01; done >/dev/null 2>&1"
+    line = f'"$0" "echo \\$\\$ > task.\\$OAR_TASK_ID; {all_begun}; exec yes" | head -n 1; echo ${{PIPESTATUS[0]}}'
     done = subprocess.run(
         ["bash", "-c", line, job.tool],
         env=job.environment,
