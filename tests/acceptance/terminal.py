@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -19,6 +20,12 @@ from tests.acceptance.harness import TOOL, Person
 
 INTERRUPT, SUSPEND, END_OF_FILE = "\x03", "\x1a", "\x04"
 _DEADLINE = 30.0
+
+
+def _in_a_new_window() -> None:
+    """Have the terminal, and end with it, though whoever started the tests may be deaf to its end (nohup)."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Terminal:
@@ -36,7 +43,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - nothing else runs here
+            preexec_fn=_in_a_new_window,  # noqa: PLW1509 - nothing else runs here
         )
         os.close(slave)
         self.text = ""
