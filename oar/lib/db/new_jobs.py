@@ -250,10 +250,11 @@ _HELD = """
 _WAITING_RESERVATIONS = """
     SELECT count(*) FROM jobs WHERE job_user = %s AND state IN ('Waiting', 'Hold', 'toAckReservation')
         AND state <> 'Terminated' AND state <> 'Error' AND reservation IN ('toSchedule', 'Scheduled')"""
-#: Live jobs with a name of cpuset.
+#: Size of what the live jobs of a user keep.
 _KEPT_BYTES = """
     SELECT COALESCE(sum(octet_length(job_env)), 0)::bigint FROM jobs
     WHERE job_user = %s AND job_env IS NOT NULL AND state <> 'Terminated' AND state <> 'Error'"""
+#: Live jobs with a name of cpuset.
 _SHARING_CPUSET = """
     SELECT job_id FROM jobs WHERE cpuset_name = %s AND state <> 'Terminated' AND state <> 'Error' ORDER BY job_id"""
 
