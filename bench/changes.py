@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bench import planner
-from oar.kao.collector import resting
-from oar.kao.memory import Memory
-from oar.kao.model import Plan, Pool, QuotaPeriod, QuotaRule, Quotas, RunningJob, Snapshot
-from oar.kao.schedule import Round
-from oar.lib.states import JobState
+from oar.kao.facts.plan import Plan
+from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, RunningJob, Snapshot
+from oar.kao.planner.placement.round_memory import RoundMemory
+from oar.kao.planner.schedule import Round
+from oar.kao.rounds.garbage_collection import resting
+from oar.lib.facts.states import JobState
 
 CORES = 10000
 PARTS = 4
@@ -102,18 +103,15 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
     return replace(snapshot, now=snapshot.now + SINCE, waiting=waiting, running=(*snapshot.running, *begun))
 
 
-def planned(what: str, snapshot: Snapshot, before: Memory | None = None) -> tuple[Plan, Memory]:
+def planned(what: str, snapshot: Snapshot, before: RoundMemory | None = None) -> tuple[Plan, RoundMemory]:
     """Plan, and print what it cost."""
     with resting():
         begin = time.process_time()
-        this = Round(snapshot, before=before)
-        for queues in this.groups():
-            this.plan_queues(queues)
-        this.plan_besteffort()
-        plan = this.finish()
-        memory = this.memory(plan)
+        planning = Round(snapshot, memory=before)
+        plan = planning.plan()
+        memory = planning.memory(plan)
         seconds = time.process_time() - begin
-    searched = len(snapshot.waiting) - this.recalled
+    searched = len(snapshot.waiting) - planning.reused
     print(f"  {what:40} {seconds:8.2f} {searched:7} of {len(snapshot.waiting)}", flush=True)
     return plan, memory
 

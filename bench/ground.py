@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from oar.lib.db import migrate
-from oar.lib.db.engine import Database, DatabaseSettings
+from oar.lib.db import migrations
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
 from tests.postgres import PostgreSQL
 
 REPOSITORY = Path(__file__).parent.parent
@@ -51,7 +52,7 @@ def ground() -> Iterator[Ground]:
     try:
         server.start()
         settings = DatabaseSettings(host=server.socket, name="oar", patience=0)
-        migrate.Migrator(settings, SETUP, connect_admin=lambda name: server.connect(name, "postgres")).create()
+        migrations.Migrator(settings, SETUP, connect_admin=lambda name: server.connect(name, "postgres")).create()
         with tempfile.TemporaryDirectory() as directory:
             conf = Path(directory) / "oar.conf"
             conf.write_text(f'DB_HOSTNAME="{server.socket}"\nMAX_DB_CONNECTION_TIMEOUT="1"\n')
@@ -72,7 +73,8 @@ def cost(ground: Ground, arguments: Sequence[str], runs: int = 15) -> Cost:
 def command(name: str, *arguments: str) -> list[str]:
     """Return the arguments of Python that run a command as its installed program does."""
     program = (
-        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from oar.cli.program import run; run('oar.cli.{name}')"
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
+        f"from oar.cli.common.program import run; run('oar.cli.{name}')"
     )
     return ["-c", program, *arguments]
 

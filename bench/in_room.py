@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from oar.lib.db.engine import Database
+from oar.lib.db.database import Database
 from oar.lib.runtime import open_runtime
 
 USER = "alice"

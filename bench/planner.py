@@ -11,23 +11,23 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from oar.kao.collector import resting
-from oar.kao.model import (
+from oar.kao.facts.snapshot import (
     Alternative,
-    AskedGroup,
     Pool,
     QuotaPeriod,
     QuotaRule,
     Quotas,
-    Resources,
+    RequestGroup,
+    ResourceColumns,
     RunningJob,
     Settings,
     Snapshot,
     WaitingJob,
 )
-from oar.kao.schedule import schedule
-from oar.lib.model import Level, Queue
-from oar.lib.states import JobState, QueueState, ResourceState
+from oar.kao.planner.schedule import schedule
+from oar.kao.rounds.garbage_collection import resting
+from oar.lib.facts.records import Level, Queue
+from oar.lib.facts.states import JobState, QueueState, ResourceState
 
 NOW = 1_800_000_000
 CORES, CPUS, NODES = 10, 2, 25
@@ -36,11 +36,11 @@ CORES, CPUS, NODES = 10, 2, 25
 WIDTHS = (1, 2, 4, 8, 20, 40, 80)
 
 
-def platform(cores: int) -> Resources:
+def platform(cores: int) -> ResourceColumns:
     """Return a machine of so many cores."""
     per_node = CORES * CPUS
     nodes = tuple(f"node-{core // per_node}" for core in range(cores))
-    return Resources(
+    return ResourceColumns(
         ids=tuple(range(1, cores + 1)),
         types=("default",) * cores,
         states=(ResourceState.ALIVE,) * cores,
@@ -104,7 +104,7 @@ def waiting(count: int, rng: random.Random, kinds: int, first: int) -> list[Wait
                 "default",
                 "",
                 JobState.WAITING,
-                alternatives=(Alternative(number, walltime, (AskedGroup(0, asked),)),),
+                alternatives=(Alternative(number, walltime, (RequestGroup(0, asked),)),),
             )
         )
     return jobs
@@ -159,8 +159,8 @@ def _mixed_job(number: int, rng: random.Random) -> WaitingJob:
     alternatives = []
     for part in (1, 2):
         groups = (
-            AskedGroup(rng.randrange(3), (Level("core", part * rng.randint(1, 12)),)),
-            AskedGroup(rng.randrange(1, 4), (Level("node", 1), Level("core", part * rng.randint(1, 4)))),
+            RequestGroup(rng.randrange(3), (Level("core", part * rng.randint(1, 12)),)),
+            RequestGroup(rng.randrange(1, 4), (Level("node", 1), Level("core", part * rng.randint(1, 4)))),
         )
         alternatives.append(Alternative(2 * number + part, walltime // part, groups))
     project = f"project{number % 10}"

@@ -11,15 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import planner
-from oar.kao.meta_sched import MetaScheduler
-from oar.kao.model import Snapshot
-from oar.lib.config import Config
-from oar.lib.db import migrate
-from oar.lib.db.engine import Connection, Database, DatabaseSettings, Transaction
-from oar.lib.db.new_jobs import new_id
-from oar.lib.model import Level
+from oar.kao.facts.snapshot import Snapshot
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.config.files import Config
+from oar.lib.db import migrations
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.db.statements import Connection
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.records import Level
+from oar.lib.facts.states import JobState
 from oar.lib.runtime import Runtime
-from oar.lib.states import JobState
 from tests.postgres import PostgreSQL
 
 SETUP = Path(__file__).parent.parent / "setup" / "database"
@@ -94,7 +96,7 @@ class Bench:
 
     def __init__(self, server: PostgreSQL, name: str, snapshot: Snapshot) -> None:
         settings = DatabaseSettings(host=server.socket, name=name, patience=0)
-        migrate.Migrator(
+        migrations.Migrator(
             settings, SETUP, connect_admin=lambda base: server.connect(base, "postgres"), with_rules=False
         ).create()
         self.now = planner.NOW
@@ -123,7 +125,7 @@ class Bench:
     def submit(self) -> None:
         """Add a job behind all others."""
         with self.database.begin() as tx:
-            submit(tx, [(new_id(tx), 3600, (Level("core", 4),))])
+            submit(tx, [(tx.new_jobs.new_id(), 3600, (Level("core", 4),))])
 
     def withdraw(self, share: float) -> None:
         """Take back the waiting job behind which this share of them stands."""

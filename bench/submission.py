@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.ground import REPOSITORY, SETUP, Ground, ground
-from oar.lib import admission
+from oar.lib.submission import admission_rules
 
 NODES, CORES = 1_000, 32
 CLIENTS, EACH = 50, 20
@@ -27,7 +27,7 @@ _RESOURCES = """
     INSERT INTO resources (network_address, cpuset, state_num)
     SELECT 'node-' || node, core::text, 1 FROM generate_series(1, %s) node, generate_series(0, %s) core
     ORDER BY node, core"""
-_PROGRAM = "import sys; sys.path.insert(0, {path!r}); from oar.cli.program import run; run('oar.cli.oarsub')"
+_PROGRAM = "import sys; sys.path.insert(0, {path!r}); from oar.cli.common.program import run; run('oar.cli.oarsub')"
 
 
 def main() -> None:
@@ -61,9 +61,9 @@ def _open_to_all(stand: Ground) -> Iterator[None]:
 def _install(stand: Ground, nodes: int, cores: int) -> None:
     with stand.database.begin() as tx:
         tx.execute(_RESOURCES, (nodes, cores - 1))
-        if not tx.queues.rules():
-            for rule in admission.read_rules(str(SETUP / "admission_rules")):
-                tx.queues.insert_rule(rule.text, priority=rule.priority, enabled=rule.enabled, author="oar")
+        if not tx.admission_rules.all():
+            for rule in admission_rules.read_rules(str(SETUP / "admission_rules")):
+                tx.admission_rules.insert(rule.text, priority=rule.priority, enabled=rule.enabled, author="oar")
 
 
 def _cost(stand: Ground, *words: str, runs: int = RUNS) -> tuple[float, float]:

@@ -14,12 +14,21 @@ from pathlib import Path
 
 import click
 
-from oar.cli.command import ADMIN, USER, Command, Style
-from oar.lib.config_keys import GROUPS, Config
-from oar.lib.config_kinds import Option
-from oar.lib.incidents import EXEC_EVENTS, INCIDENTS, Again, Incident, Suspects
-from oar.lib.states import FINAL, JOB_MOVES, STATE_LETTERS, EndCode, ExecCode, JobState, ResourceState
-from oar.modules.automaton import FOLLOW, LANES, WANTS
+from oar.cli.common.command import ADMIN, USER, Command, Style
+from oar.lib.config.keys import GROUPS, Config
+from oar.lib.config.kinds import Key
+from oar.lib.facts.states import (
+    FINAL,
+    JOB_MOVES,
+    STATE_LETTERS,
+    EndCode,
+    ExecCode,
+    JobState,
+    ReasonCode,
+    ResourceState,
+)
+from oar.lib.rules.incidents import EXEC_EVENTS, INCIDENTS, Incident, ResubmitRule, Suspects
+from oar.modules.automaton import LANES, MODULE_OF_TAG, NEXT_MODULES
 
 DOCS = Path(__file__).resolve().parent
 SOURCE = DOCS.parent
@@ -90,17 +99,17 @@ def keys() -> str:
 
 def _text_of_programs() -> str:
     """All sources in which a use of a key would stand."""
-    declarations = {"config_keys.py", "config_kinds.py"}
-    files = [path for path in sorted((SOURCE / "oar").rglob("*")) if path.is_file() and path.name not in declarations]
+    declarations = SOURCE / "oar" / "lib" / "config"
+    files = [path for path in sorted((SOURCE / "oar").rglob("*")) if path.is_file() and path.parent != declarations]
     files += sorted((SOURCE / "setup" / "database" / "admission_rules").glob("*.py"))
     return "\n".join(path.read_text() for path in files if path.suffix in ("", ".py"))
 
 
-def _is_used(option: "Option[object]", text: str) -> bool:
+def _is_used(option: "Key[object]", text: str) -> bool:
     return bool(re.search(rf"\.{option.name}\b|\b{option.key}\b|\"{option.name}\"", text))
 
 
-def _key(option: "Option[object]") -> str:
+def _key(option: "Key[object]") -> str:
     value = option.text(option.default) if option.shipped is None else option.shipped
     default = f"Default: {code(value)}." if value else "Default: none."
     if option.shipped is not None:
@@ -116,7 +125,7 @@ def _key(option: "Option[object]") -> str:
 def commands(style: Style) -> Iterator[Command]:
     """Every command of a family, by name."""
     for path in sorted((SOURCE / "oar" / "cli").glob("*.py")):
-        if "@oar_command(" in path.read_text() and path.name != "command.py":
+        if "@oar_command(" in path.read_text():
             main = importlib.import_module(f"oar.cli.{path.stem}").main
             if main.style is style:
                 yield main
@@ -170,12 +179,6 @@ def job_moves() -> str:
     return block("\n".join(lines[:-1]))
 
 
-def resource_states() -> str:
-    """Each state of a resource and its meaning."""
-    said = meanings(ResourceState)
-    return table(("state", "meaning"), [(code(state), _sentence(said[state.name])) for state in ResourceState])
-
-
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].removesuffix(" (final)") + ("; final." if text.endswith("(final)") else ".")
 
@@ -190,10 +193,10 @@ _BLAMED = {
     Suspects.ALL_UNCONFINED: "all nodes, if nothing cleans them",
 }
 _AGAIN = {
-    Again.NEVER: "",
-    Again.NOT_ITS_FAULT: "yes",
-    Again.IF_IDEMPOTENT: "if idempotent",
-    Again.IF_NOT_STARTED: "if not started, or idempotent",
+    ResubmitRule.NEVER: "",
+    ResubmitRule.ALWAYS: "yes",
+    ResubmitRule.IF_IDEMPOTENT: "if idempotent",
+    ResubmitRule.IF_NOT_STARTED: "if not started, or idempotent",
 }
 
 
@@ -205,7 +208,7 @@ def incidents() -> str:
 
 def _incident(event: str, incident: Incident) -> tuple[str, ...]:
     state = incident.state or "-"
-    blamed, again = _BLAMED[incident.suspects] or "-", _AGAIN[incident.again] or "-"
+    blamed, again = _BLAMED[incident.suspects] or "-", _AGAIN[incident.resubmit] or "-"
     return code(event), state, blamed, again, "stopped" if incident.stops_queues else "-"
 
 
@@ -220,15 +223,16 @@ def exec_codes() -> str:
     return table(("code", "meaning", "events"), rows)
 
 
-def end_codes() -> str:
-    """Each cause of an end and its meaning."""
-    said = meanings(EndCode)
-    return table(("cause", "meaning"), [(code(each), _sentence(said[each.name])) for each in EndCode])
+def _codes(head: str, enumeration: type[Enum]) -> str:
+    """Each member of an enumeration and its meaning."""
+    said = meanings(enumeration)
+    return table((head, "meaning"), [(code(each.value), _sentence(said[each.name])) for each in enumeration])
 
 
 def tags() -> str:
     """Which module a tag asks for."""
-    rows = [(code(tag), code(module), str(LANES[module])) for tag, module in WANTS.items() if module is not None]
+    modules = {tag: module for tag, module in MODULE_OF_TAG.items() if module is not None}
+    rows = [(code(tag), code(module), str(LANES[module])) for tag, module in modules.items()]
     return table(("tag", "module", "lane"), rows)
 
 
@@ -236,7 +240,7 @@ def module_codes() -> str:
     """What the end of a module asks for."""
     rows = [
         (code(module), str(int(number)), ", ".join(map(code, following)) or "-")
-        for (module, number), following in FOLLOW.items()
+        for (module, number), following in NEXT_MODULES.items()
     ]
     return table(("module", "exit code", "then"), rows)
 
@@ -251,10 +255,11 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "oarrun": lambda: _tool("oarrun"),
     "job-states": job_states,
     "job-moves": job_moves,
-    "resource-states": resource_states,
+    "resource-states": lambda: _codes("state", ResourceState),
     "incidents": incidents,
     "exec-codes": exec_codes,
-    "end-codes": end_codes,
+    "end-codes": lambda: _codes("cause", EndCode),
+    "reason-codes": lambda: _codes("code", ReasonCode),
     "tags": tags,
     "module-codes": module_codes,
 }

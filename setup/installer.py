@@ -62,8 +62,8 @@ ROOT_COMMANDS = ("oar-server", "oar-database", "oar-conf", "oar-keys")
 #: Programs that only OAR itself and administrators in need call: in OARDIR.
 MODULES = {
     "oar-almighty": "oar.modules.almighty",
-    "oar-bipbip": "oar.modules.bipbip",
-    "oar-bipbip-commander": "oar.modules.bipbip_commander",
+    "oar-bipbip": "oar.modules.runner.bipbip",
+    "oar-bipbip-commander": "oar.modules.runner.bipbip_commander",
     "oar-finaud": "oar.modules.finaud",
     "oar-greta": "oar.modules.greta",
     "oar-leon": "oar.modules.leon",
@@ -74,10 +74,12 @@ MODULES = {
 
 #: Single files for nodes (and frontends); they need python3 >= 3.6 or sh, nothing of the package.
 NODE_TOOLS = (
+    "node_protocol.py",
     "node_base.py",
+    "node_kernel.py",
     "node_cgroups.py",
     "node_devices.py",
-    "node_reasons.py",
+    "node_faults.py",
     "oarsh_shell",
     "oarsh_session.py",
     "oarsh",
@@ -94,7 +96,7 @@ NODE_TOOLS = (
 USER_TOOLS = ("oarsh", "oarcp", "oarprint", "oarrun")
 
 #: sudo passes nothing of the caller on but what is in its list; oarsub wants his defaults, and his environment where
-#: --env may ask for it: here, in a script, or in the defaults (oar/cli/oarsub_caller.py).
+#: --env may ask for it: here, in a script, or in the defaults (oar/cli/oarsub_parts/caller_environment.py).
 _OF_CALLER = """\
 OAR_SUBMIT_ENV= OAR_SUBMIT_DEFAULTS= asks=
 [ ! -r "$HOME/.oarsubrc" ] || OAR_SUBMIT_DEFAULTS=$HOME/.oarsubrc asks=perhaps
@@ -102,7 +104,8 @@ for word do case $word in --en* | --s* | -S* | -[!-]*S*) asks=perhaps ;; esac; d
 [ ! "$asks" ] || OAR_SUBMIT_ENV=$(env -0 | head -c 96001 | base64 -w 0)
 export OAR_SUBMIT_ENV OAR_SUBMIT_DEFAULTS
 """
-#: A command that stays runs beside a shell of the user's, which he can end: oar/cli/staying.py sees that it is gone.
+#: A command that stays runs beside a shell of the user's, which he can end: oar/cli/common/long_running.py sees that it
+#: is gone.
 _STAYING = """\
 stays=
 for word do case $word in {patterns}) stays=yes ;; esac; done
@@ -251,7 +254,7 @@ def _quick_program(target: Target, name: str) -> None:
         f'os.environ["OARDIR"] = "{target.programs}"',
         f'sys.path.append("{target.venv}/{packages.relative_to(target.under(target.venv))}")',
         "",
-        "from oar.cli.program import run",
+        "from oar.cli.common.program import run",
         "",
         f'run("{module_of(name)}")',
         "",
@@ -485,7 +488,7 @@ def install_node(target: Target) -> None:
 def install_doc(target: Target) -> None:
     """The manual."""
     docs = target.under(target.docdir or f"{target.prefix}/share/doc/oar")
-    for name in ("docs", "README.md", "CHANGELOG.md"):
+    for name in ("docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"):
         source = SOURCE / name
         if source.is_dir():
             copy_readable(source, docs / name, "*.py")

@@ -6,12 +6,12 @@ A test says what matters to it; the rest has a value.
 from collections.abc import Sequence
 from typing import Any
 
-from oar.lib import lifecycle
-from oar.lib.db import new_jobs
-from oar.lib.db.engine import Database, Transaction
-from oar.lib.db.new_jobs import Alternative, NewJob, NewJobs
-from oar.lib.model import Cause, Dependency, Group, JobKeys, Level, PropertyValue
-from oar.lib.states import EndCode, JobState, JobType, Reservation
+from oar.lib.db.database import Database
+from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.records import Cause, Dependency, Group, JobKeys, JobSpec, Level, PropertyValue
+from oar.lib.facts.states import EndCode, JobState, JobType
+from oar.lib.jobs import lifecycle
 
 #: The way of a job through its states, as far as a test may want it.
 WAY = {
@@ -42,32 +42,22 @@ WAY = {
 }
 
 PLAIN = NewJob(
-    id=0,
-    array_id=0,
-    array_index=1,
-    initial_request="oarsub true",
-    name=None,
-    cpuset_name="",
+    spec=JobSpec(
+        user="alice",
+        command="true",
+        project="default",
+        queue="default",
+        properties="",
+        launching_directory="/home/alice",
+        stdout_file="OAR.%jobid%.stdout",
+        stderr_file="OAR.%jobid%.stderr",
+        checkpoint_signal=12,
+        info_type="frontend",
+        initial_request="oarsub true",
+    ),
     job_type=JobType.PASSIVE,
-    info_type="frontend",
     state=JobState.WAITING,
-    reservation=Reservation.NONE,
     message="",
-    user="alice",
-    project="default",
-    command="true",
-    queue="default",
-    properties="",
-    launching_directory="/home/alice",
-    start_time=0,
-    file_id=None,
-    notify=None,
-    checkpoint=0,
-    checkpoint_signal=12,
-    stdout_file="OAR.%jobid%.stdout",
-    stderr_file="OAR.%jobid%.stderr",
-    resubmit_job_id=0,
-    env=None,
 )
 
 
@@ -90,23 +80,22 @@ def add_job(
     *,
     on: Sequence[int] = (),
     walltime: int = 3600,
-    alternatives: Sequence[Alternative] = (),
+    alternatives: Sequence[NewAlternative] = (),
     types: Sequence[str] = (),
     after: Sequence[int] = (),
     **columns: Any,
 ) -> int:
     """Add a job that has come as far as ``state`` on the resources ``on``; return its id.  ``after``: dependencies."""
-    default = Alternative(walltime, (Group("", (Level("resource_id", max(1, len(on))),)),))
-    new = NewJobs(
-        first=PLAIN._replace(**columns),
-        commands=[columns.get("command", PLAIN.command)],
-        number=1,
+    default = NewAlternative(walltime, (Group("", (Level("resource_id", max(1, len(on))),)),))
+    of_spec = {name: value for name, value in columns.items() if name in JobSpec._fields}
+    beside = {name: value for name, value in columns.items() if name not in of_spec}
+    new = JobBatch(
+        first=PLAIN._replace(spec=PLAIN.spec._replace(types=tuple(types), **of_spec), **beside),
         alternatives=alternatives or [default],
-        types=types,
         dependencies=[Dependency(0, required) for required in after],
     )
     with database.begin() as tx:
-        (job_id,) = new_jobs.insert(tx, new, [JobKeys("4299", None, None)])
+        (job_id,) = tx.new_jobs.insert(new, [JobKeys("4299", None, None)])
         if on:
             _assign(tx, job_id, on)
         for step in WAY[state]:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.db import migrate
-from oar.lib.db.engine import Connection, Database, DatabaseSettings
+from oar.lib.db import migrations
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.db.statements import Connection
 from tests.postgres import PostgreSQL
 
 # A suite that a shell has started in the background ignores ^C, and so would all that it starts.
@@ -48,7 +50,7 @@ def template(postgres: PostgreSQL) -> DatabaseSettings:
     def administrator(name: str) -> Connection:
         return postgres.connect(name, "postgres")
 
-    migrate.Migrator(settings, SETUP, connect_admin=administrator, with_rules=False).create()
+    migrations.Migrator(settings, SETUP, connect_admin=administrator, with_rules=False).create()
     return settings
 
 
@@ -92,5 +94,5 @@ def database(settings: DatabaseSettings) -> Iterator[Database]:
 def secure(postgres: PostgreSQL, settings: DatabaseSettings) -> None:
     """Close a copied database as its original is: what belongs to a database itself is not copied."""
     admin = postgres.connect(settings.name, "postgres")
-    migrate.secure_database(migrate.Session(admin), settings)
+    migrations.secure_database(migrations.MigrationConnection(admin), settings)
     admin.close()

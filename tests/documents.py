@@ -4,11 +4,12 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
-    *sorted((SOURCE / "docs").glob("*.rst")),
+    *sorted((SOURCE / "docs").rglob("*.rst")),
     *(SOURCE / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
 )
 
@@ -66,6 +67,18 @@ def links(path: Path) -> Iterator[str]:
     return (target for target in re.findall(pattern, path.read_text()) if "://" not in target)
 
 
+def titles(path: Path) -> set[str]:
+    """Every heading of a document."""
+    lines = path.read_text().split("\n")
+    if path.suffix == ".md":
+        return {line.lstrip("#").strip() for line in lines if line.startswith("#")}
+    return {title for title, line in pairwise(lines) if _is_underline(title, line)}
+
+
+def _is_underline(title: str, line: str) -> bool:
+    return bool(title) and bool(_UNDERLINE.fullmatch(line)) and len(line) == len(title)
+
+
 def blocks(path: Path) -> Iterator[tuple[bool, list[str]]]:
     """Every block of text that is shown letter for letter, and whether it is marked as one that runs."""
     return ((runs, lines) for _, runs, lines in _blocks(path))
@@ -105,7 +118,7 @@ def _fenced(lines: list[str]) -> Iterator[tuple[str, bool, list[str]]]:
 def _indented(lines: list[str]) -> Iterator[tuple[str, bool, list[str]]]:
     heading = ""
     for number, line in enumerate(lines):
-        if number and lines[number - 1] and _UNDERLINE.fullmatch(line) and len(line) == len(lines[number - 1]):
+        if number and _is_underline(lines[number - 1], line):
             heading = lines[number - 1]
         if line.rstrip().endswith("::") and not line.startswith(".."):
             end = number + 1

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oar.cli import oarsub
-from oar.cli.command import Command, Result, invoke
-from oar.lib import admission
-from oar.lib.config import Config
-from oar.lib.db.engine import Database
-from oar.lib.messages import Effect
-from oar.lib.model import Job, User
+from oar.cli.common.command import Command, CommandResult, invoke
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Effect
+from oar.lib.facts.records import Job, User
 from oar.lib.runtime import Runtime
+from oar.lib.submission import admission_rules
 
 RULES = Path(__file__).parent.parent / "setup" / "database" / "admission_rules"
 ALICE = User("alice", 0)  #: with the rights of whoever runs the tests: her files are theirs
@@ -30,7 +30,7 @@ class Frontend:
 
     def type(
         self, command: Command, *words: object, user: User = ALICE, environment: dict[str, str] | None = None
-    ) -> Result:
+    ) -> CommandResult:
         """Run a command as a user."""
         runtime = Runtime(self.config, self.database)
         return invoke(command, [str(word) for word in words], runtime=runtime, user=user, environment=environment)
@@ -55,7 +55,7 @@ class Frontend:
 class LoginNode(Frontend):
     """A frontend on which oarsub is typed."""
 
-    def oarsub(self, *words: object, user: User = ALICE, environment: dict[str, str] | None = None) -> Result:
+    def oarsub(self, *words: object, user: User = ALICE, environment: dict[str, str] | None = None) -> CommandResult:
         """Type oarsub."""
         return self.type(oarsub.main, *words, user=user, environment=environment)
 
@@ -74,8 +74,10 @@ class LoginNode(Frontend):
 def add_rules(database: Database, *rules: str, defaults: bool = True) -> None:
     """Install the default admission rules, and after them others."""
     texts: Sequence[tuple[int, bool, str]] = (
-        [(rule.priority, rule.enabled, rule.text) for rule in admission.read_rules(str(RULES))] if defaults else []
+        [(rule.priority, rule.enabled, rule.text) for rule in admission_rules.read_rules(str(RULES))]
+        if defaults
+        else []
     )
     with database.begin() as tx:
         for priority, enabled, text in [*texts, *((50, True, rule) for rule in rules)]:
-            tx.queues.insert_rule(text, priority=priority, enabled=enabled, author="oar")
+            tx.admission_rules.insert(text, priority=priority, enabled=enabled, author="oar")

@@ -1,4 +1,4 @@
-"""oarsub --completion: what a shell needs to complete the commands of users (commands-user.md 17).
+"""oarsub --completion: what a shell needs to complete the commands of users.
 
 For ``bash``, ``zsh`` and ``fish`` it is a script, made of the same declarations as the commands' own help.  The script
 knows options and fixed words; what only the database knows (queues, properties, the user's jobs) it asks for when
@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import click
 
-from oar.cli.command import Command, Context, OptionalArgument, Stop
-from oar.lib.states import STATE_LETTERS
+from oar.cli.common.command import Command, Context, OptionalArgument, Stop
+from oar.lib.facts.states import STATE_LETTERS
 
 COMMANDS = ("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oaralter")
 
-#: Types of jobs (commands-user.md 3.4); those with an argument end in their separator.
+#: Types of jobs; those with an argument end in their separator.
 TYPES = (
     *("besteffort", "idempotent", "timesharing", "container", "container=", "container_users=", "inner=", "ar=hard"),
     *("deploy", "deploy=standby", "cosystem", "cosystem=standby", "noop", "noop=standby", "desktop_computing"),
@@ -56,7 +56,7 @@ _KINDS: Mapping[str, str] = {
 _WORDS = {"oarsub": "commands", "oarnodes": "nodes"}
 
 
-class Option(NamedTuple):
+class CompletedOption(NamedTuple):
     """An option as a shell completes it."""
 
     names: tuple[str, ...]
@@ -75,7 +75,7 @@ def run(context: Context, what: str) -> None:
         raise Stop(f"# Error: --completion takes {', '.join(_SCRIPTS)} or {', '.join(_LISTS)}, not {what}.")
 
 
-def options_of(name: str) -> list[Option]:
+def options_of(name: str) -> list[CompletedOption]:
     """Return the options of a command."""
     command: Command = importlib.import_module(f"oar.cli.{name}").main
     return [
@@ -85,12 +85,12 @@ def options_of(name: str) -> list[Option]:
     ]
 
 
-def _option(parameter: click.Option) -> Option:
+def _option(parameter: click.Option) -> CompletedOption:
     takes = not (parameter.is_flag or parameter.count)
     attached = isinstance(parameter, OptionalArgument) and parameter.attached
     kind = _KINDS.get(parameter.name or "", "") if takes else ""
     names = tuple(name for name in parameter.opts if "_" not in name)
-    return Option(names, kind, takes and not attached, parameter.help or "")
+    return CompletedOption(names, kind, takes and not attached, parameter.help or "")
 
 
 # -- what the database knows ------------------------------------------------------------------------------------------
@@ -107,10 +107,9 @@ def _properties(context: Context) -> list[str]:
 
 
 def _nodes(context: Context) -> list[str]:
-    from oar.lib.db import listings
 
     with context.database.snapshot() as tx:
-        return listings.nodes(tx)
+        return tx.resources.nodes()
 
 
 def _jobs(context: Context) -> list[str]:
@@ -119,7 +118,7 @@ def _jobs(context: Context) -> list[str]:
 
 
 def _fields(context: Context) -> list[str]:
-    from oar.cli.oarstat_fields import KEYS
+    from oar.cli.oarstat_parts.fields import KEYS
 
     return sorted(KEYS)
 
@@ -190,7 +189,7 @@ complete -F _oar {names}
 """
 
 
-def _arguments(name: str, options: Sequence[Option], fill: str) -> list[str]:
+def _arguments(name: str, options: Sequence[CompletedOption], fill: str) -> list[str]:
     """Return the beginning of a command's case in both shells: what completes the argument of each of its options."""
     lines = [f"    {name})", "        case $before in"]
     for option in options:
@@ -200,13 +199,13 @@ def _arguments(name: str, options: Sequence[Option], fill: str) -> list[str]:
     return [*lines, "        esac"]
 
 
-def _bash(commands: Mapping[str, Sequence[Option]]) -> str:
+def _bash(commands: Mapping[str, Sequence[CompletedOption]]) -> str:
     return _BASH.format(
         **_FIXED, names=" ".join(commands), commands="".join(_bash_command(*each) for each in commands.items())
     )
 
 
-def _bash_command(name: str, options: Sequence[Option]) -> str:
+def _bash_command(name: str, options: Sequence[CompletedOption]) -> str:
     lines = _arguments(name, options, '_oar_fill "{}" "$current"; ')
     names = " ".join(each for option in options for each in option.names if each.startswith("--"))
     lines.append(f'        options="{names}"')
@@ -257,13 +256,13 @@ _oar "$@"
 """
 
 
-def _zsh(commands: Mapping[str, Sequence[Option]]) -> str:
+def _zsh(commands: Mapping[str, Sequence[CompletedOption]]) -> str:
     return _ZSH.format(
         **_FIXED, names=" ".join(commands), commands="".join(_zsh_command(*each) for each in commands.items())
     )
 
 
-def _zsh_command(name: str, options: Sequence[Option]) -> str:
+def _zsh_command(name: str, options: Sequence[CompletedOption]) -> str:
     lines = _arguments(name, options, "_oar_fill '{}'; ")
     lines.append("        options=(")
     lines += [f"            {described}" for option in options for described in _described(option)]
@@ -272,7 +271,7 @@ def _zsh_command(name: str, options: Sequence[Option]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _described(option: Option) -> Iterator[str]:
+def _described(option: CompletedOption) -> Iterator[str]:
     text = option.help.replace("'", "").replace(":", "\\:")
     for name in option.names:
         yield f"'{name}:{text}'"
@@ -306,11 +305,11 @@ _FISH_KINDS = {
 }
 
 
-def _fish(commands: Mapping[str, Sequence[Option]]) -> str:
+def _fish(commands: Mapping[str, Sequence[CompletedOption]]) -> str:
     return _FISH.format(commands="\n".join(_fish_command(*each) for each in commands.items()))
 
 
-def _fish_command(name: str, options: Sequence[Option]) -> str:
+def _fish_command(name: str, options: Sequence[CompletedOption]) -> str:
     lines = [f"complete -c {name} -e", f"complete -c {name} {_fish_kind(_WORDS.get(name, 'jobs'))}"]
     for option in options:
         names = " ".join(f"-l {each[2:]}" if each.startswith("--") else f"-s {each[1:]}" for each in option.names)
@@ -327,4 +326,8 @@ def _fish_kind(kind: str) -> str:
     return _FISH_KINDS.get(kind) or f"-f -a '{words}'"
 
 
-_SCRIPTS: Mapping[str, Callable[[Mapping[str, Sequence[Option]]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+_SCRIPTS: Mapping[str, Callable[[Mapping[str, Sequence[CompletedOption]]], str]] = {
+    "bash": _bash,
+    "zsh": _zsh,
+    "fish": _fish,
+}

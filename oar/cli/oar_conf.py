@@ -2,9 +2,9 @@
 
 import click
 
-from oar.cli.command import ADMIN, Context, Stop, oar_command, option
-from oar.lib.config import Config, Parsed, option_of, quoted, sample
-from oar.lib.config_kinds import Option
+from oar.cli.common.command import ADMIN, Context, Stop, oar_command, option
+from oar.lib.config.files import Config, Parsed, option_of, quoted, sample
+from oar.lib.config.kinds import Key
 from oar.lib.runtime import conf_file, read_config
 
 
@@ -41,14 +41,14 @@ def _check(parsed: Parsed) -> int:
     return 1 if parsed.errors or has_unknown else 0
 
 
-def _known(key: str) -> Option[object]:
+def _known(key: str) -> Key[object]:
     option = option_of(key)
     if option is None:
         raise Stop(f"[ERROR] Unknown key '{key}': oar-conf without argument lists all keys.")
     return option
 
 
-def _line(option: Option[object], parsed: Parsed, *, is_listed: bool = False) -> str:
+def _line(option: Key[object], parsed: Parsed, *, is_listed: bool = False) -> str:
     """Return an assignment and where it comes from; passwords are not listed."""
     value = getattr(parsed.config, option.name)
     text = "***" if is_listed and option.secret and value else option.text(value)

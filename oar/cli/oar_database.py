@@ -1,4 +1,7 @@
-"""oar-database: create, bring up to date, check, repair, empty and drop the database (database.md 9)."""
+"""oar-database: create, bring up to date, check, repair, empty and drop the database.
+
+See docs/design/schema.rst, "Migrations".
+"""
 
 import os
 import sys
@@ -9,13 +12,14 @@ from pathlib import Path
 
 import click
 
-from oar.cli.command import ADMIN, Context, Stop, oar_command, option
-from oar.lib.config import Config, parse
-from oar.lib.db.engine import Connection, DatabaseSettings
-from oar.lib.db.migrate import Migrator, connect_admin, readable_errors
-from oar.lib.errors import ConfigError, DatabaseUnavailable
+from oar.cli.common.command import ADMIN, Context, Stop, oar_command, option
+from oar.lib.config.files import Config, parse
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.migrations import Migrator, connect_admin, readable_errors
+from oar.lib.db.statements import Connection
+from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
+from oar.lib.facts.version import VERSION
 from oar.lib.runtime import conf_file, database_settings, read_config
-from oar.lib.version import VERSION
 
 EXIT_BAD_ROWS = 2
 
@@ -50,7 +54,7 @@ PASSWORDS: Mapping[str, tuple[str, str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ActionOptions:
     """How the action is to be done."""
 
     db_is_local: bool
@@ -105,7 +109,7 @@ def main(
     """Find out what is to be done, and do it."""
     chosen = _chosen(words, [name.removeprefix("is_") for name, is_on in given.items() if name[:3] == "is_" and is_on])
     settings = _settings(_read(context, conf), given)
-    options = Options(**{name: given[name] for name in Options.__slots__})  # type: ignore[arg-type]
+    options = ActionOptions(**{name: given[name] for name in ActionOptions.__slots__})  # type: ignore[arg-type]
     _require(settings, create=chosen == "create")
     if force_sql:
         context.warn("--force-sql is ignored: an upgrade is done as a whole or not at all.")
@@ -201,7 +205,7 @@ def _confirm(warning: str) -> None:
 # -- what is done -----------------------------------------------------------------------------------------------------
 
 
-def _do(chosen: str, settings: DatabaseSettings, options: Options) -> None:
+def _do(chosen: str, settings: DatabaseSettings, options: ActionOptions) -> None:
     migrator = Migrator(
         settings,
         setup_directory(),
@@ -227,7 +231,7 @@ def _do(chosen: str, settings: DatabaseSettings, options: Options) -> None:
         raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
 
 
-def _administrator(settings: DatabaseSettings, options: Options) -> "Callable[[str], Connection] | None":
+def _administrator(settings: DatabaseSettings, options: ActionOptions) -> "Callable[[str], Connection] | None":
     """Return how a database is opened by an administrator of PostgreSQL; None if nobody said how."""
 
     def connect_locally(name: str) -> Connection:
@@ -263,20 +267,19 @@ def _as_postgres() -> Iterator[None]:
 
 def _check(settings: DatabaseSettings, *, deep: bool) -> int:
     """Print the verdict about the database; return the exit code."""
-    from oar.lib.db import check
-    from oar.lib.db.engine import Database
+    from oar.lib.db.database import Database
 
     database = Database(settings, application="oar:database")
     try:
         with database.snapshot() as tx:
-            version = tx.schema_version()
+            version = tx.schema_version.find()
         if version is None:
             return _failed("No OAR database schema version found.")
         if version != VERSION:
             return _failed(f"OAR database version mismatch. Current version is {version} while {VERSION} is required.")
         if deep:
             with database.snapshot() as tx:
-                found = check.violations(tx, settings.ro_user)
+                found = tx.invariants.violations(settings.ro_user)
             for violation in found:
                 click.echo(str(violation))
             if found:

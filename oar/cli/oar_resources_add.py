@@ -1,4 +1,4 @@
-"""oar_resources_add: creates the resources of machines that are all alike (commands-admin.md 9.1)."""
+"""oar_resources_add: creates the resources of machines that are all alike."""
 
 import re
 import shlex
@@ -8,15 +8,15 @@ from typing import TypeVar
 
 import click
 
-from oar.cli.administration import note
-from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command, option
-from oar.cli.selection import show_usage
-from oar.lib import nodes, properties, topology
-from oar.lib.db.columns import Columns
-from oar.lib.db.engine import Transaction
-from oar.lib.formats import Format, dump
-from oar.lib.properties import Problem, Setting
-from oar.lib.topology import BadTopology, Machines, Unit
+from oar.cli.common.administration import note
+from oar.cli.common.command import ADMIN, NUMBER, Context, Stop, oar_command, option
+from oar.cli.common.selection import show_usage
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts import topology
+from oar.lib.facts.formats import Format, dump
+from oar.lib.facts.topology import BadTopology, Machines, NewResource
+from oar.lib.resources import nodes, properties
+from oar.lib.resources.properties import PropertyProblem, Setting
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -110,7 +110,7 @@ def _behind_the_last(context: Context, machines: Machines, given: Mapping[str, o
     with context.database.snapshot() as tx:
         known = tx.resources.columns()
         counts = {
-            field: int(Columns(tx).largest(name) or 0) + 1
+            field: int(tx.property_columns.largest(name) or 0) + 1
             for name, field in _COUNTED.items()
             if known.get(name) == "integer"
         }
@@ -131,7 +131,7 @@ def _missing(context: Context, machines: Machines) -> dict[str, bool]:
 # -- lines ------------------------------------------------------------------------------------------------------------
 
 
-def _lines(missing: Mapping[str, bool], units: Sequence[Unit], append: str, *, repair: bool) -> list[str]:
+def _lines(missing: Mapping[str, bool], units: Sequence[NewResource], append: str, *, repair: bool) -> list[str]:
     """Return the commands that create or repair the resources."""
     lines = [f"oarproperty {'-c ' if is_text else ''}-a {name}" for name, is_text in missing.items()]
     for unit in units:
@@ -147,7 +147,7 @@ def _lines(missing: Mapping[str, bool], units: Sequence[Unit], append: str, *, r
     return lines
 
 
-def _yaml(units: Sequence[Unit]) -> str:
+def _yaml(units: Sequence[NewResource]) -> str:
     return dump([{"network_address": unit.host, **dict(unit.properties)} for unit in units], Format.YAML)
 
 
@@ -166,7 +166,7 @@ def _write(path: str | None, text: str) -> None:
 
 
 def _execute(
-    context: Context, machines: Machines, units: Sequence[Unit], append: str, *, repair: bool, columns: bool
+    context: Context, machines: Machines, units: Sequence[NewResource], append: str, *, repair: bool, columns: bool
 ) -> None:
     """Create or repair the resources, all or nothing.  Raises Stop, Busy."""
     with context.database.begin() as tx:
@@ -192,18 +192,18 @@ def _appended(text: str, columns: Mapping[str, str]) -> list[Setting]:
     return [_good(properties.parse_setting(word, columns)) for word in words[1::2]]
 
 
-def _settings(unit: Unit, columns: Mapping[str, str]) -> list[Setting]:
+def _settings(unit: NewResource, columns: Mapping[str, str]) -> list[Setting]:
     return [_good(properties.check(name, str(value), columns)) for name, value in unit.properties]
 
 
-def _good(setting: Setting | Problem) -> Setting:
+def _good(setting: Setting | PropertyProblem) -> Setting:
     """Return a setting that is one.  Raises Stop."""
-    if isinstance(setting, Problem):
-        raise Stop(f"/!\\ Cannot update property {setting.name}: {setting.reason or 'it cannot be set'}", 9)
+    if isinstance(setting, PropertyProblem):
+        raise Stop(f"/!\\ Cannot update property {setting.name}: {setting.text or 'it cannot be set'}", 9)
     return setting
 
 
-def _repair(tx: Transaction, wanted: Sequence[tuple[Unit, Sequence[Setting]]]) -> None:
+def _repair(tx: Transaction, wanted: Sequence[tuple[NewResource, Sequence[Setting]]]) -> None:
     """Set the properties of the resources that exist; each is known by its node and its cpuset.  Raises Stop."""
     places: dict[tuple[str, object], list[int]] = {}
     for resource in tx.resources.of_nodes({unit.host for unit, _ in wanted}):

@@ -16,21 +16,21 @@ from typing import IO
 
 import click
 
-from oar.cli.command import ADMIN, Context, Stop, oar_command
-from oar.lib.config import Config
-from oar.lib.process import PID_FILE, PidFile, run
+from oar.cli.common.command import ADMIN, Context, Stop, oar_command
+from oar.lib.config.files import Config
+from oar.lib.io.processes import PID_FILE, PidFile, run
 from oar.lib.runtime import conf_file, read_config
 
 UNIT = "oar-server.service"
 ACCOUNT = "oar"
 IS_STOPPED = 3
 
-#: The server may need so long to reach its database, and to stop (server.md 2).
+#: The server may need so long to reach its database, and to stop.
 START_SECONDS = 330.0
 STOP_SECONDS = 60.0
 _LOG_LINES = 10
 
-#: Keys that the server makes when they are not there: file, comment (node.md 2.3).
+#: Keys that the server makes when they are not there: file, comment (docs/design/nodes.rst, "Keys").
 _KEYS = (("id_ed25519", "oar server"), ("oarsh_key", "oarsh"))
 
 
@@ -49,7 +49,7 @@ def main(context: Context, action: str) -> int:
         server.prepare()
         return 0
     if action != "status" and has_unit():
-        return Unit().do(action)
+        return SystemdUnit().do(action)
     actions = {
         "start": server.start,
         "stop": server.stop,
@@ -65,16 +65,16 @@ def main(context: Context, action: str) -> int:
 
 def has_unit() -> bool:
     """Whether systemd runs this machine and knows the server."""
-    return Path("/run/systemd/system").is_dir() and run(["systemctl", "cat", UNIT], timeout=30).is_good
+    return Path("/run/systemd/system").is_dir() and run(["systemctl", "cat", UNIT], timeout=30).succeeded
 
 
-class Unit:
+class SystemdUnit:
     """The server as a unit of systemd."""
 
     def do(self, action: str) -> int:
         """Have systemd do it; show the last lines of the log if it fails."""
         outcome = run(["systemctl", action, UNIT], timeout=START_SECONDS + STOP_SECONDS)
-        if outcome.is_good:
+        if outcome.succeeded:
             return 0
         click.echo(outcome.output.strip() or "systemctl does not answer", err=True)
         journal = run(["journalctl", "--no-pager", "-n", str(_LOG_LINES), "-u", UNIT], timeout=30)
@@ -279,7 +279,7 @@ def _make_keys(account: Account) -> None:
         made = run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(directory / name)], timeout=60
         )
-        if not made.is_good:
+        if not made.succeeded:
             raise Stop(f"[ERROR] cannot make the key {directory / name}: {made.output.strip()}")
         for suffix in ("", ".pub"):
             os.chown(directory / f"{name}{suffix}", account.uid, account.gid)

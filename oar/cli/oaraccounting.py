@@ -1,16 +1,16 @@
-"""oaraccounting: counts what ended jobs consumed, in windows (commands-admin.md 6)."""
+"""oaraccounting: counts what ended jobs consumed, in windows."""
 
 from collections.abc import Iterator
 
 import click
 
-from oar.cli.administration import note
-from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command, option
-from oar.lib import accounting
-from oar.lib.accounting import AnotherRuns, Batch, OtherWindows
-from oar.lib.db.accounting import Change
-from oar.lib.errors import DatabaseUnavailable
-from oar.lib.times import parse_date
+from oar.cli.common.administration import note
+from oar.cli.common.command import ADMIN, NUMBER, Context, Stop, oar_command, option
+from oar.lib.db.accounting import WindowChange
+from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.times import parse_date
+from oar.lib.jobs import accounting
+from oar.lib.jobs.accounting import AccountingIsRunning, Batch, OtherWindowWidth
 
 EXIT_DATABASE, EXIT_BUSY, EXIT_OTHER_WINDOWS = 1, 2, 3
 MARK = "[ACCOUNTING] "
@@ -34,7 +34,7 @@ def main(context: Context, *, reinitialize: bool, delete_before: int | None, sin
     if delete_before is not None:
         _delete(context, delete_before, quiet)
         return
-    rules = accounting.rules_of(context.runtime.config)
+    rules = accounting.accounting_rules(context.runtime.config)
     if reinitialize:
         _say("Deleting all records from the accounting table...", quiet)
         note(context)
@@ -44,9 +44,9 @@ def main(context: Context, *, reinitialize: bool, delete_before: int | None, sin
     try:
         for batch in batches:
             _say("\n".join(_lines(batch)), quiet)
-    except AnotherRuns as error:
+    except AccountingIsRunning as error:
         raise Stop(f"{MARK}{error}", EXIT_BUSY) from None
-    except OtherWindows as error:
+    except OtherWindowWidth as error:
         raise Stop(f"{MARK}{error}", EXIT_OTHER_WINDOWS) from None
 
 
@@ -74,7 +74,7 @@ def _lines(batch: Batch) -> Iterator[str]:
         yield MARK + _window(change)
 
 
-def _window(change: Change) -> str:
+def _window(change: WindowChange) -> str:
     what = "Create new" if change.is_new else "Update the existing"
     return (
         f"{what} window {change.window_start} --> {change.window_stop}, project {change.project},"

@@ -1,4 +1,4 @@
-"""oaradmissionrules: show, add, change, remove and try the rules of submission (commands-admin.md 7)."""
+"""oaradmissionrules: show, add, change, remove and try admission rules."""
 
 import os
 import pwd
@@ -9,22 +9,24 @@ from typing import Any, NamedTuple
 
 import click
 
-from oar.cli import oarsub_options
-from oar.cli.administration import note
-from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command, option, optional_argument
-from oar.cli.selection import show_usage
-from oar.lib import admission
-from oar.lib.db.engine import Transaction
-from oar.lib.db.queues import Rule
-from oar.lib.proposal import Proposal
-from oar.lib.request import format_request
-from oar.lib.times import format_date
+from oar.cli.common.administration import note
+from oar.cli.common.command import ADMIN, NUMBER, Context, Stop, oar_command, option, optional_argument
+from oar.cli.common.selection import show_usage
+from oar.cli.oarsub_parts import options as oarsub_options
+from oar.cli.oarsub_parts.command_line import join_words
+from oar.cli.oarsub_parts.initial_request import initial_request
+from oar.lib.db.admission_rules import AdmissionRule
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.request import format_request
+from oar.lib.facts.times import format_date
+from oar.lib.submission import admission_rules
+from oar.lib.submission.proposal import Proposal
 
 FAILED, NO_RULE, BAD_TEXT = 1, 2, 3
 
 
-class Wish(NamedTuple):
-    """What is asked, as it was given."""
+class RuleOptions(NamedTuple):
+    """The options of one call."""
 
     show_all: bool
     show: int | None
@@ -49,7 +51,7 @@ class Wish(NamedTuple):
 
     @property
     def state(self) -> bool | None:
-        """Whether enabled (True) or disabled (False) rules are meant; None if nothing is said."""
+        """Whether enabled (True) or disabled (False) rules are meant; None without such an option."""
         if self.enabled and self.disabled:
             raise Stop("Error: you cannot use both --enabled and --disabled at a same time")
         return True if self.enabled else False if self.disabled else None
@@ -76,59 +78,59 @@ class Wish(NamedTuple):
 @option("--history", type=NUMBER, metavar="ID", help="Show the former texts of a rule.")
 @option("--force", is_flag=True, help="Store a text that is not Python, disabled.")
 @click.argument("words", nargs=-1, metavar="[-- OARSUB ARGUMENTS]")
-def main(context: Context, **given: Any) -> int | None:
-    """Do the one thing that is asked."""
-    wish = Wish(**given)
-    if wish.show_all or wish.show is not None:
-        return _show(context, wish)
+def main(context: Context, **values: Any) -> int | None:
+    """Run the action that the options choose."""
+    options = RuleOptions(**values)
+    if options.show_all or options.show is not None:
+        return _show(context, options)
     actions = {
-        _create: wish.new,
-        _modify: wish.modify is not None,
-        _delete: wish.delete is not None,
-        _check: bool(wish.check),
-        _test: wish.test,
-        _history: wish.history is not None,
+        _create: options.new,
+        _modify: options.modify is not None,
+        _delete: options.delete is not None,
+        _check: bool(options.check),
+        _test: options.test,
+        _history: options.history is not None,
     }
-    for action, is_asked in actions.items():
-        if is_asked:
+    for action, is_chosen in actions.items():
+        if is_chosen:
             context.require_admin()
-            return action(context, wish)
+            return action(context, options)
     return show_usage()
 
 
-def _found(tx: Transaction, rule_id: int | None) -> Rule:
-    rule = tx.queues.rule(rule_id or 0)
+def _rule(tx: Transaction, rule_id: int | None) -> AdmissionRule:
+    rule = tx.admission_rules.find(rule_id or 0)
     if rule is None:
         raise Stop("Error: could not retrieve admission rule from database", NO_RULE)
     return rule
 
 
-# -- looking ----------------------------------------------------------------------------------------------------------
+# -- showing ----------------------------------------------------------------------------------------------------------
 
 
-def _show(context: Context, wish: Wish) -> int:
-    """Show rules, under the login that only reads: everybody may."""
+def _show(context: Context, options: RuleOptions) -> int:
+    """Show rules, which everybody may read: under the read-only login."""
     with context.database.readonly() as tx:
-        rules = tx.queues.rules(enabled=wish.state) if wish.show_all else [_found(tx, wish.show)]
+        rules = tx.admission_rules.all(enabled=options.state) if options.show_all else [_rule(tx, options.show)]
     for rule in rules:
-        if wish.to_file:
-            _write(rule, wish.to_file[-1])
-        elif wish.ids_only:
+        if options.to_file:
+            _write(rule, options.to_file[-1])
+        elif options.ids_only:
             click.echo(rule.id)
         else:
-            click.echo(_shown(rule, wish))
+            click.echo(_shown(rule, options))
     return 0
 
 
-def _shown(rule: Rule, wish: Wish) -> str:
+def _shown(rule: AdmissionRule, options: RuleOptions) -> str:
     text = rule.text.rstrip("\n")
-    if wish.no_header:
+    if options.no_header:
         return text
-    body = text if wish.full else text.partition("\n")[0]
+    body = text if options.full else text.partition("\n")[0]
     return f"--- ({'' if rule.enabled else 'DISABLED/'}{rule.priority}) RULE #{rule.id}\n{body}\n---"
 
 
-def _write(rule: Rule, name: str | None) -> None:
+def _write(rule: AdmissionRule, name: str | None) -> None:
     """Write a rule to a file that does not exist yet."""
     if name is None:
         file, path = tempfile.mkstemp(prefix=f"OAR-admission-rule.{rule.id}.")
@@ -145,74 +147,74 @@ def _write(rule: Rule, name: str | None) -> None:
     click.echo(f"Admission rule #{rule.id} written to {path}")
 
 
-def _history(context: Context, wish: Wish) -> int:
+def _history(context: Context, options: RuleOptions) -> int:
     with context.database.begin() as tx:
-        changes = tx.queues.rule_history(wish.history or 0)
+        changes = tx.admission_rules.history(options.history or 0)
         if not changes:
-            rule = _found(tx, wish.history)
+            rule = _rule(tx, options.history)
             click.echo(f"Admission rule #{rule.id} has not been changed since the database was made.")
     for date, author, action, text in changes:
-        click.echo(f"--- {format_date(date)} {author} {action} RULE #{wish.history}\n{text.rstrip()}\n---")
+        click.echo(f"--- {format_date(date)} {author} {action} RULE #{options.history}\n{text.rstrip()}\n---")
     return 0
 
 
 # -- changing ---------------------------------------------------------------------------------------------------------
 
 
-def _create(context: Context, wish: Wish) -> int:
-    text, path = _text(context, wish, "", must_edit=True)
+def _create(context: Context, options: RuleOptions) -> int:
+    text, path = _text(context, options, "", must_edit=True)
     if not text.strip():
         raise Stop("Aborted, empty rule.")
-    is_enabled = wish.state is not False and _compiles(text, path, wish)
+    is_enabled = options.state is not False and _compiles(text, path, options)
     with context.database.begin() as tx:
         author = context.user.name
-        rule_id = tx.queues.insert_rule(text, priority=wish.priority or 0, enabled=is_enabled, author=author)
+        rule_id = tx.admission_rules.insert(text, priority=options.priority or 0, enabled=is_enabled, author=author)
     note(context)
     click.echo(f"New admission rule created: #{rule_id}")
     return 0
 
 
-def _modify(context: Context, wish: Wish) -> int:
-    is_text = bool(wish.edit) or wish.from_file is not None
-    if not is_text and wish.priority is None and wish.state is None:
+def _modify(context: Context, options: RuleOptions) -> int:
+    is_text = bool(options.edit) or options.from_file is not None
+    if not is_text and options.priority is None and options.state is None:
         raise Stop("Error: no modification was requested")
     with context.database.begin() as tx:
-        former = _found(tx, wish.modify)
-    text, path = _text(context, wish, former.text, must_edit=False)
-    compiles = not is_text or _compiles(text, path, wish)
-    is_enabled = former.enabled if wish.state is None else wish.state
-    priority = former.priority if wish.priority is None else wish.priority
+        former = _rule(tx, options.modify)
+    text, path = _text(context, options, former.text, must_edit=False)
+    compiles = not is_text or _compiles(text, path, options)
+    is_enabled = former.enabled if options.state is None else options.state
+    priority = former.priority if options.priority is None else options.priority
     with context.database.begin() as tx:
-        _found(tx, former.id)
-        tx.queues.update_rule(Rule(former.id, priority, is_enabled and compiles, text), context.user.name)
+        _rule(tx, former.id)
+        tx.admission_rules.update(AdmissionRule(former.id, priority, is_enabled and compiles, text), context.user.name)
     note(context)
     click.echo(f"Admission rule modified: #{former.id}")
     return 0
 
 
-def _delete(context: Context, wish: Wish) -> int:
+def _delete(context: Context, options: RuleOptions) -> int:
     with context.database.begin() as tx:
-        tx.queues.delete_rule(_found(tx, wish.delete), context.user.name)
+        tx.admission_rules.delete(_rule(tx, options.delete), context.user.name)
     note(context)
-    click.echo(f"Admission rule deleted: #{wish.delete}")
+    click.echo(f"Admission rule deleted: #{options.delete}")
     return 0
 
 
 def _unopened(path: str, error: OSError, way_out: str = "") -> Stop:
-    """What is said of a file that cannot be opened: root's own files are closed to oar, who runs this."""
+    """Return the error for a file that cannot be opened; files of root may be closed to oar, which runs this."""
     account = pwd.getpwuid(os.geteuid()).pw_name
     whose = f" for the account {account}{way_out}" if isinstance(error, PermissionError) else ""
     return Stop(f"Error: could not open {path}: {error.strerror}{whose}")
 
 
-def _text(context: Context, wish: Wish, former: str, *, must_edit: bool) -> tuple[str, str]:
-    """Return the text that is given for a rule, and the file in which it stands."""
-    if wish.edit and wish.from_file is not None:
+def _text(context: Context, options: RuleOptions, former: str, *, must_edit: bool) -> tuple[str, str]:
+    """Return the new text of a rule, and the file that holds it, '' if there is none."""
+    if options.edit and options.from_file is not None:
         raise Stop("Error: you cannot use both --edit and --from-file at a same time")
-    if wish.from_file is not None:
-        return _read(wish.from_file), wish.from_file
-    if wish.edit or must_edit:
-        return _edited(former, _editor(context, wish.edit[-1] if wish.edit else None))
+    if options.from_file is not None:
+        return _read(options.from_file), options.from_file
+    if options.edit or must_edit:
+        return _edited(former, _editor(context, options.edit[-1] if options.edit else None))
     return former, ""
 
 
@@ -226,16 +228,17 @@ def _read(path: str) -> str:
         raise _unopened(path, error, f"; give it on standard input: -r - < {path}") from None
 
 
-def _editor(context: Context, given: str | None) -> list[str]:
+def _editor(context: Context, command: str | None) -> list[str]:
+    """Return the words of the editor; ``command``: the one of the option."""
     import shlex
     import shutil
 
-    named = given or context.environment.get("EDITOR")
-    return shlex.split(named) if named else ["editor" if shutil.which("editor") else "vi"]
+    command = command or context.environment.get("EDITOR")
+    return shlex.split(command) if command else ["editor" if shutil.which("editor") else "vi"]
 
 
 def _edited(text: str, editor: Sequence[str]) -> tuple[str, str]:
-    """Let somebody edit a text; return it with the file, which is left for a text that is not stored."""
+    """Let the user edit a text; return it with its file, which is left if the text does not compile."""
     import subprocess
 
     file, path = tempfile.mkstemp(prefix="OAR-admission-rule.", suffix=".py")
@@ -253,15 +256,15 @@ def _edited(text: str, editor: Sequence[str]) -> tuple[str, str]:
         if not is_changed:
             os.unlink(path)
         raise Stop(f"Editor process exited with value {code}" + (f"; the text is in {path}" if is_changed else ""))
-    if admission.explain_bad_text(0, result) is None:
+    if admission_rules.explain_bad_text(0, result) is None:
         os.unlink(path)
     return result, path
 
 
-def _compiles(text: str, path: str, wish: Wish) -> bool:
-    """Whether a text is Python; one that is not is stored only by force."""
-    error = admission.explain_bad_text(0, text)
-    if error is not None and not wish.force:
+def _compiles(text: str, path: str, options: RuleOptions) -> bool:
+    """Whether a text compiles; one that does not is stored only with --force.  Raises Stop."""
+    error = admission_rules.explain_bad_text(0, text)
+    if error is not None and not options.force:
         raise Stop(f"Error: {path}: {error}", BAD_TEXT)
     return error is None
 
@@ -269,46 +272,46 @@ def _compiles(text: str, path: str, wish: Wish) -> bool:
 # -- trying -----------------------------------------------------------------------------------------------------------
 
 
-def _check(context: Context, wish: Wish) -> int:
+def _check(context: Context, options: RuleOptions) -> int:
     with context.database.begin() as tx:
-        rules = [_found(tx, wish.check[-1])] if wish.check[-1] is not None else tx.queues.rules()
-    errors = [(rule.id, error) for rule in rules if (error := admission.explain_bad_text(rule.id, rule.text))]
+        rules = [_rule(tx, options.check[-1])] if options.check[-1] is not None else tx.admission_rules.all()
+    errors = [(rule.id, error) for rule in rules if (error := admission_rules.explain_bad_text(rule.id, rule.text))]
     for rule_id, text in errors:
         click.echo(f"#{rule_id}: {text}")
     return FAILED if errors else 0
 
 
-def _test(context: Context, wish: Wish) -> int:
-    """Run the rules on a submission that is not made."""
+def _test(context: Context, options: RuleOptions) -> int:
+    """Run the rules on a submission, and print the result; nothing is stored."""
     import time
 
-    from oar.lib import submission
-    from oar.lib.submission_checks import BadSubmission
+    from oar.lib.submission import admission, preparation
+    from oar.lib.submission.checks import BadSubmission
 
-    options = oarsub_options.parse(wish.words)
-    command = oarsub_options.command_of(options.words, None)
-    given = oarsub_options.submission_of(options, _submitter(context, wish.as_user), command)
-    given = given._replace(initial_request=oarsub_options.initial_request(wish.words))
+    parsed = oarsub_options.parse(options.words)
+    command = join_words(parsed.words, None)
+    submission = oarsub_options.submission_of(parsed, _submitter(context, options.as_user), command)
+    spec = submission.spec._replace(initial_request=initial_request(options.words))
     config = context.runtime.config
     try:
-        proposal = submission.prepare(given, config, int(time.time()))
-        proposal, output, size = submission.rehearse(context.database, config, proposal)
-    except (admission.RuleRefused, admission.RuleFailed) as error:
-        _print_steps(error.output)
-        trace = error.trace if isinstance(error, admission.RuleFailed) else str(error)
+        proposal = preparation.prepare(submission._replace(spec=spec), config, int(time.time()))
+        admitted = admission.rehearse(context.database, config, proposal)
+    except (admission_rules.RuleRefused, admission_rules.RuleFailed) as error:
+        _print_output(error.output)
+        trace = error.trace if isinstance(error, admission_rules.RuleFailed) else str(error)
         raise Stop(trace, error.exit_code) from None
     except BadSubmission as error:
         raise Stop(f"{error.prefix}{error}", error.exit_code) from None
-    _print_steps(output)
-    for name, value in _left(proposal):
+    _print_output(admitted.output)
+    for name, value in _result(admitted.proposal):
         if value:
             click.echo(f"{name} = {value}")
-    click.echo(f"resources = {size}")
+    click.echo(f"resources = {admitted.size}")
     return 0
 
 
 def _submitter(context: Context, name: str | None) -> str:
-    """Return who is supposed to submit."""
+    """Return the user who is to submit in a test.  Raises Stop."""
     if name is None:
         return context.user.name
     try:
@@ -317,26 +320,34 @@ def _submitter(context: Context, name: str | None) -> str:
         raise Stop(f"Error: --as {name}: there is no user of that name on this machine") from None
 
 
-def _left(proposal: Proposal) -> Iterator[tuple[str, object]]:
-    """What the rules have left of a submission: names as rules know them, values as users write them."""
-    yield "user", proposal.user
+def _result(proposal: Proposal) -> Iterator[tuple[str, object]]:
+    """Yield the result of the rules: names as rules know them, values as users write them."""
+    spec = proposal.spec
+    yield "user", spec.user
     yield "job_type", proposal.job_type
     for request in proposal.requests:
         yield "resource_request", format_request(request.groups, request.walltime)
-    yield "properties", proposal.properties
+    yield "properties", spec.properties
     yield "properties_applied_after_validation", proposal.later_properties
     yield "reservation_date", proposal.start and format_date(proposal.start)
-    yield "types", " ".join(proposal.types)
-    yield "dependencies", " ".join(proposal.dependencies)
-    for name in ("queue", "project", "name", "command", "directory", "stdout", "stderr", "notify", "hold"):
-        yield name, getattr(proposal, name)
-    if proposal.checkpoint:
-        yield "checkpoint", proposal.checkpoint
-        yield "signal", proposal.signal
-    yield "array_nb", proposal.array_size > 1 and proposal.array_size
+    yield "types", " ".join(spec.types)
+    yield "dependencies", " ".join(spec.dependencies)
+    yield "queue", spec.queue
+    yield "project", spec.project
+    yield "name", spec.name
+    yield "command", spec.command
+    yield "directory", spec.launching_directory
+    yield "stdout", spec.stdout_file
+    yield "stderr", spec.stderr_file
+    yield "notify", spec.notify
+    yield "hold", spec.hold
+    if spec.checkpoint:
+        yield "checkpoint", spec.checkpoint
+        yield "signal", spec.checkpoint_signal
+    yield "array_nb", spec.array_size > 1 and spec.array_size
 
 
-def _print_steps(output: admission.Output) -> None:
+def _print_output(output: admission_rules.RuleOutput) -> None:
     for rule_id, text in output.by_rule:
         for line in text.splitlines():
             click.echo(f"#{rule_id}: {line}")

@@ -1,14 +1,12 @@
-"""oaralter: changes jobs that wait (commands-user.md 17)."""
+"""oaralter: change jobs that wait."""
 
 import click
 
-from oar.cli.command import Context, machine_formats, oar_command, option
-from oar.cli.outcomes import Report
-from oar.cli.selection import Wanted, select_jobs, show_usage
-from oar.lib import alteration
-from oar.lib.alteration import Changes, Rehearsals
-from oar.lib.errors import NoSuchJob, UserError
-from oar.lib.formats import Format
+from oar.cli.common.command import Context, machine_formats, oar_command, option
+from oar.cli.common.outcomes import OutcomeReport
+from oar.cli.common.selection import Wanted, select_jobs, show_usage
+from oar.lib.facts.errors import NoSuchJob, UserError
+from oar.lib.facts.formats import Format
 
 FAILED, BAD_ID = 1, 2
 
@@ -20,14 +18,14 @@ FAILED, BAD_ID = 1, 2
     "requests",
     multiple=True,
     metavar="REQUEST",
-    help="Other resources, another walltime, or both; what is not named stays.",
+    help="New resources, a new walltime, or both; what is not named stays.",
 )
-@option("-n", "--name", metavar="TEXT", help="Another name.")
-@option("-p", "--property", "properties", metavar="SQL", help="Another condition on the resources.")
-@option("-q", "--queue", metavar="QUEUE", help="Another queue.")
-@option("-a", "--anterior", "--after", "dependencies", multiple=True, metavar="ID", help="Other dependencies.")
-@option("--project", metavar="TEXT", help="Another project.")
-@option("--notify", metavar="[TAGS]mail:ADDRESS|exec:COMMAND", help="Tell somebody else what becomes of it.")
+@option("-n", "--name", metavar="TEXT", help="New name.")
+@option("-p", "--property", "properties", metavar="SQL", help="New condition on the resources.")
+@option("-q", "--queue", metavar="QUEUE", help="New queue.")
+@option("-a", "--anterior", "--after", "dependencies", multiple=True, metavar="ID", help="New dependencies.")
+@option("--project", metavar="TEXT", help="New project.")
+@option("--notify", metavar="[TAGS]mail:ADDRESS|exec:COMMAND", help="Notify somebody else.")
 @option("--array", is_flag=True, help="The identifiers are those of arrays: change all their jobs.")
 @machine_formats
 @click.argument("words", nargs=-1, metavar="JOB_ID...")
@@ -46,11 +44,21 @@ def main(
     machine: Format | None,
 ) -> int:
     """Change the jobs, each for itself."""
-    wanted = tuple(each for each in dependencies if each) if dependencies else None
-    changes = Changes(name, properties, queue, project, notify, wanted, requests or None)
-    if not words or changes == Changes():
+    from oar.lib.submission import alteration
+    from oar.lib.submission.alteration import JobChanges, Rehearsals
+
+    changes = JobChanges(
+        name=name,
+        properties=properties,
+        queue=queue,
+        project=project,
+        notify=notify,
+        dependencies=tuple(text for text in dependencies if text) if dependencies else None,
+        requests=requests or None,
+    )
+    if not words or changes == JobChanges():
         return show_usage()
-    report = Report(machine)
+    report = OutcomeReport(machine)
     selection = select_jobs(context, Wanted(words, array))
     report.complain(BAD_ID, selection.complaints)
     database, config = context.database, context.runtime.config

@@ -1,4 +1,4 @@
-"""oardel: ends jobs, or sends them a signal (commands-user.md 7)."""
+"""oardel: ends jobs, or sends them a signal."""
 
 import sys
 import time
@@ -7,35 +7,35 @@ from typing import NamedTuple
 
 import click
 
-from oar.cli.command import Context, Stop, machine_formats, oar_command, option
-from oar.cli.outcomes import Report
-from oar.cli.selection import Wanted, job_selection, select_jobs, show_usage
-from oar.lib import control
-from oar.lib.control import Answer, No, SignalRequest
-from oar.lib.errors import ServerUnavailable
-from oar.lib.formats import Format
-from oar.lib.messages import Ask, JobAction
-from oar.lib.model import Job
+from oar.cli.common.command import Context, Stop, machine_formats, oar_command, option
+from oar.cli.common.outcomes import OutcomeReport
+from oar.cli.common.selection import Wanted, job_selection, select_jobs, show_usage
+from oar.lib.facts.errors import ServerUnavailable
+from oar.lib.facts.formats import Format
+from oar.lib.facts.messages import Ask, JobAction
+from oar.lib.facts.records import Job
+from oar.lib.jobs import control
+from oar.lib.jobs.control import ControlOutcome, ControlRefusal, SignalRequest
 
 #: What an answer of ``control`` ends with, and what is said.
 CODES = {
-    No.NOT_YOURS: 1,
-    No.NOT_RUNNING: 5,
-    No.ALREADY_KILLED: 6,
-    No.INTERACTIVE: 7,
-    No.NOOP: 7,
-    No.UNKNOWN_JOB: 7,
-    No.NOT_ADMIN: 8,
-    No.NOT_FINISHING: 10,
-    No.NOT_LONG_ENOUGH: 11,
+    ControlRefusal.NOT_YOURS: 1,
+    ControlRefusal.NOT_RUNNING: 5,
+    ControlRefusal.ALREADY_KILLED: 6,
+    ControlRefusal.INTERACTIVE: 7,
+    ControlRefusal.NOOP: 7,
+    ControlRefusal.UNKNOWN_JOB: 7,
+    ControlRefusal.NOT_ADMIN: 8,
+    ControlRefusal.NOT_FINISHING: 10,
+    ControlRefusal.NOT_LONG_ENOUGH: 11,
 }
 REASONS = {
-    No.NOT_YOURS: "You are not the right user.",
-    No.NOT_RUNNING: "This job is not running.",
-    No.ALREADY_KILLED: "This job was already killed.",
-    No.INTERACTIVE: "The job is Interactive.",
-    No.NOOP: "The job is of the noop type.",
-    No.UNKNOWN_JOB: "This job does not exist.",
+    ControlRefusal.NOT_YOURS: "You are not the right user.",
+    ControlRefusal.NOT_RUNNING: "This job is not running.",
+    ControlRefusal.ALREADY_KILLED: "This job was already killed.",
+    ControlRefusal.INTERACTIVE: "The job is Interactive.",
+    ControlRefusal.NOOP: "The job is of the noop type.",
+    ControlRefusal.UNKNOWN_JOB: "This job does not exist.",
 }
 SERVER_UNREACHABLE, NODE_UNREACHABLE, BAD_ID, NOT_ADMIN, NOT_RUNNING = 2, 3, 4, 8, 9
 SEVERAL = 15
@@ -70,7 +70,7 @@ def main(
     if not (checkpoint or signal) and (force or besteffort) and not context.user.is_admin:
         option = "--force-terminate-finishing-job" if force else "-b"
         raise Stop(f"You must be oar or root to use the {option} option", NOT_ADMIN)
-    report = Report(machine)
+    report = OutcomeReport(machine)
     selection = select_jobs(context, wanted)
     report.complain(BAD_ID, selection.complaints)
     ids = _confirmed(context, selection.ids) if interactive else selection.ids
@@ -103,7 +103,7 @@ def _confirmed(context: Context, ids: Sequence[int]) -> list[int]:
 
 
 def _is_meant(job: Job) -> bool:
-    from oar.cli.render import visible
+    from oar.cli.common.render import visible
 
     named = f"{visible(job.name)}, " if job.name else ""
     click.echo(f"Do you mean the job {job.id} of {job.user} ({named}{job.state})? [y/N] ", nl=False, err=True)
@@ -113,17 +113,17 @@ def _is_meant(job: Job) -> bool:
 # -- delete, force, toggle --------------------------------------------------------------------------------------------
 
 
-def _delete(context: Context, report: Report, ids: Sequence[int]) -> None:
+def _delete(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
     config = context.runtime.config
     with context.database.begin() as tx:
         answers = control.delete(tx, context.user, ids, with_inner=config.kill_inner_jobs_with_container)
     _tell(report, answers, "Deleting the job", lambda answer: f"Cannot frag {answer.job_id} ; {_reason(answer)}")
-    registered = [str(answer.job_id) for answer in answers if not answer.no]
+    registered = [str(answer.job_id) for answer in answers if not answer.refusal]
     if registered:
         report.say(f"The job(s) [ {' '.join(registered)} ] will be deleted in the near future.")
 
 
-def _force(context: Context, report: Report, ids: Sequence[int]) -> None:
+def _force(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
     config = context.runtime.config
     least = 4 * config.oar_ssh_connection_timeout + config.server_prologue_epilogue_timeout
     with context.database.begin() as tx:
@@ -131,36 +131,38 @@ def _force(context: Context, report: Report, ids: Sequence[int]) -> None:
     _tell(report, answers, "Force the termination of the job", lambda answer: _why_not_forced(answer, least))
 
 
-def _tell(report: Report, answers: Sequence[Answer], begin: str, why: Callable[[Answer], str]) -> None:
+def _tell(
+    report: OutcomeReport, answers: Sequence[ControlOutcome], begin: str, why: Callable[[ControlOutcome], str]
+) -> None:
     """Tell which requests are registered, and of the others why they are not."""
     for answer in answers:
         line = f"{begin} = {answer.job_id} ..."
-        if answer.no:
+        if answer.refusal:
             report.say(f"{line}ERROR.")
-            report.bad(answer.job_id, CODES[answer.no], why(answer))
+            report.bad(answer.job_id, CODES[answer.refusal], why(answer))
         else:
             report.good(answer.job_id, f"{line}REGISTERED.")
 
 
-def _reason(answer: Answer) -> str:
-    return REASONS[answer.no or No.WRONG_STATE]
+def _reason(answer: ControlOutcome) -> str:
+    return REASONS[answer.refusal or ControlRefusal.WRONG_STATE]
 
 
-def _why_not_forced(answer: Answer, least: int) -> str:
-    if answer.no is No.UNKNOWN_JOB:
+def _why_not_forced(answer: ControlOutcome, least: int) -> str:
+    if answer.refusal is ControlRefusal.UNKNOWN_JOB:
         return f"The job {answer.job_id} does not exist."
-    seconds = f" for more than {least}s ({answer.seconds}s)" if answer.no is No.NOT_LONG_ENOUGH else ""
+    seconds = f" for more than {least}s ({answer.seconds}s)" if answer.refusal is ControlRefusal.NOT_LONG_ENOUGH else ""
     return f"The job {answer.job_id} is not in the Finishing state{seconds}."
 
 
-def _toggle(context: Context, report: Report, ids: Sequence[int]) -> None:
+def _toggle(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
     with context.database.begin() as tx:
         answers = control.toggle_besteffort(tx, context.user, ids)
     for answer in answers:
-        if answer.no is None:
+        if answer.refusal is None:
             report.good(answer.job_id, f"{answer.text} besteffort type for the job {answer.job_id}.")
-        elif answer.no is No.UNKNOWN_JOB:
-            report.bad(answer.job_id, CODES[answer.no], f"The job {answer.job_id} does not exist.")
+        elif answer.refusal is ControlRefusal.UNKNOWN_JOB:
+            report.bad(answer.job_id, CODES[answer.refusal], f"The job {answer.job_id} does not exist.")
         else:
             report.bad(answer.job_id, NOT_RUNNING, f"The job {answer.job_id} is not in the Running state.")
 
@@ -196,7 +198,7 @@ def _signal(text: str) -> _Signal:
     raise Stop(f'Unknown signal "{text}"')
 
 
-def _send(context: Context, report: Report, ids: Sequence[int], signal: _Signal | None) -> None:
+def _send(context: Context, report: OutcomeReport, ids: Sequence[int], signal: _Signal | None) -> None:
     """Ask for the signals, ring the Runner, and say what came of each."""
     words = _Words("Checkpointing the job {id} ...", "checkpoint", "checkpoint itself")
     if signal:
@@ -213,7 +215,7 @@ def _send(context: Context, report: Report, ids: Sequence[int], signal: _Signal 
 
 def _ring(context: Context, ids: Sequence[int]) -> str:
     """Ring the Runner for jobs; return what to say if that is not possible."""
-    from oar.lib import doorbell
+    from oar.lib.io import doorbell
 
     config = context.runtime.config
     try:
@@ -224,7 +226,13 @@ def _ring(context: Context, ids: Sequence[int]) -> str:
 
 
 def _result(
-    context: Context, report: Report, asked: Answer | SignalRequest, words: _Words, *, unreachable: str, deadline: float
+    context: Context,
+    report: OutcomeReport,
+    asked: ControlOutcome | SignalRequest,
+    words: _Words,
+    *,
+    unreachable: str,
+    deadline: float,
 ) -> None:
     """Tell what came of one request."""
     job_id = asked.job_id
@@ -234,8 +242,12 @@ def _result(
         report.good(job_id, f"The job {job_id} was notified to {words.done} on {asked.host}.")
         return
     report.say("ERROR.")
-    if isinstance(asked, Answer):
-        report.bad(job_id, CODES[asked.no or No.WRONG_STATE], f"Cannot {words.verb} {job_id} ; {_reason(asked)}")
+    if isinstance(asked, ControlOutcome):
+        report.bad(
+            job_id,
+            CODES[asked.refusal or ControlRefusal.WRONG_STATE],
+            f"Cannot {words.verb} {job_id} ; {_reason(asked)}",
+        )
     elif unreachable:
         report.bad(job_id, SERVER_UNREACHABLE, unreachable)
     else:

@@ -1,21 +1,21 @@
-"""oarhold: asks that jobs are not started, or are suspended (commands-user.md 8)."""
+"""oarhold: asks that jobs are not started, or are suspended."""
 
 from collections.abc import Callable, Mapping, Sequence
 
-from oar.cli.command import Context, machine_formats, oar_command, option
-from oar.cli.outcomes import Report
-from oar.cli.selection import Wanted, job_selection, select_jobs, show_usage
-from oar.lib import control
-from oar.lib.control import Answer, HoldRules, No
-from oar.lib.db.engine import Transaction
-from oar.lib.formats import Format
-from oar.lib.states import JobState
+from oar.cli.common.command import Context, machine_formats, oar_command, option
+from oar.cli.common.outcomes import OutcomeReport
+from oar.cli.common.selection import Wanted, job_selection, select_jobs, show_usage
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.formats import Format
+from oar.lib.facts.states import JobState
+from oar.lib.jobs import control
+from oar.lib.jobs.control import ControlOutcome, ControlRefusal, HoldRules
 
 REASONS = {
-    No.UNKNOWN_JOB: "this job does not exist.",
-    No.NOT_YOURS: "you are not the right user.",
-    No.WRONG_STATE: "the job is not in the right state (try '-r' option).",
-    No.ADMIN_HOLD: "only oar or root users can use '-r' option.",
+    ControlRefusal.UNKNOWN_JOB: "this job does not exist.",
+    ControlRefusal.NOT_YOURS: "you are not the right user.",
+    ControlRefusal.WRONG_STATE: "the job is not in the right state (try '-r' option).",
+    ControlRefusal.ADMIN_HOLD: "only oar or root users can use '-r' option.",
 }
 FAILED, IMPOSSIBLE = 1, 2
 
@@ -33,24 +33,24 @@ def request(
     *,
     verb: str,
     states: frozenset[JobState],
-    reasons: Mapping[No, str],
-    ask: Callable[[Transaction, Sequence[int]], list[Answer]],
+    reasons: Mapping[ControlRefusal, str],
+    ask: Callable[[Transaction, Sequence[int]], list[ControlOutcome]],
 ) -> int:
     """Ask something of the jobs that are meant, and tell what came of it; return the exit code."""
     if wanted.is_nothing:
         return show_usage()
-    report = Report(machine)
+    report = OutcomeReport(machine)
     selection = select_jobs(context, wanted, states)
     report.complain(IMPOSSIBLE, selection.complaints)
     with context.database.begin() as tx:
         answers = ask(tx, selection.ids)
     for answer in answers:
-        if answer.no is None:
+        if answer.refusal is None:
             report.good(answer.job_id, f"[{answer.job_id}] {verb.capitalize()} request was sent to the OAR server.")
         elif answer.text:
             report.bad(answer.job_id, IMPOSSIBLE, answer.text)
         else:
-            reason = reasons.get(answer.no, "unknown reason.")
+            reason = reasons.get(answer.refusal, "unknown reason.")
             report.bad(answer.job_id, FAILED, f"/!\\ Cannot {verb} {answer.job_id}: {reason}")
     report.close()
     return max(report.codes, default=0)
@@ -63,7 +63,7 @@ def request(
 def main(context: Context, running: bool, wanted: Wanted, machine: Format | None) -> int:
     """Hold the jobs."""
 
-    def ask(tx: Transaction, ids: Sequence[int]) -> list[Answer]:
+    def ask(tx: Transaction, ids: Sequence[int]) -> list[ControlOutcome]:
         return control.hold(tx, context.user, ids, hold_rules(context), running=running)
 
     states = control.HOLDABLE | (control.SUSPENDABLE if running else frozenset())

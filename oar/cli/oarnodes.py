@@ -1,19 +1,17 @@
-"""oarnodes: the resources, their states, the jobs and the events on nodes (commands-user.md 6)."""
+"""oarnodes: the resources, their states, the jobs and the events on nodes."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import click
 
-from oar.cli import render
-from oar.cli.command import DIGITS, Context, machine_formats, oar_command, option, optional_argument
-from oar.lib import views
-from oar.lib.db import listings
-from oar.lib.db.engine import Transaction
-from oar.lib.errors import BadRequest
-from oar.lib.formats import Format, dump
-from oar.lib.times import parse_date
-from oar.lib.views import ResourceView
+from oar.cli.common import render
+from oar.cli.common.command import DIGITS, Context, machine_formats, oar_command, option, optional_argument
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.formats import Format, dump
+from oar.lib.facts.times import parse_date
+from oar.lib.views.nodes import ResourceView, jobs_on_nodes, resource_views
 
 NOTHING = "/!\\ No nodes to display..."
 LAST_EVENTS = 20  #: per node, where neither a date nor a number is given
@@ -55,12 +53,12 @@ def main(
     events_asked, nodes = _events_asked(events, nodes)
     with context.database.snapshot() as tx:
         if events_asked or (names_only and not free_only):
-            names = [node for node in listings.nodes(tx) if not nodes or node in nodes]
+            names = [node for node in tx.resources.nodes() if not nodes or node in nodes]
             text = _events(tx, names, events_asked, machine) if events_asked else _names(names, machine)
             is_empty = not names
         else:
             states_only = state and not (jobs or free_only)
-            shown = views.resource_views(tx, ids=ids, nodes=nodes or None, states_only=states_only)
+            shown = resource_views(tx, ids=ids, nodes=nodes or None, states_only=states_only)
             is_empty = not shown
             if free_only:
                 shown = _free(shown)
@@ -91,23 +89,23 @@ def _exclude(option: str, asked: Mapping[str, object], others: Sequence[str]) ->
 
 def _unknown(tx: Transaction, nodes: Sequence[str]) -> list[str]:
     """Return what there is to say of names that no node has."""
-    known = listings.nodes(tx) if nodes else []
+    known = tx.resources.nodes() if nodes else []
     missing = sorted(set(nodes).difference(known))
     if not missing:
         return []
-    from oar.lib.guesses import did_you_mean
+    from oar.lib.facts.did_you_mean import did_you_mean
 
     return [f"node {render.visible(name)} does not exist.{did_you_mean(name, known)}" for name in missing]
 
 
 def _ids(context: Context, resources: Sequence[int | None], sql: str | None) -> list[int] | None:
-    """Return the resources that are named or satisfy the condition; None for all.  Raises BadSql."""
+    """Return the resources that are named or satisfy the condition; None for all.  Raises BadCondition."""
     ids = [number for number in resources if number is not None and number < 2**31]
     if sql is None:
         return None if None in resources or not resources else ids
-    from oar.lib.db.usersql import Table, evaluate
+    from oar.lib.db.user_sql import Subject, evaluate
 
-    matching = evaluate(context.database, Table.RESOURCES, sql)
+    matching = evaluate(context.database, Subject.RESOURCES, sql, context.asker)
     return sorted(set(matching).intersection(ids)) if resources and None not in resources else matching
 
 
@@ -168,14 +166,14 @@ def _states(shown: Sequence[ResourceView], machine: Format | None, *, by_resourc
 
 
 def _free(shown: Sequence[ResourceView]) -> list[ResourceView]:
-    from oar.lib.occupancy import Condition, condition_of
+    from oar.lib.views.occupancy import Condition, condition_of
 
     return [each for each in shown if condition_of(each) is Condition.FREE]
 
 
 def _summary(shown: Sequence[ResourceView], machine: Format | None) -> str:
     from oar.cli import oarnodes_summary
-    from oar.lib import occupancy
+    from oar.lib.views import occupancy
 
     nodes = occupancy.by_node(shown)
     if machine:
@@ -188,7 +186,7 @@ def _names(names: Sequence[str], machine: Format | None) -> str:
 
 
 def _jobs(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None) -> str:
-    nodes = views.jobs_on_nodes(tx, shown)
+    nodes = jobs_on_nodes(tx, shown)
     if not machine:
         return render.node_jobs(nodes)
     records = {node: {each.job.id: each.record for each in jobs} for node, jobs in nodes.items()}
@@ -197,11 +195,13 @@ def _jobs(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None
 
 def _events(tx: Transaction, names: Sequence[str], asked: EventsAsked, machine: Format | None) -> str:
     if asked.since is None:
-        found = listings.last_events(tx, names, asked.last)
+        found = tx.events.of_nodes(names, last=asked.last)
     else:
         found = tx.events.of_nodes(names, since=asked.since)
     events = {node: found[node] for node in names if node in found}
     if not machine:
         return render.node_events(events)
-    records = {node: [{**views.event_record(each), "hostname": node} for each in some] for node, some in events.items()}
+    from oar.lib.views.events import event_record
+
+    records = {node: [{**event_record(each), "hostname": node} for each in some] for node, some in events.items()}
     return dump(records, machine, one_line=True)

@@ -1,9 +1,9 @@
-"""oarnodes --summary: a line for each node, and one for all (commands-user.md 17)."""
+"""oarnodes --summary: a line for each node, and one for all."""
 
 from collections.abc import Sequence
 
-from oar.cli.render import visible
-from oar.lib.occupancy import SHOWN, NodeOccupancy, total
+from oar.cli.common.render import visible
+from oar.lib.views.occupancy import SHOWN, NodeOccupancy, total
 
 DRAINING = "no new jobs"
 

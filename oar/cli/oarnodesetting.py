@@ -1,4 +1,4 @@
-"""oarnodesetting: adds resources, sets their states and properties (commands-admin.md 2)."""
+"""oarnodesetting: adds resources, sets their states and properties."""
 
 import socket
 import time
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 import click
 
-from oar.cli.administration import note, warn
-from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command, option
-from oar.cli.selection import show_usage
-from oar.lib import nodes, properties
-from oar.lib.db.engine import Transaction
-from oar.lib.properties import Problem, Setting, Wrong
-from oar.lib.states import FINAL, ResourceState
+from oar.cli.common.administration import note, warn
+from oar.cli.common.command import ADMIN, NUMBER, Context, Stop, oar_command, option
+from oar.cli.common.selection import show_usage
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.states import FINAL, ResourceState
+from oar.lib.resources import nodes, properties
+from oar.lib.resources.properties import PropertyProblem, Setting, SettingError
 
 USAGE, NOTHING_SELECTED, SOME_UNKNOWN, UNKNOWN_NODE = 1, 2, 3, 4
 JOBS_LEFT, EMPTY_CONDITION, NO_FILE, SEVERAL = 11, 12, 13, 15
-CODES = {Wrong.SYSTEM: 8, Wrong.VALUE: 9, Wrong.SYNTAX: 10}
+CODES = {SettingError.SYSTEM: 8, SettingError.VALUE: 9, SettingError.SYNTAX: 10}
 
 #: Seconds that are waited for each job that must end, if nothing else is asked.
 PATIENCE = 30
@@ -32,7 +32,7 @@ _SWITCH = ("on", "off")
 
 
 @dataclass(slots=True)
-class Wish:
+class NodeSettings:
     """What is asked, checked."""
 
     state: ResourceState | None = None
@@ -113,10 +113,8 @@ def main(
 
 def _print_last_value(context: Context, name: str) -> int:
     """Print the largest value of a property, under the login that may only read."""
-    from oar.lib.db.columns import Columns
-
     with context.database.readonly() as tx:
-        value = Columns(tx).largest(name.lower()) if name.lower() in tx.resources.columns() else None
+        value = tx.property_columns.largest(name.lower()) if name.lower() in tx.resources.columns() else None
     if value is None:
         click.echo(
             f"# Warning: Cannot retrieve the last value for {name}."
@@ -133,7 +131,7 @@ def _print_last_value(context: Context, name: str) -> int:
 
 def _wish(
     context: Context, state: str | None, maintenance: str | None, drain: str | None, texts: Sequence[str]
-) -> Wish | int:
+) -> NodeSettings | int:
     """Check what is asked before anything is written; return the exit code if something is wrong."""
     if state is not None and state not in list(ResourceState):
         raise Stop("/!\\ Bad state value. Possible values are: Alive | Absent | Dead | Suspected")
@@ -146,23 +144,23 @@ def _wish(
     with context.database.snapshot() as tx:
         columns = tx.resources.columns() if texts else {}
     parsed = [properties.parse_setting(text, columns) for text in texts]
-    problems = [one for one in parsed if isinstance(one, Problem)]
+    problems = [one for one in parsed if isinstance(one, PropertyProblem)]
     if problems:
         return _tell(problems)
     settings = {one.name: one for one in parsed if isinstance(one, Setting)}
-    return Wish(ResourceState(state) if state else None, maintenance, list(settings.values()))
+    return NodeSettings(ResourceState(state) if state else None, maintenance, list(settings.values()))
 
 
-def _tell(problems: Sequence[Problem]) -> int:
+def _tell(problems: Sequence[PropertyProblem]) -> int:
     """Say what is wrong with properties; return the exit code."""
     for problem in problems:
         match problem.kind:
-            case Wrong.SYNTAX:
+            case SettingError.SYNTAX:
                 warn([f"Bad property syntax: {problem.name}"])
-            case Wrong.SYSTEM:
+            case SettingError.SYSTEM:
                 warn([f"Cannot update property {problem.name} because it is a system field."])
-            case Wrong.VALUE:
-                warn([f"Cannot update property {problem.name}: {problem.reason}"])
+            case SettingError.VALUE:
+                warn([f"Cannot update property {problem.name}: {problem.text}"])
     return _code([CODES[problem.kind] for problem in problems])
 
 
@@ -204,18 +202,18 @@ def _ids(ranges: Sequence[str]) -> list[int]:
     return list(dict.fromkeys(ids))
 
 
-def _by_id(context: Context, ranges: Sequence[str], sql: str | None, wish: Wish) -> Targets:
-    """Return the resources that were named by id or by a condition.  Raises Stop, BadSql."""
+def _by_id(context: Context, ranges: Sequence[str], sql: str | None, wish: NodeSettings) -> Targets:
+    """Return the resources that were named by id or by a condition.  Raises Stop, BadCondition."""
     ids = _ids(ranges)
     if sql is not None:
-        from oar.lib.db.usersql import Table, evaluate
+        from oar.lib.db.user_sql import Subject, evaluate
 
-        found = evaluate(context.database, Table.RESOURCES, sql)
+        found = evaluate(context.database, Subject.RESOURCES, sql, context.asker)
         if not found and not ids:
             raise Stop("/!\\ Your SQL clause returns nothing and there is no resource specified.", EMPTY_CONDITION)
         ids = list(dict.fromkeys([*ids, *found]))
     with context.database.snapshot() as tx:
-        known = tx.resources.known(ids)
+        known = tx.resources.existing(ids)
     missing = sorted(set(ids) - set(known))
     if missing and wish.maintenance:
         warn(f"The resource {resource} does not exist in OAR database." for resource in missing)
@@ -231,7 +229,7 @@ def _by_id(context: Context, ranges: Sequence[str], sql: str | None, wish: Wish)
 def _by_name(context: Context, names: Sequence[str]) -> Targets:
     """Return the resources of the hosts that were named."""
     with context.database.snapshot() as tx:
-        known = tx.resources.known_nodes(names)
+        known = tx.resources.ids_of_nodes(names)
     missing = [name for name in names if name not in known]
     warn(f"Node {name} does not exist in OAR database." for name in missing)
     return Targets({name: known[name] for name in names if name in known}, True, [UNKNOWN_NODE] * len(missing))
@@ -240,11 +238,11 @@ def _by_name(context: Context, names: Sequence[str]) -> Targets:
 # -- what is done -----------------------------------------------------------------------------------------------------
 
 
-def _add(context: Context, names: Sequence[str], wish: Wish) -> int:
+def _add(context: Context, names: Sequence[str], wish: NodeSettings) -> int:
     """Create a resource for each name."""
     given = {setting.name: setting.value for setting in wish.settings}
     if given.get("type", "default") == "default" and not all(given.get("network_address", name) for name in names):
-        return _tell([Problem(Wrong.VALUE, "network_address", "a compute resource is on a host")])
+        return _tell([PropertyProblem(SettingError.VALUE, "network_address", "a compute resource is on a host")])
     with context.database.begin() as tx:
         ids = nodes.add(tx, names, wish.settings, wish.state or ResourceState.ALIVE)
         if wish.maintenance == "on":
@@ -256,7 +254,7 @@ def _add(context: Context, names: Sequence[str], wish: Wish) -> int:
     return 0
 
 
-def _change(context: Context, targets: Targets, wish: Wish, patience: int) -> int:
+def _change(context: Context, targets: Targets, wish: NodeSettings, patience: int) -> int:
     """Set what is asked of resources that exist, in one transaction; then wait for the jobs that must end."""
     with context.database.begin() as tx:
         problem = _without_host(tx, targets, wish)
@@ -273,7 +271,7 @@ def _change(context: Context, targets: Targets, wish: Wish, patience: int) -> in
     return _code(codes)
 
 
-def _without_host(tx: Transaction, targets: Targets, wish: Wish) -> Problem | None:
+def _without_host(tx: Transaction, targets: Targets, wish: NodeSettings) -> PropertyProblem | None:
     """Return the problem if a compute resource would be on no host."""
     given = {setting.name: setting.value for setting in wish.settings}
     if given.get("network_address", "x") and given.get("type") != "default":
@@ -281,11 +279,14 @@ def _without_host(tx: Transaction, targets: Targets, wish: Wish) -> Problem | No
     for resource in tx.resources.select(targets.ids):
         address = given.get("network_address", resource.network_address)
         if given.get("type", resource.type) == "default" and not address:
-            return Problem(Wrong.VALUE, "network_address", f"resource {resource.id} is a compute resource")
+            text = f"resource {resource.id} is a compute resource"
+            return PropertyProblem(SettingError.VALUE, "network_address", text)
     return None
 
 
-def _write(tx: Transaction, targets: Targets, wish: Wish, by: str) -> tuple[dict[str, list[int]], dict[str, int]]:
+def _write(
+    tx: Transaction, targets: Targets, wish: NodeSettings, by: str
+) -> tuple[dict[str, list[int]], dict[str, int]]:
     """Write what is asked; return the jobs that will have to end, by what they are on, and the properties' counts."""
     doomed = {label: list(nodes.doomed(tx, ids)) for label, ids in _labelled(targets).items()}
     if wish.state:
@@ -304,7 +305,7 @@ def _labelled(targets: Targets) -> Mapping[str, list[int]]:
     return {f"resource {resource}": [resource] for resource in targets.ids}
 
 
-def _print(targets: Targets, wish: Wish, counts: Mapping[str, int]) -> None:
+def _print(targets: Targets, wish: NodeSettings, counts: Mapping[str, int]) -> None:
     if wish.state and targets.by_node:
         for name in targets.names:
             click.echo(f"{name} --> {wish.state}")

@@ -1,4 +1,4 @@
-"""oarnotify: rings the server; changes queues as older versions did; shows the server's state (commands-admin.md 5)."""
+"""oarnotify: rings the server; changes queues as older versions did; shows the server's state."""
 
 import json
 import time
@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oar.cli.administration import note, warn_of_policies
-from oar.cli.command import ADMIN, Context, Stop, oar_command, option
+from oar.cli.common.administration import note, warn_of_policies
+from oar.cli.common.command import ADMIN, Context, Stop, oar_command, option
 from oar.cli.oarqueue import print_queues
-from oar.lib import queues
-from oar.lib.db.engine import Transaction
-from oar.lib.errors import ServerUnavailable
-from oar.lib.messages import Ask, Tag, Wake
-from oar.lib.queues import QueueProblem
-from oar.lib.times import format_date
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.errors import ServerUnavailable
+from oar.lib.facts.messages import Ask, Tag, Wake
+from oar.lib.facts.times import format_date
+from oar.lib.jobs import queues
+from oar.lib.jobs.queues import QueueProblem
 
 if TYPE_CHECKING:
-    from oar.lib.frames import Frame
+    from oar.lib.facts.frames import Frame
 
 UNREACHABLE, TOO_LATE = 2, 3
 
@@ -84,7 +84,7 @@ def main(
 
 def _effect(text: str | None) -> Wake | Ask:
     """Return what a tag means.  Raises Stop."""
-    from oar.lib import frames
+    from oar.lib.facts import frames
 
     if text is None or text == "TERM":
         return Wake(Tag.TERM)
@@ -122,13 +122,13 @@ def _switched(enabled: tuple[str, ...], disabled: tuple[str, ...], enable_all: b
 
 def _ring(context: Context, effect: Wake | Ask, *, is_asked: bool, changes: bool, wait: bool) -> int:
     """Ring the server, if there is a reason to; return the exit code."""
-    from oar.lib import doorbell
-    from oar.lib.frames import Status, StatusQuestion, Wait, Waited
+    from oar.lib.facts.frames import Status, StatusQuestion, Waited, WaitForRound
+    from oar.lib.io import doorbell
 
     config = context.runtime.config
     if wait and isinstance(effect, Wake):
         _ask(context, StatusQuestion(), Status, ANSWER_SECONDS)  # no round of a server that is not there is awaited
-        _ask(context, Wait(effect.tag), Waited, ROUND_SECONDS)
+        _ask(context, WaitForRound(effect.tag), Waited, ROUND_SECONDS)
         return 0
     if not (is_asked or changes):
         return 0
@@ -145,7 +145,7 @@ def _ring(context: Context, effect: Wake | Ask, *, is_asked: bool, changes: bool
 
 
 def _print_status(context: Context, as_json: bool) -> None:
-    from oar.lib.frames import Status, StatusQuestion
+    from oar.lib.facts.frames import Status, StatusQuestion
 
     answer = _ask(context, StatusQuestion(), Status, ANSWER_SECONDS)
     state = answer.state if isinstance(answer, Status) else {}
@@ -172,7 +172,8 @@ def _lines(values: Mapping[str, object], indent: str = "") -> list[str]:
 
 def _ask(context: Context, question: "Frame", answer: "type[Frame]", seconds: int) -> "Frame":
     """Ask over the server's control socket; return the answer.  Raises Stop."""
-    from oar.lib import bus, frames
+    from oar.lib.facts import frames
+    from oar.lib.io import bus
 
     config = context.runtime.config
     deadline = time.monotonic() + seconds

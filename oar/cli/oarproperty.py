@@ -1,17 +1,16 @@
-"""oarproperty: the properties that administrators add to the resources (commands-admin.md 3)."""
+"""oarproperty: the properties that administrators add to the resources."""
 
 from collections.abc import Sequence
 
 import click
 
-from oar.cli.administration import note
-from oar.cli.command import ADMIN, Context, Stop, oar_command, option
-from oar.cli.selection import show_usage
-from oar.lib import properties
-from oar.lib.db.columns import Columns
-from oar.lib.db.engine import Transaction
-from oar.lib.messages import Tag, Wake
-from oar.lib.properties import BadName, ExistsOtherwise, InUse
+from oar.cli.common.administration import note
+from oar.cli.common.command import ADMIN, Context, Stop, oar_command, option
+from oar.cli.common.selection import show_usage
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.resources import properties
+from oar.lib.resources.properties import BadName, ExistsWithOtherType, InUse
 
 BAD, OTHER_TYPE, USED = 1, 2, 3
 
@@ -60,10 +59,10 @@ def _list(context: Context, full: bool) -> None:
     with context.database.readonly() as tx:
         columns = tx.resources.columns()
         names = properties.shown(columns)
-        counts = Columns(tx).counts(names) if full else {}
+        counts = tx.property_columns.counts(names) if full else {}
     for name in names:
         if full:
-            click.echo(f"{name}\t{properties.spoken(columns[name])}\t{counts[name][0]}\t{counts[name][1]}")
+            click.echo(f"{name}\t{properties.type_name(columns[name])}\t{counts[name][0]}\t{counts[name][1]}")
         else:
             click.echo(name)
 
@@ -86,7 +85,7 @@ def _change(
             tx.outbox.append(Wake(Tag.TERM))
     except BadName as error:
         raise Stop(f"Error: {error}", BAD) from None
-    except ExistsOtherwise as error:
+    except ExistsWithOtherType as error:
         raise Stop(str(error), OTHER_TYPE) from None
     except InUse as error:
         raise Stop(f"/!\\ {error}", USED) from None

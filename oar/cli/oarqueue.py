@@ -1,14 +1,14 @@
-"""oarqueue: lists, adds, changes, removes, enables and disables queues (commands-admin.md 5)."""
+"""oarqueue: lists, adds, changes, removes, enables and disables queues."""
 
 import click
 
-from oar.cli.administration import note, warn_of_policies
-from oar.cli.command import ADMIN, Context, Stop, oar_command, option
-from oar.lib import queues
-from oar.lib.db.engine import Transaction
-from oar.lib.messages import Tag, Wake
-from oar.lib.model import Queue
-from oar.lib.queues import QueueProblem
+from oar.cli.common.administration import note, warn_of_policies
+from oar.cli.common.command import ADMIN, Context, Stop, oar_command, option
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import Queue
+from oar.lib.jobs import queues
+from oar.lib.jobs.queues import QueueProblem
 
 NOT_ADMIN = 8
 

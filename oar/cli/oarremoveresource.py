@@ -1,12 +1,12 @@
-"""oarremoveresource: removes resources that are Dead (commands-admin.md 4)."""
+"""oarremoveresource: removes resources that are Dead."""
 
 import click
 
-from oar.cli.administration import note, warn
-from oar.cli.command import ADMIN, Context, oar_command, option
-from oar.cli.selection import show_usage
-from oar.lib import removal
-from oar.lib.removal import No
+from oar.cli.common.administration import note, warn
+from oar.cli.common.command import ADMIN, Context, oar_command, option
+from oar.cli.common.selection import show_usage
+from oar.lib.resources import removal
+from oar.lib.resources.removal import RemovalRefusal
 
 UNKNOWN, NOT_DEAD, USED, NOT_ACCOUNTED, NOT_ADMIN = 1, 2, 5, 6, 4
 LONGEST_ID = 9
@@ -24,9 +24,10 @@ def main(context: Context, *, purge_jobs: bool, sql: str | None, words: tuple[st
         return show_usage()
     ids = list(words)
     if sql is not None:
-        from oar.lib.db.usersql import Table, evaluate
+        from oar.lib.db.user_sql import Subject, evaluate
 
-        ids += [str(resource) for resource in evaluate(context.database, Table.RESOURCES, sql)]
+        matching = evaluate(context.database, Subject.RESOURCES, sql, context.asker)
+        ids += [str(resource) for resource in matching]
     code = 0
     for word in dict.fromkeys(ids):
         code = _remove(context, word, purge_jobs) or code
@@ -43,17 +44,17 @@ def _remove(context: Context, word: str, purge_jobs: bool) -> int:
         result = removal.remove(tx, int(word), purge_jobs=purge_jobs)
     for job in result.purged:
         click.echo(f"\tRemove the job {job}, it was run on the resource {word}")
-    match result.no:
-        case No.UNKNOWN:
+    match result.refusal:
+        case RemovalRefusal.UNKNOWN:
             warn([f"The resource {word} does not exist in OAR database."])
             return UNKNOWN
-        case No.NOT_DEAD:
+        case RemovalRefusal.NOT_DEAD:
             warn([f"The state of the resource {word} must be set to Dead before."])
             return NOT_DEAD
-        case No.USED:
+        case RemovalRefusal.USED:
             warn([f"The resource {word} is used by job {result.jobs[0]}."])
             return USED
-        case No.NOT_ACCOUNTED:
+        case RemovalRefusal.NOT_ACCOUNTED:
             warn([f"{len(result.jobs)} job(s) not yet accounted: run oaraccounting first."])
             return NOT_ACCOUNTED
     click.echo(f"Resource {word} removed.")

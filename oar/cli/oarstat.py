@@ -1,4 +1,4 @@
-"""oarstat: the jobs, as a table, in full, as a document for programs, or what they consumed (commands-user.md 5)."""
+"""oarstat: the jobs, as a table, in full, as a document for programs, or what they consumed."""
 
 import sys
 from collections.abc import Collection, Sequence
@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from oar.cli import render
-from oar.cli.command import (
+from oar.cli.common import render
+from oar.cli.common.command import (
     DIGITS,
     LARGEST_NUMBER,
     NUMBER,
@@ -19,12 +19,12 @@ from oar.cli.command import (
     option,
     optional_argument,
 )
-from oar.cli.oarstat_filters import Selection, filters, read_filters
-from oar.lib.db.engine import Transaction
-from oar.lib.errors import BadRequest
-from oar.lib.formats import Format, dump
-from oar.lib.model import Job
-from oar.lib.times import parse_date
+from oar.cli.oarstat_parts.filters import JobFilter, filters, read_filters
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.formats import Format, dump
+from oar.lib.facts.records import Job
+from oar.lib.facts.times import parse_date
 
 EXIT_NO_JOB_GIVEN = 255
 LAYOUTS = (1, 2, 3, 4)
@@ -85,7 +85,7 @@ def main(context: Context, **given: Any) -> None:
         for complaint in shown.complaints:
             context.warn(complaint)
         return
-    from oar.cli import oarstat_watch
+    from oar.cli.oarstat_parts import watch as oarstat_watch
 
     oarstat_watch.repeat(context, oarstat_watch.read_seconds(asked.watch[-1]), shown.text)
 
@@ -176,13 +176,13 @@ class _Oarstat:
         with context.database.snapshot() as tx:
             chosen = read_filters(asked.states, asked.since, tx.now)
             chosen = chosen._replace(name=asked.name, queue=asked.queue, project=asked.project)
-            selection = Selection(self._ids, _given(asked.arrays), matching, user, chosen)
+            selection = JobFilter(self._ids, _given(asked.arrays), matching, user, chosen)
             selection.check()
             text = self._of_jobs(tx, selection)
             self.complaints = [] if asked.machine else selection.complaints(tx)
         return text
 
-    def _of_jobs(self, tx: Transaction, selection: Selection) -> str:
+    def _of_jobs(self, tx: Transaction, selection: JobFilter) -> str:
         asked, context, machine = self._asked, self._context, self._asked.machine
         if asked.state:
             return _states(tx, self._ids or (), machine)
@@ -198,11 +198,11 @@ class _Oarstat:
     def _explained(self, tx: Transaction, jobs: Sequence[Job]) -> str:
         asked, machine = self._asked, self._asked.machine
         if asked.usage and not (asked.starts or asked.explain):
-            from oar.cli import oarstat_usage
+            from oar.cli.oarstat_parts import usage as oarstat_usage
 
             header = not asked.no_header
             return oarstat_usage.shown(self._context, tx, jobs, machine, by_node=asked.full, header=header)
-        from oar.cli import oarstat_explain
+        from oar.cli.oarstat_parts import explain as oarstat_explain
 
         if asked.starts:
             return oarstat_explain.starts(tx, jobs, machine, header=not asked.no_header)
@@ -212,10 +212,11 @@ class _Oarstat:
         asked = self._asked
         times = places = None
         if jobs and (asked.resources or self._layout == TIMES):
-            from oar.lib import views
+            from oar.lib.views.jobs import job_times
+            from oar.lib.views.nodes import placement_texts
 
-            times = views.job_times(tx, jobs) if self._layout == TIMES else None
-            places = views.places_of_jobs(tx, jobs) if asked.resources else None
+            times = job_times(tx, jobs) if self._layout == TIMES else None
+            places = placement_texts(tx, jobs) if asked.resources else None
         return render.job_table(
             jobs,
             tx.now,
@@ -269,12 +270,12 @@ def _layout(context: Context, given: int | None) -> int:
 
 
 def _matching(context: Context, condition: str | None) -> frozenset[int] | None:
-    """Return the jobs that satisfy a condition of the user's.  Raises BadSql."""
+    """Return the jobs that satisfy a condition of the user's.  Raises BadCondition."""
     if condition is None:
         return None
-    from oar.lib.db.usersql import Table, evaluate
+    from oar.lib.db.user_sql import Subject, evaluate
 
-    return frozenset(evaluate(context.database, Table.JOBS, condition))
+    return frozenset(evaluate(context.database, Subject.JOBS, condition, context.asker))
 
 
 def _dates(text: str, option: str) -> tuple[int, int]:
@@ -312,21 +313,22 @@ def _events(tx: Transaction, jobs: Sequence[Job], machine: Format | None) -> str
 
 
 def _properties(tx: Transaction, jobs: Sequence[Job], machine: Format | None) -> str:
-    from oar.lib import views
+    from oar.lib.views.nodes import resources_of_jobs
 
-    resources = views.resources_of_jobs(tx, [job.id for job in jobs])
+    resources = resources_of_jobs(tx, [job.id for job in jobs])
     if machine:
         return dump({job_id: [each.columns for each in some] for job_id, some in resources.items()}, machine)
     return render.property_lines(each for some in resources.values() for each in some)
 
 
 def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Format | None, layout: int) -> str:
-    from oar.lib import views
+    from oar.lib.views.jobs import JobRecords, job_views
+    from oar.lib.views.privacy import privacy_for
 
-    shown = views.job_views(tx, jobs, views.privacy(context.runtime.config, context.user))
+    views = job_views(tx, jobs, privacy_for(context.runtime.config, context.user))
     if machine:
-        return dump(views.JobRecords(shown), machine)
-    return render.full_jobs(shown, layout=layout)
+        return dump(JobRecords(views), machine)
+    return render.full_jobs(views, layout=layout)
 
 
 def _is_colored(wish: str, context: Context) -> bool:
@@ -337,39 +339,39 @@ def _is_colored(wish: str, context: Context) -> bool:
 def _fields(
     context: Context, tx: Transaction, jobs: Sequence[Job], wish: str, machine: Format | None, *, header: bool
 ) -> str:
-    from oar.cli import oarstat_fields
-    from oar.lib import views
+    from oar.cli.oarstat_parts import fields as oarstat_fields
+    from oar.lib.views.jobs import JobRecords, job_views
+    from oar.lib.views.privacy import privacy_for
 
     fields = oarstat_fields.read_fields(wish)
-    shown = views.job_views(tx, jobs, views.privacy(context.runtime.config, context.user))
-    records = views.JobRecords(shown)
+    records = JobRecords(job_views(tx, jobs, privacy_for(context.runtime.config, context.user)))
     if machine:
         return dump(oarstat_fields.chosen(records, fields), machine)
     return oarstat_fields.table(records, fields, header=header)
 
 
 def _gantt(context: Context, dates: tuple[int, int], machine: Format | None, *, as_chart: bool) -> str:
-    from oar.lib import views
+    from oar.lib.views.gantt import gantt
+    from oar.lib.views.privacy import privacy_for
 
-    privacy = views.privacy(context.runtime.config, context.user)
     with context.database.snapshot() as tx:
-        record = views.gantt(tx, *dates, privacy)
+        record = gantt(tx, *dates, privacy_for(context.runtime.config, context.user))
     if as_chart:
-        from oar.cli import oarstat_chart
+        from oar.cli.oarstat_parts import chart
 
-        return oarstat_chart.chart(record, *dates)
+        return chart.chart(record, *dates)
     return dump(record, machine or Format.DUMPER)
 
 
 def _accounting(
     context: Context, dates: tuple[int, int], user: str | None, machine: Format | None, *, header: bool
 ) -> str:
-    from oar.lib import views
+    from oar.lib.views.consumption import consumption_by_user
 
     with context.database.snapshot() as tx:
-        usages = views.usages(tx, *dates, user)
+        consumptions = consumption_by_user(tx, *dates, user)
     if machine:
-        return dump({usage.user: usage.record for usage in usages}, machine)
+        return dump({consumption.user: consumption.record for consumption in consumptions}, machine)
     if user is None:
-        return render.usage_table(usages, header=header)
-    return render.usage_summary(user, *dates, usages[0] if usages else None)
+        return render.usage_table(consumptions, header=header)
+    return render.usage_summary(user, *dates, consumptions[0] if consumptions else None)

@@ -1,26 +1,26 @@
-"""oarwalltime: asks for another walltime of a running job, or shows how it stands with it (commands-user.md 9)."""
+"""oarwalltime: asks for another walltime of a running job, or shows how it stands with it."""
 
 from collections.abc import Iterable
 
 import click
 
-from oar.cli.command import COUNT, Context, machine_formats, oar_command, option
-from oar.cli.outcomes import Report
-from oar.cli.selection import is_id
-from oar.lib import walltime
-from oar.lib.errors import NoSuchJob, NotAllowed
-from oar.lib.formats import Format
-from oar.lib.model import User
-from oar.lib.states import FINAL, JobState
-from oar.lib.times import format_duration, format_signed_duration
-from oar.lib.walltime import ChangeRefused, Standing, Wish
+from oar.cli.common.command import COUNT, Context, machine_formats, oar_command, option
+from oar.cli.common.outcomes import OutcomeReport
+from oar.cli.common.selection import is_id
+from oar.lib.facts.errors import NoSuchJob, NotAllowed
+from oar.lib.facts.formats import Format
+from oar.lib.facts.records import User
+from oar.lib.facts.states import FINAL, JobState
+from oar.lib.facts.times import format_duration, format_signed_duration
+from oar.lib.jobs import walltime
+from oar.lib.jobs.walltime import ChangeRefused, WalltimeRequest, WalltimeStatus
 
 CODES = {
-    walltime.Outcome.ACCEPTED: 0,
-    walltime.Outcome.BAD_REQUEST: 1,
-    walltime.Outcome.FORBIDDEN: 3,
-    walltime.Outcome.NOT_FOUND: 4,
-    walltime.Outcome.NOT_AVAILABLE: 5,
+    walltime.WalltimeOutcome.ACCEPTED: 0,
+    walltime.WalltimeOutcome.BAD_REQUEST: 1,
+    walltime.WalltimeOutcome.FORBIDDEN: 3,
+    walltime.WalltimeOutcome.NOT_FOUND: 4,
+    walltime.WalltimeOutcome.NOT_AVAILABLE: 5,
 }
 NOTHING_TO_SHOW, BAD_SYNTAX = 2, 4
 
@@ -56,16 +56,16 @@ def main(
         return BAD_SYNTAX
     if len(words) == 1:
         return _show(context, int(words[0]), machine)
-    wish = Wish(words[1], force, delay_next_jobs, whole, timeout)
+    wish = WalltimeRequest(words[1], force, delay_next_jobs, whole, timeout)
     return _ask(context, int(words[0]), wish, machine)
 
 
-def _ask(context: Context, job_id: int, wish: Wish, machine: Format | None) -> int:
-    report = Report(machine)
+def _ask(context: Context, job_id: int, wish: WalltimeRequest, machine: Format | None) -> int:
+    report = OutcomeReport(machine)
     try:
         with context.database.begin() as tx:
             text = walltime.request(tx, context.runtime.config, _asking(context), job_id, wish)
-        report.good(job_id, f"{walltime.Outcome.ACCEPTED.value}: {text}.")
+        report.good(job_id, f"{walltime.WalltimeOutcome.ACCEPTED.value}: {text}.")
     except ChangeRefused as refused:
         line = f"{refused.outcome.value}: {refused}."
         report.bad(job_id, CODES[refused.outcome], line, is_error=False)
@@ -91,13 +91,13 @@ def _show(context: Context, job_id: int, machine: Format | None) -> int:
         return _nothing("FUNCTIONALITY IS DISABLED", machine)
     try:
         with context.database.snapshot() as tx:
-            standing = walltime.standing(tx, config, job_id)
+            standing = walltime.walltime_status(tx, config, job_id)
     except NoSuchJob:
         return _nothing("UNKNOWN JOB", machine)
     if machine is None:
         click.echo("".join(f"{line}\n" for line in lines_of(standing)), nl=False)
     else:
-        from oar.lib.formats import dump
+        from oar.lib.facts.formats import dump
 
         click.echo(dump(record_of(standing), machine), nl=False)
     return 0
@@ -106,14 +106,14 @@ def _show(context: Context, job_id: int, machine: Format | None) -> int:
 def _nothing(text: str, machine: Format | None) -> int:
     """Say why nothing is shown."""
     if machine is not None:
-        from oar.lib.formats import dump
+        from oar.lib.facts.formats import dump
 
         click.echo(dump({}, machine), nl=False)
     click.echo(text, err=machine is not None)
     return NOTHING_TO_SHOW
 
 
-def record_of(standing: Standing) -> dict[str, object]:
+def record_of(standing: WalltimeStatus) -> dict[str, object]:
     """Return the record of a job's walltime, durations in seconds; ``possible_increase`` is None without limit."""
     change = standing.change
     return {
@@ -133,7 +133,7 @@ def record_of(standing: Standing) -> dict[str, object]:
     }
 
 
-def lines_of(standing: Standing) -> Iterable[str]:
+def lines_of(standing: WalltimeStatus) -> Iterable[str]:
     """Return what is shown of a job's walltime."""
     state = standing.job.state
     head = f"Walltime change status for job {standing.job.id}"
@@ -148,7 +148,7 @@ def lines_of(standing: Standing) -> Iterable[str]:
         yield "  N/A"
 
 
-def _open_lines(standing: Standing) -> Iterable[str]:
+def _open_lines(standing: WalltimeStatus) -> Iterable[str]:
     change, possible = standing.change, standing.possible
     yield f"  Current walltime: {format_duration(standing.walltime):>11}"
     yield f"  Possible increase: {'UNLIMITED' if possible is None else format_signed_duration(possible):>10}"
@@ -162,7 +162,7 @@ def _open_lines(standing: Standing) -> Iterable[str]:
     yield f"  Pending/unsatisfied: {format_signed_duration(change.pending):>8}{_ways(standing)}"
 
 
-def _ways(standing: Standing) -> str:
+def _ways(standing: WalltimeStatus) -> str:
     """Return how what is pending may be granted."""
     change = standing.change
     if not change.pending:
@@ -177,7 +177,7 @@ def _ways(standing: Standing) -> str:
     )
 
 
-def _closed_lines(standing: Standing) -> Iterable[str]:
+def _closed_lines(standing: WalltimeStatus) -> Iterable[str]:
     change = standing.change
     delays = " (would possibly have delayed next jobs)" if change.pending and change.delay_next_jobs else ""
     yield f"  Walltime: {format_duration(standing.walltime):>11}"

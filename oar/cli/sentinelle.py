@@ -1,4 +1,4 @@
-"""sentinelle: runs a command on many hosts and tells on which it failed (commands-admin.md 9.3)."""
+"""sentinelle: runs a command on many hosts and tells on which it failed."""
 
 import re
 import shlex
@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 import click
 
-from oar.cli.command import ADMIN, NUMBER, Context, Stop, oar_command, option
-from oar.cli.selection import show_usage
-from oar.lib.config_kinds import COMMAND
+from oar.cli.common.command import ADMIN, NUMBER, Context, Stop, oar_command, option
+from oar.cli.common.selection import show_usage
+from oar.lib.config.kinds import COMMAND
 
 A_HOST_WAS_BAD = 2
 #: A name that is no option of ssh.
 _HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:-]*")
 
 
-class Result(NamedTuple):
+class HostResult(NamedTuple):
     """What came of the command on a host."""
 
     host: str
@@ -72,7 +72,7 @@ def main(
     is_bad = False
     with ThreadPoolExecutor(window) as pool:
 
-        def ask(host: str) -> Result:
+        def ask(host: str) -> HostResult:
             command = [*reach, host, program]
             if verbose:
                 click.echo(f"# {shlex.join(command)}", err=True)
@@ -103,16 +103,16 @@ def _words(connector: str) -> Sequence[str]:
         raise Stop(f"Error: --connector: {error}") from None
 
 
-def _ask(host: str, command: Sequence[str], timeout: int) -> Result:
+def _ask(host: str, command: Sequence[str], timeout: int) -> HostResult:
     """Run the command for a host; it is killed when its time is over."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as late:
-        return Result(host, 0, 9, late.stdout or b"")
+        return HostResult(host, 0, 9, late.stdout or b"")
     except OSError as error:
         raise Stop(f"Error: cannot start {command[0]}: {error.strerror}") from None
     code = done.returncode
-    return Result(host, max(code, 0), max(-code, 0), done.stdout)
+    return HostResult(host, max(code, 0), max(-code, 0), done.stdout)
 
 
 if __name__ == "__main__":

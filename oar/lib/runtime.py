@@ -1,7 +1,7 @@
-"""What every process starts with, in one value: configuration, database, and the way to deliver effects.
+"""The runtime of every process: configuration, database, and the delivery of effects.
 
-Reading files and the environment happens here and nowhere else.  Loading this module costs a command next to nothing:
-what talks to the server and the log are imported when they are first used.
+Files and environment variables are read here and nowhere else.  Loading this module takes a command almost no time: the
+doorbell and the log are imported when they are first used.
 """
 
 import os
@@ -9,26 +9,27 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib import config as configuration
-from oar.lib.config import Config
-from oar.lib.db.engine import Database, DatabaseSettings
-from oar.lib.errors import ConfigError, ServerUnavailable
+from oar.lib.config import files as configuration
+from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.facts.errors import ConfigError, ServerUnavailable
 
 if TYPE_CHECKING:
-    from oar.lib.messages import Effect
+    from oar.lib.facts.messages import Effect
 
 Deliver = Callable[[Sequence["Effect"]], None]
-#: What tells whether a file is still the same; None if there is none.
+#: The version of a file: modification time, inode and size; None if it does not exist.
 FileVersion = tuple[int, int, int] | None
 
 DEFAULT_OARDIR = "/usr/lib/oar"
-#: Where programs are looked for that the server starts.
+#: The PATH of the programs that the server starts.
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT_FILES = ("/etc/oar/oar.conf", "/etc/oar.conf")
 
 
 class Runtime:
-    """Configuration, database, and the function that delivers what a transaction leaves to be sent."""
+    """The configuration and the database of a process."""
 
     def __init__(
         self,
@@ -41,13 +42,13 @@ class Runtime:
         self.config = config
         self.database = database
         self.conf_file = conf_file
-        self.oardir = oardir  #: where the programs of the system are
-        self.version = version  #: of oar.conf when it was looked at last
+        self.oardir = oardir  #: the directory of OAR's programs
+        self.version = version  #: of oar.conf when it was read last
 
     def changed_config(self) -> Config | None:
-        """Return what oar.conf says if it has changed since the last look.
+        """Return the configuration if oar.conf has changed since the last call, else None.
 
-        A file that is not right changes nothing; the log tells it, once for each change.
+        A file with errors changes nothing; the error is logged once for each change.
         """
         import logging
 
@@ -58,16 +59,16 @@ class Runtime:
         try:
             parsed = read_config(self.conf_file)
         except ConfigError as error:
-            trouble = str(error)
+            text = str(error)
         else:
-            trouble = str(parsed.errors[0]) if parsed.errors else ""
-        if trouble:
-            logging.getLogger(__name__).error("%s: the old values stay", trouble)
+            text = str(parsed.errors[0]) if parsed.errors else ""
+        if text:
+            logging.getLogger(__name__).error("%s: the old values stay", text)
             return None
         return parsed.config
 
     def close(self) -> None:
-        """Give back what is open."""
+        """Close the connections to the database."""
         self.database.close()
 
 
@@ -79,7 +80,7 @@ def conf_file(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def file_version(path: str) -> FileVersion:
-    """Return what differs when a file has been written anew."""
+    """Return the version of a file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -97,7 +98,7 @@ def read_config(path: str) -> configuration.Parsed:
 
 
 def database_settings(config: Config, *, patience: int | None = None) -> DatabaseSettings:
-    """Return where the database is, according to oar.conf."""
+    """Return the settings of oar.conf for the database."""
     return DatabaseSettings(
         host=config.db_hostname,
         port=config.db_port,
@@ -113,13 +114,13 @@ def database_settings(config: Config, *, patience: int | None = None) -> Databas
 
 
 def open_runtime(application: str, path: str | None = None, deliver: Deliver | None = None) -> Runtime:
-    """Read oar.conf and prepare the database.  ``deliver``: default, the bus as commands reach it.
+    """Read oar.conf and prepare the database.  ``deliver``: delivers effects, by default with the doorbell.
 
-    Raises ConfigError when the file cannot be read.  A bad value is replaced by its default with a warning: a command
-    must work with what is right in the file; the server checks the file itself.
+    Raises ConfigError when the file cannot be read.  A bad value is replaced by its default with a warning, so that a
+    command works with the correct part of the file; the server checks the file itself.
     """
     path = path or conf_file()
-    version = file_version(path)  # before it is read: a change in between is seen at the next look
+    version = file_version(path)  # before the file is read: a change in between is noticed later
     parsed = read_config(path)
     for problem in parsed.errors:
         sys.stderr.write(f"# Warning: {problem}\n")
@@ -131,14 +132,14 @@ def open_runtime(application: str, path: str | None = None, deliver: Deliver | N
 
 
 def command_delivery(config: Config, warning: str = "# Warning: cannot contact") -> Deliver:
-    """Return how commands deliver effects: tags to the automaton over the bus.
+    """Return the function by which commands deliver effects to the server.
 
-    What cannot be delivered is in the database; the server finds it by its periodic look.
+    An effect that cannot be delivered is not lost: the server reads the database periodically.
     """
 
     def deliver(effects: "Sequence[Effect]") -> None:
-        from oar.lib import doorbell
-        from oar.lib.messages import Ask, Wake
+        from oar.lib.facts.messages import Ask, Wake
+        from oar.lib.io import doorbell
 
         try:
             doorbell.send_effects(config, [effect for effect in effects if isinstance(effect, Wake | Ask)])

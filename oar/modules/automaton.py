@@ -1,21 +1,23 @@
-"""Which module of the server runs next, and when: pure (server.md 3).
+"""Which module of the server runs next, and when: pure.
 
-Two tables hold what is known: what a tag asks for (``WANTS``), and what the end of a module asks for (``FOLLOW``).
-There are three lanes; in each, one module runs at a time, and wanted ones wait in the order of asking (asking twice
-counts once).  So a slow round never delays a kill, and a burst of a thousand tags costs one round.
+Two tables decide: which module a tag asks for (``MODULE_OF_TAG``), and which modules follow the end of a pass
+(``NEXT_MODULES``).  There are three lanes; in each, one module runs at a time, and the others wait in the order in
+which they were asked for (asking twice counts once).  So a slow round never delays a kill, and a burst of a thousand
+tags costs one round.
 
-Whoever wants a round gets a look at events and node states first: NodeChangeState runs before the meta-scheduler,
-unless it has just done so.  Whatever is asked, a wanted module starts after at most as many others as there are
-modules in its lane.
+Before a round, events and node states are treated: NodeChangeState runs before the meta-scheduler, unless it has just
+run.  A waiting module starts after at most as many others as there are modules in its lane.
 
 ``now`` is any clock that does not jump; nothing here reads one.
+
+See docs/design/bus.rst, "The automaton".
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-from oar.lib.messages import Tag
+from oar.lib.facts.messages import Tag
 
 
 class Module(StrEnum):
@@ -29,7 +31,7 @@ class Module(StrEnum):
 
 
 class Lane(StrEnum):
-    """A row of modules of which one runs at a time."""
+    """A group of modules of which one runs at a time."""
 
     SCHED = "sched"
     KILL = "kill"
@@ -37,7 +39,7 @@ class Lane(StrEnum):
 
 
 class NodeChangeStateCode(IntEnum):
-    """What a pass of NodeChangeState ends with."""
+    """Exit codes of NodeChangeState."""
 
     NOTHING = 0
     SCHEDULE = 1  #: a resource has changed
@@ -45,7 +47,7 @@ class NodeChangeStateCode(IntEnum):
 
 
 class MetaSchedCode(IntEnum):
-    """What a round ends with."""
+    """Exit codes of the meta-scheduler."""
 
     DONE = 0
     AGAIN = 1  #: a reservation that was just accepted starts now
@@ -53,21 +55,21 @@ class MetaSchedCode(IntEnum):
 
 
 class SarkoCode(IntEnum):
-    """What a pass of Sarko ends with."""
+    """Exit codes of Sarko."""
 
     NOTHING = 0
     KILL = 1  #: Leon has work
 
 
 class LeonCode(IntEnum):
-    """What a pass of Leon ends with."""
+    """Exit codes of Leon."""
 
     NOTHING = 0
     SCHEDULE = 1  #: a job has left the queue
 
 
 class FinaudCode(IntEnum):
-    """What a pass of Finaud ends with."""
+    """Exit codes of Finaud."""
 
     NOTHING = 0
     CHANGE = 1  #: a node changes its state
@@ -81,8 +83,8 @@ LANES: Mapping[Module, Lane] = {
     Module.FINAUD: Lane.CHECK,
 }
 
-#: What a tag asks for.
-WANTS: Mapping[Tag, Module | None] = {
+#: The module that a tag asks for.
+MODULE_OF_TAG: Mapping[Tag, Module | None] = {
     Tag.QSUB: Module.META_SCHED,
     Tag.QSUB_INTERACTIVE: Module.META_SCHED,
     Tag.TERM: Module.META_SCHED,
@@ -97,8 +99,8 @@ WANTS: Mapping[Tag, Module | None] = {
     Tag.TIME: None,
 }
 
-#: What the end of a module asks for, in order, before what others have asked for.  Another code is a failure.
-FOLLOW: Mapping[tuple[Module, int], tuple[Module, ...]] = {
+#: The modules that follow a pass, in order, before those that wait already.  Another exit code is a failure.
+NEXT_MODULES: Mapping[tuple[Module, int], tuple[Module, ...]] = {
     (Module.NODE_CHANGE_STATE, NodeChangeStateCode.NOTHING): (),
     (Module.NODE_CHANGE_STATE, NodeChangeStateCode.SCHEDULE): (Module.META_SCHED,),
     (Module.NODE_CHANGE_STATE, NodeChangeStateCode.KILL): (Module.LEON, Module.META_SCHED),
@@ -115,26 +117,26 @@ FOLLOW: Mapping[tuple[Module, int], tuple[Module, ...]] = {
 
 
 def result_of(module: Module, code: int | None) -> str:
-    """Return what the end of a module means, in a word or two for administrators."""
-    following = None if code is None else FOLLOW.get((module, code))
-    if following is None:
+    """Return what an exit code of a module means, in a few words for administrators."""
+    next_modules = None if code is None else NEXT_MODULES.get((module, code))
+    if next_modules is None:
         return "failed"
-    return f"wants {', '.join(following)}" if following else "nothing more to do"
+    return f"wants {', '.join(next_modules)}" if next_modules else "nothing more to do"
 
 
-#: Modules that are wanted from time to time although nobody asks.
+#: Modules that run from time to time without being asked for.
 _PERIODIC = (Module.META_SCHED, Module.SARKO, Module.FINAUD)
 
-#: At least one round in this time, whatever happens.
+#: Longest time between the starts of two rounds, in seconds.
 LONGEST_WITHOUT_ROUND = 60.0
-#: With adaptive distance, a round is followed by a pause as long as it was, at most this.
+#: With adaptive distance, the pause after a round is as long as the round, at most this, in seconds.
 LONGEST_PAUSE = 5.0
-#: A date that was told makes nothing run more often than this: clocks of two machines differ.
+#: Shortest time between two passes because of a hint, in seconds: the clocks of two machines differ.
 SHORTEST_HINT = 1.0
-#: A look of NodeChangeState that is younger than this is good enough for a round.
+#: A pass of NodeChangeState that ended less than this ago, in seconds, is good enough for a round.
 FRESH = 1.0
 LONGEST_BACK_OFF = 60.0
-#: So many failures in a row at the same queues stop them.
+#: So many failures in a row at the same queues disable these queues.
 FAILURES_OF_A_GROUP = 5
 
 
@@ -148,8 +150,8 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """A module is to make a pass.  ``disable``: queues that the meta-scheduler is to stop first."""
+class PassStart:
+    """The order that a module makes a pass.  ``disable``: queues that the meta-scheduler must disable first."""
 
     module: Module
     disable: tuple[str, ...] = ()
@@ -157,7 +159,7 @@ class Start:
 
 @dataclass(slots=True)
 class Record:
-    """What is known of a module's passes."""
+    """The history of a module's passes."""
 
     started: float | None = None
     ended: float | None = None
@@ -183,7 +185,7 @@ def _earliest(*dates: float | None) -> float | None:
 
 @dataclass(slots=True)
 class Automaton:
-    """The state of the server.  ``due`` says what is to be started; the rest tells it what has happened."""
+    """The state of the server: running and waiting modules.  ``due`` returns the passes to start."""
 
     timing: Timing
     records: dict[Module, Record] = field(default_factory=lambda: {module: Record() for module in Module})
@@ -191,40 +193,40 @@ class Automaton:
     running: dict[Lane, Module | None] = field(default_factory=lambda: dict.fromkeys(Lane))
     disable: tuple[str, ...] = ()
     _hint: float | None = None
-    _next_start: float | None = None  #: when the next job is to start or to be given up, as the last round said
-    _late_hint: float | None = None  #: a deadline that was told while Sarko was looking
-    _stale: bool = True  #: events or node states may have changed since NodeChangeState began to look
-    _has_looked: bool = False  #: NodeChangeState has looked for the round that is wanted; once is enough
+    _next_start: float | None = None  #: when the next job is to start or to be given up, according to the last round
+    _late_hint: float | None = None  #: a deadline that was announced during a pass of Sarko
+    _stale: bool = True  #: events or node states may have changed since NodeChangeState began its last pass
+    _has_looked: bool = False  #: NodeChangeState has run for the round that waits; once is enough
     _at: tuple[str, ...] = ()
     _group: _Group = field(default_factory=_Group)
 
     def start(self) -> None:
-        """Look at everything, as after a stop of unknown length."""
+        """Ask for a pass of every module, as after a stop of unknown length."""
         for tag in (Tag.CHSTATE, Tag.SCHEDULING, Tag.VILLAINS):
             self.on_tag(tag)
         if self.timing.finaud > 0:
             self.on_tag(Tag.FINAUD)
 
-    # -- what has happened --
+    # -- events --
 
     def on_tag(self, tag: Tag) -> None:
-        """Somebody asks for a look."""
-        module = WANTS[tag]
+        """Ask for the module of a tag."""
+        module = MODULE_OF_TAG[tag]
         if module is not None:
-            self._want(module)
+            self._enqueue(module)
 
     def on_deadline(self, date: float) -> None:
-        """Sarko will have something to do at that time."""
+        """Take note of a date at which Sarko will have something to do."""
         self._hint = _earliest(self._hint, date)
         if self.running[LANES[Module.SARKO]] is Module.SARKO:
             self._late_hint = _earliest(self._late_hint, date)
 
     def at(self, queues: tuple[str, ...]) -> None:
-        """The meta-scheduler begins with a group of queues."""
+        """Take note that the meta-scheduler begins with a group of queues."""
         self._at = queues
 
     def on_exit(self, module: Module, code: int | None, now: float, hint: float | None = None) -> None:
-        """A pass is over; ``code`` None: it failed.  ``hint``: when Sarko or a round will have something to do."""
+        """Treat the end of a pass; ``code`` None: it failed.  ``hint``: date of the next deadline or start."""
         lane = LANES[module]
         if self.running[lane] is not module:
             return
@@ -232,7 +234,7 @@ class Automaton:
         record = self.records[module]
         record.ended = now
         record.duration = now - (record.started if record.started is not None else now)
-        if code is None or (module, code) not in FOLLOW:
+        if code is None or (module, code) not in NEXT_MODULES:
             self._fail(module, now)
             return
         record.code = code
@@ -241,18 +243,18 @@ class Automaton:
             self._hint, self._late_hint = _earliest(hint, self._late_hint), None
         if module is Module.META_SCHED:
             self.disable, self._group, self._next_start = (), _Group(), hint
-        for follower in reversed(FOLLOW[module, code]):
-            self._want_first(follower)
+        for follower in reversed(NEXT_MODULES[module, code]):
+            self._enqueue_first(follower)
 
-    # -- what is to be done --
+    # -- decisions --
 
-    def due(self, now: float) -> list[Start]:
-        """Return what starts now, at most one module per lane; it counts as running from here on."""
+    def due(self, now: float) -> list[PassStart]:
+        """Return the passes that start now, at most one per lane; they count as running from now on."""
         self._ask_periodic(now)
         return [start for lane in Lane if self.running[lane] is None and (start := self._next(lane, now)) is not None]
 
     def wait(self, now: float) -> float:
-        """Return how long nothing will be due if nothing happens, in seconds."""
+        """Return after how many seconds a pass may be due if no event comes before."""
         dates = [self._period_end(module) for module in _PERIODIC if module not in self.queues[LANES[module]]]
         dates += [
             max(self.records[module].not_before, self._next_round() if module is Module.META_SCHED else now)
@@ -269,14 +271,14 @@ class Automaton:
 
     # -- inside --
 
-    def _want(self, module: Module) -> None:
+    def _enqueue(self, module: Module) -> None:
         if module is Module.NODE_CHANGE_STATE:
             self._stale = True
         queue = self.queues[LANES[module]]
         if module not in queue:
             queue.append(module)
 
-    def _want_first(self, module: Module) -> None:
+    def _enqueue_first(self, module: Module) -> None:
         queue = self.queues[LANES[module]]
         if module in queue:
             queue.remove(module)
@@ -285,26 +287,26 @@ class Automaton:
             self._stale = True
 
     def _fail(self, module: Module, now: float) -> None:
-        """Try again, later and later."""
+        """Have a failed pass repeated, after longer and longer pauses; disable the queues at which rounds fail."""
         record = self.records[module]
         record.code = None
         record.failures += 1
         record.failures_in_a_row += 1
         record.not_before = now + min(2.0 ** (record.failures_in_a_row - 1), LONGEST_BACK_OFF)
-        self._want(module)
+        self._enqueue(module)
         if module is Module.META_SCHED:
-            same = self._at == self._group.queues
-            self._group = _Group(self._at, self._group.failures + 1 if same else 1)
+            is_same_group = self._at == self._group.queues
+            self._group = _Group(self._at, self._group.failures + 1 if is_same_group else 1)
             if self._at and self._group.failures >= FAILURES_OF_A_GROUP:
                 self.disable = tuple(dict.fromkeys((*self.disable, *self._at)))
 
     def _ask_periodic(self, now: float) -> None:
         for module in _PERIODIC:
             if now >= self._period_end(module):
-                self._want(module)
+                self._enqueue(module)
 
     def _period_end(self, module: Module) -> float:
-        """When the module is wanted whether or not anybody asks; never while it runs."""
+        """Return when the module runs without being asked for; never while it runs."""
         started = self.records[module].started
         is_never = module is Module.FINAUD and self.timing.finaud <= 0
         if is_never or self.running[LANES[module]] is module:
@@ -325,7 +327,7 @@ class Automaton:
         return end if hint is None else min(end, max(hint, started + SHORTEST_HINT))
 
     def _next_round(self) -> float:
-        """When the next round may begin."""
+        """Return when the next round may begin."""
         record = self.records[Module.META_SCHED]
         if record.started is None or record.ended is None:
             return float("-inf")
@@ -338,8 +340,8 @@ class Automaton:
             return False
         return module is not Module.META_SCHED or now >= self._next_round()
 
-    def _next(self, lane: Lane, now: float) -> Start | None:
-        """Take the first wanted module that may start."""
+    def _next(self, lane: Lane, now: float) -> PassStart | None:
+        """Take the first waiting module that may start."""
         module = next((module for module in self.queues[lane] if self._may_start(module, now)), None)
         if module is None:
             return None
@@ -355,16 +357,17 @@ class Automaton:
         if module is Module.NODE_CHANGE_STATE:
             self._stale = False
         if module is not Module.META_SCHED:
-            return Start(module)
+            return PassStart(module)
         self._at = ()
         self._has_looked = False
-        return Start(module, self.disable)
+        return PassStart(module, self.disable)
 
     def _is_fresh(self, now: float) -> bool:
         """Whether a round may begin without NodeChangeState looking first."""
         record = self.records[Module.NODE_CHANGE_STATE]
         if self._has_looked or now < record.not_before:
-            return True  # in the second case it fails: rounds go on without it
+            return True  # in the second case NodeChangeState fails: rounds go on without it
+
         round_ = self.records[Module.META_SCHED].started
         if self._stale or record.ended is None or (round_ is not None and record.ended <= round_):
             return False

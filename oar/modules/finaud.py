@@ -1,8 +1,10 @@
-"""Finaud: asks nodes whether they live (server.md 5.4).
+"""Finaud: tests with the ping checker whether nodes answer.
 
-A node that does not answer is to be Suspected; one that Finaud suspected and that answers again is to be Alive.  Both
-are asked only of resources that are still as they were when the test began: an administrator may have decided
-something meanwhile.
+A node that does not answer is to be Suspected; a node that Finaud has suspected and that answers again is to be Alive.
+Either is asked only for resources that are still in the state in which the test began: an administrator may have
+changed them meanwhile.
+
+See docs/design/nodes.rst, "Node checks".
 """
 
 import logging
@@ -10,15 +12,15 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from oar.lib.config import Config
-from oar.lib.errors import ConfigError
-from oar.lib.messages import Mail, Tag, Wake
-from oar.lib.states import EventType, ResourceState
-from oar.modules.actions.probe import LOST_AFTER
-from oar.modules.ping_checker import bad_hosts
+from oar.lib.config.files import Config
+from oar.lib.facts.errors import ConfigError
+from oar.lib.facts.messages import Mail, Tag, Wake
+from oar.lib.facts.states import EventType, ResourceState
+from oar.lib.io.ping_checker import silent_hosts
+from oar.modules.runner.actions.probe import LOST_AFTER
 
 if TYPE_CHECKING:
-    from oar.lib.db.engine import Transaction
+    from oar.lib.db.transaction import Transaction
     from oar.lib.runtime import Runtime
 
 log = logging.getLogger("finaud")
@@ -31,58 +33,59 @@ TOO_MANY_TO_FAIL = 10
 def run(runtime: "Runtime") -> int:
     """Make one pass; return 1 if NodeChangeState has something to do."""
     with runtime.database.begin() as tx:
-        nodes = _tested(tx, runtime.config)
+        nodes = _nodes_to_test(tx, runtime.config)
     if not nodes:
         return NOTHING
     try:
-        bad = set(bad_hosts(runtime.config, nodes))
+        silent = set(silent_hosts(runtime.config, nodes))
     except ConfigError as error:
-        return _give_up(runtime, "Module finaud failed", f"{error}; no node is suspected for it")
-    if len(bad) == len(nodes) > TOO_MANY_TO_FAIL:
+        return _report_failure(runtime, "Module finaud failed", f"{error}; no node is suspected for it")
+    if len(silent) == len(nodes) > TOO_MANY_TO_FAIL:
         text = f"none of the {len(nodes)} nodes answers: the server's own network is suspected, no node is"
-        return _give_up(runtime, "Suspecting nodes", text)
+        return _report_failure(runtime, "Suspecting nodes", text)
     with runtime.database.begin() as tx:
-        changed = _note(tx, runtime.config, nodes, bad)
+        changed = _note(tx, runtime.config, nodes, silent)
     return CHANGE if changed else NOTHING
 
 
-def _give_up(runtime: "Runtime", subject: str, text: str) -> int:
+def _report_failure(runtime: "Runtime", subject: str, text: str) -> int:
     log.error("%s", text)
     with runtime.database.begin() as tx:
         tx.outbox.append(Mail(subject, text))
     return NOTHING
 
 
-def _tested(tx: "Transaction", config: Config) -> dict[str, bool]:
-    """Return the nodes to be tested, each with whether it is Alive."""
+def _nodes_to_test(tx: "Transaction", config: Config) -> dict[str, bool]:
+    """Return the nodes to test, each with whether it is Alive."""
     nodes = tx.resources.checkable_nodes()
     if config.check_nodes_with_running_job:
         return nodes
-    busy = tx.resources.busy_nodes() - tx.runs.silent_hosts(LOST_AFTER)
+    busy = tx.resources.busy_nodes() - tx.job_runs.silent_hosts(LOST_AFTER)
     return {node: alive for node, alive in nodes.items() if node not in busy}
 
 
-def _note(tx: "Transaction", config: Config, nodes: Mapping[str, bool], bad: set[str]) -> bool:
-    """Ask for the states that the test calls for; return whether anything was asked."""
-    lost = [node for node, alive in nodes.items() if alive and node in bad and _lost(tx, node)]
-    found: list[str] = []
+def _note(tx: "Transaction", config: Config, nodes: Mapping[str, bool], silent: set[str]) -> bool:
+    """Ask for the states that follow from the test; return whether there are any."""
+    suspected = [node for node, alive in nodes.items() if alive and node in silent and _suspect(tx, node)]
+    recovered: list[str] = []
     if not config.disable_suspected_nodes_repair:
-        found = [node for node, alive in nodes.items() if not alive and node not in bad and _found(tx, node)]
+        answering = [node for node, alive in nodes.items() if not alive and node not in silent]
+        recovered = [node for node in answering if _make_alive(tx, node)]
     for event, text, hosts in (
-        (EventType.FINAUD_ERROR, "does not answer", lost),
-        (EventType.FINAUD_RECOVER, "answers again", found),
+        (EventType.FINAUD_ERROR, "does not answer", suspected),
+        (EventType.FINAUD_RECOVER, "answers again", recovered),
     ):
         if hosts:
             tx.events.add(event, 0, f"[Finaud] {', '.join(hosts)}: {text}", hosts=hosts)
             tx.outbox.append(Wake(Tag.CHSTATE))
-    return bool(lost or found)
+    return bool(suspected or recovered)
 
 
-def _lost(tx: "Transaction", node: str) -> bool:
+def _suspect(tx: "Transaction", node: str) -> bool:
     return tx.resources.ask_state_of_node(node, ResourceState.SUSPECTED, seen=ResourceState.ALIVE) > 0
 
 
-def _found(tx: "Transaction", node: str) -> bool:
+def _make_alive(tx: "Transaction", node: str) -> bool:
     seen = ResourceState.SUSPECTED
     return tx.resources.ask_state_of_node(node, ResourceState.ALIVE, seen=seen, decided_by_finaud=True) > 0
 

@@ -1,7 +1,9 @@
-"""Leon: carries out the requests to end jobs (server.md 5.2).
+"""Leon: carries out the kill requests.
 
-A job that is not launched yet ends here; for the others the Runner is asked, and Sarko watches the time.  One that
-does not obey is given up: the Runner cleans what it can and ends it.
+A job that has not been launched ends here; the Runner kills the others, and Sarko watches the time.  A job that does
+not end is exterminated: the Runner ends it in the database, and cleans its nodes as far as it can.
+
+See docs/design/launch.rst, "Kill requests".
 """
 
 import logging
@@ -11,17 +13,17 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from oar.lib import lifecycle
-from oar.lib.logs import of_job
-from oar.lib.messages import Ask, JobAction
-from oar.lib.model import Job
-from oar.lib.request import JobTypes
-from oar.lib.states import FINAL, EventType, ExecCode, JobState, JobType, KillState
+from oar.lib.facts.messages import Ask, JobAction, OarsubLine
+from oar.lib.facts.records import Job
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.states import FINAL, EventType, ExecCode, JobState, JobType, JobTypeName, KillState
+from oar.lib.io.logs import of_job
+from oar.lib.jobs import lifecycle
 from oar.modules import worker
-from oar.modules.guard import in_groups
+from oar.modules.batches import run_in_batches
 
 if TYPE_CHECKING:
-    from oar.lib.db.engine import Transaction
+    from oar.lib.db.transaction import Transaction
     from oar.lib.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -31,44 +33,41 @@ NOTHING, JOBS_LEFT = 0, 1
 #: Digits of the longest job id.
 LONGEST_ID = 18
 
-#: States of jobs about which nothing is left to do: the scheduler finishes one in toError.
+#: States of jobs that end without Leon: the scheduler ends a job in toError.
 _OVER = FINAL | {JobState.TO_ERROR}
 
-#: What the oarsub that waits for a killed job is told.
-KILLED = "JOB KILLED"
 
-
-class Way(Enum):
-    """What Leon does with a job that must end."""
+class KillMethod(Enum):
+    """The ways to end a job."""
 
     OVER = auto()  #: nothing: it ends or has ended
     AT_ONCE = auto()  #: it has not been launched
-    NOOP = auto()  #: it runs, but nothing of it does
-    ASK = auto()  #: the Runner aborts its launch
-    SEND = auto()  #: the Runner sends the signal to its oarexec
+    NOOP = auto()  #: it is of type noop: it has no processes
+    ABORT_LAUNCH = auto()  #: the Runner aborts its launch
+    SIGNAL = auto()  #: the Runner sends the signal to its oarexec
 
 
-def way_of(job: Job | None, types: JobTypes) -> Way:
+def choose_method(job: Job | None, types: JobTypes) -> KillMethod:
     """Decide how a job is ended."""
     match job.state if job else None:
         case JobState.WAITING | JobState.HOLD | JobState.TO_ACK_RESERVATION | JobState.TO_LAUNCH:
-            return Way.AT_ONCE
+            return KillMethod.AT_ONCE
         case JobState.LAUNCHING:
-            return Way.ASK
+            return KillMethod.ABORT_LAUNCH
         case JobState.RUNNING | JobState.SUSPENDED | JobState.RESUMING:
-            return Way.NOOP if "noop" in types else Way.SEND
-    return Way.OVER
+            return KillMethod.NOOP if JobTypeName.NOOP in types else KillMethod.SIGNAL
+    return KillMethod.OVER
 
 
 def run(runtime: "Runtime") -> int:
     """Make one pass; return 1 if a job left the queue, else 0."""
     with runtime.database.snapshot() as tx:
-        requests = tx.runs.kill_requests((KillState.LEON, KillState.LEON_EXTERMINATE))
-    wanted = [request.job_id for request in requests if request.state is KillState.LEON]
-    given_up = [request.job_id for request in requests if request.state is KillState.LEON_EXTERMINATE]
-    left = in_groups(runtime.database, wanted, _end)
-    in_groups(runtime.database, given_up, _exterminate)
-    return JOBS_LEFT if any(left) else NOTHING
+        requests = tx.kill_requests.in_states((KillState.LEON, KillState.LEON_EXTERMINATE))
+    kills = [request.job_id for request in requests if request.state is KillState.LEON]
+    exterminations = [request.job_id for request in requests if request.state is KillState.LEON_EXTERMINATE]
+    freed = run_in_batches(runtime.database, kills, _end)
+    run_in_batches(runtime.database, exterminations, _exterminate)
+    return JOBS_LEFT if any(freed) else NOTHING
 
 
 # -- kills ------------------------------------------------------------------------------------------------------------
@@ -78,41 +77,43 @@ def _end(tx: "Transaction", ids: Sequence[int]) -> bool:
     """Carry out kill requests; return whether a job left the queue or its resources."""
     jobs = tx.jobs.lock_all(ids)
     types = tx.jobs.types(jobs, current=True)
-    ways: dict[Way, list[int]] = defaultdict(list)
+    by_method: dict[KillMethod, list[int]] = defaultdict(list)
     for job_id in ids:
-        ways[way_of(jobs.get(job_id), JobTypes(types.get(job_id, ())))].append(job_id)
-    _end_at_once(tx, [jobs[job_id] for job_id in ways[Way.AT_ONCE]])
-    _end_noop(tx, ways[Way.NOOP])
-    _send(tx, ways[Way.SEND])
-    tx.outbox.extend(Ask(JobAction.KILL, job_id) for job_id in ways[Way.ASK] + ways[Way.SEND])
-    tx.runs.move_kill(ways[Way.ASK] + ways[Way.SEND], KillState.TIMER_ARMED, (KillState.LEON,))
-    tx.runs.move_kill(ways[Way.OVER] + ways[Way.NOOP], KillState.FRAGGED, (KillState.LEON,))
-    return bool(ways[Way.AT_ONCE] or ways[Way.NOOP])
+        by_method[choose_method(jobs.get(job_id), JobTypes(types.get(job_id, ())))].append(job_id)
+    _end_at_once(tx, [jobs[job_id] for job_id in by_method[KillMethod.AT_ONCE]])
+    _end_noop(tx, by_method[KillMethod.NOOP])
+    _note_signals(tx, by_method[KillMethod.SIGNAL])
+    for_runner = by_method[KillMethod.ABORT_LAUNCH] + by_method[KillMethod.SIGNAL]
+    tx.outbox.extend(Ask(JobAction.KILL, job_id) for job_id in for_runner)
+    tx.kill_requests.move(for_runner, KillState.TIMER_ARMED, (KillState.LEON,))
+    tx.kill_requests.move(by_method[KillMethod.OVER] + by_method[KillMethod.NOOP], KillState.FRAGGED, (KillState.LEON,))
+    return bool(by_method[KillMethod.AT_ONCE] or by_method[KillMethod.NOOP])
 
 
 def _end_at_once(tx: "Transaction", jobs: Sequence[Job]) -> None:
-    """End jobs that have not been launched; who waits for them is told."""
+    """End jobs that have not been launched; tell the oarsubs that wait for them."""
     if not jobs:
         return
-    tx.jobs.say([job.id for job in jobs], "Job killed by Leon directly")
+    tx.jobs.set_message([job.id for job in jobs], "Job killed by Leon directly")
     lifecycle.move_all(tx, [job.id for job in jobs], JobState.ERROR)
     for job in jobs:
         if job.job_type is JobType.INTERACTIVE or job.state is JobState.TO_ACK_RESERVATION:
-            tx.outbox.append(Ask(JobAction.TELL, job.id, (KILLED,)))
+            tx.outbox.append(Ask(JobAction.TELL, job.id, (OarsubLine.JOB_KILLED,)))
 
 
 def _end_noop(tx: "Transaction", ids: Sequence[int]) -> None:
-    """Let jobs end of which nothing runs: as if their command had ended well."""
+    """End jobs of type noop, as if their command had ended with exit code 0."""
     if not ids:
         return
-    tx.jobs.say(ids, "NOOP job killed by Leon")
+    tx.jobs.set_message(ids, "NOOP job killed by Leon")
     for job_id in lifecycle.move_all(tx, ids, JobState.FINISHING):
-        tx.runs.report(job_id, ExecCode.OK, 0)
+        tx.job_runs.report(job_id, ExecCode.OK, 0)
         tx.outbox.append(Ask(JobAction.END, job_id))
 
 
-def _send(tx: "Transaction", ids: Sequence[int]) -> None:
-    runs = tx.runs.select(ids) if ids else {}
+def _note_signals(tx: "Transaction", ids: Sequence[int]) -> None:
+    """Write the events of the kill signals that the Runner will send."""
+    runs = tx.job_runs.select(ids) if ids else {}
     heads = {job_id: runs[job_id].head_host if job_id in runs else "" for job_id in ids}
     tx.events.add_many(
         [
@@ -130,28 +131,28 @@ def _send(tx: "Transaction", ids: Sequence[int]) -> None:
 
 
 def _exterminate(tx: "Transaction", ids: Sequence[int]) -> None:
-    """Give jobs up that did not end: the Runner ends them, whatever their nodes say."""
+    """Exterminate jobs that did not end: the Runner ends them without waiting for their nodes."""
     jobs = tx.jobs.lock_all(ids)
-    waiting = [job for job in jobs.values() if way_of(job, JobTypes(())) is Way.AT_ONCE]
+    waiting = [job for job in jobs.values() if choose_method(job, JobTypes(())) is KillMethod.AT_ONCE]
     _end_at_once(tx, waiting)
     over = [job_id for job_id in ids if job_id not in jobs or jobs[job_id].state in _OVER]
-    tx.runs.move_kill(over, KillState.FRAGGED, (KillState.LEON_EXTERMINATE,))
+    tx.kill_requests.move(over, KillState.FRAGGED, (KillState.LEON_EXTERMINATE,))
     started = sorted(set(jobs) - set(over) - {job.id for job in waiting})
-    fresh = lifecycle.move_all(tx, started, JobState.FINISHING)
-    tx.jobs.say(fresh, "Job exterminated by Leon")
-    tx.jobs.begin_now(fresh)
-    tx.runs.exterminate(started)
+    moved = lifecycle.move_all(tx, started, JobState.FINISHING)
+    tx.jobs.set_message(moved, "Job exterminated by Leon")
+    tx.jobs.set_start_now(moved)
+    tx.job_runs.exterminate(started)
     tx.outbox.extend(Ask(JobAction.EXTERMINATE, job_id) for job_id in started)
 
 
 def exterminate_one(runtime: "Runtime", job_id: int) -> int:
-    """Give one job up that Sarko wants given up; always 0."""
+    """Exterminate one job that Sarko has marked for it; return exit code 0 in any case."""
     with runtime.database.snapshot() as tx:
-        request = tx.runs.kill_request(job_id)
+        request = tx.kill_requests.find(job_id)
     if request is None or request.state is not KillState.LEON_EXTERMINATE:
         of_job(log, job_id).error("the job is not to be exterminated: nobody asked for it, or it has ended")
     else:
-        in_groups(runtime.database, [job_id], _exterminate)
+        run_in_batches(runtime.database, [job_id], _exterminate)
     return NOTHING
 
 

@@ -1,43 +1,43 @@
-"""The meta-scheduler as a module of the server; what a round does is in ``oar.kao``."""
+"""The meta-scheduler as a module of the server; the rounds themselves are in ``oar.kao``."""
 
 import sys
 from typing import NamedTuple
 
-from oar.kao.meta_sched import MetaScheduler
+from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.runtime import Runtime
 from oar.modules import worker
 
 
-class Round(NamedTuple):
-    """How a round ended."""
+class RoundResult(NamedTuple):
+    """The result of a round."""
 
     code: int
     next: int | None  #: when the next job is to start
 
 
 class _Scheduler:
-    """Keeps one meta-scheduler warm as long as the configuration stays."""
+    """Keeps one meta-scheduler, with its caches, as long as the configuration does not change."""
 
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
         self._warm: MetaScheduler | None = None
 
-    def run(self, runtime: Runtime, order: worker.Order) -> Round:
+    def run(self, runtime: Runtime, order: worker.PassOrder) -> RoundResult:
         """Make a round."""
         if self._warm is None or self._runtime is not runtime:
             if self._warm:
                 self._warm.close()
             self._runtime, self._warm = runtime, MetaScheduler(runtime)
         code = self._warm.round(disable=order.disable, announce=order.announce)
-        return Round(code, self._warm.next_start)
+        return RoundResult(code, self._warm.next_start)
 
 
 def main() -> int:
-    """Run as a program: one round, a worker, or a look at rounds (``kao save``, ``kao plan``, ``kao honesty``)."""
+    """Run as a program: one round, a worker, or a command that looks at rounds (``oar.modules.kao_commands``)."""
     if sys.argv[1:2] and sys.argv[1] in ("save", "plan", "honesty", "-h", "--help"):
-        from oar.modules import replay  # what a worker never needs
+        from oar.modules import kao_commands
 
-        return replay.main(sys.argv[1:])
+        return kao_commands.main(sys.argv[1:])
     return worker.main_of_scheduler("meta_sched", _Scheduler().run)
 
 

@@ -1,7 +1,7 @@
-"""Almighty's children: started, given passes, watched, replaced.  Never waited for.
+"""The supervisor: starts the children of Almighty, gives them passes, watches and replaces them.  It never waits.
 
 A child is DOWN until it is needed, STARTING until it says hello, IDLE or BUSY with a pass, ENDING once it has been
-told to stop.  What goes wrong becomes a ``PassEnd`` without a code; what to do then is the automaton's affair.
+told to stop.  A failed pass becomes a ``PassEnd`` without a code, for the automaton.
 """
 
 import logging
@@ -10,21 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from oar.lib import bus, process
-from oar.lib.frames import Done, Frame, Hello, Ping, Run, Stop
-from oar.lib.process import Child, Lifeline
+from oar.lib.facts.frames import Done, Frame, Hello, Ping, RunPass, StopChild
+from oar.lib.io import bus, processes
+from oar.lib.io.processes import ChildProcess, Lifeline
 
 log = logging.getLogger(__name__)
 
 PING_PERIOD = 10.0
-#: From the polite signal to the other one.
+#: Seconds from SIGTERM to SIGKILL.
 KILL_AFTER = 10.0
 
 Send = Callable[[bytes, Frame], bool]
 
 
 class State(StrEnum):
-    """Where a child is."""
+    """States of a child."""
 
     DOWN = "down"
     STARTING = "starting"
@@ -34,77 +34,78 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """How a child is started, and how patient one is with it, in seconds."""
+class ChildProgram:
+    """The program of a child, and its time limits in seconds."""
 
     name: str
     argv: tuple[str, ...]
     hello: float = 60.0  #: from its start to its hello
     longest_pass: float = 600.0
-    missed_pings: int = 3  #: so many unanswered ones mean that it hangs
-    one_shot: tuple[str, ...] = ()  #: what to run for each pass if it never says hello
+    missed_pings: int = 3  #: so many pings without answer mean that it hangs
+    one_shot: tuple[str, ...] = ()  #: the command for a single pass, used if the child never says hello
 
 
 @dataclass(frozen=True, slots=True)
 class PassEnd:
-    """A pass is over; ``code`` None: it failed, ``why`` says how."""
+    """The end of a pass; ``code`` None: it failed, with ``error``."""
 
     name: str
     code: int | None
     next: int | None = None
-    why: str = ""
+    error: str = ""
 
 
 @dataclass(slots=True)
-class Worker:
-    """A child and what is known of it."""
+class SupervisedChild:
+    """A child: its program, its process if it runs, its pass."""
 
-    program: Program
+    program: ChildProgram
     state: State = State.DOWN
     since: float = 0.0  #: of the state
-    child: Child | None = None
+    child: ChildProcess | None = None
     identity: bytes = b""
-    order: tuple[str, ...] | None = None  #: the pass it has, or will get; its value: queues to disable
+    order: tuple[str, ...] | None = None  #: the queues to disable of its running or next pass; None: it has no pass
     run_id: int = 0
     missed: int = 0
     next_ping: float = 0.0
     starts: int = 0
-    is_one_shot: bool = False  #: it does not know the worker form
-    why: str = ""  #: why it is being ended
-    last_words: str = ""
-    last_code: int | None = None  #: what it ended with
-    began_again: bool = False  #: it went away for its replacement as it was given this pass
+    is_one_shot: bool = False  #: it cannot run as a worker
+    error: str = ""  #: why the supervisor ends it
+    last_code: int | None = None  #: exit code of its last process
+    began_again: bool = False  #: its process ended for a replacement when it got this pass
 
 
 class Supervisor:
     """All children by name."""
 
-    def __init__(self, programs: Sequence[Program], environment: Mapping[str, str], poll: bus.Poll, send: Send) -> None:
-        self.workers = {program.name: Worker(program) for program in programs}
+    def __init__(
+        self, programs: Sequence[ChildProgram], environment: Mapping[str, str], poll: bus.Poll, send: Send
+    ) -> None:
+        self.workers = {program.name: SupervisedChild(program) for program in programs}
         self._environment = environment
         self._poll = poll
         self._send = send
         self._lifeline = Lifeline()
         self._last_run = 0
         self._ended: list[PassEnd] = []
-        self._polled: set[Child] = set()
+        self._polled: set[ChildProcess] = set()
         self._is_stopping = False
 
     # -- orders --
 
     def start(self, name: str, now: float) -> None:
-        """Start a child that is down; one that makes a single pass only if there is one to make."""
+        """Start a child that is down; a one-shot child only if it has a pass to make."""
         worker = self.workers[name]
         if worker.state is not State.DOWN or self._is_stopping or (worker.is_one_shot and worker.order is None):
             return
         argv = worker.program.one_shot if worker.is_one_shot else worker.program.argv
         try:
-            worker.child = Child(argv, environment=self._environment, lifeline=self._lifeline)
+            worker.child = ChildProcess(argv, environment=self._environment, lifeline=self._lifeline)
         except OSError as error:
-            self._lose(worker, f"cannot start {argv[0]}: {error.strerror}", now)
+            self._fail(worker, f"cannot start {argv[0]}: {error.strerror}", now)
             return
         worker.starts += 1
-        worker.why = ""
+        worker.error = ""
         worker.missed = 0
         self._poll.add(worker.child)
         self._polled.add(worker.child)
@@ -120,11 +121,11 @@ class Supervisor:
         else:
             self.start(name, now)
 
-    def retire(self, name: str, why: str, now: float, number: int = signal.SIGTERM) -> None:
-        """End a child; it is started again when it is needed."""
+    def retire(self, name: str, error: str, now: float, number: int = signal.SIGTERM) -> None:
+        """End a child because of an error, '' if there is none; it is started again when it is needed."""
         worker = self.workers[name]
         if worker.child is not None and worker.state is not State.ENDING:
-            worker.why = why
+            worker.error = error
             worker.child.send_signal(number)
             self._enter(worker, State.ENDING, now)
 
@@ -133,26 +134,26 @@ class Supervisor:
         self._is_stopping = True
         for worker in self.workers.values():
             worker.order = None
-            if not (worker.identity and self._send(worker.identity, Stop())):
+            if not (worker.identity and self._send(worker.identity, StopChild())):
                 self.retire(worker.program.name, "", now)
 
     def close(self) -> None:
-        """Kill and reap what is left."""
+        """Kill and reap the remaining children."""
         self._lifeline.close()
         for worker in self.workers.values():
             if worker.child is not None:
                 self._forget(worker)
 
-    # -- what is heard --
+    # -- messages of children --
 
     def hello(self, sender: bytes, frame: Hello, now: float) -> None:
-        """A child is there; a stranger is sent away, and one of ours that is to end again already."""
+        """Treat the hello of a child; an unknown process is told to stop, and a child that is being ended."""
         worker = self.workers.get(frame.name)
         is_ours = worker is not None and worker.child is not None and worker.child.pid == frame.pid
         if not is_ours:
             log.warning("%s with pid %d is none of ours", frame.name, frame.pid)
         if worker is None or not is_ours or worker.state is not State.STARTING:
-            self._send(sender, Stop())
+            self._send(sender, StopChild())
             return
         worker.identity = sender
         worker.next_ping = now + PING_PERIOD
@@ -161,7 +162,7 @@ class Supervisor:
             self._run(worker, now)
 
     def done(self, sender: bytes, frame: Done, now: float) -> None:
-        """A pass is over."""
+        """Treat the end of a pass."""
         worker = self.of(sender)
         if worker is None or worker.state is not State.BUSY or worker.run_id != frame.id:
             return
@@ -170,17 +171,17 @@ class Supervisor:
         self._ended.append(PassEnd(worker.program.name, frame.code, frame.next))
 
     def pong(self, sender: bytes) -> None:
-        """A child answers."""
+        """Treat the answer to a ping."""
         worker = self.of(sender)
         if worker is not None:
             worker.missed = 0
 
-    def of(self, sender: bytes) -> Worker | None:
+    def of(self, sender: bytes) -> SupervisedChild | None:
         """Return the child that a message came from."""
         return next((worker for worker in self.workers.values() if sender and worker.identity == sender), None)
 
-    def read(self, child: Child) -> None:
-        """Log what a child has written past its log."""
+    def read(self, child: ChildProcess) -> None:
+        """Log the output of a child."""
         name = next((worker.program.name for worker in self.workers.values() if worker.child is child), "")
         for line in child.read():
             log.info("%s: %s", name, line)
@@ -190,7 +191,7 @@ class Supervisor:
     # -- time --
 
     def tick(self, now: float) -> list[PassEnd]:
-        """Reap, end what takes too long, ask who is idle whether it is there; return the passes that are over."""
+        """Reap children, end those that take too long, ping the idle ones; return the passes that have ended."""
         for worker in self.workers.values():
             if worker.child is not None:
                 self._watch(worker, worker.child, now)
@@ -198,20 +199,20 @@ class Supervisor:
         return ended
 
     def next_look(self) -> float:
-        """Return when ``tick`` has something to do although nothing happens."""
+        """Return when ``tick`` has something to do if no event comes before."""
         return min((self._deadline(worker) for worker in self.workers.values()), default=float("inf"))
 
     def are_down(self) -> bool:
-        """Whether no child is left."""
+        """Whether no child runs."""
         return all(worker.child is None for worker in self.workers.values())
 
     # -- inside --
 
-    def _enter(self, worker: Worker, state: State, now: float) -> None:
+    def _enter(self, worker: SupervisedChild, state: State, now: float) -> None:
         worker.state = state
         worker.since = now
 
-    def _deadline(self, worker: Worker) -> float:
+    def _deadline(self, worker: SupervisedChild) -> float:
         match worker.state:
             case State.STARTING:
                 return worker.since + worker.program.hello
@@ -224,26 +225,26 @@ class Supervisor:
             case State.DOWN:
                 return float("inf")
 
-    def _run(self, worker: Worker, now: float) -> None:
+    def _run(self, worker: SupervisedChild, now: float) -> None:
         self._last_run += 1
         worker.run_id = self._last_run
         worker.missed = 0
         self._enter(worker, State.BUSY, now)
-        if not self._send(worker.identity, Run(worker.run_id, worker.order or ())):
+        if not self._send(worker.identity, RunPass(worker.run_id, worker.order or ())):
             self.retire(worker.program.name, "it does not read", now)
 
-    def _watch(self, worker: Worker, child: Child, now: float) -> None:
+    def _watch(self, worker: SupervisedChild, child: ChildProcess, now: float) -> None:
         code = child.poll()
         if code is not None:
             self._gone(worker, code, now)
         elif now >= self._deadline(worker):
             self._out_of_time(worker, child, now)
 
-    def _out_of_time(self, worker: Worker, child: Child, now: float) -> None:
+    def _out_of_time(self, worker: SupervisedChild, child: ChildProcess, now: float) -> None:
         name = worker.program.name
         match worker.state:
             case State.STARTING if worker.program.one_shot:
-                child.send_signal(signal.SIGKILL)  # it knows no worker form
+                child.send_signal(signal.SIGKILL)  # it cannot run as a worker
             case State.STARTING:
                 self.retire(name, "it does not say hello", now)
             case State.BUSY:
@@ -254,7 +255,7 @@ class Supervisor:
             case _:
                 self._ping(worker, now)
 
-    def _ping(self, worker: Worker, now: float) -> None:
+    def _ping(self, worker: SupervisedChild, now: float) -> None:
         if worker.missed >= worker.program.missed_pings:
             self.retire(worker.program.name, "it does not answer", now, signal.SIGKILL)
             return
@@ -262,11 +263,11 @@ class Supervisor:
         worker.next_ping = now + PING_PERIOD
         self._send(worker.identity, Ping())
 
-    def _gone(self, worker: Worker, code: int, now: float) -> None:
-        """Reap a child; decide what that means for its pass."""
+    def _gone(self, worker: SupervisedChild, code: int, now: float) -> None:
+        """Reap a child; decide what follows for its pass."""
         state, order = worker.state, worker.order
         worker.last_code = code
-        words = self._forget(worker)
+        output = self._forget(worker)
         if state is State.STARTING and worker.program.one_shot:
             worker.is_one_shot = True
             self.start(worker.program.name, now)
@@ -277,30 +278,31 @@ class Supervisor:
             worker.began_again = True  # old enough to be replaced, it left as the pass was on its way
             self.start(worker.program.name, now)
         elif code != 0 or order is not None:
-            self._lose(worker, f"{worker.why or 'it ended'} ({process.said(code)})", now, words)
+            self._fail(worker, f"{worker.error or 'it ended'} ({processes.describe_exit(code)})", now, output)
 
-    def _lose(self, worker: Worker, why: str, now: float, words: str = "") -> None:
+    def _fail(self, worker: SupervisedChild, error: str, now: float, output: str = "") -> None:
+        """Log the failure of a child; its pass, if it has one, has failed."""
         name = worker.program.name
         if not self._is_stopping:
-            log.error("%s: %s%s", name, why, f": {words}" if words else "")
+            log.error("%s: %s%s", name, error, f": {output}" if output else "")
         if worker.order is not None:
             worker.order = None
-            self._ended.append(PassEnd(name, None, why=why))
+            self._ended.append(PassEnd(name, None, error=error))
         self._enter(worker, State.DOWN, now)
 
-    def _forget(self, worker: Worker) -> str:
-        """Reap what is dead and close its streams; return its last words."""
+    def _forget(self, worker: SupervisedChild) -> str:
+        """Reap the process of a child and close its streams; return the end of its output."""
         child, worker.child = worker.child, None
         worker.identity = b""
         worker.state = State.DOWN
         if child is None:
             return ""
-        worker.last_words = child.last_words()
+        output = child.last_output()
         self._unpoll(child)
         child.close()
-        return worker.last_words
+        return output
 
-    def _unpoll(self, child: Child) -> None:
+    def _unpoll(self, child: ChildProcess) -> None:
         if child in self._polled:
             self._polled.remove(child)
             self._poll.remove(child)

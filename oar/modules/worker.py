@@ -1,9 +1,11 @@
-"""The two forms of a module (server.md 2): one pass by hand, or a process that makes a pass whenever Almighty asks.
+"""The two forms of a module: a command that makes one pass, or a worker process that makes a pass when Almighty asks.
 
-A module is a function that looks at the database and does what is due.  Its file ends with
+A module is a function that reads the database and does the work that is due.  Its file ends with
 
     def main() -> int:
         return worker.main("sarko", run)
+
+See docs/design/bus.rst, "Processes".
 """
 
 import logging
@@ -13,29 +15,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from oar.lib import bus, frames, logs, process, runtime
-from oar.lib.errors import ConfigError, DatabaseUnavailable
-from oar.lib.frames import At, BadFrame, Done, Frame, Hello, Ping, Pong, Run, Stop
-from oar.lib.messages import Effect
+from oar.lib import runtime
+from oar.lib.facts import frames
+from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
+from oar.lib.facts.frames import At, BadFrame, Done, Frame, Hello, Ping, Pong, RunPass, StopChild
+from oar.lib.facts.messages import Effect
+from oar.lib.io import bus, logs, processes
 from oar.lib.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-#: A worker is replaced after so many passes, or when it holds so much memory.
+#: A worker is replaced after so many passes, or when it uses so much memory, in bytes.
 PASSES_OF_A_LIFE = 10_000
 MOST_BYTES = 512 << 20
 
-#: A worker in the middle of a pass ends so long after its server at the latest.
+#: A worker in the middle of a pass ends at most so long, in seconds, after its server.
 LONGEST_ORPHAN = 8.0
 
-#: Exit codes that no module uses: the database is away; the pass broke off.
+#: Exit codes that no module uses: the database cannot be reached; the pass failed.
 UNAVAILABLE = 69
 BROKEN = 70
 USAGE = 64
 
 
-class Pass(Protocol):
-    """How a pass ended, if there is more to say than an exit code."""
+class PassResult(Protocol):
+    """The result of a pass: exit code, and the date of the next work."""
 
     @property
     def code(self) -> int:
@@ -43,19 +47,22 @@ class Pass(Protocol):
 
     @property
     def next(self) -> int | None:
-        """Epoch at which there will be something to do."""
+        """Epoch of the next work; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What the meta-scheduler is told with a pass, and how it tells where it is."""
+class PassOrder:
+    """The order for a pass of the meta-scheduler.
 
-    disable: tuple[str, ...] = ()  #: queues to stop first: rounds broke off at them
+    ``announce`` is called with the queues that the round begins with.
+    """
+
+    disable: tuple[str, ...] = ()  #: queues to disable first: rounds failed at them
     announce: Callable[[Sequence[str]], None] = lambda queues: None
 
 
-Module = Callable[[Runtime], int | Pass]
-Scheduler = Callable[[Runtime, Order], int | Pass]
+Module = Callable[[Runtime], int | PassResult]
+Scheduler = Callable[[Runtime, PassOrder], int | PassResult]
 
 
 class _Result(NamedTuple):
@@ -64,7 +71,7 @@ class _Result(NamedTuple):
 
 
 def main(name: str, run: Module) -> int:
-    """Run a module as a program, in the form that the command line asks for; return its exit code."""
+    """Run a module as a program, in the form that the command line chooses; return its exit code."""
     return main_of_scheduler(name, lambda opened, order: run(opened))
 
 
@@ -80,34 +87,34 @@ def main_of_scheduler(name: str, run: Scheduler) -> int:
 
 
 def one_shot(name: str, run: Scheduler) -> int:
-    """Make one pass; what it leaves to be told goes over the bus as from a command."""
+    """Make one pass and return its exit code; its effects go over the bus, as those of a command."""
     try:
         opened = runtime.open_runtime(name)
     except (ConfigError, DatabaseUnavailable) as error:
         sys.stderr.write(f"[ERROR] {error}\n")
         return error.exit_code
-    with logs.logging_to(opened.config, logs.spoken(name)):
-        code = _guarded(run, opened, Order()).code
+    with logs.logging_to(opened.config, logs.camel_case(name)):
+        code = _guarded(run, opened, PassOrder()).code
     opened.close()
     return code
 
 
 def serve(name: str, run: Scheduler, endpoint: str) -> int:
-    """Make passes until told to stop, or until it is time to be replaced."""
+    """Make passes until told to stop, or until the worker has to be replaced; return the exit code."""
     try:
-        with bus.connected(endpoint) as dealer, process.signals() as signals:
-            parent = process.watch_parent(os.environ)
+        with bus.connected(endpoint) as dealer, processes.signals() as signals:
+            parent = processes.watch_parent(os.environ)
             if parent is not None:
                 parent.limit_life(LONGEST_ORPHAN)
-            Worker(name, run, dealer).work(signals, parent)
+            PassWorker(name, run, dealer).work(signals, parent)
             return 0
     except (ConfigError, DatabaseUnavailable) as error:
         sys.stderr.write(f"{error}\n")
         return UNAVAILABLE
 
 
-class Worker:
-    """A module waiting for passes."""
+class PassWorker:
+    """A worker process: waits for passes and makes them."""
 
     def __init__(self, name: str, run: Scheduler, dealer: bus.Dealer) -> None:
         self._name = name
@@ -117,10 +124,10 @@ class Worker:
         self._is_over = False
         self._path = runtime.conf_file()
         self._runtime = runtime.open_runtime(name, self._path, self._deliver)
-        logs.set_up(self._runtime.config, logs.spoken(name))
+        logs.set_up(self._runtime.config, logs.camel_case(name))
 
-    def work(self, signals: process.Signals, parent: process.ParentWatch | None) -> None:
-        """Take what comes, one after the other."""
+    def work(self, signals: processes.Signals, parent: processes.ParentWatch | None) -> None:
+        """Treat the frames of the server, one after the other, until told to stop."""
         poll = bus.Poll(self._dealer, signals, *([parent] if parent else []))
         self._tell(Hello(self._name, os.getpid()))
         while not (self._is_over or signals.stop):
@@ -140,19 +147,19 @@ class Worker:
             log.warning("bad frame from the server: %s", error)
             return
         match frame:
-            case Run():
+            case RunPass():
                 self._pass(frame)
             case Ping():
                 self._tell(Pong())
-            case Stop():
+            case StopChild():
                 self._is_over = True
             case _:
                 log.warning("unexpected frame %s", type(frame).__name__)
 
-    def _pass(self, order: Run) -> None:
+    def _pass(self, order: RunPass) -> None:
         self._follow_configuration()
-        given = Order(order.disable, lambda queues: self._tell(At(tuple(queues))))
-        code, following = _guarded(self._run, self._runtime, given)
+        pass_order = PassOrder(order.disable, lambda queues: self._tell(At(tuple(queues))))
+        code, following = _guarded(self._run, self._runtime, pass_order)
         self._tell(Done(order.id, code, following))
         self._passes += 1
         if self._passes >= PASSES_OF_A_LIFE or resident_bytes() >= MOST_BYTES:
@@ -164,7 +171,7 @@ class Worker:
             return
         self._runtime.close()
         self._runtime = runtime.open_runtime(self._name, self._path, self._deliver)
-        logs.set_up(self._runtime.config, logs.spoken(self._name))
+        logs.set_up(self._runtime.config, logs.camel_case(self._name))
         log.info("the configuration was read again")
 
     def _deliver(self, effects: Sequence[Effect]) -> None:
@@ -176,8 +183,8 @@ class Worker:
             log.warning("the server does not take %s", type(frame).__name__)
 
 
-def _guarded(run: Scheduler, opened: Runtime, order: Order) -> _Result:
-    """Make a pass; whatever goes wrong in it is logged and becomes an exit code."""
+def _guarded(run: Scheduler, opened: Runtime, order: PassOrder) -> _Result:
+    """Make a pass; an exception is logged and becomes an exit code."""
     try:
         result = run(opened, order)
     except DatabaseUnavailable as error:
@@ -190,6 +197,6 @@ def _guarded(run: Scheduler, opened: Runtime, order: Order) -> _Result:
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process holds."""
+    """Return the memory that this process uses, in bytes."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -10,7 +10,14 @@ import stat
 import struct
 
 import node_cgroups
-from node_base import NodeError
+import node_kernel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    #: (major, minor)
+    DeviceNumber = tuple[int, int]
 
 BPF_PROG_LOAD, BPF_PROG_ATTACH = 5, 8
 BPF_PROG_TYPE_CGROUP_DEVICE, BPF_CGROUP_DEVICE, BPF_F_ALLOW_MULTI = 15, 6, 2
@@ -25,60 +32,68 @@ CANDIDATES = (
 ALWAYS_REFUSED = ("/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2")
 
 
-def restrict(groups, leaf, allowed):
-    """Refuse a leaf all GPUs of this node but the allowed ones."""
+def restrict(groups: "node_cgroups.Groups", leaf: str, allowed: "Iterable[str]") -> None:
+    """Refuse a leaf all GPUs of this node but the allowed ones, values of ``gpudevice``.
+
+    Raises NodeError if the kernel cannot do that.
+    """
     refused = refused_numbers(candidates(), allowed)
     if not refused:
         return
-    if groups.manager == "cgroup2":
+    if isinstance(groups, node_cgroups.GroupsV2):
         attach(groups.tracker(leaf), device_program(refused))
-    elif "devices" in groups.mounts:
+    elif isinstance(groups, node_cgroups.GroupsV1) and "devices" in groups.mounts:
         for major, minor in refused:
-            node_cgroups.write(groups.directory("devices", leaf) + "/devices.deny", "c %d:%d rwm" % (major, minor))
+            node_kernel.write(groups.directory("devices", leaf) + "/devices.deny", "c %d:%d rwm" % (major, minor))
     else:
-        raise NodeError(4, "JRM_DEVICES is set but the devices hierarchy is not mounted")
+        raise node_cgroups.unusable("JRM_DEVICES is set but the devices hierarchy is not mounted")
 
 
-def candidates():
-    """The character devices of this node that are GPUs: path -> (major, minor)."""
-    found = {}
+def candidates() -> "dict[str, DeviceNumber]":
+    """Return the character devices of this node that are GPUs: path -> number."""
+    devices = {}
     for directory in ("/dev", "/dev/dri", "/dev/nvidia-caps"):
         for name in os.listdir(directory) if os.path.isdir(directory) else []:
             path = directory + "/" + name
             if index_of(path) is not None or directory == "/dev/nvidia-caps":
-                information = os.stat(path)
-                if stat.S_ISCHR(information.st_mode):
-                    found[path] = (os.major(information.st_rdev), os.minor(information.st_rdev))
-    return found
+                status = os.stat(path)
+                if stat.S_ISCHR(status.st_mode):
+                    devices[path] = (os.major(status.st_rdev), os.minor(status.st_rdev))
+    return devices
 
 
-def index_of(path):
+def index_of(path: str) -> "int | None":
+    """Return which GPU a device is, or is a part of; None if it is none."""
     for pattern, first in CANDIDATES:
-        found = pattern.match(path)
-        if found:
-            return int(found.group(1)) - first
+        match = pattern.match(path)
+        if match:
+            return int(match.group(1)) - first
     return None
 
 
-def refused_numbers(devices, allowed):
-    """(major, minor) of the devices that a job with these values of ``gpudevice`` may not open."""
+def refused_numbers(devices: "Mapping[str, DeviceNumber]", allowed: "Iterable[str]") -> "list[DeviceNumber]":
+    """Return the devices that a job with these values of ``gpudevice`` may not open."""
     words = {word for value in allowed for word in re.split(r"[,+\s]+", value) if word}
     indexes = {int(word) for word in words if word.isdigit()}
     refused = set()
-    for path, numbers in devices.items():
+    for path, device in devices.items():
         index = index_of(path)
-        wanted = path in words or (index is not None and index in indexes)
-        if path in ALWAYS_REFUSED or (index is not None and not wanted):
-            refused.add(numbers)
+        is_allowed = path in words or (index is not None and index in indexes)
+        if path in ALWAYS_REFUSED or (index is not None and not is_allowed):
+            refused.add(device)
     return sorted(refused)
 
 
-def instruction(code, target=0, source=0, offset=0, value=0):
+def instruction(code: int, target: int = 0, source: int = 0, offset: int = 0, value: int = 0) -> bytes:
+    """Return an instruction of the BPF machine; ``target`` and ``source`` are registers."""
     return struct.pack("=BBhi", code, source << 4 | target, offset, value)
 
 
-def device_program(refused):
-    """BPF: 0 for each refused character device, else 1.  The context is {type and access, major, minor}."""
+def device_program(refused: "Sequence[DeviceNumber]") -> bytes:
+    """Return a program for the BPF machine: 0 for each refused character device, else 1.
+
+    Its context is {type and access, major, minor}.
+    """
     program = [
         instruction(0x61, target=2, source=1, offset=0),  # r2 = *(u32 *)(context + 0)
         instruction(0x54, target=2, value=0xFFFF),  # r2 &= 0xffff: the type
@@ -96,7 +111,7 @@ def device_program(refused):
     return b"".join([*program, instruction(0xB7, target=0, value=1), instruction(0x95)])
 
 
-def attach(directory, program):
+def attach(directory: str, program: bytes) -> None:
     """Load a program and attach it to a control group; it lives as long as the group."""
     import ctypes
 
@@ -119,15 +134,16 @@ def attach(directory, program):
         os.close(descriptor)
 
 
-def bpf(command, attributes):
+def bpf(command: int, attributes: bytes) -> int:
+    """Make the ``bpf`` system call; return what it returns.  Raises NodeError if it fails."""
     import ctypes
 
     number = SYSTEM_CALL.get(os.uname().machine)
     if number is None:
-        raise NodeError(4, "JRM_DEVICES: the bpf system call of %s is not known" % os.uname().machine)
+        raise node_cgroups.unusable("JRM_DEVICES: the bpf system call of %s is not known" % os.uname().machine)
     libc = ctypes.CDLL(None, use_errno=True)
     block = ctypes.create_string_buffer(attributes, 128)
-    result = libc.syscall(number, command, block, 128)
+    result = int(libc.syscall(number, command, block, 128))
     if result < 0:
-        raise NodeError(4, "bpf: %s" % os.strerror(ctypes.get_errno()))
+        raise node_cgroups.unusable("bpf: %s" % os.strerror(ctypes.get_errno()))
     return result

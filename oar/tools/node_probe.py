@@ -1,10 +1,12 @@
-"""What this node knows of jobs: their phases, from state files and locks (node.md 4.4).
+"""What this node knows of jobs: their phases, from state files and locks.
+
+See docs/design/nodes.rst, "State file".
 
 Action ``probe``.  Data: ``oar_tmp_directory``, ``cpuset_path``, ``options``, ``jobs`` = list of {``job_id``, ``name``
 (of the group), ``user``, ``challenge`` (SHA-256 in hexadecimal digits), ``attempt``, ``fence``}.  One line of JSON per
-job: ``job_id``, ``answer``, ``boot_id``, ``frozen``, ``processes``, and from the state file ``attempt``, ``times``,
-``code``, ``status``, ``usage``, ``reason``.  Answers: ``never init ready started running aborted ended died``.  With
-``fence`` a job that was never started never will be by an attempt up to the one given.
+job: ``job_id``, ``answer`` (``JobAnswer``), ``boot_id``, ``frozen``, ``processes``, and from the state file
+``attempt``, ``times``, ``code``, ``status``, ``usage``, ``reason``.  With ``fence`` a job that was never started never
+will be by an attempt up to the one given.
 
 Action ``ping``: exit 0.
 """
@@ -16,22 +18,30 @@ import time
 
 import node_base
 import node_cgroups
-from node_base import ABORTED, ENDED, INIT, READY, RUNNING, JobFiles, NodeError
+from node_base import JobFiles, NodeError
+from node_protocol import JobAnswer, ManagerExit, OarexecPhase, ProgramAction
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from node_base import Data, Kinds
 
 SHORT = True  #: may be run by a worker of the session
-TOLD = ("attempt", "times", "code", "status", "usage", "reason")  #: of the state file
-JOB = {"job_id": int, "name": (str,), "user": (str,), "challenge": (str,), "attempt": int}
+STATE_KEYS = ("attempt", "times", "code", "status", "usage", "reason")  #: those that are answered
+JOB: "Kinds" = {"job_id": int, "name": (str,), "user": (str,), "challenge": (str,), "attempt": int}
+OVER = (OarexecPhase.ENDED, OarexecPhase.ABORTED)
+#: Phases in which nothing of the user was started.
+EARLY = (OarexecPhase.INIT, OarexecPhase.READY)
 
 
-def main(action, data):
-    """Carry out one action; its exit code."""
-    if action == "ping":
-        return 0
+def main(action: str, data: "Data") -> int:
+    """Carry out one action; return its exit code."""
+    if action == ProgramAction.PING:
+        return ManagerExit.OK
     try:
-        if action != "probe":
-            raise NodeError(3, "unknown action '%s'" % node_base.escaped(str(action)))
+        if action != ProgramAction.PROBE:
+            raise NodeError(ManagerExit.ACTION, "unknown action '%s'" % node_base.escaped(str(action)))
         node_base.require(data, {"oar_tmp_directory": (str,), "jobs": list})
-        directory = node_base.runtime_directory(data["oar_tmp_directory"], 13)
+        directory = node_base.runtime_directory(data["oar_tmp_directory"], ManagerExit.RUNTIME_DIRECTORY)
         groups = node_cgroups.groups_of(data)
         with node_base.acting_as(node_base.oar_account()):
             for job in data["jobs"]:
@@ -40,59 +50,59 @@ def main(action, data):
     except NodeError as error:
         node_base.complain("[node_probe] " + str(error))
         return error.code
-    return 0
+    return ManagerExit.OK
 
 
-def answer(directory, groups, job):
-    """What is known of one job."""
+def answer(directory: str, groups: "node_cgroups.Groups | None", job: "Data") -> "Data":
+    """Return what is known of one job, as it is sent."""
     files = JobFiles(directory, job["job_id"])
-    found = {"job_id": job["job_id"], "boot_id": node_base.boot_id()}
-    found["answer"], state = phase(files, job)
-    if found["answer"] == "never" and job.get("fence"):
-        found["answer"], state = fence(files, job)
+    phase, state = phase_of(files, job)
+    if phase == JobAnswer.NEVER and job.get("fence"):
+        phase, state = fence(files, job)
+    report: "Data" = {"job_id": job["job_id"], "boot_id": node_base.boot_id(), "answer": phase}
     if state is not None:
-        found.update({key: state[key] for key in TOLD if key in state})
+        report.update({key: state[key] for key in STATE_KEYS if key in state})
     confinement = node_cgroups.Confinement(groups, job["name"], job["user"], job["job_id"])
-    found["frozen"] = confinement.exists() and confinement.is_frozen()
-    found["processes"] = len(confinement.payload()) if confinement.exists() else 0
-    if found["answer"] == RUNNING and confinement.exists():
-        found["usage"] = confinement.usage()
-    return found
+    report["frozen"] = confinement.exists() and confinement.is_frozen()
+    report["processes"] = len(confinement.payload()) if confinement.exists() else 0
+    if phase == JobAnswer.RUNNING and confinement.exists():
+        report["usage"] = confinement.usage()
+    return report
 
 
-def phase(files, job):
-    """The answer for a job and the state that it comes from, None if that state is of another life of the job."""
-    alive = node_base.lock_is_held(files)
+def phase_of(files: JobFiles, job: "Data") -> "tuple[str, Data | None]":
+    """Return the answer for a job and the state that it comes from, None if that is of another life of the job."""
+    is_alive = node_base.lock_is_held(files)
     state = node_base.read_state(files)
     if state is None:
-        return (INIT if alive else "never"), None
+        return (JobAnswer.INIT if is_alive else JobAnswer.NEVER), None
     if state.get("challenge") != job["challenge"]:
-        return "never", None
-    if state["phase"] in (ENDED, ABORTED) or alive:
+        return JobAnswer.NEVER, None
+    if state["phase"] in OVER or is_alive:
         return state["phase"], state
     state = node_base.read_state(files) or state  # it may have ended between the two looks
-    if state["phase"] in (ENDED, ABORTED):
+    if state["phase"] in OVER:
         return state["phase"], state
-    return ("never" if state["phase"] in (INIT, READY) else "died"), state
+    return (JobAnswer.NEVER if state["phase"] in EARLY else JobAnswer.DIED), state
 
 
-def fence(files, job):
-    """Forbid a start of this job by attempts up to this one; the answer if an oarexec was quicker."""
+def fence(files: JobFiles, job: "Data") -> "tuple[str, Data | None]":
+    """Forbid a start of this job by attempts up to this one; the answer and state, also if an oarexec was quicker."""
     fd = os.open(files.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         if not node_base.try_lock(fd):
-            return INIT, None
+            return JobAnswer.INIT, None
         state = {
             "job_id": job["job_id"],
             "user": job["user"],
             "challenge": job["challenge"],
             "attempt": job["attempt"],
             "boot_id": node_base.boot_id(),
-            "phase": ABORTED,
-            "times": {ABORTED: int(time.time())},
+            "phase": OarexecPhase.ABORTED,
+            "times": {OarexecPhase.ABORTED: int(time.time())},
         }
         node_base.write_state(files, state)
-        return "never", state
+        return JobAnswer.NEVER, state
     finally:
         os.close(fd)
 

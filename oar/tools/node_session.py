@@ -1,7 +1,7 @@
 """The warm end of a server's connection to this node: reads requests, forks one child for each, carries their talk.
 
-The server streams this program through ``ssh`` to an interpreter that is root already (see ``oar/lib/remote``); it is
-no daemon, since it ends when its standard input ends.  One JSON object per line, in both directions:
+The server streams this program through ``ssh`` to an interpreter that is root already (see ``oar/lib/io/remote``); it
+is no daemon, since it ends when its standard input ends.  One JSON object per line, in both directions:
 
 ==========================================================  ======================================================
 from the server                                             to the server
@@ -27,6 +27,7 @@ When this one ends a program lives on, it sees an end of file; a command is ende
 Python >= 3.6, standard library only: this file and the programs it loads travel to nodes with nothing installed.
 """
 
+import contextlib
 import errno
 import gc
 import json
@@ -37,69 +38,94 @@ import sys
 import time
 import types
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, NoReturn
+
+    #: A line of the channel.
+    Message = dict[str, Any]
+    #: The hash of its text, the module that was made of it.
+    Program = tuple[str, types.ModuleType]
+
 STDERR_TAIL = 4096  #: bytes of a child's standard error that are sent with its end
 LONGEST_LINE = 1 << 20  #: a child that writes a longer line has it cut there
 READ_SIZE = 1 << 16
 CANCEL_GRACE = 10.0  #: seconds between the TERM and the KILL of a cancelled request
 STALE_EXIT = 31
-#: What a program may say to the session itself: it is not to be ended with its request; its request is over.
+#: What a program may say to the session itself (as in ``node_base``): it is not to be ended with its request; its
+#: request is over.
 INDEPENDENT, DETACHED = b"\0independent", b"\0detached"
 DONE = b"\0done "  #: a worker has carried out its request; the exit code follows
 IDLE_WORKERS = 2  #: so many are kept
 REQUESTS_OF_A_WORKER = 500  #: then another takes its place
 
 
+class SessionRequest:
+    """What the server asks for: ``op`` of its messages."""
+
+    LOAD = "load"
+    RUN = "run"
+    COMMAND = "command"
+    LINE = "line"
+    CLOSE = "close"
+    CANCEL = "cancel"
+
+
 class Child:
     """One running request: its process and the session's ends of its three pipes."""
 
-    def __init__(self, pid, pipes):
+    def __init__(self, pid: int, stdin: int, stdout: int, stderr: int) -> None:
         self.pid = pid
-        self.stdin, self.stdout, self.stderr = pipes
-        self.request_id = None
-        self.deadline = None
-        self.kill_at = None
+        self.stdin: "int | None" = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+        self.request_id: "int | None" = None
+        self.deadline: "float | None" = None
+        self.kill_at: "float | None" = None
         self.is_command = self.is_worker = self.independent = self.closing = False
-        self.served = 0
+        self.served = 0  #: requests that a worker has had
         self.to_write = self.partial = self.tail = b""
 
-    def descriptors(self):
+    def descriptors(self) -> "list[int]":
+        """Return the pipes that are still open."""
         return [fd for fd in (self.stdin, self.stdout, self.stderr) if fd is not None]
 
 
-class Session:
-    """The state of the loop: programs by name, children by request and by pid."""
+class SessionLoop:
+    """The state of the loop: programs by name, children by request, by pid and by descriptor."""
 
-    def __init__(self):
-        self.programs = {}
-        self.children = {}
-        self.idle = []
-        self.strays = []
+    def __init__(self) -> None:
+        self.programs: "dict[str, Program]" = {}
+        self.children: "dict[int | None, Child]" = {}
+        self.idle: "list[Child]" = []  #: workers without a request
+        self.strays: "list[int]" = []  #: pids of children whose request is over
         self.buffer = b""
         self.poll = select.poll()
-        self.owners = {}
+        self.owners: "dict[int, Child]" = {}
         self.wake_read, self.wake_write = os.pipe()
         for fd in (self.wake_read, self.wake_write):
             os.set_blocking(fd, False)
 
     # -- the channel -------------------------------------------------------------------------------------------
 
-    def send(self, message):
+    def send(self, message: "Message") -> None:
         """Write one line to the server; a broken channel ends the session."""
-        rest = (json.dumps(message) + "\n").encode("ascii")
+        data = (json.dumps(message) + "\n").encode("ascii")
         try:
-            while rest:
-                rest = rest[os.write(1, rest) :]
+            while data:
+                data = data[os.write(1, data) :]
         except OSError:
             self.leave()
 
-    def leave(self):
+    def leave(self) -> "NoReturn":
         """End the session: its programs see the end of their input, its commands are ended."""
         for child in self.children.values():
             if child.is_command:
                 signal_group(child.pid, signal.SIGTERM)
         os._exit(0)
 
-    def receive(self):
+    def receive(self) -> None:
         """Take what came from the server; an end of file ends the session and commands, but never a program."""
         block = os.read(0, READ_SIZE)
         if not block:
@@ -109,29 +135,33 @@ class Session:
         for line in lines:
             self.handle(json.loads(line.decode("utf-8")), line)
 
-    def handle(self, message, line):
+    def handle(self, message: "Message", line: bytes) -> None:
+        """Do what a message of the server asks for; ``line``: its text."""
         op = message.get("op")
-        if op == "load":
+        if op == SessionRequest.LOAD:
             self.load(message["name"], message["hash"], message["source"])
-        elif op == "run":
+        elif op == SessionRequest.RUN:
             self.run(message, line)
-        elif op == "command":
+        elif op == SessionRequest.COMMAND:
             self.start(message, lambda: execute(message))
         elif message.get("id") in self.children:
-            child = self.children[message["id"]]
-            if op != "cancel" and child.is_worker:
-                return
-            if op == "line":
-                self.feed(child, message["text"].encode("utf-8", "surrogateescape") + b"\n")
-            elif op == "close":
-                child.closing = True
-                self.feed(child, b"")
-            elif op == "cancel":
-                self.cancel(child)
+            self.pass_on(op, message, self.children[message["id"]])
+
+    def pass_on(self, op: "str | None", message: "Message", child: Child) -> None:
+        """Do what a message asks for that is about a running request."""
+        if op == SessionRequest.CANCEL:
+            self.cancel(child)
+        elif child.is_worker:
+            return
+        elif op == SessionRequest.LINE:
+            self.feed(child, message["text"].encode("utf-8", "surrogateescape") + b"\n")
+        elif op == SessionRequest.CLOSE:
+            child.closing = True
+            self.feed(child, b"")
 
     # -- programs ----------------------------------------------------------------------------------------------
 
-    def load(self, name, digest, source):
+    def load(self, name: str, digest: str, source: str) -> None:
         """Compile a program once; later ones may import it by its name."""
         if name in self.programs and self.programs[name][0] == digest:
             return
@@ -141,31 +171,31 @@ class Session:
         exec(compile(source, "<" + name + ">", "exec"), module.__dict__)
         self.programs[name] = (digest, module)
 
-    def run(self, message, line):
-        digest, module = self.programs.get(message["program"], (None, None))
-        if digest != message["hash"]:
+    def run(self, message: "Message", line: bytes) -> None:
+        """Let a program carry out an action, if it is the one that the server means."""
+        digest, module = self.programs.get(message["program"], ("", None))
+        if module is None or digest != message["hash"]:
             text = "program %s of hash %s is not loaded in this session" % (message["program"], message["hash"])
             self.send({"id": message["id"], "exit": STALE_EXIT, "stderr": text})
-            return
-        if getattr(module, "SHORT", False):
+        elif getattr(module, "SHORT", False):
             self.employ(message, line)
         else:
             self.start(message, lambda: call(module, message))
 
     # -- children ----------------------------------------------------------------------------------------------
 
-    def start(self, message, body):
+    def start(self, message: "Message", body: "Callable[[], int]") -> None:
         """Give a request a child of its own, which runs ``body`` and exits with what it returns."""
         child = self.fork(message, body)
         if child is None:
             return
-        child.is_command = message["op"] == "command"
+        child.is_command = message["op"] == SessionRequest.COMMAND
         self.accept(child, message)
         if "stdin" in message:
             child.closing = True
             self.feed(child, message["stdin"].encode("utf-8", "surrogateescape"))
 
-    def employ(self, message, line):
+    def employ(self, message: "Message", line: bytes) -> None:
         """Give a request to a worker."""
         worker = self.idle.pop() if self.idle else self.fork(message, lambda: serve(self.programs))
         if worker is not None:
@@ -174,8 +204,8 @@ class Session:
             self.accept(worker, message)
             self.feed(worker, line + b"\n")
 
-    def dismiss(self, worker, code):
-        """A worker has done its request: keep it for the next one, or let it go."""
+    def dismiss(self, worker: Child, code: int) -> None:
+        """End the request of a worker that has done it: it is kept for the next one, or let go."""
         while self.take(worker, worker.stderr):
             pass
         self.finish(worker, code)
@@ -187,15 +217,16 @@ class Session:
         for fd in worker.descriptors():
             self.forget(fd)
 
-    def accept(self, child, message):
+    def accept(self, child: Child, message: "Message") -> None:
+        """Bind a request to a child, and say so."""
         limit = message.get("deadline")
         child.request_id = message["id"]
         child.deadline = None if limit is None else time.monotonic() + limit
         self.children[child.request_id] = child
         self.send({"id": child.request_id, "accepted": child.pid})
 
-    def fork(self, message, body):
-        """Fork a child with three pipes; None, and the request is refused, if that cannot be."""
+    def fork(self, message: "Message", body: "Callable[[], int]") -> "Child | None":
+        """Fork a child with three pipes; return None, and refuse the request, if that cannot be."""
         try:
             pipes = [os.pipe() for _ in range(3)]
             pid = os.fork()
@@ -209,13 +240,13 @@ class Session:
             os.close(fd)
         for fd in (in_write, out_read, err_read):
             os.set_blocking(fd, False)
-        child = Child(pid, (in_write, out_read, err_read))
+        child = Child(pid, in_write, out_read, err_read)
         for fd in (out_read, err_read):
             self.owners[fd] = child
             self.poll.register(fd, select.POLLIN)
         return child
 
-    def feed(self, child, data):
+    def feed(self, child: Child, data: bytes) -> None:
         """Give a child bytes of its standard input, now as far as the pipe takes them."""
         if child.stdin is None:
             return
@@ -232,18 +263,22 @@ class Session:
         if child.closing:
             self.forget(child.stdin)
             child.stdin = None
-        elif child.stdin in self.owners:
-            self.poll.unregister(child.stdin)
-            del self.owners[child.stdin]
+        else:
+            self.ignore(child.stdin)
 
-    def forget(self, fd):
+    def ignore(self, fd: int) -> None:
+        """Watch a descriptor no longer."""
         if fd in self.owners:
             self.poll.unregister(fd)
             del self.owners[fd]
+
+    def forget(self, fd: int) -> None:
+        """Close a descriptor."""
+        self.ignore(fd)
         os.close(fd)
 
-    def take(self, child, fd):
-        """Read what a child wrote; False at the end of file or when there is no more for now."""
+    def take(self, child: Child, fd: int) -> bool:
+        """Read what a child wrote; return False at the end of file or when there is no more for now."""
         try:
             block = os.read(fd, READ_SIZE)
         except OSError as error:
@@ -251,13 +286,15 @@ class Session:
                 return False
             block = b""
         if not block:
-            if fd in self.owners:
-                self.poll.unregister(fd)
-                del self.owners[fd]
+            self.ignore(fd)
             return False
         if fd == child.stderr:
             child.tail = (child.tail + block)[-STDERR_TAIL:]
             return True
+        return self.take_lines(child, block)
+
+    def take_lines(self, child: Child, block: bytes) -> bool:
+        """Do what lines for the session ask for, pass the others on; return False if the child goes on by itself."""
         lines = (child.partial + block).split(b"\n")
         child.partial = lines.pop()[:LONGEST_LINE]
         for line in lines:
@@ -272,12 +309,13 @@ class Session:
                 self.send({"id": child.request_id, "line": line.decode("utf-8", "replace")})
         return True
 
-    def release(self, child):
-        """A process goes on by itself: its request is over."""
+    def release(self, child: Child) -> None:
+        """Let a process go on by itself: its request is over."""
         self.strays.append(child.pid)
         self.close(child, 0)
 
-    def cancel(self, child):
+    def cancel(self, child: Child) -> None:
+        """End the input of a request, and ask its process to end; it is killed later if it does not."""
         child.closing, child.deadline = True, None
         self.feed(child, b"")
         if child.independent:
@@ -285,13 +323,11 @@ class Session:
         child.kill_at = time.monotonic() + CANCEL_GRACE
         signal_group(child.pid, signal.SIGTERM)
 
-    def reap(self):
+    def reap(self) -> None:
         """Send the ends of the children that have ended, after all that they wrote."""
-        try:
+        with contextlib.suppress(OSError):
             while os.read(self.wake_read, READ_SIZE):
                 pass
-        except OSError:
-            pass
         self.strays = [pid for pid in self.strays if not os.waitpid(pid, os.WNOHANG)[0]]
         for worker in list(self.idle):
             if os.waitpid(worker.pid, os.WNOHANG)[0]:
@@ -303,7 +339,8 @@ class Session:
             if pid:
                 self.end(child, status)
 
-    def end(self, child, status):
+    def end(self, child: Child, status: int) -> None:
+        """End the request of a child that has ended."""
         for fd in (child.stdout, child.stderr):
             while child.request_id in self.children and self.take(child, fd):
                 pass
@@ -314,19 +351,19 @@ class Session:
             self.send({"id": child.request_id, "line": child.partial.decode("utf-8", "replace")})
         self.close(child, os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
 
-    def close(self, child, code):
+    def close(self, child: Child, code: int) -> None:
         """Forget a request and say how it ended."""
         for fd in child.descriptors():
             self.forget(fd)
         self.finish(child, code)
 
-    def finish(self, child, code):
+    def finish(self, child: Child, code: int) -> None:
         """Say how a request ended."""
         del self.children[child.request_id]
         self.send({"id": child.request_id, "exit": code, "stderr": child.tail.decode("utf-8", "replace")})
 
-    def enforce(self):
-        """Cancel what is past its deadline, kill what did not obey; seconds until the next such moment."""
+    def enforce(self) -> "float | None":
+        """Cancel what is past its deadline, kill what did not obey; return the seconds until the next such moment."""
         now = time.monotonic()
         for child in self.children.values():
             if child.deadline is not None and now >= child.deadline:
@@ -339,29 +376,34 @@ class Session:
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
-    def loop(self):
+    def loop(self) -> "NoReturn":
+        """Serve the channel until it ends."""
         signal.set_wakeup_fd(self.wake_write)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self.poll.register(0, select.POLLIN)
         self.poll.register(self.wake_read, select.POLLIN)
         self.send({"hello": 1, "boot_id": boot_id(), "python": "%d.%d.%d" % sys.version_info[:3]})
         while True:
-            wait = self.enforce()
-            for fd, _ in self.poll.poll(None if wait is None else wait * 1000 + 1):
+            seconds = self.enforce()
+            for fd, _ in self.poll.poll(None if seconds is None else seconds * 1000 + 1):
                 if fd == 0:
                     self.receive()
                 elif fd == self.wake_read:
                     self.reap()
                 elif fd in self.owners:
-                    child = self.owners[fd]
-                    if fd == child.stdin:
-                        self.feed(child, b"")
-                    else:
-                        self.take(child, fd)
+                    self.serve_pipe(fd)
+
+    def serve_pipe(self, fd: int) -> None:
+        """Write to, or read from, a pipe of a child that is ready."""
+        child = self.owners[fd]
+        if fd == child.stdin:
+            self.feed(child, b"")
+        else:
+            self.take(child, fd)
 
 
-def become_child(standard, body):
-    """In the forked child: only its own pipes, default signals, its own session; then ``body``, and the end."""
+def become_child(standard: "Sequence[int]", body: "Callable[[], int]") -> "NoReturn":
+    """In the forked child: keep its own pipes, default signals, its own session; then ``body``, and the end."""
     gc.disable()  # a collection would touch, and so copy, every page that is shared with the session
     code = 1
     try:
@@ -376,25 +418,26 @@ def become_child(standard, body):
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException as error:  # noqa: BLE001 - the last guard of a process: say it, end
-        os.write(2, (_said_of(error) + "\n").encode("utf-8", "replace"))
+        os.write(2, (description(error) + "\n").encode("utf-8", "replace"))
     finally:
-        os._exit(code if isinstance(code, int) else 1)
+        os._exit(code)
 
 
-def _said_of(error):
-    """What an administrator or a user is told of it."""
+def description(error: BaseException) -> str:
+    """Return what an administrator or a user is told of an error."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return "%s: %s" % (os.fsdecode(error.filename), error.strerror)
     return "%s: %s" % (type(error).__name__, error)
 
 
-def call(module, message):
-    """Body of a program's child: its ``main``, with the node's name in the environment as site scripts expect it."""
+def call(module: types.ModuleType, message: "Message") -> int:
+    """Body of a program's child: return the exit code of its ``main``; the environment is as site scripts expect it."""
     os.environ["TAKTUK_HOSTNAME"] = message.get("node") or ""
-    return module.main(message["action"], message["data"])
+    code: int = module.main(message["action"], message["data"])
+    return code
 
 
-def serve(programs):
+def serve(programs: "Mapping[str, Program]") -> int:
     """Body of a worker: requests come as lines; what is left at the end of the input is not begun."""
     with open(0, "rb", closefd=False) as requests:
         for line in requests:
@@ -404,16 +447,15 @@ def serve(programs):
     return 0
 
 
-def close_all_but_standard():
+def close_all_but_standard() -> None:
+    """Close all descriptors but 0, 1 and 2."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
-            try:
+            with contextlib.suppress(OSError):
                 os.close(int(name))
-            except OSError:
-                pass
 
 
-def execute(message):
+def execute(message: "Message") -> "NoReturn":
     """Body of a ``command`` request: run an argument list as an account of this node."""
     if message.get("account"):
         become_account(message["account"])
@@ -425,18 +467,19 @@ def execute(message):
     os.execvpe(argv[0], argv, os.environb)
 
 
-def execute_quietly(argv):
-    """Nobody reads what it says: only why it could not be started is told."""
-    told, nowhere = os.dup(2), os.open("/dev/null", os.O_WRONLY)
+def execute_quietly(argv: "list[bytes]") -> "NoReturn":
+    """Execute a program that nobody listens to: only why it could not be started is told."""
+    stderr, nowhere = os.dup(2), os.open("/dev/null", os.O_WRONLY)
     for descriptor in (1, 2):
         os.dup2(nowhere, descriptor)
     try:
         os.execvpe(argv[0], argv, os.environb)
     finally:
-        os.dup2(told, 2)
+        os.dup2(stderr, 2)
 
 
-def become_account(name):
+def become_account(name: str) -> None:
+    """Be an account of this node for good; raise KeyError if it does not exist."""
     import pwd
 
     account = pwd.getpwnam(name)
@@ -449,27 +492,30 @@ def become_account(name):
     os.environ["HOME"] = account.pw_dir
 
 
-def signal_group(pid, number):
+def signal_group(pid: int, number: int) -> None:
+    """Signal the group that a process leads; the process alone if it leads none yet."""
     for target in (os.killpg, os.kill):
         try:
-            return target(pid, number)
+            target(pid, number)
+            return
         except ProcessLookupError:
-            continue
-    return None
+            pass
 
 
-def boot_id():
+def boot_id() -> str:
+    """Return the number that the kernel has chosen for its life."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
 
 
-def main():
+def main() -> "NoReturn":
+    """Serve the channel that is standard input and output."""
     os.chdir("/")
     os.umask(0o022)
     os.environ["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    Session().loop()
+    SessionLoop().loop()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Leads a user from the account oar into one of his jobs on this node; run as root by ``oarsh_shell`` (node.md 5.2).
+"""Leads a user from the account oar into one of his jobs on this node; run as root by ``oarsh_shell``.
 
 Arguments are ``name=value``: what the client sent and nobody has checked yet (``user job_id cpuset session cpus devices
 term display xauthority with_command command``), and what the node's oar.conf says (``runtime cpuset_path manager bypass
@@ -7,21 +7,32 @@ hook exec_system``).
 ``session`` is empty for oarsh, ``main`` for the shell of an interactive job, whose end ends the job, ``connect`` for a
 further one.  These two exit with 0 once the user has had his shell, whatever it returned, unless ``:status`` is
 appended; another exit code is a refusal, of which the reason has been written.
+
+See docs/design/nodes.rst, "oarsh".
 """
 
 import contextlib
-import functools
 import os
 import re
 import select
 import signal
-import sys
 import time
 
 import node_base
 import node_cgroups
 import node_devices
+import node_kernel
 from node_base import JobFiles, NodeError
+from node_protocol import OarexecPhase
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import pwd
+    from collections.abc import Mapping
+    from typing import NoReturn
+
+    from node_cgroups import Confinement
+    from node_faults import Fault
 
 FIRST_USER_UID = 1000
 NO_CPUSET = (
@@ -30,112 +41,135 @@ NO_CPUSET = (
 )
 NO_KEY = "The OAR_KEY environment variable is not defined and this seems to be a oar user connection."
 EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)='((?:[^']|'\\'')*)'\Z")
-LIVING = (node_base.STARTED, node_base.RUNNING)
-#: Exit code of a session whose directory is not there.
-NO_DIRECTORY = 2
-#: What a shell that cannot be executed may make of a reason, at most.
-LONGEST_REASON = 1 << 16
+LIVING = (OarexecPhase.STARTED, OarexecPhase.RUNNING)
+#: Bytes of the fault that a shell which cannot be executed may make, at most.
+LONGEST_FAULT = 1 << 16
 #: How long the end of a job waits for the client to hear how its shell ended.
 PARTING_SECONDS = 2.0
+#: What the terminal of a session may send to those who wait beside its shell.
+TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
 
 
-class Hindered(NodeError):
-    """The user has no shell, for a reason that his job shall tell (``node_reasons``)."""
+class SessionExit:
+    """Exit codes of a session that is refused."""
 
-    def __init__(self, code, text, reason):
+    NO_DIRECTORY = 2  #: the working directory is not there
+    NOT_FOUND = 61  #: there is no such job of this user here
+    NOT_ENTERED = 62  #: the job cannot be entered
+    NO_CPUSET = 63  #: the client did not name the group of the job
+    NO_KEY = 65  #: the client did not name the user
+    SHELL = 66  #: the shell cannot be executed
+    ACCOUNT = 67  #: the user is not known here
+
+
+class NoShell(NodeError):
+    """The user has no shell, for a reason that his job shall tell (``node_faults``)."""
+
+    def __init__(self, code: int, text: str, fault: "Fault") -> None:
         NodeError.__init__(self, code, text)
-        self.reason = reason
+        self.fault = fault
 
 
-def main(arguments):
-    """Become the user inside his job; returns only the exit code of a refusal or of a session that was waited for."""
-    wanted = dict(argument.partition("=")[::2] for argument in arguments)
+def main(arguments: "list[str]") -> int:
+    """Become the user inside his job; return only the exit code of a refusal or of a session that was waited for."""
+    request = dict(argument.partition("=")[::2] for argument in arguments)
     try:
-        return Session(wanted).run()
+        return UserSession(request).run()
     except NodeError as error:
         complain(error)
         return error.code
 
 
-def complain(error):
-    node_base.complain(str(error) if error.code == NO_DIRECTORY else "oarsh: %s" % error)
+def complain(error: NodeError) -> None:
+    """Write why there is no session."""
+    node_base.complain(str(error) if error.code == SessionExit.NO_DIRECTORY else "oarsh: %s" % error)
 
 
-class Session:
-    """One session of a user in one of his jobs."""
+class UserSession:
+    """One session of a user in one of his jobs; ``request``: the arguments of the program."""
 
-    def __init__(self, wanted):
-        self.wanted = wanted
-        self.cpuset = wanted["cpuset"]
-        self.kind, _, self.tells = wanted["session"].partition(":")
+    account: "pwd.struct_passwd"
+    files: JobFiles
+
+    def __init__(self, request: "Mapping[str, str]") -> None:
+        self.request = request
+        self.cpuset = request["cpuset"]
+        self.kind, _, self.tells = request["session"].partition(":")
         self.sshd = session_daemon()
-        self.follow = None  #: moves a process to where the session is
-        self.files = None
-        self.account = None
-        self.variables = {}
+        self.confinement: "Confinement | None" = None
+        self.leaf = ""  #: where the processes of the session are
+        self.variables: "dict[str, str]" = {}
 
-    def run(self):
-        if not self.wanted["user"]:
-            raise NodeError(65, NO_KEY)
+    def run(self) -> int:
+        """Check the request, enter the job, run the shell; return the exit code if there is anything to return to."""
+        if not self.request["user"]:
+            raise NodeError(SessionExit.NO_KEY, NO_KEY)
         self.account = self.check_account()
         if self.cpuset == "undef":
-            if self.wanted["bypass"] in ("", "0", "no"):
+            if self.request["bypass"] in ("", "0", "no"):
                 raise self.not_found()
-            return self.become_shell()
-        with node_base.locked(node_base.user_lock_path(self.wanted["runtime"], self.wanted["user"]), 62):
+            self.become_shell()
+        lock = node_base.user_lock_path(self.request["runtime"], self.request["user"])
+        with node_base.locked(lock, SessionExit.NOT_ENTERED):
             confinement = self.check_job()
             if confinement is not None:
                 self.add_process_to_cpuset(confinement)
         self.hand_over_terminal()
-        if self.kind:
-            return self.run_interactive()
-        return self.become_shell()
+        if not self.kind:
+            self.become_shell()
+        return self.run_interactive()
 
     # -- whose job, and is it here --
 
-    def not_found(self):
-        return NodeError(61, "Cannot find cpuset file %s" % node_base.escaped(self.cpuset))
+    def not_found(self) -> NodeError:
+        """Return the error for a job that is not here, or not this user's."""
+        return NodeError(SessionExit.NOT_FOUND, "Cannot find cpuset file %s" % node_base.escaped(self.cpuset))
 
-    def check_account(self):
-        account = node_base.account_of(self.wanted["user"])
+    def check_account(self) -> "pwd.struct_passwd":
+        """Return the account of the user; raise NodeError if it may not have sessions."""
+        account = node_base.account_of(self.request["user"])
         if account is None:
-            raise NodeError(67, "the user %s is not known on this node" % node_base.escaped(self.wanted["user"]))
+            text = "the user %s is not known on this node" % node_base.escaped(self.request["user"])
+            raise NodeError(SessionExit.ACCOUNT, text)
         if account.pw_uid < FIRST_USER_UID or account.pw_uid == node_base.oar_account().pw_uid:
             raise self.not_found()
         return account
 
-    def check_job(self):
-        """The job's confinement; None where jobs have none.  The job must be this user's, and say so here."""
-        job_id = self.wanted["job_id"] or self.cpuset.rpartition("_")[2]
+    def check_job(self) -> "Confinement | None":
+        """Return the job's confinement; None where jobs have none.
+
+        Raises NodeError unless the job is this user's, and says so here.
+        """
+        job_id = self.request["job_id"] or self.cpuset.rpartition("_")[2]
         if not re.match(r"[0-9]{1,18}\Z", job_id):
             raise self.not_found()
-        self.files = JobFiles(self.wanted["runtime"], int(job_id))
+        self.files = JobFiles(self.request["runtime"], int(job_id))
         if not self.cpuset:
             if not self.kind:
-                raise NodeError(63, NO_CPUSET)
+                raise NodeError(SessionExit.NO_CPUSET, NO_CPUSET)
             self.check_state()
             return None
         self.read_environment()
         path, _, name = self.cpuset.rpartition("/")
-        if self.variables.get("OAR_CPUSET") != self.cpuset or path != self.wanted["cpuset_path"]:
+        if self.variables.get("OAR_CPUSET") != self.cpuset or path != self.request["cpuset_path"]:
             raise self.not_found()
-        options = {"cgroup_manager": self.wanted["manager"]}
+        options = {"cgroup_manager": self.request["manager"]}
         groups = node_cgroups.groups_of({"cpuset_path": path, "options": options})
         confinement = node_cgroups.Confinement(groups, name, self.account.pw_name, int(job_id))
-        if confinement.real and not confinement.exists():
+        if groups is not None and not confinement.exists():
             raise self.not_found()
         return confinement
 
-    def check_state(self):
-        """On a host without control groups the state file tells whose job it is and that it runs."""
+    def check_state(self) -> None:
+        """On a host without control groups: the state file tells whose job it is and that it runs."""
         state = node_base.read_state(self.files)
         if state is None or state.get("user") != self.account.pw_name or state["phase"] not in LIVING:
             raise self.not_found()
         if state.get("cpuset"):  # it has a group here: nobody comes in beside it
-            raise NodeError(63, NO_CPUSET)
+            raise NodeError(SessionExit.NO_CPUSET, NO_CPUSET)
         self.read_environment()
 
-    def read_environment(self):
+    def read_environment(self) -> None:
         """Read the job's variables: parsed, never given to a shell; the file must be oar's."""
         path = self.files.environment(self.account.pw_name)
         try:
@@ -148,62 +182,66 @@ class Session:
             if os.fstat(fd).st_uid != node_base.oar_account().pw_uid:
                 raise self.not_found()
             for line in file:
-                found = EXPORT.match(line.rstrip("\n"))
-                if found:
-                    self.variables[found.group(1)] = found.group(2).replace("'\\''", "'")
-        given = node_base.read_file(self.files.given(self.account.pw_name))
-        if given:
+                match = EXPORT.match(line.rstrip("\n"))
+                if match:
+                    self.variables[match.group(1)] = match.group(2).replace("'\\''", "'")
+        content = node_base.read_file(self.files.user_variables(self.account.pw_name))
+        if content:
             import json
 
-            self.variables.update(node_base.given_variables(json.loads(given.decode("ascii"))))
+            self.variables.update(node_base.possible_variables(json.loads(content.decode("ascii"))))
 
     # -- into the job --
 
-    def add_process_to_cpuset(self, confinement):
+    def add_process_to_cpuset(self, confinement: "Confinement") -> None:
         """Move this process and the sshd above it into a group of its own below the job's payload.
 
         Sites that confine jobs in another way change this function.
         """
         try:
-            leaf = confinement.enter_session(os.getpid())
-            confinement.move(leaf, os.getpid())
-            self.follow = functools.partial(confinement.move, leaf)
+            self.leaf = confinement.enter_session(os.getpid())
+            confinement.move(self.leaf, os.getpid())
+            self.confinement = confinement
             if not self.kind:
                 self.take_sshd_along()
         except OSError as error:
-            raise NodeError(62, "cannot enter the job: %s" % error) from None
-        self.narrow(confinement, leaf)
+            raise NodeError(SessionExit.NOT_ENTERED, "cannot enter the job: %s" % error) from None
+        self.narrow(confinement)
 
-    def take_sshd_along(self):
-        """The sshd above us belongs to the session, too; a shell that has a parent here does not wait for that."""
-        if self.sshd is not None and self.follow is not None:
-            self.follow(self.sshd)
+    def take_sshd_along(self) -> None:
+        """Move the sshd above us into the session; a shell that has a parent here does not wait for that."""
+        if self.sshd is not None and self.confinement is not None:
+            self.confinement.move(self.leaf, self.sshd)
 
-    def narrow(self, confinement, leaf):
-        """A user may ask for a part of his job only."""
-        for name, variable in (("cpus", "OAR_USER_CPUSET"), ("devices", "OAR_USER_GPUDEVICE")):
-            value = self.wanted[name]
-            if value and not self.narrow_one(confinement, leaf, name, value):
-                text = "Warning: Failed to set user %s as requested by %s=%s, use the default one\n"
-                what = "cpuset" if name == "cpus" else "devices"
-                sys.stderr.write(text % (what, variable, node_base.escaped(value)))
+    def narrow(self, confinement: "Confinement") -> None:
+        """Keep the session to the part of the job that the user asks for; warn if there is no such part."""
+        text = "Warning: Failed to set user %s as requested by %s=%s, use the default one"
+        cpus, devices = self.request["cpus"], self.request["devices"]
+        if cpus and not self.narrow_cpus(numbers_in(cpus)):
+            node_base.complain(text % ("cpuset", "OAR_USER_CPUSET", node_base.escaped(cpus)))
+        if devices and not self.narrow_devices(confinement, numbers_in(devices)):
+            node_base.complain(text % ("devices", "OAR_USER_GPUDEVICE", node_base.escaped(devices)))
 
     @staticmethod
-    def narrow_one(confinement, leaf, name, value):
-        if not re.match(r"[0-9,+.:]+\Z", value):
+    def narrow_cpus(cpus: "set[int] | None") -> bool:
+        """Bind the session to processors; return False if they are none of the job's."""
+        if not cpus or not cpus <= os.sched_getaffinity(0):
             return False
-        numbers = {int(word) for word in re.split(r"[,+.:]+", value) if word}
-        if name == "devices":
-            with contextlib.suppress(OSError, NodeError):
-                node_devices.restrict(confinement.groups, leaf, [str(number) for number in numbers])
-                return True
-            return False
-        if not numbers or not numbers <= os.sched_getaffinity(0):
-            return False
-        os.sched_setaffinity(0, numbers)
+        os.sched_setaffinity(0, cpus)
         return True
 
-    def hand_over_terminal(self):
+    def narrow_devices(self, confinement: "Confinement", devices: "set[int] | None") -> bool:
+        """Refuse the session all other devices; return False if that cannot be."""
+        if devices is None or confinement.groups is None:
+            return False
+        try:
+            node_devices.restrict(confinement.groups, self.leaf, [str(device) for device in devices])
+        except (OSError, NodeError):
+            return False
+        return True
+
+    def hand_over_terminal(self) -> None:
+        """Let the terminal belong to the user."""
         if os.isatty(0):
             import grp
 
@@ -213,7 +251,8 @@ class Session:
 
     # -- the user's shell --
 
-    def environment(self):
+    def environment(self) -> "dict[bytes, bytes]":
+        """Return the environment of the shell."""
         account = self.account
         variables = {
             "HOME": account.pw_dir,
@@ -221,7 +260,7 @@ class Session:
             "LOGNAME": account.pw_name,
             "SHELL": account.pw_shell or "/bin/sh",
             "PATH": node_base.DEFAULT_PATH,
-            "TERM": self.wanted["term"] or ("xterm" if self.kind else "unknown"),
+            "TERM": self.request["term"] or ("xterm" if self.kind else "unknown"),
             "SUDO_COMMAND": "OAR",
             "OAR_KEY": "0",
             "OAR_JOB_USER": account.pw_name,
@@ -233,19 +272,19 @@ class Session:
         if self.kind:
             for name in ("OAR_STDOUT", "OAR_STDERR"):
                 variables.pop(name, None)
-        if self.wanted["display"]:
-            variables["DISPLAY"] = self.wanted["display"]
+        if self.request["display"]:
+            variables["DISPLAY"] = self.request["display"]
         return {node_base.encode(name): node_base.encode(value) for name, value in variables.items()}
 
-    def become_shell(self, directory=None):
-        """Become the user and run his shell; does not return."""
+    def become_shell(self, directory: "str | None" = None) -> "NoReturn":
+        """Become the user and run his shell in a directory, None: in his home; raise NodeError if that fails."""
         environment = self.environment()
         shell = self.account.pw_shell or "/bin/sh"
-        if self.wanted["exec_system"] == "systemd-run" and self.kind and not self.cpuset:
+        if self.request["exec_system"] == "systemd-run" and self.kind and not self.cpuset:
             argv, environment = self.by_systemd(directory, shell, environment)
         else:
-            argv = [shell, "-c", self.wanted["command"]]
-            if self.wanted["with_command"] != "yes":
+            argv = [shell, "-c", self.request["command"]]
+            if self.request["with_command"] != "yes":
                 argv = ["-" + os.path.basename(shell)]
             self.become_user(directory, environment)
         signal.set_wakeup_fd(-1)
@@ -255,12 +294,13 @@ class Session:
         try:
             os.execvpe(program, [node_base.encode(word) for word in argv], environment)
         except OSError as error:
-            import node_reasons
+            import node_faults
 
             text = "cannot execute %s: %s" % (program, error.strerror)
-            raise Hindered(66, text, node_reasons.of_shell(error, program)) from None
+            raise NoShell(SessionExit.SHELL, text, node_faults.of_shell(error, program)) from None
 
-    def become_user(self, directory, environment):
+    def become_user(self, directory: "str | None", environment: "Mapping[bytes, bytes]") -> None:
+        """Be the user for good, in a directory."""
         cookie = self.display_cookie()
         os.initgroups(self.account.pw_name, self.account.pw_gid)
         os.setgid(self.account.pw_gid)
@@ -269,14 +309,17 @@ class Session:
         if cookie:
             give_cookie(cookie, environment)
 
-    def by_systemd(self, directory, shell, environment):
-        """On a frontend systemd may keep track of what users run: it is root who asks it."""
+    def by_systemd(
+        self, directory: "str | None", shell: str, environment: "Mapping[bytes, bytes]"
+    ) -> "tuple[list[str], dict[bytes, bytes]]":
+        """Return (words, environment) of a shell that systemd keeps track of, on a frontend: it is root who asks it."""
         os.initgroups(self.account.pw_name, self.account.pw_gid)
         with node_base.acting_as(self.account):
             self.change_directory(directory)
         return node_base.by_systemd(self.account, [shell, "-l"], environment)
 
-    def change_directory(self, directory):
+    def change_directory(self, directory: "str | None") -> None:
+        """Go into a directory, None: into the home, or / if there is none; raise NodeError if that fails."""
         if directory is None:
             with contextlib.suppress(OSError):
                 os.chdir(self.account.pw_dir)
@@ -286,79 +329,82 @@ class Session:
         try:
             os.chdir(node_base.encode(directory))
         except OSError as error:
-            import node_reasons
+            import node_faults
 
             text = "# Error: cannot go into working directory: %s." % node_base.escaped(directory)
-            reason = node_reasons.of_directory(error, directory, self.account)
-            raise Hindered(NO_DIRECTORY, text, reason) from None
+            fault = node_faults.of_directory(error, directory, self.account)
+            raise NoShell(SessionExit.NO_DIRECTORY, text, fault) from None
 
-    def display_cookie(self):
-        """The X11 cookie that sshd gave to oar, to be handed to the user."""
-        if not self.wanted["display"]:
+    def display_cookie(self) -> bytes:
+        """Return the X11 cookie that sshd gave to oar, to be handed to the user; empty if there is none."""
+        if not self.request["display"]:
             return b""
         import subprocess
 
         oar = node_base.oar_account()
         environment = {"HOME": oar.pw_dir, "PATH": node_base.DEFAULT_PATH}
-        if self.wanted["xauthority"]:
-            environment["XAUTHORITY"] = self.wanted["xauthority"]
+        if self.request["xauthority"]:
+            environment["XAUTHORITY"] = self.request["xauthority"]
         try:
             command = ["setpriv", "--reuid", str(oar.pw_uid), "--regid", str(oar.pw_gid), "--clear-groups"]
-            command += ["xauth", "-q", "extract", "-", self.wanted["display"]]
+            command += ["xauth", "-q", "extract", "-", self.request["display"]]
             return subprocess.check_output(command, env=environment, stderr=subprocess.DEVNULL, timeout=10)
         except (OSError, subprocess.SubprocessError):
             return b""
 
     # -- sessions of interactive jobs --
 
-    def run_interactive(self):
-        """The shell of an interactive job: known to its oarexec; the end of the main one is the job's end."""
+    def run_interactive(self) -> int:
+        """Run the shell of an interactive job, known to its oarexec; return the exit code.
+
+        The end of the main one is the job's end.
+        """
         lock = self.claim_job() if self.kind == "main" else None
-        told_read, told_write = os.pipe()
-        watch = ShellWatch(told_read)
+        refusal_read, refusal_write = os.pipe()
+        watch = ShellWatch(refusal_read)
         pid = os.fork()
         if pid == 0:
-            self.user_side(told_write)
-        os.close(told_write)
+            self.user_side(refusal_write)
+        os.close(refusal_write)
         with contextlib.suppress(OSError):  # the job has ended meanwhile
             self.take_sshd_along()
         self.record(pid)
         status = watch.wait(pid)
         if lock is not None:
-            if watch.reason:
-                os.write(lock, watch.reason + b"\n")
+            if watch.fault:
+                os.write(lock, watch.fault + b"\n")
             self.end_job()
         if watch.refusal:
             return watch.refusal
         return shell_code(status) if self.tells else 0
 
-    def claim_job(self):
+    def claim_job(self) -> int:
         """Take the lock that tells oarexec that the main session lives, and write there that it has begun."""
-        lock = node_base.take_lock(self.files.main_session, 62, 5.0)
+        lock = node_base.take_lock(self.files.main_session, SessionExit.NOT_ENTERED, 5.0)
         if os.fstat(lock).st_size:
-            raise NodeError(62, "the job %d has had its session" % self.files.job_id)
+            raise NodeError(SessionExit.NOT_ENTERED, "the job %d has had its session" % self.files.job_id)
         oar = node_base.oar_account()
         os.fchown(lock, oar.pw_uid, oar.pw_gid)
         os.write(lock, b"%d\n" % os.getpid())
         return lock
 
-    def user_side(self, told):
-        """In the child: the hook, then the shell; what stands in its way is written and told."""
+    def user_side(self, refusal_write: int) -> "NoReturn":
+        """In the child: the hook, then the shell; what stands in its way is written and sent to the parent."""
         try:
             try:
                 self.run_hook()
                 self.become_shell(self.variables.get("OAR_WORKING_DIRECTORY") or self.account.pw_dir)
             except OSError as error:
-                raise NodeError(66, "cannot start the shell: %s" % error) from None
+                raise NodeError(SessionExit.SHELL, "cannot start the shell: %s" % error) from None
         except NodeError as error:
             complain(error)
-            os.write(told, b"%d " % error.code + written(getattr(error, "reason", None)))
+            os.write(refusal_write, refusal(error))
         finally:
             os._exit(1)
 
-    def run_hook(self):
-        """The site's hook, as root, before the user's shell."""
-        hook = self.wanted["hook"]
+    def run_hook(self) -> None:
+        """Run the site's hook, as root, before the user's shell."""
+        hook = self.request["hook"]
         if not hook or not os.access(hook, os.X_OK):
             return
         import subprocess
@@ -368,7 +414,8 @@ class Session:
         fields = [pids, self.account.pw_name, str(self.files.job_id)] + [self.variables.get(name, "") for name in names]
         subprocess.call([hook, node_base.encode(":".join(fields))], stdin=subprocess.DEVNULL)
 
-    def record(self, pid):
+    def record(self, pid: int) -> None:
+        """Note the shell where oarexec looks for sessions to end."""
         line = "%d %d\n" % (pid, node_base.start_time(pid) or 0)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with node_base.acting_as(node_base.oar_account()):
@@ -376,7 +423,7 @@ class Session:
             os.write(fd, line.encode("ascii"))
             os.close(fd)
 
-    def end_job(self):
+    def end_job(self) -> None:
         """Tell oarexec that the session is over, once the client has heard how it ended: the end kills its way."""
         if os.fork():
             return
@@ -384,27 +431,30 @@ class Session:
         nowhere = os.open("/dev/null", os.O_RDWR)
         for descriptor in range(3):
             os.dup2(nowhere, descriptor)
-        began = None if self.sshd is None else node_base.start_time(self.sshd)
-        limit = time.monotonic() + PARTING_SECONDS
-        while began and node_base.start_time(self.sshd) == began and time.monotonic() < limit:
-            time.sleep(0.002)
+        self.await_client()
         with node_base.acting_as(node_base.oar_account()):
             pid = node_base.live_oarexec(self.files)
         if pid is not None:
             os.kill(pid, signal.SIGUSR1)
         os._exit(0)
 
-
-#: What the terminal of a session may send to those who wait beside its shell.
-TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
+    def await_client(self) -> None:
+        """Wait a little for the end of the connection."""
+        if self.sshd is None:
+            return
+        start = node_base.start_time(self.sshd)
+        limit = time.monotonic() + PARTING_SECONDS
+        while start and node_base.start_time(self.sshd) == start and time.monotonic() < limit:
+            time.sleep(0.002)
 
 
 class ShellWatch:
     """Waits beside the user's shell for its end, or for the loss of the connection, which the shell may not notice."""
 
-    def __init__(self, told):
-        self.told = told
-        self.refusal, self.reason = 0, b""  #: why there was no shell: exit code, and what the job shall tell
+    def __init__(self, refusal_read: int) -> None:
+        self.refusal_read = refusal_read
+        self.refusal = 0  #: exit code, if there was no shell
+        self.fault = b""  #: what stood in its way, as JSON
         self.wake, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write)
@@ -413,15 +463,15 @@ class ShellWatch:
         #: Nothing is read from it: the kernel says by itself when its other end is gone.
         self.line = 0 if os.isatty(0) else 2
 
-    def wait(self, pid):
-        """How the shell ended; one that nobody is connected to any more is hung up."""
+    def wait(self, pid: int) -> int:
+        """Return how the shell ended, as a raw wait status; one that nobody is connected to any more is hung up."""
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
         poll.register(self.line, 0)
         while True:
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                code, _, self.reason = os.read(self.told, LONGEST_REASON).partition(b" ")
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                code, _, self.fault = os.read(self.refusal_read, LONGEST_FAULT).partition(b" ")
                 self.refusal = int(code or 0)
                 return status
             ready = dict(poll.poll())
@@ -432,20 +482,29 @@ class ShellWatch:
                 return signal.SIGHUP
 
 
-def written(reason):
-    if not reason:
-        return b""
+def numbers_in(text: str) -> "set[int] | None":
+    """Return the numbers between ``,`` ``+`` ``.`` and ``:``; None for any other text."""
+    if not re.match(r"[0-9,+.:]+\Z", text):
+        return None
+    return {int(word) for word in re.split(r"[,+.:]+", text) if word}
+
+
+def refusal(error: NodeError) -> bytes:
+    """Return what the parent of a shell that could not begin reads: the exit code, and the fault if it is known."""
+    if not isinstance(error, NoShell):
+        return b"%d " % error.code
     import json
 
-    return json.dumps(reason).encode("ascii")
+    return b"%d %s" % (error.code, json.dumps(error.fault).encode("ascii"))
 
 
-def shell_code(status):
+def shell_code(status: int) -> int:
+    """Return the exit code that a shell would tell of a raw wait status."""
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
-def session_daemon():
-    """Pid of the sshd process that serves this session as oar; None if there is none above us."""
+def session_daemon() -> "int | None":
+    """Return the pid of the sshd process that serves this session as oar; None if there is none above us."""
     oar = node_base.oar_account().pw_uid
     pid = os.getppid()
     while pid > 1:
@@ -454,12 +513,12 @@ def session_daemon():
             return None
         name = content[content.index(b"(") + 1 : content.rindex(b")")]
         if name.startswith(b"sshd"):
-            return pid if node_cgroups.owner_of(pid) == oar else None
+            return pid if node_kernel.owner_of(pid) == oar else None
         pid = int(content[content.rindex(b")") + 2 :].split()[1])
     return None
 
 
-def give_cookie(cookie, environment):
+def give_cookie(cookie: bytes, environment: "Mapping[bytes, bytes]") -> None:
     """As the user: take the cookie into his authority file."""
     import subprocess
 

@@ -1,4 +1,7 @@
-"""Runs the migrations in versions/ on the connection that oar-database gives (database.md 9.1)."""
+"""Runs the migrations in versions/ on the connection that oar-database gives.
+
+See docs/design/schema.rst, "Migrations".
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Any

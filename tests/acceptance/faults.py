@@ -67,8 +67,8 @@ END $$;
 #: How the processes of the server are found: words of their command lines.
 SERVER_PROCESSES: Mapping[str, str] = {
     "almighty": "oar.modules.almighty",
-    "runner": "oar.modules.bipbip_commander",
-    "bipbip": "oar.modules.bipbip ",
+    "runner": "oar.modules.runner.bipbip_commander",
+    "bipbip": "oar.modules.runner.bipbip ",
     "meta_sched": "oar.modules.meta_sched",
     "node_change_state": "oar.modules.node_change_state",
     "leon": "oar.modules.leon",

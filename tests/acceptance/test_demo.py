@@ -48,7 +48,7 @@ def test_the_demonstration_shows_real_work_and_leaves_nothing() -> None:
     assert "= 2262, expected 2262" in done.stdout
     assert "I am on node-1, in job 12" in done.stdout
     assert "Job would start at" in done.stdout
-    assert "Its walltime was over: it had asked for 0:0:3" in done.stdout
+    assert "It reached its walltime: it had requested 0:0:3" in done.stdout
     assert not DIRECTORY.exists()
 
 

@@ -218,7 +218,7 @@ def test_the_end_of_the_job_is_told_with_its_reason(cluster: Cluster, alice: Per
         cluster.as_user("root").run(f"oardel {job}")
         deleted.expect(r"# Error: job was terminated\.\n# The administrator root deleted it .*\nDisconnected")
         assert deleted.exit() == 19
-        short.expect(r"# Error: job was terminated\.\n# Its walltime was over: .*\nDisconnected")
+        short.expect(r"# Error: job was terminated\.\n# It reached its walltime: .*\nDisconnected")
         assert short.exit() == 19
 
 

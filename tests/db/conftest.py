@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.config import Config
-from oar.lib.db.engine import Database
-from oar.lib.messages import Effect
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Effect
 from oar.lib.runtime import Runtime
 from tests.db.console import Console
 

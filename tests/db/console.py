@@ -1,10 +1,10 @@
 """Where administrators type, for tests of what their commands print and do."""
 
 from oar.cli import oarnodesetting
-from oar.cli.command import Command, Result, invoke
-from oar.lib.config import Config
-from oar.lib.db.engine import Database
-from oar.lib.model import PropertyValue, User
+from oar.cli.common.command import Command, CommandResult, invoke
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.records import PropertyValue, User
 from oar.lib.runtime import Runtime
 
 ROOT = User("root", 0)
@@ -18,12 +18,12 @@ class Console:
         self.database = database
         self.config = config
 
-    def type(self, command: Command, *arguments: object, user: User = ROOT) -> Result:
+    def type(self, command: Command, *arguments: object, user: User = ROOT) -> CommandResult:
         """Run a command."""
         words = [str(argument) for argument in arguments]
         return invoke(command, words, runtime=Runtime(self.config, self.database), user=user)
 
-    def nodesetting(self, *arguments: object, user: User = ROOT) -> Result:
+    def nodesetting(self, *arguments: object, user: User = ROOT) -> CommandResult:
         """Run oarnodesetting."""
         return self.type(oarnodesetting.main, *arguments, user=user)
 

@@ -1,6 +1,6 @@
 """A database with a past: many finished jobs with all their rows, and a few live ones, made by the server itself."""
 
-from oar.lib.db.engine import Database
+from oar.lib.db.database import Database
 
 RESOURCES = 2_000
 #: The states that live jobs are in, by turns.

@@ -7,9 +7,6 @@ from pathlib import Path
 
 from oar.lib import db
 
-#: What creates and repairs a database reads whole tables, and says so.
-OTHER = {"engine", "migrate", "check", "schema", "usersql"}
-
 _STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\s")
 _PARAMETER = re.compile(r"%\((\w+)\)s|%s|%%")
 _VALUES = re.compile(r"\(([^()]*)\)\s*VALUES %s")
@@ -32,7 +29,7 @@ def statements() -> list[Statement]:
     """Return those constants that are whole statements; templates that are still to be filled are left out."""
     found = []
     for path in sorted(Path(db.__file__).parent.glob("*.py")):
-        if path.stem in OTHER or path.stem == "__init__":
+        if path.stem == "__init__":
             continue
         module = importlib.import_module(f"oar.lib.db.{path.stem}")
         for name, value in sorted(vars(module).items()):

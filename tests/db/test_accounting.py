@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from oar.cli import oaraccounting, oarstat
-from oar.cli.command import Result, invoke
-from oar.lib import accounting
-from oar.lib.config import Config
-from oar.lib.db.engine import ACCOUNTING_LOCK, Database
-from oar.lib.model import User
+from oar.cli.common.command import CommandResult, invoke
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.db.lock_keys import ACCOUNTING_LOCK
+from oar.lib.facts.records import User
+from oar.lib.facts.states import JobState
+from oar.lib.jobs import accounting
 from oar.lib.runtime import Runtime
-from oar.lib.states import JobState
 from tests.builders import add_job, add_resources
 
 ROOT = User("root", 0)
@@ -41,7 +42,7 @@ class Books:
         with self.database.begin() as tx:
             tx.execute(statement, parameters)
 
-    def run(self, *arguments: str, user: User = ROOT, config: Config | None = None) -> Result:
+    def run(self, *arguments: str, user: User = ROOT, config: Config | None = None) -> CommandResult:
         """Run oaraccounting."""
         return invoke(oaraccounting.main, arguments, runtime=Runtime(config or Config(), self.database), user=user)
 
@@ -175,7 +176,7 @@ def test_what_was_interrupted_goes_on_behind_the_last_batch(books: Books, monkey
     monkeypatch.setattr(accounting, "BATCH", 2)
     for _ in range(5):
         books.job(MIDNIGHT, MIDNIGHT + 10, resources=1)
-    batches = accounting.count(books.database, accounting.rules_of(Config()))
+    batches = accounting.count(books.database, accounting.accounting_rules(Config()))
     next(batches)
     batches.close()
     assert books.windows() == {0: 20}
@@ -185,7 +186,7 @@ def test_what_was_interrupted_goes_on_behind_the_last_batch(books: Books, monkey
 
 def test_only_one_counts_at_a_time(books: Books) -> None:
     books.job(MIDNIGHT, MIDNIGHT + 10)
-    with books.database.sole(ACCOUNTING_LOCK):
+    with books.database.hold_lock(ACCOUNTING_LOCK):
         result = books.run()
     assert (result.exit, result.out) == (2, "")
     assert result.err.startswith("[ACCOUNTING] Another oaraccounting is running (pid ")
@@ -196,7 +197,7 @@ def test_windows_of_two_widths_are_not_mixed(books: Books) -> None:
     books.job(MIDNIGHT, MIDNIGHT + 10, walltime=3600)
     books.count("-q")
     books.job(MIDNIGHT, MIDNIGHT + 10, walltime=3600)
-    assert books.run(config=Config(accounting_window=3600)) == Result(
+    assert books.run(config=Config(accounting_window=3600)) == CommandResult(
         3, "", "[ACCOUNTING] The table has windows of 86400 s, ACCOUNTING_WINDOW is 3600: use --reinitialize.\n"
     )
     lines = books.count("--reinitialize", config=Config(accounting_window=3600))
@@ -207,7 +208,7 @@ def test_windows_of_two_widths_are_not_mixed(books: Books) -> None:
 def test_readers_see_the_old_table_while_all_is_counted_anew(books: Books) -> None:
     books.job(MIDNIGHT, MIDNIGHT + 10)
     books.count("-q")
-    batches = accounting.recount(books.database, accounting.rules_of(Config()))
+    batches = accounting.recount(books.database, accounting.accounting_rules(Config()))
     next(batches)
     assert books.windows() == {0: 20}
     batches.close()
@@ -253,7 +254,7 @@ def test_what_makes_no_sense_is_refused(books: Books, arguments: list[str], said
 
 
 def test_it_is_for_administrators(books: Books) -> None:
-    assert books.run(user=User("eve", 1001)) == Result(77, "", "You must be oar or root.\n")
+    assert books.run(user=User("eve", 1001)) == CommandResult(77, "", "You must be oar or root.\n")
 
 
 def test_users_see_what_was_counted(books: Books) -> None:

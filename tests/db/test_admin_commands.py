@@ -1,4 +1,4 @@
-"""What the administrators' commands print and do (commands-admin.md 2 to 5, 9.1)."""
+"""What the administrators' commands print and do."""
 
 import threading
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from oar.cli import oar_resources_add, oarnodesetting, oarnotify, oarproperty, oarqueue, oarremoveresource
-from oar.cli.command import Command, Result
-from oar.lib import lifecycle
-from oar.lib.messages import Effect, Tag, Wake
-from oar.lib.states import JobState, ResourceState
+from oar.cli.common.command import Command, CommandResult
+from oar.lib.facts.messages import Effect, Tag, Wake
+from oar.lib.facts.states import JobState, ResourceState
+from oar.lib.jobs import lifecycle
 from tests.builders import add_job, add_resources
 from tests.db.console import EVE, Console
 
@@ -28,7 +28,7 @@ from tests.db.console import EVE, Console
     ],
 )
 def test_users_change_nothing(console: Console, command: Command, arguments: list[str], code: int) -> None:
-    assert console.type(command, *arguments, user=EVE) == Result(code, "", "You must be oar or root.\n")
+    assert console.type(command, *arguments, user=EVE) == CommandResult(code, "", "You must be oar or root.\n")
 
 
 def test_users_may_look(console: Console) -> None:
@@ -36,7 +36,7 @@ def test_users_may_look(console: Console) -> None:
     assert console.type(oarproperty.main, "-l", user=EVE).out == "cpu\ncpuset\nswitch\n"
     assert console.type(oarqueue.main, user=EVE).exit == 0
     assert console.type(oarnotify.main, "-l", user=EVE).exit == 0
-    assert console.nodesetting("--last-property-value", "cpu", user=EVE) == Result(0, "7\n", "")
+    assert console.nodesetting("--last-property-value", "cpu", user=EVE) == CommandResult(0, "7\n", "")
 
 
 def test_a_change_is_noted_in_the_log_of_the_server(console: Console) -> None:
@@ -49,7 +49,7 @@ def test_a_change_is_noted_in_the_log_of_the_server(console: Console) -> None:
 
 
 def test_a_resource_is_added_with_its_properties(console: Console, sent: list[Effect]) -> None:
-    assert console.nodesetting("-a", "-h", "n1", "-p", "cpu=1", "-p", "cpuset=0") == Result(
+    assert console.nodesetting("-a", "-h", "n1", "-p", "cpu=1", "-p", "cpuset=0") == CommandResult(
         0,
         "New resource added:  n1\n"
         "Set property cpu to '1'... 1 resource(s) updated.\n"
@@ -73,7 +73,7 @@ def test_several_hosts_from_lists_and_files(console: Console, tmp_path: Path) ->
     assert console.values("network_address") == ["n1", "n2", "n3", "n4"]
     assert set(console.values("switch")) == {"sw1"}
     assert set(console.values("state")) == {"Absent"}
-    assert console.nodesetting("-a", "-f", tmp_path / "none") == Result(
+    assert console.nodesetting("-a", "-f", tmp_path / "none") == CommandResult(
         13, "", f"/!\\ Cannot open the file {tmp_path / 'none'}.\n"
     )
 
@@ -161,7 +161,7 @@ def test_a_compute_resource_keeps_its_host(console: Console) -> None:
 
 def test_a_state_is_asked_for_and_never_set(console: Console, sent: list[Effect]) -> None:
     ids = add_resources(console.database, nodes=1, cores=2)
-    assert console.nodesetting("-s", "Absent", "-r", f"{ids[0]},{ids[1]}", "-n") == Result(
+    assert console.nodesetting("-s", "Absent", "-r", f"{ids[0]},{ids[1]}", "-n") == CommandResult(
         0, f"({ids[0]},{ids[1]}) --> Absent\n", ""
     )
     assert console.values("state") == ["Alive", "Alive"]
@@ -239,9 +239,9 @@ def test_bad_requests(console: Console, arguments: list[str], code: int, message
 def test_what_is_not_there_is_said_and_the_rest_is_done(console: Console) -> None:
     ids = add_resources(console.database, nodes=1, cores=1)
     result = console.nodesetting("-s", "Suspected", "-r", f"{ids[0]},999999")
-    assert result == Result(3, f"({ids[0]}) --> Suspected\n", "/!\\  1 resource(s) cannot be updated.\n")
+    assert result == CommandResult(3, f"({ids[0]}) --> Suspected\n", "/!\\  1 resource(s) cannot be updated.\n")
     result = console.nodesetting("-s", "Suspected", "-h", "node-1,n9")
-    assert result == Result(4, "node-1 --> Suspected\n", "/!\\ Node n9 does not exist in OAR database.\n")
+    assert result == CommandResult(4, "node-1 --> Suspected\n", "/!\\ Node n9 does not exist in OAR database.\n")
 
 
 def test_nothing_to_do_shows_the_usage(console: Console) -> None:
@@ -278,7 +278,7 @@ def test_maintenance_takes_away_and_brings_back(console: Console) -> None:
 
 @pytest.mark.parametrize("name", ["nothing", "cpu", "x'; DROP TABLE jobs"])
 def test_no_last_value(console: Console, name: str) -> None:
-    assert console.nodesetting("--last-property-value", name) == Result(
+    assert console.nodesetting("--last-property-value", name) == CommandResult(
         0,
         "",
         f"# Warning: Cannot retrieve the last value for {name}. Either no resource or no such property exists (yet).\n",
@@ -289,7 +289,7 @@ def test_no_last_value(console: Console, name: str) -> None:
 
 
 def test_properties_are_added_renamed_and_removed(console: Console, sent: list[Effect]) -> None:
-    assert console.type(oarproperty.main, "-a", "gpu", "-a", "Core") == Result(
+    assert console.type(oarproperty.main, "-a", "gpu", "-a", "Core") == CommandResult(
         0, "Added property: gpu\nAdded property: core\n", ""
     )
     assert sent == [Wake(Tag.TERM)]
@@ -304,11 +304,11 @@ def test_properties_are_added_renamed_and_removed(console: Console, sent: list[E
 
 
 def test_a_property_that_is_there(console: Console) -> None:
-    assert console.type(oarproperty.main, "-a", "cpu") == Result(0, "Property 'cpu' already exists.\n", "")
-    assert console.type(oarproperty.main, "-c", "-a", "cpu") == Result(
+    assert console.type(oarproperty.main, "-a", "cpu") == CommandResult(0, "Property 'cpu' already exists.\n", "")
+    assert console.type(oarproperty.main, "-c", "-a", "cpu") == CommandResult(
         2, "", "Property 'cpu' already exists with type integer.\n"
     )
-    assert console.type(oarproperty.main, "-q", "-a", "cpu") == Result(0, "", "")
+    assert console.type(oarproperty.main, "-q", "-a", "cpu") == CommandResult(0, "", "")
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_a_property_that_is_there(console: Console) -> None:
 )
 def test_bad_properties(console: Console, arguments: list[str], message: str) -> None:
     before = console.columns()
-    assert console.type(oarproperty.main, *arguments) == Result(1, "", f"{message}\n")
+    assert console.type(oarproperty.main, *arguments) == CommandResult(1, "", f"{message}\n")
     assert console.columns() == before
 
 
@@ -337,7 +337,7 @@ def test_a_property_in_use_is_not_removed(console: Console) -> None:
     console.type(oarproperty.main, "-a", "gpu")
     job_id = add_job(console.database, properties="gpu = 2")
     result = console.type(oarproperty.main, "-d", "gpu")
-    assert result == Result(3, "", f"/!\\ property 'gpu' is used by 1 job(s)/rule(s): job {job_id}\n")
+    assert result == CommandResult(3, "", f"/!\\ property 'gpu' is used by 1 job(s)/rule(s): job {job_id}\n")
     renamed = console.type(oarproperty.main, "-r", "gpu,card")
     assert (renamed.exit, renamed.err) == (0, f"/!\\ filters of live jobs still say 'gpu': {job_id}\n")
     assert console.type(oarproperty.main, "-d", "card", "--force").exit == 0
@@ -346,7 +346,9 @@ def test_a_property_in_use_is_not_removed(console: Console) -> None:
 def test_a_table_that_others_work_on(console: Console) -> None:
     with console.database.begin() as tx:
         tx.execute("SELECT pg_advisory_xact_lock(%s, 4)", (0x4F4153,))
-        assert console.type(oarproperty.main, "-a", "gpu") == Result(5, "", "[ERROR] the table is busy, try again\n")
+        assert console.type(oarproperty.main, "-a", "gpu") == CommandResult(
+            5, "", "[ERROR] the table is busy, try again\n"
+        )
 
 
 # -- oarremoveresource ------------------------------------------------------------------------------------------------
@@ -362,7 +364,7 @@ def test_a_dead_resource_is_removed_and_the_jobs_that_ran_there_stay(console: Co
     ids = add_resources(console.database, nodes=1, cores=2)
     job_id = add_job(console.database, JobState.TERMINATED, on=ids)
     bury(console, ids[:1])
-    assert console.type(oarremoveresource.main, ids[0]) == Result(
+    assert console.type(oarremoveresource.main, ids[0]) == CommandResult(
         0, f"Resource to remove: {ids[0]}\nResource {ids[0]} removed.\n", ""
     )
     with console.database.begin() as tx:
@@ -382,7 +384,7 @@ def test_why_a_resource_is_not_removed(console: Console) -> None:
         (ids[0], 5, f"The resource {ids[0]} is used by job {job_id}."),
     ]:
         result = console.type(oarremoveresource.main, word)
-        assert result == Result(code, f"Resource to remove: {word}\n", f"/!\\ {message}\n")
+        assert result == CommandResult(code, f"Resource to remove: {word}\n", f"/!\\ {message}\n")
     assert console.type(oarremoveresource.main).exit == 1
 
 
@@ -437,7 +439,7 @@ def test_the_lines_do_what_execute_does(console: Console) -> None:
     with console.database.begin() as tx:
         tx.execute("DELETE FROM resources")
         tx.execute("DELETE FROM resource_logs")
-    assert console.type(oar_resources_add.main, "-x", *options) == Result(0, "8 resource(s) added.\n", "")
+    assert console.type(oar_resources_add.main, "-x", *options) == CommandResult(0, "8 resource(s) added.\n", "")
     assert [console.values(name) for name in names] == by_lines
     assert len(console.history("gpudevice")) == 8
 
@@ -469,7 +471,7 @@ def test_nothing_is_created_if_anything_is_wrong(console: Console) -> None:
 
 def test_a_file_and_yaml(console: Console, tmp_path: Path) -> None:
     lines = tmp_path / "lines"
-    assert console.type(oar_resources_add.main, "-H", 1, "-o", lines) == Result(0, "", "")
+    assert console.type(oar_resources_add.main, "-H", 1, "-o", lines) == CommandResult(0, "", "")
     assert lines.read_text().count("\n") == 2 + 8
     text = console.type(oar_resources_add.main, "-H", 1, "-C", 1, "-c", 1, "-Y").out
     assert "network_address: node-1" in text

@@ -1,4 +1,4 @@
-"""The default admission rules, what sites add to them, and the command that keeps them (commands-admin.md 7, 8)."""
+"""The default admission rules, what sites add to them, and the command that keeps them."""
 
 import os
 import pwd
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from oar.cli import oaradmissionrules, oarsub
-from oar.cli.command import Result
-from oar.lib.config import Config
-from oar.lib.db.engine import Database
-from oar.lib.model import User
-from oar.lib.states import JobState, Reservation
+from oar.cli.common.command import CommandResult
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.records import User
+from oar.lib.facts.states import JobState, Reservation
 from tests.builders import add_job, add_resources
 from tests.frontend import ALICE, RULES, Frontend, add_rules
 
@@ -27,15 +27,15 @@ BOB = User("bob", 0)
 class Site(Frontend):
     """Two nodes of two cores; the second node takes every kind of job."""
 
-    def submit(self, *words: object, user: User = ALICE) -> Result:
+    def submit(self, *words: object, user: User = ALICE) -> CommandResult:
         """Submit without waiting for anything."""
         return self.type(oarsub.main, *words, user=user)
 
-    def rule(self, *words: object, user: User = ROOT, editor: str = "") -> Result:
+    def rule(self, *words: object, user: User = ROOT, editor: str = "") -> CommandResult:
         """Type oaradmissionrules."""
         return self.type(oaradmissionrules.main, *words, user=user, environment={"EDITOR": editor} if editor else {})
 
-    def try_reservation(self, *words: object, user: User = ALICE) -> Result:
+    def try_reservation(self, *words: object, user: User = ALICE) -> CommandResult:
         """Run the rules on a reservation, without waiting for the scheduler."""
         words = ("--test", "--as", user.name, "--", "-r", "2031-03-04 10:00:00", *words, "true")
         return self.rule(*words)
@@ -63,7 +63,7 @@ def account(name: str) -> pwd.struct_passwd:
 class TestDefaultRules:
     def test_there_are_seventeen_of_which_one_is_an_example(self, site: Site) -> None:
         with site.database.begin() as tx:
-            rules = tx.queues.rules()
+            rules = tx.admission_rules.all()
         assert [rule.priority for rule in rules] == list(range(1, 18))
         assert [rule.priority for rule in rules if not rule.enabled] == [13]
         assert all(rule.text.startswith("# ") for rule in rules)
@@ -383,7 +383,7 @@ class TestCommand:
         text = '# Put a job that names no queue in the default queue\nif not queue:\n    queue = "default"\n'
         assert site.rule("-s", first, "-f").out == f"--- (1) RULE #{first}\n{text}---\n"
         assert site.rule("-s", first, "-H").out == text
-        assert site.rule("-s", 9999) == Result(2, "", "Error: could not retrieve admission rule from database\n")
+        assert site.rule("-s", 9999) == CommandResult(2, "", "Error: could not retrieve admission rule from database\n")
 
     def test_a_rule_is_written_to_a_file_that_does_not_exist(self, site: Site, tmp_path: Path) -> None:
         first = self.ids(site)[0]
@@ -392,13 +392,13 @@ class TestCommand:
             == f"Admission rule #{first} written to {tmp_path}/r{first}\n"
         )
         assert (tmp_path / f"r{first}").read_text().startswith("# Put a job")
-        assert site.rule("-s", first, "-w", f"{tmp_path}/r%%") == Result(
+        assert site.rule("-s", first, "-w", f"{tmp_path}/r%%") == CommandResult(
             1, "", f"Error: cannot write rule #{first} to file {tmp_path}/r{first}, file already exists\n"
         )
 
     def test_only_administrators_change_rules(self, site: Site) -> None:
         for words in (("-n", "-r", "/x"), ("-d", 1), ("-m", 1, "-P", 2), ("--check",), ("--history", 1)):
-            assert site.rule(*words, user=ALICE) == Result(77, "", "You must be oar or root.\n")
+            assert site.rule(*words, user=ALICE) == CommandResult(77, "", "You must be oar or root.\n")
 
     def test_a_rule_lives(self, site: Site, tmp_path: Path) -> None:
         rule = self.created(site, "-r", self.file(tmp_path, "# one\nprint('one')\n"), "-P", 60)
@@ -416,7 +416,7 @@ class TestCommand:
     def test_a_rule_that_was_never_changed_has_no_history(self, site: Site) -> None:
         with site.database.begin() as tx:
             tx.execute("DELETE FROM admission_rules_log")  # as it is after an installation
-            first = tx.queues.rules()[0].id
+            first = tx.admission_rules.all()[0].id
         assert site.rule("--history", first).out == (
             f"Admission rule #{first} has not been changed since the database was made.\n"
         )
@@ -428,7 +428,7 @@ class TestCommand:
         rule = self.created(site, "-e", str(editor))
         assert site.rule("-m", rule, "-e", editor=str(editor)).exit == 0
         assert site.rule("-s", rule, "-H").out == "print(3)\nprint(3)\n"
-        assert site.rule("-n", editor="true") == Result(1, "", "Aborted, empty rule.\n")
+        assert site.rule("-n", editor="true") == CommandResult(1, "", "Aborted, empty rule.\n")
 
     def test_what_an_editor_leaves_is_kept_only_if_it_says_something_new(
         self, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -437,7 +437,7 @@ class TestCommand:
         editor.chmod(0o755)
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "edited"))
         (tmp_path / "edited").mkdir()
-        assert site.rule("-n", "-e", "false") == Result(1, "", "Editor process exited with value 1\n")
+        assert site.rule("-n", "-e", "false") == CommandResult(1, "", "Editor process exited with value 1\n")
         assert site.rule("-n", "-e", "/no/where").exit == 1
         assert os.listdir(tmp_path / "edited") == []
         result = site.rule("-n", "-e", str(editor))
@@ -454,11 +454,11 @@ class TestCommand:
 
     def test_a_text_that_is_not_python_is_stored_by_force_only_and_disabled(self, site: Site, tmp_path: Path) -> None:
         path = self.file(tmp_path, "a = 1\nif a\n")
-        assert site.rule("-n", "-r", path) == Result(3, "", f"Error: {path}: line 2: expected ':'\n")
-        assert site.rule("--check") == Result(0, "", "")
+        assert site.rule("-n", "-r", path) == CommandResult(3, "", f"Error: {path}: line 2: expected ':'\n")
+        assert site.rule("--check") == CommandResult(0, "", "")
         rule = self.created(site, "-r", path, "--force")
         assert str(rule) in self.ids(site, "-N")
-        assert site.rule("--check") == Result(1, f"#{rule}: line 2: expected ':'\n", "")
+        assert site.rule("--check") == CommandResult(1, f"#{rule}: line 2: expected ':'\n", "")
         assert site.rule("--check", rule).exit == 1
 
     @pytest.mark.parametrize(
@@ -470,7 +470,7 @@ class TestCommand:
         ],
     )
     def test_what_cannot_be_done(self, site: Site, words: tuple[str, ...], text: str) -> None:
-        assert site.rule(*words) == Result(1, "", text)
+        assert site.rule(*words) == CommandResult(1, "", text)
 
     def test_a_submission_is_tried_and_not_made(self, site: Site) -> None:
         result = site.rule(
@@ -497,7 +497,9 @@ class TestCommand:
 
     def test_who_submits_in_a_trial_must_exist(self, site: Site) -> None:
         result = site.rule("--test", "--as", "nobody_here", "--", "x")
-        assert result == Result(1, "", "Error: --as nobody_here: there is no user of that name on this machine\n")
+        assert result == CommandResult(
+            1, "", "Error: --as nobody_here: there is no user of that name on this machine\n"
+        )
         result = site.rule("--test", "--as", "oar", "--", "x")
         assert (result.exit, result.err) == (
             254,

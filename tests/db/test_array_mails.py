@@ -1,14 +1,14 @@
-"""What is mailed about arrays: oar/modules/array_mails.py."""
+"""What is mailed about arrays: oar/modules/runner/array_mails.py."""
 
 from collections.abc import Sequence
 
 import pytest
 
-from oar.lib import lifecycle
-from oar.lib.db.engine import Database
-from oar.lib.messages import Notice
-from oar.lib.states import EventType, JobState
-from oar.modules.array_mails import ArrayMails
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Notice, NoticeTag
+from oar.lib.facts.states import EventType, JobState
+from oar.lib.jobs import lifecycle
+from oar.modules.runner.array_mails import ArrayMails
 from tests.builders import add_job, add_resources
 
 
@@ -29,7 +29,7 @@ def end(database: Database, jobs: Sequence[int], *, exit_code: int = 0, to: JobS
         lifecycle.move_all(tx, jobs, to)
 
 
-def told(mails: ArrayMails, tag: str, jobs: Sequence[int], array_id: int) -> list[Notice]:
+def told(mails: ArrayMails, tag: NoticeTag, jobs: Sequence[int], array_id: int) -> list[Notice]:
     notices = [Notice(job, "sweep", "alice", "mail:alice@example.org", "f", tag, "text", array_id) for job in jobs]
     return [mail for notice in notices for mail in mails.instead_of(notice)]
 
@@ -37,13 +37,13 @@ def told(mails: ArrayMails, tag: str, jobs: Sequence[int], array_id: int) -> lis
 def test_a_job_that_is_in_no_array_is_told_of_as_it_is(database: Database) -> None:
     (job,) = add_array(database, 1)
     mails = ArrayMails(database)
-    for tag in ("RUNNING", "SUSPENDED", "SUSPENDED", "END"):
+    for tag in (NoticeTag.RUNNING, NoticeTag.SUSPENDED, NoticeTag.SUSPENDED, NoticeTag.END):
         (mail,) = told(mails, tag, [job], job)
         assert (mail.job_id, mail.tag, mail.text) == (job, tag, "text")
 
 
-@pytest.mark.parametrize("tag", ["RUNNING", "SUSPENDED", "RESUMING", "INFO"])
-def test_an_array_is_told_of_once(database: Database, tag: str) -> None:
+@pytest.mark.parametrize("tag", [NoticeTag.RUNNING, NoticeTag.SUSPENDED, NoticeTag.RESUMING, NoticeTag.INFO])
+def test_an_array_is_told_of_once(database: Database, tag: NoticeTag) -> None:
     jobs = add_array(database, 3)
     (mail,) = told(ArrayMails(database), tag, jobs[::-1], jobs[0])
     assert (mail.job_id, mail.tag) == (jobs[0], tag)
@@ -54,15 +54,15 @@ def test_the_end_of_an_array_is_the_end_of_its_last_job_whichever_that_is(databa
     jobs = add_array(database, 4)
     mails = ArrayMails(database)
     end(database, [jobs[3]])
-    assert told(mails, "END", [jobs[3]], jobs[0]) == []
+    assert told(mails, NoticeTag.END, [jobs[3]], jobs[0]) == []
     end(database, [jobs[0]], exit_code=256)
-    assert told(mails, "END", [jobs[0]], jobs[0]) == []
+    assert told(mails, NoticeTag.END, [jobs[0]], jobs[0]) == []
     end(database, [jobs[1]], to=JobState.ERROR)
-    (error,) = told(mails, "ERROR", [jobs[1]], jobs[0])
-    assert error.tag == "ERROR"
+    (error,) = told(mails, NoticeTag.ERROR, [jobs[1]], jobs[0])
+    assert error.tag == NoticeTag.ERROR
     end(database, [jobs[2]])
-    (mail,) = told(mails, "END", [jobs[2]], jobs[0])
-    assert (mail.job_id, mail.tag) == (jobs[0], "END")
+    (mail,) = told(mails, NoticeTag.END, [jobs[2]], jobs[0])
+    assert (mail.job_id, mail.tag) == (jobs[0], NoticeTag.END)
     assert mail.text.splitlines() == [
         "Array stopped: 4 jobs have ended.",
         "exit code 0: 2",
@@ -75,7 +75,7 @@ def test_jobs_that_end_together_end_the_array_once(database: Database) -> None:
     jobs = add_array(database, 5)
     mails = ArrayMails(database)
     end(database, jobs, to=JobState.ERROR)
-    assert [mail.tag for mail in told(mails, "ERROR", jobs, jobs[0])] == ["ERROR", "END"]
+    assert [mail.tag for mail in told(mails, NoticeTag.ERROR, jobs, jobs[0])] == [NoticeTag.ERROR, NoticeTag.END]
 
 
 def test_what_was_told_is_known_after_a_restart(database: Database) -> None:
@@ -85,5 +85,5 @@ def test_what_was_told_is_known_after_a_restart(database: Database) -> None:
         tx.events.add(EventType.MAIL_NOTIFICATION_ERROR, jobs[0], "[END] mail:alice@example.org: refused")
     end(database, jobs)
     mails = ArrayMails(database)
-    assert told(mails, "RUNNING", jobs, jobs[0]) == []
-    assert told(mails, "END", jobs, jobs[0]) == []
+    assert told(mails, NoticeTag.RUNNING, jobs, jobs[0]) == []
+    assert told(mails, NoticeTag.END, jobs, jobs[0]) == []

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from oar.lib.db import check
-from oar.lib.db.engine import Database, Transaction
-from oar.lib.db.migrate import Migrator
+from oar.lib.db.database import Database
+from oar.lib.db.migrations import Migrator
+from oar.lib.db.transaction import Transaction
 from tests.conftest import SETUP
 
 Said = list[str]
@@ -14,7 +14,7 @@ Said = list[str]
 
 def found(database: Database) -> Said:
     with database.snapshot() as tx:
-        return [str(violation) for violation in check.violations(tx, database.settings.ro_user)]
+        return [str(violation) for violation in tx.invariants.violations(database.settings.ro_user)]
 
 
 def job(tx: Transaction, state: str, *, resource: int | None = None, kind: str | None = None, stop: int = 0) -> int:

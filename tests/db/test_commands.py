@@ -7,13 +7,13 @@ from subprocess import PIPE, Popen
 import pytest
 
 from oar.cli import oarstat
-from oar.cli.command import Context, Result, invoke, oar_command
-from oar.lib.config import Config
-from oar.lib.db.engine import Database
-from oar.lib.messages import Tag, Wake
-from oar.lib.model import Queue, User
+from oar.cli.common.command import CommandResult, Context, invoke, oar_command
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import Queue, User
+from oar.lib.facts.states import QueueState
 from oar.lib.runtime import Runtime
-from oar.lib.states import QueueState
 from tests.builders import add_job
 
 EVE = User("eve", 1001)
@@ -32,7 +32,7 @@ def changing(context: Context) -> None:
 def test_an_interrupt_leaves_nothing_behind(database: Database) -> None:
     told: list[object] = []
     database.deliver = told.extend
-    assert invoke(changing, [], runtime=Runtime(Config(), database), user=EVE) == Result(130, "", "")
+    assert invoke(changing, [], runtime=Runtime(Config(), database), user=EVE) == CommandResult(130, "", "")
     with database.snapshot() as tx:
         assert not tx.queues.exists("new")
     assert told == []
@@ -42,12 +42,12 @@ def test_a_database_of_another_version_is_refused(database: Database) -> None:
     runtime = Runtime(Config(), database)
     with database.begin() as tx:
         tx.execute("UPDATE schema SET version = '2.5.10'")
-    assert invoke(oarstat.main, [], runtime=runtime, user=EVE) == Result(
+    assert invoke(oarstat.main, [], runtime=runtime, user=EVE) == CommandResult(
         1, "", "[ERROR] OAR database version mismatch. Current version is 2.5.10 while 3.1.0 is required.\n"
     )
     with database.begin() as tx:
         tx.execute("DELETE FROM schema")
-    assert invoke(oarstat.main, [], runtime=runtime, user=EVE) == Result(
+    assert invoke(oarstat.main, [], runtime=runtime, user=EVE) == CommandResult(
         1, "", "[ERROR] No OAR database schema version found.\n"
     )
 

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from oar.cli import completion, oarsub
-from oar.lib.db.engine import Database
-from oar.lib.states import JobState
+from oar.lib.db.database import Database
+from oar.lib.facts.request import parse_type
+from oar.lib.facts.states import JobState, JobTypeName
 from tests.builders import add_job, add_resources
 from tests.frontend import Frontend, add_rules
 
@@ -210,6 +211,7 @@ def test_types_that_are_offered_are_accepted(site: Frontend) -> None:
         text = kind + arguments.get(kind, "2031-01-01" if kind in ("expire=", "deadline=", "postpone=") else "x")
         wish = text if kind.endswith(("=", ":")) else kind
         assert "unknown job type" not in site.type(oarsub.main, "-t", wish, "x").err, wish
+        assert parse_type(kind).name in set(JobTypeName)
 
 
 def test_what_nobody_can_complete_is_refused(site: Frontend) -> None:

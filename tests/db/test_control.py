@@ -1,15 +1,15 @@
-"""Who may delete, hold, resume, signal, and what follows in the database: oar/lib/control.py."""
+"""Who may delete, hold, resume, signal, and what follows in the database: oar/lib/jobs/control.py."""
 
 import threading
 
 import pytest
 
-from oar.lib import control, lifecycle
-from oar.lib.control import Answer, HoldRules, No, SignalRequest
-from oar.lib.db.engine import Database
-from oar.lib.messages import Effect, Notice, Tag, Wake
-from oar.lib.model import Event, User
-from oar.lib.states import EventType, JobState, JobType, KillState, Reservation
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Effect, Notice, NoticeTag, Tag, Wake
+from oar.lib.facts.records import Event, User
+from oar.lib.facts.states import EventType, JobState, JobType, KillState, Reservation
+from oar.lib.jobs import control, lifecycle
+from oar.lib.jobs.control import ControlOutcome, ControlRefusal, HoldRules, SignalRequest
 from tests.builders import add_job, add_resources, state_of
 
 ALICE = User("alice", 1001)
@@ -17,16 +17,16 @@ EVE = User("eve", 1002)
 ROOT = User("root", 0)
 
 
-def delete(database: Database, user: User, *ids: int, with_inner: bool = True) -> list[No | None]:
+def delete(database: Database, user: User, *ids: int, with_inner: bool = True) -> list[ControlRefusal | None]:
     """Ask for the end of jobs; return the refusals."""
     with database.begin() as tx:
-        return [answer.no for answer in control.delete(tx, user, ids, with_inner=with_inner)]
+        return [answer.refusal for answer in control.delete(tx, user, ids, with_inner=with_inner)]
 
 
 def kill_of(database: Database, job_id: int) -> KillState | None:
     """Return how far the kill request of a job is."""
     with database.begin() as tx:
-        request = tx.runs.kill_request(job_id)
+        request = tx.kill_requests.find(job_id)
     return request.state if request else None
 
 
@@ -52,7 +52,7 @@ def test_the_owner_deletes_his_job(database: Database, sent: list[Effect]) -> No
 
 def test_an_administrator_deletes_any_job_and_another_user_none(database: Database, sent: list[Effect]) -> None:
     job_id = add_job(database)
-    assert delete(database, EVE, job_id) == [No.NOT_YOURS]
+    assert delete(database, EVE, job_id) == [ControlRefusal.NOT_YOURS]
     assert kill_of(database, job_id) is None
     assert events_of(database, job_id) == []
     assert sent == []
@@ -63,7 +63,7 @@ def test_a_second_deletion_is_refused_and_the_server_is_told_again(database: Dat
     job_id = add_job(database)
     delete(database, ALICE, job_id)
     sent.clear()
-    assert delete(database, ALICE, job_id) == [No.ALREADY_KILLED]
+    assert delete(database, ALICE, job_id) == [ControlRefusal.ALREADY_KILLED]
     assert sent == [Wake(Tag.CHSTATE), Wake(Tag.QDEL)]
     assert len(events_of(database, job_id)) == 1
 
@@ -78,7 +78,7 @@ def test_who_deletes_a_job_that_has_ended_has_what_he_wants(database: Database, 
 
 def test_each_id_has_its_answer_in_order(database: Database) -> None:
     mine, other = add_job(database), add_job(database, user="bob")
-    assert delete(database, ALICE, other, 4711, mine) == [No.NOT_YOURS, No.UNKNOWN_JOB, None]
+    assert delete(database, ALICE, other, 4711, mine) == [ControlRefusal.NOT_YOURS, ControlRefusal.UNKNOWN_JOB, None]
 
 
 def test_only_a_job_with_notices_has_an_event_to_be_checked(database: Database) -> None:
@@ -93,7 +93,7 @@ def test_what_the_owner_is_told_of_a_deletion(database: Database) -> None:
     with database.begin() as tx:
         notice = control.deletion_notice(tx.jobs.get(job_id), events_of(database, job_id)[0])
     text = f"Your job was asked to be deleted - User root requested to frag the job {job_id}"
-    assert notice == Notice(job_id, "long", "alice", "mail:alice@example.org", "frontend", "INFO", text, job_id)
+    assert notice == Notice(job_id, "long", "alice", "mail:alice@example.org", "frontend", NoticeTag.INFO, text, job_id)
 
 
 def test_a_container_takes_the_jobs_in_it_along(database: Database) -> None:
@@ -127,26 +127,26 @@ def test_the_newest_container_of_a_name_before_the_job_is_meant(database: Databa
 def test_of_two_that_delete_at_once_one_is_told_that_it_is_under_way(database: Database) -> None:
     job_id = add_job(database)
     start = threading.Barrier(2, timeout=20)
-    answers: list[No | None] = []
+    answers: list[ControlRefusal | None] = []
 
     def ask() -> None:
         with database.begin() as tx:
             start.wait()
-            answers.append(control.delete(tx, ALICE, [job_id], with_inner=True)[0].no)
+            answers.append(control.delete(tx, ALICE, [job_id], with_inner=True)[0].refusal)
 
     askers = [threading.Thread(target=ask) for _ in range(2)]
     for asker in askers:
         asker.start()
     for asker in askers:
         asker.join(20)
-    assert set(answers) <= {None, No.ALREADY_KILLED}
+    assert set(answers) <= {None, ControlRefusal.ALREADY_KILLED}
     assert len([event for event in events_of(database, job_id) if event.type == "FRAG_JOB_REQUEST"]) == 1
 
 
 # -- forced end -------------------------------------------------------------------------------------------------------
 
 
-def force(database: Database, user: User, job_id: int, least: int) -> Answer:
+def force(database: Database, user: User, job_id: int, least: int) -> ControlOutcome:
     """Force the end of a job."""
     with database.begin() as tx:
         return control.force_end(tx, user, [job_id], least=least)[0]
@@ -157,12 +157,12 @@ def test_only_a_job_that_is_stuck_in_its_end_is_forced(database: Database, sent:
     with database.begin() as tx:
         tx.execute("UPDATE job_state_logs SET date_start = date_start - 600 WHERE job_id = %s", (stuck,))
     sent.clear()
-    assert force(database, ALICE, stuck, 540).no is No.NOT_ADMIN
-    assert force(database, ROOT, 4711, 540).no is No.UNKNOWN_JOB
-    assert force(database, ROOT, add_job(database), 540).no is No.NOT_FINISHING
+    assert force(database, ALICE, stuck, 540).refusal is ControlRefusal.NOT_ADMIN
+    assert force(database, ROOT, 4711, 540).refusal is ControlRefusal.UNKNOWN_JOB
+    assert force(database, ROOT, add_job(database), 540).refusal is ControlRefusal.NOT_FINISHING
     refused = force(database, ROOT, stuck, 700)
-    assert (refused.no, 600 <= refused.seconds < 640) == (No.NOT_LONG_ENOUGH, True)
-    assert force(database, ROOT, stuck, 540).no is None
+    assert (refused.refusal, 600 <= refused.seconds < 640) == (ControlRefusal.NOT_LONG_ENOUGH, True)
+    assert force(database, ROOT, stuck, 540).refusal is None
     event = events_of(database, stuck)[-1]
     assert (event.type, event.to_check) == (EventType.FORCE_TERMINATE_FINISHING_JOB, True)
     assert sent == [Wake(Tag.CHSTATE)]
@@ -171,7 +171,7 @@ def test_only_a_job_that_is_stuck_in_its_end_is_forced(database: Database, sent:
 # -- besteffort -------------------------------------------------------------------------------------------------------
 
 
-def toggle(database: Database, user: User, job_id: int) -> Answer:
+def toggle(database: Database, user: User, job_id: int) -> ControlOutcome:
     """Change whether a job is besteffort."""
     with database.begin() as tx:
         return control.toggle_besteffort(tx, user, [job_id])[0]
@@ -186,7 +186,7 @@ def types_of(database: Database, job_id: int) -> tuple[str, ...]:
 def test_an_administrator_makes_a_running_job_besteffort_and_back(database: Database, sent: list[Effect]) -> None:
     job_id = add_job(database, JobState.RUNNING, on=add_resources(database), types=["timesharing"])
     sent.clear()
-    assert toggle(database, ROOT, job_id) == Answer(job_id, text="Add")
+    assert toggle(database, ROOT, job_id) == ControlOutcome(job_id, text="Add")
     assert types_of(database, job_id) == ("timesharing", "besteffort")
     assert sent == [Wake(Tag.TERM)]
     assert toggle(database, ROOT, job_id).text == "Remove"
@@ -203,15 +203,15 @@ def test_an_administrator_makes_a_running_job_besteffort_and_back(database: Data
 
 def test_no_other_job_becomes_besteffort(database: Database) -> None:
     waiting = add_job(database)
-    assert toggle(database, ROOT, waiting).no is No.NOT_RUNNING
-    assert toggle(database, ALICE, waiting).no is No.NOT_ADMIN
-    assert toggle(database, ROOT, 4711).no is No.UNKNOWN_JOB
+    assert toggle(database, ROOT, waiting).refusal is ControlRefusal.NOT_RUNNING
+    assert toggle(database, ALICE, waiting).refusal is ControlRefusal.NOT_ADMIN
+    assert toggle(database, ROOT, 4711).refusal is ControlRefusal.UNKNOWN_JOB
 
 
 # -- signals ----------------------------------------------------------------------------------------------------------
 
 
-def signal(database: Database, user: User, job_id: int, number: int | None = None) -> Answer | SignalRequest:
+def signal(database: Database, user: User, job_id: int, number: int | None = None) -> ControlOutcome | SignalRequest:
     """Ask for a signal to a job."""
     with database.begin() as tx:
         return control.request_signal(tx, user, job_id, number)
@@ -220,7 +220,7 @@ def signal(database: Database, user: User, job_id: int, number: int | None = Non
 def test_a_request_for_a_signal_is_an_event_and_its_result_another(database: Database) -> None:
     job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
     with database.begin() as tx:
-        tx.runs.claim(job_id, "node-1")
+        tx.job_runs.claim(job_id, "node-1")
         tx.events.add(EventType.SIG_SUCCESS, job_id, "of an older request")
     request = signal(database, ALICE, job_id, 10)
     assert isinstance(request, SignalRequest)
@@ -246,12 +246,12 @@ def test_who_may_not_signal_what(database: Database) -> None:
     running = add_job(database, JobState.RUNNING, on=add_resources(database))
     interactive = add_job(database, JobState.RUNNING, on=add_resources(database), job_type=JobType.INTERACTIVE)
     for user, job_id, no in [
-        (EVE, running, No.NOT_YOURS),
-        (ALICE, add_job(database), No.NOT_RUNNING),
-        (ALICE, interactive, No.INTERACTIVE),
-        (ALICE, 4711, No.UNKNOWN_JOB),
+        (EVE, running, ControlRefusal.NOT_YOURS),
+        (ALICE, add_job(database), ControlRefusal.NOT_RUNNING),
+        (ALICE, interactive, ControlRefusal.INTERACTIVE),
+        (ALICE, 4711, ControlRefusal.UNKNOWN_JOB),
     ]:
-        assert signal(database, user, job_id, 10) == Answer(job_id, no)
+        assert signal(database, user, job_id, 10) == ControlOutcome(job_id, no)
     assert events_of(database, running) == []
 
 
@@ -261,21 +261,23 @@ STRICT = HoldRules()
 LENIENT = HoldRules(users_may_suspend=True)
 
 
-def hold(database: Database, user: User, job_id: int, rules: HoldRules = STRICT, *, running: bool = False) -> Answer:
+def hold(
+    database: Database, user: User, job_id: int, rules: HoldRules = STRICT, *, running: bool = False
+) -> ControlOutcome:
     """Ask that a job is held."""
     with database.begin() as tx:
         return control.hold(tx, user, [job_id], rules, running=running)[0]
 
 
-def resume(database: Database, user: User, job_id: int, rules: HoldRules = STRICT) -> No | None:
+def resume(database: Database, user: User, job_id: int, rules: HoldRules = STRICT) -> ControlRefusal | None:
     """Ask that a job goes on."""
     with database.begin() as tx:
-        return control.resume(tx, user, [job_id], rules)[0].no
+        return control.resume(tx, user, [job_id], rules)[0].refusal
 
 
 def test_a_hold_is_a_request_that_the_server_carries_out(database: Database, sent: list[Effect]) -> None:
     job_id = add_job(database)
-    assert hold(database, ALICE, job_id).no is None
+    assert hold(database, ALICE, job_id).refusal is None
     assert [(event.type, event.to_check) for event in events_of(database, job_id)] == [("HOLD_WAITING_JOB", True)]
     assert sent == [Wake(Tag.CHSTATE)]
     assert state_of(database, job_id) is JobState.WAITING
@@ -285,21 +287,24 @@ def test_a_hold_is_a_request_that_the_server_carries_out(database: Database, sen
 def test_which_jobs_may_be_held(database: Database, state: JobState) -> None:
     job_id = add_job(database, state, on=add_resources(database))
     plain, running = hold(database, ROOT, job_id), hold(database, ROOT, job_id, running=True)
-    assert (plain.no is None) is (state in ("Waiting", "Resuming"))
-    assert (running.no is None) is (state in ("Waiting", "Resuming", "toLaunch", "Launching", "Running"))
+    assert (plain.refusal is None) is (state in ("Waiting", "Resuming"))
+    assert (running.refusal is None) is (state in ("Waiting", "Resuming", "toLaunch", "Launching", "Running"))
 
 
 def test_an_accepted_reservation_cannot_be_held(database: Database) -> None:
-    assert hold(database, ALICE, add_job(database, reservation=Reservation.SCHEDULED)).no is No.WRONG_STATE
+    assert (
+        hold(database, ALICE, add_job(database, reservation=Reservation.SCHEDULED)).refusal
+        is ControlRefusal.WRONG_STATE
+    )
 
 
 def test_who_may_suspend(database: Database) -> None:
     job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
-    assert hold(database, ALICE, job_id, running=True).no is No.ADMIN_HOLD
-    assert hold(database, EVE, job_id, LENIENT, running=True).no is No.NOT_YOURS
-    assert hold(database, ALICE, job_id, LENIENT, running=True).no is None
-    assert hold(database, ROOT, job_id, running=True).no is None
-    assert hold(database, ROOT, 4711, running=True).no is No.UNKNOWN_JOB
+    assert hold(database, ALICE, job_id, running=True).refusal is ControlRefusal.ADMIN_HOLD
+    assert hold(database, EVE, job_id, LENIENT, running=True).refusal is ControlRefusal.NOT_YOURS
+    assert hold(database, ALICE, job_id, LENIENT, running=True).refusal is None
+    assert hold(database, ROOT, job_id, running=True).refusal is None
+    assert hold(database, ROOT, 4711, running=True).refusal is ControlRefusal.UNKNOWN_JOB
 
 
 def test_jobs_that_cannot_be_frozen_are_not_suspended(database: Database) -> None:
@@ -322,11 +327,11 @@ def test_which_jobs_may_be_resumed(database: Database, state: JobState) -> None:
 def test_who_may_resume(database: Database) -> None:
     held = add_job(database, JobState.HOLD)
     suspended = add_job(database, JobState.SUSPENDED, on=add_resources(database))
-    assert resume(database, EVE, held) is No.NOT_YOURS
+    assert resume(database, EVE, held) is ControlRefusal.NOT_YOURS
     assert resume(database, ALICE, held) is None
-    assert resume(database, ALICE, suspended) is No.ADMIN_RESUME
+    assert resume(database, ALICE, suspended) is ControlRefusal.ADMIN_RESUME
     assert resume(database, ALICE, suspended, LENIENT) is None
-    assert resume(database, ALICE, 4711) is No.UNKNOWN_JOB
+    assert resume(database, ALICE, 4711) is ControlRefusal.UNKNOWN_JOB
 
 
 def test_a_request_changes_nothing_by_itself(database: Database) -> None:

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from oar.lib import control, lifecycle
-from oar.lib.db import purge
-from oar.lib.db.engine import Database, Transaction
-from oar.lib.model import Cause, NodeReason, NodeUsage, User
+from oar.lib.db.database import Database
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.node_protocol import NodeFault, NodeFaultKind
+from oar.lib.facts.records import Cause, NodeUsage, User
+from oar.lib.facts.states import EndCode, EventType, ExecCode, JobState, Phase
+from oar.lib.jobs import control, lifecycle
 from oar.lib.runtime import Runtime
-from oar.lib.states import EndCode, EventType, ExecCode, JobState, Phase
 from oar.modules import leon, node_change_state, sarko
 from tests.builders import add_job, add_resources, for_no_reason, state_of
 
@@ -20,18 +21,18 @@ ALICE, ROOT = User("alice", 1000), User("root", 0)
 def cause_of(database: Database, job_id: int) -> Cause | None:
     """Return why a job ended."""
     with database.begin() as tx:
-        return tx.ends.causes([job_id]).get(job_id)
+        return tx.job_ends.causes([job_id]).get(job_id)
 
 
 def finishing(database: Database, code: int, status: int | None, **columns: Any) -> int:
     """Add a job whose end its node has told."""
     job_id = add_job(database, JobState.RUNNING, on=add_resources(database), **columns)
     with database.begin() as tx:
-        tx.runs.claim(job_id, "node-1")
-        tx.runs.report(job_id, code, status)
+        tx.job_runs.claim(job_id, "node-1")
+        tx.job_runs.report(job_id, code, status)
         lifecycle.move(tx, job_id, JobState.FINISHING)
         tx.jobs.update(job_id, exit_code=status)
-        tx.runs.update(job_id, phase=Phase.CLEANED)
+        tx.job_runs.update(job_id, phase=Phase.CLEANED)
     return job_id
 
 
@@ -52,8 +53,8 @@ def test_a_job_that_ends_by_itself_has_its_exit_status_as_cause(database: Databa
 def test_what_the_node_found_is_part_of_the_cause(database: Database) -> None:
     job_id = finishing(database, ExecCode.OUTPUT, None)
     with database.begin() as tx:
-        tx.runs.note_reason(job_id, NodeReason("output", "EACCES", "/root/é"))
-        tx.runs.note_reason(job_id, NodeReason("full", "", "/elsewhere"))
+        tx.job_runs.note_fault(job_id, NodeFault(NodeFaultKind.OUTPUT, "EACCES", "/root/é"))
+        tx.job_runs.note_fault(job_id, NodeFault(NodeFaultKind.FULL, "", "/elsewhere"))
     found = end(database, job_id, JobState.ERROR)
     assert found == Cause(EndCode.OUTPUT_DENIED, {"node": "node-1", "path": "/root/é", "errno": "EACCES"})
 
@@ -62,10 +63,10 @@ def test_the_memory_that_ran_out_is_named_by_node(database: Database) -> None:
     job_id = finishing(database, ExecCode.OK, 137 << 8)
     good, bad = NodeUsage("node-1", 2, 1.5, 1000, 2000, 0, 0), NodeUsage("node-2", 2, 0.5, 2000, 2000, 4, 0)
     with database.begin() as tx:
-        tx.ends.add_usage([(job_id, good), (job_id, bad)])
+        tx.job_ends.add_usage([(job_id, good), (job_id, bad)])
     assert end(database, job_id).data["nodes"] == {"node-2": {"kills": 4, "peak": 2000, "limit": 2000}}
     with database.begin() as tx:
-        assert tx.ends.usage([job_id]) == {job_id: [good, bad]}
+        assert tx.job_ends.usage([job_id]) == {job_id: [good, bad]}
 
 
 def test_a_second_clean_up_that_finds_nothing_takes_nothing_back(database: Database) -> None:
@@ -73,9 +74,9 @@ def test_a_second_clean_up_that_finds_nothing_takes_nothing_back(database: Datab
     found = NodeUsage("node-1", 2, 1.5, 1000, None, 0, 0)
     for figures in (found, NodeUsage("node-1", 2)):
         with database.begin() as tx:
-            tx.ends.add_usage([(job_id, figures)])
+            tx.job_ends.add_usage([(job_id, figures)])
     with database.begin() as tx:
-        assert tx.ends.usage([job_id])[job_id] == [found]
+        assert tx.job_ends.usage([job_id])[job_id] == [found]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_a_job_whose_time_is_over_is_told_how_long_it_ran(runtime: Runtime) -> N
         tx.jobs.update(job_id, start_time=tx.now - 130)
     sarko.run(runtime)
     with database.begin() as tx:
-        tx.runs.report(job_id, ExecCode.KILLED, None)
+        tx.job_runs.report(job_id, ExecCode.KILLED, None)
         lifecycle.move(tx, job_id, JobState.FINISHING)
     found = end(database, job_id, JobState.ERROR)
     assert found.code is EndCode.WALLTIME
@@ -131,7 +132,7 @@ def test_a_job_whose_node_is_taken_away_is_told_which(runtime: Runtime) -> None:
         tx.execute("UPDATE resources SET next_state = 'Absent' WHERE network_address = 'node-2'")
     assert node_change_state.run(runtime) == node_change_state.KILL
     with database.begin() as tx:
-        tx.runs.exterminate([job_id])
+        tx.job_runs.exterminate([job_id])
         lifecycle.move(tx, job_id, JobState.FINISHING)
     assert end(database, job_id, JobState.ERROR) == Cause(EndCode.NODE_TAKEN, {"nodes": ["node-2"], "unanswered": True})
 
@@ -140,8 +141,8 @@ def test_a_launch_that_was_given_up_is_told_by_its_event(runtime: Runtime) -> No
     database = runtime.database
     job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
     with database.begin() as tx:
-        tx.runs.claim(job_id, "node-1")
-        tx.runs.update(job_id, phase=Phase.FAILED)
+        tx.job_runs.claim(job_id, "node-1")
+        tx.job_runs.update(job_id, phase=Phase.FAILED)
         tx.events.add(EventType.CPUSET_ERROR, job_id, "node-2: no cgroup", to_check=True, hosts=["node-2"])
     node_change_state.run(runtime)
     assert state_of(database, job_id) is JobState.ERROR
@@ -158,7 +159,7 @@ def test_a_caller_that_knows_the_cause_is_believed(database: Database) -> None:
 
 
 def _forget(tx: Transaction, job_id: int) -> None:
-    purge.purge_jobs(tx, [job_id])
+    tx.purge.remove([job_id])
 
 
 def _roll_back(tx: Transaction, job_id: int) -> None:
@@ -172,7 +173,7 @@ def test_nothing_is_left_of_a_job_that_is_gone_or_did_not_end(
     job_id = finishing(database, ExecCode.OK, 0)
     try:
         with database.begin() as tx:
-            tx.ends.add_usage([(job_id, NodeUsage("node-1"))])
+            tx.job_ends.add_usage([(job_id, NodeUsage("node-1"))])
             lifecycle.move(tx, job_id, JobState.TERMINATED)
             then(tx, job_id)
     except InterruptedError:

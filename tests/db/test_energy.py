@@ -1,4 +1,4 @@
-"""Idle nodes are halted, and woken when a job needs them: rounds decide, small real commands do it (server.md 8.3)."""
+"""Idle nodes are halted, and woken when a job needs them: rounds decide, small real commands do it."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,19 +7,20 @@ from typing import Any, cast
 
 import pytest
 
-from oar.kao.meta_sched import MetaScheduler
-from oar.lib import logs, nodes
-from oar.lib.config import parse
-from oar.lib.db.engine import Database
-from oar.lib.messages import Ask, Effect, JobAction, Mail, Tag, Wake
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.config.files import parse
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Tag, Wake
+from oar.lib.facts.states import EventType, JobState, ResourceState
+from oar.lib.io import logs
+from oar.lib.resources import nodes
 from oar.lib.runtime import Runtime, file_version
-from oar.lib.states import EventType, JobState, ResourceState
 from oar.modules import node_change_state
-from oar.modules.actions import power
-from oar.modules.actions.context import Context, Later
-from oar.modules.bipbip import Bipbip
-from oar.modules.dispatch import Action, Kind
-from oar.modules.orders import Do
+from oar.modules.runner.actions import power
+from oar.modules.runner.actions.context import ActionContext, RetryAfter
+from oar.modules.runner.bipbip import Bipbip
+from oar.modules.runner.dispatch import Action, ActionKind
+from oar.modules.runner.protocol import RunAction
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import NOW, ask, at, job, submit
 from tests.documents import SOURCE, named_blocks
@@ -57,9 +58,11 @@ class Plant:
         path = self.directory / f"{name}.said"
         return path.read_text().splitlines() if path.exists() else []
 
-    def carry_out(self) -> Later | None:
+    def carry_out(self) -> RetryAfter | None:
         """What the Runner does with the orders."""
-        return power.carry_out(Context(self.config, self.database, cast(Any, None), lambda _: False, cast(Any, None)))
+        return power.carry_out(
+            ActionContext(self.config, self.database, cast(Any, None), lambda _: False, cast(Any, None))
+        )
 
     def change_states(self) -> None:
         node_change_state.run(Runtime(self.config.replace(job_resource_manager_property_db_field=None), self.database))
@@ -92,7 +95,7 @@ def test_an_idle_node_is_taken_away_first_and_halted_then(plant: Plant, sent: li
     assert plant.states() == {"node-1": "Alive", "node-2": "Alive -> Absent", "node-3": "Alive -> Absent"}
     assert plant.events() == [("HALT_NODE", "YES", ["node-2", "node-3"])]
     assert {Wake(Tag.CHSTATE), Ask(JobAction.ENERGY, 0)} <= set(sent)
-    assert plant.carry_out() == Later(power.AGAIN_SECONDS)  # a job might still be on them
+    assert plant.carry_out() == RetryAfter(power.AGAIN_SECONDS)  # a job might still be on them
     assert plant.said("sleep") == []
     plant.change_states()
     assert plant.carry_out() is None
@@ -116,7 +119,7 @@ def test_a_command_that_is_configured_while_the_server_runs_is_run(plant: Plant)
         for text in (f'SCHEDULER_NODE_MANAGER_SLEEP_CMD="{plant.script("sleep")}"\n', "LOG_LEVEL=much\n"):
             conf.write_text(log + text)
             with ThreadPoolExecutor() as pool:
-                bipbip.take(Do(Action(Kind.ENERGY)), pool)
+                bipbip.take(RunAction(Action(ActionKind.ENERGY)), pool)
     assert plant.said("sleep") == ["--own node-1: node-1"]
     assert "the old values stay" in (plant.directory / "oar.log").read_text()
 
@@ -189,7 +192,7 @@ def test_a_node_that_is_needed_while_it_goes_is_halted_before_it_is_woken(plant:
     plant.scheduler.round()
     submit(plant.database, "/network_address=1")
     plant.scheduler.round()
-    assert plant.carry_out() == Later(power.AGAIN_SECONDS)
+    assert plant.carry_out() == RetryAfter(power.AGAIN_SECONDS)
     plant.change_states()
     assert plant.carry_out() is None
     assert (plant.said("sleep"), plant.said("wake")) == (["--own node-1: node-1"], ["--own node-1: node-1"])

@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 from oar.cli import oarsub
-from oar.cli.command import Result
-from oar.kao.meta_sched import MetaScheduler
-from oar.lib import nodes
-from oar.lib.config import Config
-from oar.lib.db.engine import Database
+from oar.cli.common.command import CommandResult
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState, QueueState
+from oar.lib.facts.times import format_date
+from oar.lib.resources import nodes
 from oar.lib.runtime import Runtime
-from oar.lib.states import JobState, QueueState
-from oar.lib.times import format_date
 from tests.builders import add_resources
 from tests.db.test_meta_sched import NOW, at
 from tests.frontend import Frontend, add_rules
@@ -30,11 +30,11 @@ class Site(Frontend):
         super().__post_init__()
         self.scheduler = MetaScheduler(Runtime(self.config, self.database))
 
-    def oarsub(self, *words: object) -> Result:
+    def oarsub(self, *words: object) -> CommandResult:
         """Type oarsub."""
         return self.type(oarsub.main, *words)
 
-    def estimate(self, *words: object) -> Result:
+    def estimate(self, *words: object) -> CommandResult:
         """Type oarsub --estimate; nothing may be there afterwards that was not before."""
         tables = (
             "jobs",
@@ -69,7 +69,7 @@ def site(database: Database) -> Iterator[Site]:
     made.scheduler.close()
 
 
-def answer(result: Result) -> tuple[int, list[str]]:
+def answer(result: CommandResult) -> tuple[int, list[str]]:
     """Return the exit code, and what is printed beside the words of the rules."""
     assert result.err == ""
     return result.exit, [line for line in result.out.splitlines() if not line.startswith("[ADMISSION RULE]")]
@@ -263,7 +263,7 @@ class TestSleepingNodes:
             0,
             [
                 f"# Job would start at {booted} on node-1+node-2",
-                "# Not now: Its place is free, but node node-2 must become Alive first.",
+                "# Not now: Its resources are free, but node node-2 must become Alive first.",
             ],
         )
         assert answer(saving.estimate("-l", "nodes=1,walltime=1", "true")) == (

@@ -1,4 +1,4 @@
-"""Programs of the site that plan a queue: real small ones, good and bad (scheduling.md 3.2)."""
+"""Programs of the site that plan a queue: real small ones, good and bad."""
 
 import logging
 import sys
@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from oar.kao import external
-from oar.kao.meta_sched import DONE, MetaScheduler
-from oar.lib.db.engine import Database
-from oar.lib.messages import Ask, Effect, JobAction, Mail
-from oar.lib.model import Queue
+from oar.kao.rounds import external_schedulers
+from oar.kao.rounds.meta_sched import DONE, MetaScheduler
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Ask, Effect, JobAction, Mail
+from oar.lib.facts.records import Queue
+from oar.lib.facts.states import JobState, JobType, QueueState
+from oar.lib.facts.times import format_date
 from oar.lib.runtime import Runtime
-from oar.lib.states import JobState, JobType, QueueState
-from oar.lib.times import format_date
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import NOW, ask, at, held, job, submit, tables
 from tests.documents import SOURCE, named_blocks
@@ -264,9 +264,9 @@ def test_besteffort_jobs_of_its_queue_come_after_all_others(site: Site) -> None:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs are given a second."""
-    monkeypatch.setattr(external, "PATIENCE", 0)
-    monkeypatch.setattr(external, "LEAST_SECONDS", 1.0)
-    monkeypatch.setattr(external, "GRACE", 0.2)
+    monkeypatch.setattr(external_schedulers, "PATIENCE", 0)
+    monkeypatch.setattr(external_schedulers, "LEAST_SECONDS", 1.0)
+    monkeypatch.setattr(external_schedulers, "GRACE", 0.2)
 
 
 @pytest.mark.usefixtures("hurried")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from oar.kao import foretold
-from oar.lib import lifecycle
-from oar.lib.config import Config
-from oar.lib.db import predictions
-from oar.lib.db.engine import Database, DatabaseSettings
-from oar.lib.states import JobState
-from oar.modules import honesty, replay
+from oar.kao.rounds import prediction_history
+from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState
+from oar.lib.jobs import lifecycle
+from oar.modules import kao_commands, prediction_errors
 from tests.db.test_meta_sched import ask, submit
 from tests.db.test_oarstat_explain import NOW, Site
 from tests.db.test_replay import configured
@@ -83,8 +83,8 @@ def test_of_a_job_that_never_starts_nothing_is_kept(site: Site) -> None:
 def test_what_was_told_is_forgotten_after_a_while(site: Site) -> None:
     fill(site)
     with site.database.begin() as tx:
-        predictions.tell_first(tx, [])
-        for number, age in ((1001, foretold.KEPT + 1), (1002, foretold.KEPT - 1)):
+        tx.job_predictions.tell_first([])
+        for number, age in ((1001, prediction_history.RETENTION + 1), (1002, prediction_history.RETENTION - 1)):
             tx.execute(
                 "INSERT INTO job_predictions (job_id, first_date, first_start, real_start) VALUES (%s, 1, 1, %s)",
                 (number, NOW - age),
@@ -114,8 +114,8 @@ def told(database: Database, settings: DatabaseSettings, tmp_path: Path, monkeyp
 
 def test_the_median_and_nine_of_ten_are_shown_for_each_queue_and_for_all(told: Database) -> None:
     with told.snapshot() as tx:
-        lines = honesty.lines_of(tx, tx.now - 86400)
-    found = {(line.said, line.errors.queue): tuple(line.errors)[1:] for line in lines}
+        lines = prediction_errors.errors_by_queue(tx, tx.now - 86400)
+    found = {(line.horizon, line.errors.queue): tuple(line.errors)[1:] for line in lines}
     assert found == {
         ("at first", "default"): (10, 40, 80, 9, 80),
         ("at first", "night"): (1, 3600, 3600, 0, -3600),
@@ -126,7 +126,7 @@ def test_the_median_and_nine_of_ten_are_shown_for_each_queue_and_for_all(told: D
 
 
 def test_kao_honesty_prints_a_table(told: Database, capsys: Any) -> None:
-    assert replay.main(["honesty"]) == 0
+    assert kao_commands.main(["honesty"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split("  ")[0] == "queue"
     assert [line.split() for line in lines[1:3]] == [
@@ -137,7 +137,7 @@ def test_kao_honesty_prints_a_table(told: Database, capsys: Any) -> None:
 
 
 def test_kao_honesty_speaks_to_programs(told: Database, capsys: Any) -> None:
-    assert replay.main(["honesty", "-J", "--days", "1"]) == 0
+    assert kao_commands.main(["honesty", "-J", "--days", "1"]) == 0
     first = json.loads(capsys.readouterr().out)[0]
     assert first == {
         "foretold": "at first",
@@ -148,9 +148,9 @@ def test_kao_honesty_speaks_to_programs(told: Database, capsys: Any) -> None:
         "late": 9,
         "most_late": 80,
     }
-    assert replay.main(["honesty", "--yaml"]) == 0
+    assert kao_commands.main(["honesty", "--yaml"]) == 0
     assert "queue: default" in capsys.readouterr().out
 
 
 def test_where_nobody_had_to_wait_that_is_said() -> None:
-    assert honesty.table([], 7) == "No job that had to wait has started in the last 7 days.\n"
+    assert prediction_errors.table([], 7) == "No job that had to wait has started in the last 7 days.\n"

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from oar.lib import control, lifecycle
-from oar.lib.db.engine import Database
-from oar.lib.messages import Ask, Effect, JobAction, Tag, Wake
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Ask, Effect, JobAction, Tag, Wake
+from oar.lib.facts.states import EventType, JobState, JobType, KillState, Phase
+from oar.lib.jobs import control, lifecycle
 from oar.lib.runtime import Runtime
-from oar.lib.states import EventType, JobState, JobType, KillState, Phase
 from oar.modules import leon
 from tests.builders import add_job, add_resources, for_no_reason, state_of
 
@@ -22,15 +22,15 @@ def ask_end(database: Database, *ids: int) -> None:
 def kill_of(database: Database, job_id: int) -> KillState | None:
     """Return how far the kill request of a job is."""
     with database.begin() as tx:
-        request = tx.runs.kill_request(job_id)
+        request = tx.kill_requests.find(job_id)
     return request.state if request else None
 
 
 def give_up(database: Database, job_id: int) -> None:
     """Ask for the end of a job that Sarko wants given up."""
     with database.begin() as tx:
-        tx.runs.ask_kill(for_no_reason(job_id))
-        tx.runs.move_kill([job_id], KillState.LEON_EXTERMINATE, [KillState.LEON])
+        tx.kill_requests.ask(for_no_reason(job_id))
+        tx.kill_requests.move([job_id], KillState.LEON_EXTERMINATE, [KillState.LEON])
 
 
 @pytest.mark.parametrize("state", ["Waiting", "Hold", "toAckReservation", "toLaunch"])
@@ -64,7 +64,7 @@ def test_a_job_that_runs_is_sent_the_signal(runtime: Runtime, sent: list[Effect]
     database = runtime.database
     job_id = add_job(database, JobState(state), on=add_resources(database))
     with database.begin() as tx:
-        tx.runs.claim(job_id, "node-1")
+        tx.job_runs.claim(job_id, "node-1")
     ask_end(database, job_id)
     assert leon.run(runtime) == leon.NOTHING
     assert state_of(database, job_id) is JobState(state)
@@ -98,7 +98,7 @@ def test_a_job_of_which_nothing_runs_ends_by_the_runner(runtime: Runtime, sent: 
     assert kill_of(database, job_id) is KillState.FRAGGED
     assert Ask(JobAction.END, job_id) in sent
     with database.begin() as tx:
-        run = tx.runs.find(job_id)
+        run = tx.job_runs.find(job_id)
         assert run is not None
         assert (run.oarexec_code, run.phase) == (0, Phase.REPORTED)
         assert tx.jobs.get(job_id).message == "NOOP job killed by Leon"
@@ -116,7 +116,7 @@ def test_a_job_that_ends_is_left_alone(runtime: Runtime, sent: list[Effect], sta
 
 def test_a_request_for_a_job_that_is_not_there_is_closed(runtime: Runtime) -> None:
     with runtime.database.begin() as tx:
-        tx.runs.ask_kill(for_no_reason(4711))
+        tx.kill_requests.ask(for_no_reason(4711))
     assert leon.run(runtime) == leon.NOTHING
     assert kill_of(runtime.database, 4711) is KillState.FRAGGED
 
@@ -131,7 +131,7 @@ def test_a_job_that_does_not_obey_is_given_up(runtime: Runtime, sent: list[Effec
     assert kill_of(database, job_id) is KillState.LEON_EXTERMINATE
     assert Ask(JobAction.EXTERMINATE, job_id) in sent
     with database.begin() as tx:
-        run = tx.runs.find(job_id)
+        run = tx.job_runs.find(job_id)
         assert run is not None
         assert run.phase is Phase.EXTERMINATE
         job = tx.jobs.get(job_id)
@@ -146,10 +146,10 @@ def test_an_extermination_that_has_begun_is_not_begun_again(runtime: Runtime, se
     give_up(database, job_id)
     leon.run(runtime)
     with database.begin() as tx:
-        tx.runs.update(job_id, phase=Phase.CLEANED)
+        tx.job_runs.update(job_id, phase=Phase.CLEANED)
     assert leon.exterminate_one(runtime, job_id) == leon.NOTHING
     with database.begin() as tx:
-        run = tx.runs.find(job_id)
+        run = tx.job_runs.find(job_id)
     assert run is not None
     assert run.phase is Phase.CLEANED
 

@@ -1,15 +1,16 @@
-"""A job's state changes through one door, with all its traces: oar/lib/lifecycle.py."""
+"""A job's state changes through one door, with all its traces: oar/lib/jobs/lifecycle.py."""
 
 import itertools
 import threading
 
 import pytest
 
-from oar.lib import lifecycle
-from oar.lib.db.engine import Database, DatabaseSettings
-from oar.lib.messages import Ask, JobAction, Notice, Tag, Wake
-from oar.lib.model import Cause, NodeUsage
-from oar.lib.states import FINAL, EndCode, EventType, JobState, KillState
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Ask, JobAction, Notice, Tag, Wake
+from oar.lib.facts.records import Cause, NodeUsage
+from oar.lib.facts.states import FINAL, EndCode, EventType, JobState, KillState
+from oar.lib.jobs import lifecycle
 from tests.builders import WAY, add_job, add_resources, for_no_reason, state_of
 
 
@@ -56,21 +57,21 @@ def test_the_end_takes_everything_of_the_job_with_it(database: Database) -> None
     resources = add_resources(database)
     job_id = add_job(database, JobState.FINISHING, on=resources, types=["besteffort"])
     with database.begin() as tx:
-        tx.runs.claim(job_id, "node-1")
-        tx.runs.ask_kill(for_no_reason(job_id))
+        tx.job_runs.claim(job_id, "node-1")
+        tx.kill_requests.ask(for_no_reason(job_id))
         moldable = tx.jobs.get(job_id).assigned_moldable
         tx.execute("INSERT INTO gantt_jobs_predictions VALUES (%s, 1)", (moldable,))
         tx.execute("INSERT INTO gantt_jobs_resources VALUES (%s, %s)", (moldable, resources[0]))
         assert lifecycle.move(tx, job_id, JobState.TERMINATED)
     with database.begin() as tx:
         job = tx.jobs.get(job_id)
-        kill = tx.runs.kill_request(job_id)
-        keys = tx.secrets.get(job_id)
+        kill = tx.kill_requests.find(job_id)
+        keys = tx.secrets.find(job_id)
         assert job.stop_time > 0
         assert tx.jobs.types([job_id], current=True) == {}
         assert tx.jobs.assigned([job_id], current=True) == {}
         assert [held.id for held in tx.jobs.assigned([job_id])[job_id]] == resources
-        assert tx.runs.find(job_id) is None
+        assert tx.job_runs.find(job_id) is None
         assert kill is not None
         assert kill.state is KillState.FRAGGED
         assert keys is not None
@@ -125,7 +126,7 @@ def test_who_is_told_of_the_end_is_told_what_the_job_used(settings: DatabaseSett
     now += 100
     with database.begin() as tx:
         used = [NodeUsage("node-1", 2, 90.0, 3 << 29, None, 0, 0), NodeUsage("node-2", 2, 10.0, 1 << 20, None, 0, 0)]
-        tx.ends.add_usage([(job, one) for job in jobs for one in used])
+        tx.job_ends.add_usage([(job, one) for job in jobs for one in used])
         lifecycle.move_all(tx, jobs, JobState.FINISHING)
         lifecycle.move_all(tx, jobs, JobState.TERMINATED, because=dict.fromkeys(jobs, Cause(EndCode.SUCCESS)))
         (notice,) = [effect for effect in tx.outbox if isinstance(effect, Notice)]
@@ -144,5 +145,5 @@ def test_a_job_that_is_to_be_launched_rings_the_runner(database: Database) -> No
 def test_what_a_node_tells_of_a_job_that_has_ended_leaves_nothing(database: Database, state: JobState) -> None:
     job_id = add_job(database, state, on=add_resources(database))
     with database.begin() as tx:
-        assert not tx.runs.report(job_id, 0, 0)
-        assert tx.runs.find(job_id) is None
+        assert not tx.job_runs.report(job_id, 0, 0)
+        assert tx.job_runs.find(job_id) is None

@@ -5,19 +5,22 @@ from typing import Any
 import psycopg2.extensions
 import pytest
 
-from oar.kao.meta_sched import AGAIN, DONE, KILL, MetaScheduler, run
-from oar.kao.platform import Platform
-from oar.lib import alteration, lifecycle
-from oar.lib.config import Config
-from oar.lib.db.engine import ROUND_LOCK, Connection, Database, Locks
-from oar.lib.db.new_jobs import Alternative
-from oar.lib.errors import Unavailable
-from oar.lib.messages import Ask, Effect, JobAction
-from oar.lib.model import User
-from oar.lib.request import parse_request
+from oar.kao.rounds.meta_sched import AGAIN, DONE, KILL, MetaScheduler, run
+from oar.kao.rounds.snapshot_reader import SnapshotReader
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.db.lock_keys import ROUND_LOCK
+from oar.lib.db.new_jobs import NewAlternative
+from oar.lib.db.statements import Connection
+from oar.lib.facts.errors import Unavailable
+from oar.lib.facts.messages import Ask, Effect, JobAction
+from oar.lib.facts.records import User
+from oar.lib.facts.request import parse_request
+from oar.lib.facts.states import JobState, JobType, QueueState, Reservation
+from oar.lib.facts.times import format_date
+from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
-from oar.lib.states import JobState, JobType, QueueState, Reservation
-from oar.lib.times import format_date
+from oar.lib.submission import alteration
 from tests.builders import add_job, add_resources, for_no_reason, state_of
 from tests.frontend import add_rules
 
@@ -27,7 +30,7 @@ def submit(
 ) -> int:
     """Add a job as submission would."""
     asked = [parse_request(text) for text in requests or ("/resource_id=1",)]
-    alternatives = [Alternative(one.walltime or 3600, one.groups) for one in asked]
+    alternatives = [NewAlternative(one.walltime or 3600, one.groups) for one in asked]
     return add_job(database, state, alternatives=alternatives, types=types, **columns)
 
 
@@ -140,7 +143,7 @@ def test_a_job_deleted_or_held_meanwhile_does_not_start(clocked: Database, runti
     situation = scheduler._platform.read()
     plan = scheduler._plan(situation, lambda queues: None)
     with clocked.begin() as tx:
-        tx.runs.ask_kill(for_no_reason(deleted))
+        tx.kill_requests.ask(for_no_reason(deleted))
     scheduler._write(situation, plan)
     scheduler.close()
     assert state_of(clocked, deleted) is JobState.WAITING
@@ -169,7 +172,7 @@ def test_a_job_that_is_altered_meanwhile_starts_as_it_is_then(clocked: Database,
     scheduler = MetaScheduler(runtime)
     situation = scheduler._platform.read()
     plan = scheduler._plan(situation, lambda queues: None)
-    less = alteration.Changes(requests=("walltime=0:1",))
+    less = alteration.JobChanges(requests=("walltime=0:1",))
     alteration.alter(clocked, runtime.config, User("root", 0), altered, less)
     scheduler._write(situation, plan)
     assert (state_of(clocked, altered), state_of(clocked, other)) == (JobState.WAITING, JobState.TO_LAUNCH)
@@ -494,7 +497,7 @@ def test_queues_at_which_rounds_broke_off_are_stopped_first(clocked: Database, s
 
 
 def test_only_one_round_goes_on_at_a_time(clocked: Database, scheduler: MetaScheduler) -> None:
-    other = Locks(clocked)
+    other = clocked.locks()
     assert other.acquire(ROUND_LOCK)
     with pytest.raises(Unavailable, match="another round is going on: oar:test"):
         scheduler.round()
@@ -529,9 +532,9 @@ def test_the_date_of_a_round_never_goes_back(clocked: Database, runtime: Runtime
 def test_a_snapshot_read_warm_equals_one_read_cold(clocked: Database, runtime: Runtime) -> None:
     add_resources(clocked, nodes=2, cores=2)
     submit(clocked, "{cpuset = '1'}/network_address=1")
-    warm = Platform(clocked, runtime.config)
+    warm = SnapshotReader(clocked, runtime.config)
     warm.read()
     with clocked.begin() as tx:
         tx.execute("UPDATE resources SET cpuset = '7' WHERE network_address = 'node-1'")
     submit(clocked, "{cpuset = '7'}/cpuset=1/network_address=1", properties="now() IS NOT NULL")
-    assert warm.read().snapshot == Platform(clocked, runtime.config).read().snapshot
+    assert warm.read().snapshot == SnapshotReader(clocked, runtime.config).read().snapshot

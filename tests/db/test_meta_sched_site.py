@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from oar.kao.meta_sched import MetaScheduler
-from oar.kao.site_files import NO_QUOTAS
-from oar.lib import lifecycle
-from oar.lib.db.engine import Database
-from oar.lib.messages import Effect, Mail, Tag, Wake
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.policy_files import NO_QUOTAS
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Effect, Mail, Tag, Wake
+from oar.lib.facts.states import JobPriority, JobState
+from oar.lib.facts.times import format_date
+from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
-from oar.lib.states import JobState
-from oar.lib.times import format_date
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import NOW, at, job, submit
 
@@ -98,7 +98,7 @@ def test_a_queue_that_weights_do_not_name_is_named_once(
 ) -> None:
     file = tmp_path / "priority.yaml"
     file.write_text("queue_weight: 1\nqueue_coefs: {admin: 1, default: 0}\n")
-    scheduler = scheduler_with(job_priority="MULTIFACTOR", priority_conf_file=str(file))
+    scheduler = scheduler_with(job_priority=JobPriority.MULTIFACTOR, priority_conf_file=str(file))
     scheduler.round()
     scheduler.round()
     lines = [record.getMessage() for record in caplog.records]
@@ -145,7 +145,7 @@ def test_the_file_of_weights_orders_the_jobs(clocked: Database, scheduler_with: 
     file.write_text("qos_weight: 1\n")
     submit(clocked)
     better = submit(clocked, types=("qos=1",))
-    scheduler_with(job_priority="MULTIFACTOR", priority_conf_file=str(file)).round()
+    scheduler_with(job_priority=JobPriority.MULTIFACTOR, priority_conf_file=str(file)).round()
     assert state_of(clocked, better) is JobState.TO_LAUNCH
 
 

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.db import migrate
-from oar.lib.db.engine import SCHEMA_LOCK, SERVER_LOCK, Connection, Database, DatabaseSettings
-from oar.lib.db.migrate import Migrator, read_rules, version_number
-from oar.lib.errors import SchemaError
-from oar.lib.version import VERSION
+from oar.lib.db import migrations
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.db.lock_keys import SCHEMA_LOCK, SERVER_LOCK
+from oar.lib.db.migrations import Migrator, read_rules, version_number
+from oar.lib.db.statements import Connection
+from oar.lib.facts.errors import SchemaError
+from oar.lib.facts.version import VERSION
 from tests.conftest import SETUP
 from tests.postgres import PostgreSQL
 
@@ -46,7 +49,7 @@ def own(postgres: PostgreSQL, template: DatabaseSettings) -> Iterator[DatabaseSe
     settings = template._replace(name="migrated")
     postgres.execute(f"CREATE DATABASE migrated TEMPLATE {template.name} OWNER oar")
     admin = postgres.connect("migrated", "postgres")
-    migrate.secure_database(migrate.Session(admin), settings)
+    migrations.secure_database(migrations.MigrationConnection(admin), settings)
     admin.close()
     yield settings
     postgres.execute("DROP DATABASE migrated WITH (FORCE)")
@@ -156,13 +159,13 @@ def test_nobody_upgrades_under_a_running_server_or_another_upgrade(
 ) -> None:
     baseline(directory)
     make_old(own)
-    with Database(own, application="oar:other").sole(lock), pytest.raises(SchemaError, match=message):
+    with Database(own, application="oar:other").hold_lock(lock), pytest.raises(SchemaError, match=message):
         Migrator(own, directory).setup()
     assert versions(own) == ("3.0.9", "3.0.9")
 
 
 def test_a_database_in_use_is_not_emptied_by_mistake(own: DatabaseSettings) -> None:
-    with Database(own, application="oar:almighty").sole(SERVER_LOCK), pytest.raises(SchemaError, match="running"):
+    with Database(own, application="oar:almighty").hold_lock(SERVER_LOCK), pytest.raises(SchemaError, match="running"):
         Migrator(own, SETUP).reset()
 
 

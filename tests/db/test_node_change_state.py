@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from oar.lib import control
-from oar.lib.control import HoldRules
-from oar.lib.db.engine import Database
-from oar.lib.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
-from oar.lib.model import Event, User
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
+from oar.lib.facts.records import Event, User
+from oar.lib.facts.states import EventType, JobState, JobType, KillState, ResourceState
+from oar.lib.jobs import control
+from oar.lib.jobs.control import HoldRules
 from oar.lib.runtime import Runtime
-from oar.lib.states import EventType, JobState, JobType, KillState, ResourceState
 from oar.modules import node_change_state as ncs
 from tests.builders import add_job, add_resources, for_no_reason, state_of
 
@@ -258,10 +258,10 @@ def test_an_idempotent_besteffort_job_that_was_killed_for_another_waits_again(ru
     types = ["besteffort", "idempotent"]
     job_id = add_job(database, JobState.FINISHING, on=add_resources(database), types=types)
     with database.begin() as tx:
-        tx.runs.ask_kill(for_no_reason(job_id))
+        tx.kill_requests.ask(for_no_reason(job_id))
         tx.events.add(EventType.BESTEFFORT_KILL, job_id, "")
         tx.events.add(EventType.SEND_KILL_JOB, job_id, "")
-        tx.runs.report(job_id, 3, None)
+        tx.job_runs.report(job_id, 3, None)
     happen(database, "SWITCH_INTO_ERROR_STATE", job_id)
     ncs.run(runtime)
     assert len(copies_of(database, job_id)) == 1
@@ -395,7 +395,7 @@ def test_jobs_on_what_goes_away_must_end(runtime: Runtime, sent: list[Effect], s
     ask(database, ids[:1], state)
     assert ncs.run(runtime) == ncs.KILL
     with database.begin() as tx:
-        requests = [request.job_id for request in tx.runs.kill_requests([KillState.LEON])]
+        requests = [request.job_id for request in tx.kill_requests.in_states([KillState.LEON])]
     assert requests == [here]
     assert Wake(Tag.QDEL) in sent
     assert {noop, cosystem, there}.isdisjoint(requests)

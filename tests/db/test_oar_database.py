@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from oar.cli import oar_database
-from oar.cli.command import Result, invoke
-from oar.lib.model import User
-from oar.lib.version import VERSION
+from oar.cli.common.command import CommandResult, invoke
+from oar.lib.facts.records import User
+from oar.lib.facts.version import VERSION
 from tests.db.catalog import catalog
 from tests.postgres import PostgreSQL
 
-Run = Callable[..., Result]
+Run = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def conf(postgres: PostgreSQL, tmp_path: Path) -> Iterator[Path]:
 def run(conf: Path) -> Run:
     """Run oar-database with this configuration, as an administrator of PostgreSQL would."""
 
-    def run(*arguments: str, admin: bool = True, user: str = "root") -> Result:
+    def run(*arguments: str, admin: bool = True, user: str = "root") -> CommandResult:
         options = ["--conf", str(conf), *(["--db-admin-user=postgres"] if admin else [])]
         return invoke(oar_database.main, [*options, *arguments], user=User(user, 0))
 
@@ -43,9 +43,9 @@ def run(conf: Path) -> Run:
 
 
 def test_create_then_check(run: Run) -> None:
-    assert run("--create") == Result(0, f"The database fresh is ready (version {VERSION}).\n", "")
-    assert run("--check") == Result(0, "[Success] The OAR database is accessible and ready.\n", "")
-    assert run("--check", "--deep") == Result(0, "[Success] The OAR database is accessible and ready.\n", "")
+    assert run("--create") == CommandResult(0, f"The database fresh is ready (version {VERSION}).\n", "")
+    assert run("--check") == CommandResult(0, "[Success] The OAR database is accessible and ready.\n", "")
+    assert run("--check", "--deep") == CommandResult(0, "[Success] The OAR database is accessible and ready.\n", "")
     again = run("--create")
     assert (again.exit, again.out) == (1, "")
     assert again.err.startswith(f"[ERROR] The database fresh already has an OAR schema (version {VERSION}).")
@@ -67,15 +67,15 @@ def test_what_create_makes_is_what_the_tests_use(run: Run, postgres: PostgreSQL,
 
 def test_setup_creates_and_then_has_nothing_to_do(run: Run) -> None:
     assert run("--setup").out == f"The database fresh is ready (version {VERSION}).\n"
-    assert run("--setup") == Result(0, f"The database is up to date (version {VERSION}).\n", "")
-    assert run("upgrade", admin=False) == Result(0, f"The database is up to date (version {VERSION}).\n", "")
+    assert run("--setup") == CommandResult(0, f"The database is up to date (version {VERSION}).\n", "")
+    assert run("upgrade", admin=False) == CommandResult(0, f"The database is up to date (version {VERSION}).\n", "")
 
 
 def test_setup_fills_an_empty_database(run: Run, postgres: PostgreSQL) -> None:
     postgres.execute("CREATE ROLE fresh_rw LOGIN")
     postgres.execute("CREATE ROLE fresh_ro LOGIN")
     postgres.execute("CREATE DATABASE fresh OWNER fresh_rw")
-    assert run("--check", admin=False) == Result(1, "[Failed] No OAR database schema version found.\n", "")
+    assert run("--check", admin=False) == CommandResult(1, "[Failed] No OAR database schema version found.\n", "")
     result = run("--setup", admin=False)
     assert result.out.startswith("No schema version found. Initialising the database.\n")
     assert run("--check", admin=False).exit == 0
@@ -99,10 +99,10 @@ def test_reset_twice_then_drop_twice(run: Run, postgres: PostgreSQL) -> None:
         cursor.execute("SELECT count(*) FROM resources")
         assert cursor.fetchone() == (0,)
     connection.close()
-    assert run("--drop", "--force-yes") == Result(
+    assert run("--drop", "--force-yes") == CommandResult(
         0, "The database fresh is dropped.\nThe login fresh_ro is dropped.\nThe login fresh_rw is dropped.\n", ""
     )
-    assert run("--drop", "--force-yes") == Result(1, "", "[ERROR] The database fresh does not exist.\n")
+    assert run("--drop", "--force-yes") == CommandResult(1, "", "[ERROR] The database fresh does not exist.\n")
 
 
 def test_a_login_that_owns_something_else_is_kept(run: Run, postgres: PostgreSQL) -> None:
@@ -138,20 +138,20 @@ def test_the_shipped_rules_are_inserted_unless_refused(run: Run, postgres: Postg
 
 
 def test_check_tells_what_is_wrong(run: Run, postgres: PostgreSQL) -> None:
-    assert run("--check") == Result(1, "[Failed] Cannot connect to OAR database.\n", "")
+    assert run("--check") == CommandResult(1, "[Failed] Cannot connect to OAR database.\n", "")
     run("--create")
     postgres.execute("UPDATE schema SET version = '2.5.10'", "fresh", "fresh_rw")
-    assert run("check") == Result(
+    assert run("check") == CommandResult(
         1, f"[Failed] OAR database version mismatch. Current version is 2.5.10 while {VERSION} is required.\n", ""
     )
     postgres.execute("DELETE FROM schema", "fresh", "fresh_rw")
-    assert run("--check") == Result(1, "[Failed] No OAR database schema version found.\n", "")
+    assert run("--check") == CommandResult(1, "[Failed] No OAR database schema version found.\n", "")
 
 
 def test_an_unknown_future_is_not_touched(run: Run, postgres: PostgreSQL) -> None:
     run("--create")
     postgres.execute("UPDATE schema SET version = '3.10.0'", "fresh", "fresh_rw")
-    assert run("--upgrade") == Result(
+    assert run("--upgrade") == CommandResult(
         1, "", f"[ERROR] The schema version 3.10.0 is newer than this program ({VERSION}).\n"
     )
 
@@ -169,7 +169,7 @@ def test_rights_are_renewed(run: Run, postgres: PostgreSQL) -> None:
     postgres.execute(
         "GRANT SELECT ON challenges TO fresh_ro; REVOKE SELECT ON queues FROM fresh_ro", "fresh", "fresh_rw"
     )
-    assert run("--check", "--deep") == Result(2, "challenges: 1 rows: fresh_ro may read it\n", "")
+    assert run("--check", "--deep") == CommandResult(2, "challenges: 1 rows: fresh_ro may read it\n", "")
     assert run("--fix-ro-user-priv", admin=False).exit == 0
     assert run("--check", "--deep").exit == 0
     postgres.execute("SELECT * FROM queues", "fresh", "fresh_ro")
@@ -224,7 +224,7 @@ def test_what_cannot_be_done_is_said_in_one_line(run: Run, arguments: list[str],
 
 
 def test_others_than_oar_and_root_are_refused(run: Run) -> None:
-    assert run("--check", user="alice") == Result(77, "", "You must be oar or root.\n")
+    assert run("--check", user="alice") == CommandResult(77, "", "You must be oar or root.\n")
 
 
 def test_without_an_administrator_nothing_is_created(run: Run) -> None:

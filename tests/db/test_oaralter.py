@@ -1,4 +1,4 @@
-"""What oaralter changes, and what it refuses (commands-user.md 17)."""
+"""What oaralter changes, and what it refuses."""
 
 import json
 from pathlib import Path
@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from oar.cli import oaralter, oarsub
-from oar.cli.command import Result
-from oar.kao.meta_sched import MetaScheduler
-from oar.lib.db import check
-from oar.lib.db.engine import Database
-from oar.lib.messages import Tag, Wake
-from oar.lib.model import Dependency, Job, Queue, User
+from oar.cli.common.command import CommandResult
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import Dependency, Job, Queue, User
+from oar.lib.facts.states import EventType, JobState, QueueState
 from oar.lib.runtime import Runtime
-from oar.lib.states import EventType, JobState, QueueState
 from tests.builders import add_job, add_resources
 from tests.frontend import ALICE, Frontend, add_rules
 
@@ -29,7 +28,7 @@ class Site(Frontend):
         assert result.exit == 0, result.err
         return self.jobs()[-1]
 
-    def alter(self, *words: object, user: User = ALICE) -> Result:
+    def alter(self, *words: object, user: User = ALICE) -> CommandResult:
         """Type oaralter."""
         return self.type(oaralter.main, *words, user=user)
 
@@ -56,14 +55,14 @@ def site(database: Database) -> Site:
     return Site(database)
 
 
-def done(job: Job) -> Result:
+def done(job: Job) -> CommandResult:
     """Return what is said of a change."""
-    return Result(0, f"[{job.id}] The job was altered.\n", "")
+    return CommandResult(0, f"[{job.id}] The job was altered.\n", "")
 
 
-def refused(job: Job, reason: str) -> Result:
+def refused(job: Job, reason: str) -> CommandResult:
     """Return what is said of one that cannot be."""
-    return Result(1, "", f"/!\\ Cannot alter {job.id}: {reason}\n")
+    return CommandResult(1, "", f"/!\\ Cannot alter {job.id}: {reason}\n")
 
 
 def test_what_a_job_is_called_and_counted_for(site: Site) -> None:
@@ -111,9 +110,12 @@ def test_what_a_submission_would_refuse_is_refused(site: Site) -> None:
     for words, reason in [
         (("-a", 4711), "dependency on unknown job 4711."),
         (("-a", job.id), "a job cannot depend on itself."),
-        (("-a", f"{job.id}[]"), "a dependency on an array, index by index, is for submissions: name the job."),
+        (
+            ("-a", f"{job.id}[]"),
+            "a dependency on each job of an array (id[]) is possible at submission only: name one job.",
+        ),
         (("--project", "secret"), "[ADMISSION RULE] not yours"),
-        (("-q", "besteffort"), "the rules of the site would change its types: submit it anew."),
+        (("-q", "besteffort"), "the rules of the site would also change its types: submit another job."),
     ]:
         assert site.alter(*words, job.id) == refused(job, reason)
     for words in [("-p", "1=1; DROP TABLE jobs"), ("-p", "cpuset = '77'"), ("-q", "none"), ("-n", "x" * 101)]:
@@ -135,7 +137,7 @@ def test_no_queue_is_entered_round_what_its_rules_ask_for(site: Site, database: 
     )
     job = site.submit()
     for queue in ("short", "first"):
-        reason = "the rules of the site would change its resources: submit it anew."
+        reason = "the rules of the site would also change its resources: submit another job."
         assert site.alter("-q", queue, job.id) == refused(job, reason)
     assert site.alter("-q", "first", "-p", "cpuset = '0'", job.id) == done(job)
     altered = site.job(job.id)
@@ -165,11 +167,11 @@ def test_another_request_is_one_of_a_submission(site: Site, database: Database) 
     assert site.alter("-l", "walltime=0:5", job.id) == done(job)
     assert [each[0] for each in site.request(job.id)] == [300, 300]
     before = site.request(job.id)
-    anew = "the rules of the site would change its {}: submit it anew."
+    other_job = "the rules of the site would also change its {}: submit another job."
     for text, reason in [
         ("walltime=3", "[ADMISSION RULE] at most two hours"),
-        ("walltime=2", anew.format("queue")),
-        ("walltime=0:0:30", anew.format("hold")),
+        ("walltime=2", other_job.format("queue")),
+        ("walltime=0:0:30", other_job.format("hold")),
     ]:
         assert site.alter("-l", text, job.id) == refused(job, reason)
     for text in ("/nodes=3", "/nodes=", "walltime=0", "/nothing=1", "{1=1; DROP TABLE jobs}/resource_id=1", ""):
@@ -192,10 +194,10 @@ def test_whose_jobs_and_which(site: Site) -> None:
     job = site.submit()
     assert site.alter("-n", "x", job.id, user=BOB) == refused(job, "you are not the right user.")
     assert site.alter("-n", "x", job.id, user=ROOT) == done(job)
-    assert site.alter("-n", "x", 4711) == Result(1, "", "/!\\ Cannot alter 4711: this job does not exist.\n")
+    assert site.alter("-n", "x", 4711) == CommandResult(1, "", "/!\\ Cannot alter 4711: this job does not exist.\n")
     running = site.job(add_job(site.database, JobState.RUNNING, on=[1]))
     assert site.alter("-n", "x", running.id) == refused(running, "the job is not in the Waiting or Hold state.")
-    assert site.alter("-n", "x", "abc") == Result(2, "", '[ERROR] "abc" is not a valid job identifier\n')
+    assert site.alter("-n", "x", "abc") == CommandResult(2, "", '[ERROR] "abc" is not a valid job identifier\n')
     for words in [(), ("-n", "x"), (job.id,)]:
         assert site.alter(*words).exit == 1
         assert site.alter(*words).err.startswith("Usage: oaralter")
@@ -203,7 +205,9 @@ def test_whose_jobs_and_which(site: Site) -> None:
 
 def test_a_reservation_stays_as_it_was_promised(site: Site) -> None:
     job = site.job(add_job(site.database, reservation="Scheduled"))
-    assert site.alter("-n", "x", job.id) == refused(job, "a reservation was promised as it is, submit it anew.")
+    assert site.alter("-n", "x", job.id) == refused(
+        job, "a reservation cannot be altered: delete it and submit another one."
+    )
 
 
 def test_all_jobs_of_an_array_and_a_document(site: Site) -> None:
@@ -245,6 +249,6 @@ def test_the_next_round_plans_with_what_is_new(site: Site, tmp_path: Path) -> No
         assert site.job(large.id).state is JobState.TO_LAUNCH
         with site.database.snapshot() as tx:
             assert len(tx.jobs.assigned([large.id], current=True)[large.id]) == 1
-            assert check.violations(tx, site.database.settings.ro_user) == []
+            assert tx.invariants.violations(site.database.settings.ro_user) == []
     finally:
         scheduler.close()

@@ -1,4 +1,4 @@
-"""What oardel, oarhold and oarresume print, and how they end (commands-user.md 7, 8)."""
+"""What oardel, oarhold and oarresume print, and how they end."""
 
 import io
 import json
@@ -10,13 +10,14 @@ import pytest
 import zmq
 
 from oar.cli import oardel, oarhold, oarresume
-from oar.cli.command import Command, Result, invoke
-from oar.lib import bus
-from oar.lib.config import Config
-from oar.lib.db.engine import Database, Transaction
-from oar.lib.model import User
+from oar.cli.common.command import Command, CommandResult, invoke
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.records import User
+from oar.lib.facts.states import EventType, JobState, JobType, Reservation
+from oar.lib.io import bus
 from oar.lib.runtime import Runtime
-from oar.lib.states import EventType, JobState, JobType, Reservation
 from tests.builders import add_job, add_resources
 
 ALICE = User("alice", 1001)
@@ -30,12 +31,12 @@ class Frontend:
         self.database = database
         self.config = config
 
-    def type(self, command: Command, *arguments: object, user: User = ALICE) -> Result:
+    def type(self, command: Command, *arguments: object, user: User = ALICE) -> CommandResult:
         """Run a command as a user."""
         words = [str(argument) for argument in arguments]
         return invoke(command, words, runtime=Runtime(self.config, self.database), user=user)
 
-    def oardel(self, *arguments: object, user: User = ALICE) -> Result:
+    def oardel(self, *arguments: object, user: User = ALICE) -> CommandResult:
         """Run oardel as a user."""
         return self.type(oardel.main, *arguments, user=user)
 
@@ -49,7 +50,7 @@ class Frontend:
         nodes = add_resources(self.database, nodes=1)
         job_id = add_job(self.database, JobState.RUNNING, on=nodes, types=types, **columns)  # type: ignore[arg-type]
         with self.database.begin() as tx:
-            tx.runs.claim(job_id, "node-1")
+            tx.job_runs.claim(job_id, "node-1")
         return job_id
 
 
@@ -89,7 +90,7 @@ class Runner(threading.Thread):
             poll.wait(0.05)
             self.heard += self._bell.receive()
             with self.frontend.database.begin() as tx:
-                for request in tx.runs.signal_requests(0) if self.heard else []:
+                for request in tx.job_runs.signal_requests(0) if self.heard else []:
                     tx.events.add(self.result, request.job_id, "")
 
     def stop(self) -> None:
@@ -114,7 +115,7 @@ def runner(frontend: Frontend) -> Iterator[Runner]:
 
 def test_a_deletion_is_registered(frontend: Frontend) -> None:
     first, second = add_job(frontend.database), add_job(frontend.database)
-    assert frontend.oardel(first, second) == Result(
+    assert frontend.oardel(first, second) == CommandResult(
         0,
         f"Deleting the job = {first} ...REGISTERED.\n"
         f"Deleting the job = {second} ...REGISTERED.\n"
@@ -135,7 +136,7 @@ def test_a_refused_deletion_says_why(frontend: Frontend, whose: str | None, reas
     job_id = add_job(frontend.database, user=whose) if whose else 4711
     if whose == "alice":
         frontend.oardel(job_id)
-    assert frontend.oardel(job_id) == Result(
+    assert frontend.oardel(job_id) == CommandResult(
         code, f"Deleting the job = {job_id} ...ERROR.\n", f"Cannot frag {job_id} ; {reason}\n"
     )
 
@@ -175,7 +176,7 @@ def test_all_jobs_of_an_array(frontend: Frontend, order: str) -> None:
 
 
 def test_what_is_no_array_is_said(frontend: Frontend) -> None:
-    assert frontend.oardel("--array", "42", "x") == Result(
+    assert frontend.oardel("--array", "42", "x") == CommandResult(
         4,
         "",
         '[ERROR] "x" is not a valid job array identifier\n[ERROR] "42" is not a valid array job\n',
@@ -187,7 +188,7 @@ def test_jobs_by_a_condition_and_by_id(frontend: Frontend) -> None:
     other = add_job(frontend.database)
     result = frontend.oardel(other, "--sql", "job_name = 'long'")
     assert result.out.endswith(f"The job(s) [ {other} {named} ] will be deleted in the near future.\n")
-    assert frontend.oardel("--sql", "job_name = 'none'") == Result(
+    assert frontend.oardel("--sql", "job_name = 'none'") == CommandResult(
         0, "", "# Warning: no job satisfies the SQL condition.\n"
     )
 
@@ -213,7 +214,7 @@ def test_nothing_to_do_shows_the_usage(frontend: Frontend) -> None:
 
 def test_a_checkpoint_is_asked_and_its_result_awaited(frontend: Frontend, runner: Runner) -> None:
     job_id = frontend.running()
-    assert frontend.oardel("-c", job_id) == Result(
+    assert frontend.oardel("-c", job_id) == CommandResult(
         0,
         f"Checkpointing the job {job_id} ...DONE.\nThe job {job_id} was notified to checkpoint itself on node-1.\n",
         "",
@@ -225,7 +226,7 @@ def test_a_checkpoint_is_asked_and_its_result_awaited(frontend: Frontend, runner
 def test_a_signal_is_asked_by_name_or_number(frontend: Frontend, runner: Runner, word: str) -> None:
     runner.result = EventType.SIG_SUCCESS
     job_id = frontend.running()
-    assert frontend.oardel("-s", word, job_id) == Result(
+    assert frontend.oardel("-s", word, job_id) == CommandResult(
         0,
         f"Signaling the job {job_id} with SIGUSR1 signal.\nDONE.\n"
         f"The job {job_id} was notified to signal itself with SIGUSR1 on node-1.\n",
@@ -238,7 +239,7 @@ def test_a_signal_is_asked_by_name_or_number(frontend: Frontend, runner: Runner,
 def test_a_node_that_does_not_answer_is_named(frontend: Frontend, runner: Runner) -> None:
     runner.result = EventType.CHECKPOINT_ERROR
     job_id = frontend.running()
-    assert frontend.oardel("-c", job_id) == Result(
+    assert frontend.oardel("-c", job_id) == CommandResult(
         3, f"Checkpointing the job {job_id} ...ERROR.\n", "Cannot contact node-1, operation timed out (120 s).\n"
     )
 
@@ -246,7 +247,7 @@ def test_a_node_that_does_not_answer_is_named(frontend: Frontend, runner: Runner
 def test_a_server_that_does_not_answer_is_an_error_of_a_signal(frontend: Frontend) -> None:
     job_id = frontend.running()
     port = frontend.config.server_port
-    assert frontend.oardel("-c", job_id) == Result(
+    assert frontend.oardel("-c", job_id) == CommandResult(
         2, f"Checkpointing the job {job_id} ...ERROR.\n", f"Cannot contact the OAR server 127.0.0.1:{port}.\n"
     )
 
@@ -262,10 +263,10 @@ def test_which_jobs_take_no_signal(frontend: Frontend) -> None:
         (interactive, "The job is Interactive.", 7),
         (4711, "This job does not exist.", 7),
     ]:
-        assert frontend.oardel("-c", job_id) == Result(
+        assert frontend.oardel("-c", job_id) == CommandResult(
             code, f"Checkpointing the job {job_id} ...ERROR.\n", f"Cannot checkpoint {job_id} ; {reason}\n"
         )
-        assert frontend.oardel("-s", "TERM", job_id) == Result(
+        assert frontend.oardel("-s", "TERM", job_id) == CommandResult(
             code,
             f"Signaling the job {job_id} with SIGTERM signal.\nERROR.\n",
             f"Cannot signal {job_id} ; {reason}\n",
@@ -274,7 +275,7 @@ def test_which_jobs_take_no_signal(frontend: Frontend) -> None:
 
 @pytest.mark.parametrize("word", ["FOO", "0", "65", "-9", "9 9", "\u0661"])
 def test_an_unknown_signal_is_refused(frontend: Frontend, word: str) -> None:
-    assert frontend.oardel(f"--signal={word}", 1) == Result(1, "", f'Unknown signal "{word}"\n')
+    assert frontend.oardel(f"--signal={word}", 1) == CommandResult(1, "", f'Unknown signal "{word}"\n')
 
 
 # -- for administrators -----------------------------------------------------------------------------------------------
@@ -282,10 +283,12 @@ def test_an_unknown_signal_is_refused(frontend: Frontend, word: str) -> None:
 
 def test_besteffort_is_given_and_taken(frontend: Frontend) -> None:
     job_id = frontend.running()
-    assert frontend.oardel("-b", job_id, user=ROOT) == Result(0, f"Add besteffort type for the job {job_id}.\n", "")
+    assert frontend.oardel("-b", job_id, user=ROOT) == CommandResult(
+        0, f"Add besteffort type for the job {job_id}.\n", ""
+    )
     assert frontend.oardel("-b", job_id, user=ROOT).out == f"Remove besteffort type for the job {job_id}.\n"
     waiting = add_job(frontend.database)
-    assert frontend.oardel("-b", waiting, user=ROOT) == Result(
+    assert frontend.oardel("-b", waiting, user=ROOT) == CommandResult(
         9, "", f"The job {waiting} is not in the Running state.\n"
     )
 
@@ -298,9 +301,9 @@ def test_a_job_stuck_in_its_end_is_freed(frontend: Frontend) -> None:
     assert early.err.startswith(f"The job {job_id} is not in the Finishing state for more than 540s (")
     with frontend.database.begin() as tx:
         tx.execute("UPDATE job_state_logs SET date_start = date_start - 541 WHERE job_id = %s", (job_id,))
-    assert frontend.oardel("--force", job_id, user=ROOT) == Result(0, f"{begin}REGISTERED.\n", "")
+    assert frontend.oardel("--force", job_id, user=ROOT) == CommandResult(0, f"{begin}REGISTERED.\n", "")
     waiting = add_job(frontend.database)
-    assert frontend.oardel("--force", waiting, user=ROOT) == Result(
+    assert frontend.oardel("--force", waiting, user=ROOT) == CommandResult(
         10,
         f"Force the termination of the job = {waiting} ...ERROR.\n",
         f"The job {waiting} is not in the Finishing state.\n",
@@ -308,8 +311,8 @@ def test_a_job_stuck_in_its_end_is_freed(frontend: Frontend) -> None:
 
 
 def test_users_may_do_neither(frontend: Frontend) -> None:
-    assert frontend.oardel("-b", 1) == Result(8, "", "You must be oar or root to use the -b option\n")
-    assert frontend.oardel("--force-terminate-finishing-job", 1) == Result(
+    assert frontend.oardel("-b", 1) == CommandResult(8, "", "You must be oar or root to use the -b option\n")
+    assert frontend.oardel("--force-terminate-finishing-job", 1) == CommandResult(
         8, "", "You must be oar or root to use the --force-terminate-finishing-job option\n"
     )
 
@@ -319,11 +322,11 @@ def test_users_may_do_neither(frontend: Frontend) -> None:
 
 def test_a_hold_is_requested(frontend: Frontend) -> None:
     job_id = add_job(frontend.database)
-    assert frontend.type(oarhold.main, job_id) == Result(
+    assert frontend.type(oarhold.main, job_id) == CommandResult(
         0, f"[{job_id}] Hold request was sent to the OAR server.\n", ""
     )
     running = frontend.running()
-    assert frontend.type(oarhold.main, "-r", running, user=ROOT) == Result(
+    assert frontend.type(oarhold.main, "-r", running, user=ROOT) == CommandResult(
         0, f"[{running}] Hold request was sent to the OAR server.\n", ""
     )
 
@@ -340,23 +343,23 @@ def test_why_a_job_is_not_held(frontend: Frontend) -> None:
         (("-r",), running, "only oar or root users can use '-r' option."),
     ]:
         result = frontend.type(oarhold.main, *options, job_id)
-        assert result == Result(1, "", f"/!\\ Cannot hold {job_id}: {reason}\n")
+        assert result == CommandResult(1, "", f"/!\\ Cannot hold {job_id}: {reason}\n")
 
 
 def test_kinds_of_jobs_that_are_never_suspended(frontend: Frontend) -> None:
     job_id = frontend.running("deploy")
-    assert frontend.type(oarhold.main, "-r", job_id, user=ROOT) == Result(
+    assert frontend.type(oarhold.main, "-r", job_id, user=ROOT) == CommandResult(
         2, "", "This job is of the deploy type. We cannot suspend this kind of jobs.\n"
     )
     frontend.config = frontend.config.replace(job_resource_manager_property_db_field=None)
-    assert frontend.type(oarhold.main, "-r", frontend.running(), user=ROOT) == Result(
+    assert frontend.type(oarhold.main, "-r", frontend.running(), user=ROOT) == CommandResult(
         2, "", "CPUSET tag is not configured in the oar.conf.\n"
     )
 
 
 def test_a_resumption_is_requested(frontend: Frontend) -> None:
     job_id = add_job(frontend.database, JobState.HOLD)
-    assert frontend.type(oarresume.main, job_id) == Result(
+    assert frontend.type(oarresume.main, job_id) == CommandResult(
         0, f"[{job_id}] Resume request was sent to the OAR server.\n", ""
     )
 
@@ -370,12 +373,12 @@ def test_why_a_job_is_not_resumed(frontend: Frontend) -> None:
         (add_job(frontend.database), "the job is not in the Hold or Suspended state."),
         (suspended, "only oar or root user can resume Suspended jobs."),
     ]:
-        assert frontend.type(oarresume.main, job_id) == Result(1, "", f"/!\\ Cannot resume {job_id}: {reason}\n")
+        assert frontend.type(oarresume.main, job_id) == CommandResult(1, "", f"/!\\ Cannot resume {job_id}: {reason}\n")
 
 
 def test_bad_ids_of_a_hold(frontend: Frontend) -> None:
     for command in (oarhold.main, oarresume.main):
-        assert frontend.type(command, "x") == Result(2, "", '[ERROR] "x" is not a valid job identifier\n')
+        assert frontend.type(command, "x") == CommandResult(2, "", '[ERROR] "x" is not a valid job identifier\n')
 
 
 # -- which jobs, and how programs are told -----------------------------------------------------------------------------
@@ -396,8 +399,8 @@ def test_jobs_by_whose_they_are_their_state_and_their_name(frontend: Frontend) -
     ]:
         told = json.loads(frontend.oardel("-J", "-s", "TERM", *words).out)
         assert [each["job_id"] for each in told] == found
-    assert frontend.oardel("-u", "carol") == Result(0, "", "# Warning: no such job of carol.\n")
-    assert frontend.oardel("--state", "W,Z") == Result(1, "", 'Unknown state "Z"\n')
+    assert frontend.oardel("-u", "carol") == CommandResult(0, "", "# Warning: no such job of carol.\n")
+    assert frontend.oardel("--state", "W,Z") == CommandResult(1, "", 'Unknown state "Z"\n')
 
 
 def test_all_jobs_are_one_s_own_or_everybody_s(frontend: Frontend) -> None:
@@ -411,8 +414,8 @@ def test_all_jobs_are_one_s_own_or_everybody_s(frontend: Frontend) -> None:
     ]:
         told = json.loads(frontend.oardel("-J", "-s", "TERM", *words, user=user).out)
         assert [each["job_id"] for each in told] == found
-    assert frontend.oardel("--all", "--state", "Hold", user=ROOT) == Result(0, "", "# Warning: no such job.\n")
-    assert frontend.oardel("--state", "") == Result(1, "", 'Unknown state ""\n')
+    assert frontend.oardel("--all", "--state", "Hold", user=ROOT) == CommandResult(0, "", "# Warning: no such job.\n")
+    assert frontend.oardel("--state", "") == CommandResult(1, "", 'Unknown state ""\n')
 
 
 def test_each_job_is_asked_for(frontend: Frontend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,7 +430,7 @@ def test_each_job_is_asked_for(frontend: Frontend, monkeypatch: pytest.MonkeyPat
         f"Do you mean the job {third} of alice (Waiting)? [y/N] ",
     ]
     assert result.err == "".join(questions) + f"Cannot frag {others} ; You are not the right user.\n"
-    assert frontend.ask(lambda tx: tx.runs.kills_asked([first, second, third, others])) == {second}
+    assert frontend.ask(lambda tx: tx.kill_requests.jobs([first, second, third, others])) == {second}
 
 
 def test_all_jobs_of_a_user_are_held_and_go_on(frontend: Frontend) -> None:
@@ -436,10 +439,10 @@ def test_all_jobs_of_a_user_are_held_and_go_on(frontend: Frontend) -> None:
     running = frontend.running()
     for words in (("-u",), ("--all",), ("-u", "--state", "W")):
         result = frontend.type(oarhold.main, *words)
-        assert result == Result(0, f"[{job_id}] Hold request was sent to the OAR server.\n", result.err)
+        assert result == CommandResult(0, f"[{job_id}] Hold request was sent to the OAR server.\n", result.err)
     for words in (("-u",), ("-u", "--state", "Hold")):
         result = frontend.type(oarresume.main, *words)
-        assert result == Result(0, f"[{held}] Resume request was sent to the OAR server.\n", result.err)
+        assert result == CommandResult(0, f"[{held}] Resume request was sent to the OAR server.\n", result.err)
     assert frontend.type(oarhold.main, "-u", "--state", "R").exit == 1
     told = json.loads(frontend.type(oarhold.main, "-J", "-r", "--all", user=ROOT).out)
     assert [(each["job_id"], each["ok"]) for each in told] == [(job_id, True), (running, True)]
@@ -449,7 +452,7 @@ def test_nobody_acts_on_jobs_of_others_by_naming_them(frontend: Frontend) -> Non
     job_id = add_job(frontend.database, user="bob")
     assert frontend.oardel("-u", "bob").exit == 1
     assert frontend.type(oarhold.main, "-u", "bob").exit == 1
-    assert frontend.ask(lambda tx: tx.runs.kills_asked([job_id])) == set()
+    assert frontend.ask(lambda tx: tx.kill_requests.jobs([job_id])) == set()
 
 
 def test_programs_get_a_list_of_what_came_of_each_request(frontend: Frontend) -> None:

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from oar.cli.command import Result, invoke
+from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oarnodes import main
-from oar.lib.config import Config
-from oar.lib.db.engine import Database, DatabaseSettings
-from oar.lib.model import User
+from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.facts.records import User
+from oar.lib.facts.states import JobState
+from oar.lib.facts.times import format_date
 from oar.lib.runtime import Runtime
-from oar.lib.states import JobState
-from oar.lib.times import format_date
 from tests.builders import add_job, add_resources
 
 EVE = User("eve", 1001)
@@ -29,7 +30,7 @@ class Cluster:
         self.database = database
         self.ids = add_resources(database, nodes=2, cores=2)
 
-    def oarnodes(self, *arguments: str | int) -> Result:
+    def oarnodes(self, *arguments: str | int) -> CommandResult:
         """Run oarnodes."""
         return invoke(main, [str(each) for each in arguments], runtime=Runtime(Config(), self.database), user=EVE)
 
@@ -218,16 +219,16 @@ def test_perl_data_is_one_line(cluster: Cluster) -> None:
 
 def test_nothing_to_show(cluster: Cluster) -> None:
     nobody = f"# Warning: node pc does not exist.\n{NO_NODES}"
-    assert cluster.oarnodes("pc") == Result(0, "", nobody)
-    assert cluster.oarnodes("-s", "pc") == Result(0, "", nobody)
-    assert cluster.oarnodes("-l", "pc") == Result(0, "", nobody)
-    assert cluster.oarnodes("-e", "--", "pc") == Result(0, "", nobody)
-    assert cluster.oarnodes("-J", "pc") == Result(0, "{}\n", NO_NODES)
-    assert cluster.oarnodes("--sql", "false") == Result(0, "", "")
-    assert cluster.oarnodes("-r", "99999999999") == Result(0, "", "")
-    assert cluster.oarnodes("--sql", "false", "-J") == Result(0, "{}\n", "")
+    assert cluster.oarnodes("pc") == CommandResult(0, "", nobody)
+    assert cluster.oarnodes("-s", "pc") == CommandResult(0, "", nobody)
+    assert cluster.oarnodes("-l", "pc") == CommandResult(0, "", nobody)
+    assert cluster.oarnodes("-e", "--", "pc") == CommandResult(0, "", nobody)
+    assert cluster.oarnodes("-J", "pc") == CommandResult(0, "{}\n", NO_NODES)
+    assert cluster.oarnodes("--sql", "false") == CommandResult(0, "", "")
+    assert cluster.oarnodes("-r", "99999999999") == CommandResult(0, "", "")
+    assert cluster.oarnodes("--sql", "false", "-J") == CommandResult(0, "{}\n", "")
     cluster.execute("DELETE FROM resources")
-    assert cluster.oarnodes() == Result(0, "", NO_NODES)
+    assert cluster.oarnodes() == CommandResult(0, "", NO_NODES)
 
 
 def test_a_name_that_no_node_has_is_told_beside_those_that_are_shown(cluster: Cluster) -> None:
@@ -248,11 +249,11 @@ def test_a_name_that_no_node_has_is_told_beside_those_that_are_shown(cluster: Cl
         (["-r", "-l"], "# Error: --resource and --sql cannot be combined with --list"),
         (["-e", "last x"], "# Error: --events takes a date, last, or last and a number, not 'last x'"),
         (["-e", "node-1"], '# Error: "node-1" is not a date (YYYY-MM-DD hh:mm:ss)'),
-        (["--sql", "1=1 --"], "# Error: invalid SQL condition: '--' is not allowed"),
+        (["--sql", "1=1 --"], "# Error: invalid SQL condition: '--' is not allowed at character 5"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(cluster: Cluster, arguments: list[str], text: str) -> None:
-    assert cluster.oarnodes(*arguments) == Result(1, "", text + "\n")
+    assert cluster.oarnodes(*arguments) == CommandResult(1, "", text + "\n")
 
 
 def test_no_value_can_forge_a_line(cluster: Cluster) -> None:

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from oar.cli.command import Result, invoke
+from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oarstat import main
-from oar.lib.config import Config
-from oar.lib.db.engine import Database, DatabaseSettings
-from oar.lib.db.new_jobs import Alternative
-from oar.lib.model import Group, Level, User
+from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.db.new_jobs import NewAlternative
+from oar.lib.facts.records import Group, Level, User
+from oar.lib.facts.states import JobState, JobType, Reservation
+from oar.lib.facts.times import format_date
 from oar.lib.runtime import Runtime
-from oar.lib.states import JobState, JobType, Reservation
-from oar.lib.times import format_date
 from tests.builders import add_job, add_resources
 
 OARPRINT = Path(__file__).parent.parent.parent / "oar" / "tools" / "oarprint"
@@ -45,7 +46,7 @@ class Cluster:
         user: User = EVE,
         config: Config | None = None,
         environment: dict[str, str] | None = None,
-    ) -> Result:
+    ) -> CommandResult:
         """Run oarstat."""
         runtime = Runtime(config or Config(), self.database)
         return invoke(main, [str(each) for each in arguments], runtime=runtime, user=user, environment=environment)
@@ -171,7 +172,7 @@ def test_layout_4_tells_when_jobs_start_and_how_long_they_may_still_run(cluster:
 
 
 def test_a_job_of_alternatives_has_the_walltime_of_the_one_that_is_meant(cluster: Cluster) -> None:
-    choices = [Alternative(each, (Group("", (Level("resource_id", 1),)),)) for each in (600, 1200, 1800)]
+    choices = [NewAlternative(each, (Group("", (Level("resource_id", 1),)),)) for each in (600, 1200, 1800)]
     job = cluster.job(alternatives=choices)
 
     def walltime() -> str:
@@ -212,7 +213,7 @@ def test_the_layout_comes_from_the_option_the_environment_or_the_site(cluster: C
     assert cluster.shows(environment={"OAR_OARSTAT_OUTPUT_FORMAT": "x"}) == first
     assert cluster.shows("--format", 3) == second
     assert cluster.shows(environment={"OAR_OARSTAT_OUTPUT_FORMAT": "4"}) == cluster.shows("--format", 4)
-    assert cluster.oarstat("--format", 5) == Result(1, "", "# Error: --format must be 1, 2, 3 or 4\n")
+    assert cluster.oarstat("--format", 5) == CommandResult(1, "", "# Error: --format must be 1, 2, 3 or 4\n")
 
 
 def test_the_jobs_of_an_array_fold_into_one_line(cluster: Cluster) -> None:
@@ -260,18 +261,20 @@ def test_the_job_may_come_from_the_environment(cluster: Cluster) -> None:
     job = cluster.job()
     assert shown_ids(cluster.shows("-j", environment={"OAR_JOB_ID": str(job)})) == [job]
     assert shown_ids(cluster.shows("-j", environment={"OAR_JOBID": str(job)})) == [job]
-    assert cluster.oarstat("-j") == Result(
+    assert cluster.oarstat("-j") == CommandResult(
         255, "", "/!\\ ERROR: No job id provided in command line or environment variables\n"
     )
 
 
 def test_a_job_that_does_not_exist_is_a_warning_for_people_and_nothing_for_programs(cluster: Cluster) -> None:
-    assert cluster.oarstat("-j", 99) == Result(0, "", "# Warning: job 99 does not exist.\n")
-    assert cluster.oarstat("-fj", 99) == Result(0, "", "# Warning: job 99 does not exist.\n")
-    assert cluster.oarstat("-sj", 99) == Result(0, "", "# Warning: job 99 does not exist.\n")
-    assert cluster.oarstat("99999999999999999999") == Result(0, "", f"# Warning: job {2**63 - 1} does not exist.\n")
+    assert cluster.oarstat("-j", 99) == CommandResult(0, "", "# Warning: job 99 does not exist.\n")
+    assert cluster.oarstat("-fj", 99) == CommandResult(0, "", "# Warning: job 99 does not exist.\n")
+    assert cluster.oarstat("-sj", 99) == CommandResult(0, "", "# Warning: job 99 does not exist.\n")
+    assert cluster.oarstat("99999999999999999999") == CommandResult(
+        0, "", f"# Warning: job {2**63 - 1} does not exist.\n"
+    )
     for options in (["-J"], ["-fJ"], ["-sJ"], ["-eJ"], ["-pJ"]):
-        assert cluster.oarstat("-j", 99, *options) == Result(0, "{}\n", "")
+        assert cluster.oarstat("-j", 99, *options) == CommandResult(0, "{}\n", "")
 
 
 def test_the_jobs_of_a_user(cluster: Cluster) -> None:
@@ -297,10 +300,10 @@ def test_a_condition_of_sql_looks_at_all_states_and_narrows_what_else_is_given(c
 
 def test_a_condition_that_is_no_condition_is_refused(cluster: Cluster) -> None:
     result = cluster.oarstat("--sql", "1=1; DELETE FROM jobs")
-    assert result == Result(1, "", "# Error: invalid SQL condition: ';' is not allowed\n")
+    assert result == CommandResult(1, "", "# Error: invalid SQL condition: ';' is not allowed at character 4\n")
     result = cluster.oarstat("--sql", "nothing = 1")
     assert (result.exit, result.out) == (1, "")
-    assert result.err.startswith("# Error: cannot evaluate the SQL condition: ")
+    assert result.err.startswith('# Error: invalid SQL condition: unknown column "nothing" at character 1')
     assert len(result.err.splitlines()) == 1
 
 
@@ -326,7 +329,7 @@ TWO_DATES = '# Write two dates, the earlier one first: "YYYY-MM-DD hh:mm:ss, YYY
     ],
 )
 def test_what_does_not_go_together_is_said(cluster: Cluster, arguments: list[str], text: str) -> None:
-    assert cluster.oarstat(*arguments) == Result(1, "", text + "\n")
+    assert cluster.oarstat(*arguments) == CommandResult(1, "", text + "\n")
 
 
 # ------------------------------------------------------------------------------------------------------------- details

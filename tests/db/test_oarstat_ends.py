@@ -7,14 +7,15 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from oar.cli.command import Result, invoke
+from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oarstat import main
-from oar.lib import lifecycle
-from oar.lib.config import Config
-from oar.lib.db.engine import Database, DatabaseSettings
-from oar.lib.model import Cause, NodeUsage, User
+from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.facts.records import Cause, NodeUsage, User
+from oar.lib.facts.states import EndCode, JobState
+from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
-from oar.lib.states import EndCode, JobState
 from tests.builders import add_job, add_resources
 
 EVE = User("eve", 1001)
@@ -32,7 +33,7 @@ class Cluster:
         self.resources = add_resources(self.database, nodes=2, cores=2)
         self.config = Config(job_resource_manager_property_db_field="cpuset")
 
-    def oarstat(self, *words: object) -> Result:
+    def oarstat(self, *words: object) -> CommandResult:
         return invoke(main, [str(word) for word in words], runtime=Runtime(self.config, self.database), user=EVE)
 
     def shows(self, *words: object) -> str:
@@ -51,7 +52,7 @@ class Cluster:
         self.now += seconds
         self.move(job, JobState.FINISHING)
         with self.database.begin() as tx:
-            tx.ends.add_usage([(job, one) for one in used])
+            tx.job_ends.add_usage([(job, one) for one in used])
             lifecycle.move_all(tx, [job], JobState.ERROR, because={job: cause})
         return job
 
@@ -71,7 +72,7 @@ def test_a_job_that_ended_says_why_in_full(cluster: Cluster) -> None:
     job = cluster.ended(WALLTIME, ON_1, ON_2)
     lines = cluster.shows("-f", "-j", job).splitlines()
     assert lines[lines.index("    resubmit_job_id = 0") + 1 : lines.index("    events = ")] == [
-        "    cause = WALLTIME: Its walltime was over: it had asked for 1:0:0 and ran for 1:0:2.",
+        "    cause = WALLTIME: It reached its walltime: it had requested 1:0:0 and ran for 1:0:2.",
         f"    advice = Ask for more time: oarsub -l ...,walltime=2:0:0; or, while it runs: oarwalltime {job} +H:M:S;"
         " or let it write checkpoints: oarsub --checkpoint",
         "    cpu_efficiency = 50.0%",
@@ -98,8 +99,8 @@ def test_a_job_that_was_submitted_again_names_its_copy_instead_of_the_command(cl
     job = cluster.ended(Cause(EndCode.PROLOGUE, {"node": "node-1"}))
     copy = add_job(cluster.database, user="eve")
     with cluster.database.begin() as tx:
-        tx.runs.note_resubmission(job, copy)
-    advice = f"It was submitted again by itself: job {copy}."
+        tx.resubmissions.note(job, copy)
+    advice = f"OAR has submitted it again automatically: job {copy}."
     assert f"    What to do: {advice}\n" in cluster.shows("--explain", job)
     assert f"    advice = {advice}\n" in cluster.shows("-f", "-j", job)
     assert json.loads(cluster.shows("-J", "-j", job))[str(job)]["end"]["resubmitted_as"] == copy
@@ -188,7 +189,7 @@ def test_of_a_running_job_is_shown_what_is_known(cluster: Cluster) -> None:
     other = add_job(cluster.database, JobState.RUNNING, on=cluster.resources[3:], user="bob")
     cluster.now += 60
     with cluster.database.begin() as tx:
-        tx.ends.add_usage([(job, NodeUsage("node-1", 2, 60.0, GIB, None, 0, 0))])
+        tx.job_ends.add_usage([(job, NodeUsage("node-1", 2, 60.0, GIB, None, 0, 0))])
     assert f"{job:<10} eve            R 3     0:1:0       0:1:0       50.0%    1.0 GiB     -\n" in cluster.shows(
         "--usage"
     )

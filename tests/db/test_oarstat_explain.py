@@ -8,17 +8,18 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from oar.cli.command import Result, invoke
+from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oarstat import main
-from oar.kao.meta_sched import MetaScheduler
-from oar.lib import alteration, lifecycle
-from oar.lib.alteration import Changes
-from oar.lib.config import Config
-from oar.lib.db.engine import Database
-from oar.lib.model import Queue, User
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.records import Queue, User
+from oar.lib.facts.states import JobPriority, JobState, QueueState, ResourceState
+from oar.lib.facts.times import format_date
+from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
-from oar.lib.states import JobState, QueueState, ResourceState
-from oar.lib.times import format_date
+from oar.lib.submission import alteration
+from oar.lib.submission.alteration import JobChanges
 from tests.builders import add_resources
 from tests.db.test_meta_sched import at, submit
 
@@ -46,7 +47,7 @@ class Site:
             for state in states:
                 assert lifecycle.move(tx, job_id, state)
 
-    def explain(self, *words: object) -> Result:
+    def explain(self, *words: object) -> CommandResult:
         """Ask oarstat."""
         arguments = ["--explain", *(str(word) for word in words)]
         return invoke(main, arguments, runtime=self.runtime, user=ALICE)
@@ -142,7 +143,7 @@ def test_a_job_that_has_ended_is_explained_too(site: Site) -> None:
 
 def test_a_job_that_was_suspended_is_told_how_it_goes_on(site: Site) -> None:
     job = submit(site.database, state=JobState.SUSPENDED, on=site.resources[:1])
-    assert "    Why: It is suspended until somebody lets it go on with oarresume.\n" in site.explain(job).out
+    assert "    Why: It is suspended until it is resumed with oarresume.\n" in site.explain(job).out
 
 
 def test_a_dependency_that_is_never_met_is_told_with_the_ways_out(site: Site) -> None:
@@ -160,7 +161,7 @@ def test_a_dependency_that_is_never_met_is_told_with_the_ways_out(site: Site) ->
     assert [f"    Trouble: {record['trouble']}", f"    What to do: {record['advice']}"] == lines[2:4]
     # What it says is so.
     user = User("alice", 1001)
-    altered = Changes(dependencies=(f"{failed}:any",))
+    altered = JobChanges(dependencies=(f"{failed}:any",))
     alteration.alter(site.database, site.runtime.config, user, waiting, altered)
     site.round()
     assert (site.record(waiting)["trouble"], site.record(waiting)["advice"]) == (None, None)
@@ -181,13 +182,13 @@ def test_a_running_job_is_told_which_of_its_nodes_was_lost(site: Site) -> None:
 def test_a_running_job_whose_first_node_keeps_silent_is_told_so(site: Site) -> None:
     job = submit(site.database, "/resource_id=2", state=JobState.RUNNING, on=site.resources)
     with site.database.begin() as tx:
-        tx.runs.claim(job, "node-1")
-        assert tx.runs.note_silence("node-1", silent=True) == 1
+        tx.job_runs.claim(job, "node-1")
+        assert tx.job_runs.note_silence("node-1", silent=True) == 1
     trouble = "Of its nodes, node-1, which runs its command, did not answer when it was last asked."
     assert site.record(job)["trouble"] == trouble
     assert f"    Trouble: {trouble}\n    What to do: If it does not go on without" in site.explain(job).out
     with site.database.begin() as tx:
-        tx.runs.note_silence("node-1", silent=False)
+        tx.job_runs.note_silence("node-1", silent=False)
     assert site.record(job)["trouble"] is None
 
 
@@ -199,7 +200,7 @@ def test_jobs_that_no_round_looks_at_have_a_reason_too(site: Site) -> None:
     site.round()
     why = {job: site.explain(job).out.splitlines()[1] for job in (on_hold, stopped)}
     since = format_date(NOW)
-    assert why[on_hold] == f"    Why: It is on hold since {since}, until somebody lets it go with oarresume."
+    assert why[on_hold] == f"    Why: It is on hold since {since}, until it is released with oarresume."
     assert why[stopped] == "    Why: The queue night is stopped: an administrator has to enable it."
     assert site.record(on_hold)["code"] == "HOLD"
     at(site.database, NOW + 60)
@@ -238,7 +239,7 @@ def test_how_good_predictions_were_is_told(site: Site) -> None:
 
 def test_with_fair_share_the_shares_are_told(database: Database) -> None:
     targets = {"alice": 60.0}
-    site = Site(database, Config(job_priority="FAIRSHARE", scheduler_fairsharing_user_targets=targets))
+    site = Site(database, Config(job_priority=JobPriority.FAIRSHARE, scheduler_fairsharing_user_targets=targets))
     with database.begin() as tx:
         for user, kind, seconds in (("alice", "USED", 250), ("alice", "ASKED", 500), ("bob", "USED", 750)):
             tx.execute(

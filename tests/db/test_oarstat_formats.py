@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from oar.cli import render
-from oar.lib.cause_texts import memory_size
-from oar.lib.lifecycle import format_exit_code
-from oar.lib.model import Cause, NodeUsage
-from oar.lib.states import EndCode, EventType, JobState, JobType, Reservation
-from oar.lib.times import format_date, format_duration
+from oar.cli.common import render
+from oar.lib.facts.records import Cause, NodeUsage
+from oar.lib.facts.states import EndCode, EventType, JobState, JobType, Reservation
+from oar.lib.facts.times import format_date, format_duration
+from oar.lib.rules.end_cause_texts import format_exit_code, memory_size
 from tests.db.test_oarstat import GANTT, NOW, Cluster, cluster
 from tests.plain import same_in_all_formats
 
@@ -35,8 +34,8 @@ def varied(cluster: Cluster) -> list[int]:
     cluster.execute("UPDATE jobs SET exit_code = 768 WHERE job_id = %s", ended)
     with cluster.database.begin() as tx:
         tx.events.add(EventType.WALLTIME, ended, AWKWARD)
-        tx.ends.store({ended: Cause(EndCode.EXIT_STATUS, {"status": 3}), interactive: Cause(EndCode.NODE_LOST)})
-        tx.ends.add_usage([(ended, NodeUsage("node-1", 2, 190.25, 2**30, None, 0, 0))])
+        tx.job_ends.store({ended: Cause(EndCode.EXIT_STATUS, {"status": 3}), interactive: Cause(EndCode.NODE_LOST)})
+        tx.job_ends.add_usage([(ended, NodeUsage("node-1", 2, 190.25, 2**30, None, 0, 0))])
     return [ended, running, waiting, reserved, interactive]
 
 

@@ -11,12 +11,12 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from oar.cli import oarstat_chart, oarstat_fields
-from oar.cli.command import Result
-from oar.lib.config import Config
-from oar.lib.db.engine import Database
-from oar.lib.states import JobState
-from oar.lib.times import format_date
+from oar.cli.common.command import CommandResult
+from oar.cli.oarstat_parts import chart, fields
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState
+from oar.lib.facts.times import format_date
 from tests.db.test_oarstat import NOW, Cluster, cluster
 
 __all__ = ["cluster"]
@@ -52,10 +52,12 @@ class TestFilters:
 
     def test_a_queue_that_does_not_exist_is_told(self, cluster: Cluster) -> None:
         result = cluster.oarstat("--queue", "besteffrt")
-        assert result == Result(0, "", '# Warning: queue besteffrt does not exist.\n# Did you mean "besteffort"?\n')
+        assert result == CommandResult(
+            0, "", '# Warning: queue besteffrt does not exist.\n# Did you mean "besteffort"?\n'
+        )
         assert cluster.oarstat("--queue", "x\n# y").err == "# Warning: queue x\\n# y does not exist.\n"
-        assert cluster.oarstat("--queue", "besteffrt", "-J") == Result(0, "{}\n", "")
-        assert cluster.oarstat("--queue", "besteffort") == Result(0, "", "")
+        assert cluster.oarstat("--queue", "besteffrt", "-J") == CommandResult(0, "{}\n", "")
+        assert cluster.oarstat("--queue", "besteffort") == CommandResult(0, "", "")
 
     def test_jobs_that_ended_since_a_date(self, cluster: Cluster) -> None:
         old, new, live = cluster.job(JobState.TERMINATED), cluster.job(JobState.ERROR), cluster.job()
@@ -103,11 +105,11 @@ class TestFields:
 
     def test_what_is_not_known_within_a_field_is_empty(self) -> None:
         records = {7: {"end": {"cause": "SUCCESS", "copy": None}}}
-        assert oarstat_fields.table(records, oarstat_fields.read_fields("end"), header=False) == "cause=SUCCESS,copy=\n"
+        assert fields.table(records, fields.read_fields("end"), header=False) == "cause=SUCCESS,copy=\n"
 
     def test_every_part_of_a_record_is_a_field(self, cluster: Cluster) -> None:
         job = cluster.job(JobState.RUNNING, on=[1])
-        assert set(cluster.record(job)) <= set(oarstat_fields.KEYS)
+        assert set(cluster.record(job)) <= set(fields.KEYS)
 
 
 def test_an_array_folds_with_the_numbers_of_its_states(cluster: Cluster) -> None:
@@ -152,7 +154,7 @@ def test_a_chart_of_letters(cluster: Cluster) -> None:
         "dead_resources": {four: [(NOW + 75, 0, "Absent")], three: [(NOW - 50, NOW + 25, "Dead")]},
     }
     dates = f"{format_date(NOW)} - {format_date(NOW + 100)}"
-    assert oarstat_chart.chart(record, NOW, NOW + 100, width=32) == (
+    assert chart.chart(record, NOW, NOW + 100, width=32) == (
         f"{dates}, a column is 0:0:5\n"
         "node-1      AAAAAAAAAABBBBBBBBBB\n"
         "node-1      AAAAAAAAAA..........\n"

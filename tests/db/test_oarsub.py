@@ -1,4 +1,4 @@
-"""What oarsub prints, how it ends and what it leaves in the database (commands-user.md 3, 14)."""
+"""What oarsub prints, how it ends and what it leaves in the database."""
 
 import json
 import os
@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oar.cli.command import Result
-from oar.lib.db.engine import Database
-from oar.lib.messages import Tag, Wake
-from oar.lib.model import Dependency, Group, Job, Level, User
-from oar.lib.states import EventType, JobState, JobType, Reservation
+from oar.cli.common.command import CommandResult
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import Dependency, Group, Job, Level, User
+from oar.lib.facts.states import EventType, JobState, JobType, Reservation
 from tests.builders import add_job, add_resources
 from tests.frontend import LoginNode, add_rules
 
@@ -39,7 +39,7 @@ def site(database: Database) -> LoginNode:
 class TestJob:
     def test_what_is_printed_is_what_programs_read(self, site: LoginNode) -> None:
         job_id = site.submit("true").id
-        assert site.oarsub("true") == Result(0, f"{WALLTIME}{TYPE}OAR_JOB_ID={job_id + 1}\n", "")
+        assert site.oarsub("true") == CommandResult(0, f"{WALLTIME}{TYPE}OAR_JOB_ID={job_id + 1}\n", "")
 
     def test_the_job_is_there_at_once_and_the_server_is_told(self, site: LoginNode) -> None:
         job = site.submit("-l", "/nodes=2,walltime=1:30", "-n", "fem", "--project", "bio", "sleep 5")
@@ -61,7 +61,7 @@ class TestJob:
         with site.database.begin() as tx:
             first, second = tx.jobs.moldables([job.id])[job.id]
             assert tx.jobs.types([job.id]) == {job.id: ("idempotent",)}
-            keys = tx.secrets.get(job.id)
+            keys = tx.secrets.find(job.id)
             assert [(each.state, each.stop) for each in tx.jobs.state_changes([job.id])[job.id]] == [("Waiting", 0)]
         assert first.groups == (
             Group("(cpuset='0') AND type = 'default'", (Level("network_address", 2),)),
@@ -139,7 +139,7 @@ class TestMachineFormats:
     def test_json_is_an_object_per_job_with_a_text_alone_on_its_line(self, site: LoginNode) -> None:
         result = site.oarsub("-J", "true")
         (job,) = site.jobs()
-        assert result == Result(0, f'{{\n   "job_id" : "{job.id}"\n}}\n', "")
+        assert result == CommandResult(0, f'{{\n   "job_id" : "{job.id}"\n}}\n', "")
 
     def test_each_job_of_an_array_has_its_document(self, site: LoginNode) -> None:
         ids = re.findall(r'"job_id" : "(\d+)"', site.oarsub("-J", "--array", 3, "true").out)
@@ -319,7 +319,7 @@ class TestScript:
 class TestKeys:
     def key(self, site: LoginNode, job: Job) -> tuple[str, str]:
         with site.database.begin() as tx:
-            keys = tx.secrets.get(job.id)
+            keys = tx.secrets.find(job.id)
         assert keys is not None
         assert keys.private_key is not None
         assert keys.public_key is not None
@@ -385,7 +385,7 @@ class TestCpusetName:
         account = next(each.pw_name for each in pwd.getpwall() if "_" in each.pw_name)
         user, _, part = account.partition("_")
         result = site.oarsub("--force_cpuset_name", f"{part}_x", "y", user=User(user, 0))
-        assert result == Result(8, "", f'# Error: invalid cpuset name "{part}_x".\n{VERIFY}')
+        assert result == CommandResult(8, "", f'# Error: invalid cpuset name "{part}_x".\n{VERIFY}')
         assert site.is_empty()
 
 
@@ -441,7 +441,7 @@ class TestReservation:
         result = self.run(site, JobState.TO_ERROR, "-J", "-r", "2031-03-04 10:00:00", "x")
         assert (result.exit, json.loads(result.out)) == (10, {"job_id": str(site.jobs()[0].id)})
 
-    def run(self, site: LoginNode, answer: JobState, *words: object) -> Result:
+    def run(self, site: LoginNode, answer: JobState, *words: object) -> CommandResult:
         """Type oarsub while a scheduler and a server answer."""
         server = threading.Thread(target=self.answer, args=(site.database, answer))
         server.start()
@@ -475,22 +475,24 @@ class TestReservation:
 class TestConnect:
     def test_what_cannot_be_connected_to(self, site: LoginNode) -> None:
         waiting = site.submit("x").id
-        assert site.oarsub("-C", 99) == Result(20, "", "# Error: job 99 does not exist.\n")
-        assert site.oarsub("-C", "x") == Result(20, "", '# Error: "x" is not the number of a job.\n')
-        assert site.oarsub("-C", waiting) == Result(
+        assert site.oarsub("-C", 99) == CommandResult(20, "", "# Error: job 99 does not exist.\n")
+        assert site.oarsub("-C", "x") == CommandResult(20, "", '# Error: "x" is not the number of a job.\n')
+        assert site.oarsub("-C", waiting) == CommandResult(
             20, "", f"# Error: job {waiting} is not running. Its current state is Waiting.\n"
         )
-        assert site.oarsub("-C", waiting, user=BOB) == Result(
+        assert site.oarsub("-C", waiting, user=BOB) == CommandResult(
             20, "", f"# Error: you are not the right user for job {waiting}. This job is owned by alice.\n"
         )
         noop = add_job(site.database, JobState.RUNNING, types=["noop"])
-        assert site.oarsub("-C", noop) == Result(17, "", "# Error: it is not possible to connect to a NOOP job.\n")
+        assert site.oarsub("-C", noop) == CommandResult(
+            17, "", "# Error: it is not possible to connect to a NOOP job.\n"
+        )
 
     def test_without_number(self, site: LoginNode) -> None:
-        assert site.oarsub("-C") == Result(0, "No running jobs\n", "")
+        assert site.oarsub("-C") == CommandResult(0, "No running jobs\n", "")
         first = add_job(site.database, JobState.RUNNING)
         second = add_job(site.database, JobState.RUNNING, name="fem")
-        assert site.oarsub("-C") == Result(
+        assert site.oarsub("-C") == CommandResult(
             0,
             f"You have several running jobs. Please provide a job id.\nRunning jobs are: {first}, {second} (fem)\n",
             "",

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from oar.cli import oarsub
-from oar.cli.command import Result
-from oar.lib.db.engine import Database
-from oar.lib.model import Dependency
-from oar.lib.states import JobState
+from oar.cli.common.command import CommandResult
+from oar.lib.db.database import Database
+from oar.lib.facts.records import Dependency
+from oar.lib.facts.states import JobState
 from tests.builders import add_job, add_resources
 from tests.frontend import Frontend, add_rules
 
@@ -18,7 +18,7 @@ VERIFY = "# Error: please verify your job submission syntax.\n"
 class Site(Frontend):
     """A small site with the default rules."""
 
-    def oarsub(self, *words: object) -> Result:
+    def oarsub(self, *words: object) -> CommandResult:
         """Type oarsub."""
         return self.type(oarsub.main, *words)
 
@@ -135,6 +135,6 @@ def test_arrays_that_do_not_fit_together(site: Site) -> None:
         (("-a", "4711[]"), "dependency on unknown array 4711."),
         (("-a", f"{first[1]}[]"), f"dependency on unknown array {first[1]}."),
     ]:
-        assert site.oarsub(*words, "true") == Result(8, "", f"# Error: {reason}\n{VERIFY}")
+        assert site.oarsub(*words, "true") == CommandResult(8, "", f"# Error: {reason}\n{VERIFY}")
     assert site.oarsub("-a", f"{first[0]}[", "true").exit == 8
     assert len(site.jobs()) == 2

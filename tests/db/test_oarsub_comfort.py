@@ -15,12 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from oar.cli import oarsub, oarsub_wait
-from oar.cli.command import Result
-from oar.lib import job_environment, lifecycle, resubmission
-from oar.lib.db.engine import Database
-from oar.lib.model import Job, User
-from oar.lib.states import JobState
+from oar.cli import oarsub
+from oar.cli.common.command import CommandResult
+from oar.cli.oarsub_parts import wait
+from oar.lib.db.database import Database
+from oar.lib.facts.records import Job, User
+from oar.lib.facts.states import JobState
+from oar.lib.jobs import lifecycle
+from oar.lib.submission import job_environment, resubmission
 from tests.builders import add_resources
 from tests.frontend import Frontend, add_rules
 
@@ -36,7 +38,7 @@ def handed_over(**variables: str) -> dict[str, str]:
 class Site(Frontend):
     """Four nodes of two cores, with the default admission rules."""
 
-    def oarsub(self, *words: object, environment: dict[str, str] | None = None) -> Result:
+    def oarsub(self, *words: object, environment: dict[str, str] | None = None) -> CommandResult:
         """Type oarsub."""
         return self.type(oarsub.main, *words, environment=environment)
 
@@ -177,7 +179,7 @@ class TestWait:
             assert tx.column("SELECT frag_id_job FROM frag_jobs") == [site.jobs()[-1].id]
 
     def test_pauses_grow_with_what_was_waited(self) -> None:
-        assert [oarsub_wait.pause(waited) for waited in (0, 60, 3600)] == [0.5, 3.0, 15.0]
+        assert [wait.pause(waited) for waited in (0, 60, 3600)] == [0.5, 3.0, 15.0]
 
     @pytest.mark.parametrize(("words", "said"), [(["--wait=no", "x"], "--wait takes"), (["--wait", "-I"], "batch")])
     def test_what_makes_no_sense_is_refused(self, site: Site, words: list[str], said: str) -> None:
@@ -192,7 +194,7 @@ def interrupt() -> None:
 class TestParsable:
     def test_the_id_is_alone(self, site: Site) -> None:
         first = int(site.oarsub("--parsable", "x").out)
-        assert site.oarsub("--parsable", "--array", 3, "x") == Result(0, f"{first + 1}\n", "")
+        assert site.oarsub("--parsable", "--array", 3, "x") == CommandResult(0, f"{first + 1}\n", "")
 
     def test_it_excludes_other_formats(self, site: Site) -> None:
         assert site.oarsub("--parsable", "-J", "x").exit == 1
@@ -292,8 +294,8 @@ class TestScript:
         result = site.oarsub(*large)
         assert result.exit == 8
         assert result.err.startswith(
-            "# Error: the jobs of alice that have not ended keep 818 bytes of scripts and variables; with these 409 it"
-            " would be more than 1000: wait until some have ended, or give the path of the script.\n"
+            "# Error: the live jobs of alice hold 818 bytes of scripts and variables, 409 more would exceed the limit"
+            " of 1000: wait until jobs have ended, or submit without --spool and --env.\n"
         )
         assert site.oarsub("--env", f"A={'x' * 100}", "--array", 2, "x").exit == 8
         assert site.type(oarsub.main, *large, user=User("bob", 0)).exit == site.oarsub("x").exit == 0
@@ -301,7 +303,7 @@ class TestScript:
             lifecycle.move(tx, ended.id, JobState.ERROR)
         assert site.oarsub(*large).exit == 0
         result = site.oarsub("--resubmit", ended.id)
-        assert (result.exit, "would be more than 1000" in result.err) == (4, True)
+        assert (result.exit, "exceed the limit of 1000" in result.err) == (4, True)
 
 
 class TestDefaults:
@@ -330,9 +332,9 @@ class TestDefaults:
 def test_a_reservation_that_is_waited_for_ends_as_its_job(
     site: Site, then: Callable[[Callable[[], None]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from oar.cli import oarsub_answer
+    from oar.cli.oarsub_parts import reservation
 
-    monkeypatch.setattr(oarsub_answer, "wait", lambda *_: oarsub_answer.Answer(True))
+    monkeypatch.setattr(reservation, "wait_for_answer", lambda *_: reservation.ReservationAnswer(True))
     then(lambda: site.end(JobState.TERMINATED, [4 << 8]))
     assert site.oarsub("--wait", "-r", "tomorrow 8:00", "-l", "nodes=1,walltime=1", "x").exit == 4
 

@@ -1,4 +1,4 @@
-"""oarsub -I and -C: what is shown while one waits, what opens a session, what its end means (commands-user.md 3.13)."""
+"""oarsub -I and -C: what is shown while one waits, what opens a session, what its end means."""
 
 import os
 import re
@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from oar.cli import oarsub
-from oar.cli.command import Result
-from oar.lib import control, lifecycle
-from oar.lib.db.engine import Database
-from oar.lib.messages import Tag, Wake
-from oar.lib.model import Job, User
-from oar.lib.states import EventType, JobState, JobType, Phase, Reservation
+from oar.cli.common.command import CommandResult
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import Job, User
+from oar.lib.facts.states import EventType, JobState, JobType, Phase, Reservation
+from oar.lib.jobs import control, lifecycle
 from tests.builders import add_job, add_resources
 from tests.frontend import ALICE, Frontend, add_rules
 
@@ -42,7 +42,7 @@ class Site(Frontend):
     base: Path = Path()
     resource: int = 0  #: a core of node1
 
-    def oarsub(self, *words: object, user: User = ALICE, environment: dict[str, str] | None = None) -> Result:
+    def oarsub(self, *words: object, user: User = ALICE, environment: dict[str, str] | None = None) -> CommandResult:
         """Type oarsub."""
         return self.type(oarsub.main, *words, user=user, environment=environment)
 
@@ -55,7 +55,7 @@ class Site(Frontend):
         path = self.base / "ssh"
         return path.read_text().splitlines() if path.exists() else []
 
-    def interactive(self, *words: object, server: Callable[["Site", Job], None]) -> Result:
+    def interactive(self, *words: object, server: Callable[["Site", Job], None]) -> CommandResult:
         """Type oarsub -I while something happens to the job."""
         failed: list[BaseException] = []
 
@@ -106,9 +106,9 @@ class Site(Frontend):
             tx.insert_many(
                 "INSERT INTO assigned_resources (moldable_job_id, resource_id) VALUES %s", [(moldable, self.resource)]
             )
-            tx.runs.claim(job.id, "node1")
+            tx.job_runs.claim(job.id, "node1")
             assert lifecycle.move(tx, job.id, JobState.RUNNING)
-            tx.runs.update(job.id, phase=Phase.STARTED)
+            tx.job_runs.update(job.id, phase=Phase.STARTED)
         self.say(job, GOOD)
 
     def events(self, job: Job) -> set[str]:
@@ -119,7 +119,7 @@ class Site(Frontend):
     def is_killed(self, job: Job) -> bool:
         """Whether the end of a job was asked for."""
         with self.database.snapshot() as tx:
-            return tx.runs.kill_request(job.id) is not None
+            return tx.kill_requests.find(job.id) is not None
 
 
 @pytest.fixture
@@ -142,10 +142,10 @@ def site(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture
 def no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing else happens, the end of a job need not be waited for."""
-    monkeypatch.setattr("oar.cli.oarsub_session._DOUBT", 0.0)
+    monkeypatch.setattr("oar.cli.oarsub_parts.job_shell._DOUBT", 0.0)
 
 
-def said_by(result: Result) -> list[str]:
+def said_by(result: CommandResult) -> list[str]:
     """The comments of oarsub, without those of the rules."""
     return [line for line in result.out.splitlines() if not line.startswith(("[ADMISSION", "OAR_JOB_ID="))]
 
@@ -296,7 +296,7 @@ class TestConnect:
     def running(self, site: Site, **columns: Any) -> int:
         """A job that runs on node1."""
         job_id = add_job(site.database, JobState.RUNNING, on=[site.resource], **columns)
-        site.ask(lambda tx: tx.runs.claim(job_id, "node1"))
+        site.ask(lambda tx: tx.job_runs.claim(job_id, "node1"))
         return job_id
 
     def test_a_further_session(self, site: Site) -> None:
@@ -335,7 +335,7 @@ class TestConnect:
         site.ssh_ends_with(255)
         site.ask(lambda tx: lifecycle.move(tx, job_id, JobState.FINISHING))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("oar.cli.oarsub_session._check", lambda *_: None)
+            patch.setattr("oar.cli.oarsub_parts.connect._check", lambda *_: None)
             result = site.oarsub("-C", job_id)
         assert (result.exit, result.err) == (19, "# Error: job was terminated.\n")
 
@@ -343,7 +343,7 @@ class TestConnect:
     def test_a_broken_session_leaves_the_job_alone(self, site: Site) -> None:
         job_id = self.running(site)
         site.ssh_ends_with(255)
-        assert site.oarsub("-C", job_id) == Result(
+        assert site.oarsub("-C", job_id) == CommandResult(
             21, f"Disconnected from OAR job {job_id}.\n", "# Error: an unknown error occured (255).\n"
         )
         assert not site.is_killed(site.jobs()[0])
@@ -357,11 +357,11 @@ class TestConnect:
     )
     def test_of_what_runs_nowhere_there_is_no_shell(self, site: Site, types: list[str], code: int, text: str) -> None:
         job_id = self.running(site, types=types)
-        assert site.oarsub("-C", job_id) == Result(code, "", f"# Error: {text}\n")
+        assert site.oarsub("-C", job_id) == CommandResult(code, "", f"# Error: {text}\n")
 
     def test_others_are_refused(self, site: Site) -> None:
         job_id = self.running(site)
-        assert site.oarsub("-C", job_id, user=BOB) == Result(
+        assert site.oarsub("-C", job_id, user=BOB) == CommandResult(
             20, "", f"# Error: you are not the right user for job {job_id}. This job is owned by alice.\n"
         )
         assert site.sessions() == []

@@ -1,4 +1,4 @@
-"""What oarsub refuses: the reason it names, its exit code, and that nothing is left behind (commands-user.md 3.15)."""
+"""What oarsub refuses: the reason it names, its exit code, and that nothing is left behind."""
 
 import re
 from pathlib import Path
@@ -7,18 +7,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oar.cli import oarsub
-from oar.cli.command import Result
-from oar.lib.db.engine import Database
-from oar.lib.job_keys import BAD_KEY
-from oar.lib.request import EXAMPLE
-from oar.lib.states import JobState
+from oar.cli.common.command import CommandResult
+from oar.cli.oarsub_parts import job_key
+from oar.lib.db.database import Database
+from oar.lib.facts.request import EXAMPLE
+from oar.lib.facts.states import JobState
+from oar.lib.submission.job_keys import BAD_KEY
 from tests.builders import add_job, add_resources
 from tests.frontend import LoginNode, add_rules
 
 VERIFY = "# Error: please verify your job submission syntax.\n"
 NOT_ENOUGH = "# There are not enough resources for your request\n"
-TOGETHER = "# each part of the request could be satisfied alone, all of them together cannot\n"
+TOGETHER = "# each part of the request can be satisfied alone, but not all parts together\n"
 
 #: What cannot be submitted: words, exit code, stderr.
 REFUSED = [
@@ -70,16 +70,16 @@ REFUSED = [
     ),
     (("-q", "defualt", "x"), 248, "# Error: queue 'defualt' does not exist\n# Did you mean 'default'?\n"),
     (("--recource", "nodes=1", "x"), 1, "Unknown option: recource\n# Did you mean --resource?\n"),
-    (("-p", "1=1) OR (1=1", "x"), 8, f"# Error: invalid SQL condition: a ')' has no '('\n{VERIFY}"),
+    (("-p", "1=1) OR (1=1", "x"), 8, f"# Error: invalid SQL condition: a ')' has no '(' at character 4\n{VERIFY}"),
     (
         ("-p", "nothing = 1", "x"),
         8,
-        '# Error: cannot evaluate the SQL condition: column "nothing" does not exist\n' + VERIFY,
+        '# Error: invalid SQL condition: unknown column "nothing" at character 1\n' + VERIFY,
     ),
     (
         ("-p", "network_adress = 'node-1'", "x"),
         8,
-        '# Error: cannot evaluate the SQL condition: column "network_adress" does not exist,'
+        '# Error: invalid SQL condition: unknown column "network_adress" at character 1,'
         f' did you mean "network_address"?\n{VERIFY}',
     ),
     (
@@ -98,10 +98,10 @@ REFUSED = [
     (
         ("--nodelist", "node-1", "-p", "core=1) OR (core=2", "x"),
         8,
-        f"# Error: invalid SQL condition: a ')' has no '('\n{VERIFY}",
+        f"# Error: invalid SQL condition: a ')' has no '(' at character 7\n{VERIFY}",
     ),
     (("--nodelist", ",", "x"), 8, f'# Error: bad node name "".\n{VERIFY}'),
-    (("-l", "{1;2}/nodes=1", "x"), 8, f"# Error: invalid SQL condition: ';' is not allowed\n{VERIFY}"),
+    (("-l", "{1;2}/nodes=1", "x"), 8, f"# Error: invalid SQL condition: ';' is not allowed at character 2\n{VERIFY}"),
     (("-a", "77", "x"), 8, f"# Error: dependency on unknown job 77.\n{VERIFY}"),
     (("-n", "a" * 101, "x"), 8, f"# Error: the job name is longer than 100 characters.\n{VERIFY}"),
     (("-n", "a\nb", "x"), 8, f"# Error: the job name has a control character.\n{VERIFY}"),
@@ -144,7 +144,7 @@ REFUSED = [
     ),
     (("--array", "x", "true"), 1, 'Value "x" invalid for option array (number expected)\n'),
     (("--signal", "NOPE", "x"), 1, "# Error: unknown signal NOPE.\n"),
-    (("-e", "/tmp/key", "x"), 8, f"# Error: {oarsub.KEY_OPTIONS}\n{VERIFY}"),
+    (("-e", "/tmp/key", "x"), 8, f"# Error: {job_key.NO_KEY_OPTION}\n{VERIFY}"),
     (
         ("-k", "-i", "/no/where", "x"),
         8,
@@ -155,7 +155,7 @@ REFUSED = [
         8,
         f"# Error: --ssh_public_key needs --ssh_private_key.\n{VERIFY}",
     ),
-    (("-k", "-i", "/f", "--import-job-key-inline", "k", "x"), 8, f"# Error: {oarsub.TWO_KEYS}\n{VERIFY}"),
+    (("-k", "-i", "/f", "--import-job-key-inline", "k", "x"), 8, f"# Error: {job_key.TWO_KEYS}\n{VERIFY}"),
     (
         ("--ssh_private_key", "nonsense", "x"),
         8,
@@ -203,7 +203,7 @@ def test_a_host_outside_the_allowed_networks_submits_nothing(site: LoginNode) ->
     site.config = site.config.replace(allowed_networks=("192.0.2.0/24",), server_hostname="127.0.0.1")
     text = "# Error: jobs cannot be submitted from this host: 127.0.0.1 is not in ALLOWED_NETWORKS.\n"
     for words in (["x"], ["-I"], ["--resubmit", ended]):
-        assert site.oarsub(*words) == Result(1, "", text)
+        assert site.oarsub(*words) == CommandResult(1, "", text)
     assert len(site.jobs()) == 1
     assert site.oarsub("-C", ended).exit == 20
     site.config = site.config.replace(allowed_networks=("192.0.2.0/24", "127.0.0.0/8"))

@@ -1,4 +1,4 @@
-"""oarsub --stagein: what is kept for computers that fetch their work, and how long (commands-user.md 3.16)."""
+"""oarsub --stagein: what is kept for computers that fetch their work, and how long."""
 
 import fcntl
 import hashlib
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from oar.cli.command import Result
-from oar.lib.db.engine import Database
-from oar.lib.model import User
+from oar.cli.common.command import CommandResult
+from oar.lib.db.database import Database
+from oar.lib.facts.records import User
 from tests.builders import add_resources
 from tests.frontend import LoginNode, add_rules
 
@@ -27,7 +27,7 @@ def desk(database: Database, tmp_path: Path) -> LoginNode:
     return site
 
 
-def give(desk: LoginNode, *words: object) -> Result:
+def give(desk: LoginNode, *words: object) -> CommandResult:
     return desk.oarsub("-t", "desktop_computing", *words, "x")
 
 
@@ -77,8 +77,8 @@ def test_nobody_gets_what_another_has_staged_by_its_sum(desk: LoginNode, tmp_pat
     assert give(desk, "-s", tmp_path / "data").exit == 0
     (tmp_path / "kept" / f"{md5sum}.alice").write_bytes(b"another content of this sum")
     by_sum = desk.oarsub("-t", "desktop_computing", "--stagein-md5sum", md5sum, "x", user=BOB)
-    refusal = f"# Error: no file of yours with the checksum {md5sum} is kept, give it with --stagein.\n"
-    assert by_sum == Result(12, "", refusal)
+    refusal = f"# Error: you have no staged file with the checksum {md5sum}: give the file with --stagein.\n"
+    assert by_sum == CommandResult(12, "", refusal)
     assert desk.oarsub("-t", "desktop_computing", "-s", tmp_path / "data", "x", user=BOB).exit == 0
     assert (tmp_path / "kept" / f"{md5sum}.bob").read_bytes() == b"of alice"
     assert len({job.file_id for job in desk.jobs()}) == len(rows(desk)) == 2
@@ -90,7 +90,7 @@ def test_nobody_gets_what_another_has_staged_by_its_sum(desk: LoginNode, tmp_pat
         (["-s", "{}/data", "--stagein-md5sum", "0" * 32], "# Error: stage-in checksum mismatch.\n"),
         (
             ["--stagein-md5sum", "0" * 32],
-            f"# Error: no file of yours with the checksum {'0' * 32} is kept, give it with",
+            f"# Error: you have no staged file with the checksum {'0' * 32}: give the file with",
         ),
         (["--stagein-md5sum", "x"], '# Error: "x" is not an MD5 sum: 32 hexadecimal digits.\n'),
         (["-s", "{}/gone"], "[ERROR] Cannot open the stage-in file"),

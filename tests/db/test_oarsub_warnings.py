@@ -1,13 +1,13 @@
-"""What oarsub says of a submission that it takes, and what short forms stand for (commands-user.md 3, 17)."""
+"""What oarsub says of a submission that it takes, and what short forms stand for."""
 
 import time
 
 import pytest
 
-from oar.lib.config import Config
-from oar.lib.db.engine import Database
-from oar.lib.states import JobState
-from oar.lib.times import format_date
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState
+from oar.lib.facts.times import format_date
 from tests.builders import add_job, add_resources
 from tests.frontend import LoginNode, add_rules
 
@@ -25,8 +25,8 @@ def site(database: Database) -> LoginNode:
 @pytest.mark.parametrize(
     ("types", "said"),
     [
-        ("postpone=2020-01-01", "the date of the type postpone=2020-01-01 is over: it has no effect."),
-        ("expire=2020-01-01", "the date of the type expire=2020-01-01 is over: the job will go to Error."),
+        ("postpone=2020-01-01", "the date of the type postpone=2020-01-01 is in the past: it has no effect."),
+        ("expire=2020-01-01", "the date of the type expire=2020-01-01 is in the past: the job will go to Error."),
         (
             "deadline=2020-01-01 10:00",
             "the job cannot end before the date of the type deadline=2020-01-01 10:00: it will go to Error.",

@@ -1,4 +1,4 @@
-"""What oarwalltime asks, what it shows, and how it ends (commands-user.md 9)."""
+"""What oarwalltime asks, what it shows, and how it ends."""
 
 import json
 from types import MappingProxyType
@@ -6,13 +6,13 @@ from types import MappingProxyType
 import pytest
 
 from oar.cli import oarwalltime
-from oar.cli.command import Result
-from oar.lib.config import Config
-from oar.lib.db.engine import Database
-from oar.lib.db.walltimes import WalltimeChange, Walltimes
-from oar.lib.messages import Tag, Wake
-from oar.lib.model import User
-from oar.lib.states import EventType, JobState
+from oar.cli.common.command import CommandResult
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.db.walltime_changes import WalltimeChange
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import User
+from oar.lib.facts.states import EventType, JobState
 from tests.builders import add_job, add_resources
 from tests.frontend import ALICE, Frontend
 
@@ -42,26 +42,28 @@ def running(frontend: Frontend, walltime: int = 7200, **columns: object) -> int:
     return add_job(frontend.database, JobState.RUNNING, on=nodes, walltime=walltime, **columns)  # type: ignore[arg-type]
 
 
-def ask(frontend: Frontend, *words: object, user: User = ALICE) -> Result:
+def ask(frontend: Frontend, *words: object, user: User = ALICE) -> CommandResult:
     """Run oarwalltime, as alice if nobody is named."""
     return frontend.type(oarwalltime.main, *words, user=user)
 
 
 def change_of(frontend: Frontend, job: int) -> WalltimeChange:
     """Return what is asked for a job."""
-    found = frontend.ask(lambda tx: Walltimes(tx).find(job))
+    found = frontend.ask(lambda tx: tx.walltime_changes.find(job))
     assert isinstance(found, WalltimeChange)
     return found
 
 
-def accepted(job: int, verb: str = "accepted") -> Result:
+def accepted(job: int, verb: str = "accepted") -> CommandResult:
     """Return what is said of a request that is taken."""
-    return Result(0, f"Accepted: walltime change request {verb} for job {job}, it will be handled shortly.\n", "")
+    return CommandResult(
+        0, f"Accepted: walltime change request {verb} for job {job}, it will be handled shortly.\n", ""
+    )
 
 
-def refused(code: int, line: str) -> Result:
+def refused(code: int, line: str) -> CommandResult:
     """Return what is said of a request that is not."""
-    return Result(code, f"{line}\n", "")
+    return CommandResult(code, f"{line}\n", "")
 
 
 # -- what is asked ----------------------------------------------------------------------------------------------------
@@ -252,9 +254,9 @@ def test_what_is_no_request_shows_the_usage(frontend: Frontend, words: tuple[str
 
 
 def test_a_minus_in_the_first_place_begins_an_option(frontend: Frontend) -> None:
-    assert ask(frontend, "-1:0") == Result(1, "", "Unknown option: 1\n")
+    assert ask(frontend, "-1:0") == CommandResult(1, "", "Unknown option: 1\n")
     wrong = 'Value "-5" invalid for option timeout (number expected)\n'
-    assert ask(frontend, "--timeout=-5", 1, "+1") == Result(1, "", wrong)
+    assert ask(frontend, "--timeout=-5", 1, "+1") == CommandResult(1, "", wrong)
 
 
 # -- what is shown ----------------------------------------------------------------------------------------------------
@@ -324,4 +326,4 @@ def test_programs_get_one_document(frontend: Frontend) -> None:
         "pending": 1800,
         "whole": False,
     }
-    assert ask(frontend, "--json", 4711) == Result(2, "{}\n", "UNKNOWN JOB\n")
+    assert ask(frontend, "--json", 4711) == CommandResult(2, "{}\n", "UNKNOWN JOB\n")

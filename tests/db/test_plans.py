@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from oar.lib.db import migrate
-from oar.lib.db.engine import Database, DatabaseSettings
+from oar.lib.db import migrations
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
 from tests.db.history import fill
 from tests.db.statements import Statement, statements
 from tests.postgres import PostgreSQL
@@ -41,7 +42,7 @@ def past(postgres: PostgreSQL, template: DatabaseSettings) -> Iterator[Database]
     postgres.execute(f"CREATE DATABASE past TEMPLATE {template.name} OWNER oar")
     settings = template._replace(name="past")
     admin = postgres.connect("past", "postgres")
-    migrate.secure_database(migrate.Session(admin), settings)
+    migrations.secure_database(migrations.MigrationConnection(admin), settings)
     admin.close()
     database = Database(settings)
     fill(database, finished=FINISHED, live=LIVE)

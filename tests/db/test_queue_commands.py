@@ -1,4 +1,4 @@
-"""What oarqueue and oarnotify print and do (commands-admin.md 5)."""
+"""What oarqueue and oarnotify print and do."""
 
 import json
 import threading
@@ -8,11 +8,12 @@ import pytest
 import zmq
 
 from oar.cli import oarnotify, oarqueue
-from oar.cli.command import Result
-from oar.lib import bus, frames
-from oar.lib.frames import Frame, Status, StatusQuestion, Wait, Waited
-from oar.lib.messages import Effect, Tag, Wake
-from oar.lib.times import format_date
+from oar.cli.common.command import CommandResult
+from oar.lib.facts import frames
+from oar.lib.facts.frames import Frame, Status, StatusQuestion, Waited, WaitForRound
+from oar.lib.facts.messages import Effect, Tag, Wake
+from oar.lib.facts.times import format_date
+from oar.lib.io import bus
 from tests.builders import add_job
 from tests.db.console import Console
 
@@ -35,8 +36,8 @@ default
 
 
 def test_the_queues_are_listed(console: Console) -> None:
-    assert console.type(oarqueue.main) == Result(0, LISTED.format(label="policy"), "")
-    assert console.type(oarnotify.main, "-l") == Result(0, LISTED.format(label="scheduler"), "")
+    assert console.type(oarqueue.main) == CommandResult(0, LISTED.format(label="policy"), "")
+    assert console.type(oarnotify.main, "-l") == CommandResult(0, LISTED.format(label="scheduler"), "")
 
 
 def queue_states(console: Console) -> dict[str, str]:
@@ -46,7 +47,7 @@ def queue_states(console: Console) -> dict[str, str]:
 
 
 def test_queues_are_switched_added_changed_and_removed(console: Console, sent: list[Effect]) -> None:
-    assert console.type(oarqueue.main, "-d", "default") == Result(0, "", "")
+    assert console.type(oarqueue.main, "-d", "default") == CommandResult(0, "", "")
     assert queue_states(console)["default"] == "notActive"
     assert sent == [Wake(Tag.TERM)]
     console.type(oarqueue.main, "-D")
@@ -79,7 +80,7 @@ def test_queues_are_switched_added_changed_and_removed(console: Console, sent: l
 def test_bad_queues(console: Console, arguments: list[str], code: int, message: str) -> None:
     add_job(console.database)
     before = queue_states(console)
-    assert console.type(oarqueue.main, *arguments) == Result(code, "", f"{message}\n")
+    assert console.type(oarqueue.main, *arguments) == CommandResult(code, "", f"{message}\n")
     assert queue_states(console) == before
 
 
@@ -151,7 +152,7 @@ def heard(server: Server) -> list[object]:
     [([], Tag.TERM), (["TERM"], Tag.TERM), (["Qsub"], Tag.QSUB), (["Qsub -I"], Tag.QSUB_INTERACTIVE)],
 )
 def test_the_server_is_rung(console: Console, server: Server, words: list[str], tag: Tag) -> None:
-    assert console.type(oarnotify.main, *words) == Result(0, "", "")
+    assert console.type(oarnotify.main, *words) == CommandResult(0, "", "")
     assert heard(server) == [Wake(tag)]
 
 
@@ -161,14 +162,14 @@ def test_a_list_rings_nobody(console: Console, server: Server) -> None:
 
 
 def test_an_unknown_tag_is_refused_before_anything_is_done(console: Console, server: Server) -> None:
-    assert console.type(oarnotify.main, "-d", "default", "x") == Result(1, "", "Unknown tag 'x'.\n")
+    assert console.type(oarnotify.main, "-d", "default", "x") == CommandResult(1, "", "Unknown tag 'x'.\n")
     assert queue_states(console)["default"] == "Active"
     assert heard(server) == []
 
 
 def test_a_round_is_awaited(console: Console, server: Server) -> None:
     assert console.type(oarnotify.main, "--wait", "Qsub").exit == 0
-    assert heard(server) == [StatusQuestion(), Wait("Qsub")]
+    assert heard(server) == [StatusQuestion(), WaitForRound("Qsub")]
 
 
 def test_no_round_of_a_server_that_is_not_there_is_awaited(console: Console) -> None:
@@ -178,7 +179,7 @@ def test_no_round_of_a_server_that_is_not_there_is_awaited(console: Console) -> 
 
 
 def test_the_state_of_the_server_is_shown(console: Console, server: Server) -> None:
-    assert console.type(oarnotify.main, "--status") == Result(
+    assert console.type(oarnotify.main, "--status") == CommandResult(
         0,
         f"automaton\n\tsched = idle\n\tqueue = \nrunner = 3\nstart = {format_date(1_930_000_000)}\nlast_start = \n",
         "",
@@ -201,9 +202,9 @@ def test_a_policy_that_nobody_knows_is_warned_of(console: Console) -> None:
 def test_a_server_that_is_not_there(console: Console) -> None:
     console.config = console.config.replace(server_hostname="127.0.0.1", appendice_server_port=1)
     asked = console.type(oarnotify.main, "Term")
-    assert asked == Result(2, "", "[ERROR] Cannot notify the OAR server (127.0.0.1:6666): Connection refused\n")
+    assert asked == CommandResult(2, "", "[ERROR] Cannot notify the OAR server (127.0.0.1:6666): Connection refused\n")
     unasked = console.type(oarnotify.main, "-d", "default")
-    assert unasked == Result(
+    assert unasked == CommandResult(
         0,
         "Disable queue default.\n",
         "/!\\ Cannot contact the OAR server 127.0.0.1:6666, the request is recorded and will be treated later.\n",

@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from oar.lib import control, incidents, lifecycle, nodes
-from oar.lib.config import Config
-from oar.lib.control import HoldRules
-from oar.lib.db import check
-from oar.lib.db.engine import Database, DatabaseSettings, Transaction
-from oar.lib.model import Job, User
+from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.records import Job, User
+from oar.lib.facts.states import FINAL, EventType, ExecCode, JobState, Phase, ResourceState
+from oar.lib.jobs import control, lifecycle
+from oar.lib.jobs.control import HoldRules
+from oar.lib.resources import nodes
+from oar.lib.rules import incidents
 from oar.lib.runtime import Runtime
-from oar.lib.states import FINAL, EventType, ExecCode, JobState, Phase, ResourceState
 from oar.modules import leon, node_change_state, sarko
 from tests.builders import add_job, add_resources, for_no_reason
 
@@ -139,26 +142,26 @@ class Cluster:
     def _launch(self, tx: Transaction, dice: random.Random, job: Job) -> None:
         if job.state is JobState.TO_LAUNCH:
             lifecycle.move(tx, job.id, JobState.LAUNCHING)
-            tx.runs.claim(job.id, "node-1")
-        elif tx.runs.kills_asked([job.id]):
+            tx.job_runs.claim(job.id, "node-1")
+        elif tx.kill_requests.jobs([job.id]):
             self._report(tx, job, ExecCode.KILLED)
         elif dice.random() < 0.3:
             type_ = dice.choice([EventType.CPUSET_ERROR, EventType.LAUNCHING_OAREXEC_TIMEOUT, EventType.PROLOGUE_ERROR])
             hosts = sorted({one.network_address for one in tx.jobs.assigned([job.id]).get(job.id, [])})[:1]
-            tx.runs.update(job.id, phase=Phase.FAILED)
+            tx.job_runs.update(job.id, phase=Phase.FAILED)
             tx.events.add(type_, job.id, dice.choice(["not started", "state unknown"]), to_check=True, hosts=hosts)
         else:
-            tx.runs.update(job.id, phase=Phase.STARTED)
+            tx.job_runs.update(job.id, phase=Phase.STARTED)
             lifecycle.move(tx, job.id, JobState.RUNNING)
 
     def _report(self, tx: Transaction, job: Job, code: int) -> None:
-        tx.runs.report(job.id, code, None)
+        tx.job_runs.report(job.id, code, None)
         lifecycle.move(tx, job.id, JobState.FINISHING)
 
     def _end(self, tx: Transaction, dice: random.Random, job: Job) -> None:
-        run = tx.runs.find(job.id)
+        run = tx.job_runs.find(job.id)
         if job.state is not JobState.FINISHING:
-            killed = tx.runs.kills_asked([job.id])
+            killed = tx.kill_requests.jobs([job.id])
             self._report(tx, job, ExecCode.KILLED if killed else dice.choice(CODES))
             tx.jobs.update(job.id, exit_code=dice.choice([0, 256, 99 << 8]))
         elif run is not None and run.phase is not Phase.CLEANED:
@@ -168,7 +171,7 @@ class Cluster:
                 tx.events.add(type_, job.id, "", to_check=True)
             if dice.random() < 0.2:
                 tx.events.add(EventType.CPUSET_CLEAN_ERROR, job.id, "", to_check=True, hosts=["node-2"])
-            tx.runs.update(job.id, phase=Phase.CLEANED)
+            tx.job_runs.update(job.id, phase=Phase.CLEANED)
 
     def _freeze(self, tx: Transaction, dice: random.Random, job: Job) -> None:
         if job.state is JobState.RESUMING:
@@ -205,7 +208,7 @@ class Cluster:
     def check(self) -> None:
         """See that the rows fit together."""
         with self.database.snapshot() as tx:
-            found = check.violations(tx, self.database.settings.ro_user)
+            found = tx.invariants.violations(self.database.settings.ro_user)
         assert [str(violation) for violation in found] == []
 
     def finish(self, dice: random.Random) -> None:

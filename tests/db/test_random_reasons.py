@@ -5,16 +5,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from oar.kao.meta_sched import MetaScheduler
-from oar.lib import lifecycle
-from oar.lib.db import waits
-from oar.lib.db.engine import Database
-from oar.lib.model import Queue
-from oar.lib.reason_texts import WAITING_FOR, sentence
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.db import job_waits
+from oar.lib.db.database import Database
+from oar.lib.facts.records import Queue
+from oar.lib.facts.states import JobState, QueueState, Reservation
+from oar.lib.facts.times import format_date
+from oar.lib.jobs import lifecycle
+from oar.lib.rules.wait_reason_texts import WAITING_FOR, reason_sentence
+from oar.lib.rules.wait_times import Waits, divide_waiting_time
 from oar.lib.runtime import Runtime
-from oar.lib.states import JobState, QueueState, Reservation
-from oar.lib.times import format_date
-from oar.lib.waiting import Waits, divided
 from tests.builders import add_resources
 from tests.db.test_meta_sched import NOW, at, submit
 
@@ -26,7 +26,7 @@ TYPES = [
     *[(), (), (), ("besteffort",), ("timesharing",), ("token:t=1",), ("inner=1",), ("container",)],
     *[("timesharing=x",), ("deadline=2026-01-01",), (f"postpone={format_date(NOW + 900)}",)],
 ]
-MOST_CHANGES, KEPT = 2, 1
+MOST_CHANGES, CHANGES_LEFT = 2, 1
 WAITING = (JobState.WAITING, JobState.HOLD, JobState.TO_ACK_RESERVATION)
 
 
@@ -102,13 +102,13 @@ class World:
         """See that each job is explained."""
         states = self.states()
         with self.database.snapshot() as tx:
-            reasons, history = waits.reasons(tx, states), waits.history(tx, states)
+            reasons, history = tx.job_waits.reasons(states), tx.job_waits.history(states)
             logs = tx.jobs.state_changes(list(states))
             foretold = set(tx.column("SELECT job_id FROM job_predictions WHERE real_start = 0"))
         waiting = {number for number, state in states.items() if state in WAITING}
         assert reasons.keys() == waiting
         self.met |= {reason.code for reason in reasons.values()}
-        assert all(reason.code in WAITING_FOR and sentence(reason).endswith(".") for reason in reasons.values())
+        assert all(reason.code in WAITING_FOR and reason_sentence(reason).endswith(".") for reason in reasons.values())
         assert all(history[number].changes[-1][1] == reason.code for number, reason in reasons.items())
         assert all(len(each.changes) <= MOST_CHANGES for each in history.values())
         self.has_folded |= any(each.sums for each in history.values())
@@ -116,15 +116,15 @@ class World:
         for number, log in logs.items():
             before = [each for each in log if each.state in (*WAITING, JobState.TO_LAUNCH, JobState.LAUNCHING)]
             seconds = sum((each.stop or self.now) - each.start for each in before)
-            assert sum(divided(log, history.get(number, Waits()), self.now).values()) == seconds
+            assert sum(divide_waiting_time(log, history.get(number, Waits()), self.now).values()) == seconds
 
 
 @pytest.fixture
 def world(
     database: Database, runtime: Runtime, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
-    monkeypatch.setattr(waits, "MOST_CHANGES", MOST_CHANGES)
-    monkeypatch.setattr(waits, "KEPT", KEPT)
+    monkeypatch.setattr(job_waits, "MOST_CHANGES", MOST_CHANGES)
+    monkeypatch.setattr(job_waits, "CHANGES_LEFT", CHANGES_LEFT)
     made = World(database, runtime, random.Random(request.param))
     yield made
     made.scheduler.close()

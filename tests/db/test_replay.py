@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from oar.kao.codec import from_json, to_json
-from oar.kao.meta_sched import MetaScheduler
-from oar.kao.model import Plan
-from oar.kao.platform import Platform
-from oar.kao.schedule import schedule
-from oar.lib.config import Config
-from oar.lib.db.engine import Database, DatabaseSettings
+from oar.kao.facts.json_codec import from_json, to_json
+from oar.kao.facts.plan import Plan
+from oar.kao.planner.schedule import schedule
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.snapshot_reader import SnapshotReader
+from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.facts.times import format_date
 from oar.lib.runtime import Runtime
-from oar.lib.times import format_date
-from oar.modules import replay
+from oar.modules import kao_commands
 from tests.builders import add_resources
 from tests.db.test_meta_sched import at, submit
 from tests.scheduler.builders import NOW, Cluster, hours
@@ -52,12 +53,12 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_a_saved_round_is_planned_again_to_the_same_plan(saved: Path, capsys: Any) -> None:
-    assert replay.main(["plan", str(saved), "--json"]) == 0
-    assert from_json(Plan, capsys.readouterr().out) == schedule(replay.read(saved))
+    assert kao_commands.main(["plan", str(saved), "--json"]) == 0
+    assert from_json(Plan, capsys.readouterr().out) == schedule(kao_commands.read(saved))
 
 
 def test_the_plan_is_shown_with_starts_and_reasons(saved: Path, capsys: Any) -> None:
-    assert replay.main(["plan", str(saved)]) == 0
+    assert kao_commands.main(["plan", str(saved)]) == 0
     _, first, second = capsys.readouterr().out.splitlines()
     start = format_date(NOW + hours(1) + 1)
     assert first.split(None, 4) == ["2", *start.split(), "2", f"waiting for resources until {start} (jobs 1)"]
@@ -65,16 +66,16 @@ def test_the_plan_is_shown_with_starts_and_reasons(saved: Path, capsys: Any) -> 
 
 
 def test_a_round_can_be_planned_with_something_changed(saved: Path, capsys: Any) -> None:
-    assert replay.main(["plan", str(saved), "--walltime", "1=0:10:0", "--explain", "2"]) == 0
+    assert kao_commands.main(["plan", str(saved), "--walltime", "1=0:10:0", "--explain", "2"]) == 0
     out = capsys.readouterr().out
     assert format_date(NOW + 601) in out
     assert out.endswith("It would start now with core=1 instead of core=2.\n")
-    assert replay.main(["plan", str(saved), "--without-node", "n1"]) == 0
+    assert kao_commands.main(["plan", str(saved), "--without-node", "n1"]) == 0
     assert "no resource satisfies the request: /core=2" in capsys.readouterr().out
 
 
 def test_what_is_supposed_is_shown_beside_what_would_be_otherwise(saved: Path, capsys: Any) -> None:
-    assert replay.main(["plan", str(saved), "--walltime", "1=0:10:0"]) == 0
+    assert kao_commands.main(["plan", str(saved), "--walltime", "1=0:10:0"]) == 0
     head, first, _ = capsys.readouterr().out.splitlines()
     assert head.split() == ["job", "start", "instead", "of", "resources", "reason"]
     assert first.split()[1:5] == [*format_date(NOW + 601).split(), *format_date(NOW + hours(1) + 1).split()]
@@ -90,17 +91,17 @@ def test_what_is_supposed_is_shown_beside_what_would_be_otherwise(saved: Path, c
 def test_a_round_can_be_planned_under_other_quotas(saved: Path, tmp_path: Path, text: str, capsys: Any) -> None:
     quotas = tmp_path / "quotas"
     quotas.write_text(text)
-    assert replay.main(["plan", str(saved), "--quotas", str(quotas)]) == 0
+    assert kao_commands.main(["plan", str(saved), "--quotas", str(quotas)]) == 0
     assert capsys.readouterr().out.count("quota_exceeded:*,*,*,/=[2,1,2.00]>[1,-1,-1]") == 2
 
 
 def test_a_file_of_quotas_that_cannot_be_read_is_named(saved: Path, tmp_path: Path, capsys: Any) -> None:
     quotas = tmp_path / "quotas"
-    assert replay.main(["plan", str(saved), "--quotas", str(quotas)]) != 0
+    assert kao_commands.main(["plan", str(saved), "--quotas", str(quotas)]) != 0
     assert capsys.readouterr().err == f"[ERROR] cannot read {quotas}: No such file or directory\n"
     for text in ('{"quotas": ', "$Gantt = 1", '{"quotas": {"*,*": 3}}'):
         quotas.write_text(text)
-        assert replay.main(["plan", str(saved), "--quotas", str(quotas)]) != 0
+        assert kao_commands.main(["plan", str(saved), "--quotas", str(quotas)]) != 0
         error = capsys.readouterr().err
         assert error.startswith(f"[ERROR] {quotas} is no file of quotas: ")
         assert error.count("\n") == 1
@@ -116,7 +117,7 @@ def test_a_file_of_quotas_that_cannot_be_read_is_named(saved: Path, tmp_path: Pa
     ],
 )
 def test_what_is_not_in_the_round_is_named(saved: Path, arguments: list[str], trouble: str, capsys: Any) -> None:
-    assert replay.main(["plan", str(saved), *arguments]) != 0
+    assert kao_commands.main(["plan", str(saved), *arguments]) != 0
     assert capsys.readouterr().err == f"[ERROR] {trouble}\n"
 
 
@@ -125,9 +126,9 @@ def test_a_file_that_is_no_round_is_named(tmp_path: Path, capsys: Any) -> None:
     deep = "[" * 100_000
     for text in ("", "[]", '{"now": 1}', '{"surprise": 1}', deep, "\x00"):
         path.write_text(text)
-        assert replay.main(["plan", str(path)]) != 0
+        assert kao_commands.main(["plan", str(path)]) != 0
         assert "is not a round saved by this version" in capsys.readouterr().err
-    assert replay.main(["plan", str(tmp_path / "none")]) != 0
+    assert kao_commands.main(["plan", str(tmp_path / "none")]) != 0
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_a_round_whose_parts_do_not_belong_together_is_refused(
         place = place[name]
     place[part[-1]] = value
     saved.write_text(json.dumps(record))
-    assert replay.main(["plan", str(saved)]) != 0
+    assert kao_commands.main(["plan", str(saved)]) != 0
     assert "is not a round saved by this version" in capsys.readouterr().err
 
 
@@ -158,9 +159,9 @@ def test_kao_saves_a_round_that_another_process_plans_to_the_same(site: Database
     for number in range(6):
         submit(site, f"/network_address={number % 3 + 1}", types=("token:t=1",) if number == 5 else ())
     path = tmp_path / "round.json"
-    assert replay.main(["save", str(path)]) == 0
+    assert kao_commands.main(["save", str(path)]) == 0
     assert capsys.readouterr().out == f"6 waiting and 0 running jobs in {path}\n"
-    assert replay.main(["plan", str(path), "--json"]) == 0
+    assert kao_commands.main(["plan", str(path), "--json"]) == 0
     plan = capsys.readouterr().out
     for seed in ("1", "2"):
         environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(path for path in sys.path if path)}
@@ -178,13 +179,13 @@ def test_a_round_is_planned_alike_in_another_time_zone(
         monkeypatch.setenv("TZ", zone)
         time.tzset()
         capsys.readouterr()
-        assert replay.main(["plan", str(path), "--json"]) == 0
+        assert kao_commands.main(["plan", str(path), "--json"]) == 0
         return str(capsys.readouterr().out)
 
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     submit(site, "/resource_id=1", types=(f"postpone={format_date(NOW * 2)}",))
-    assert replay.main(["save", str(path)]) == 0
+    assert kao_commands.main(["save", str(path)]) == 0
     assert plan("America/New_York") == plan("Asia/Tokyo") == plan("UTC")
     assert from_json(Plan, plan("UTC")).placements[0].start == NOW * 2
     assert os.environ["TZ"] == "UTC"
@@ -203,30 +204,30 @@ def test_the_last_rounds_are_kept_as_they_were_if_that_is_wanted(database: Datab
     scheduler.close()
     files = sorted(tmp_path.glob("round-*.json"))
     assert [file.name for file in files] == [f"round-{NOW + 1}.json", f"round-{NOW + 2}.json"]
-    assert [[job.id for job in replay.read(file).waiting] for file in files] == [numbers[1:2], numbers[1:]]
+    assert [[job.id for job in kao_commands.read(file).waiting] for file in files] == [numbers[1:2], numbers[1:]]
 
 
 def test_a_saved_round_is_for_nobody_else_and_no_link_is_followed(site: Database, tmp_path: Path, capsys: Any) -> None:
     path, link = tmp_path / "round.json", tmp_path / "link"
-    assert replay.main(["save", str(path)]) == 0
+    assert kao_commands.main(["save", str(path)]) == 0
     assert path.stat().st_mode & 0o777 == 0o600
     link.symlink_to(tmp_path / "elsewhere")
-    assert replay.main(["save", str(link)]) != 0
+    assert kao_commands.main(["save", str(link)]) != 0
     assert "cannot write" in capsys.readouterr().err
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_place_where_nothing_can_be_written_is_named(site: Database, tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "none" / "round.json"
-    assert replay.main(["save", str(path)]) != 0
+    assert kao_commands.main(["save", str(path)]) != 0
     assert capsys.readouterr().err == f"[ERROR] cannot write {path}: No such file or directory\n"
 
 
 def test_a_round_of_the_database_survives_the_file(database: Database, runtime: Runtime, tmp_path: Path) -> None:
     add_resources(database, nodes=2, cores=2)
     submit(database, "{cpuset = '1'}/network_address=1", types=("besteffort",))
-    snapshot = Platform(database, runtime.config).read().snapshot
+    snapshot = SnapshotReader(database, runtime.config).read().snapshot
     path = tmp_path / "round.json"
     path.write_text(to_json(snapshot))
-    assert replay.read(path) == snapshot
-    assert schedule(replay.read(path)) == schedule(snapshot)
+    assert kao_commands.read(path) == snapshot
+    assert schedule(kao_commands.read(path)) == schedule(snapshot)

@@ -1,17 +1,18 @@
-"""A job once more: what the copy takes over, and when there is none (server.md 7.1)."""
+"""A job once more: what the copy takes over, and when there is none."""
 
 import re
 
 import pytest
 
 from oar.cli import oarsub
-from oar.cli.command import Result
-from oar.lib import lifecycle, resubmission
-from oar.lib.db.engine import Database
-from oar.lib.errors import NoSuchJob, WrongState
-from oar.lib.messages import Tag, Wake
-from oar.lib.model import Job, JobKeys, User
-from oar.lib.states import JobState, JobType, Reservation
+from oar.cli.common.command import CommandResult
+from oar.lib.db.database import Database
+from oar.lib.facts.errors import NoSuchJob, WrongState
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import Job, JobKeys, User
+from oar.lib.facts.states import JobState, JobType, Reservation
+from oar.lib.jobs import lifecycle
+from oar.lib.submission import resubmission
 from tests.builders import add_job, add_resources
 from tests.frontend import ALICE, Frontend, add_rules
 
@@ -37,13 +38,13 @@ def end(site: Frontend, job: Job, state: JobState = JobState.ERROR) -> None:
         assert lifecycle.move(tx, job.id, state)
 
 
-def resubmit(site: Frontend, job_id: int, *words: object, user: User = ALICE) -> Result:
+def resubmit(site: Frontend, job_id: int, *words: object, user: User = ALICE) -> CommandResult:
     return site.type(oarsub.main, "--resubmit", job_id, *words, user=user)
 
 
 def keys(site: Frontend, job: Job) -> JobKeys:
     with site.database.begin() as tx:
-        found = tx.secrets.get(job.id)
+        found = tx.secrets.find(job.id)
     assert found is not None
     return found
 
@@ -78,7 +79,7 @@ class TestCopy:
         end(site, old)
         result = resubmit(site, old.id)
         new = site.jobs()[-1]
-        assert result == Result(0, f"OAR_JOB_ID={new.id}\n", "")
+        assert result == CommandResult(0, f"OAR_JOB_ID={new.id}\n", "")
         for name in (
             *("array_id", "array_index", "array_limit", "name", "user", "project", "queue", "job_type", "reservation"),
             "message",
@@ -139,23 +140,25 @@ class TestCopy:
 
 class TestRefusal:
     def test_unknown_jobs(self, site: Frontend) -> None:
-        assert resubmit(site, 999) == Result(4, "", "# Error: job 999 does not exist.\n")
+        assert resubmit(site, 999) == CommandResult(4, "", "# Error: job 999 does not exist.\n")
 
     def test_jobs_that_have_not_ended(self, site: Frontend) -> None:
         job = submit(site, "x")
-        assert resubmit(site, job.id) == Result(4, "", "# Error: the job must be in Error or Terminated state.\n")
+        assert resubmit(site, job.id) == CommandResult(
+            4, "", "# Error: the job must be in Error or Terminated state.\n"
+        )
 
     def test_jobs_of_others(self, site: Frontend) -> None:
         job = submit(site, "x")
         end(site, job)
-        assert resubmit(site, job.id, user=BOB) == Result(4, "", "# Error: you are not the right user.\n")
+        assert resubmit(site, job.id, user=BOB) == CommandResult(4, "", "# Error: you are not the right user.\n")
         assert resubmit(site, job.id, user=ROOT).exit == 0
         assert site.jobs()[-1].user == "alice"
 
     @pytest.mark.parametrize("columns", [{"job_type": JobType.INTERACTIVE}, {"reservation": Reservation.SCHEDULED}])
     def test_interactive_jobs_and_reservations(self, site: Frontend, columns: dict[str, object]) -> None:
         job_id = add_job(site.database, JobState.ERROR, **columns)  # type: ignore[arg-type]
-        assert resubmit(site, job_id) == Result(
+        assert resubmit(site, job_id) == CommandResult(
             4, "", "# Error: an interactive job or a reservation cannot be resubmitted.\n"
         )
 
@@ -164,7 +167,9 @@ class TestRefusal:
         end(site, old)
         assert resubmit(site, old.id).exit == 0
         count = len(site.jobs())
-        assert resubmit(site, old.id) == Result(4, "", "# Error: another active job is using the same ssh keys.\n")
+        assert resubmit(site, old.id) == CommandResult(
+            4, "", "# Error: another active job is using the same ssh keys.\n"
+        )
         assert len(site.jobs()) == count
 
 
@@ -173,8 +178,8 @@ class TestAutomatic:
         old = submit(site, "x")
         with site.database.begin() as tx:
             new = resubmission.copy(tx, old.id, automatically=True)
-            assert tx.runs.was_resubmitted(old.id)
-            assert tx.runs.chain_of_resubmissions(new) == 1
+            assert tx.resubmissions.copies([old.id]) == {old.id: new}
+            assert tx.resubmissions.chain_length(new) == 1
         with pytest.raises(WrongState, match="was resubmitted before"), site.database.begin() as tx:
             resubmission.copy(tx, old.id, automatically=True)
         assert len(site.jobs()) == 2
@@ -195,5 +200,5 @@ class TestRestarts:
     @pytest.mark.parametrize("number", ["-1", "x", ""])
     def test_numbers_that_cannot_be(self, site: Frontend, number: str) -> None:
         wrong = f'Value "{number}" invalid for option max-restarts (number expected)\n'
-        assert site.type(oarsub.main, "--max-restarts", number, "true") == Result(1, "", wrong)
+        assert site.type(oarsub.main, "--max-restarts", number, "true") == CommandResult(1, "", wrong)
         assert site.jobs() == []

@@ -4,7 +4,8 @@ import psycopg2
 import pytest
 from psycopg2 import errors
 
-from oar.lib.db.engine import Database, DatabaseSettings
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
 from tests.postgres import PostgreSQL
 
 SECRET = ["public.challenges", "public.api_tokens", "public.job_runs", "public.jobs", "public.files"]
@@ -29,7 +30,7 @@ def test_every_other_table_and_view_is_open_to_it(database: Database) -> None:
 
 def test_of_staged_files_it_sees_all_but_the_checksums(database: Database) -> None:
     with database.begin() as tx:
-        tx.files.add("0" * 32, "/stageins/" + "0" * 32, "tar", 5)
+        tx.staged_files.add("0" * 32, "/stageins/" + "0" * 32, "tar", 5)
     with database.readonly() as tx:
         assert tx.rows("SELECT compression, size FROM files") == [("tar", 5)]
         with pytest.raises(errors.InsufficientPrivilege):
@@ -87,9 +88,9 @@ def test_other_logins_do_not_get_in(postgres: PostgreSQL, settings: DatabaseSett
 
 
 def test_the_owner_takes_locks(database: Database) -> None:
-    with database.sole((1, 2)) as lock:
+    with database.hold_lock((1, 2)) as lock:
         assert lock is not None
-        with database.sole((1, 2)) as other:
+        with database.hold_lock((1, 2)) as other:
             assert other is None
-    with database.sole((1, 2)) as lock:
+    with database.hold_lock((1, 2)) as lock:
         assert lock is not None

@@ -5,15 +5,26 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from oar.lib import lifecycle
-from oar.lib.config import Config
-from oar.lib.db.deadlines import Deadlines, KillTimer, TimeLimit
-from oar.lib.db.engine import SERVER_LOCK, Database, DatabaseSettings
-from oar.lib.messages import Ask, Effect, JobAction, Tag, Wake
+from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.db.deadlines import KillTimer, TimeLimit
+from oar.lib.db.lock_keys import SERVER_LOCK
+from oar.lib.facts.messages import Ask, Effect, JobAction, Tag, Wake
+from oar.lib.facts.states import EventType, JobState, JobType, KillState, Reservation, ResourceState
+from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
-from oar.lib.states import EventType, JobState, JobType, KillState, Reservation, ResourceState
 from oar.modules import sarko
-from oar.modules.sarko import LEON_HAS_WORK, NOTHING, KillStep, Look, Pass, kill_step, look_at_checkpoint, look_at_end
+from oar.modules.sarko import (
+    LEON_HAS_WORK,
+    NOTHING,
+    DeadlineCheck,
+    KillStep,
+    SarkoPass,
+    check_checkpoint,
+    check_walltime,
+    kill_step,
+)
 from tests.builders import add_job, add_resources, for_no_reason
 
 BEGIN = 1_900_000_000
@@ -32,7 +43,7 @@ class World:
         """Set the clock to so many seconds after the begin."""
         self.clock[0] = BEGIN + seconds
 
-    def sarko(self) -> Pass:
+    def sarko(self) -> SarkoPass:
         """Let Sarko make a pass."""
         return sarko.run(Runtime(self.config, self.database))
 
@@ -44,7 +55,7 @@ class World:
     def kill(self, job_id: int) -> KillState | None:
         """Return how far the kill request of a job is."""
         with self.database.begin() as tx:
-            request = tx.runs.kill_request(job_id)
+            request = tx.kill_requests.find(job_id)
         return request.state if request else None
 
     def running(self, **columns: object) -> int:
@@ -54,8 +65,8 @@ class World:
     def killed(self, job_id: int) -> int:
         """Note that Leon has sent a kill to a job now."""
         with self.database.begin() as tx:
-            tx.runs.ask_kill(for_no_reason(job_id))
-            tx.runs.move_kill([job_id], KillState.TIMER_ARMED, [KillState.LEON])
+            tx.kill_requests.ask(for_no_reason(job_id))
+            tx.kill_requests.move([job_id], KillState.TIMER_ARMED, [KillState.LEON])
             tx.events.add(EventType.SEND_KILL_JOB, job_id, "")
         return job_id
 
@@ -79,10 +90,10 @@ def test_a_round_is_made_when_a_reservation_begins(world: World) -> None:
         add_job(world.database, JobState(state), start_time=BEGIN + 50, reservation=Reservation(reservation))
     world.sent.clear()
     world.at(49)
-    assert world.sarko() == Pass(NOTHING, BEGIN + 50)
+    assert world.sarko() == SarkoPass(NOTHING, BEGIN + 50)
     assert world.sent == []
     world.at(50)
-    assert world.sarko() == Pass(NOTHING, None)
+    assert world.sarko() == SarkoPass(NOTHING, None)
     assert world.sent == [Wake(Tag.SCHEDULING)]
 
 
@@ -92,10 +103,10 @@ def test_a_round_is_made_when_a_reservation_begins(world: World) -> None:
 def test_a_job_is_killed_when_its_time_is_over_and_not_before(world: World) -> None:
     job_id = world.running()
     world.at(100)
-    assert world.sarko() == Pass(NOTHING, BEGIN + 101)
+    assert world.sarko() == SarkoPass(NOTHING, BEGIN + 101)
     assert world.kill(job_id) is None
     world.at(101)
-    assert world.sarko() == Pass(LEON_HAS_WORK, None)
+    assert world.sarko() == SarkoPass(LEON_HAS_WORK, None)
     assert world.kill(job_id) is KillState.LEON
     assert world.events(job_id, EventType.WALLTIME) == 1
     assert world.events(job_id, EventType.FRAG_JOB_REQUEST) == 1
@@ -105,7 +116,7 @@ def test_a_job_that_gets_more_time_at_the_last_moment_goes_on(world: World) -> N
     job_id = world.running()
     world.at(101)
     with world.database.begin() as tx:
-        limits = Deadlines(tx).time_limits()
+        limits = tx.deadlines.time_limits()
         tx.execute("UPDATE moldable_job_descriptions SET moldable_walltime = 200 WHERE moldable_job_id = %s", (job_id,))
     with world.database.begin() as tx:
         assert not sarko.end_jobs(tx, limits, config=Config())
@@ -127,7 +138,7 @@ def test_the_time_in_which_a_job_was_suspended_does_not_count(world: World) -> N
         with world.database.begin() as tx:
             assert lifecycle.move(tx, job_id, state)
     world.at(150)
-    assert world.sarko() == Pass(NOTHING, BEGIN + 151)
+    assert world.sarko() == SarkoPass(NOTHING, BEGIN + 151)
     world.at(151)
     assert world.sarko().code == LEON_HAS_WORK
 
@@ -137,14 +148,14 @@ def test_a_suspended_job_has_all_the_time_of_the_world(world: World) -> None:
     with world.database.begin() as tx:
         assert lifecycle.move(tx, job_id, JobState.SUSPENDED)
     world.at(10_000)
-    assert world.sarko() == Pass(NOTHING, None)
+    assert world.sarko() == SarkoPass(NOTHING, None)
 
 
 def test_a_job_that_has_reported_its_end_is_not_killed(world: World) -> None:
     job_id = world.running()
     with world.database.begin() as tx:
-        tx.runs.claim(job_id, "node-1")
-        tx.runs.report(job_id, 0, 0)
+        tx.job_runs.claim(job_id, "node-1")
+        tx.job_runs.report(job_id, 0, 0)
     world.at(500)
     assert world.sarko().code == NOTHING
 
@@ -154,26 +165,26 @@ def test_a_walltime_that_passed_while_the_server_was_stopped_waits_for_news_of_t
     job_id = add_job(database, JobState.RUNNING, on=add_resources(database), walltime=100)
     with database.begin() as tx:
         tx.jobs.update(job_id, start_time=tx.now - 5000)
-    with database.sole(SERVER_LOCK):
+    with database.hold_lock(SERVER_LOCK):
         first = sarko.run(runtime)
         assert (first.code, first.next is None) == (NOTHING, False)
         with database.begin() as tx:
-            tx.runs.claim(job_id, "node-1")
+            tx.job_runs.claim(job_id, "node-1")
         assert sarko.run(runtime).code == LEON_HAS_WORK
 
 
 @pytest.mark.parametrize(
     ("now", "start", "heard", "look"),
     [
-        (1100, None, 0, Look(False, 1101)),
-        (1101, None, 0, Look(True)),
-        (2000, 1990, 900, Look(False, 2050)),
-        (2000, 1990, 1995, Look(True)),
-        (2050, 1990, 900, Look(True)),
+        (1100, None, 0, DeadlineCheck(False, 1101)),
+        (1101, None, 0, DeadlineCheck(True)),
+        (2000, 1990, 900, DeadlineCheck(False, 2050)),
+        (2000, 1990, 1995, DeadlineCheck(True)),
+        (2050, 1990, 900, DeadlineCheck(True)),
     ],
 )
-def test_when_the_time_of_a_job_is_over(now: int, start: int | None, heard: int, look: Look) -> None:
-    assert look_at_end(TimeLimit(1, 1000, 100, 0, 0, heard), now, start) == look
+def test_when_the_time_of_a_job_is_over(now: int, start: int | None, heard: int, look: DeadlineCheck) -> None:
+    assert check_walltime(TimeLimit(1, 1000, 100, 0, 0, heard), now, start) == look
 
 
 def test_the_end_of_a_container_ends_the_jobs_in_it(world: World) -> None:
@@ -192,12 +203,12 @@ def test_the_end_of_a_container_ends_the_jobs_in_it(world: World) -> None:
 def test_a_job_is_asked_once_to_write_a_checkpoint(world: World) -> None:
     job_id = world.running(checkpoint=30)
     world.at(69)
-    assert world.sarko() == Pass(NOTHING, BEGIN + 70)
+    assert world.sarko() == SarkoPass(NOTHING, BEGIN + 70)
     world.at(70)
     assert world.sarko().code == NOTHING
     assert Ask(JobAction.SIGNAL, job_id) in world.sent
     world.at(80)
-    assert world.sarko() == Pass(NOTHING, BEGIN + 101)
+    assert world.sarko() == SarkoPass(NOTHING, BEGIN + 101)
     assert world.events(job_id, EventType.CHECKPOINT) == 1
 
 
@@ -223,10 +234,10 @@ def test_an_interactive_job_gets_no_checkpoint_signal(world: World) -> None:
 
 def test_when_a_checkpoint_is_due() -> None:
     limit = TimeLimit(1, 1000, 100, 0, 30, 0)
-    assert look_at_checkpoint(limit, 1069, None) == Look(False, 1070)
-    assert look_at_checkpoint(limit, 1070, None) == Look(True)
-    assert look_at_checkpoint(limit, 1080, (1070, False)) == Look(False)
-    assert look_at_checkpoint(limit, 1080, (1070, True)) == Look(False, 1130)
+    assert check_checkpoint(limit, 1069, None) == DeadlineCheck(False, 1070)
+    assert check_checkpoint(limit, 1070, None) == DeadlineCheck(True)
+    assert check_checkpoint(limit, 1080, (1070, False)) == DeadlineCheck(False)
+    assert check_checkpoint(limit, 1080, (1070, True)) == DeadlineCheck(False, 1130)
 
 
 # -- kills ------------------------------------------------------------------------------------------------------------
@@ -235,15 +246,15 @@ def test_when_a_checkpoint_is_due() -> None:
 def test_a_kill_without_answer_is_repeated_and_at_last_the_job_is_given_up(world: World) -> None:
     job_id = world.killed(world.running())
     world.at(60)
-    assert world.sarko() == Pass(NOTHING, BEGIN + 61)
+    assert world.sarko() == SarkoPass(NOTHING, BEGIN + 61)
     world.at(61)
     assert world.sarko().code == LEON_HAS_WORK
     assert world.kill(job_id) is KillState.LEON
     with world.database.begin() as tx:
-        tx.runs.move_kill([job_id], KillState.TIMER_ARMED, [KillState.LEON])
+        tx.kill_requests.move([job_id], KillState.TIMER_ARMED, [KillState.LEON])
         tx.events.add(EventType.SEND_KILL_JOB, job_id, "")
     world.at(100)
-    assert world.sarko() == Pass(NOTHING, BEGIN + 122)
+    assert world.sarko() == SarkoPass(NOTHING, BEGIN + 122)
     world.at(301)
     assert world.sarko().code == LEON_HAS_WORK
     assert world.kill(job_id) is KillState.LEON_EXTERMINATE
@@ -254,7 +265,7 @@ def test_a_kill_that_was_obeyed_is_over(world: World) -> None:
     with world.database.begin() as tx:
         lifecycle.move(tx, job_id, JobState.FINISHING)
     world.at(1000)
-    assert world.sarko() == Pass(NOTHING, None)
+    assert world.sarko() == SarkoPass(NOTHING, None)
     assert world.kill(job_id) is KillState.FRAGGED
 
 
@@ -320,5 +331,5 @@ def test_a_node_that_stays_suspected_is_given_up_if_the_site_wants_it(world: Wor
 
 
 def test_nothing_to_do_is_said(world: World) -> None:
-    assert world.sarko() == Pass(NOTHING, None)
+    assert world.sarko() == SarkoPass(NOTHING, None)
     assert world.sent == []

@@ -9,8 +9,9 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from oar.lib.db import schema
-from oar.lib.db.engine import Database, DatabaseSettings
-from oar.lib.version import VERSION
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.facts.version import VERSION
 from tests.db.catalog import TABLES, catalog
 from tests.postgres import PostgreSQL
 

@@ -1,4 +1,4 @@
-"""What the cluster could ever give, under how many hands, and with whose rights (commands-user.md 2.4, 1.1)."""
+"""What the cluster could ever give, under how many hands, and with whose rights."""
 
 import os
 import pwd
@@ -15,14 +15,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oar.cli.as_user import UserFiles
-from oar.lib.db.engine import Database, DatabaseSettings
-from oar.lib.errors import BadSql
-from oar.lib.feasibility import UnknownProperty, open_cluster
-from oar.lib.hierarchy import Hierarchy, Layout, PooledGroup
-from oar.lib.model import Group, Level, User
-from oar.lib.request import ALL, BEST, BEST_HALF, parse_request
-from oar.lib.resource_set import from_positions
+from oar.cli.common.as_user import UserFiles
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.db.user_sql import Asker
+from oar.lib.facts.errors import BadCondition
+from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup
+from oar.lib.facts.records import Group, Level, User
+from oar.lib.facts.request import ALL, BEST, BEST_HALF, parse_request
+from oar.lib.facts.resource_set import from_positions
+from oar.lib.submission.feasibility import UnknownProperty, open_cluster
 from tests.builders import add_resources
 from tests.frontend import add_rules
 from tests.postgres import PostgreSQL
@@ -32,7 +34,7 @@ NOBODY = pwd.getpwnam("nobody")
 
 
 def size(database: Database, request: str, properties: str = "") -> int | None:
-    with open_cluster(database) as cluster:
+    with open_cluster(database, Asker("alice")) as cluster:
         return cluster.size(parse_request(request).groups, properties)
 
 
@@ -90,15 +92,15 @@ class TestSize:
     def test_what_is_no_property_and_what_is_no_condition(self, cluster: Database) -> None:
         with pytest.raises(UnknownProperty, match='unknown resource property "foo"'):
             size(cluster, "/foo=1")
-        with pytest.raises(BadSql):
+        with pytest.raises(BadCondition):
             size(cluster, "{foo = 1}/resource_id=1")
-        with pytest.raises(BadSql, match="division by zero"):
+        with pytest.raises(BadCondition, match="division by zero"):
             size(cluster, "{1/(resource_id-resource_id) = 1}/resource_id=1")
 
     def test_properties_with_strange_names(self, cluster: Database) -> None:
         with cluster.begin() as tx:
             tx.execute('ALTER TABLE resources ADD COLUMN "odd""%s" integer DEFAULT 1')
-        with open_cluster(cluster) as opened:
+        with open_cluster(cluster, Asker("alice")) as opened:
             assert opened.size([Group("", (Level('odd"%s', 1),))], "") == 13
 
 
@@ -128,7 +130,7 @@ def test_the_database_counts_as_the_planner_does(
     everything = from_positions(range(len(rows)))
     planner = Hierarchy(Layout(columns, len(rows)), range(len(rows)))
     taken = planner.request(tuple(PooledGroup(everything, group) for group in groups)).fit(everything)
-    with open_cluster(database) as cluster:
+    with open_cluster(database, Asker("alice")) as cluster:
         counted = cluster.size([Group("", group) for group in groups], "")
     assert (counted is None) == (taken == 0)
     if counted is not None:
@@ -278,7 +280,7 @@ class TestManyHands:
             job_id
         ).splitlines(keepends=True)
         with database.begin() as tx:
-            assert tx.runs.kill_request(job_id) is not None
+            assert tx.kill_requests.find(job_id) is not None
 
     def test_a_server_that_is_away_is_a_warning(self, command: Sequence[str], settings: DatabaseSettings) -> None:
         result = self.run(command, settings, "true")

@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 
-from oar.lib import patterns, views
-from oar.lib.db.engine import Database, Transaction
-from oar.lib.db.new_jobs import Alternative
-from oar.lib.model import Group, Job, Level, User
-from oar.lib.states import JobState, Reservation
-from oar.lib.views import Privacy
+from oar.lib.db.database import Database
+from oar.lib.db.new_jobs import NewAlternative
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts import output_names
+from oar.lib.facts.records import Group, Job, Level, User
+from oar.lib.facts.states import JobState, Reservation
+from oar.lib.views.gantt import gantt
+from oar.lib.views.jobs import job_views
+from oar.lib.views.nodes import jobs_on_nodes, resource_views
+from oar.lib.views.privacy import Privacy
 from tests.builders import add_job, add_resources
 
 ALICE = User("alice", 1000)
@@ -37,9 +41,9 @@ def counted(database: Database, number: int) -> int:
         add_job(database, reservation=Reservation.SCHEDULED)
     connection = database.connection()
     tx = Counting(connection, 0)
-    views.job_views(tx, tx.jobs.live(), Privacy(None))
-    views.jobs_on_nodes(tx, views.resource_views(tx))
-    views.gantt(tx, 1, 2**31, Privacy(None))
+    job_views(tx, tx.jobs.live(), Privacy(None))
+    jobs_on_nodes(tx, resource_views(tx))
+    gantt(tx, 1, 2**31, Privacy(None))
     connection.close()
     return tx.questions
 
@@ -83,11 +87,11 @@ CORE = (Group("", (Level("resource_id", 1),)),)
 
 
 def test_the_walltime_is_that_of_the_alternative_that_was_chosen(database: Database) -> None:
-    job_id = add_job(database, alternatives=[Alternative(seconds, CORE) for seconds in (100, 200)])
+    job_id = add_job(database, alternatives=[NewAlternative(seconds, CORE) for seconds in (100, 200)])
 
     def walltime() -> int | None:
         with database.snapshot() as tx:
-            return views.job_views(tx, tx.jobs.select([job_id]), Privacy(None))[0].walltime
+            return job_views(tx, tx.jobs.select([job_id]), Privacy(None))[0].walltime
 
     assert walltime() == 100
     with database.begin() as tx:
@@ -102,9 +106,9 @@ def test_the_walltime_is_that_of_the_alternative_that_was_chosen(database: Datab
 def test_the_patterns_of_an_output_file_are_replaced(job: Job) -> None:
     named = job._replace(id=7, array_id=5, array_index=3, name="a/b")
     pattern = "%jobid%-%jobname%-%arrayid%-%arrayindex%-%user%-%host%"
-    assert patterns.expand(pattern, named, "node-1") == "7-a_b-5-3-alice-node-1"
-    assert patterns.expand(pattern, named, None) == "7-a_b-5-3-alice-%host%"
-    assert patterns.expand("100%", job._replace(name=None), None) == "100%"
+    assert output_names.expand(pattern, named, "node-1") == "7-a_b-5-3-alice-node-1"
+    assert output_names.expand(pattern, named, None) == "7-a_b-5-3-alice-%host%"
+    assert output_names.expand("100%", job._replace(name=None), None) == "100%"
 
 
 def test_a_job_that_never_ran_has_no_start(job: Job) -> None:

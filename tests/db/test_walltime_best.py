@@ -1,4 +1,4 @@
-"""walltime=best: a job that lasts longer than it asks, once it runs, where that delays nobody (commands-user.md 17)."""
+"""walltime=best: a job that lasts longer than it asks, once it runs, where that delays nobody."""
 
 from types import MappingProxyType
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from oar.cli import oarwalltime
-from oar.kao.meta_sched import MetaScheduler
-from oar.lib import resubmission
-from oar.lib.config import Config
-from oar.lib.db.engine import Database
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
 from oar.lib.runtime import Runtime
+from oar.lib.submission import resubmission
 from tests.builders import add_resources
 from tests.db.test_meta_sched import NOW, ask, at
 from tests.frontend import LoginNode, add_rules

@@ -1,15 +1,15 @@
-"""Changes of walltime as rounds decide on them: what oarwalltime asks is granted on the plan (scheduling.md 13)."""
+"""Changes of walltime as rounds decide on them: what oarwalltime asks is granted on the plan."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from oar.kao.meta_sched import MetaScheduler
-from oar.lib.db.engine import Database
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.db.database import Database
+from oar.lib.facts.states import EventType, JobState, Reservation
+from oar.lib.facts.times import format_date
 from oar.lib.runtime import Runtime
-from oar.lib.states import EventType, JobState, Reservation
-from oar.lib.times import format_date
 from tests.builders import add_resources
 from tests.db.test_meta_sched import NOW, ask, at, job, submit
 

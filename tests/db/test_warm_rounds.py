@@ -5,15 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from oar.kao.meta_sched import MetaScheduler
-from oar.kao.platform import TRUST, Platform
-from oar.lib import control
-from oar.lib.db.engine import Database
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.snapshot_reader import CACHE_LIFETIME, SnapshotReader
+from oar.lib.db.database import Database
 from oar.lib.db.rounds import ResourceRow, Rounds
-from oar.lib.db.usersql import Conditions
-from oar.lib.model import Dependency
+from oar.lib.facts.records import Dependency, PropertyValue
+from oar.lib.facts.states import JobState
+from oar.lib.jobs import control
 from oar.lib.runtime import Runtime
-from oar.lib.states import JobState
 from tests.builders import add_resources, for_no_reason
 from tests.db.test_meta_sched import NOW, at, clocked, submit  # noqa: F401 - a fixture
 
@@ -21,13 +20,13 @@ from tests.db.test_meta_sched import NOW, at, clocked, submit  # noqa: F401 - a 
 def test_what_is_read_warm_follows_every_change(clocked: Database, runtime: Runtime) -> None:  # noqa: F811
     add_resources(clocked, nodes=4, cores=2)
     first, second, third = (submit(clocked, "/network_address=1") for _ in range(3))
-    warm = Platform(clocked, runtime.config)
+    warm = SnapshotReader(clocked, runtime.config)
     MetaScheduler(runtime).round()
     waiting = submit(clocked, "/network_address=4", user="bob")
 
     def is_followed() -> bool:
         read = warm.read()
-        cold = Platform(clocked, runtime.config).read()
+        cold = SnapshotReader(clocked, runtime.config).read()
         return read == cold
 
     assert is_followed()
@@ -53,11 +52,11 @@ def test_jobs_that_have_not_changed_are_the_same_objects_until_everything_is_rea
 ) -> None:
     add_resources(clocked)
     submit(clocked)
-    warm = Platform(clocked, runtime.config)
+    warm = SnapshotReader(clocked, runtime.config)
     (before,) = warm.read().snapshot.waiting
     submit(clocked, "{cpuset = '0'}/resource_id=1")
     assert warm.read().snapshot.waiting[0] is before
-    at(clocked, NOW + TRUST)
+    at(clocked, NOW + CACHE_LIFETIME)
     anew = warm.read().snapshot.waiting[0]
     assert anew is not before
     assert replace(anew) == before
@@ -70,7 +69,7 @@ def test_what_a_job_requires_is_read_whatever_became_of_it(clocked: Database, ru
         tx.execute("INSERT INTO job_dependencies (job_id, job_id_required) VALUES (%s, %s)", (second, first))
         for state in (JobState.TO_ERROR, JobState.ERROR):
             tx.jobs.move([first], state, list(JobState))
-    snapshot = Platform(clocked, runtime.config).read().snapshot
+    snapshot = SnapshotReader(clocked, runtime.config).read().snapshot
     assert [(each.id, each.state) for each in snapshot.required] == [(first, JobState.ERROR)]
     assert snapshot.waiting[0].dependencies == (Dependency(second, first),)
 
@@ -84,19 +83,19 @@ def test_resources_are_read_again_when_more_than_their_last_use_has_changed(
     submit(clocked, "{last_job_date > 0}/resource_id=1")
     submit(clocked, "{network_address <> 'node-2'}/resource_id=1")
     reads: list[str] = []
-    rows, filters = Rounds.resources, Conditions.ids
+    rows, values = Rounds.resources, Rounds.column_values
 
     def read_rows(self: Rounds, names: Sequence[str], order: str, reservation_order: str) -> list[ResourceRow]:
         reads.append("resources")
         return rows(self, names, order, reservation_order)
 
-    def ask(self: Conditions, text: str) -> list[int]:
-        reads.append(text)
-        return filters(self, text)
+    def read_columns(self: Rounds, names: Sequence[str]) -> dict[int, Sequence[PropertyValue]]:
+        reads.extend(names)
+        return values(self, names)
 
     monkeypatch.setattr(Rounds, "resources", read_rows)
-    monkeypatch.setattr(Conditions, "ids", ask)
-    warm = Platform(clocked, runtime.config)
+    monkeypatch.setattr(Rounds, "column_values", read_columns)
+    warm = SnapshotReader(clocked, runtime.config)
 
     def read_after(change: str) -> list[str]:
         """What was read again: resources, filters."""
@@ -104,12 +103,11 @@ def test_resources_are_read_again_when_more_than_their_last_use_has_changed(
             tx.execute(change)
         reads.clear()
         situation, found = warm.read(), list(reads)
-        assert situation == Platform(clocked, runtime.config).read()
+        assert situation == SnapshotReader(clocked, runtime.config).read()
         return found
 
-    everything = read_after("UPDATE resources SET last_job_date = 5")
-    assert len(everything) == 3
+    everything = ["resources", "last_job_date", "network_address"]
+    assert read_after("UPDATE resources SET last_job_date = 5") == everything
     assert read_after(f"UPDATE resources SET last_job_date = 7 WHERE resource_id = {first}") == everything
-    (asked,) = read_after(f"UPDATE resources SET last_job_date = 0 WHERE resource_id = {second}")
-    assert "last_job_date" in asked
+    assert read_after(f"UPDATE resources SET last_job_date = 0 WHERE resource_id = {second}") == ["last_job_date"]
     assert read_after(f"UPDATE resources SET state = 'Suspected' WHERE resource_id = {second}") == everything

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from oar.lib.db.engine import Database
+from oar.lib.db.database import Database
 from tests.process.node_box import NodeBox, node_box
 from tests.process.world import World, new_world
 

@@ -18,11 +18,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from oar.lib.remote.bootstrap import TOOLS
-from oar.lib.remote.dialogue import Dialogue
-from oar.lib.remote.pool import Remote
-from oar.lib.remote.requests import Outcome, Ran, RemoteSettings, Request
-from oar.lib.remote.transports import LocalTransport
+from oar.lib.io.remote.bootstrap import TOOLS
+from oar.lib.io.remote.dialogue import Dialogue
+from oar.lib.io.remote.pool import Remote
+from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome, RemoteSettings
+from oar.lib.io.remote.transports import LocalTransport
 from tests.process.this_machine import wait_until
 
 ACCOUNTS = {"oar": 5001, "alice": 5002, "bob": 5003}
@@ -131,17 +131,17 @@ class NodeBox:
         return self.base / "home" / name
 
     def run(self, program: str, action: str, data: Mapping[str, Any], seconds: float = 30) -> Outcome:
-        return self.remote.run({NODE: Request(program, action, data)}, seconds)[NODE]
+        return self.remote.run({NODE: NodeRequest(program, action, data)}, seconds)[NODE]
 
-    def jrm(self, action: str, data: Mapping[str, Any]) -> Ran:
+    def jrm(self, action: str, data: Mapping[str, Any]) -> CommandRan:
         outcome = self.run("job_resource_manager_cgroups", action, data)
-        assert isinstance(outcome, Ran), outcome
+        assert isinstance(outcome, CommandRan), outcome
         return outcome
 
     def ctl(self, job: Mapping[str, Any], name: str, **more: Any) -> int:
         data = {"job_id": job["job_id"], "tmp_directory": str(self.runtime), "signal": name, **more}
         outcome = self.run("oarexec", "ctl", data)
-        assert isinstance(outcome, Ran), outcome
+        assert isinstance(outcome, CommandRan), outcome
         return outcome.exit
 
     def probe(self, job: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class NodeBox:
         }
         data = {"oar_tmp_directory": str(self.runtime), "cpuset_path": self.cpuset_path, "jobs": [asked]}
         outcome = self.run("node_probe", "probe", data)
-        assert isinstance(outcome, Ran), outcome
+        assert isinstance(outcome, CommandRan), outcome
         assert outcome.exit == 0, outcome
         answer: dict[str, Any] = json.loads(outcome.lines[0])
         return answer
@@ -175,7 +175,7 @@ class NodeBox:
 
     def launch(self, job: Mapping[str, Any], remote: Remote | None = None) -> "Launch":
         """Start oarexec for a job as the Runner does."""
-        return Launch((remote or self.remote).dialogue(NODE, Request("oarexec", "run", job), 60), job)
+        return Launch((remote or self.remote).dialogue(NODE, NodeRequest("oarexec", "run", job), 60), job)
 
     def start(self, job: Mapping[str, Any]) -> None:
         """Start a job to the point where its command runs and oarexec is detached."""
@@ -195,7 +195,7 @@ class NodeBox:
         found: dict[str, Any] = wait_until(answer)
         return found
 
-    def clean(self, job: Mapping[str, Any]) -> Ran:
+    def clean(self, job: Mapping[str, Any]) -> CommandRan:
         return self.jrm("clean", self.init_data(job["job_id"], job["user"]))
 
     def init_data(self, job_id: int = 1, user: str = "alice", **more: Any) -> dict[str, Any]:
@@ -274,11 +274,11 @@ class Launch:
     def go(self) -> None:
         self.dialogue.send(f"GO {self.job['attempt']}")
 
-    def end(self) -> Ran:
+    def end(self) -> CommandRan:
         """Read the rest; how the request ended."""
         while True:
             said = self.dialogue.receive(20)
-            if isinstance(said, Ran):
+            if isinstance(said, CommandRan):
                 return said
             assert said is not None, self.lines
             self.lines.append(said)

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import zmq
 
-from oar.lib import bus, frames, process
+from oar.lib.facts import frames
+from oar.lib.facts.node_protocol import ReportAnswer
+from oar.lib.io import bus, processes
 from oar.lib.runtime import Runtime
 from oar.modules import worker
 
@@ -46,7 +48,7 @@ def module(name: str, path: str, endpoint: str) -> int:
     """Be a worker."""
     files = Directory(path, name)
 
-    def run(runtime: Runtime, order: worker.Order) -> Result:
+    def run(runtime: Runtime, order: worker.PassOrder) -> Result:
         files.note("pass", os.getpid(), ",".join(order.disable))
         if files.get("at"):
             order.announce(files.get("at").split(","))
@@ -83,8 +85,8 @@ def runner(path: str, endpoint: str) -> int:
     def tell(frame: frames.Frame) -> None:
         dealer.send(frames.encode(frame))
 
-    with process.signals() as signals:
-        parent = process.watch_parent(os.environ)
+    with processes.signals() as signals:
+        parent = processes.watch_parent(os.environ)
         assert parent is not None
         poll = bus.Poll(dealer, signals, parent)
         tell(frames.Hello("bipbip_commander", os.getpid()))
@@ -99,10 +101,10 @@ def runner(path: str, endpoint: str) -> int:
                 match frame:
                     case frames.Ping():
                         tell(frames.Pong())
-                    case frames.Stop():
+                    case frames.StopChild():
                         is_over = True
-                    case frames.Report(peer, job_id) if job_id:
-                        tell(frames.Answer(peer, "GONE" if job_id == 404 else "OK"))
+                    case frames.EndReport(peer, job_id) if job_id:
+                        tell(frames.ReportReply(peer, ReportAnswer.GONE if job_id == 404 else ReportAnswer.OK))
         files.note("end", os.getpid())
     dealer.close()
     context.term()

@@ -4,11 +4,12 @@ import os
 import sys
 from pathlib import Path
 
-from oar.lib import bus, logs, runtime
-from oar.lib.errors import OarError
-from oar.modules import almighty
+from oar.lib import runtime
+from oar.lib.facts.errors import OarError
+from oar.lib.io import bus, logs
+from oar.modules import almighty, child_programs
 from oar.modules.automaton import Module
-from oar.modules.supervisor import Program
+from oar.modules.supervisor import ChildProgram
 
 CHILDREN = Path(__file__).with_name("server_children.py")
 
@@ -18,13 +19,13 @@ def main(conf_file: str, directory: str, longest_pass: str, orphan_patience: str
     config = runtime.read_config(conf_file).config
     endpoint = bus.control_endpoint(config)
 
-    def program(name: str) -> Program:
+    def program(name: str) -> ChildProgram:
         argv = (sys.executable, str(CHILDREN), name, directory, "--worker", endpoint)
-        return Program(name, argv, longest_pass=float(longest_pass))
+        return ChildProgram(name, argv, longest_pass=float(longest_pass))
 
     children = [program("bipbip_commander"), *(program(module) for module in Module)]
     if config.meta_sched_cmd != "kao":
-        own = {one.name: one for one in almighty.programs(config, endpoint, directory)}
+        own = {one.name: one for one in child_programs.programs(config, endpoint, directory)}
         children[-5:] = [own[one.name] if one.name == Module.META_SCHED else one for one in children[-5:]]
     with logs.logging_to(config, "Almighty"):
         try:

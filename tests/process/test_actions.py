@@ -8,17 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib import config as configuration
-from oar.lib import lifecycle
-from oar.lib.db.engine import Database, DatabaseSettings
-from oar.lib.messages import Ask, Due, JobAction
-from oar.lib.model import Cause, NodeUsage
-from oar.lib.remote.channels import Channel
-from oar.lib.remote.pool import Remote
-from oar.lib.remote.requests import RemoteSettings
-from oar.lib.remote.transports import CannotReach, LocalTransport
-from oar.lib.runtime import Runtime
-from oar.lib.states import (
+from oar.lib.config import files as configuration
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Ask, Due, JobAction, OarsubLine
+from oar.lib.facts.records import Cause, NodeUsage
+from oar.lib.facts.states import (
     EndCode,
     EventType,
     ExecCode,
@@ -29,13 +24,19 @@ from oar.lib.states import (
     ResourceState,
     signal_event,
 )
+from oar.lib.io.remote.channels import Channel
+from oar.lib.io.remote.pool import Remote
+from oar.lib.io.remote.requests import RemoteSettings
+from oar.lib.io.remote.transports import CannotReach, LocalTransport
+from oar.lib.jobs import lifecycle
+from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
-from oar.modules.actions import finish, probe, signals
-from oar.modules.actions.context import Context, Later
-from oar.modules.actions.launch import launch
-from oar.modules.actions.tell import GOOD_JOB, tell
-from oar.modules.bipbip import Bipbip
-from oar.modules.dispatch import Action, Kind
+from oar.modules.runner.actions import finish, probe, signals
+from oar.modules.runner.actions.context import ActionContext, RetryAfter
+from oar.modules.runner.actions.launch import launch_job
+from oar.modules.runner.actions.tell import tell
+from oar.modules.runner.bipbip import Bipbip
+from oar.modules.runner.dispatch import Action, ActionKind
 from tests.builders import add_job, add_resources, for_no_reason, state_of
 from tests.process.node_box import NODE
 from tests.process.this_machine import wait_until
@@ -44,7 +45,7 @@ from tests.process.world import World, end
 
 def test_a_job_runs_and_ends_with_its_exit_code(world: World) -> None:
     job_id = world.job("echo $OAR_JOB_ID; exit 3")
-    assert launch(world.context, job_id) is None
+    assert launch_job(world.context, job_id) is None
     assert state_of(world.database, job_id) is JobState.RUNNING
     world.take_report(job_id)
     assert state_of(world.database, job_id) is JobState.FINISHING
@@ -56,15 +57,15 @@ def test_a_job_runs_and_ends_with_its_exit_code(world: World) -> None:
     assert not [group for group in world.box.groups() if str(job_id) in group.name]
     assert world.cause(job_id) == Cause(EndCode.EXIT_STATUS, {"status": 3})
     with world.database.begin() as tx:
-        (used,) = tx.ends.usage([job_id])[job_id]
+        (used,) = tx.job_ends.usage([job_id])[job_id]
     assert (used.node, used.cores, used.oom_kills) == (NODE, 1, 0)
     assert used.cpu_seconds
 
 
 def test_launching_twice_starts_the_command_once(world: World) -> None:
     job_id = world.job("echo x >>count; sleep 100")
-    launch(world.context, job_id)
-    launch(world.context, job_id)
+    launch_job(world.context, job_id)
+    launch_job(world.context, job_id)
     count = world.box.home("alice") / "count"
     wait_until(count.exists)
     assert count.read_text() == "x\n"
@@ -74,7 +75,7 @@ def test_launching_twice_starts_the_command_once(world: World) -> None:
 
 def test_a_job_killed_while_it_runs_has_no_exit_code(world: World) -> None:
     job_id = world.job("sleep 100")
-    launch(world.context, job_id)
+    launch_job(world.context, job_id)
     end(world, job_id)
     assert world.events(job_id) == [EventType.SWITCH_INTO_ERROR_STATE]
     assert world.row(job_id).exit_code is None
@@ -85,8 +86,8 @@ def test_a_job_killed_while_it_runs_has_no_exit_code(world: World) -> None:
 def test_a_job_whose_deletion_was_asked_before_its_start_never_starts(world: World) -> None:
     job_id = world.job("touch started")
     with world.database.begin() as tx:
-        tx.runs.ask_kill(for_no_reason(job_id))
-    assert launch(world.context, job_id) is None
+        tx.kill_requests.ask(for_no_reason(job_id))
+    assert launch_job(world.context, job_id) is None
     run = world.run(job_id)
     assert run is not None
     assert (run.oarexec_code, run.report_date > 0) == (ExecCode.KILLED, True)
@@ -99,9 +100,9 @@ def test_a_job_whose_deletion_was_asked_before_its_start_never_starts(world: Wor
 def test_a_launch_that_broke_off_goes_on_after_its_phase(world: World, phase: Phase) -> None:
     job_id = world.job("true", JobState.LAUNCHING)
     with world.database.begin() as tx:
-        tx.runs.claim(job_id, NODE)
-        tx.runs.update(job_id, phase=phase)
-    assert launch(world.context, job_id) is None
+        tx.job_runs.claim(job_id, NODE)
+        tx.job_runs.update(job_id, phase=phase)
+    assert launch_job(world.context, job_id) is None
     world.take_report(job_id)
     finish.finish(world.context, job_id)
     assert world.events(job_id) == [EventType.SWITCH_INTO_TERMINATE_STATE]
@@ -110,9 +111,9 @@ def test_a_launch_that_broke_off_goes_on_after_its_phase(world: World, phase: Ph
 def test_a_go_that_was_lost_is_said_again(world: World) -> None:
     job_id = world.job("echo once >>lost; sleep 100", JobState.RUNNING)
     with world.database.begin() as tx:
-        tx.runs.claim(job_id, NODE)
-        tx.runs.update(job_id, phase=Phase.GO)
-    assert launch(world.context, job_id) is None
+        tx.job_runs.claim(job_id, NODE)
+        tx.job_runs.update(job_id, phase=Phase.GO)
+    assert launch_job(world.context, job_id) is None
     assert world.phase(job_id) is Phase.STARTED
     lost = world.box.home("alice") / "lost"
     wait_until(lost.exists)
@@ -123,10 +124,10 @@ def test_a_go_that_was_lost_is_said_again(world: World) -> None:
 
 def test_a_running_job_is_found_again_by_a_new_launcher(world: World) -> None:
     job_id = world.job("sleep 100")
-    launch(world.context, job_id)
+    launch_job(world.context, job_id)
     with world.database.begin() as tx:  # as if the bipbip had died before it noted the start
-        tx.runs.update(job_id, phase=Phase.GO)
-    assert launch(world.context, job_id) is None
+        tx.job_runs.update(job_id, phase=Phase.GO)
+    assert launch_job(world.context, job_id) is None
     assert world.phase(job_id) is Phase.STARTED
     assert EventType.JOB_RECOVERED in world.events(job_id)
     end(world, job_id)
@@ -134,12 +135,12 @@ def test_a_running_job_is_found_again_by_a_new_launcher(world: World) -> None:
 
 def test_of_a_running_job_a_probe_keeps_what_it_has_used_by_now(world: World) -> None:
     job_id = world.job("while :; do :; done")
-    launch(world.context, job_id)
+    launch_job(world.context, job_id)
 
     def used() -> float | None:
         probe.probe(world.context, NODE)
         with world.database.begin() as tx:
-            (found,) = tx.ends.usage([job_id]).get(job_id) or [NodeUsage(NODE)]
+            (found,) = tx.job_ends.usage([job_id]).get(job_id) or [NodeUsage(NODE)]
         return found.cpu_seconds
 
     before = wait_until(used)
@@ -151,10 +152,10 @@ def test_the_reason_of_an_end_whose_report_was_lost_comes_with_the_answer(world:
     world.box.sh("sed -i '/^alice:/s,:[^:]*$,:/no/such/shell,' /etc/passwd")
     try:
         job_id = world.job("true")
-        launch(world.context, job_id)
+        launch_job(world.context, job_id)
         world.port.report("")
         with world.database.begin() as tx:
-            tx.runs.update(job_id, reason="")
+            tx.job_runs.update(job_id, reason="")
         probe.probe(world.context, NODE)
     finally:
         world.box.sh("sed -i '/^alice:/s,:[^:]*$,:/bin/bash,' /etc/passwd")
@@ -176,7 +177,7 @@ def test_a_job_that_ran_out_of_memory_is_told_with_peak_and_limit(
 ) -> None:
     grow = "y = []\nwhile True: y.append(bytes(1 << 22))"
     job_id = world.job(f"until [ -e go ]; do sleep 0.02; done; python3 -c '{grow}'; exit 8")
-    launch(world.context, job_id)
+    launch_job(world.context, job_id)
     (limit,) = (
         path
         for group in world.box.groups()
@@ -201,7 +202,7 @@ def test_a_job_that_ran_out_of_memory_is_told_with_peak_and_limit(
 
 def test_an_end_whose_report_was_lost_is_fetched_from_the_node(world: World) -> None:
     job_id = world.job("exit 7")
-    launch(world.context, job_id)
+    launch_job(world.context, job_id)
     assert world.port.report("").job_id == job_id  # closed without an answer: oarexec keeps the end
     probe.probe(world.context, NODE)
     run = world.run(job_id)
@@ -214,7 +215,7 @@ def test_an_end_whose_report_was_lost_is_fetched_from_the_node(world: World) -> 
 
 def test_an_oarexec_that_died_is_found_dead(world: World) -> None:
     job_id = world.job("sleep 100")
-    launch(world.context, job_id)
+    launch_job(world.context, job_id)
     pid = (world.box.runtime / f"pid_of_oarexec_for_jobId_{job_id}").read_text().split()[0]
     world.box.sh(f"kill -9 {pid}")
 
@@ -234,7 +235,7 @@ def test_a_working_directory_that_is_not_there_is_the_user_s_error(world: World)
     job_id = world.job("true")
     with world.database.begin() as tx:
         tx.jobs.update(job_id, launching_directory="/nonexistent/dir")
-    assert launch(world.context, job_id) is None
+    assert launch_job(world.context, job_id) is None
     finish.finish(world.context, job_id)
     assert world.events(job_id) == [EventType.SWITCH_INTO_ERROR_STATE, EventType.WORKING_DIRECTORY]
     with world.database.begin() as tx:
@@ -248,7 +249,7 @@ def test_processors_that_the_node_does_not_have_are_the_node_s_error(world: Worl
     with world.database.begin() as tx:
         tx.resources.set_property(world.resources, "cpuset", "4095")
     job_id = world.job("true")
-    assert launch(world.context, job_id) is None
+    assert launch_job(world.context, job_id) is None
     assert world.phase(job_id) is Phase.FAILED
     assert world.events(job_id) == [EventType.CPUSET_ERROR]
 
@@ -257,12 +258,12 @@ def test_a_manager_of_the_site_that_is_not_there_fails_launches_and_is_no_node_s
     world: World, tmp_path: Path
 ) -> None:
     running = world.job("sleep 1000")
-    launch(world.context, running)
+    launch_job(world.context, running)
     world.context = replace(
         world.context, config=world.context.config.replace(job_resource_manager_file=str(tmp_path / "missing"))
     )
     job_id = world.job("true")
-    launch(world.context, job_id)
+    launch_job(world.context, job_id)
     assert world.events(job_id) == [EventType.CPUSET_MANAGER_FILE]
     assert world.phase(job_id) is Phase.FAILED
     with world.database.begin() as tx:
@@ -277,7 +278,7 @@ def test_a_manager_of_the_site_that_is_not_there_fails_launches_and_is_no_node_s
 
 def test_signals_reach_the_command_and_are_answered_for(world: World) -> None:
     job_id = world.job("trap 'echo got >>signalled' USR1; while :; do sleep 0.1; done")
-    launch(world.context, job_id)
+    launch_job(world.context, job_id)
     with world.database.begin() as tx:
         tx.events.add(signal_event(10), job_id, "oardel -s")
     signals.signal(world.context, job_id)
@@ -291,11 +292,11 @@ def test_signals_reach_the_command_and_are_answered_for(world: World) -> None:
 
 def test_a_sweep_removes_what_belongs_to_no_job_and_says_so(world: World) -> None:
     job_id = world.job("sleep 100")
-    launch(world.context, job_id)
+    launch_job(world.context, job_id)
     with world.database.begin() as tx:
-        tx.runs.report(job_id, ExecCode.DIED, None)
+        tx.job_runs.report(job_id, ExecCode.DIED, None)
         finish.note_finishing(tx, job_id, ExecCode.DIED, None)
-        from oar.lib import lifecycle
+        from oar.lib.jobs import lifecycle
 
         lifecycle.move(tx, job_id, JobState.ERROR)
         tx.resources.move(world.resources, ResourceState.SUSPECTED, finaud=False)
@@ -307,27 +308,31 @@ def test_a_sweep_removes_what_belongs_to_no_job_and_says_so(world: World) -> Non
 
 
 def test_a_node_that_cannot_be_reached_fails_the_launch_at_once(world: World, tmp_path: Path) -> None:
-    from oar.lib.remote.pool import Remote
-    from oar.lib.remote.requests import RemoteSettings
-    from oar.lib.remote.transports import LocalTransport
+    from oar.lib.io.remote.pool import Remote
+    from oar.lib.io.remote.requests import RemoteSettings
+    from oar.lib.io.remote.transports import LocalTransport
 
     job_id = world.job("true")
     with Remote(RemoteSettings(), LocalTransport([str(tmp_path / "no-such-program")])) as nowhere:
-        gone = Context(world.context.config, world.database, nowhere, world.context.interrupted, world.context.watch)
-        assert launch(gone, job_id) is None
+        gone = ActionContext(
+            world.context.config, world.database, nowhere, world.context.interrupted, world.context.run_in_thread
+        )
+        assert launch_job(gone, job_id) is None
     assert world.phase(job_id) is Phase.FAILED
     assert world.events(job_id) == [EventType.CPUSET_ERROR]
 
 
 def test_a_reservation_that_lost_all_its_nodes_ends(world: World, tmp_path: Path) -> None:
-    from oar.lib.remote.pool import Remote
-    from oar.lib.remote.requests import RemoteSettings
-    from oar.lib.remote.transports import LocalTransport
+    from oar.lib.io.remote.pool import Remote
+    from oar.lib.io.remote.requests import RemoteSettings
+    from oar.lib.io.remote.transports import LocalTransport
 
     job_id = world.job("true", reservation=Reservation.SCHEDULED)
     with Remote(RemoteSettings(), LocalTransport([str(tmp_path / "no-such-program")])) as nowhere:
-        gone = Context(world.context.config, world.database, nowhere, world.context.interrupted, world.context.watch)
-        assert launch(gone, job_id) is None
+        gone = ActionContext(
+            world.context.config, world.database, nowhere, world.context.interrupted, world.context.run_in_thread
+        )
+        assert launch_job(gone, job_id) is None
     node_change_state.run(Runtime(world.context.config, world.database))
     assert state_of(world.database, job_id) is JobState.ERROR
     with world.database.begin() as tx:
@@ -359,11 +364,11 @@ def test_a_reservation_whose_head_alone_is_gone_goes_on_with_another(world: Worl
         )
         if was_sent:  # by a server that died meanwhile, and the head has been silent since
             assert lifecycle.move(tx, job_id, JobState.LAUNCHING)
-            tx.runs.claim(job_id, "a-node")
+            tx.job_runs.claim(job_id, "a-node")
             tx.execute("UPDATE job_runs SET phase = 'EXEC_SENT', updated = 0")
     with Remote(RemoteSettings(), WithoutOne("a-node", world.box.enter())) as remote:
         context = replace(world.context, remote=remote)
-        assert launch(context, job_id) is None
+        assert launch_job(context, job_id) is None
         assert state_of(world.database, job_id) is JobState.RUNNING
         world.take_report(job_id)
         finish.finish(context, job_id)
@@ -379,7 +384,7 @@ def test_a_reservation_whose_head_alone_is_gone_goes_on_with_another(world: Worl
     assert states == {"a-node": ResourceState.SUSPECTED, NODE: ResourceState.ALIVE}
 
 
-def slowed(world: World, seconds: int) -> Context:
+def slowed(world: World, seconds: int) -> ActionContext:
     """A context whose launches wait for their prologue."""
     prologue = world.box.base / "prologue"
     prologue.write_text(f"#!/bin/sh\nsleep {seconds}\n")
@@ -390,7 +395,9 @@ def slowed(world: World, seconds: int) -> Context:
         f'OAR_RUNTIME_DIRECTORY="{world.box.runtime}"\nJOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD="cpuset"\n'
         f'SERVER_HOSTNAME="0.0.0.0"\nSERVER_PORT="{world.port.number}"\n'
     )
-    return Context(parsed.config, world.database, world.box.remote, world.interrupted.__contains__, world.context.watch)
+    return ActionContext(
+        parsed.config, world.database, world.box.remote, world.interrupted.__contains__, world.context.run_in_thread
+    )
 
 
 def test_an_accepted_reservation_is_looked_at_when_it_begins(world: World) -> None:
@@ -403,7 +410,7 @@ def test_an_accepted_reservation_is_looked_at_when_it_begins(world: World) -> No
 def test_an_interrupted_launch_goes_on_unless_the_job_is_to_end(world: World) -> None:
     job_id = world.job("true")
     world.interrupted.add(job_id)  # as for a signal, or by a kill of a former launch
-    assert launch(slowed(world, 3), job_id) is None
+    assert launch_job(slowed(world, 3), job_id) is None
     assert state_of(world.database, job_id) is JobState.RUNNING
     world.take_report(job_id)
     assert world.row(job_id).exit_code == 0
@@ -411,15 +418,15 @@ def test_an_interrupted_launch_goes_on_unless_the_job_is_to_end(world: World) ->
 
 def test_an_action_that_finds_no_database_has_not_failed(world: World) -> None:
     nowhere = Runtime(world.context.config, Database(DatabaseSettings(host="127.0.0.1", port=1, patience=0)))
-    did = Bipbip(nowhere, world.box.remote, lambda order: None).carry_out(Action(Kind.LAUNCH, 1))
-    assert (did.failed, did.again is None) == (False, False)
+    did = Bipbip(nowhere, world.box.remote, lambda order: None).carry_out(Action(ActionKind.LAUNCH, 1))
+    assert (did.failed, did.retry_after is None) == (False, False)
 
 
 def test_a_hung_launch_is_left_when_the_job_is_to_be_killed(world: World) -> None:
     slow = slowed(world, 100)
     job_id = world.job("true")
-    results: list[Later | None] = []
-    launcher = threading.Thread(target=lambda: results.append(launch(slow, job_id)))
+    results: list[RetryAfter | None] = []
+    launcher = threading.Thread(target=lambda: results.append(launch_job(slow, job_id)))
     launcher.start()
     wait_until(lambda: world.phase(job_id) is Phase.EXEC_SENT)
     world.ask_kill(job_id)
@@ -435,15 +442,15 @@ def test_the_end_of_a_container_asks_for_the_end_of_what_is_in_it(world: World) 
     container = world.job("", JobState.RUNNING, types=["container", "noop"])
     inner = add_job(world.database, types=[f"inner={container}"])
     with world.database.begin() as tx:
-        tx.runs.report(container, 0, 0)
+        tx.job_runs.report(container, 0, 0)
     finish.finish(world.context, container)
     with world.database.begin() as tx:
-        assert tx.runs.kills_asked([container, inner]) == {inner}
+        assert tx.kill_requests.jobs([container, inner]) == {inner}
 
 
 def test_a_noop_job_is_not_asked_for_where_nothing_of_it_runs(world: World) -> None:
     job_id = world.job("", types=["noop"])
-    launch(world.context, job_id)
+    launch_job(world.context, job_id)
     probe.probe(world.context, NODE)
     assert world.row(job_id).state is JobState.RUNNING
     run = world.run(job_id)
@@ -456,7 +463,7 @@ class TestWaitingOarsub:
 
     @pytest.fixture(autouse=True)
     def no_pause(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("oar.modules.actions.tell.PAUSE", 0.0)
+        monkeypatch.setattr("oar.modules.runner.actions.tell.PAUSE", 0.0)
 
     @pytest.fixture
     def nobody(self) -> str:
@@ -476,7 +483,7 @@ class TestWaitingOarsub:
         tell(world.context, job_id, ["Start prediction: undefined (Hold)"])
         assert EventType.LOST_SESSION in world.events(job_id)
         with world.database.begin() as tx:
-            assert tx.runs.kills_asked([job_id]) == {job_id}
+            assert tx.kill_requests.jobs([job_id]) == {job_id}
 
     def test_one_that_is_out_of_reach_or_reserved_is_not(self, world: World, nobody: str) -> None:
         jobs = [
@@ -488,18 +495,18 @@ class TestWaitingOarsub:
         for job_id in jobs:
             tell(world.context, job_id, ["something"])
         with world.database.begin() as tx:
-            assert not tx.runs.kills_asked(jobs)
+            assert not tx.kill_requests.jobs(jobs)
 
     def test_a_start_that_nobody_hears_of_is_undone(self, world: World, nobody: str) -> None:
         job_id = self.waiting(world, nobody, JobState.RUNNING)
-        tell(world.context, job_id, [GOOD_JOB])
+        tell(world.context, job_id, [OarsubLine.GOOD_JOB])
         assert EventType.CANNOT_NOTIFY_OARSUB in world.events(job_id)
         with world.database.begin() as tx:
-            assert tx.runs.kills_asked([job_id]) == {job_id}
+            assert tx.kill_requests.jobs([job_id]) == {job_id}
 
     def test_a_launch_that_is_broken_off_is_told(self, world: World) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             job_id = self.waiting(world, f"127.0.0.1:{listener.getsockname()[1]}", JobState.TO_LAUNCH)
             world.ask_kill(job_id)
-            launch(world.context, job_id)
+            launch_job(world.context, job_id)
             assert Ask(JobAction.TELL, job_id, ("JOB KILLED",)) in world.told

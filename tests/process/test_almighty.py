@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import zmq
 
-from oar.lib import bus, frames
-from oar.lib.config import Config
-from oar.lib.doorbell import Doorbell
-from oar.lib.frames import Status, StatusQuestion, Wait, Waited
-from oar.lib.messages import Ask, JobAction, Tag, Wake
+from oar.lib.config.files import Config
+from oar.lib.facts import frames
+from oar.lib.facts.frames import Status, StatusQuestion, Waited, WaitForRound
+from oar.lib.facts.messages import Ask, JobAction, Tag, Wake
+from oar.lib.io import bus
+from oar.lib.io.doorbell import Doorbell
 from oar.modules.automaton import Module
 from tests.process.this_machine import free_ports, is_alive, wait_until
 
@@ -168,7 +169,7 @@ def test_the_server_starts_its_children_looks_at_everything_and_stops_cleanly(se
     assert not any(is_alive(pid) for pid in pids.values())
     assert list((server.directory / "run").rglob("*.ipc")) == []
     assert not (server.directory / "run" / "oar-server.pid").exists()
-    assert server.notes("runner", "Stop()")
+    assert server.notes("runner", "StopChild()")
     assert not [line for line in server.log().splitlines() if line.startswith(("E|", "W|"))]
 
 
@@ -337,7 +338,7 @@ def test_a_report_goes_to_the_runner_and_its_answer_comes_back(server: Server) -
     server.start()
     assert server.write_line(b"OAREXEC_42_0_256_12345\n") == b"OK\n"
     assert server.write_line(b"OAREXEC_404_0_N_12345\n") == b"GONE\n"
-    [first, second] = server.notes("runner", "Report")
+    [first, second] = server.notes("runner", "EndReport")
     assert "job_id=42, code=0, status='256', challenge='12345'" in first
     assert "job_id=404" in second
     assert "12345" not in server.log()
@@ -460,7 +461,7 @@ def test_one_can_wait_for_the_end_of_a_round_that_begins_later(server: Server) -
     wait_until(lambda: server.status()["lanes"]["sched"]["running"] == "meta_sched")
     before = server.passes("meta_sched")
     dealer = server.dealer()
-    dealer.send(frames.encode(Wait("Term")))
+    dealer.send(frames.encode(WaitForRound("Term")))
     wait_until(lambda: "meta_sched" in server.status()["lanes"]["sched"]["waiting"])
     server.say("meta_sched", "do", "")
     assert bus.Poll(dealer).wait(60)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from oar.lib import bus, lineport
-from oar.lib.errors import AlreadyRunning, ConfigError
-from oar.lib.lineport import LinePort
+from oar.lib.facts.errors import AlreadyRunning, ConfigError
+from oar.lib.io import bus, line_port
+from oar.lib.io.line_port import LinePort
 from tests.process.this_machine import free_ports
 
 EVERYBODY = ("0.0.0.0/0", "::/0")
@@ -176,7 +176,7 @@ def test_those_who_wait_for_an_answer_can_be_sent_away_together() -> None:
     with closing(LinePort(0, EVERYBODY)) as port:
         clients = [socket.create_connection(("127.0.0.1", port.port), 20) for _ in range(2)]
         clients[0].sendall(b"Term\n")
-        lines: list[lineport.Line] = []
+        lines: list[line_port.ReceivedLine] = []
         while not lines:
             wait_readable(port)
             lines += port.receive(100.0)
@@ -222,7 +222,7 @@ def test_more_clients_than_allowed_are_closed_at_once() -> None:
                 wait_readable(port)
                 port.receive(0.0)
                 assert second.recv(1) == b""
-        port.expire(lineport.SILENCE)
+        port.expire(line_port.SILENCE)
         with socket.create_connection(("127.0.0.1", port.port), 20) as third:
             wait_readable(port)
             port.receive(10.0)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from oar.lib.db.engine import Database
-from oar.modules.actions import job_data
+from oar.lib.db.database import Database
+from oar.modules.runner.actions import job_data
 from tests.builders import add_job, add_resources
 from tests.process.node_box import NODE, NodeBox
 from tests.process.this_machine import wait_until
@@ -100,7 +100,7 @@ VERSION_TWO = """
 import os, sys
 sys.path.insert(0, {oardir!r})
 import node_cgroups, node_devices
-groups = node_cgroups.GroupsTwo({mount!r}, {path!r})
+groups = node_cgroups.GroupsV2({mount!r}, {path!r})
 groups.prepare()
 leaves = node_cgroups.Leaves("alice_306", "alice", 306)
 groups.create(leaves, None, None, None)

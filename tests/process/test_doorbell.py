@@ -7,10 +7,10 @@ from contextlib import closing
 import pytest
 import zmq
 
-from oar.lib import bus, doorbell
-from oar.lib.config import Config
-from oar.lib.errors import ServerUnavailable
-from oar.lib.messages import Ask, JobAction, Tag, Wake
+from oar.lib.config.files import Config
+from oar.lib.facts.errors import ServerUnavailable
+from oar.lib.facts.messages import Ask, JobAction, Tag, Wake
+from oar.lib.io import bus, doorbell
 from tests.process.this_machine import free_ports
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from oar.lib import causes
-from oar.lib.causes import EndFacts
-from oar.lib.model import Cause, NodeUsage
-from oar.lib.remote.pool import Remote
-from oar.lib.remote.requests import RemoteSettings
-from oar.lib.remote.transports import LocalTransport
-from oar.lib.states import EndCode, Phase
+from oar.lib.facts.records import Cause, NodeUsage
+from oar.lib.facts.states import EndCode, Phase
+from oar.lib.io.remote.pool import Remote
+from oar.lib.io.remote.requests import RemoteSettings
+from oar.lib.io.remote.transports import LocalTransport
+from oar.lib.rules import end_causes
+from oar.lib.rules.end_causes import EndFacts
 from tests.process.node_box import NODE, NodeBox
 from tests.process.test_node_cgroups import run as run_script
 from tests.process.test_oarexec import Almighty
@@ -43,14 +43,14 @@ def end(box: NodeBox, job: dict[str, Any], lines: list[str] | None = None) -> Ca
     if told:
         assert json.loads(told[0][len("REASON ") :]) == said["reason"]
     figures = {name: said["usage"][name] for name in ("memory_peak", "memory_limit", "oom_kills", "forks_denied")}
-    return causes.decide(
+    return end_causes.decide(
         EndFacts(
             job["job_id"],
             exit_code=None if ended["status"] == "N" else int(ended["status"]),
             oarexec_code=ended["code"],
             phase=Phase.CLEANED,
             head=NODE,
-            reason=causes.read_reason(said["reason"]),
+            fault=end_causes.read_fault(said["reason"]),
             usage=[NodeUsage(NODE, 1, **figures)],
         )
     )
@@ -213,7 +213,7 @@ payload = oarexec_user.Payload({}, None, None, {}, 0)
 payload.tell_room = lambda write: os.kill(os.getpid(), signal.SIGSTOP)
 payload.look_for_room()
 (looking,) = payload.noting
-print(json.dumps([payload.reason, os.waitpid(looking, 0)[1]]))
+print(json.dumps([payload.fault, os.waitpid(looking, 0)[1]]))
 """
     assert run_script(script) == [None, signal.SIGKILL]
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents import links
+
 INSTALL = Path(__file__).parent.parent.parent / "setup" / "install"
 
 
@@ -49,7 +51,15 @@ def test_configuration_that_is_there_stays(node: Path) -> None:
 def test_documents_are_installed_by_themselves(tmp_path: Path) -> None:
     assert install("doc", "--destdir", str(tmp_path)).returncode == 0
     assert (tmp_path / "usr/local/share/doc/oar/README.md").is_file()
+    assert (tmp_path / "usr/local/share/doc/oar/docs/design/bus.rst").is_file()
     assert not (tmp_path / "etc").exists()
+
+
+def test_links_between_installed_documents_lead_somewhere(tmp_path: Path) -> None:
+    assert install("doc", "--destdir", str(tmp_path), "--docdir", "/doc").returncode == 0
+    documents = [path for path in (tmp_path / "doc").rglob("*") if path.suffix in {".md", ".rst"}]
+    assert len(documents) > 15
+    assert not [(path.name, link) for path in documents for link in links(path) if not (path.parent / link).exists()]
 
 
 def test_the_manual_is_installed_with_the_documents_and_names_the_places_of_this_installation(tmp_path: Path) -> None:

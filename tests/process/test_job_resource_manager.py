@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.remote.requests import Ran
+from oar.lib.io.remote.requests import CommandRan
 from tests.process.node_box import NODE, NodeBox
 from tests.process.this_machine import wait_until
 
@@ -21,7 +21,7 @@ def cpuset(box: NodeBox, name: str) -> str:
 def test_init_binds_the_job_to_its_processors(box: NodeBox) -> None:
     assert box.jrm("init", box.init_data(1, nodes={NODE: ["0"]})).exit == 0
     assert cpuset(box, "alice_1") == "0"
-    assert box.jrm("init", box.init_data(1, nodes={NODE: ["0", "1"]})) == Ran(0, (), "")
+    assert box.jrm("init", box.init_data(1, nodes={NODE: ["0", "1"]})) == CommandRan(0, (), "")
     assert cpuset(box, "alice_1") == "0-1"
     assert box.jrm("clean", box.init_data(1)).exit == 0
 
@@ -50,7 +50,7 @@ def test_the_files_of_the_job_say_what_it_has(box: NodeBox) -> None:
         {"resource_id": 4, "type": "licence", "network_address": "", "core": None, "state": "Alive", "label": ""},
     ]
     done = box.jrm("init", box.init_data(3, resources=resources, job_name="it's $x", launching_directory="/a\nb"))
-    assert done == Ran(0, (), "")
+    assert done == CommandRan(0, (), "")
     assert (box.runtime / "3").read_text() == "n1\nn1\nn2\n"
     lines = (box.runtime / "3_resources").read_text().splitlines()
     assert lines[0] == " core = '1' , label = 'it\\'s' , network_address = 'n2' , type = 'default' "
@@ -282,19 +282,19 @@ def test_suspending_freezes_the_payload_and_not_oarexec(box: NodeBox) -> None:
     data = {"job_id": 19, "name": "alice_19", "user": "alice", "cpuset_path": box.cpuset_path}
     beat = box.home("alice") / "beat"
     wait_until(beat.exists)
-    assert box.run("suspend_resume_manager", "suspend", data) == Ran(0, (), "")
+    assert box.run("suspend_resume_manager", "suspend", data) == CommandRan(0, (), "")
     assert box.probe(job)["frozen"]
     assert set(box.sh("ps -o state= -u alice").split()) - {"Z"} == {"D"}  # one may have just ended
     before = beat.read_text()
-    assert box.run("suspend_resume_manager", "resume", data) == Ran(0, (), "")
+    assert box.run("suspend_resume_manager", "resume", data) == CommandRan(0, (), "")
     wait_until(lambda: beat.read_text() not in ("", before))
     assert not box.probe(job)["frozen"]
-    assert box.run("suspend_resume_manager", "suspend", data) == Ran(0, (), "")
+    assert box.run("suspend_resume_manager", "suspend", data) == CommandRan(0, (), "")
     assert box.ctl(job, "TERM") == 0
     assert box.ended(job)["code"] == 3
     box.clean(job)
     gone = box.run("suspend_resume_manager", "suspend", data)
-    assert isinstance(gone, Ran)
+    assert isinstance(gone, CommandRan)
     assert gone.exit == 5
 
 
@@ -315,9 +315,9 @@ def test_a_site_s_own_manager_gets_the_action_and_the_data_as_oar(box: NodeBox) 
     source += (
         "print(sys.argv[1], json.load(sys.stdin)['job_id'], os.getuid(), os.environ['TAKTUK_HOSTNAME'])\nsys.exit(9)"
     )
-    assert box.run("site_script", "init", {"file": "x.py", "source": source, "data": {"job_id": 21}}) == Ran(
+    assert box.run("site_script", "init", {"file": "x.py", "source": source, "data": {"job_id": 21}}) == CommandRan(
         9, (f"init 21 5001 {NODE}",), ""
     )
     perl = 'my $data = eval do { local $/; <DATA> }; print "$ARGV[0] $data->{name}\\n"; exit 4;'
     given = {"file": "x.pl", "source": perl, "data": {"name": "it's a \\ 'x'"}}
-    assert box.run("site_script", "clean", given) == Ran(4, ("clean it's a \\ 'x'",), "")
+    assert box.run("site_script", "clean", given) == CommandRan(4, ("clean it's a \\ 'x'",), "")

@@ -11,8 +11,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib import logs
-from oar.lib.config import Config
+from oar.lib.config.files import Config
+from oar.lib.io import logs
 
 LOG = logging.getLogger("oar.modules.test")
 
@@ -101,7 +101,7 @@ def test_passwords_and_challenges_are_never_written(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
     program = (
-        "import logging\nfrom oar.lib import logs\nfrom oar.lib.config import Config\n"
+        "import logging\nfrom oar.lib.io import logs\nfrom oar.lib.config.files import Config\n"
         f"logs.set_up(Config(log_file={str(tmp_path / 'no' / 'oar.log')!r}), 'Leon')\n"
         "logging.getLogger('oar.x').error('told anyway')\n"
     )
@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
 def test_many_processes_share_one_file_without_mixing_lines(tmp_path: Path) -> None:
     file = tmp_path / "oar.log"
     program = (
-        "import logging\nfrom oar.lib import logs\nfrom oar.lib.config import Config\n"
+        "import logging\nfrom oar.lib.io import logs\nfrom oar.lib.config.files import Config\n"
         f"logs.set_up(Config(log_file={str(file)!r}), 'Many')\n"
         "for i in range(200): logging.getLogger('oar.x').info('x' * 500)\n"
     )
@@ -120,3 +120,13 @@ def test_many_processes_share_one_file_without_mixing_lines(tmp_path: Path) -> N
     assert [child.wait(60) for child in children] == [0, 0, 0]
     assert len(written(file)) == 600
     assert all(line.endswith("|" + "x" * 500) for line in written(file))
+
+
+def test_a_log_that_is_closed_leaves_the_level_of_others_as_it_was(tmp_path: Path) -> None:
+    root = logging.getLogger()
+    before = root.level
+    with logs.logging_to(Config(log_file=str(tmp_path / "oar.log"), log_level=0), "Sarko"):
+        assert root.level == logging.CRITICAL
+        logs.set_up(Config(log_file=str(tmp_path / "other.log"), log_level=3), "Sarko")
+        assert root.level == logging.DEBUG
+    assert root.level == before

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.db.engine import Database, DatabaseSettings
-from oar.lib.states import EventType, JobState, KillState
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.facts.states import EventType, JobState, KillState
 from tests.builders import add_job, add_resources, state_of
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -41,7 +42,7 @@ def by_hand(tmp_path: Path, settings: DatabaseSettings) -> ByHand:
 def kill_of(database: Database, job_id: int) -> KillState | None:
     """Return how far the kill request of a job is."""
     with database.begin() as tx:
-        request = tx.runs.kill_request(job_id)
+        request = tx.kill_requests.find(job_id)
     return request.state if request else None
 
 
@@ -53,7 +54,7 @@ def test_a_job_goes_through_the_modules_to_its_end(by_hand: ByHand, database: Da
     assert by_hand.run("leon") == 0
     assert kill_of(database, job_id) is KillState.TIMER_ARMED
     with database.begin() as tx:
-        tx.runs.move_kill([job_id], KillState.LEON_EXTERMINATE, [KillState.TIMER_ARMED])
+        tx.kill_requests.move([job_id], KillState.LEON_EXTERMINATE, [KillState.TIMER_ARMED])
     assert by_hand.run("leon", str(job_id)) == 0
     assert state_of(database, job_id) is JobState.FINISHING
     with database.begin() as tx:

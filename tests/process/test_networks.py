@@ -2,8 +2,8 @@
 
 import pytest
 
-from oar.lib.errors import NotAllowed
-from oar.lib.networks import Networks, check_this_host
+from oar.lib.facts.errors import NotAllowed
+from oar.lib.io.allowed_networks import Networks, check_this_host
 
 
 @pytest.mark.parametrize(
@@ -21,5 +21,5 @@ def test_this_host_is_what_the_server_would_see_of_it() -> None:
 
 
 def test_a_host_that_finds_no_server_is_not_allowed() -> None:
-    with pytest.raises(NotAllowed, match=r"no way to the server no\.where\.invalid: "):
+    with pytest.raises(NotAllowed, match=r"the server no\.where\.invalid cannot be reached: "):
         check_this_host(["10.0.0.0/8"], "no.where.invalid", 6666)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oar.lib.remote.bootstrap import TOOLS
+from oar.lib.io.remote.bootstrap import TOOLS
 from tests.process.node_box import NodeBox
 
 HEAD = f"import json, os, sys, time; sys.path.insert(0, {str(TOOLS)!r}); sys.dont_write_bytecode = True\n"
@@ -41,7 +41,7 @@ def test_the_manager_is_chosen_by_what_is_mounted(mountinfo: str, manager: str) 
 
 
 def test_the_whole_mount_of_a_hierarchy_is_taken_and_blanks_are_read() -> None:
-    script = "import node_cgroups as c; m = c.Mounts({!r}); print(json.dumps([m.two, m.one]))"
+    script = "import node_cgroups as c; m = c.Mounts({!r}); print(json.dumps([m.v2, m.v1]))"
     two, one = run(script.format(HYBRID))
     assert two == "/sys/fs/cgroup/unified"
     assert one["cpuacct"] == "/sys/fs/cgroup/cpu,cpuacct"
@@ -65,7 +65,7 @@ except node_base.NodeError as error:
     [(["3"], [3]), (["1,17"], [1, 17]), (["1+4+8", 2], [1, 2, 4, 8]), (["0-3 9"], [0, 1, 2, 3, 9]), ([None, ""], [])],
 )
 def test_every_form_of_the_cpuset_property_is_read(values: list[Any], cpus: list[int]) -> None:
-    assert run(f"import node_cgroups as c; print(json.dumps(sorted(c.parse_cpus({values!r}))))") == cpus
+    assert run(f"import node_kernel; print(json.dumps(sorted(node_kernel.parse_cpus({values!r}))))") == cpus
 
 
 @pytest.fixture
@@ -73,12 +73,12 @@ def unified(box: NodeBox) -> str:
     """A tree of version 2 of this machine, and a directory of ours below it."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         if " - cgroup2 " in line:
-            return f"g = c.GroupsTwo({line.split()[4]!r}, {box.cpuset_path!r}); g.prepare()"
+            return f"g = c.GroupsV2({line.split()[4]!r}, {box.cpuset_path!r}); g.prepare()"
     pytest.skip("no control groups of version 2 are mounted here")
 
 
 VERSION_TWO = """
-import node_base, node_cgroups as c, node_devices
+import node_base, node_cgroups as c, node_devices, node_kernel
 {groups}
 leaves = c.Leaves("alice_1", "alice", 1)
 job = c.Confinement(g, "alice_1", "alice", 1)
@@ -108,7 +108,7 @@ def version_two(unified: str, script: str) -> Any:
 def test_version_2_freezes_and_kills_the_payload_alone(unified: str) -> None:
     script = """
 oarexec, user = start("oarexec", forever), start("payload", forever)
-c.waited(lambda: len(job.payload()) == 2, 10)
+node_kernel.waited(lambda: len(job.payload()) == 2, 10)
 said = [job.freeze(True), job.is_frozen(), job.freeze(False), job.is_frozen(), job.kill_payload(), job.payload()]
 said.append(len(c.pids_in(g.tracker(leaves.oarexec))))
 said += [job.kill(), gone(oarexec), gone(user), c.pids_in(g.tracker("alice_1")), job.usage()["cpu_us"] > 0]
@@ -120,7 +120,7 @@ print(json.dumps(said))
 def test_version_2_kills_a_frozen_payload_and_sessions_below_it(unified: str) -> None:
     script = """
 user = start("payload", forever)
-c.waited(lambda: len(job.payload()) == 2, 10)
+node_kernel.waited(lambda: len(job.payload()) == 2, 10)
 leaf = job.enter_session(77)
 job.move(leaf, user)
 said = [c.pids_in(g.tracker(leaf)) == [user], len(job.payload()), job.freeze(True), job.kill(), gone(user)]
@@ -188,7 +188,7 @@ def test_what_a_job_used_is_read_from_version_2(tmp_path: Path) -> None:
     }
     for name, text in files.items():
         (payload / name).write_text(text)
-    used = f"print(json.dumps(c.GroupsTwo({str(tmp_path)!r}, '/oar').usage(c.Leaves('alice_1', 'alice', 1))))"
+    used = f"print(json.dumps(c.GroupsV2({str(tmp_path)!r}, '/oar').usage(c.Leaves('alice_1', 'alice', 1))))"
     whole = {"cpu_us": 1500000, "memory_peak": 4096, "memory_limit": None, "oom_kills": 3, "forks_denied": 9}
     assert run(f"import node_cgroups as c\n{used}") == whole
     for name in files:
@@ -198,7 +198,7 @@ def test_what_a_job_used_is_read_from_version_2(tmp_path: Path) -> None:
 
 def test_in_version_1_a_session_is_killed_by_itself_and_counts_in_its_job(box: NodeBox) -> None:
     script = f"""
-import node_cgroups as c
+import node_cgroups as c, node_kernel
 g = c.groups_of({{"cpuset_path": {box.cpuset_path!r}, "options": {{"cgroup_manager": "cgroup1"}}}})
 g.prepare()
 job = c.Confinement(g, "alice_1", "alice", 1)
@@ -210,7 +210,7 @@ job.join("payload", pid)
 job.move(job.enter_session(77), pid)
 groups = [line.split(":")[1:] for line in open("/proc/%d/cgroup" % pid).read().splitlines()]
 where = {{name: path.rpartition("alice_1")[2] for name, path in groups if "alice_1" in path}}
-limit = c.number(g.directory("pids", job.leaves.payload) + "/pids.max")
+limit = node_kernel.number(g.directory("pids", job.leaves.payload) + "/pids.max")
 left = job.kill()
 os.waitpid(pid, 0)
 g.remove("alice_1")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from oar.lib.remote import bootstrap
+from oar.lib.io.remote import bootstrap
 from tests.process.this_machine import wait_until
 
 PROGRAM = """

@@ -1,36 +1,15 @@
 """The small programs of nodes, run as they are run there."""
 
-import ast
 import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from oar.lib.remote.bootstrap import TOOLS
+from oar.lib.io.remote.bootstrap import TOOLS
 from tests.process.node_box import NODE, NodeBox
-
-PYTHON_PROGRAMS = sorted(
-    path for path in TOOLS.iterdir() if path.is_file() and not path.read_bytes().startswith(b"#!/bin/sh")
-)
-
-
-@pytest.mark.parametrize("path", PYTHON_PROGRAMS, ids=lambda path: path.name)
-def test_programs_for_nodes_are_python_3_6(path: Path) -> None:
-    ast.parse(path.read_text(), feature_version=(3, 6))
-
-
-@pytest.mark.parametrize("path", PYTHON_PROGRAMS, ids=lambda path: path.name)
-def test_programs_for_nodes_import_nothing_but_the_standard_library_and_each_other(path: Path) -> None:
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
-    own = {other.stem for other in TOOLS.iterdir()}
-    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names | own
-
 
 # -- oarprint ----------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oar.lib.remote.requests import Ran
+from oar.lib.io.remote.requests import CommandRan
 from tests.process.node_box import NODE, NodeBox
 from tests.process.this_machine import wait_until
 
@@ -292,7 +292,7 @@ def test_a_payload_that_does_not_end_by_itself_is_killed(box: NodeBox) -> None:
 
 def test_of_many_launches_of_one_job_one_runs_it(box: NodeBox) -> None:
     job = box.job_data(115, command="echo run >>ran115; sleep 1")
-    ends: list[Ran | list[str]] = []
+    ends: list[CommandRan | list[str]] = []
 
     def launch() -> None:
         with box.launch(job) as one:
@@ -302,7 +302,7 @@ def test_of_many_launches_of_one_job_one_runs_it(box: NodeBox) -> None:
                 if said == READY:
                     one.go()
                 said = one.dialogue.receive(20)
-            assert isinstance(said, Ran)
+            assert isinstance(said, CommandRan)
             ends.append([f"exit {said.exit}", *one.lines])
 
     threads = [Thread(target=launch) for _ in range(5)]

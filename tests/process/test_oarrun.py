@@ -1,4 +1,4 @@
-"""oarrun: tasks on the nodes of a job, what they print, how they end (commands-user.md 17).
+"""oarrun: tasks on the nodes of a job, what they print, how they end.
 
 The nodes are this machine: in the place of oarsh stands a shell, which is reached as fast and as safely.
 """

@@ -8,14 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from oar.lib import process
-from oar.lib.process import Child, Lifeline, ServiceManager
+from oar.lib.io import processes
+from oar.lib.io.processes import ChildProcess, Lifeline, ServiceManager
 from tests.process.this_machine import is_alive, wait_until
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 
 
-def ended(child: Child) -> int:
+def ended(child: ChildProcess) -> int:
     wait_until(lambda: child.poll() is not None)
     code = child.poll()
     assert code is not None
@@ -26,19 +26,19 @@ def ended(child: Child) -> int:
 
 
 def test_a_command_gives_its_code_and_what_it_wrote() -> None:
-    outcome = process.run(["sh", "-c", "cat; echo bad >&2; exit 3"], timeout=30, stdin=b"given\n")
+    outcome = processes.run(["sh", "-c", "cat; echo bad >&2; exit 3"], timeout=30, stdin=b"given\n")
     assert (outcome.code, outcome.timed_out, outcome.output) == (3, False, "given\nbad\n")
-    assert not outcome.is_good
+    assert not outcome.succeeded
 
 
 def test_arguments_are_data() -> None:
     nasty = "a b'\"$(x);\n*"
-    assert process.run(["printf", "%s", nasty], timeout=30).output == nasty
+    assert processes.run(["printf", "%s", nasty], timeout=30).output == nasty
 
 
 def test_a_command_that_is_too_slow_is_killed_with_its_children(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    outcome = process.run(["sh", "-c", f"sleep 1000 & echo $! $$ > {pids}; wait"], timeout=1)
+    outcome = processes.run(["sh", "-c", f"sleep 1000 & echo $! $$ > {pids}; wait"], timeout=1)
     assert (outcome.code, outcome.timed_out) == (None, True)
     for pid in pids.read_text().split():
         wait_until(lambda pid=pid: not is_alive(int(pid)))  # type: ignore[misc]
@@ -47,54 +47,54 @@ def test_a_command_that_is_too_slow_is_killed_with_its_children(tmp_path: Path) 
 def test_a_command_may_be_given_time_to_end_by_itself(tmp_path: Path) -> None:
     last, pids = tmp_path / "last", tmp_path / "pids"
     polite = f"trap 'echo bye > {last}; exit 0' TERM; sleep 1000 & echo $! > {pids}; wait"
-    assert process.run(["sh", "-c", polite], timeout=1, grace=20).timed_out
+    assert processes.run(["sh", "-c", polite], timeout=1, grace=20).timed_out
     assert last.read_text() == "bye\n"
     wait_until(lambda: not is_alive(int(pids.read_text())))
     stubborn = f"trap '' TERM; echo $$ > {pids}; while :; do sleep 0.1; done"
-    assert process.run(["sh", "-c", stubborn], timeout=1, grace=0.2).timed_out
+    assert processes.run(["sh", "-c", stubborn], timeout=1, grace=0.2).timed_out
     wait_until(lambda: not is_alive(int(pids.read_text())))
 
 
 def test_the_end_of_what_a_command_writes_is_kept() -> None:
-    assert process.run(["printf", "12345"], timeout=30, kept=3).output == "345"
+    assert processes.run(["printf", "12345"], timeout=30, tail_bytes=3).output == "345"
 
 
 def test_a_daemon_left_behind_does_not_hold_the_caller(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    outcome = process.run(["sh", "-c", f"sleep 1000 & echo $! > {pid}; echo done"], timeout=30)
+    outcome = processes.run(["sh", "-c", f"sleep 1000 & echo $! > {pid}; echo done"], timeout=30)
     os.kill(int(pid.read_text()), signal.SIGKILL)
     assert (outcome.code, outcome.output) == (0, "done\n")
 
 
 def test_a_command_that_is_not_there_is_an_outcome_too() -> None:
-    outcome = process.run(["/no/such/program"], timeout=30)
+    outcome = processes.run(["/no/such/program"], timeout=30)
     assert outcome.code is None
     assert "cannot start /no/such/program" in outcome.output
-    assert process.run(["a\0b"], timeout=30).code is None
+    assert processes.run(["a\0b"], timeout=30).code is None
 
 
 def test_a_killed_command_tells_its_signal() -> None:
-    assert process.run(["sh", "-c", "kill -9 $$"], timeout=30).code == -9
-    assert process.said(-9) == "signal SIGKILL"
-    assert process.said(2) == "exit code 2"
+    assert processes.run(["sh", "-c", "kill -9 $$"], timeout=30).code == -9
+    assert processes.describe_exit(-9) == "signal SIGKILL"
+    assert processes.describe_exit(2) == "exit code 2"
 
 
 # -- long-lived children ----------------------------------------------------------------------------------------------
 
 
 def test_the_last_lines_of_a_child_are_kept() -> None:
-    child = Child(["sh", "-c", "seq 1 1000; echo why >&2; printf unfinished; exit 4"], environment=ENVIRONMENT)
+    child = ChildProcess(["sh", "-c", "seq 1 1000; echo why >&2; printf unfinished; exit 4"], environment=ENVIRONMENT)
     while not child.is_silent:
         select.select([child], [], [], 30)
         child.read()
     assert ended(child) == 4
-    assert child.last_words().split("\n")[-3:] == ["1000", "why", "unfinished"]
+    assert child.last_output().split("\n")[-3:] == ["1000", "why", "unfinished"]
     assert len(child.tail) == 20
     child.close()
 
 
 def test_a_signal_reaches_the_whole_group() -> None:
-    child = Child(["sh", "-c", "sleep 1000 & echo $!; wait"], environment=ENVIRONMENT)
+    child = ChildProcess(["sh", "-c", "sleep 1000 & echo $!; wait"], environment=ENVIRONMENT)
     wait_until(lambda: len(child.read()) == 1)
     grandchild = int(child.tail[0])
     child.send_signal(signal.SIGKILL)
@@ -105,14 +105,14 @@ def test_a_signal_reaches_the_whole_group() -> None:
 
 
 def test_closing_a_child_leaves_no_process() -> None:
-    child = Child(["sleep", "1000"], environment=ENVIRONMENT)
+    child = ChildProcess(["sleep", "1000"], environment=ENVIRONMENT)
     child.close()
     assert not is_alive(child.pid)
 
 
 def test_a_child_that_cannot_be_started_raises() -> None:
     try:
-        Child(["/no/such/program"], environment=ENVIRONMENT)
+        ChildProcess(["/no/such/program"], environment=ENVIRONMENT)
     except FileNotFoundError:
         return
     raise AssertionError("it was started")
@@ -120,8 +120,8 @@ def test_a_child_that_cannot_be_started_raises() -> None:
 
 CHILD = """
 import os, select, sys
-from oar.lib import process
-watch = process.watch_parent(os.environ)
+from oar.lib.io import processes
+watch = processes.watch_parent(os.environ)
 print("up", flush=True)
 select.select([watch], [], [], 60)
 print("gone" if watch.is_gone() else "woken", flush=True)
@@ -130,19 +130,19 @@ print("gone" if watch.is_gone() else "woken", flush=True)
 
 def test_a_child_notices_that_its_parent_has_closed_the_lifeline() -> None:
     lifeline = Lifeline()
-    child = Child([sys.executable, "-c", CHILD], environment=os.environ, lifeline=lifeline)
+    child = ChildProcess([sys.executable, "-c", CHILD], environment=os.environ, lifeline=lifeline)
     wait_until(lambda: "up" in child.read())
     lifeline.close()
     assert ended(child) == 0
-    assert "gone" in child.last_words()
+    assert "gone" in child.last_output()
     child.close()
 
 
 PARENT = f"""
 import os, sys, time
-from oar.lib.process import Child, Lifeline
+from oar.lib.io.processes import ChildProcess, Lifeline
 lifeline = Lifeline()
-child = Child([sys.executable, "-c", {CHILD!r}], environment=os.environ, lifeline=lifeline)
+child = ChildProcess([sys.executable, "-c", {CHILD!r}], environment=os.environ, lifeline=lifeline)
 while not child.tail:
     child.read()
     time.sleep(0.01)
@@ -162,9 +162,9 @@ def test_a_child_does_not_survive_the_sudden_death_of_its_parent() -> None:
 
 
 def test_a_process_started_by_hand_has_no_parent_to_follow() -> None:
-    assert process.watch_parent({}) is None
-    assert process.watch_parent({"OAR_LIFELINE": "99999"}) is None
-    assert process.watch_parent({"OAR_LIFELINE": "x"}) is None
+    assert processes.watch_parent({}) is None
+    assert processes.watch_parent({"OAR_LIFELINE": "99999"}) is None
+    assert processes.watch_parent({"OAR_LIFELINE": "x"}) is None
 
 
 # -- signals ----------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_a_process_started_by_hand_has_no_parent_to_follow() -> None:
 
 def test_signals_set_flags_and_wake_a_poll() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with process.signals() as taken:
+    with processes.signals() as taken:
         assert not select.select([taken], [], [], 0)[0]
         os.kill(os.getpid(), signal.SIGHUP)
         assert select.select([taken], [], [], 30)[0]
@@ -186,8 +186,8 @@ def test_signals_set_flags_and_wake_a_poll() -> None:
 
 
 def test_the_end_of_a_child_wakes_a_poll() -> None:
-    with process.signals() as taken:
-        child = Child(["true"], environment=ENVIRONMENT)
+    with processes.signals() as taken:
+        child = ChildProcess(["true"], environment=ENVIRONMENT)
         assert select.select([taken], [], [], 30)[0]
         assert ended(child) == 0
         child.close()

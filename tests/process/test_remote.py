@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.errors import NodeUnavailable
-from oar.lib.remote.pool import Remote
-from oar.lib.remote.requests import Command, Ran, RemoteSettings, Request, TimedOut, Unreachable
-from oar.lib.remote.session import Ended, Event, Line, Lost, NodeSession
-from oar.lib.remote.transports import CannotReach, LocalTransport, OpensshTransport, ParamikoTransport, choose
+from oar.lib.facts.errors import NodeUnavailable
+from oar.lib.io.remote.pool import Remote
+from oar.lib.io.remote.requests import CommandRan, NodeCommand, NodeRequest, RemoteSettings, TimedOut, Unreachable
+from oar.lib.io.remote.session import Event, Lost, NodeSession, OutputLine, ProgramEnded
+from oar.lib.io.remote.transports import CannotReach, LocalTransport, OpensshTransport, ParamikoTransport, choose
 from tests.process.ssh_nodes import SshNodes, ssh_nodes
 from tests.process.this_machine import wait_until
 
-PING = Request("node_probe", "ping", {})
-DONE = Ran(0, (), "")
+PING = NodeRequest("node_probe", "ping", {})
+DONE = CommandRan(0, (), "")
 __all__ = ["ssh_nodes"]
 
 
-def shell(script: str, stdin: str = "") -> Command:
-    return Command(("sh", "-c", script), stdin, account=None)
+def shell(script: str, stdin: str = "") -> NodeCommand:
+    return NodeCommand(("sh", "-c", script), stdin, account=None)
 
 
 @pytest.fixture(params=["paramiko", "openssh"])
@@ -39,12 +39,12 @@ def local() -> Iterator[Remote]:
 def test_many_nodes_answer_each_for_itself(remote: Remote, ssh_nodes: SshNodes) -> None:
     first, second = ssh_nodes.names
     outcomes = remote.run({first: shell("cat; exit 3", "in\n"), second: shell("echo out; echo bad >&2")}, 30)
-    assert outcomes == {first: Ran(3, ("in",), ""), second: Ran(0, ("out",), "bad\n")}
+    assert outcomes == {first: CommandRan(3, ("in",), ""), second: CommandRan(0, ("out",), "bad\n")}
     assert sorted(remote.warm_nodes()) == sorted(ssh_nodes.names)
 
 
 def test_a_program_that_is_not_there_is_named(local: Remote) -> None:
-    assert local.command("node", ("/no/such",), "", 20, account=None) == Ran(
+    assert local.command("node", ("/no/such",), "", 20, account=None) == CommandRan(
         1, (), "/no/such: No such file or directory\n"
     )
 
@@ -56,7 +56,7 @@ def test_a_node_without_sshd_is_unreachable_and_the_others_are_not(remote: Remot
     assert outcomes[second.name] == DONE
     unreachable = outcomes[first.name]
     assert isinstance(unreachable, Unreachable)
-    assert "refused" in unreachable.reason
+    assert "refused" in unreachable.error
     assert not unreachable.began
     first.start()
     assert remote.run({first.name: PING}, 30) == {first.name: DONE}
@@ -110,7 +110,7 @@ def test_a_request_that_takes_too_long_is_ended_on_the_node(remote: Remote, ssh_
     script = f"trap 'touch {marker}; exit 1' TERM; echo on; while :; do sleep 0.1; done"
     outcome = remote.run({name: shell(script)}, 3)[name]
     # The node's clock and ours run against each other: either the node has ended it and said so, or we gave up.
-    assert outcome in (TimedOut(3, began=True, lines=("on",)), Ran(1, ("on",), "")), outcome
+    assert outcome in (TimedOut(3, began=True, lines=("on",)), CommandRan(1, ("on",), "")), outcome
     wait_until(marker.exists)
 
 
@@ -125,8 +125,8 @@ def test_a_changed_host_key_is_refused(ssh_nodes: SshNodes) -> None:
     with Remote(settings) as remote:
         outcome = remote.run({node.name: PING}, 30)[node.name]
     assert isinstance(outcome, Unreachable)
-    assert "the host key of [127.0.0.11]" in outcome.reason
-    assert "has changed" in outcome.reason
+    assert "the host key of [127.0.0.11]" in outcome.error
+    assert "has changed" in outcome.error
 
 
 def test_a_key_that_the_node_does_not_know_is_refused(ssh_nodes: SshNodes) -> None:
@@ -135,13 +135,13 @@ def test_a_key_that_the_node_does_not_know_is_refused(ssh_nodes: SshNodes) -> No
     with Remote(ssh_nodes.settings("paramiko")) as remote:
         outcome = remote.run({node.name: PING}, 30)[node.name]
     assert isinstance(outcome, Unreachable)
-    assert "uthentication" in outcome.reason
+    assert "uthentication" in outcome.error
 
 
 def test_a_name_that_could_be_an_option_reaches_no_ssh(remote: Remote) -> None:
     outcome = remote.run({"-oProxyCommand=touch /tmp/x": PING}, 10)["-oProxyCommand=touch /tmp/x"]
     assert isinstance(outcome, Unreachable)
-    assert "not the name of a node" in outcome.reason
+    assert "not the name of a node" in outcome.error
 
 
 def test_threads_share_one_session_per_node(remote: Remote, ssh_nodes: SshNodes) -> None:
@@ -155,7 +155,7 @@ def test_threads_share_one_session_per_node(remote: Remote, ssh_nodes: SshNodes)
         thread.start()
     for thread in threads:
         thread.join(60)
-    expected = [{ssh_nodes.names[number % 2]: Ran(0, (str(number),), "")} for number in range(40)]
+    expected = [{ssh_nodes.names[number % 2]: CommandRan(0, (str(number),), "")} for number in range(40)]
     assert sorted(outcomes, key=str) == sorted(expected, key=str)
     assert len(remote.warm_nodes()) == 2
 
@@ -168,9 +168,9 @@ def test_idle_sessions_beyond_the_limit_are_closed_the_oldest_first(local: Remot
 
 
 def test_a_dialogue_is_line_by_line_and_its_end_comes_last(local: Remote) -> None:
-    with local.dialogue("n", Request("node_probe", "nonsense", {}), 30) as talk:
+    with local.dialogue("n", NodeRequest("node_probe", "nonsense", {}), 30) as talk:
         ended = talk.receive(20)
-    assert isinstance(ended, Ran)
+    assert isinstance(ended, CommandRan)
     assert ended.exit == 3
     assert "unknown action 'nonsense'" in ended.stderr
 
@@ -191,22 +191,22 @@ def test_no_interpreter_on_the_node_is_exit_code_32(tmp_path: Path) -> None:
         outcome = remote.run({"n": PING}, 20)["n"]
         with remote.dialogue("n", PING, 20) as talk:
             assert talk.receive(20) == outcome
-    assert isinstance(outcome, Ran)
+    assert isinstance(outcome, CommandRan)
     assert outcome.exit == 32
     assert "no python3" in outcome.stderr
 
 
 def test_a_node_that_says_too_much_is_not_listened_to_any_longer(local: Remote) -> None:
     outcome = local.run({"n": shell("yes")}, 60)["n"]
-    assert outcome == Unreachable("it says more than anybody would read", began=True)
+    assert outcome == Unreachable("its output is too long", began=True)
     assert local.run({"n": PING}, 20) == {"n": DONE}
 
 
 def test_what_a_command_of_a_user_says_is_thrown_away_but_why_it_did_not_start(local: Remote) -> None:
     say = "yes | head -c 40000000; yes | head -c 40000000 >&2; exit 3"
-    assert local.command("n", ("sh", "-c", say), "", 60, account=None) == Ran(3, (), "")
+    assert local.command("n", ("sh", "-c", say), "", 60, account=None) == CommandRan(3, (), "")
     gone = local.command("n", ("/not/there",), "", 20, account=None)
-    assert isinstance(gone, Ran)
+    assert isinstance(gone, CommandRan)
     assert (gone.exit, gone.stderr) == (1, "/not/there: No such file or directory\n")
 
 
@@ -225,7 +225,7 @@ class Scripted:
     def fileno(self) -> int:
         return -1
 
-    def last_words(self) -> tuple[int | None, str]:
+    def closing_report(self) -> tuple[int | None, str]:
         return None, ""
 
     def close(self) -> None:
@@ -239,15 +239,15 @@ def test_what_a_node_says_can_be_kept_whatever_it_is(code: str) -> None:
     session = NodeSession("n", Scripted(said + end, b'{"id": 2, "exit": %s, "stderr": ""}\n' % code.encode()))
     events: list[Event] = []
     for _ in range(2):
-        session.send(Request("node_probe", "ping", {}), 1, events.append)
+        session.send(NodeRequest("node_probe", "ping", {}), 1, events.append)
     assert session.feed()
     assert session.boot_id == "b" * 64
-    assert events[0] == Line("a\\x00?")
-    assert isinstance(events[1], Ended)
+    assert events[0] == OutputLine("a\\x00?")
+    assert isinstance(events[1], ProgramEnded)
     assert (events[1].exit, events[1].stderr[-6:], len(events[1].stderr) < 5000) == (3, "yx\\x00", True)
     assert not session.feed()
     assert isinstance(events[2], Lost)
-    assert "unexpected answer" in events[2].reason
+    assert "unexpected answer" in events[2].error
 
 
 def test_closing_tells_those_who_wait() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.config import Config
-from oar.modules import ping_checker
+from oar.lib.config.files import Config
+from oar.lib.io import ping_checker
 
 PROGRAM = (sys.executable, "-c", "from oar.cli.sentinelle import main; main()")
 #: Reaches no host, but runs the command as the host would: one is silent, one kills what it is asked to run.
@@ -50,7 +50,7 @@ def test_it_checks_nodes(connector: str, tmp_path: Path) -> None:
     program.write_text(f"#!{sys.executable}\nfrom oar.cli.sentinelle import main\nmain()\n")
     program.chmod(0o755)
     config = Config(pingchecker_sentinelle_script_command=f"{program} -t 1", openssh_cmd=connector)
-    assert ping_checker.bad_hosts(config, ["n1", "silent", "deadly"]) == ["deadly", "silent"]
+    assert ping_checker.silent_hosts(config, ["n1", "silent", "deadly"]) == ["deadly", "silent"]
 
 
 @pytest.mark.parametrize(

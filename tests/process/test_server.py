@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from oar.lib import bus, frames
-from oar.lib.db.engine import DatabaseSettings
-from oar.lib.doorbell import Doorbell
-from oar.lib.frames import Status, StatusQuestion
-from oar.lib.messages import Tag, Wake
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.facts import frames
+from oar.lib.facts.frames import Status, StatusQuestion
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.io import bus
+from oar.lib.io.doorbell import Doorbell
 from tests.process.this_machine import free_ports, is_alive, wait_until
 
 CONTROL = Path(__file__).with_name("server_control.py")

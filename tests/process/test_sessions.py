@@ -1,4 +1,4 @@
-"""Sessions of interactive jobs on a node: what their shell finds, and whose end is whose (node.md 5.3)."""
+"""Sessions of interactive jobs on a node: what their shell finds, and whose end is whose."""
 
 import contextlib
 import json

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from oar.lib import lifecycle
-from oar.lib.messages import Tag, Wake
-from oar.lib.states import EventType, JobState
-from oar.modules.actions import suspend
-from oar.modules.actions.launch import launch
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.states import EventType, JobState
+from oar.lib.jobs import lifecycle
+from oar.modules.runner.actions import suspend
+from oar.modules.runner.actions.launch import launch_job
 from tests.builders import state_of
 from tests.process.node_box import NODE
 from tests.process.this_machine import wait_until
@@ -38,7 +38,7 @@ def test_a_suspended_job_stands_still_until_it_is_resumed(world: World) -> None:
 def ticking(world: World) -> tuple[int, Path]:
     """Launch a job that writes on and on; return it, and the file."""
     job_id = world.job("while :; do echo tick >>ticks; sleep 0.05; done")
-    launch(world.context, job_id)
+    launch_job(world.context, job_id)
     ticks = world.box.home("alice") / "ticks"
     wait_until(ticks.exists)
     return job_id, ticks
@@ -115,7 +115,7 @@ def test_a_script_that_hangs_is_broken_off(world: World, tmp_path: Path) -> None
     late = [EventType.SUSPEND_SCRIPT_ERROR, EventType.RESUME_SCRIPT_ERROR]
     with world.database.begin() as tx:
         texts = {event.description for event in tx.events.of_types(job_id, late)}
-        assert tx.runs.kill_request(job_id) is not None
+        assert tx.kill_requests.find(job_id) is not None
     assert texts == {f"[bipbip {job_id}] {script} did not end within 1 s"}
     end(world, job_id)
     ticks.unlink()
@@ -165,7 +165,7 @@ def test_a_node_that_cannot_freeze_its_part_is_suspected_and_the_job_ends(world:
     with world.database.begin() as tx:
         (event,) = [one for one in tx.events.pending(10) if one.type == EventType.SUSPEND_ERROR]
         assert event.hosts == (NODE,)
-        assert tx.runs.kill_request(job_id) is not None
+        assert tx.kill_requests.find(job_id) is not None
 
 
 def test_a_job_that_is_held_while_it_resumes_stands_still_again(world: World) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from oar.lib import bus, frames
-from oar.lib.frames import At, Done, Frame, Hello, Ping, Pong, Run, Stop
+from oar.lib.facts import frames
+from oar.lib.facts.frames import At, Done, Frame, Hello, Ping, Pong, RunPass, StopChild
+from oar.lib.io import bus
 from oar.modules.worker import BROKEN
 
 CHILDREN = Path(__file__).with_name("server_children.py")
@@ -75,31 +76,31 @@ def parent(tmp_path: Path) -> Iterator[Parent]:
 
 def test_a_worker_makes_a_pass_for_each_order_and_gives_the_code_back(parent: Parent) -> None:
     parent.say("code", 1)
-    assert parent.ask(Run(7)) == Done(7, 1, None)
-    assert parent.ask(Run(8)) == Done(8, 1, None)
+    assert parent.ask(RunPass(7)) == Done(7, 1, None)
+    assert parent.ask(RunPass(8)) == Done(8, 1, None)
     assert len(parent.passes()) == 2
 
 
 def test_the_next_date_of_a_pass_comes_with_its_code(parent: Parent) -> None:
     parent.say("next", 30)
-    done = parent.ask(Run(1))
+    done = parent.ask(RunPass(1))
     assert isinstance(done, Done)
     assert done.next is not None
 
 
 def test_the_meta_scheduler_gets_the_queues_to_disable_and_tells_where_it_is(parent: Parent) -> None:
     parent.say("at", "batch,night")
-    assert parent.ask(Run(1, ("broken", "bad"))) == At(("batch", "night"))
+    assert parent.ask(RunPass(1, ("broken", "bad"))) == At(("batch", "night"))
     assert parent.hear() == Done(1, 0, None)
     assert parent.passes()[0].endswith("broken,bad")
 
 
 def test_a_pass_that_breaks_off_gives_a_code_that_no_module_uses_and_a_trace_in_the_log(parent: Parent) -> None:
     parent.say("do", "raise")
-    assert parent.ask(Run(1)) == Done(1, BROKEN, None)
+    assert parent.ask(RunPass(1)) == Done(1, BROKEN, None)
     assert "RuntimeError: it broke" in parent.log()
     parent.say("do", "")
-    assert parent.ask(Run(2)) == Done(2, 0, None)
+    assert parent.ask(RunPass(2)) == Done(2, 0, None)
 
 
 def test_a_worker_answers_between_passes(parent: Parent) -> None:
@@ -112,7 +113,7 @@ def test_a_worker_survives_what_it_does_not_understand(parent: Parent) -> None:
 
 
 def test_a_worker_ends_when_it_is_told_to(parent: Parent) -> None:
-    parent.tell(Stop())
+    parent.tell(StopChild())
     assert parent.child.wait(60) == 0
 
 
@@ -122,16 +123,16 @@ def test_a_worker_ends_on_a_signal(parent: Parent) -> None:
 
 
 def test_a_changed_configuration_is_read_before_the_next_pass(parent: Parent) -> None:
-    parent.ask(Run(1))
+    parent.ask(RunPass(1))
     other = parent.directory / "other.log"
     (parent.directory / "oar.conf").write_text(f"LOG_FILE={other}\nLOG_LEVEL=3\n")
-    parent.ask(Run(2))
+    parent.ask(RunPass(2))
     assert "the configuration was read again" in other.read_text()
 
 
 def test_a_bad_configuration_changes_nothing(parent: Parent) -> None:
     (parent.directory / "oar.conf").write_text("LOG_LEVEL=much\n")
-    assert parent.ask(Run(1)) == Done(1, 0, None)
+    assert parent.ask(RunPass(1)) == Done(1, 0, None)
     assert "the old values stay" in parent.log()
 
 

@@ -5,16 +5,16 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from oar.lib import config as configuration
-from oar.lib.db.engine import Database
-from oar.lib.frames import Report, decode_tag
-from oar.lib.messages import Effect
-from oar.lib.model import Cause, Job, JobRun
+from oar.lib.config import files as configuration
+from oar.lib.db.database import Database
+from oar.lib.facts.frames import EndReport, decode_tag
+from oar.lib.facts.messages import Effect
+from oar.lib.facts.records import Cause, Job, JobRun
+from oar.lib.facts.states import JobState, KillState, Phase
 from oar.lib.runtime import Runtime
-from oar.lib.states import JobState, KillState, Phase
 from oar.modules import node_change_state
-from oar.modules.actions import finish, signals
-from oar.modules.actions.context import Context
+from oar.modules.runner.actions import finish, signals
+from oar.modules.runner.actions.context import ActionContext
 from tests.builders import add_job, add_resources, for_no_reason
 from tests.process.node_box import NODE, NodeBox
 
@@ -29,13 +29,13 @@ class Port:
         self._listener.settimeout(REPORT_SECONDS)
         self.number: int = self._listener.getsockname()[1]
 
-    def report(self, answer: str = "OK") -> Report:
+    def report(self, answer: str = "OK") -> EndReport:
         connection, _ = self._listener.accept()
         with connection, connection.makefile("rw") as stream:
             tag = decode_tag(stream.readline().rstrip("\n"))
             stream.write(answer + "\n")
             stream.flush()
-        assert isinstance(tag, Report)
+        assert isinstance(tag, EndReport)
         return tag
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ class World:
 
     box: NodeBox
     database: Database
-    context: Context
+    context: ActionContext
     port: Port
     resources: list[int]
     told: list[Effect] = field(default_factory=list)
@@ -70,7 +70,7 @@ class World:
 
     def run(self, job_id: int) -> JobRun | None:
         with self.database.begin() as tx:
-            return tx.runs.find(job_id)
+            return tx.job_runs.find(job_id)
 
     def phase(self, job_id: int) -> Phase | None:
         run = self.run(job_id)
@@ -84,7 +84,7 @@ class World:
         """Let the job get its final state; why it ended."""
         node_change_state.run(Runtime(self.context.config, self.database))
         with self.database.begin() as tx:
-            return tx.ends.causes([job_id]).get(job_id)
+            return tx.job_ends.causes([job_id]).get(job_id)
 
     def take_report(self, job_id: int) -> None:
         """Do what the Runner does with an end report."""
@@ -92,13 +92,13 @@ class World:
         assert report.job_id == job_id
         with self.database.begin() as tx:
             status = None if report.status == "N" else int(report.status)
-            assert tx.runs.report(job_id, report.code, status)
+            assert tx.job_runs.report(job_id, report.code, status)
             finish.note_finishing(tx, job_id, report.code, status)
 
     def ask_kill(self, job_id: int) -> None:
         with self.database.begin() as tx:
-            tx.runs.ask_kill(for_no_reason(job_id))
-            tx.runs.move_kill([job_id], KillState.TIMER_ARMED, [KillState.LEON])
+            tx.kill_requests.ask(for_no_reason(job_id))
+            tx.kill_requests.move([job_id], KillState.TIMER_ARMED, [KillState.LEON])
 
 
 def new_world(box: NodeBox, database: Database) -> Iterator[World]:
@@ -121,7 +121,7 @@ def new_world(box: NodeBox, database: Database) -> Iterator[World]:
     def watch(name: str, body: Callable[[], None]) -> None:
         threading.Thread(target=body, name=name, daemon=True).start()
 
-    context = Context(parsed.config, database, box.remote, interrupted.__contains__, watch)
+    context = ActionContext(parsed.config, database, box.remote, interrupted.__contains__, watch)
     made = World(box, database, context, port, resources, interrupted=interrupted)
     database.deliver = made.told.extend
     yield made

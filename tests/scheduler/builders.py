@@ -4,26 +4,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from oar.kao.model import (
+from oar.kao.facts.plan import Placement, Plan
+from oar.kao.facts.snapshot import (
     Alternative,
-    AskedGroup,
-    Granted,
-    Placement,
-    Plan,
     Pool,
     Quotas,
+    RequestGroup,
     RequiredJob,
-    Resources,
+    ResourceColumns,
     RunningJob,
     Settings,
     Snapshot,
+    StoredPlacement,
     WaitingJob,
 )
-from oar.kao.schedule import schedule
-from oar.lib.model import Dependency, PropertyValue, Queue
-from oar.lib.request import parse_request
-from oar.lib.resource_set import ResourceSet, positions
-from oar.lib.states import JobState, QueueState, Reservation, ResourceState
+from oar.kao.planner.schedule import schedule
+from oar.lib.facts.records import Dependency, PropertyValue, Queue
+from oar.lib.facts.request import parse_request
+from oar.lib.facts.resource_set import ResourceSet, positions
+from oar.lib.facts.states import JobState, QueueState, Reservation, ResourceState
 
 NOW = 1_800_000_000
 
@@ -38,9 +37,9 @@ def hours(count: float) -> int:
     return int(count * 3600)
 
 
-def resources(columns: dict[str, Sequence[PropertyValue]], size: int, **given: Any) -> Resources:
+def resources(columns: dict[str, Sequence[PropertyValue]], size: int, **given: Any) -> ResourceColumns:
     """All Alive, each with its bit number + 1 as id."""
-    made = Resources(
+    made = ResourceColumns(
         ids=tuple(range(1, size + 1)),
         types=("default",) * size,
         states=(ResourceState.ALIVE,) * size,
@@ -100,7 +99,7 @@ class Cluster:
         alternatives = []
         for index, text in enumerate(requests or ("/core=1",)):
             asked = parse_request(text)
-            groups = tuple(AskedGroup(0, group.levels) for group in asked.groups)
+            groups = tuple(RequestGroup(0, group.levels) for group in asked.groups)
             alternatives.append(Alternative(10 * number + index, asked.walltime or walltime, groups))
         values: dict[str, Any] = {"queue": "default", "user": "ann", "project": "default", "name": "", **given}
         after = tuple(
@@ -115,7 +114,7 @@ class Cluster:
         number = given.setdefault("id", self._next)
         if held is None:
             return self.job(request, start_time=start, reservation=Reservation.TO_SCHEDULE, **given)
-        granted = Granted(10 * number, start, held)
+        granted = StoredPlacement(10 * number, start, held)
         return self.job(request, start_time=start, reservation=Reservation.SCHEDULED, granted=granted, **given)
 
     def run(self, held: ResourceSet, walltime: int = hours(1), since: int = 0, **given: Any) -> "Cluster":

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from oar.kao.model import FOREVER, Alternative, Placement, Snapshot, WaitingJob
-from oar.kao.slots import Key
-from oar.kao.traits import Traits, traits_of
-from oar.lib.hierarchy import PooledGroup
-from oar.lib.model import PropertyValue
-from oar.lib.resource_set import positions
-from oar.lib.states import JobState, Reservation, ResourceState
+from oar.kao.facts.job_types import ParsedTypes, SharingKey, parse_types
+from oar.kao.facts.plan import Placement
+from oar.kao.facts.snapshot import FOREVER, Alternative, Snapshot, WaitingJob
+from oar.lib.facts.hierarchy import PooledGroup
+from oar.lib.facts.records import PropertyValue
+from oar.lib.facts.resource_set import positions
+from oar.lib.facts.states import JobState, Reservation, ResourceState
 from tests.unit.test_hierarchy import naive_fit
 
 
@@ -22,7 +22,7 @@ class Occupation:
     start: int
     end: int
     resources: int
-    key: Key | None = None
+    key: SharingKey | None = None
     is_besteffort: bool = False
 
 
@@ -44,58 +44,62 @@ class Reference:
         ordinary = [job for job in jobs if job.reservation is Reservation.NONE]
         for wants_besteffort in (False, True):
             for job in sorted(ordinary, key=lambda job: (-priorities[job.queue], job.id)):
-                if traits_of(job).is_besteffort is wants_besteffort:
+                if parse_types(job).is_besteffort is wants_besteffort:
                     self._place(job)
         return self.placed
 
     def _fill(self) -> None:
         now, gap = self.snapshot.now, self.snapshot.settings.security_time
         for job in self.snapshot.running:
-            traits, end = traits_of(job), job.start_time + job.walltime + job.suspended_time
+            types, end = parse_types(job), job.start_time + job.walltime + job.suspended_time
             lent = self.snapshot.settings.suspended_types if job.state is JobState.SUSPENDED else ()
             kept = sum(1 << bit for bit in positions(job.resources) if self.snapshot.resources.types[bit] not in lent)
-            self._enter(job.id, traits, job.start_time, max(end, now) + gap, kept)
-            if traits.container:
-                self._open(job.id, traits, job.start_time, end + gap, job.resources)
+            self._enter(job.id, types, job.start_time, max(end, now) + gap, kept)
+            if types.container:
+                self._open(job.id, types, job.start_time, end + gap, job.resources)
         for job_ in self.snapshot.waiting:
             if job_.granted:
                 walltime = job_.alternatives[0].walltime
                 self._enter(
-                    job_.id, traits_of(job_), job_.start_time, job_.start_time + walltime + gap, job_.granted.resources
+                    job_.id,
+                    parse_types(job_),
+                    job_.start_time,
+                    job_.start_time + walltime + gap,
+                    job_.granted.resources,
                 )
 
-    def _enter(self, job: int, traits: Traits, start: int, end: int, resources: int) -> None:
-        known = {each.space for each in self.rectangles} | {traits.inner}
-        space = traits.inner if traits.inner in known else ""
-        self.there.append(Occupation(job, space, start, end, resources, traits.occupies_as, traits.is_besteffort))
+    def _enter(self, job: int, types: ParsedTypes, start: int, end: int, resources: int) -> None:
+        known = {each.space for each in self.rectangles} | {types.inner}
+        space = types.inner if types.inner in known else ""
+        self.there.append(Occupation(job, space, start, end, resources, types.sharing_key, types.is_besteffort))
 
-    def _open(self, job: int, traits: Traits, start: int, end: int, resources: int) -> None:
-        self.rectangles.append(Occupation(job, traits.container, max(start, self.snapshot.now), end, resources))
+    def _open(self, job: int, types: ParsedTypes, start: int, end: int, resources: int) -> None:
+        self.rectangles.append(Occupation(job, types.container, max(start, self.snapshot.now), end, resources))
 
     def _place(self, job: WaitingJob) -> None:
-        traits = traits_of(job)
+        types = parse_types(job)
         now, settings = self.snapshot.now, self.snapshot.settings
-        begin, latest = max(now, traits.postpone), FOREVER
+        begin, latest = max(now, types.postpone), FOREVER
         for dependency in job.dependencies:
             end = self._end_of(dependency.required)
             if end is None:
                 return
             begin = max(begin, end + settings.security_time)
-        if traits.inner:
-            rectangles = [each for each in self.rectangles if each.space == traits.inner]
+        if types.inner:
+            rectangles = [each for each in self.rectangles if each.space == types.inner]
             if not rectangles:
                 return
             begin = max(begin, min(each.start for each in rectangles))
-        found = [self._earliest(job, traits, alternative, begin) for alternative in job.alternatives]
+        found = [self._earliest(job, types, alternative, begin) for alternative in job.alternatives]
         best = min((each for each in found if each), key=lambda placement: placement.end, default=None)
-        if best is None or (traits.deadline and best.end > traits.deadline) or best.start > latest:
+        if best is None or (types.deadline and best.end > types.deadline) or best.start > latest:
             return
-        if traits.expire and best.start > traits.expire:
+        if types.expire and best.start > types.expire:
             return
         self.placed[job.id] = best
-        self._enter(job.id, traits, best.start, best.end + settings.security_time, best.resources)
-        if traits.container:
-            self._open(job.id, traits, best.start, best.end + settings.security_time, best.resources)
+        self._enter(job.id, types, best.start, best.end + settings.security_time, best.resources)
+        if types.container:
+            self._open(job.id, types, best.start, best.end + settings.security_time, best.resources)
 
     def _end_of(self, job: int) -> int | None:
         for running in self.snapshot.running:
@@ -103,18 +107,18 @@ class Reference:
                 return max(running.start_time + running.walltime + running.suspended_time, self.snapshot.now)
         return self.placed[job].end if job in self.placed else None
 
-    def _earliest(self, job: WaitingJob, traits: Traits, alternative: Alternative, begin: int) -> Placement | None:
+    def _earliest(self, job: WaitingJob, types: ParsedTypes, alternative: Alternative, begin: int) -> Placement | None:
         settings = self.snapshot.settings
         duration = alternative.walltime + settings.security_time
-        if traits.is_besteffort and settings.besteffort_duration:
+        if types.is_besteffort and settings.besteffort_duration:
             duration = min(duration, max(settings.besteffort_duration, settings.security_time))
         duration = max(duration, settings.hole_minimum)
         groups = tuple(
             PooledGroup(self.snapshot.pools[group.pool].members, group.levels) for group in alternative.groups
         )
         for start in (begin, *(date for date in self._dates() if date > begin)):
-            free = self.free(traits, start, start + duration)
-            if traits.is_besteffort:  # a short gap is enough, but the resources must stay
+            free = self.free(types, start, start + duration)
+            if types.is_besteffort:  # a short gap is enough, but the resources must stay
                 free &= self._staying(start + alternative.walltime + settings.security_time)
             resources = naive_fit(self._columns(), self.snapshot.resources.order, groups, free)
             place = Placement(job.id, alternative.id, start, alternative.walltime, resources)
@@ -134,14 +138,14 @@ class Reference:
         dates = {date for each in everything for date in (each.start, each.end)}
         return sorted(dates | {*limits, *periods, *counted})
 
-    def free(self, traits: Traits, start: int, end: int) -> int:
+    def free(self, types: ParsedTypes, start: int, end: int) -> int:
         """Return what is free for a job at every instant."""
-        free = self._usable(traits)
+        free = self._usable(types)
         for date in (start, *(each for each in self._dates() if start < each < end)):
-            free &= self._room(traits.inner, date)
+            free &= self._room(types.inner, date)
             for each in self.there:
-                is_seen = each.space == traits.inner and each.start <= date < each.end
-                if is_seen and (traits.is_besteffort or not each.is_besteffort) and each.key not in traits.shares:
+                is_seen = each.space == types.inner and each.start <= date < each.end
+                if is_seen and (types.is_besteffort or not each.is_besteffort) and each.key not in types.shared_keys:
                     free &= ~each.resources
         return free
 
@@ -157,9 +161,9 @@ class Reference:
         limits = enumerate(self.snapshot.resources.available_upto)
         return sum(1 << bit for bit, upto in limits if not 1 < upto < min(end, 2147483646))
 
-    def _usable(self, traits: Traits) -> int:
+    def _usable(self, types: ParsedTypes) -> int:
         usable = {ResourceState.ALIVE}
-        if traits.is_permissive:
+        if types.is_permissive:
             usable |= {ResourceState.ABSENT, ResourceState.SUSPECTED}
         states = enumerate(self.snapshot.resources.states)
         return sum(1 << bit for bit, state in states if state in usable)

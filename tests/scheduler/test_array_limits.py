@@ -1,4 +1,4 @@
-"""At most M jobs of an array at a time: ``--array N%M`` (scheduling.md 5.1)."""
+"""At most M jobs of an array at a time: ``--array N%M``."""
 
 import random
 from collections.abc import Mapping
@@ -8,13 +8,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oar.kao.model import Placement, PlannedJob, Snapshot, WaitingJob
-from oar.kao.schedule import schedule
-from oar.lib.states import JobState
+from oar.kao.facts.plan import Placement
+from oar.kao.facts.snapshot import PlannedJob, Snapshot, WaitingJob
+from oar.kao.planner.schedule import schedule
+from oar.lib.facts.states import JobState, ReasonCode
 from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.reference import Reference
 from tests.scheduler.test_invariants import random_cluster
-from tests.scheduler.test_memory import carried_out, disturbed, planned
+from tests.scheduler.test_placement_reuse import carried_out, disturbed, planned
 
 
 def test_only_so_many_start_and_the_others_leave_their_place_to_everybody_else() -> None:
@@ -23,7 +24,7 @@ def test_only_so_many_start_and_the_others_leave_their_place_to_everybody_else()
         cluster.job("/core=1", array_id=1, array_limit=2)
     result = cluster.job("/core=2").plan()
     assert result.launched() == [1, 2, 4]
-    assert (result.start(3), result.code(3)) == (hours(1) + 1, "ARRAY")
+    assert (result.start(3), result.code(3)) == (hours(1) + 1, ReasonCode.ARRAY)
     assert result.reason(3) == "waiting for one of the 2 jobs that may run at a time of the array 1"
     assert result.plan.messages[3].startswith("R=1,W=1:0:0,J=B,A=2 (waiting for one of the 2 jobs")
 
@@ -53,7 +54,7 @@ def test_jobs_for_which_there_is_no_room_at_the_date_of_their_reservation_are_re
 def test_a_busy_machine_is_the_reason_where_the_array_is_not() -> None:
     cluster = Cluster(nodes=1, cores=1).run(1, walltime=hours(5)).run(0, walltime=hours(1), array_id=3, array_limit=1)
     result = cluster.job(array_id=3, array_limit=1).plan()
-    assert (result.start(3), result.code(3)) == (hours(5) + 1, "BUSY")
+    assert (result.start(3), result.code(3)) == (hours(5) + 1, ReasonCode.BUSY)
 
 
 def random_arrays(seed: int) -> Snapshot:

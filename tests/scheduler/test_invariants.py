@@ -1,4 +1,4 @@
-"""Invariants of plans (scheduling.md 16) on random machines with jobs of all kinds, and a second planner to compare."""
+"""Invariants of plans on random machines with jobs of all kinds, and a second planner to compare."""
 
 import random
 import subprocess
@@ -9,12 +9,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oar.kao.codec import from_json, to_json
-from oar.kao.model import Pool, Snapshot
-from oar.kao.schedule import schedule
-from oar.kao.traits import traits_of
-from oar.lib.states import JobState, Reservation, ResourceState
-from oar.lib.times import format_date
+from oar.kao.facts.job_types import parse_types
+from oar.kao.facts.json_codec import from_json, to_json
+from oar.kao.facts.snapshot import Pool, Snapshot
+from oar.kao.planner.schedule import schedule
+from oar.lib.facts.states import JobState, Reservation, ResourceState
+from oar.lib.facts.times import format_date
 from tests.scheduler.builders import NOW, Cluster
 from tests.scheduler.reference import Occupation, Reference
 
@@ -76,7 +76,7 @@ def _add_waiting(cluster: Cluster, rng: random.Random) -> None:
     requests = [f"{rng.choice(REQUESTS)},walltime=0:0:{rng.randint(1, 200)}" for _ in range(rng.choice([1, 1, 1, 2]))]
     types = list(rng.choice(TYPES))
     known = [job for job in (*cluster.running, *cluster.waiting) if job.reservation is Reservation.NONE]
-    containers = [traits_of(job).container for job in known if traits_of(job).container]
+    containers = [parse_types(job).container for job in known if parse_types(job).container]
     queue = rng.choice(["default", "default", "default", "admin"])
     kind = rng.random()
     if kind < 0.15:
@@ -117,7 +117,7 @@ def test_jobs_that_may_not_share_never_meet(seed: int) -> None:
     reference = Reference(snapshot)
     reference.plan()
     new = {placement.job_id for placement in schedule(snapshot).placements}
-    shares = {job.id: traits_of(job).shares for job in (*snapshot.running, *snapshot.waiting)}
+    shares = {job.id: parse_types(job).shared_keys for job in (*snapshot.running, *snapshot.waiting)}
     for one in reference.there:
         for other in reference.there:
             if one.job < other.job and (one.job in new or other.job in new) and _meet(one, other):
@@ -157,7 +157,7 @@ def test_later_jobs_change_nothing_for_earlier_ones(seed: int) -> None:
     )
     without = replace(snapshot, waiting=tuple(job for job in snapshot.waiting if job is not last))
     kept = [placement for placement in schedule(snapshot).placements if placement.job_id != last.id]
-    if not traits_of(last).container and last.granted is None:
+    if not parse_types(last).container and last.granted is None:
         assert list(schedule(without).placements) == kept
 
 
@@ -168,14 +168,14 @@ def test_besteffort_jobs_change_no_place_of_others(seed: int) -> None:
     depended_on = {dependency.required for job in snapshot.waiting for dependency in job.dependencies}
 
     def is_besteffort(job: Any) -> bool:
-        return traits_of(job).is_besteffort and job.id not in depended_on
+        return parse_types(job).is_besteffort and job.id not in depended_on
 
     without = replace(
         snapshot,
         waiting=tuple(job for job in snapshot.waiting if not is_besteffort(job)),
         running=tuple(job for job in snapshot.running if not is_besteffort(job)),
     )
-    ordinary = {job.id for job in without.waiting if not traits_of(job).is_besteffort}
+    ordinary = {job.id for job in without.waiting if not parse_types(job).is_besteffort}
     kept = {placement for placement in schedule(snapshot).placements if placement.job_id in ordinary}
     assert {placement for placement in schedule(without).placements if placement.job_id in ordinary} == kept
 
@@ -191,7 +191,7 @@ def test_a_besteffort_job_dies_only_for_one_that_needs_its_place_now(seed: int) 
         place = places[kill.for_job]
         assert place.resources & running[kill.job_id].resources
         assert place.start <= snapshot.now + snapshot.settings.security_time
-        assert traits_of(running[kill.job_id]).is_besteffort
+        assert parse_types(running[kill.job_id]).is_besteffort
         assert kill.for_job not in {launch.placement.job_id for launch in plan.launches}
 
 
@@ -202,14 +202,14 @@ def test_what_starts_is_on_living_resources_that_nobody_holds(seed: int) -> None
     states = snapshot.resources.states
     jobs = {job.id: job for job in snapshot.waiting}
     for launch in schedule(snapshot).launches:
-        traits = traits_of(jobs[launch.placement.job_id])
+        types = parse_types(jobs[launch.placement.job_id])
         alive = snapshot.resources.where(states, ResourceState.ALIVE)
         assert not launch.placement.resources & ~alive
         for holder in snapshot.running:
-            other = traits_of(holder)
+            other = parse_types(holder)
             is_held = holder.state is not JobState.SUSPENDED and holder.resources & launch.placement.resources
-            if is_held and (traits.inner, traits.shares) == (other.inner, frozenset()):
-                assert other.occupies_as is not None
+            if is_held and (types.inner, types.shared_keys) == (other.inner, frozenset()):
+                assert other.sharing_key is not None
 
 
 @given(seeds)
@@ -241,8 +241,9 @@ def test_one_jobs_trouble_is_its_own(seed: int) -> None:
 def test_another_process_with_another_hash_seed_plans_the_same() -> None:
     snapshots = [random_cluster(seed).snapshot() for seed in range(12)]
     program = (
-        "import sys\nfrom oar.kao.codec import from_json, to_json\nfrom oar.kao.model import Snapshot\n"
-        "from oar.kao.schedule import schedule\n"
+        "import sys\nfrom oar.kao.facts.json_codec import from_json, to_json\n"
+        "from oar.kao.facts.snapshot import Snapshot\n"
+        "from oar.kao.planner.schedule import schedule\n"
         "for line in sys.stdin: print(to_json(schedule(from_json(Snapshot, line))))\n"
     )
     text = "\n".join(to_json(snapshot) for snapshot in snapshots)
@@ -308,7 +309,7 @@ def _first_in_line(snapshot: Snapshot) -> set[int]:
     """The job that is placed first, if nothing but resources decides on its place."""
     priorities = {queue.name: queue.priority for queue in snapshot.queues}
     jobs = [job for job in snapshot.waiting if job.reservation is Reservation.NONE]
-    jobs = [job for job in jobs if not traits_of(job).is_besteffort]
+    jobs = [job for job in jobs if not parse_types(job).is_besteffort]
     first = min(jobs, key=lambda job: (-priorities[job.queue], job.id), default=None)
-    is_free = first and not (first.dependencies or traits_of(first).inner)
+    is_free = first and not (first.dependencies or parse_types(first).inner)
     return {first.id} if first and is_free else set()

@@ -1,4 +1,4 @@
-"""Plug-ins of the site that choose for a job, or are called in each round (scheduling.md 14)."""
+"""Plug-ins of the site that choose for a job, or are called in each round."""
 
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoints
@@ -7,40 +7,38 @@ from typing import Any
 
 import pytest
 
-from oar.kao import plugins
-from oar.kao.check import violations
-from oar.kao.chosen import FreeSpace
-from oar.kao.model import Placement, Snapshot, WaitingJob
-from oar.kao.plugins import has_extra, site_of
-from oar.kao.schedule import Round
-from oar.kao.site import ASSIGN, FIND, NoPlugin, Site
-from oar.kao.spaces import Spaces
-from oar.lib.config import Config
-from oar.lib.hierarchy import PooledGroup
-from oar.lib.model import Queue
-from oar.lib.resource_set import ResourceSet
-from oar.lib.states import ResourceState
+from oar.kao.facts.plan import Placement
+from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.kao.planner.plan_check import faults_of
+from oar.kao.planner.resources.spaces import Spaces
+from oar.kao.planner.schedule import Round
+from oar.kao.planner.site.plugin_choices import FreeSpace
+from oar.kao.planner.site.site_extensions import ASSIGN_PLUGINS, FIND_PLUGINS, MissingPlugin, SiteExtensions
+from oar.kao.rounds import plugins
+from oar.kao.rounds.plugins import has_extra, site_of
+from oar.lib.config.files import Config
+from oar.lib.facts.hierarchy import PooledGroup
+from oar.lib.facts.records import Queue
+from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.states import ReasonCode, ResourceState
 from tests.scheduler.builders import NOW, Cluster, Result, hours
 
 
-def planned(cluster: Cluster, site: Site) -> Result:
+def planned(cluster: Cluster, site: SiteExtensions) -> Result:
     snapshot = cluster.snapshot()
-    this = Round(snapshot, site=site)
-    for queues in this.groups():
-        this.plan_queues(queues)
-    this.plan_besteffort()
-    plan = this.finish()
-    assert violations(snapshot, plan, this.requests) == {}
+    planning = Round(snapshot, site=site)
+    plan = planning.plan()
+    assert faults_of(snapshot, plan, planning.requests) == {}
     return Result(plan)
 
 
-def with_plugin(group: str, function: Callable[..., Any]) -> Site:
+def with_plugin(group: str, function: Callable[..., Any]) -> SiteExtensions:
     def load(asked: str, name: str) -> Callable[..., Any]:
         if (asked, name) != (group, "mine"):
-            raise NoPlugin(f'no plug-in "{name}" of the group {asked} is installed')
+            raise MissingPlugin(f'no plug-in "{name}" of the group {asked} is installed')
         return function
 
-    return Site(load=load)
+    return SiteExtensions(load=load)
 
 
 # ----------------------------------------------------------------------------------------------------------------- find
@@ -61,7 +59,7 @@ def last_ones(
 def test_a_plug_in_chooses_the_resources_and_the_planner_the_start() -> None:
     cluster = Cluster(nodes=2, cores=2).run(0b1000, walltime=600).job(types=("find=mine:2",))
     cluster.job(types=("find=mine:4",)).job(types=("find=mine:1:but=6",))
-    result = planned(cluster, with_plugin(FIND, last_ones))
+    result = planned(cluster, with_plugin(FIND_PLUGINS, last_ones))
     assert (result.start(2), result.where(2)) == (0, 0b0110)
     assert (result.start(3), result.where(3)) == (hours(1) + 1, 0b1111)
     assert (result.start(4), result.where(4)) == (0, 0b0001)
@@ -69,7 +67,9 @@ def test_a_plug_in_chooses_the_resources_and_the_planner_the_start() -> None:
 
 
 def test_without_plug_ins_such_types_mean_nothing() -> None:
-    assert planned(Cluster(1, 1).job(types=("find=mine:9",)).job(types=("assign=mine",)), Site()).launched() == [1]
+    assert planned(
+        Cluster(1, 1).job(types=("find=mine:9",)).job(types=("assign=mine",)), SiteExtensions()
+    ).launched() == [1]
 
 
 @pytest.mark.parametrize(
@@ -82,22 +82,22 @@ def test_without_plug_ins_such_types_mean_nothing() -> None:
 )
 def test_a_plug_in_that_fails_costs_only_its_job(function: Callable[..., Any], trouble: str) -> None:
     cluster = Cluster(1, 2).run(0b1).job(types=("find=mine",)).job()
-    result = planned(cluster, with_plugin(FIND, function))
-    assert (result.code(2), result.launched()) == ("INTERNAL", [3])
+    result = planned(cluster, with_plugin(FIND_PLUGINS, function))
+    assert (result.code(2), result.launched()) == (ReasonCode.INTERNAL, [3])
     assert trouble in result.plan.failures[0].trace
 
 
 def test_a_plug_in_that_is_not_installed_is_named_in_the_reason() -> None:
     cluster = Cluster(1, 2).job(types=("find=other",)).job(types=("assign=other",)).job()
-    result = planned(cluster, with_plugin(FIND, last_ones))
+    result = planned(cluster, with_plugin(FIND_PLUGINS, last_ones))
     assert result.reason(1) == 'no plug-in "other" of the group oar.find_func is installed'
     assert result.reason(2) == 'no plug-in "other" of the group oar.assign_func is installed'
-    assert (result.code(1), result.launched()) == ("INTERNAL", [3])
+    assert (result.code(1), result.launched()) == (ReasonCode.INTERNAL, [3])
 
 
 def test_a_plug_in_chooses_for_reservations_too() -> None:
     cluster = Cluster(1, 2).reservation("/core=1", NOW + 100, types=("find=mine:1",))
-    result = planned(cluster, with_plugin(FIND, last_ones))
+    result = planned(cluster, with_plugin(FIND_PLUGINS, last_ones))
     assert (result.start(1), result.where(1)) == (100, 0b10)
 
 
@@ -119,7 +119,7 @@ def at_full_minutes(
 
 def test_a_plug_in_chooses_start_and_resources() -> None:
     cluster = Cluster(1, 2).run(0b1, walltime=90).job(types=("assign=mine",)).job("/core=2", walltime=60)
-    result = planned(cluster, with_plugin(ASSIGN, at_full_minutes))
+    result = planned(cluster, with_plugin(ASSIGN_PLUGINS, at_full_minutes))
     assert (result.start(2), result.where(2)) == (120, 0b11)
     assert result.start(3) == 120 + hours(1) + 1
 
@@ -127,7 +127,7 @@ def test_a_plug_in_chooses_start_and_resources() -> None:
 def test_its_limits_hold_for_a_job_all_the_same() -> None:
     cluster = Cluster(1, 2).run(0b1, walltime=90, id=7)
     cluster.job(types=("assign=mine",), after=[7]).ended(30)
-    result = planned(cluster, with_plugin(ASSIGN, at_full_minutes))
+    result = planned(cluster, with_plugin(ASSIGN_PLUGINS, at_full_minutes))
     assert result.start(8) == 120
 
 
@@ -149,13 +149,16 @@ def place(start: int, resources: ResourceSet, walltime: int = hours(1), alternat
 )
 def test_a_place_that_cannot_be_is_refused(function: Callable[..., Any], flaw: str) -> None:
     cluster = Cluster(3, 1).run(0b1, id=1).job(types=("assign=mine",)).job().state(ResourceState.SUSPECTED, 2)
-    result = planned(cluster, with_plugin(ASSIGN, function))
-    assert (result.code(2), result.launched()) == ("INTERNAL", [3])
+    result = planned(cluster, with_plugin(ASSIGN_PLUGINS, function))
+    assert (result.code(2), result.launched()) == (ReasonCode.INTERNAL, [3])
     assert flaw in result.plan.failures[0].trace
 
 
 def test_a_plug_in_that_finds_no_place_leaves_the_job_without_one() -> None:
-    assert planned(Cluster().job(types=("assign=mine",)), with_plugin(ASSIGN, lambda *_: None)).code(1) == "NO_SLOT"
+    assert (
+        planned(Cluster().job(types=("assign=mine",)), with_plugin(ASSIGN_PLUGINS, lambda *_: None)).code(1)
+        == ReasonCode.NO_SLOT
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- in each round
@@ -170,7 +173,7 @@ def test_a_plug_in_may_keep_resources_from_a_group_of_queues() -> None:
             spaces.block(0b1, context.now, context.now + 50)
 
     cluster = Cluster(1, 2).job("/core=1", queue="admin", walltime=10).job("/core=2").job("/core=1", walltime=20)
-    result = planned(cluster, Site(before_group=extra))
+    result = planned(cluster, SiteExtensions(before_group=extra))
     assert seen == [["admin"], ["default"]]
     assert (result.start(1), result.start(2), result.start(3)) == (0, 50, 0)
 
@@ -179,7 +182,7 @@ def test_a_plug_in_that_raises_stops_no_round() -> None:
     def extra(*_: object) -> None:
         raise RuntimeError("broken")
 
-    result = planned(Cluster().job(), Site(before_group=extra))
+    result = planned(Cluster().job(), SiteExtensions(before_group=extra))
     assert result.launched() == [1]
     assert result.plan.troubles == ("EXTRA_METASCHED: RuntimeError: broken",)
 
@@ -227,6 +230,6 @@ def test_plug_ins_that_are_not_there_are_looked_for_once_however_many_jobs_name_
     load = site_of(Config()).load
     assert load
     for number in range(3):
-        with pytest.raises(NoPlugin, match=f"none{number}"):
-            load(FIND, f"none{number}")
-    assert looked == [FIND]
+        with pytest.raises(MissingPlugin, match=f"none{number}"):
+            load(FIND_PLUGINS, f"none{number}")
+    assert looked == [FIND_PLUGINS]

@@ -1,4 +1,4 @@
-"""Quotas: which rules bind, what is counted, and that no plan exceeds them (scheduling.md 12)."""
+"""Quotas: which rules bind, what is counted, and that no plan exceeds them."""
 
 import random
 from collections.abc import Mapping
@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oar.kao.codec import from_json, to_json
-from oar.kao.model import Placement, PlannedJob, QuotaPeriod, QuotaRule, Quotas, Snapshot, WaitingJob
-from oar.kao.quota_files import QuotaFileError, parse_json, parse_statements
-from oar.kao.quotas import binding_rules
-from oar.kao.schedule import schedule
-from oar.kao.traits import traits_of
-from oar.lib.model import Queue
-from oar.lib.request import JobTypes
-from oar.lib.states import JobState, QueueState
+from oar.kao.facts.job_types import parse_types
+from oar.kao.facts.json_codec import from_json, to_json
+from oar.kao.facts.plan import Placement
+from oar.kao.facts.snapshot import PlannedJob, QuotaPeriod, QuotaRule, Quotas, Snapshot, WaitingJob
+from oar.kao.planner.limits.quota_files import QuotaFileError, parse_json, parse_statements
+from oar.kao.planner.limits.quota_rules import binding_rules
+from oar.kao.planner.schedule import schedule
+from oar.lib.facts.records import Queue
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.states import JobState, QueueState, ReasonCode
 from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.reference import Reference
 
@@ -60,7 +61,7 @@ def test_a_quota_is_free_exactly_when_a_job_ends() -> None:
 
 def test_a_job_larger_than_its_quota_has_no_place() -> None:
     result = limited({"*,*,*,/": (2,)}).job("/core=3").plan()
-    assert (result.start(1), result.code(1)) == (None, "QUOTA")
+    assert (result.start(1), result.code(1)) == (None, ReasonCode.QUOTA)
     assert "date" not in result.plan.reasons[1].data
 
 
@@ -83,7 +84,7 @@ def test_containers_and_jobs_without_quotas_are_not_counted() -> None:
 
 
 def test_a_container_is_checked_with_its_own_size() -> None:
-    assert limited({"*,*,*,*": (2,)}).job("/core=3", types=("container",)).plan().code(1) == "QUOTA"
+    assert limited({"*,*,*,*": (2,)}).job("/core=3", types=("container",)).plan().code(1) == ReasonCode.QUOTA
 
 
 def test_jobs_without_quotas_are_not_checked() -> None:
@@ -115,7 +116,7 @@ def test_quotas_hold_only_in_queues_whose_policy_has_them() -> None:
     cluster.settings = replace(cluster.settings, has_quotas=False)
     policy = "oar_sched_gantt_with_timesharing_and_fairsharing_and_quotas"
     cluster.queues = (Queue("default", 2, policy, QueueState.ACTIVE),)
-    assert cluster.plan().code(1) == "QUOTA"
+    assert cluster.plan().code(1) == ReasonCode.QUOTA
 
 
 def test_a_job_across_periods_must_obey_each() -> None:
@@ -132,7 +133,7 @@ def test_nothing_is_planned_beyond_the_calendar() -> None:
     cluster = limited().run(0xFF, hours(3))
     cluster.quotas = Quotas(((),), (QuotaPeriod(NOW, 0),), NOW + hours(1))
     result = cluster.job().plan()
-    assert (result.start(2), result.code(2)) == (None, "QUOTA")
+    assert (result.start(2), result.code(2)) == (None, ReasonCode.QUOTA)
 
 
 # ------------------------------------------------------------------------------------------------------- binding rules
@@ -282,7 +283,8 @@ def is_over(snapshot: Snapshot, job: WaitingJob, place: Placement, placed: Mappi
     counted = [
         each
         for each in taken
-        if "no_quotas" not in each[0].types and (traits_of(job).is_besteffort or not traits_of(each[0]).is_besteffort)
+        if "no_quotas" not in each[0].types
+        and (parse_types(job).is_besteffort or not parse_types(each[0]).is_besteffort)
     ]
     for second in range(place.start, place.end):
         number = max(each.rules for each in snapshot.quotas.periods if each.begin <= second)

@@ -1,21 +1,37 @@
 """Every job that does not start has a reason, with its numbers, that can be told in a sentence."""
 
+import inspect
 import json
 import random
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oar.kao.model import Plan, Pool, QuotaPeriod, QuotaRule, Quotas, Reason, Snapshot
-from oar.kao.schedule import schedule
-from oar.lib.db import waits
-from oar.lib.model import Queue
-from oar.lib.reason_texts import WAITING_FOR, sentence
-from oar.lib.states import JobState, QueueState, ResourceState
-from oar.lib.times import format_date
+from oar.kao.facts import reasons
+from oar.kao.facts.plan import Plan, Reason
+from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, Snapshot
+from oar.kao.planner.schedule import schedule
+from oar.lib.facts.records import Level, Queue, StateChange, WaitReason
+from oar.lib.facts.request import ALL
+from oar.lib.facts.states import (
+    JobPriority,
+    JobState,
+    QueueState,
+    ReasonCode,
+    ResourceState,
+    RoundLimit,
+    WaitStage,
+    reason_code,
+)
+from oar.lib.facts.times import format_date
+from oar.lib.rules.wait_reason_texts import WAITING_FOR, reason_label, reason_sentence
+from oar.lib.rules.wait_times import Waits, divide_waiting_time
 from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.test_invariants import random_cluster
 
@@ -23,9 +39,14 @@ H = hours(1)
 LATER = format_date(NOW + H + 1)
 
 
+def stored(reason: Reason) -> WaitReason:
+    """Return what is read from the database of a reason."""
+    return WaitReason(NOW, reason_code(str(reason.code)), reason.text, json.loads(json.dumps(dict(reason.data))))
+
+
 def told(reason: Reason) -> str:
     """Return the sentence of a reason, from what the database holds of it."""
-    return sentence(waits.Reason(NOW, reason.code, reason.text, json.loads(json.dumps(dict(reason.data)))))
+    return reason_sentence(stored(reason))
 
 
 def limited(**limits: int) -> Quotas:
@@ -40,24 +61,24 @@ def expect(cluster: Cluster, job: int, code: str, text: str) -> Any:
 
 
 def test_a_request_that_no_machine_satisfies_names_the_clause_and_the_nearest_that_fits() -> None:
-    text = "No resources of this cluster satisfy {}, even when nothing runs. The nearest that fits is {}."
+    text = "No resources of this cluster satisfy {}, even when nothing runs. The nearest possible request is {}."
     small = Cluster(nodes=4, cores=2)
-    data = expect(small.job("/node=1/core=5"), 1, "IMPOSSIBLE", text.format("/node=1/core=5", "core=2"))
+    data = expect(small.job("/node=1/core=5"), 1, ReasonCode.IMPOSSIBLE, text.format("/node=1/core=5", "core=2"))
     assert data["nearest"] == {"property": "core", "quantity": 2}
-    expect(Cluster(nodes=4, cores=2).job("/core=9"), 1, "IMPOSSIBLE", text.format("/core=9", "core=8"))
+    expect(Cluster(nodes=4, cores=2).job("/core=9"), 1, ReasonCode.IMPOSSIBLE, text.format("/core=9", "core=8"))
     wide = Cluster(nodes=4, cores=2).job("/switch=3/node=2")
-    expect(wide, 1, "IMPOSSIBLE", text.format("/switch=3/node=2", "switch=2"))
+    expect(wide, 1, ReasonCode.IMPOSSIBLE, text.format("/switch=3/node=2", "switch=2"))
     second = Cluster(nodes=2, cores=1).job("/node=1+/core=2")
-    expect(second, 1, "IMPOSSIBLE", text.format("/core=2", "core=1"))
+    expect(second, 1, ReasonCode.IMPOSSIBLE, text.format("/core=2", "core=1"))
 
 
 def test_a_request_whose_conditions_nothing_satisfies_says_so() -> None:
     cluster = Cluster(nodes=1).job("/core=1")
     cluster.pools = [Pool(0, "gpu = 'YES'")]
     text = "No resources of this cluster satisfy {gpu = 'YES'}/core=1, even when nothing runs."
-    expect(cluster, 1, "IMPOSSIBLE", f"{text} Nothing at all matches the conditions.")
+    expect(cluster, 1, ReasonCode.IMPOSSIBLE, f"{text} No resource matches the conditions.")
     cluster.pools = [Pool(0, "gpu =", "syntax error")]
-    expect(cluster, 1, "IMPOSSIBLE", "The request {gpu =}/core=1 cannot be evaluated: syntax error.")
+    expect(cluster, 1, ReasonCode.CONDITION, "The request {gpu =}/core=1 cannot be evaluated: syntax error.")
 
 
 def test_missing_nodes_are_named() -> None:
@@ -65,133 +86,193 @@ def test_missing_nodes_are_named() -> None:
     data = expect(
         cluster.job("/node=2"),
         1,
-        "NOT_ALIVE",
-        "There are too few living resources for it: 2 Suspected (n0) and 2 Absent (n2).",
+        ReasonCode.NOT_ALIVE,
+        "Too few of its resources are alive: 2 Suspected (n0) and 2 Absent (n2).",
     )
     assert (data["suspected"], data["absent"], data["counts"]) == (["n0"], ["n2"], [2, 2])
     many = Cluster(nodes=12, cores=1).state(ResourceState.SUSPECTED, *range(11)).job("/node=2")
     named = ", ".join(f"n{node}" for node in range(10))
-    text = f"There are too few living resources for it: 11 Suspected ({named}, ...)."
-    assert expect(many, 1, "NOT_ALIVE", text)["nodes"] == [11, 0]
+    text = f"Too few of its resources are alive: 11 Suspected ({named}, ...)."
+    assert expect(many, 1, ReasonCode.NOT_ALIVE, text)["nodes"] == [11, 0]
 
 
 def test_a_busy_machine_names_the_date_and_the_jobs() -> None:
     cluster = Cluster(nodes=1).run(1).run(2).job("/core=2")
     text = f"Its resources are in use until {LATER} at the latest, by jobs 1 and 2."
-    assert expect(cluster, 3, "BUSY", text) == {"date": NOW + H + 1, "jobs": [1, 2], "count": 2}
+    assert expect(cluster, 3, ReasonCode.BUSY, text) == {"date": NOW + H + 1, "jobs": [1, 2], "count": 2}
 
 
 def test_a_job_behind_a_reservation_names_it() -> None:
     cluster = Cluster(nodes=1).reservation("/core=2", NOW + 600, held=3).job("/core=1")
     end = format_date(NOW + 600 + H + 1)
-    data = expect(cluster, 2, "RESERVATION", f"Its resources are reserved until {end}, by reservation 1.")
+    data = expect(cluster, 2, ReasonCode.RESERVATION, f"Its resources are reserved until {end}, by reservation 1.")
     assert data["reservations"] == [1]
     assert cluster.plan().reason(2) == f"behind reservation 1 until {end}"
     both = Cluster(nodes=1).reservation("/core=1", NOW + 600, held=1, walltime=H - 600).run(2).job("/core=2")
     text = f"Its resources are reserved until {LATER}, by reservation 1; job 2 must end, too."
-    expect(both, 3, "RESERVATION", text)
+    expect(both, 3, ReasonCode.RESERVATION, text)
 
 
 def test_a_job_behind_a_reservation_of_the_same_round_names_it() -> None:
     cluster = Cluster(nodes=1).reservation("/core=2", NOW + 600, queue="admin").job("/core=1")
-    assert cluster.plan().code(2) == "RESERVATION"
+    assert cluster.plan().code(2) == ReasonCode.RESERVATION
 
 
 def test_a_reservation_waits_for_its_own_date() -> None:
     date = format_date(NOW + 600)
     cluster = Cluster(nodes=1).reservation("/core=2", NOW + 600, held=3)
-    expect(cluster, 1, "RESERVED", f"It is a reservation, and its date is {date}.")
+    expect(cluster, 1, ReasonCode.RESERVED, f"It is a reservation, and its date is {date}.")
     cluster.waiting[0] = replace(cluster.waiting[0], state=JobState.TO_ACK_RESERVATION)
-    expect(cluster, 1, "RESERVED", f"It is a reservation, and its date is {date}.")
+    expect(cluster, 1, ReasonCode.RESERVED, f"It is a reservation, and its date is {date}.")
 
 
 def test_resources_that_leave_too_early_are_the_reason() -> None:
     cluster = Cluster(nodes=1).state(ResourceState.ALIVE, 0, upto=NOW + 60).job("/core=1")
     text = f"Its resources are never free for long enough: some of its resources leave on {format_date(NOW + 60)}."
-    expect(cluster, 1, "NO_SLOT", text)
+    expect(cluster, 1, ReasonCode.NO_SLOT, text)
 
 
 def test_a_quota_names_its_rule_what_is_used_and_when_it_is_freed() -> None:
-    cluster = Cluster(nodes=4, job_priority="FIFO", has_quotas=True).run(1, user="ann").job("/core=2")
+    cluster = Cluster(nodes=4, job_priority=JobPriority.FIFO, has_quotas=True).run(1, user="ann").job("/core=2")
     cluster.quotas = limited(resources=2)
     data = expect(
         cluster,
         2,
-        "QUOTA",
+        ReasonCode.QUOTA,
         "With it, the quota *,*,*,/ would be exceeded: 3 resources where 2 are allowed."
-        f" It is free again on {format_date(NOW + H)}.",
+        f" That quota is free again on {format_date(NOW + H)}.",
     )
     assert (data["rule"], data["used"][0], data["limits"][0]) == (["*", "*", "*", "/"], 3, 2)
     cluster.job("/core=3")
-    text = "With it, the quota *,*,*,/ would be exceeded: 4 resources where 2 are allowed. It never becomes free."
-    expect(cluster, 3, "QUOTA", text)
+    text = (
+        "With it, the quota *,*,*,/ would be exceeded: 4 resources where 2 are allowed. That quota never becomes free."
+    )
+    expect(cluster, 3, ReasonCode.QUOTA, text)
 
 
 def test_jobs_that_depend_on_others_name_them() -> None:
     running = Cluster(nodes=2).run(1).job(after=(1,))
-    expect(running, 2, "DEPENDENCY", f"It waits for job 1, until {LATER}.")
+    expect(running, 2, ReasonCode.DEPENDENCY, f"It waits for job 1, until {LATER}.")
     circle = Cluster().job(after=(2,)).job(after=(1,))
-    expect(circle, 1, "DEPENDENCY", "The jobs 1 and 2 wait for each other: none of them can start.")
+    expect(circle, 1, ReasonCode.DEPENDENCY, "The jobs 1 and 2 wait for each other: none of them can start.")
     failed = Cluster().ended(1, code=256).job(after=(1,))
-    expect(failed, 2, "DEPENDENCY", "Dependency on job 1 cannot be satisfied.")
+    expect(failed, 2, ReasonCode.DEPENDENCY, "Dependency on job 1 cannot be satisfied.")
 
 
 def test_inner_jobs_name_their_container() -> None:
     waiting = Cluster(nodes=1).run(3).job("/node=1", types=("container",)).job(types=("inner=2",))
-    expect(waiting, 3, "CONTAINER", f"There is room in its container 2 from {LATER} on.")
+    expect(waiting, 3, ReasonCode.CONTAINER, f"There is room in its container 2 from {LATER} on.")
     small = Cluster(nodes=2).run(1, types=("container",)).job("/core=2", types=("inner=1",))
-    expect(small, 2, "CONTAINER", "It asks for more than its container 1 has: 1 resources.")
+    expect(small, 2, ReasonCode.CONTAINER, "It asks for more than its container 1 has: 1 resources.")
     short = Cluster(nodes=1).run(3, types=("container",)).job(types=("inner=1",), walltime=2 * H)
     text = "Its resources are never free for long enough: its container 1 has no room for it until its end."
-    expect(short, 2, "NO_SLOT", text)
+    expect(short, 2, ReasonCode.NO_SLOT, text)
 
 
 def test_wishes_of_the_user_are_reasons_too() -> None:
     date = format_date(NOW + 600)
-    expect(Cluster().job(types=(f"postpone={date}",)), 1, "POSTPONED", f"It was postponed to {date}.")
+    expect(Cluster().job(types=(f"postpone={date}",)), 1, ReasonCode.POSTPONED, f"It was postponed to {date}.")
     late = Cluster(nodes=1).run(3).job(types=(f"deadline={format_date(NOW + H + 61)}",))
     end = format_date(NOW + 2 * H + 1)
-    expect(late, 2, "DEADLINE", f"It would end on {end}, 0:59:0 after its deadline.")
+    expect(late, 2, ReasonCode.DEADLINE, f"It would end on {end}, 0:59:0 after its deadline.")
 
 
 def test_tokens_limits_and_arrays_give_their_numbers() -> None:
     few = Cluster().job(types=("token:matlab=3",))
     few.tokens = {"matlab": 2}
-    expect(few, 1, "TOKEN", "It needs 3 tokens matlab, and there are 2.")
+    expect(few, 1, ReasonCode.TOKEN, "It needs 3 tokens matlab, and there are 2.")
     few.tokens = {"matlab": None}
-    silent = "It is not known how many tokens matlab there are: the site's command gave no number."
-    expect(few, 1, "TOKEN", silent)
+    silent = "The number of tokens matlab is unknown: the site's command gave no number."
+    expect(few, 1, ReasonCode.TOKEN, silent)
     many = Cluster(max_jobs=1).job().job()
-    expect(many, 2, "LIMIT", "A round plans so many jobs and no more: 1 were before it.")
-    mine = Cluster(max_jobs_per_user=1, job_priority="FAIRSHARE", is_priority_explicit=True).job().job()
+    expect(many, 2, ReasonCode.LIMIT, "A round plans a limited number of jobs: 1 were before it.")
+    mine = Cluster(max_jobs_per_user=1, job_priority=JobPriority.FAIRSHARE, is_priority_explicit=True).job().job()
     text = "A round plans 1 jobs of each user, and there are as many of his before it."
-    expect(mine, 2, "LIMIT", text)
+    expect(mine, 2, ReasonCode.LIMIT, text)
     strict = Cluster(nodes=1).run(3).job().job()
     strict.queues = (Queue("default", 2, "kamelot_fifo", QueueState.ACTIVE),)
-    expect(strict, 3, "LIMIT", "Its queue starts jobs strictly in their order, and one before it waits.")
+    expect(strict, 3, ReasonCode.LIMIT, "Its queue starts jobs strictly in their order, and one before it waits.")
     clock = iter([0.0, 20.0])
     late = schedule(Cluster().job().job().snapshot(), lambda: next(clock, 20.0)).reasons[2]
-    assert (late.code, told(late)) == ("LIMIT", "The time of the round was over after 1 jobs.")
+    assert (late.code, told(late)) == (ReasonCode.LIMIT, "The time limit of the round was reached after 1 jobs.")
     array = Cluster().job(array_id=1, array_limit=1).job(array_id=1, array_limit=1)
-    expect(array, 2, "ARRAY", "Of the array 1, 1 may run at a time, and as many do.")
+    expect(array, 2, ReasonCode.ARRAY, "Of the array 1, 1 may run at a time, and as many do.")
 
 
 def test_a_place_that_cannot_be_taken_yet_says_for_whom() -> None:
     killed = Cluster(nodes=1).run(3, types=("besteffort",), queue="besteffort").job()
-    expect(killed, 2, "LAUNCH", "Its place is nearly free: job 1 must leave it first.")
+    expect(killed, 2, ReasonCode.LAUNCH, "Its resources are nearly free: job 1 must end first.")
     asleep = Cluster(nodes=1, may_wake=True).state(ResourceState.ABSENT, 0, upto=NOW + 10**6).job()
-    expect(asleep, 1, "LAUNCH", "Its place is free, but node n0 must become Alive first.")
+    expect(asleep, 1, ReasonCode.LAUNCH, "Its resources are free, but node n0 must become Alive first.")
 
 
 def test_a_stopped_queue_is_named() -> None:
     cluster = Cluster().job(queue="night")
     cluster.queues = (Queue("night", 1, "", QueueState.NOT_ACTIVE),)
     text = "The queue night is stopped: an administrator has to enable it."
-    assert expect(cluster, 1, "QUEUE", text) == {"queue": "night"}
+    assert expect(cluster, 1, ReasonCode.QUEUE, text) == {"queue": "night"}
 
 
 def test_a_reason_of_another_version_is_told_by_its_text() -> None:
-    assert sentence(waits.Reason(NOW, "BUSY", "waiting for something", {})) == "Waiting for something."
+    assert reason_sentence(WaitReason(NOW, ReasonCode.BUSY, "waiting for something", {})) == "Waiting for something."
+
+
+# ----------------------------------------------------------------------------------------------------- the enumerations
+
+#: A value for each parameter of the functions of ``reasons``.
+SAMPLES: dict[str, Sequence[Any]] = {
+    **dict.fromkeys(("date", "end", "freed", "limit", "latest", "now", "since"), (NOW, 0)),
+    **dict.fromkeys(("job", "array", "before", "most", "matching", "size", "have", "want"), (0, 3)),
+    **dict.fromkeys(("container", "name", "scheduler", "kind", "trouble"), ("some",)),
+    **dict.fromkeys(("text", "detail", "said"), ("some", "")),
+    **dict.fromkeys(("jobs", "reservations"), ((1,), range(1, 13))),
+    **dict.fromkeys(("suspected", "absent", "hosts"), (("n1",), [f"n{number}" for number in range(12)])),
+    "levels": [(Level("core", 2), Level("gpu", ALL))],
+    "nearest": [None, Level("core", 1)],
+    "counts": [(1, 0), (1, 2)],
+    "used": [(3, 4, 7200)],
+    "rule": [QuotaRule("*", "*", "*", "/", resources=2), QuotaRule("default", "*", "*", "ann", jobs=3, seconds=3600)],
+    "is_treated": [False, True],
+    "which": list(RoundLimit),
+}
+
+
+def all_reasons() -> Iterator[Reason]:
+    """Return what each function of ``reasons`` makes of each combination of samples."""
+    for make in vars(reasons).values():
+        if inspect.isfunction(make) and inspect.signature(make).return_annotation is Reason:
+            names = list(inspect.signature(make).parameters)
+            for values in product(*(SAMPLES[name] for name in names)):
+                yield make(**dict(zip(names, values, strict=True)))
+
+
+def test_every_code_can_be_given_by_the_planner() -> None:
+    assert {reason.code for reason in all_reasons()} == set(ReasonCode)
+
+
+def test_every_reason_has_its_words_in_every_form() -> None:
+    for reason in all_reasons():
+        text = told(reason)
+        assert re.fullmatch(r"[A-Z0-9][^{}]*\.", text.replace("{some}", "")), text
+        assert re.fullmatch(r"\([a-z][^{}]*\)", reason_label(stored(reason))), reason
+    assert WAITING_FOR.keys() == {*ReasonCode, *WaitStage}
+
+
+@pytest.mark.parametrize("code", list(ReasonCode))
+def test_every_code_has_its_words_whatever_is_known(code: ReasonCode) -> None:
+    assert reason_sentence(WaitReason(NOW, code, "short text", {})).endswith(".")
+    assert re.fullmatch(r"\([a-z][a-z ]*\)", reason_label(WaitReason(NOW, code, "short text", {})))
+
+
+def test_a_code_of_another_version_is_told_by_its_text() -> None:
+    reason = WaitReason(NOW, reason_code("WEATHER"), "it rains", {})
+    assert (reason_sentence(reason), reason_label(reason)) == ("It rains.", "(weather)")
+    assert divide_waiting_time([StateChange(1, JobState.WAITING, 0, 5)], Waits([(0, "WEATHER")]), 9) == {"WEATHER": 5}
+
+
+def test_a_limit_of_another_version_is_told_by_its_text() -> None:
+    reason = WaitReason(NOW, ReasonCode.LIMIT, "not planned in this round", {"jobs": 3, "limit": "moon"})
+    assert reason_sentence(reason) == "Not planned in this round."
 
 
 # -------------------------------------------------------------------------------------------------- without exception
@@ -245,9 +326,9 @@ def test_no_job_is_left_without_a_reason_that_can_be_told(seed: int) -> None:
 @pytest.mark.parametrize("trouble", ["kamelot", "my_scheduler"])
 def test_a_job_that_nobody_looked_at_has_a_reason(trouble: str) -> None:
     """Whatever plans a queue may forget a job; nobody else does."""
-    from oar.kao.schedule import Round
+    from oar.kao.planner.schedule import Round
 
     cluster = Cluster().job()
     cluster.queues = (Queue("default", 2, trouble, QueueState.ACTIVE),)
     plan = Round(cluster.snapshot()).finish()
-    assert plan.reasons[1].code == ("EXTERNAL" if trouble == "my_scheduler" else "INTERNAL")
+    assert plan.reasons[1].code == (ReasonCode.EXTERNAL if trouble == "my_scheduler" else ReasonCode.INTERNAL)

@@ -1,14 +1,14 @@
-"""Advance reservations, sentence by sentence (scheduling.md 4)."""
+"""Advance reservations, sentence by sentence."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from oar.kao.model import Placement
-from oar.lib.model import Dependency
-from oar.lib.states import JobState, Reservation, ResourceState
-from oar.lib.times import format_date
+from oar.kao.facts.plan import Placement
+from oar.lib.facts.records import Dependency
+from oar.lib.facts.states import JobState, ReasonCode, Reservation, ResourceState
+from oar.lib.facts.times import format_date
 from tests.scheduler.builders import NOW, Cluster, Result
 
 H = 3600
@@ -136,7 +136,7 @@ def due(cluster: Cluster, request: str, start: int, held: int, **given: Any) -> 
 def test_a_reservation_waits_as_long_as_none_of_its_resources_is_usable() -> None:
     cluster = Cluster(2, 1).state(ResourceState.SUSPECTED, 0, 1)
     result = due(cluster, "/node=2", NOW - 1000, 0b11)
-    assert (result.launched(), result.start(1), result.code(1)) == ([], 1, "LAUNCH")
+    assert (result.launched(), result.start(1), result.code(1)) == ([], 1, ReasonCode.LAUNCH)
     assert result.plan.troubles == (
         "[1] advance reservation is waiting because not all resources are available yet (timeout in 0 seconds)",
     )
@@ -197,7 +197,7 @@ def test_a_reservation_waits_for_who_holds_its_place_and_has_besteffort_jobs_kil
 
 def test_a_reservation_waits_for_the_jobs_that_it_requires() -> None:
     cluster = Cluster(2, 1).run(0b10, id=5)
-    assert due(cluster, "/core=1", NOW, 0b1, after=[5]).code(6) == "DEPENDENCY"
+    assert due(cluster, "/core=1", NOW, 0b1, after=[5]).code(6) == ReasonCode.DEPENDENCY
     assert due(Cluster(2, 1).ended(5), "/core=1", NOW, 0b1, after=[5]).launched() == [6]
 
 
@@ -209,7 +209,7 @@ def test_a_reservation_waits_for_its_tokens_and_takes_them_from_those_behind() -
         return cluster.job("/core=1", types=("token:lic=1",)).plan()
 
     assert (result(1).launched(), result(1).reason(1)) == ([2], "no enough tokens: lic (1 < 2)")
-    assert (result(2).launched(), result(2).code(2)) == ([1], "TOKEN")
+    assert (result(2).launched(), result(2).code(2)) == ([1], ReasonCode.TOKEN)
     assert result(3).launched() == [1, 2]
 
 
@@ -245,7 +245,7 @@ def test_a_reservation_that_finds_none_tries_until_it_is_over() -> None:
     for start in (NOW + H, NOW - H + 1):
         assert (result(start).plan.lost, result(start).launched(), result(start).plan.expired) == ((1,), [], ())
         assert result(start).plan.messages[1] == "No resource for reservation"
-        assert result(start).code(1) == "NO_SLOT"
+        assert result(start).code(1) == ReasonCode.NO_SLOT
     assert [answer.message for answer in result(NOW - H).plan.expired] == [
         "Reservation expired and couldn't be started."
     ]

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from oar.kao.codec import from_json, to_json
-from oar.kao.model import Granted, Plan, Pool, Resources, Snapshot
-from oar.kao.schedule import schedule
-from oar.lib.model import Dependency, Queue
-from oar.lib.states import JobState, QueueState, ResourceState
-from oar.lib.times import format_date
+from oar.kao.facts.json_codec import from_json, to_json
+from oar.kao.facts.plan import Plan
+from oar.kao.facts.snapshot import Pool, ResourceColumns, Snapshot, StoredPlacement
+from oar.kao.planner.schedule import schedule
+from oar.lib.facts.records import Dependency, Queue
+from oar.lib.facts.states import JobState, QueueState, ReasonCode, ResourceState
+from oar.lib.facts.times import format_date
 from tests.scheduler.builders import NOW, Cluster, hours
 
 H = hours(1)
@@ -90,7 +91,7 @@ def test_all_nodes_with_one_suspected_is_not_alive() -> None:
 
 def test_an_impossible_request_is_named() -> None:
     result = Cluster(nodes=2).job("/node=1+/switch=1/node=3").plan()
-    assert result.code(1) == "IMPOSSIBLE"
+    assert result.code(1) == ReasonCode.IMPOSSIBLE
     assert result.reason(1) == "no resource satisfies the request: /switch=1/node=3"
 
 
@@ -134,7 +135,7 @@ def test_a_sleeping_node_is_planned_and_waited_for() -> None:
 
 def test_a_sleeping_node_is_not_used_without_energy_saving() -> None:
     cluster = Cluster(nodes=1).state(ResourceState.ABSENT, 0, upto=2147483646).job("/node=1")
-    assert cluster.plan().code(1) == "NOT_ALIVE"
+    assert cluster.plan().code(1) == ReasonCode.NOT_ALIVE
 
 
 def test_a_standby_job_starts_on_a_sleeping_node() -> None:
@@ -162,7 +163,7 @@ def test_nothing_is_planned_when_a_resource_for_everybody_is_suspected() -> None
     assert "switchboard is Suspected" in result.reason(1)
 
 
-def _retyped(cluster: Cluster, kind: str, members: int) -> Resources:
+def _retyped(cluster: Cluster, kind: str, members: int) -> ResourceColumns:
     types = tuple(kind if members >> bit & 1 else old for bit, old in enumerate(cluster.resources.types))
     return replace(cluster.resources, types=types)
 
@@ -182,7 +183,7 @@ def test_a_stopped_queue_is_not_planned_but_its_jobs_hold_their_place() -> None:
     cluster.job("/node=1", queue="night", id=1).reservation("/node=1", NOW + H, 0b11, queue="night", id=2)
     result = cluster.job("/node=1", id=3).plan()
     assert result.start(1) is None
-    assert result.code(1) == result.code(2) == "QUEUE"
+    assert result.code(1) == result.code(2) == ReasonCode.QUEUE
     assert all(result.plan.messages[job].endswith(" (the queue night is not active)") for job in (1, 2))
     assert result.start(2) == H
     assert result.start(3) == 2 * H + 1
@@ -198,7 +199,7 @@ def test_planning_stops_at_the_timeout() -> None:
     clock = iter([0.0, 5.0, 20.0, 20.0, 20.0])
     plan = schedule(Cluster().job().job().job().snapshot(), lambda: next(clock, 20.0))
     assert [launch.placement.job_id for launch in plan.launches] == [1, 2]
-    assert plan.reasons[3].code == "LIMIT"
+    assert plan.reasons[3].code == ReasonCode.LIMIT
     assert plan.troubles == ("some jobs were not scheduled because the scheduler's timeout was reached (10 s)",)
 
 
@@ -207,8 +208,8 @@ def test_without_backfilling_the_first_job_that_waits_ends_the_queue() -> None:
     cluster.queues = (Queue("default", 2, "kamelot_fifo", QueueState.ACTIVE),)
     result = cluster.job("/node=2").job("/node=1").plan()
     assert result.launched() == []
-    assert (result.start(2), result.code(2)) == (None, "BUSY"), "nothing is planned for later"
-    assert result.code(3) == "LIMIT"
+    assert (result.start(2), result.code(2)) == (None, ReasonCode.BUSY), "nothing is planned for later"
+    assert result.code(3) == ReasonCode.LIMIT
 
 
 def test_without_backfilling_a_queue_ends_its_own_planning_only() -> None:
@@ -218,7 +219,7 @@ def test_without_backfilling_a_queue_ends_its_own_planning_only() -> None:
     cluster.job("/node=2", queue="strict").job("/core=1", queue="strict").job("/core=1")
     result = cluster.plan()
     assert result.launched() == [4]
-    assert (result.code(2), result.code(3)) == ("BUSY", "LIMIT")
+    assert (result.code(2), result.code(3)) == (ReasonCode.BUSY, ReasonCode.LIMIT)
 
 
 def test_without_backfilling_jobs_start_in_their_order_as_long_as_they_can() -> None:
@@ -298,7 +299,7 @@ def test_besteffort_jobs_are_killed_ahead_of_what_begins_soon() -> None:
 def test_a_job_being_killed_does_not_start() -> None:
     result = Cluster().job(is_killed=True).plan()
     assert result.launched() == []
-    assert result.code(1) == "LAUNCH"
+    assert result.code(1) == ReasonCode.LAUNCH
 
 
 # ----------------------------------------------------------------------------------------------- dependencies
@@ -312,7 +313,7 @@ def test_a_required_job_that_comes_later_is_planned_first() -> None:
     result = Cluster().job(after=[2]).job().plan()
     assert result.start(2) == 0
     assert result.start(1) == H + 1
-    assert result.code(1) == "DEPENDENCY"
+    assert result.code(1) == ReasonCode.DEPENDENCY
 
 
 @pytest.mark.parametrize(
@@ -356,7 +357,7 @@ def test_a_window_that_is_over_ends_the_job() -> None:
 
 def test_jobs_that_wait_for_each_other_are_told_so() -> None:
     result = Cluster().job(after=[2]).job(after=[1]).job().plan()
-    assert (result.code(1), result.code(2)) == ("DEPENDENCY", "DEPENDENCY")
+    assert (result.code(1), result.code(2)) == (ReasonCode.DEPENDENCY, ReasonCode.DEPENDENCY)
     assert result.launched() == [3]
 
 
@@ -403,7 +404,7 @@ def test_a_container_and_its_inner_job_are_planned_together() -> None:
     result = cluster.job("/node=1", types=("container",)).plan()
     assert result.start(3) == H + 1
     assert result.start(2) == H + 1
-    assert result.code(2) in ("CONTAINER", "BUSY")
+    assert result.code(2) in (ReasonCode.CONTAINER, ReasonCode.BUSY)
 
 
 def test_an_inner_job_of_no_container_is_given_up() -> None:
@@ -477,7 +478,7 @@ def test_a_deadline_that_cannot_be_met_ends_the_job() -> None:
 def test_a_deadline_that_would_be_passed_leaves_the_job_without_place() -> None:
     result = Cluster(nodes=1).run(0b11).job("/node=1", types=(f"deadline={format_date(NOW + 2 * H)}",)).plan()
     assert result.start(2) is None
-    assert result.code(2) == "DEADLINE"
+    assert result.code(2) == ReasonCode.DEADLINE
 
 
 def test_a_job_that_expired_is_given_up() -> None:
@@ -592,7 +593,7 @@ def test_a_job_that_starts_on_sleeping_nodes_wakes_none() -> None:
 
 def test_a_job_that_waits_for_woken_nodes_keeps_them() -> None:
     cluster = Cluster(nodes=4, cores=1, may_wake=True).state(ResourceState.ABSENT, 0, 2, 3, upto=NOW + 5 * H)
-    cluster.job("/node=2", promised=Granted(90, NOW - 3, 0b1100), id=9)
+    cluster.job("/node=2", promised=StoredPlacement(90, NOW - 3, 0b1100), id=9)
     assert cluster.plan().where(9) == 0b1100
     assert cluster.plan().plan.wake == ("n2", "n3")
     assert cluster.run(0b1000, id=20).plan().where(9) == 0b0011  # one of them has been taken
@@ -600,7 +601,7 @@ def test_a_job_that_waits_for_woken_nodes_keeps_them() -> None:
 
 def test_a_job_that_may_start_at_once_does_not_wait_for_woken_nodes() -> None:
     cluster = Cluster(nodes=2, cores=1, may_wake=True).state(ResourceState.ABSENT, 1, upto=NOW + 5 * H)
-    result = cluster.job("/node=1", promised=Granted(90, NOW - 3, 0b10), id=9).plan()
+    result = cluster.job("/node=1", promised=StoredPlacement(90, NOW - 3, 0b10), id=9).plan()
     assert (result.where(9), result.launched()) == (0b01, [9])
 
 

@@ -8,24 +8,26 @@ from typing import Any
 
 import pytest
 
-from oar.kao import explain, forecast
-from oar.kao.model import Consumption, Plan, Snapshot
-from oar.kao.platform import settings_of
-from oar.kao.plugins import EXTRA, SORTING
-from oar.kao.priority import share_of
-from oar.kao.quota_files import QuotaFile, parse_json, parse_statements
-from oar.kao.quotas import binding_rules
-from oar.kao.schedule import Round, schedule
-from oar.kao.site import ASSIGN, FIND, Site
-from oar.kao.site_files import parse_weights
-from oar.lib.config import parse
-from oar.lib.db.predictions import Errors
-from oar.lib.reason_texts import WAITING_FOR
-from oar.lib.times import parse_duration
-from oar.modules.honesty import Line, table
-from oar.modules.replay import shown
+from oar.kao.facts.plan import Plan
+from oar.kao.facts.snapshot import ConsumptionSums, Snapshot
+from oar.kao.planner.fair_share import share_of
+from oar.kao.planner.limits.quota_files import QuotaFile, parse_json, parse_statements
+from oar.kao.planner.limits.quota_rules import binding_rules
+from oar.kao.planner.schedule import schedule
+from oar.kao.planner.site.site_extensions import ASSIGN_PLUGINS, FIND_PLUGINS, SiteExtensions
+from oar.kao.rounds import what_if
+from oar.kao.rounds.planner_settings import settings_of
+from oar.kao.rounds.plugins import EXTRA_PLUGINS, SORTING_PLUGINS
+from oar.kao.rounds.policy_files import parse_weights
+from oar.lib.config.files import parse
+from oar.lib.db.job_predictions import Errors
+from oar.lib.facts.states import JobPriority, ReasonCode, RoundLimit
+from oar.lib.facts.times import parse_duration
+from oar.modules.kao_commands import plan_table
+from oar.modules.prediction_errors import ErrorsOfQueue, table
 from tests.documents import SOURCE, named_blocks
 from tests.scheduler.builders import NOW, Cluster, Result, hours
+from tests.scheduler.test_reasons import all_reasons
 
 DOCUMENT = SOURCE / "docs" / "scheduler.rst"
 BLOCKS = named_blocks(DOCUMENT)
@@ -48,19 +50,19 @@ def example() -> Snapshot:
 
 
 def test_the_example_of_backfilling_is_planned_as_shown() -> None:
-    assert shown(example(), schedule(example())) == BLOCKS["backfilling"]
+    assert plan_table(example(), schedule(example())) == BLOCKS["backfilling"]
 
 
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("walltime", lambda snapshot: forecast.with_walltime(snapshot, 11, 600)),
-        ("without node", lambda snapshot: forecast.without_nodes(snapshot, ["n1"])),
+        ("walltime", lambda snapshot: what_if.with_walltime(snapshot, 11, 600)),
+        ("without node", lambda snapshot: what_if.without_nodes(snapshot, ["n1"])),
     ],
 )
 def test_what_if_is_planned_as_shown(name: str, change: Callable[[Snapshot], Snapshot]) -> None:
     changed = change(example())
-    assert shown(changed, schedule(changed), before=schedule(example())) == BLOCKS[name]
+    assert plan_table(changed, schedule(changed), before=schedule(example())) == BLOCKS[name]
 
 
 def test_karmas_are_those_of_the_formula() -> None:
@@ -68,7 +70,7 @@ def test_karmas_are_those_of_the_formula() -> None:
     assert parsed.errors == ()
     keys = settings_of(parsed.config).fairshare
     had = {"alice": 500, "bob": 500}
-    consumption = Consumption(1000, 1000, had, had, {})
+    consumption = ConsumptionSums(1000, 1000, had, had, {})
     karmas = {user: share_of(user, "", consumption, keys).karma(keys) for user in had}
     assert "".join(f"{user} {karma:.3f}\n" for user, karma in karmas.items()) == BLOCKS["karma"]
 
@@ -129,17 +131,28 @@ def test_the_table_of_honesty_is_printed_so() -> None:
         queue, said, jobs, half, most, late, most_late = found.groups()
         most_late = -parse_duration(most_late[1:]) if most_late.startswith("-") else parse_duration(most_late)
         numbers = int(jobs), parse_duration(half), parse_duration(most), int(late), most_late
-        lines.append(Line(said, Errors(None if queue == "all" else queue, *numbers)))
+        lines.append(ErrorsOfQueue(said, Errors(None if queue == "all" else queue, *numbers)))
     assert table(lines, 7) == BLOCKS["honesty"]
 
 
-def test_every_reason_that_a_round_can_give_is_told() -> None:
-    text = DOCUMENT.read_text()
-    told = set(re.findall(r"^``([A-Z_]+)`` ", text, re.MULTILINE))
-    given = set(re.findall(r'Reason\("([A-Z_]+)"', (SOURCE / "oar" / "kao" / "explain.py").read_text()))
-    assert explain.NAMED
-    assert given <= told
-    assert given <= WAITING_FOR.keys()
+def told_data() -> dict[str, set[str]]:
+    """Return the names that the document gives for the data of each reason: the second of its two tables of codes."""
+    text = DOCUMENT.read_text().partition("The numbers and names of a reason stand in ``data``.")[2]
+    rows = text.split("\n===")[1]
+    entries = re.findall(r"^``([A-Z_]+)`` (.*(?:\n  .*)*)", rows, re.MULTILINE)
+    return {code: set(re.findall(r"``(\w+)``", entry)) for code, entry in entries}
+
+
+def test_the_data_of_every_reason_that_a_round_can_give_are_told() -> None:
+    told = told_data()
+    assert told.keys() == set(ReasonCode)
+    given: dict[str, set[str]] = {code: set() for code in ReasonCode}
+    for reason in all_reasons():
+        given[reason.code] |= reason.data.keys()
+    assert {code: names - told[code] for code, names in given.items() if names - told[code]} == {}
+    others = {*RoundLimit, "SCHEDULER_FAIRSHARING_MAX_JOB_PER_USER"}
+    assert {code: told[code] - given[code] - others for code in told if told[code] - given[code] - others} == {}
+    assert set(RoundLimit) <= told[ReasonCode.LIMIT]
 
 
 # ------------------------------------------------------------------------------------------------------------- plug-ins
@@ -152,18 +165,15 @@ def plug_ins() -> dict[str, Any]:
 
 
 def planned(cluster: Cluster, **given: Any) -> Result:
-    this = Round(cluster.snapshot(), site=Site(load=lambda group, name: plug_ins()[name], **given))
-    for queues in this.groups():
-        this.plan_queues(queues)
-    this.plan_besteffort()
-    plan: Plan = this.finish()
+    site = SiteExtensions(load=lambda group, name: plug_ins()[name], **given)
+    plan: Plan = schedule(cluster.snapshot(), site=site)
     assert plan.troubles == ()
     return Result(plan)
 
 
 def test_entry_points_name_the_functions_that_are_shown() -> None:
     groups = tomllib.loads(BLOCKS["entry points"])["project"]["entry-points"]
-    assert set(groups) == {SORTING, FIND, ASSIGN, EXTRA}
+    assert set(groups) == {SORTING_PLUGINS, FIND_PLUGINS, ASSIGN_PLUGINS, EXTRA_PLUGINS}
     for functions in groups.values():
         for name, place in functions.items():
             assert place == f"our_scheduling:{name}"
@@ -171,7 +181,7 @@ def test_entry_points_name_the_functions_that_are_shown() -> None:
 
 
 def test_the_order_of_the_example_puts_a_project_last() -> None:
-    cluster = Cluster(nodes=1, job_priority="CUSTOM", is_priority_explicit=True)
+    cluster = Cluster(nodes=1, job_priority=JobPriority.CUSTOM, is_priority_explicit=True)
     cluster.job("/node=1", project="course").job("/node=1", project="bio")
     sort = plug_ins()["students_last"]
     result = planned(cluster, sort=lambda context, jobs: sort(context, jobs, "course\n"))

@@ -3,9 +3,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oar.kao.slots import FEW, Key, SlotSet
+from oar.kao.facts.job_types import SharingKey
+from oar.kao.planner.resources.slots import FEW, SlotSet
+from oar.lib.facts.states import JobTypeName
 
-TAG: Key = ("timesharing", "*,*")
+TAG: SharingKey = (JobTypeName.TIMESHARING, "*,*")
 
 occupants = st.lists(
     st.tuples(
@@ -28,7 +30,7 @@ def row(slots: SlotSet) -> list[tuple[int, int]]:
 
 @settings(max_examples=60, deadline=None)
 @given(occupants)
-def test_entering_many_at_once_gives_the_same(wanted: list[tuple[int, int, int, Key | None]]) -> None:
+def test_entering_many_at_once_gives_the_same(wanted: list[tuple[int, int, int, SharingKey | None]]) -> None:
     together, one_by_one = SlotSet(10, 255), SlotSet(10, 255)
     for slots in (together, one_by_one):
         slots.occupy(20, 40, 1)

@@ -71,12 +71,13 @@ def modules() -> dict[str, Module]:
 
 @cache
 def tools() -> dict[str, Module]:
-    """Return the programs for nodes, by their file names."""
-    found = {}
-    for path in sorted((PACKAGE / "tools").iterdir()):
-        if path.is_file() and (path.suffix == ".py" or "python" in path.read_text(encoding="utf-8").split("\n")[0]):
-            found[path.name] = Module(path.name, path, ast.parse(path.read_text(encoding="utf-8")))
-    return found
+    """Return the programs for nodes, by their file names, except those for the shell."""
+    texts = {path: path.read_text(encoding="utf-8") for path in (PACKAGE / "tools").iterdir() if path.is_file()}
+    return {
+        path.name: Module(path.name, path, ast.parse(text))
+        for path, text in sorted(texts.items())
+        if not text.startswith("#!/bin/sh")
+    }
 
 
 @cache

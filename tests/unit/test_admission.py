@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from oar.lib import admission
-from oar.lib.admission import Namespace, Output, Program, RuleFailed, RuleRefused
-from oar.lib.config import Config
-from oar.lib.db.queues import Rule
-from oar.lib.errors import ConfigError
+from oar.lib.config.files import Config
+from oar.lib.db.admission_rules import AdmissionRule
+from oar.lib.facts.errors import ConfigError
+from oar.lib.submission import admission_rules
+from oar.lib.submission.admission_rules import Namespace, RuleFailed, RuleOutput, RuleRefused, RuleSet
 
 
 def run(
@@ -20,9 +20,9 @@ def run(
     timeout: int = 5,
     names: Mapping[str, Any] | None = None,
     makers: Mapping[str, Callable[[], Any]] | None = None,
-) -> tuple[Namespace, Output]:
-    rules = tuple(Rule(number, number, True, text) for number, text in enumerate(texts, start=1))
-    return admission.run(Program(rules, timeout), {"properties": None, **(names or {})}, makers or {})
+) -> tuple[Namespace, RuleOutput]:
+    rules = tuple(AdmissionRule(number, number, True, text) for number, text in enumerate(texts, start=1))
+    return admission_rules.run(RuleSet(rules, timeout), {"properties": None, **(names or {})}, makers or {})
 
 
 def refusal(*texts: str) -> RuleRefused:
@@ -66,7 +66,7 @@ class TestNamespace:
         )
 
     def test_passwords_are_not_in_the_configuration(self) -> None:
-        config = admission.ConfigView(Config(db_base_passwd="secret"))
+        config = admission_rules.ConfigView(Config(db_base_passwd="secret"))
         assert config["SERVER_PORT"] == 6666
         assert "DB_BASE_PASSWD" not in config
         assert "secret" not in str(dict(config))
@@ -76,15 +76,15 @@ class TestNamespace:
         assert left["a"] == (108001, "1:05:09")
 
     def test_groups_are_those_of_the_machine(self) -> None:
-        assert admission.in_group("root", "root")
-        assert not admission.in_group("root", "no-such-group")
-        assert not admission.in_group("no-such-user", "root")
+        assert admission_rules.in_group("root", "root")
+        assert not admission_rules.in_group("root", "no-such-group")
+        assert not admission_rules.in_group("no-such-user", "root")
 
 
 class TestOutput:
     def test_what_rules_print_is_kept_with_the_rule(self) -> None:
         _, output = run("print('a')", "pass", "warn('b')")
-        assert output == Output("a\n", "b\n", ((1, "a\n"), (3, "b\n")))
+        assert output == RuleOutput("a\n", "b\n", ((1, "a\n"), (3, "b\n")))
 
     def test_what_was_printed_before_a_refusal_is_kept(self) -> None:
         assert refusal("print('a')", "reject('no')").output.out == "a\n"
@@ -146,9 +146,9 @@ def test_rules_run_in_clean_surroundings(tmp_path: Path, monkeypatch: pytest.Mon
 
 class TestText:
     def test_what_does_not_compile_is_explained_with_its_line(self) -> None:
-        assert admission.explain_bad_text(7, "a = 1\nif a\n    b") == "line 2: expected ':'"
-        assert admission.explain_bad_text(7, "a\0") == "line 1: source code string cannot contain null bytes"
-        assert admission.explain_bad_text(7, "a = 1") is None
+        assert admission_rules.explain_bad_text(7, "a = 1\nif a\n    b") == "line 2: expected ':'"
+        assert admission_rules.explain_bad_text(7, "a\0") == "line 1: source code string cannot contain null bytes"
+        assert admission_rules.explain_bad_text(7, "a = 1") is None
 
 
 class TestFiles:
@@ -159,7 +159,7 @@ class TestFiles:
         return tmp_path
 
     def test_files_run_in_the_order_of_their_numbers(self, tmp_path: Path) -> None:
-        rules = admission.read_rules(str(self.directory(tmp_path)))
+        rules = admission_rules.read_rules(str(self.directory(tmp_path)))
         assert [(rule.id, rule.enabled, rule.text) for rule in rules] == [
             (2, True, "a"),
             (3, False, "c"),
@@ -169,8 +169,8 @@ class TestFiles:
     def test_a_directory_that_others_may_write_is_refused(self, tmp_path: Path) -> None:
         self.directory(tmp_path).chmod(0o775)
         with pytest.raises(ConfigError, match="writable by nobody else"):
-            admission.read_rules(str(tmp_path))
+            admission_rules.read_rules(str(tmp_path))
 
     def test_a_directory_that_is_not_there_is_named(self) -> None:
         with pytest.raises(ConfigError, match="cannot read the admission rules of /no/where"):
-            admission.read_rules("/no/where")
+            admission_rules.read_rules("/no/where")

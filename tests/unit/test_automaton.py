@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oar.lib.messages import Tag
+from oar.lib.facts.messages import Tag
 from oar.modules.automaton import (
-    FOLLOW,
     LANES,
-    WANTS,
+    MODULE_OF_TAG,
+    NEXT_MODULES,
     Automaton,
     Lane,
     Module,
-    Start,
+    PassStart,
     Timing,
     result_of,
 )
@@ -57,7 +57,7 @@ def in_a_round() -> Automaton:
     return machine
 
 
-def modules(starts: Iterable[Start]) -> set[Module]:
+def modules(starts: Iterable[PassStart]) -> set[Module]:
     return {start.module for start in starts}
 
 
@@ -65,9 +65,9 @@ def modules(starts: Iterable[Start]) -> set[Module]:
 
 
 def test_each_tag_and_each_module_is_in_the_tables() -> None:
-    assert set(WANTS) == set(Tag)
+    assert set(MODULE_OF_TAG) == set(Tag)
     assert set(LANES) == set(Module)
-    assert {module for module, _ in FOLLOW} == set(Module)
+    assert {module for module, _ in NEXT_MODULES} == set(Module)
 
 
 def test_the_lanes_keep_rounds_kills_and_checks_apart() -> None:
@@ -102,10 +102,10 @@ def test_nodes_are_never_asked_if_the_period_is_0() -> None:
 def test_a_submission_asks_for_a_round_and_node_states_are_looked_at_first() -> None:
     machine = automaton()
     machine.on_tag(Tag.QSUB)
-    assert machine.due(10.0) == [Start(CHANGE)]
+    assert machine.due(10.0) == [PassStart(CHANGE)]
     assert machine.due(10.0) == []
     machine.on_exit(CHANGE, 0, 10.0)
-    assert machine.due(10.0) == [Start(META)]
+    assert machine.due(10.0) == [PassStart(META)]
 
 
 def test_a_look_at_node_states_that_has_just_ended_serves_for_the_round() -> None:
@@ -378,7 +378,7 @@ def test_rounds_go_on_while_node_change_state_fails() -> None:
     assert modules(machine.due(10.0)) == {META}
 
 
-def fail_round(machine: Automaton, now: float, queues: tuple[str, ...]) -> Start:
+def fail_round(machine: Automaton, now: float, queues: tuple[str, ...]) -> PassStart:
     """Begin the next round, let it reach the queues and fail; return how it was started."""
     while True:
         machine.on_tag(Tag.QSUB)
@@ -438,7 +438,7 @@ def test_a_wanted_module_starts_after_at_most_as_many_others_as_its_lane_has_mod
             for lane in Lane:
                 running = machine.running[lane]
                 if running is not None:
-                    code = int(value) if (running, int(value)) in FOLLOW else 0
+                    code = int(value) if (running, int(value)) in NEXT_MODULES else 0
                     machine.on_exit(running, code, now)
                     break
         for queue in machine.queues.values():
@@ -470,7 +470,7 @@ def test_there_is_always_a_time_to_look_again_and_never_a_busy_loop(story: list[
         else:
             running = next((module for module in machine.running.values() if module), None)
             if running is not None:
-                code = int(value) if (running, int(value)) in FOLLOW else None
+                code = int(value) if (running, int(value)) in NEXT_MODULES else None
                 machine.on_exit(running, code, now)
         machine.due(now)
         assert machine.due(now) == []

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from oar.lib import causes
-from oar.lib.cause_texts import tell
-from oar.lib.causes import EndEvent, EndFacts
-from oar.lib.model import Cause, NodeReason, NodeUsage
-from oar.lib.states import EndCode, ExecCode, Phase
+from oar.lib.facts.node_protocol import NodeFault, NodeFaultKind
+from oar.lib.facts.records import Cause, NodeUsage
+from oar.lib.facts.states import EndCode, ExecCode, Phase
+from oar.lib.rules import end_causes
+from oar.lib.rules.end_cause_texts import cause_text
+from oar.lib.rules.end_causes import EndEvent, EndFacts
 
 WALLTIME = Cause(EndCode.WALLTIME)
 DELETED = Cause(EndCode.DELETED, {"by": "alice"})
@@ -22,8 +23,8 @@ def reported(code: int = ExecCode.OK, status: int | None = 0, **more: Any) -> En
     return EndFacts(7, exit_code=status, oarexec_code=code, phase=Phase.CLEANED, head="node1", **more)
 
 
-def reason(kind: str, errno: str = "", path: str = "/data/x", **more: str) -> NodeReason:
-    return NodeReason(kind, errno, path, **more)
+def fault(kind: NodeFaultKind, errno: str = "", path: str = "/data/x", **more: str) -> NodeFault:
+    return NodeFault(kind, errno, path, **more)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +43,15 @@ def reason(kind: str, errno: str = "", path: str = "/data/x", **more: str) -> No
         (reported(ExecCode.EPILOGUE, 256), "EXIT_STATUS", {"status": 1}),
         (reported(ExecCode.PROLOGUE, None), "PROLOGUE", {"node": "node1"}),
         (reported(ExecCode.SESSION, None), "SESSION_OVER", {}),
-        (reported(ExecCode.SESSION, None, reason=reason("session")), "SESSION_LOST", {"node": "node1"}),
+        (reported(ExecCode.SESSION, None, fault=fault(NodeFaultKind.SESSION)), "SESSION_LOST", {"node": "node1"}),
         (
-            reported(ExecCode.SESSION, None, events=[LOST], reason=reason("shell", "ENOENT", path="/bin/gone")),
+            reported(
+                ExecCode.SESSION, None, events=[LOST], fault=fault(NodeFaultKind.SHELL, "ENOENT", path="/bin/gone")
+            ),
             *("SHELL_MISSING", {"node": "node1", "path": "/bin/gone", "errno": "ENOENT"}),
         ),
         (
-            reported(ExecCode.SESSION, None, reason=reason("directory", "EACCES", path="/root")),
+            reported(ExecCode.SESSION, None, fault=fault(NodeFaultKind.DIRECTORY, "EACCES", path="/root")),
             *("DIRECTORY_DENIED", {"node": "node1", "path": "/root", "errno": "EACCES"}),
         ),
         (reported(ExecCode.SESSION, None, events=[LOST]), "SESSION_LOST", {"node": "node1", "text": "ssh ended"}),
@@ -95,7 +98,7 @@ def reason(kind: str, errno: str = "", path: str = "/data/x", **more: str) -> No
     ],
 )
 def test_the_cause_of_an_end(facts: EndFacts, code: str, data: dict[str, Any] | None) -> None:
-    cause = causes.decide(facts)
+    cause = end_causes.decide(facts)
     assert cause.code == code
     assert data is None or cause.data == data
 
@@ -103,34 +106,34 @@ def test_the_cause_of_an_end(facts: EndFacts, code: str, data: dict[str, Any] | 
 @pytest.mark.parametrize(
     ("found", "code"),
     [
-        (reason("directory", "ENOENT"), "DIRECTORY_MISSING"),
-        (reason("directory", "EACCES"), "DIRECTORY_DENIED"),
-        (reason("directory", "ENOENT", home="/home/alice"), "HOME_MISSING"),
-        (reason("directory", "EIO"), "DIRECTORY_FAILED"),
+        (fault(NodeFaultKind.DIRECTORY, "ENOENT"), "DIRECTORY_MISSING"),
+        (fault(NodeFaultKind.DIRECTORY, "EACCES"), "DIRECTORY_DENIED"),
+        (fault(NodeFaultKind.DIRECTORY, "ENOENT", home="/home/alice"), "HOME_MISSING"),
+        (fault(NodeFaultKind.DIRECTORY, "EIO"), "DIRECTORY_FAILED"),
         (None, "DIRECTORY_FAILED"),
     ],
 )
-def test_each_trouble_with_the_working_directory_is_a_cause_of_its_own(found: NodeReason | None, code: str) -> None:
-    assert causes.decide(reported(ExecCode.DIRECTORY, None, reason=found)).code == code
+def test_each_trouble_with_the_working_directory_is_a_cause_of_its_own(found: NodeFault | None, code: str) -> None:
+    assert end_causes.decide(reported(ExecCode.DIRECTORY, None, fault=found)).code == code
 
 
 @pytest.mark.parametrize(
     ("found", "code"),
     [
-        (reason("output", "ENOENT"), "OUTPUT_MISSING"),
-        (reason("output", "EACCES"), "OUTPUT_DENIED"),
-        (reason("output", "EROFS"), "OUTPUT_DENIED"),
-        (reason("output", "ENOSPC"), "OUTPUT_FULL"),
-        (reason("output", "EDQUOT"), "OUTPUT_FULL"),
-        (reason("output", "ENXIO"), "OUTPUT_PIPE"),
-        (reason("output", "ELOOP"), "OUTPUT_LINK"),
-        (reason("output", "EACCES", link="/etc/passwd"), "OUTPUT_LINK"),
-        (reason("output", "EISDIR"), "OUTPUT_FAILED"),
+        (fault(NodeFaultKind.OUTPUT, "ENOENT"), "OUTPUT_MISSING"),
+        (fault(NodeFaultKind.OUTPUT, "EACCES"), "OUTPUT_DENIED"),
+        (fault(NodeFaultKind.OUTPUT, "EROFS"), "OUTPUT_DENIED"),
+        (fault(NodeFaultKind.OUTPUT, "ENOSPC"), "OUTPUT_FULL"),
+        (fault(NodeFaultKind.OUTPUT, "EDQUOT"), "OUTPUT_FULL"),
+        (fault(NodeFaultKind.OUTPUT, "ENXIO"), "OUTPUT_PIPE"),
+        (fault(NodeFaultKind.OUTPUT, "ELOOP"), "OUTPUT_LINK"),
+        (fault(NodeFaultKind.OUTPUT, "EACCES", link="/etc/passwd"), "OUTPUT_LINK"),
+        (fault(NodeFaultKind.OUTPUT, "EISDIR"), "OUTPUT_FAILED"),
         (None, "OUTPUT_FAILED"),
     ],
 )
-def test_each_trouble_with_an_output_file_is_a_cause_of_its_own(found: NodeReason | None, code: str) -> None:
-    assert causes.decide(reported(ExecCode.OUTPUT_EPILOGUE, None, reason=found)).code == code
+def test_each_trouble_with_an_output_file_is_a_cause_of_its_own(found: NodeFault | None, code: str) -> None:
+    assert end_causes.decide(reported(ExecCode.OUTPUT_EPILOGUE, None, fault=found)).code == code
 
 
 @pytest.mark.parametrize(
@@ -138,23 +141,24 @@ def test_each_trouble_with_an_output_file_is_a_cause_of_its_own(found: NodeReaso
     [
         ({"usage": [STARVED]}, "OUT_OF_MEMORY"),
         ({"usage": [CROWDED]}, "PROCESS_LIMIT"),
-        ({"reason": reason("processes")}, "PROCESS_LIMIT"),
-        ({"reason": reason("full")}, "DISK_FULL"),
-        ({"reason": reason("hook")}, "PROLOGUE"),
-        ({"reason": reason("shell", "ENOENT")}, "SHELL_MISSING"),
-        ({"reason": reason("shell", "EACCES")}, "SHELL_FAILED"),
+        ({"fault": fault(NodeFaultKind.PROCESSES)}, "PROCESS_LIMIT"),
+        ({"fault": fault(NodeFaultKind.FULL)}, "DISK_FULL"),
+        ({"fault": fault(NodeFaultKind.HOOK)}, "PROLOGUE"),
+        ({"fault": fault(NodeFaultKind.SHELL, "ENOENT")}, "SHELL_MISSING"),
+        ({"fault": fault(NodeFaultKind.SHELL, "EACCES")}, "SHELL_FAILED"),
     ],
 )
 def test_what_the_nodes_saw_explains_a_bad_status_and_nothing_else(more: dict[str, Any], code: str) -> None:
-    assert causes.decide(reported(status=127 << 8, **more)).code == code
-    assert causes.decide(reported(status=0, **more)).code is EndCode.SUCCESS
+    assert end_causes.decide(reported(status=127 << 8, **more)).code == code
+    assert end_causes.decide(reported(status=0, **more)).code is EndCode.SUCCESS
 
 
 def test_a_job_that_ran_out_of_memory_is_told_where_and_how_much() -> None:
-    cause = causes.decide(reported(status=137 << 8, usage=[CROWDED, STARVED]))
-    told = tell(cause, 7, "OAR.7.stderr")
+    cause = end_causes.decide(reported(status=137 << 8, usage=[CROWDED, STARVED]))
+    told = cause_text(cause, 7, "OAR.7.stderr")
     assert told.sentence == (
-        "The kernel killed processes of it for want of memory: node2 (peak 1.0 GiB, limit 1.0 GiB). Its command ended"
+        "The kernel killed some of its processes because there was not enough memory: node2 (peak 1.0 GiB, limit"
+        " 1.0 GiB). Its command ended"
         " with exit status 137."
     )
     assert "oarsub -l /nodes=N" in told.advice
@@ -162,38 +166,38 @@ def test_a_job_that_ran_out_of_memory_is_told_where_and_how_much() -> None:
 
 
 def test_a_kill_remembers_what_the_kernel_had_killed_before() -> None:
-    cause = causes.decide(reported(ExecCode.KILLED, None, kill=WALLTIME, walltime=60, ran=60, usage=[STARVED]))
+    cause = end_causes.decide(reported(ExecCode.KILLED, None, kill=WALLTIME, walltime=60, ran=60, usage=[STARVED]))
     assert cause.code is EndCode.WALLTIME
-    assert "for want of memory: node2 (peak 1.0 GiB, limit 1.0 GiB)." in tell(cause, 7).sentence
+    assert "there was not enough memory: node2 (peak 1.0 GiB, limit 1.0 GiB)." in cause_text(cause, 7).sentence
 
 
 def test_a_job_whose_time_was_over_is_told_the_command_for_more() -> None:
-    told = tell(Cause(EndCode.WALLTIME, {"walltime": 5400, "ran": 5402, "unanswered": True}), 7)
+    told = cause_text(Cause(EndCode.WALLTIME, {"walltime": 5400, "ran": 5402, "unanswered": True}), 7)
     assert told.sentence == (
-        "Its walltime was over: it had asked for 1:30:0 and ran for 1:30:2. It did not answer to its kill and was given"
-        " up."
+        "It reached its walltime: it had requested 1:30:0 and ran for 1:30:2. It did not react to the kill, and"
+        " OAR gave it up."
     )
     assert "walltime=3:0:0; or, while it runs: oarwalltime 7" in told.advice
 
 
 def test_a_status_above_128_is_told_as_the_signal_that_shells_mean() -> None:
-    assert "signal SIGKILL" in tell(Cause(EndCode.EXIT_STATUS, {"status": 137}), 7).sentence
-    assert "signal" not in tell(Cause(EndCode.EXIT_STATUS, {"status": 255}), 7).sentence
+    assert "signal SIGKILL" in cause_text(Cause(EndCode.EXIT_STATUS, {"status": 137}), 7).sentence
+    assert "signal" not in cause_text(Cause(EndCode.EXIT_STATUS, {"status": 255}), 7).sentence
 
 
 @pytest.mark.parametrize("code", list(EndCode))
 def test_every_cause_has_its_words_whatever_is_known_of_it(code: EndCode) -> None:
-    told = tell(Cause(code), 7)
+    told = cause_text(Cause(code), 7)
     assert told.sentence.endswith(".")
     assert "{" not in told.sentence + told.advice
 
 
 @pytest.mark.parametrize("said", [None, 3, [], {}, {"kind": "other"}, {"kind": ["full"]}])
-def test_a_node_may_say_anything_for_a_reason(said: object) -> None:
-    assert causes.read_reason(said) is None
+def test_a_node_may_say_anything_for_a_fault(said: object) -> None:
+    assert end_causes.read_fault(said) is None
 
 
-def test_the_texts_of_a_reason_are_bounded_and_can_be_stored() -> None:
-    found = causes.read_reason({"kind": "output", "errno": 5, "path": "\udc80" + "x" * 10_000})
+def test_the_texts_of_a_fault_are_bounded_and_can_be_stored() -> None:
+    found = end_causes.read_fault({"kind": "output", "errno": 5, "path": "\udc80" + "x" * 10_000})
     assert found is not None
     assert (found.errno, found.path[:2], len(found.path)) == ("", "?x", 4096)

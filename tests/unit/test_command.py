@@ -11,12 +11,12 @@ from typing import Any
 import click
 import pytest
 
-from oar.cli.command import (
+from oar.cli.common.command import (
     ADMIN,
     NUMBER,
     USER,
+    CommandResult,
     Context,
-    Result,
     Stop,
     caller,
     invoke,
@@ -24,11 +24,12 @@ from oar.cli.command import (
     oar_command,
     optional_argument,
 )
-from oar.lib.config import Config
-from oar.lib.db.engine import Database, DatabaseSettings
-from oar.lib.errors import BadRequest, NotAllowed, Refused
-from oar.lib.formats import Format
-from oar.lib.model import User
+from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.facts.errors import BadRequest, NotAllowed, Refused
+from oar.lib.facts.formats import Format
+from oar.lib.facts.records import User
 from oar.lib.runtime import Runtime
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -144,7 +145,7 @@ def test_bytes_that_are_not_utf8_are_only_data() -> None:
 
 def test_version_and_help_need_neither_configuration_nor_database() -> None:
     unreadable = {"OARCONFFILE": "/nonexistent/oar.conf"}
-    assert invoke(probe, ["-V"], user=EVE, environment=unreadable) == Result(0, USER.version + "\n", "")
+    assert invoke(probe, ["-V"], user=EVE, environment=unreadable) == CommandResult(0, USER.version + "\n", "")
     assert invoke(probe, ["--vers"], user=EVE, environment=unreadable).out == "OAR version: 3.1.0 (Aurochs)\n"
     for asked in ("-h", "--help"):
         result = invoke(probe, [asked], user=EVE, environment=unreadable)
@@ -153,8 +154,8 @@ def test_version_and_help_need_neither_configuration_nor_database() -> None:
 
 
 def test_an_administrators_command_takes_underscores_and_shows_its_usage_after_an_error() -> None:
-    assert invoke(tool, ["--sql_text", "x"], user=ROOT) == Result(4, "x False\n", "")
-    assert invoke(tool, ["--sql_t=x", "-a"], user=ROOT) == Result(4, "x True\n", "")
+    assert invoke(tool, ["--sql_text", "x"], user=ROOT) == CommandResult(4, "x False\n", "")
+    assert invoke(tool, ["--sql_t=x", "-a"], user=ROOT) == CommandResult(4, "x True\n", "")
     result = invoke(tool, ["--foo"], user=ROOT)
     assert (result.exit, result.out) == (1, "")
     assert result.err.splitlines()[0] == "Unknown option: foo"
@@ -162,7 +163,7 @@ def test_an_administrators_command_takes_underscores_and_shows_its_usage_after_a
 
 
 def test_others_than_oar_and_root_may_not_run_an_administrators_command() -> None:
-    assert invoke(tool, ["--sql-text", "x"], user=EVE) == Result(77, "", "You must be oar or root.\n")
+    assert invoke(tool, ["--sql-text", "x"], user=EVE) == CommandResult(77, "", "You must be oar or root.\n")
 
 
 # ---------------------------------------------------------------------------------------------------------- identity
@@ -206,7 +207,7 @@ def test_this_process_has_a_name() -> None:
 # ------------------------------------------------------------------------------------------------------------- errors
 
 
-def failing(error: BaseException, **settings: object) -> Result:
+def failing(error: BaseException, **settings: object) -> CommandResult:
     """Return how a command ends in which ``error`` is raised."""
 
     @oar_command("failing", summary="Fails.", exit_codes={BadRequest: 18, KeyboardInterrupt: 1})
@@ -229,11 +230,11 @@ def failing(error: BaseException, **settings: object) -> Result:
     ],
 )
 def test_an_error_is_one_line_and_an_exit_code(error: Exception, code: int, line: str) -> None:
-    assert failing(error) == Result(code, "", line + "\n")
+    assert failing(error) == CommandResult(code, "", line + "\n")
 
 
 def test_an_interrupt_ends_with_the_code_of_the_command_and_without_a_word() -> None:
-    assert failing(KeyboardInterrupt()) == Result(1, "", "")
+    assert failing(KeyboardInterrupt()) == CommandResult(1, "", "")
 
 
 def test_a_stack_trace_is_shown_only_when_asked_for() -> None:
@@ -250,12 +251,14 @@ def asking(context: Context) -> None:
 
 def test_a_database_that_does_not_answer_is_said_in_one_line(tmp_path: Path) -> None:
     nowhere = Runtime(Config(), Database(DatabaseSettings(host=str(tmp_path), patience=0)))
-    assert invoke(asking, [], runtime=nowhere, user=EVE) == Result(2, "", "# Error: cannot reach the OAR database.\n")
+    assert invoke(asking, [], runtime=nowhere, user=EVE) == CommandResult(
+        2, "", "# Error: cannot reach the OAR database.\n"
+    )
 
 
 def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     result = invoke(asking, [], user=ROOT, environment={"OARCONFFILE": f"{tmp_path}/none"})
-    assert result == Result(
+    assert result == CommandResult(
         1, "", f"# Error: cannot read the configuration file {tmp_path}/none: No such file or directory\n"
     )
 
@@ -264,7 +267,7 @@ def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 SCRIPT = """
 import sys
-from oar.cli.command import Hangup, click, oar_command
+from oar.cli.common.command import Hangup, click, oar_command
 
 @oar_command("script", summary="Prints.", exit_codes={Hangup: 10})
 @click.argument("words", nargs=-1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib.config import Config, option_of, parse, quoted, sample
+from oar.lib.config.files import Config, option_of, parse, quoted, sample
 
 SHIPPED = Path(__file__).parents[2] / "etc" / "oar.conf"
 

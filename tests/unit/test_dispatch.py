@@ -1,22 +1,22 @@
-"""Which action of the Runner begins when: oar/modules/dispatch.py."""
+"""Which action of the Runner begins when: oar/modules/runner/dispatch.py."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib.db.runs import InHand
-from oar.lib.states import JobState, Phase
-from oar.modules import orders
-from oar.modules.dispatch import (
+from oar.lib.db.job_runs import InHand
+from oar.lib.facts.states import JobState, Phase
+from oar.modules.runner import protocol
+from oar.modules.runner.dispatch import (
     LIMITED,
     NOTICES_WAITING,
     TELLS_AT_A_TIME,
     TELLS_OF_A_USER,
     Action,
+    ActionKind,
     Dispatch,
-    Kind,
     host_action,
-    wanted,
+    next_action,
 )
 
 ONE = InHand(42, JobState.TO_LAUNCH, None, "n1", 0, 0, 100)
@@ -28,95 +28,95 @@ def begun(dispatch: Dispatch, now: float = 0.0) -> list[Action]:
 
 def test_an_action_asked_twice_is_done_once() -> None:
     dispatch = Dispatch(limit=25, workers=2)
-    dispatch.want(Action(Kind.LAUNCH, 1, "n1"))
-    dispatch.want(Action(Kind.LAUNCH, 1, "n1"))
-    assert begun(dispatch) == [Action(Kind.LAUNCH, 1, "n1")]
+    dispatch.add(Action(ActionKind.LAUNCH, 1, "n1"))
+    dispatch.add(Action(ActionKind.LAUNCH, 1, "n1"))
+    assert begun(dispatch) == [Action(ActionKind.LAUNCH, 1, "n1")]
     assert begun(dispatch) == []
 
 
 def test_ends_come_before_launches_and_share_their_limit() -> None:
     dispatch = Dispatch(limit=2, workers=1)
     for job in (1, 2, 3):
-        dispatch.want(Action(Kind.LAUNCH, job))
-    dispatch.want(Action(Kind.END, 4))
-    assert begun(dispatch) == [Action(Kind.END, 4), Action(Kind.LAUNCH, 1)]
-    dispatch.done(Action(Kind.END, 4), now=1.0)
-    assert begun(dispatch, 1.0) == [Action(Kind.LAUNCH, 2)]
+        dispatch.add(Action(ActionKind.LAUNCH, job))
+    dispatch.add(Action(ActionKind.END, 4))
+    assert begun(dispatch) == [Action(ActionKind.END, 4), Action(ActionKind.LAUNCH, 1)]
+    dispatch.finish(Action(ActionKind.END, 4), now=1.0)
+    assert begun(dispatch, 1.0) == [Action(ActionKind.LAUNCH, 2)]
 
 
 def test_kills_do_not_wait_for_the_limit_but_for_the_job() -> None:
     dispatch = Dispatch(limit=1, workers=1)
-    dispatch.want(Action(Kind.LAUNCH, 1))
-    assert begun(dispatch) == [Action(Kind.LAUNCH, 1)]
-    dispatch.want(Action(Kind.KILL, 1))
-    dispatch.want(Action(Kind.KILL, 2))
-    assert dispatch.interrupted_by(Action(Kind.KILL, 1)) == [
-        (dispatch.worker_of(Action(Kind.LAUNCH, 1)), Action(Kind.LAUNCH, 1))
+    dispatch.add(Action(ActionKind.LAUNCH, 1))
+    assert begun(dispatch) == [Action(ActionKind.LAUNCH, 1)]
+    dispatch.add(Action(ActionKind.KILL, 1))
+    dispatch.add(Action(ActionKind.KILL, 2))
+    assert dispatch.interrupted_by(Action(ActionKind.KILL, 1)) == [
+        (dispatch.worker_of(Action(ActionKind.LAUNCH, 1)), Action(ActionKind.LAUNCH, 1))
     ]
-    assert begun(dispatch) == [Action(Kind.KILL, 2)]
-    dispatch.done(Action(Kind.LAUNCH, 1), now=1.0)
-    assert begun(dispatch, 1.0) == [Action(Kind.KILL, 1)]
+    assert begun(dispatch) == [Action(ActionKind.KILL, 2)]
+    dispatch.finish(Action(ActionKind.LAUNCH, 1), now=1.0)
+    assert begun(dispatch, 1.0) == [Action(ActionKind.KILL, 1)]
 
 
 def test_commands_of_one_user_that_do_not_end_hold_up_neither_kills_nor_commands_of_others() -> None:
     dispatch = Dispatch(limit=1, workers=1)
-    alices = [Action(Kind.NOTICE, job, args=("alice", "frontend")) for job in range(100)]
+    alices = [Action(ActionKind.NOTICE, job, args=("alice", "frontend")) for job in range(100)]
     for action in alices:
-        dispatch.want(action)
+        dispatch.add(action)
     assert begun(dispatch) == alices[:4]
-    bobs, kill = Action(Kind.NOTICE, 200, args=("bob", "frontend")), Action(Kind.KILL, 1)
-    dispatch.want(bobs)
-    dispatch.want(kill)
+    bobs, kill = Action(ActionKind.NOTICE, 200, args=("bob", "frontend")), Action(ActionKind.KILL, 1)
+    dispatch.add(bobs)
+    dispatch.add(kill)
     assert begun(dispatch) == [bobs, kill]
-    dispatch.done(alices[0], now=1.0)
+    dispatch.finish(alices[0], now=1.0)
     assert begun(dispatch, 1.0) == [alices[4]]
 
 
 def test_oarsubs_that_cannot_be_told_hold_up_no_kill() -> None:
     dispatch = Dispatch(limit=1, workers=1)
     for job in range(1, 1000):
-        dispatch.want(Action(Kind.TELL, job, args=("Start prediction: soon",)))
+        dispatch.add(Action(ActionKind.TELL, job, args=("Start prediction: soon",)))
     assert len(begun(dispatch)) == TELLS_AT_A_TIME
-    dispatch.want(Action(Kind.KILL, 1000))
-    assert begun(dispatch) == [Action(Kind.KILL, 1000)]
+    dispatch.add(Action(ActionKind.KILL, 1000))
+    assert begun(dispatch) == [Action(ActionKind.KILL, 1000)]
 
 
 def test_oarsubs_of_one_user_that_do_not_listen_leave_places_for_those_of_others() -> None:
     dispatch = Dispatch(10, 4)
     for job in range(1, 100):
-        dispatch.want(Action(Kind.TELL, job, args=("soon",), user="eve"))
+        dispatch.add(Action(ActionKind.TELL, job, args=("soon",), user="eve"))
     assert len(begun(dispatch)) == TELLS_OF_A_USER
-    good = Action(Kind.TELL, 200, args=("GOOD JOB",), user="alice")
-    dispatch.want(good)
+    good = Action(ActionKind.TELL, 200, args=("GOOD JOB",), user="alice")
+    dispatch.add(good)
     assert begun(dispatch) == [good]
 
 
 def test_commands_of_one_user_do_not_pile_up_for_ever() -> None:
     dispatch = Dispatch(limit=1, workers=1)
-    taken = [dispatch.want(Action(Kind.NOTICE, job, args=("alice",))) for job in range(NOTICES_WAITING + 1)]
+    taken = [dispatch.add(Action(ActionKind.NOTICE, job, args=("alice",))) for job in range(NOTICES_WAITING + 1)]
     assert taken == [True] * NOTICES_WAITING + [False]
-    assert dispatch.want(Action(Kind.NOTICE, 1, args=("bob",)))
+    assert dispatch.add(Action(ActionKind.NOTICE, 1, args=("bob",)))
 
 
 def test_lines_for_oarsub_do_not_wait_for_the_launch_and_keep_their_order() -> None:
     dispatch = Dispatch(limit=1, workers=1)
-    dispatch.want(Action(Kind.LAUNCH, 1))
-    first, second = Action(Kind.TELL, 1, args=("Starting...",)), Action(Kind.TELL, 1, args=("GOOD JOB",))
-    dispatch.want(first)
-    dispatch.want(second)
-    assert begun(dispatch) == [first, Action(Kind.LAUNCH, 1)]
-    dispatch.done(first, now=1.0)
+    dispatch.add(Action(ActionKind.LAUNCH, 1))
+    first, second = Action(ActionKind.TELL, 1, args=("Starting...",)), Action(ActionKind.TELL, 1, args=("GOOD JOB",))
+    dispatch.add(first)
+    dispatch.add(second)
+    assert begun(dispatch) == [first, Action(ActionKind.LAUNCH, 1)]
+    dispatch.finish(first, now=1.0)
     assert begun(dispatch, 1.0) == [second]
 
 
 def test_what_breaks_off_is_tried_again_after_longer_and_longer_pauses() -> None:
     dispatch = Dispatch(limit=1, workers=1)
-    action = Action(Kind.END, 1)
-    dispatch.want(action)
+    action = Action(ActionKind.END, 1)
+    dispatch.add(action)
     now, pauses = 0.0, []
     for _ in range(9):
         assert begun(dispatch, now) == [action]
-        dispatch.failed(action, now)
+        dispatch.fail(action, now)
         due = dispatch.next_due()
         assert due is not None
         assert begun(dispatch, due - 0.5) == []
@@ -127,78 +127,78 @@ def test_what_breaks_off_is_tried_again_after_longer_and_longer_pauses() -> None
 
 def test_a_kill_asked_again_while_it_is_done_is_done_again() -> None:
     dispatch = Dispatch(limit=1, workers=1)
-    kill = Action(Kind.KILL, 1)
-    dispatch.want(kill)
+    kill = Action(ActionKind.KILL, 1)
+    dispatch.add(kill)
     begun(dispatch)
-    dispatch.want(kill)
-    dispatch.done(kill, now=1.0)
+    dispatch.add(kill)
+    dispatch.finish(kill, now=1.0)
     assert begun(dispatch, 1.0) == [kill]
 
 
 def test_a_job_that_ends_is_not_kept_waiting_by_its_kills() -> None:
     dispatch = Dispatch(limit=1, workers=1)
-    kill, end = Action(Kind.KILL, 1), Action(Kind.END, 1)
-    dispatch.want(kill)
+    kill, end = Action(ActionKind.KILL, 1), Action(ActionKind.END, 1)
+    dispatch.add(kill)
     begun(dispatch)
-    dispatch.want(end)
-    dispatch.want(kill)
-    dispatch.done(kill, now=1.0)
+    dispatch.add(end)
+    dispatch.add(kill)
+    dispatch.finish(kill, now=1.0)
     assert begun(dispatch, 1.0) == [end]
 
 
 def test_a_host_has_always_the_same_bipbip() -> None:
     dispatch = Dispatch(limit=100, workers=3)
     for job in range(20):
-        dispatch.want(Action(Kind.LAUNCH, job + 1, "n7"))
+        dispatch.add(Action(ActionKind.LAUNCH, job + 1, "n7"))
     assert len({worker for worker, _ in dispatch.due(0.0)}) == 1
 
 
 def test_jobs_that_have_ended_are_forgotten_but_not_what_is_to_be_said_of_them() -> None:
     dispatch = Dispatch(limit=1, workers=1)
-    line = Action(Kind.TELL, 1, args=("JOB KILLED",))
-    for action in (Action(Kind.KILL, 1), line, host_action(Kind.SWEEP, "n1")):
-        dispatch.want(action)
+    line = Action(ActionKind.TELL, 1, args=("JOB KILLED",))
+    for action in (Action(ActionKind.KILL, 1), line, host_action(ActionKind.SWEEP, "n1")):
+        dispatch.add(action)
     dispatch.forget_jobs([2])
-    assert set(begun(dispatch)) == {line, host_action(Kind.SWEEP, "n1")}
+    assert set(begun(dispatch)) == {line, host_action(ActionKind.SWEEP, "n1")}
 
 
 @pytest.mark.parametrize(
     ("one", "kind"),
     [
-        (ONE, Kind.LAUNCH),
-        (ONE._replace(state=JobState.LAUNCHING, phase=Phase.CLAIMED), Kind.LAUNCH),
-        (ONE._replace(state=JobState.LAUNCHING, phase=Phase.EXEC_SENT), Kind.LAUNCH),
+        (ONE, ActionKind.LAUNCH),
+        (ONE._replace(state=JobState.LAUNCHING, phase=Phase.CLAIMED), ActionKind.LAUNCH),
+        (ONE._replace(state=JobState.LAUNCHING, phase=Phase.EXEC_SENT), ActionKind.LAUNCH),
         (ONE._replace(state=JobState.LAUNCHING, phase=Phase.FAILED), None),
-        (ONE._replace(state=JobState.LAUNCHING, phase=Phase.REPORTED, report_date=9), Kind.END),
-        (ONE._replace(state=JobState.RUNNING, phase=Phase.GO), Kind.LAUNCH),
+        (ONE._replace(state=JobState.LAUNCHING, phase=Phase.REPORTED, report_date=9), ActionKind.END),
+        (ONE._replace(state=JobState.RUNNING, phase=Phase.GO), ActionKind.LAUNCH),
         (ONE._replace(state=JobState.RUNNING, phase=Phase.STARTED), None),
-        (ONE._replace(state=JobState.RUNNING, phase=Phase.STARTED, updated=10), Kind.PROBE),
-        (ONE._replace(state=JobState.RUNNING, phase=Phase.REPORTED, report_date=9), Kind.END),
-        (ONE._replace(state=JobState.SUSPENDED, phase=Phase.STARTED, updated=10), Kind.PROBE),
-        (ONE._replace(state=JobState.FINISHING, phase=None), Kind.END),
-        (ONE._replace(state=JobState.FINISHING, phase=Phase.EXTERMINATE), Kind.END),
+        (ONE._replace(state=JobState.RUNNING, phase=Phase.STARTED, updated=10), ActionKind.PROBE),
+        (ONE._replace(state=JobState.RUNNING, phase=Phase.REPORTED, report_date=9), ActionKind.END),
+        (ONE._replace(state=JobState.SUSPENDED, phase=Phase.STARTED, updated=10), ActionKind.PROBE),
+        (ONE._replace(state=JobState.FINISHING, phase=None), ActionKind.END),
+        (ONE._replace(state=JobState.FINISHING, phase=Phase.EXTERMINATE), ActionKind.END),
         (ONE._replace(state=JobState.FINISHING, phase=Phase.CLEANED, report_date=9), None),
-        (ONE._replace(state=JobState.TO_ACK_RESERVATION), Kind.TELL),
+        (ONE._replace(state=JobState.TO_ACK_RESERVATION), ActionKind.TELL),
     ],
     ids=lambda value: f"{value.state}-{value.phase}" if isinstance(value, InHand) else str(value),
 )
-def test_what_is_to_be_done_follows_from_state_and_phase(one: InHand, kind: Kind | None) -> None:
-    action = wanted(one, probe_before=50)
+def test_what_is_to_be_done_follows_from_state_and_phase(one: InHand, kind: ActionKind | None) -> None:
+    action = next_action(one, probe_before=50)
     assert (action.kind if action else None) is kind
 
 
-@given(st.lists(st.tuples(st.sampled_from(Kind), st.integers(1, 5)), max_size=40), st.integers(1, 4))
-def test_no_two_actions_work_on_one_job_and_the_limit_holds(asked: list[tuple[Kind, int]], limit: int) -> None:
+@given(st.lists(st.tuples(st.sampled_from(ActionKind), st.integers(1, 5)), max_size=40), st.integers(1, 4))
+def test_no_two_actions_work_on_one_job_and_the_limit_holds(asked: list[tuple[ActionKind, int]], limit: int) -> None:
     dispatch = Dispatch(limit, workers=2)
     for kind, job in asked:
-        dispatch.want(Action(kind, job))
+        dispatch.add(Action(kind, job))
     now, done = 0.0, set()
     while running := begun(dispatch, now):
         subjects = [action.subject for action in dispatch.running]
         assert len(subjects) == len(set(subjects))
         assert sum(action.kind in LIMITED for action in dispatch.running) <= limit
         for action in running:
-            dispatch.done(action, now)
+            dispatch.finish(action, now)
             done.add(action)
         now += 1.0
     assert done == {Action(kind, job) for kind, job in asked}
@@ -207,15 +207,15 @@ def test_no_two_actions_work_on_one_job_and_the_limit_holds(asked: list[tuple[Ki
 @pytest.mark.parametrize(
     "order",
     [
-        orders.Do(Action(Kind.LAUNCH, 42, "n1")),
-        orders.Do(Action(Kind.TELL, 42, args=("# é\n", "x"))),
-        orders.Interrupt(42),
-        orders.Did(host_action(Kind.SWEEP, "n1"), again=2.5),
-        orders.Did(Action(Kind.END, 42), failed=True),
+        protocol.RunAction(Action(ActionKind.LAUNCH, 42, "n1")),
+        protocol.RunAction(Action(ActionKind.TELL, 42, args=("# é\n", "x"))),
+        protocol.InterruptLaunch(42),
+        protocol.ActionEnded(host_action(ActionKind.SWEEP, "n1"), retry_after=2.5),
+        protocol.ActionEnded(Action(ActionKind.END, 42), failed=True),
     ],
     ids=str,
 )
-def test_orders_survive_the_pipe(order: orders.Order) -> None:
-    line = orders.encode(order)
+def test_orders_survive_the_pipe(order: protocol.PipeMessage) -> None:
+    line = protocol.encode(order)
     assert line.count(b"\n") == 1
-    assert orders.decode(line) == order
+    assert protocol.decode(line) == order

@@ -1,4 +1,4 @@
-"""The documentation says nothing that is not so: generated parts, names, commands, options, files."""
+"""Names, commands, options and files of the documentation exist; its generated parts are up to date."""
 
 import re
 import runpy
@@ -12,13 +12,14 @@ import click
 import pytest
 
 from docs import generate
-from oar.cli import oarsub_session
-from oar.cli.command import ADMIN, USER, BadOption, Command
-from oar.kao.priority import POLICIES
-from oar.lib.config import Config
-from oar.lib.request import parse_request
-from oar.lib.states import JOB_MOVES, JobState
-from oar.lib.submission_checks import Code, parse_dependencies
+from oar.cli.common.command import ADMIN, USER, BadOption, Command
+from oar.cli.oarsub_parts import job_shell
+from oar.kao.facts.queue_policies import POLICIES
+from oar.lib.config.files import Config
+from oar.lib.facts.request import parse_request
+from oar.lib.facts.states import JOB_MOVES, JobState
+from oar.lib.submission import dependencies
+from oar.lib.submission.checks import Code
 from tests.documents import DOCUMENTS, SOURCE, links, literals, matches, programs_of, typed
 
 BY_NAME = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -31,8 +32,8 @@ OF_SOURCES = {
     "setup/cluster": "setup/room/main.py",
     "setup/install": "setup/installer.py",
 }
-#: What has a name like a command and is none: accounts, a key, the program that travels to nodes, policies of queues.
-NO_COMMANDS = {"oar", "oar_ro", "oarsh_key", "oarexec", *POLICIES}
+#: What has a name like a command and is none: accounts, a schema, a key, the program that travels to nodes, policies.
+NO_COMMANDS = {"oar", "oar_ro", "oar_public", "oarsh_key", "oarexec", *POLICIES}
 
 
 @cache
@@ -110,6 +111,12 @@ def test_names_of_tables_and_functions_are_in_the_code(path: Path) -> None:
 
 
 @BY_NAME
+def test_names_of_classes_are_in_the_code(path: Path) -> None:
+    names = {text for text in literals(path) if re.fullmatch(r"(?:[A-Z][a-z]+){2,}", text)}
+    assert not {name for name in names if not is_in_sources(name)}
+
+
+@BY_NAME
 def test_files_of_the_sources_exist(path: Path) -> None:
     names = {text for text in literals(path) if re.fullmatch(r"(oar|setup|tests|docs|etc|bench|\.ci)/[\w./*-]*", text)}
     assert not {name for name in names if not list(SOURCE.glob(name.rstrip("/")))}
@@ -120,6 +127,26 @@ def test_installed_files_are_named_as_the_code_names_them(path: Path) -> None:
     places = re.compile(r"(?:/etc/oar|/usr(?:/local)?/lib/oar|/var/lib/oar|/run/oar|/etc/sudoers\.d|~oar)/([\w.-]+)")
     names = {name.rstrip(".") for text in [*literals(path), *typed(path)] for name in places.findall(text)}
     assert not {name for name in names if not is_in_sources(name)}
+
+
+@BY_NAME
+def test_tables_have_nothing_between_their_columns(path: Path) -> None:
+    assert not [row for edge, rows in tables(path) for row in rows if crosses(edge, row)]
+
+
+def tables(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Every table whose columns are marked by lines of ``=``: the line, and the rows between the lines."""
+    lines = path.read_text().split("\n")
+    edges = [number for number, line in enumerate(lines) if re.fullmatch(r" *=+(?: +=+)+", line)]
+    for first, last in zip(edges, edges[2:], strict=False):
+        if lines[first] == lines[last] and lines[first + 1] and not lines[first - 1]:
+            yield lines[first], lines[first + 1 : last]
+
+
+def crosses(edge: str, row: str) -> bool:
+    """Whether a row has text where the line above has a gap between two columns."""
+    gaps = [number for number, character in enumerate(edge) if character == " " and number > edge.index("=")]
+    return row != edge and any(row[number : number + 1].strip() for number in gaps)
 
 
 @BY_NAME
@@ -188,14 +215,14 @@ def test_requests_of_the_guide_can_be_read() -> None:
 def test_dependencies_of_the_guide_can_be_read() -> None:
     forms = [text.removeprefix("-a ").strip("'") for text in literals(GUIDE) if text.startswith("-a ")]
     assert len(forms) > 5
-    assert parse_dependencies(forms)
+    assert dependencies.parse(forms)
 
 
 def test_exit_codes_of_oarsub_in_the_guide_are_those_of_the_code() -> None:
     text = GUIDE.read_text()
     table = text[text.index("Exit codes of ``oarsub``") : text.index("Exit codes of ``oardel``")]
     told = {int(number) for number in re.findall(r"^(\d+) ", table, re.MULTILINE)}
-    of_sessions = {oarsub_session.NO_DIRECTORY, oarsub_session.TERMINATED, oarsub_session.BROKEN}
+    of_sessions = {job_shell.NO_DIRECTORY, job_shell.TERMINATED, job_shell.BROKEN}
     assert told == {int(code) for code in Code} | of_sessions | {0, 2, 254}
 
 
@@ -205,6 +232,13 @@ def test_the_usual_way_of_a_job_is_one_that_exists() -> None:
     assert way
     states = [JobState(word) for word in way[1].split(" --> ")]
     assert all(after in JOB_MOVES[before] for before, after in pairwise(states))
+
+
+def test_the_glossary_is_in_the_order_of_the_alphabet() -> None:
+    lines = (generate.DOCS / "glossary.rst").read_text().split("\n")
+    words = [line for line, below in pairwise(lines) if line and below.startswith("    ") and not line.startswith(" ")]
+    assert len(words) > 100
+    assert words == sorted(set(words), key=str.lower)
 
 
 # -- how examples are compared ----------------------------------------------------------------------------------------

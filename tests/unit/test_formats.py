@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as some
 
-from oar.lib.formats import Format, dump
+from oar.lib.facts.formats import Format, dump
 from tests.plain import as_texts, read_perl, read_xml
 
 JOB = {

@@ -6,32 +6,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib import frames
-from oar.lib.frames import BadFrame, decode, decode_request, decode_tag, encode
-from oar.lib.messages import Ask, Energy, JobAction, Mail, Notice, Tag, Wake, encode_request
+from oar.lib.facts import frames
+from oar.lib.facts.frames import BadFrame, decode, decode_request, decode_tag, encode
+from oar.lib.facts.messages import (
+    Ask,
+    Energy,
+    EnergyCommand,
+    JobAction,
+    Mail,
+    Notice,
+    NoticeTag,
+    Tag,
+    Wake,
+    encode_request,
+)
+from oar.lib.facts.node_protocol import ReportAnswer
 
 EXAMPLES: list[frames.Frame] = [
     frames.Hello("sarko", 12),
-    frames.Run(3, ("default", "admin")),
+    frames.RunPass(3, ("default", "admin")),
     frames.Done(3, 1, 1700000000),
     frames.Done(3, 0),
     frames.At(("default",)),
     frames.Ping(),
     frames.Pong(),
-    frames.Stop(),
+    frames.StopChild(),
     frames.Ready(),
     frames.Load(2, 5),
-    frames.Report(9, 42, 0, "N", "123"),
-    frames.Answer(9, "OK"),
+    frames.EndReport(9, 42, 0, "N", "123"),
+    frames.ReportReply(9, ReportAnswer.OK),
     frames.StatusQuestion(),
     frames.Status({"lanes": {"sched": None}}),
-    frames.Wait("Term"),
+    frames.WaitForRound("Term"),
     frames.Waited(0),
     Wake(Tag.CHSTATE),
     Ask(JobAction.TELL, 42, ("GOOD JOB",)),
-    Notice(1, "a\nb", "alice", "mail:a@b", "front", "END", "text"),
+    Notice(1, "a\nb", "alice", "mail:a@b", "front", NoticeTag.END, "text"),
     Mail("subject", "text"),
-    Energy("HALT", ("node-1",)),
+    Energy(EnergyCommand.HALT, ("node-1",)),
 ]
 
 
@@ -44,7 +56,7 @@ def test_the_frames_look_as_documented() -> None:
     assert json.loads(encode(frames.Hello("sarko", 1))) == {"m": "HELLO", "name": "sarko", "pid": 1}
     assert json.loads(encode(Wake(Tag.CHSTATE))) == {"m": "TAG", "cmd": "ChState"}
     assert json.loads(encode(Ask(JobAction.RUN, 42))) == {"m": "JOB", "cmd": "RUN", "job_id": 42, "args": []}
-    assert json.loads(encode(frames.Run(1))) == {"m": "RUN", "id": 1, "disable": []}
+    assert json.loads(encode(frames.RunPass(1))) == {"m": "RUN", "id": 1, "disable": []}
     assert decode(b'{"m":"DONE","id":1,"code":0}') == frames.Done(1, 0, None)
 
 
@@ -97,8 +109,8 @@ def test_text_behind_the_first_blank_is_ignored_except_for_qsub_i() -> None:
 def test_the_forms_with_underscores_speak_of_a_job() -> None:
     assert decode_tag("OARRUNJOB_42") == Ask(JobAction.RUN, 42)
     assert decode_tag("LEONEXTERMINATE_42") == Ask(JobAction.EXTERMINATE, 42)
-    assert decode_tag("OAREXEC_42_0_256_987") == frames.Report(-1, 42, 0, "256", "987")
-    assert decode_tag("OAREXEC_42_30_N_987") == frames.Report(-1, 42, 30, "N", "987")
+    assert decode_tag("OAREXEC_42_0_256_987") == frames.EndReport(-1, 42, 0, "256", "987")
+    assert decode_tag("OAREXEC_42_30_N_987") == frames.EndReport(-1, 42, 30, "N", "987")
 
 
 @pytest.mark.parametrize(
@@ -128,10 +140,10 @@ def test_jobs_may_be_asked_for_as_oar_3_does() -> None:
     assert decode_request(b'{"cmd": "OARRUN", "job_id": 42, "args": []}') == Ask(JobAction.RUN, 42)
     assert decode_request(b'{"cmd": "SIGNAL", "job_id": 42}') == Ask(JobAction.SIGNAL, 42)
     assert decode_request(b'{"job_id": 42, "cmd": "LEONEXTERMINATE"}') == Ask(JobAction.EXTERMINATE, 42)
-    assert decode_request(b'{"job_id": 42, "cmd": "OAREXEC", "args": [0, "N", 77]}') == frames.Report(
+    assert decode_request(b'{"job_id": 42, "cmd": "OAREXEC", "args": [0, "N", 77]}') == frames.EndReport(
         -1, 42, 0, "N", "77"
     )
-    assert decode_request(b'{"cmd": "HALT", "nodes": ["n1"]}') == Energy("HALT", ("n1",))
+    assert decode_request(b'{"cmd": "HALT", "nodes": ["n1"]}') == Energy(EnergyCommand.HALT, ("n1",))
     for action in (JobAction.RUN, JobAction.SIGNAL, JobAction.KILL):
         assert decode_request(encode_request(Ask(action, 7))) == Ask(action, 7)
 

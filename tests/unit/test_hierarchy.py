@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib import resource_set
-from oar.lib.hierarchy import Hierarchy, Layout, Order, PooledGroup, Runs, numbering
-from oar.lib.model import Level, PropertyValue
-from oar.lib.request import ALL, BEST, BEST_HALF, parse_request
-from oar.lib.resource_set import format_ranges, from_positions, lowest, parse_ranges, positions
+from oar.lib.facts import resource_set
+from oar.lib.facts.hierarchy import BitRuns, Hierarchy, Layout, PooledGroup, TakingOrder, numbering
+from oar.lib.facts.records import Level, PropertyValue
+from oar.lib.facts.request import ALL, BEST, BEST_HALF, parse_request
+from oar.lib.facts.resource_set import format_ranges, from_positions, lowest, parse_ranges, positions
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
@@ -36,7 +36,7 @@ def test_the_lowest_members_are_the_lowest(members: int, count: int) -> None:
 @given(st.permutations(range(40)), st.integers(0, 2**40 - 1), st.integers(0, 45))
 def test_members_are_taken_in_the_order_of_preference(order: list[int], members: int, count: int) -> None:
     expected = [bit for bit in order if members >> bit & 1][:count]
-    assert Order(order).first(members, count) == from_positions(expected)
+    assert TakingOrder(order).first(members, count) == from_positions(expected)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=8), st.data())
@@ -45,7 +45,7 @@ def test_runs_are_counted_all_at_once(shape: list[tuple[int, int]], data: st.Dat
     for gap, width in shape:
         spans.append((at + gap, at + gap + width - 1))
         at += gap + width
-    runs = Runs(spans)
+    runs = BitRuns(spans)
     inside = runs.expand(runs.tops)
     members = data.draw(st.integers(0, (1 << at) - 1)) & inside
     whole = data.draw(st.integers(0, (1 << at) - 1)) & inside
@@ -66,7 +66,7 @@ def _count(members: int, low: int, high: int) -> int:
 def naive_fit(
     columns: Mapping[str, Sequence[PropertyValue]], order: Sequence[int], groups: Sequence[PooledGroup], free: int
 ) -> int:
-    """Section 8 of scheduling.md, word for word, on Python sets."""
+    """The rules of docs/design/planner.rst, "Requests", word for word, on Python sets."""
     taken: set[int] = set()
     for group in groups:
         pool = {

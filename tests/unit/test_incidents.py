@@ -1,23 +1,11 @@
-"""What follows from an event or an exit code of oarexec: oar/lib/incidents.py."""
+"""What follows from an event or an exit code of oarexec: oar/lib/rules/incidents.py."""
 
 import pytest
 
-from oar.lib.incidents import (
-    EXEC_EVENTS,
-    INCIDENTS,
-    JobFacts,
-    Site,
-    Verdict,
-    event_type,
-    events_of,
-    judge,
-    may_be_rerun,
-    needs_check,
-)
-from oar.lib.messages import JobAction, Tag
-from oar.lib.model import Event, Job
-from oar.lib.request import JobTypes
-from oar.lib.states import (
+from oar.lib.facts.messages import JobAction, Tag
+from oar.lib.facts.records import Event, Job
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.states import (
     FINAL,
     JOB_MOVES,
     Accounted,
@@ -27,8 +15,26 @@ from oar.lib.states import (
     JobType,
     Reservation,
 )
+from oar.lib.rules.incidents import (
+    EXEC_EVENTS,
+    INCIDENTS,
+    IncidentSettings,
+    JobFacts,
+    Verdict,
+    event_type,
+    events_of,
+    judge,
+    may_be_rerun,
+    needs_check,
+)
+from oar.modules.runner.actions.server_scripts import (
+    FAILURE_EVENTS,
+    ScriptFailure,
+    ScriptFailureKind,
+    SiteScript,
+)
 
-SITE = Site(confines=True, max_resubmissions=3)
+SITE = IncidentSettings(confines=True, max_resubmissions=3)
 HOSTS = ("node-1", "node-2")
 
 JOB = Job(
@@ -157,7 +163,7 @@ def test_errors_of_a_command_on_a_frontend_suspect_no_node() -> None:
 def test_all_nodes_are_suspected_when_nothing_cleans_them() -> None:
     assert verdict("FORCE_TERMINATE_FINISHING_JOB", facts()).suspects == HOSTS
     assert verdict("EXTERMINATE_JOB", facts(), hosts=HOSTS).suspects == ()
-    unconfined = judge(Event(1, "EXTERMINATE_JOB", 42, 0, "", True), facts(), Site(confines=False))
+    unconfined = judge(Event(1, "EXTERMINATE_JOB", 42, 0, "", True), facts(), IncidentSettings(confines=False))
     assert unconfined.suspects == HOSTS
 
 
@@ -218,7 +224,7 @@ def test_a_job_that_broke_without_its_fault_is_submitted_again() -> None:
         (facts(job=job(reservation=Reservation.SCHEDULED)), "it is a reservation"),
         (facts("deploy"), "its command runs on a frontend"),
         (facts(was_resubmitted=True), "it was resubmitted before"),
-        (facts(kill_asked=True), "its deletion was asked"),
+        (facts(has_kill_request=True), "its deletion was asked"),
         (facts(chain=3), "it was resubmitted 3 times in a row"),
     ],
 )
@@ -282,7 +288,9 @@ def test_an_idempotent_job_may_say_how_often_it_is_run_again(chain: int, again: 
 @pytest.mark.parametrize("type_", ["SWITCH_INTO_ERROR_STATE", "EXTERMINATE_JOB"])
 def test_an_idempotent_besteffort_job_that_lost_its_place_is_submitted_again(type_: str) -> None:
     both = ("besteffort", "idempotent")
-    assert verdict(type_, facts(*both, besteffort_kill=True, kill_asked=True, kill_sent=True, oarexec_code=3)).resubmit
+    assert verdict(
+        type_, facts(*both, besteffort_kill=True, has_kill_request=True, kill_sent=True, oarexec_code=3)
+    ).resubmit
     assert not verdict(type_, facts(*both, oarexec_code=3)).resubmit
     assert not verdict(type_, facts("besteffort", besteffort_kill=True)).resubmit
     assert not verdict(type_, facts(*both, besteffort_kill=True, oarexec_code=20)).resubmit
@@ -333,7 +341,7 @@ def test_what_cannot_be_frozen_is_not_suspended() -> None:
     assert "cosystem" in steered("HOLD_RUNNING_JOB", JobState.RUNNING, "cosystem").refused
     assert "deploy" in steered("HOLD_RUNNING_JOB", JobState.RUNNING, "deploy").refused
     request = Event(1, "HOLD_RUNNING_JOB", 42, 0, "", True)
-    assert "CPUSET" in judge(request, facts(job=job(state=JobState.RUNNING)), Site(confines=False)).refused
+    assert "CPUSET" in judge(request, facts(job=job(state=JobState.RUNNING)), IncidentSettings(confines=False)).refused
 
 
 def test_resume_undoes_each_kind_of_hold() -> None:
@@ -351,3 +359,12 @@ def test_requests_only_ask_for_legal_moves(type_: str, state: JobState) -> None:
 
 def test_the_owner_hears_of_a_deletion() -> None:
     assert verdict("FRAG_JOB_REQUEST", facts()) == Verdict(notice=True)
+
+
+@pytest.mark.parametrize("kind", list(ScriptFailureKind))
+@pytest.mark.parametrize("script", list(SiteScript))
+def test_every_failure_of_a_script_of_the_site_has_an_event(script: SiteScript, kind: ScriptFailureKind) -> None:
+    event = FAILURE_EVENTS[script][kind]
+    is_around_the_job = script in (SiteScript.PROLOGUE, SiteScript.EPILOGUE)
+    assert (event in INCIDENTS) is is_around_the_job, "suspension has a way of its own to end the job"
+    assert ScriptFailure(script, kind, "it failed").event is event

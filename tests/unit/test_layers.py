@@ -1,6 +1,8 @@
-"""Imports point down, never in a circle, and every library has its home (architecture.md 3).
+"""Imports point down, never in a circle, and every library has its home.
 
 Imports inside functions and for type checking count as well: a circle of types is still a circle.
+
+See CONTRIBUTING.md, "Seven rules".
 """
 
 import ast
@@ -13,56 +15,45 @@ import pytest
 
 from tests.unit.sources import ROOT, Module, modules, tools
 
-FACTS = (
-    "errors", "states", "times", "config", "config_keys", "config_kinds", "model", "request", "resource_set",
-    "hierarchy", "sqltext", "formats", "frames", "messages", "notices", "patterns", "topology", "version",
-    "causes", "cause_texts", "waiting", "live_jobs", "guesses",
-)  # fmt: skip
-DOORS = ("bus", "doorbell", "lineport", "logs", "networks", "notify", "process", "remote")
-ROUNDS = (
-    "platform",
-    "resource_versions",
-    "apply",
-    "site_files",
-    "granting",
-    "guard",
-    "token_scripts",
-    "forecast",
-    "estimates",
-    "foretold",
-    "saving",
-    "timings",
-    "zone",
-    "external",
-    "plugins",
-    "meta_sched",
-)
-GROUPS = {  # group of a module: the first prefix that fits
-    **{f"oar.lib.{name}": "facts" for name in FACTS},
-    "oar.lib.db": "database",
-    **{f"oar.lib.{name}": "doors" for name in DOORS},
-    "oar.lib.runtime": "runtime",
-    "oar.lib": "services",
-    **{f"oar.kao.{name}": "rounds" for name in ROUNDS},
-    "oar.kao": "planner",
-    "oar.modules": "modules",
-    "oar.cli": "cli",
-    "oar.api": "api",
-    "oar.web": "web",
+#: Each package and the packages that it may use, besides itself.  A package that is not named here has no floor.
+LIBRARY = {"oar.lib.facts", "oar.lib.conditions", "oar.lib.config", "oar.lib.rules", "oar.lib.db", "oar.lib.views"}
+SERVICES = {"oar.lib.jobs", "oar.lib.resources", "oar.lib.submission"}
+PLANNER = {
+    "oar.kao.facts",
+    "oar.kao.planner.resources",
+    "oar.kao.planner.limits",
+    "oar.kao.planner.site",
+    "oar.kao.planner.placement",
+    "oar.kao.planner",
 }
-BELOW_FACES = {"facts", "database", "doors", "services", "runtime", "planner", "rounds"}
+BELOW_FACES = {*LIBRARY, *SERVICES, *PLANNER, "oar.lib.io", "oar.lib", "oar.kao.rounds"}
 MAY_USE: dict[str, set[str]] = {
-    "facts": set(),
-    "database": {"facts"},
-    "doors": {"facts"},
-    "services": {"facts", "database"},
-    "runtime": {"facts", "database", "doors"},
-    "planner": {"facts"},
-    "rounds": {"facts", "database", "doors", "services", "runtime", "planner"},
-    "modules": BELOW_FACES,
-    "cli": BELOW_FACES,
-    "web": BELOW_FACES,
-    "api": BELOW_FACES | {"web"},
+    "oar.lib.facts": set(),
+    "oar.lib.config": {"oar.lib.facts"},
+    "oar.lib.conditions": {"oar.lib.facts"},
+    "oar.lib.rules": {"oar.lib.facts"},
+    "oar.lib.db": {"oar.lib.facts", "oar.lib.conditions", "oar.lib.rules"},
+    "oar.lib.io": {"oar.lib.facts", "oar.lib.config"},
+    "oar.lib.io.remote": {"oar.lib.facts", "oar.lib.config"},
+    "oar.lib.views": {"oar.lib.facts", "oar.lib.config", "oar.lib.rules", "oar.lib.db"},
+    "oar.lib.resources": LIBRARY,
+    "oar.lib.jobs": LIBRARY,
+    "oar.lib.submission": {*LIBRARY, "oar.lib.jobs"},
+    "oar.lib": {"oar.lib.facts", "oar.lib.config", "oar.lib.db", "oar.lib.io"},  # runtime
+    "oar.kao.facts": {"oar.lib.facts"},
+    "oar.kao.planner.resources": {"oar.lib.facts", "oar.kao.facts"},
+    "oar.kao.planner.limits": {"oar.lib.facts", "oar.kao.facts"},
+    "oar.kao.planner.site": {"oar.lib.facts", "oar.kao.facts", "oar.kao.planner.resources"},
+    "oar.kao.planner.placement": {"oar.lib.facts", *PLANNER - {"oar.kao.planner"}},
+    "oar.kao.planner": {"oar.lib.facts", *PLANNER},
+    "oar.kao.rounds": BELOW_FACES,
+    "oar.modules": {*BELOW_FACES, "oar.modules.runner", "oar.modules.runner.actions"},
+    "oar.modules.runner.actions": {*BELOW_FACES, "oar.lib.io.remote"},
+    "oar.modules.runner": {*BELOW_FACES, "oar.lib.io.remote", "oar.modules.runner.actions"},
+    "oar.cli.common": BELOW_FACES,
+    "oar.cli.oarsub_parts": {*BELOW_FACES, "oar.cli.common"},
+    "oar.cli.oarstat_parts": {*BELOW_FACES, "oar.cli.common"},
+    "oar.cli": {*BELOW_FACES, "oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts"},
 }
 
 #: Where a library may be imported: everywhere under these prefixes.
@@ -70,10 +61,10 @@ HOMES = {
     "psycopg2": ("oar.lib.db",),
     "sqlalchemy": ("oar.lib.db",),
     "alembic": ("oar.lib.db",),
-    "zmq": ("oar.lib.bus",),
-    "paramiko": ("oar.lib.remote",),
-    "cryptography": ("oar.lib.job_keys",),  # comes with paramiko: the keys of jobs are made with it
-    "yaml": ("oar.lib.formats",),
+    "zmq": ("oar.lib.io.bus",),
+    "paramiko": ("oar.lib.io.remote",),
+    "cryptography": ("oar.lib.submission.job_keys",),  # comes with paramiko: the keys of jobs are made with it
+    "yaml": ("oar.lib.facts.formats",),
     "click": ("oar.cli",),
     "rich": ("oar.cli",),
     "fastapi": ("oar.api", "oar.web"),
@@ -85,9 +76,14 @@ HOMES = {
 
 #: What services and planner decide from must be given to them: they reach for nothing.
 OUTER_WORLD = {
-    "services": {"socket", "subprocess", "zmq", "smtplib", "threading", "multiprocessing"},
-    "planner": {"socket", "subprocess", "time", "random", "os", "datetime", "logging", "threading"},
-    "facts": {"socket", "subprocess", "os", "random", "logging", "threading", "pathlib"},
+    **{
+        name: {"socket", "subprocess", "zmq", "smtplib", "threading", "multiprocessing"}
+        for name in (*SERVICES, "oar.lib.views")
+    },
+    **{name: {"socket", "subprocess", "time", "random", "os", "datetime", "logging", "threading"} for name in PLANNER},
+    "oar.lib.rules": {"socket", "subprocess", "time", "random", "os", "datetime", "logging", "threading"},
+    "oar.lib.facts": {"socket", "subprocess", "os", "random", "logging", "threading", "pathlib"},
+    "oar.lib.config": {"socket", "subprocess", "random", "logging", "threading"},
 }
 
 USER_COMMANDS = ("oarsub", "oarstat", "oardel", "oarnodes", "oarhold", "oarresume", "oarwalltime", "oaralter")
@@ -103,8 +99,9 @@ def fits(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(f"{prefix}.")
 
 
-def group(name: str) -> str:
-    return next((kind for prefix, kind in GROUPS.items() if fits(name, prefix)), "package")
+def package(name: str) -> str:
+    """Return the package in which a module lies; a package lies in itself."""
+    return name if modules()[name].is_package else name.rpartition(".")[0]
 
 
 def imported_module(name: str) -> str | None:
@@ -123,24 +120,24 @@ ARROWS = [
 ]
 
 
+def test_each_package_has_its_floor() -> None:
+    places = {package(module.name) for module in modules().values() if not module.is_package}
+    assert places == set(MAY_USE)
+
+
 def test_imports_point_down() -> None:
     assert not [
         (source, target)
         for source, target in ARROWS
-        if not modules()[target].is_package and group(target) not in MAY_USE[group(source)] | {group(source)}
+        if package(target) not in MAY_USE[package(source)] | {package(source)} and not modules()[target].is_package
     ]
 
 
 def test_no_circles() -> None:
-    """The order of the graph exists: CycleError shows the way round otherwise.
-
-    The tables of a transaction are its attributes, and take it as their argument: that knot, inside the database
-    group, is left out.
-    """
+    """The order of the graph exists: CycleError shows the way round otherwise."""
     graph: dict[str, set[str]] = {name: set() for name in modules()}
     for source, target in ARROWS:
-        if not (fits(source, "oar.lib.db") and fits(target, "oar.lib.db.engine")):
-            graph[source].add(target)
+        graph[source].add(target)
     graphlib.TopologicalSorter(graph).prepare()
 
 
@@ -160,7 +157,7 @@ def test_what_decides_reaches_for_nothing() -> None:
         (module.name, name)
         for module in modules().values()
         for name in module.imports()
-        if name.partition(".")[0] in OUTER_WORLD.get(group(module.name), set())
+        if name.partition(".")[0] in OUTER_WORLD.get(package(module.name), set())
     ]
 
 
@@ -181,11 +178,11 @@ SQL = re.compile(
     r"(TABLE|INDEX|VIEW|ROLE|DATABASE)\b|TRUNCATE\s|LOCK\s+TABLE\s|WITH\s+\w+\s+AS\s*\()",
     re.DOTALL,
 )
-RAW = {"execute", "rows", "row", "value", "column", "insert_many", "insert_returning"}
+RAW = {"execute", "rows", "row", "value", "column", "rows_and_names", "insert_many", "insert_returning"}
 
 
 def outside_the_database() -> list[Module]:
-    return [module for module in modules().values() if group(module.name) != "database"]
+    return [module for module in modules().values() if package(module.name) != "oar.lib.db"]
 
 
 def test_sql_is_written_in_the_database_package_only() -> None:
@@ -209,7 +206,9 @@ def test_nobody_else_sends_text_to_the_database() -> None:
     ]
 
 
-@pytest.mark.parametrize(("table", "door"), [("jobs", "oar.lib.lifecycle"), ("resources", "oar.lib.nodes")])
+@pytest.mark.parametrize(
+    ("table", "door"), [("jobs", "oar.lib.jobs.lifecycle"), ("resources", "oar.lib.resources.nodes")]
+)
 def test_states_change_through_one_door(table: str, door: str) -> None:
     """``tx.jobs.move`` is called by lifecycle alone, ``tx.resources.move`` by nodes alone."""
     callers = {
@@ -235,6 +234,11 @@ def run_python(program: str, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(tools()))
+def test_programs_for_nodes_have_the_syntax_of_python_3_6(name: str) -> None:
+    ast.parse(tools()[name].path.read_text(encoding="utf-8"), feature_version=(3, 6))
 
 
 IMPORT_ALL = """

@@ -9,8 +9,8 @@ import manpages
 import pytest
 
 from docs import generate
-from oar.cli.command import ADMIN, USER, Command
-from oar.lib.config import Config
+from oar.cli.common.command import ADMIN, USER, Command
+from oar.lib.config.files import Config
 
 COMMANDS: tuple[Command, ...] = (*generate.commands(USER), *generate.commands(ADMIN))
 

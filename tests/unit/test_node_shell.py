@@ -1,4 +1,4 @@
-"""Sessions on a frontend: what they leave in the home of oar, and how they connect (node.md 2.3)."""
+"""Sessions on a frontend: what they leave in the home of oar, and how they connect."""
 
 import array
 import os
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from oar.cli import node_shell
-from oar.cli.as_user import UserFiles
-from oar.cli.node_shell import Way, quick_connection
-from oar.lib.config import Config
-from oar.lib.model import User
+from oar.cli.common import node_shell
+from oar.cli.common.as_user import UserFiles
+from oar.cli.common.node_shell import NodeConnection, quick_connection
+from oar.lib.config.files import Config
+from oar.lib.facts.records import User
 
 NOBODYS_PID = 999999999
 
@@ -27,7 +27,7 @@ def test_only_what_processes_of_this_machine_left_is_removed(tmp_path: Path, mon
     names = [f"{here}.{NOBODYS_PID}.socket", f"{here}.1.socket", f"0.{NOBODYS_PID}.socket"]
     for name in names:
         (sessions / name).touch()
-    Way(Config(), UserFiles(User("alice", os.geteuid()), ""), {}).close()
+    NodeConnection(Config(), UserFiles(User("alice", os.geteuid()), ""), {}).close()
     assert sorted(os.listdir(sessions)) == sorted(names[1:])
 
 

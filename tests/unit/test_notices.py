@@ -4,15 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib.errors import BadRequest
-from oar.lib.notices import mail_subject, parse_subscription
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.messages import NoticeTag
+from oar.lib.rules.notices import mail_subject, parse_subscription
 
 
 def test_a_mail_may_go_to_several_addresses_for_some_tags() -> None:
     subscription = parse_subscription("[end, START]MAIL:a@b.org,c.d+e@f-g.org")
     assert subscription.way == "mail"
     assert subscription.targets == ("a@b.org", "c.d+e@f-g.org")
-    assert [tag for tag in ("RUNNING", "END", "ERROR") if subscription.wants(tag)] == ["RUNNING", "END"]
+    assert {tag for tag in NoticeTag if subscription.wants(tag)} == {NoticeTag.RUNNING, NoticeTag.END}
 
 
 @pytest.mark.parametrize(
@@ -25,18 +26,18 @@ def test_a_mail_may_go_to_several_addresses_for_some_tags() -> None:
 def test_blanks_and_case_do_not_matter(text: str, targets: tuple[str, ...]) -> None:
     subscription = parse_subscription(text)
     assert subscription.targets == targets
-    assert subscription.wants("RUNNING")
+    assert subscription.wants(NoticeTag.RUNNING)
 
 
 def test_of_an_array_each_job_may_be_asked_for() -> None:
     subscription = parse_subscription("[each, END]mail:a@b")
     assert (subscription.is_each, subscription.tags) == (True, frozenset({"END"}))
-    assert parse_subscription("[EACH]mail:a@b").wants("INFO")
+    assert parse_subscription("[EACH]mail:a@b").wants(NoticeTag.INFO)
     assert not parse_subscription("mail:a@b").is_each
 
 
 def test_without_tags_everything_is_wanted() -> None:
-    assert parse_subscription("mail:a@b").wants("SUSPENDED")
+    assert parse_subscription("mail:a@b").wants(NoticeTag.SUSPENDED)
 
 
 def test_a_command_is_a_path_and_its_arguments() -> None:
@@ -70,4 +71,4 @@ def test_anything_else_is_refused(text: str) -> None:
 
 @given(st.text(max_size=40))
 def test_a_subject_is_one_line_whatever_the_job_is_called(name: str) -> None:
-    assert mail_subject("END", 3, name, "site").isprintable()
+    assert mail_subject(NoticeTag.END, 3, name, "site").isprintable()

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from oar.cli.command import Result, invoke
+from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oar_conf import main
-from oar.lib.config import Config, parse, sample
-from oar.lib.model import User
+from oar.lib.config.files import Config, parse, sample
+from oar.lib.facts.records import User
 
 OAR = User("oar", 6660)
 
 
-def oar_conf(file: Path, *arguments: str, user: User = OAR) -> Result:
+def oar_conf(file: Path, *arguments: str, user: User = OAR) -> CommandResult:
     return invoke(main, arguments, user=user, environment={"OARCONFFILE": str(file)})
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from oar.cli import render
-from oar.lib.model import Event
+from oar.cli.common import render
+from oar.lib.facts.records import Event
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib import request
-from oar.lib.errors import BadRequest
-from oar.lib.model import Group, Level, Moldable
-from oar.lib.request import ALL, BEST, BEST_HALF, EXAMPLE, JobTypes, Request, TypeText, parse_request, parse_type
+from oar.lib.facts import request
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.records import Group, Level, Moldable
+from oar.lib.facts.request import (
+    ALL,
+    BEST,
+    BEST_HALF,
+    EXAMPLE,
+    JobTypes,
+    ResourceRequest,
+    TypeText,
+    parse_request,
+    parse_type,
+)
+from oar.lib.facts.states import JobTypeName
 
 
 def group(*levels: tuple[str, int], where: str = "") -> Group:
@@ -45,7 +56,7 @@ def group(*levels: tuple[str, int], where: str = "") -> Group:
     ],
 )
 def test_what_is_accepted(text: str, groups: tuple[Group, ...], walltime: int | None) -> None:
-    assert parse_request(text) == Request(groups, walltime)
+    assert parse_request(text) == ResourceRequest(groups, walltime)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +118,7 @@ quantities = st.integers(1, 2**31 - 1) | st.sampled_from([ALL, BEST, BEST_HALF])
 levels = st.lists(st.builds(Level, names, quantities), min_size=1, max_size=3).map(tuple)
 filters = st.sampled_from(["", "mem > 64", "a = '}{,+/='", "(x IN ('a', 'b')) AND type = 'default'"])
 requests = st.builds(
-    Request,
+    ResourceRequest,
     st.lists(st.builds(Group, filters, levels), min_size=1, max_size=3).map(tuple),
     st.none() | st.integers(1, 10**6),
     st.just(False),  # a job that grows is told by its type
@@ -115,14 +126,14 @@ requests = st.builds(
 
 
 @given(requests)
-def test_text_of_a_request_reads_back_as_the_same_request(asked: Request) -> None:
+def test_text_of_a_request_reads_back_as_the_same_request(asked: ResourceRequest) -> None:
     assert parse_request(request.format_request(asked.groups, asked.walltime)) == asked
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_either_read_or_refused(text: str) -> None:
     with contextlib.suppress(BadRequest):
-        assert isinstance(parse_request(text), Request)
+        assert isinstance(parse_request(text), ResourceRequest)
 
 
 def test_nodes_stand_for_the_property_of_the_site() -> None:
@@ -151,11 +162,11 @@ def test_types_have_a_name_and_a_value() -> None:
 
 def test_types_of_a_job_answer_questions() -> None:
     types = JobTypes(["noop=standby", "token:a=1", "token:b=2", "state=permissive"])
-    assert "noop" in types
-    assert "deploy" not in types
+    assert JobTypeName.NOOP in types
+    assert JobTypeName.DEPLOY not in types
     assert types.is_standby
     assert types.is_permissive
-    assert types.values("token") == ("a=1", "b=2")
+    assert types.values(JobTypeName.TOKEN) == ("a=1", "b=2")
     assert types.names == ("noop", "state", "token")
 
 

@@ -32,14 +32,14 @@ FORBIDDEN = frozenset(
 OTHERS = {"gc", "importlib._abc", "importlib.util", "shlex", "signal"}
 #: Modules of ours with their packages: each costs a fifth of a millisecond before it does anything.
 MOST_OF_OURS = {
-    "oarstat": 21,
-    "oarnodes": 25,
-    "oardel": 24,
-    "oarhold": 24,
-    "oarresume": 25,
-    "oarwalltime": 26,
-    "oaralter": 40,
-    "oarsub": 37,
+    "oarstat": 27,
+    "oarnodes": 30,
+    "oardel": 28,
+    "oarhold": 28,
+    "oarresume": 29,
+    "oarwalltime": 31,
+    "oaralter": 28,
+    "oarsub": 35,
 }
 _IMPORT = re.compile(r"^import time:[^|]*\|[^|]*\|\s*(\S+)$", re.MULTILINE)
 
@@ -57,7 +57,7 @@ def loaded_by(code: str) -> set[str]:
 def loaded_to_start(command: str) -> set[str]:
     """Return the modules that a command has loaded when it has read its options."""
     parsed = f"load('oar.cli.{command}').make_context({command!r}, {COMMANDS[command]!r})"
-    return loaded_by(f"from oar.cli.program import load; {parsed}")
+    return loaded_by(f"from oar.cli.common.program import load; {parsed}")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,8 @@ def test_a_user_command_starts_without_what_is_heavy(command: str, libraries: se
 
 
 def test_the_server_is_rung_without_tables_of_unicode() -> None:
-    code = "from contextlib import suppress; from oar.lib import doorbell; from oar.lib.errors import ServerUnavailable"
+    code = "from contextlib import suppress; from oar.lib.io import doorbell"
+    code += "; from oar.lib.facts.errors import ServerUnavailable"
     ring = "with suppress(ServerUnavailable): doorbell.Doorbell('localhost', 1).ring()"
     loaded = loaded_by(f"exec({code!r}); exec({ring!r})")
     assert "socket" in loaded

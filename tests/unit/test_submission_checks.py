@@ -1,19 +1,20 @@
 """What is wrong with a submission before the database is asked, with the documented words and codes."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib import submission_checks
-from oar.lib.config import Config
-from oar.lib.errors import BadRequest
-from oar.lib.model import Dependency, Group, Level
-from oar.lib.request import EXAMPLE, Request
-from oar.lib.submission_checks import BadSubmission, Code, Modes
-from oar.lib.times import parse_date
+from oar.lib.config.files import Config
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.records import Dependency, Group, JobSpec, Level
+from oar.lib.facts.request import EXAMPLE, ResourceRequest
+from oar.lib.facts.times import parse_date
+from oar.lib.submission import checks, dependencies, reservation_dates
+from oar.lib.submission.checks import BadSubmission, Code
+from oar.lib.submission.proposal import Submission
 
 T = TypeVar("T")
 NOON = parse_date("2031-03-04 12:00:00")
@@ -27,96 +28,92 @@ def outcome(parse: Callable[[], T]) -> T | BadSubmission:
         return error
 
 
-def modes(
-    *,
-    interactive: bool = False,
-    reservation: bool = False,
-    command: bool = True,
-    noop: bool = False,
-    array: bool = False,
-    parameters: bool = False,
-    notify: str | None = None,
-) -> Modes:
-    return Modes(interactive, reservation, command, noop, array, parameters, notify)
+def submission(*, is_interactive: bool = False, reservation: str | None = None, **values: Any) -> Submission:
+    """Return a submission of a command; ``values``: of its specification."""
+    return Submission(JobSpec("alice", **{"command": "true", **values}), is_interactive, reservation=reservation)
 
 
 class TestModes:
     @pytest.mark.parametrize(
-        ("asked", "code", "text"),
+        ("submission", "code", "text"),
         [
-            (modes(interactive=True, reservation=True), 7, "a reservation cannot be interactive."),
-            (modes(interactive=True, noop=True), 17, "a noop job cannot be interactive."),
-            (modes(command=False), 5, "a command is needed."),
+            (submission(is_interactive=True, reservation="now"), 7, "a reservation cannot be interactive."),
+            (submission(is_interactive=True, types=("noop",)), 17, "a noop job cannot be interactive."),
+            (submission(command=" "), 5, "a command is needed."),
             (
-                modes(notify="exec:/bin/x; rm"),
+                submission(notify="exec:/bin/x; rm"),
                 16,
                 "insecure characters found in notification method (the allowed regexp is: [a-zA-Z0-9_.\\/ -]+).",
             ),
         ],
     )
-    def test_options_that_exclude_each_other(self, asked: Modes, code: int, text: str) -> None:
+    def test_options_that_exclude_each_other(self, submission: Submission, code: int, text: str) -> None:
         with pytest.raises(BadSubmission) as error:
-            submission_checks.check_modes(asked)
+            checks.check_modes(submission)
         assert (error.value.exit_code, str(error.value)) == (code, text)
 
     @pytest.mark.parametrize(
-        "asked",
-        [modes(), modes(command=False, noop=True), modes(command=False, reservation=True), modes(interactive=True)],
+        "submission",
+        [
+            submission(),
+            submission(command="", types=("noop",)),
+            submission(command="", reservation="now"),
+            submission(is_interactive=True),
+        ],
     )
-    def test_options_that_go_together(self, asked: Modes) -> None:
-        submission_checks.check_modes(asked)
+    def test_options_that_go_together(self, submission: Submission) -> None:
+        checks.check_modes(submission)
 
     @pytest.mark.parametrize(
-        ("asked", "size", "code", "text"),
+        ("submission", "code", "text"),
         [
-            (modes(), 0, 6, "an array job must have a positive number of sub-jobs."),
-            (modes(), 11, 6, "an array job cannot have more than 10 sub-jobs."),
-            (modes(interactive=True, array=True), 2, 8, "an array job cannot be interactive."),
+            (submission(array_size=0), 6, "an array job must have a positive number of sub-jobs."),
+            (submission(array_size=11), 6, "an array job cannot have more than 10 sub-jobs."),
+            (submission(is_interactive=True, array_size=2), 8, "an array job cannot be interactive."),
             (
-                modes(interactive=True, parameters=True),
-                2,
+                submission(is_interactive=True, parameters=("1", "2")),
                 9,
                 "a parameter file-based array job cannot be interactive.",
             ),
         ],
     )
-    def test_arrays_that_cannot_be(self, asked: Modes, size: int, code: int, text: str) -> None:
+    def test_arrays_that_cannot_be(self, submission: Submission, code: int, text: str) -> None:
         with pytest.raises(BadSubmission) as error:
-            submission_checks.check_array(asked, size, 10)
+            checks.check_array(submission, 10)
         assert (error.value.exit_code, str(error.value), error.value.verify) == (code, text, False)
 
 
 class TestTexts:
     @pytest.mark.parametrize("notify", ["mail:a@b", "[END]mail:a@b", "[ RUNNING, error ] exec : /bin/x -v"])
     def test_notifications(self, notify: str) -> None:
-        submission_checks.check_notify(notify)
+        checks.check_notify(notify)
 
     @pytest.mark.parametrize(
         "notify", ["", "a@b", "[NEVER]mail:a", "mail:", "pigeon:x", "mail:a@b\n", "[]mail:a@b", "mail:a"]
     )
     def test_what_is_no_notification(self, notify: str) -> None:
         with pytest.raises(BadSubmission, match="bad syntax for the notify option") as error:
-            submission_checks.check_notify(notify)
+            checks.check_notify(notify)
         assert error.value.exit_code == 250
 
     def test_names_of_output_files(self) -> None:
-        submission_checks.check_file_names("/a b/%jobid%\\x+=@:,~", None)
+        checks.check_file_names("/a b/%jobid%\\x+=@:,~", None)
         with pytest.raises(BadSubmission, match=r"invalid stdout file name \(bad character\)") as out:
-            submission_checks.check_file_names("a;b", "c;d")
+            checks.check_file_names("a;b", "c;d")
         with pytest.raises(BadSubmission, match=r"invalid stderr file name \(bad character\)") as err:
-            submission_checks.check_file_names("a", "$(id)")
+            checks.check_file_names("a", "$(id)")
         assert (out.value.exit_code, err.value.exit_code) == (244, 243)
 
     def test_a_command_is_whatever_a_kernel_takes(self) -> None:
-        submission_checks.check_command("\n\n'\"; é $(x)" + "x" * 131000)
+        checks.check_command("\n\n'\"; é $(x)" + "x" * 131000)
         with pytest.raises(BadSubmission) as error:
-            submission_checks.check_command("é" * 70000)
+            checks.check_command("é" * 70000)
         assert str(error.value) == "the command is too long (140000 bytes, at most 131071)."
         with pytest.raises(BadSubmission, match="is not UTF-8 text"):
-            submission_checks.check_command("\udcff")
+            checks.check_command("\udcff")
 
     def test_signals_by_number_and_by_name(self) -> None:
-        assert [submission_checks.parse_signal(text) for text in ("12", "USR2", "SIGUSR2", " sigterm ")] == [
+        assert [checks.parse_signal(text) for text in ("12", "USR2", "SIGUSR2", " sigterm ")] == [
             12,
             12,
             12,
@@ -124,31 +121,31 @@ class TestTexts:
         ]
         for text in ("0", "99", "SIGNOTHING", ""):
             with pytest.raises(BadRequest):
-                submission_checks.parse_signal(text)
+                checks.parse_signal(text)
 
     @pytest.mark.parametrize(("name", "size"), [("1", 1), ("a b", 1), ("", 1), ("a" * 51, 1), ("ok", 2), ("a/b", 1)])
     def test_names_that_are_none_for_a_cpuset(self, name: str, size: int) -> None:
         with pytest.raises(BadSubmission, match=f'invalid cpuset name "{name}"'):
-            submission_checks.check_cpuset_name(name, size)
+            checks.check_cpuset_name(name, size)
 
 
 class TestRequests:
     def test_the_default_resources_stand_where_none_are_named(self) -> None:
         config = Config(oarsub_default_resources="/host=1/core=2")
         levels = (Level("host", 1), Level("core", 2))
-        assert submission_checks.parse_requests([], config) == (Request((Group("", levels),)),)
-        assert submission_checks.parse_requests(["walltime=1"], config) == (Request((Group("", levels),), 3600),)
-        assert submission_checks.parse_requests(["{mem > 1}"], config) == (Request((Group("mem > 1", levels),)),)
+        assert checks.parse_requests([], config) == (ResourceRequest((Group("", levels),)),)
+        assert checks.parse_requests(["walltime=1"], config) == (ResourceRequest((Group("", levels),), 3600),)
+        assert checks.parse_requests(["{mem > 1}"], config) == (ResourceRequest((Group("mem > 1", levels),)),)
 
     def test_the_nodes_are_named_unless_the_site_has_such_a_property(self) -> None:
-        request = (Request((Group("", (Level("nodes", 2),)),)),)
-        named = submission_checks.named(request, ["host"], Config(oarsub_nodes_resources="host"))
+        request = (ResourceRequest((Group("", (Level("nodes", 2),)),)),)
+        named = checks.named(request, ["host"], Config(oarsub_nodes_resources="host"))
         assert named[0].groups[0].levels == (Level("host", 2),)
-        assert submission_checks.named(request, ["nodes"], Config())[0].groups[0].levels == (Level("nodes", 2),)
+        assert checks.named(request, ["nodes"], Config())[0].groups[0].levels == (Level("nodes", 2),)
 
     def test_what_does_not_parse_has_code_18(self) -> None:
         with pytest.raises(BadSubmission) as error:
-            submission_checks.parse_requests(["nodes=2x"], Config())
+            checks.parse_requests(["nodes=2x"], Config())
         assert (error.value.exit_code, str(error.value), error.value.verify) == (
             Code.SYNTAX,
             f"cannot recognize the resource description: nodes=2x\n# {EXAMPLE}",
@@ -170,19 +167,19 @@ class TestDependencies:
         ],
     )
     def test_conditions_and_windows(self, text: str, condition: str, least: str, most: str) -> None:
-        assert submission_checks.parse_dependencies([text]) == (Dependency(0, 12, condition, least, most),)
+        assert dependencies.parse([text]) == (Dependency(0, 12, condition, least, most),)
 
     @pytest.mark.parametrize("shift", ["9999999999", "-9999999999", "]1234567890"])
     def test_a_window_that_the_scheduler_does_not_read_is_refused(self, shift: str) -> None:
         for text in (f"12,{shift}", f"12,,{shift}"):
-            assert isinstance(outcome(lambda text=text: submission_checks.parse_dependencies([text])), BadSubmission)  # type: ignore[misc]
+            assert isinstance(outcome(lambda text=text: dependencies.parse([text])), BadSubmission)  # type: ignore[misc]
 
     def test_the_last_word_about_a_job_counts(self) -> None:
-        assert [each.condition for each in submission_checks.parse_dependencies(["1:ok", "2", "1:any"])] == ["any", ""]
+        assert [each.condition for each in dependencies.parse(["1:ok", "2", "1:any"])] == ["any", ""]
 
     @given(st.text())
     def test_what_is_no_dependency_is_refused_in_one_line(self, text: str) -> None:
-        answer = outcome(lambda: submission_checks.parse_dependencies([text])[0])
+        answer = outcome(lambda: dependencies.parse([text])[0])
         if isinstance(answer, BadSubmission):
             assert answer.exit_code == Code.REQUEST
             assert "\n" not in str(answer)
@@ -215,15 +212,15 @@ class TestReservations:
         ],
     )
     def test_dates(self, text: str, start: str, stop: str) -> None:
-        window = submission_checks.parse_window(text, NOON)
+        window = reservation_dates.parse(text, NOON)
         assert (window.start, window.stop) == (parse_date(start), parse_date(stop) if stop else 0)
 
     @pytest.mark.parametrize(("text", "late"), [("11:00", 3600), ("11:00,13:00", 3600), ("13:00", 0), ("now", 0)])
     def test_how_long_ago_a_start_is(self, text: str, late: int) -> None:
-        assert submission_checks.parse_window(text, NOON).late == late
+        assert reservation_dates.parse(text, NOON).late == late
 
     def test_what_oarsub_says_with_v(self) -> None:
-        window = submission_checks.parse_window("14:00,16:00", NOON)
+        window = reservation_dates.parse("14:00,16:00", NOON)
         assert window.guess() == (
             "Guessed reservation start: 2031-03-04 14:00:00 end: 2031-03-04 16:00:00 (computed walltime: 2:0:0)."
         )
@@ -234,7 +231,7 @@ class TestReservations:
     )
     def test_what_is_no_date(self, text: str, which: str) -> None:
         with pytest.raises(BadSubmission) as error:
-            submission_checks.parse_window(text, NOON)
+            reservation_dates.parse(text, NOON)
         assert error.value.exit_code == 7
         assert str(error.value) == (
             f"syntax error in <{which} date> for the -r or --reservation option."
@@ -244,11 +241,11 @@ class TestReservations:
 
     def test_an_end_before_the_start(self) -> None:
         with pytest.raises(BadSubmission, match=r"reservation end date must be after start date\."):
-            submission_checks.parse_window("2031-03-05 10:00,2031-03-05 09:00:00", NOON)
+            reservation_dates.parse("2031-03-05 10:00,2031-03-05 09:00:00", NOON)
 
     @given(st.text())
     def test_any_text_is_a_window_or_a_complaint(self, text: str) -> None:
-        answer = outcome(lambda: submission_checks.parse_window(text, NOON))
+        answer = outcome(lambda: reservation_dates.parse(text, NOON))
         if isinstance(answer, BadSubmission):
             assert answer.exit_code == 7
         else:

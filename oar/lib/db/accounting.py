@@ -2,12 +2,10 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from oar.lib.states import ALWAYS_AVAILABLE
-
-if TYPE_CHECKING:
-    from oar.lib.db.engine import Transaction
+from oar.lib.db.statements import Table
+from oar.lib.facts.states import ALWAYS_AVAILABLE
 
 _BY_USER = """
     SELECT accounting_user, accounting_project, min(window_start), max(window_stop),
@@ -16,7 +14,7 @@ _BY_USER = """
     FROM accounting WHERE window_stop >= %s AND window_start < %s AND (%s::text IS NULL OR accounting_user = %s)
     GROUP BY accounting_user, accounting_project ORDER BY accounting_user, accounting_project"""
 
-#: Ended jobs that nobody has counted, held until the end of the transaction: no job is counted twice.
+#: Ended jobs that were not counted, locked until the end of the transaction: no job is counted twice.
 _NOT_COUNTED = """
     SELECT job_id FROM jobs
     WHERE accounted = 'NO' AND state IN ('Terminated', 'Error') AND job_id > %(last)s AND stop_time >= %(since)s
@@ -79,15 +77,15 @@ _NOT_APPLICABLE = "SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND accounted 
 
 
 class Rules(NamedTuple):
-    """What is counted, and how (``ACCOUNTING_*`` of oar.conf)."""
+    """What is counted, and how (keys ``ACCOUNTING_*`` of oar.conf)."""
 
     width: int  #: of a window, in seconds
-    all_types: bool = False  #: resources of all types, not only those that compute
-    subtract_suspended: bool = False
-    inner: bool = False  #: inner jobs beside their container
+    all_types: bool = False  #: count resources of all types, not only of type default
+    subtract_suspended: bool = False  #: do not count the time in suspension as used
+    inner: bool = False  #: count inner jobs, too, not only their container
 
 
-class Change(NamedTuple):
+class WindowChange(NamedTuple):
     """What some jobs added to a window."""
 
     window_start: int
@@ -102,7 +100,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """What one user asked for and used in one project: resource seconds, and the windows that were looked at."""
+    """What one user asked for and used in one project, in resource seconds; and the span of its windows."""
 
     user: str
     project: str
@@ -112,11 +110,8 @@ class Consumption:
     used: int
 
 
-class Accounting:
+class Accounting(Table):
     """Rows of ``accounting``."""
-
-    def __init__(self, tx: "Transaction") -> None:
-        self._tx = tx
 
     def between(self, start: int, stop: int, user: str | None = None) -> list[Consumption]:
         """Return the consumption in the windows that overlap ``[start, stop)``, by user and project."""
@@ -132,25 +127,25 @@ class Accounting:
         return karma
 
     def not_counted(self, most: int, *, after: int = 0, since: int = 0) -> list[int]:
-        """Return jobs with an id above ``after`` that ended since then and were not counted, and hold their rows."""
+        """Return ``most`` uncounted jobs at most, with ids above ``after``, ended since a date; they are locked."""
         return self._tx.column(_NOT_COUNTED, {"most": most, "last": after, "since": since})
 
     def ended(self, most: int, *, after: int = 0) -> list[int]:
-        """Return jobs with an id above ``after`` that have ended, counted or not, and hold their rows."""
+        """Return ``most`` ended jobs at most, with ids above ``after``, counted or not; they are locked."""
         return self._tx.column(_ENDED, {"most": most, "last": after})
 
-    def count(self, ids: Collection[int], rules: Rules) -> list[Change]:
-        """Add what ended jobs consumed to the windows, and mark the jobs; return what was added, by window."""
+    def count(self, ids: Collection[int], rules: Rules) -> list[WindowChange]:
+        """Add the consumption of ended jobs to the windows, and mark the jobs; return what was added, by window."""
         self._tx.topics.add("accounting")
         values = {**rules._asdict(), "ids": list(ids), "end_of_time": ALWAYS_AVAILABLE}
-        return [Change(*row) for row in self._tx.rows(_COUNT, values)]
+        return [WindowChange(*row) for row in self._tx.rows(_COUNT, values)]
 
     def not_applicable(self, ids: Collection[int]) -> frozenset[int]:
-        """Return those of some counted jobs that had nothing to count."""
+        """Return those of some counted jobs that consumed nothing that is counted."""
         return frozenset(self._tx.column(_NOT_APPLICABLE, (list(ids),)))
 
     def other_width(self, width: int) -> int | None:
-        """Return the width of a window that is not so wide; None if there is none."""
+        """Return the width of any window that is not ``width`` seconds wide, None if all are."""
         other: int | None = self._tx.value(
             "SELECT window_stop - window_start + 1 FROM accounting WHERE window_stop - window_start + 1 <> %s LIMIT 1",
             (width,),
@@ -158,7 +153,7 @@ class Accounting:
         return other
 
     def delete_before(self, date: int) -> int:
-        """Remove the windows that ended before a date; return how many rows that were."""
+        """Remove the windows that ended before a date; return the number of rows."""
         self._tx.topics.add("accounting")
         return self._tx.execute("DELETE FROM accounting WHERE window_stop < %s", (date,))
 

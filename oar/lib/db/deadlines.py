@@ -1,14 +1,10 @@
-"""What Sarko looks for: dates that have passed, each question for all jobs or resources at once."""
+"""Dates that have passed, for Sarko (``tx.deadlines``): each question is for all jobs or resources at once."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from oar.lib.db.engine import SERVER_LOCK
-from oar.lib.states import JobState
-
-if TYPE_CHECKING:
-    from oar.lib.db.engine import Transaction
+from oar.lib.db.statements import Table
+from oar.lib.facts.states import JobState
 
 #: Kills that were sent, and whether the job has obeyed.
 _KILL_TIMERS = """
@@ -39,7 +35,7 @@ _CHECKPOINTS = """
     FROM event_logs e JOIN jobs j ON j.job_id = e.job_id
     WHERE e.job_id = ANY(%s) AND e.type = 'CHECKPOINT' AND e.date >= j.start_time GROUP BY e.job_id"""
 #: Desktop computers that did not call in time.
-_EXPIRE = """
+_EXPIRE_DESKTOPS = """
     UPDATE resources SET next_state = 'Suspected', next_finaud_decision = 'YES'
     WHERE resource_id IN (
         SELECT resource_id FROM resources
@@ -47,7 +43,7 @@ _EXPIRE = """
           AND next_state = 'UnChanged' ORDER BY resource_id FOR NO KEY UPDATE)
     RETURNING network_address"""
 #: Suspected for too long.
-_BURY = """
+_EXPIRE_SUSPECTED = """
     UPDATE resources SET next_state = 'Dead', next_finaud_decision = 'YES'
     WHERE resource_id IN (
         SELECT r.resource_id FROM resources r JOIN resource_logs l USING (resource_id)
@@ -55,21 +51,16 @@ _BURY = """
           AND l.attribute = 'state' AND l.date_stop = 0 AND l.date_start < %s
         ORDER BY r.resource_id FOR NO KEY UPDATE OF r)
     RETURNING network_address"""
-#: Since when the server holds its lock.
-_SERVER_START = """
-    SELECT EXTRACT(EPOCH FROM a.backend_start)::bigint FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-    WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.objsubid = 2 AND l.granted
-      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
 
 @dataclass(frozen=True, slots=True)
 class KillTimer:
-    """A kill that was sent."""
+    """A kill request that Leon has begun to carry out."""
 
     job_id: int
-    asked: int
-    state: JobState | None  #: None: there is no such job
-    sent: int  #: when it was last sent, 0 if never
+    asked: int  #: date of the request
+    state: JobState | None  #: None: the job does not exist
+    sent: int  #: date of the last kill that was sent, 0 if none was
     is_container: bool
 
 
@@ -81,8 +72,8 @@ class TimeLimit:
     start: int
     walltime: int
     suspended: int  #: seconds that it spent suspended
-    checkpoint: int  #: seconds before the end at which it wants the signal, 0 = never
-    heard: int  #: when the Runner last heard of it
+    checkpoint: int  #: seconds before its end at which it is to be sent the checkpoint signal, 0 = never
+    heard: int  #: date at which the Runner last heard of it
 
     @property
     def end(self) -> int:
@@ -90,45 +81,37 @@ class TimeLimit:
         return self.start + self.walltime + self.suspended
 
 
-class Deadlines:
-    """Dates that have passed."""
-
-    def __init__(self, tx: "Transaction") -> None:
-        self._tx = tx
+class Deadlines(Table):
+    """Kills, walltimes, reservations and states of resources whose time is over."""
 
     def kill_timers(self) -> list[KillTimer]:
-        """Return the kills that were sent, by job id."""
+        """Return the kill requests that wait for the end of their job, by job id."""
         return [
             KillTimer(row[0], row[1], JobState(row[2]) if row[2] else None, row[3], row[4])
             for row in self._tx.rows(_KILL_TIMERS)
         ]
 
     def reservation_starts(self) -> list[int]:
-        """Return the dates of the accepted reservations that have not begun."""
+        """Return the start dates of the accepted reservations that have not begun, ascending."""
         return self._tx.column(
             "SELECT DISTINCT start_time FROM jobs WHERE state <> 'Terminated' AND state <> 'Error'"
             " AND state = 'Waiting' AND reservation = 'Scheduled' ORDER BY start_time"
         )
 
     def time_limits(self) -> list[TimeLimit]:
-        """Return the running jobs whose end nobody has asked for, by id."""
+        """Return the running jobs whose end is neither reported nor asked for, by id."""
         return [TimeLimit(*row) for row in self._tx.rows(_WALLTIMES, {"now": self._tx.now})]
 
     def checkpoints(self, ids: Collection[int]) -> dict[int, tuple[int, bool]]:
-        """Return when the checkpoint signal was last sent to jobs, and whether it failed."""
+        """Return for each job that was sent the checkpoint signal the date of the last one, and whether it failed."""
         return {row[0]: (row[1], row[2]) for row in self._tx.rows(_CHECKPOINTS, (list(ids),))} if ids else {}
 
     def expire_desktops(self) -> set[str]:
-        """Ask that desktop computers that did not call in time become Suspected; return their names."""
+        """Ask the state Suspected for desktop computers that did not call in time; return their nodes."""
         self._tx.topics.add("resources")
-        return set(self._tx.column(_EXPIRE, (self._tx.now,)))
+        return set(self._tx.column(_EXPIRE_DESKTOPS, (self._tx.now,)))
 
-    def bury(self, seconds: int) -> set[str]:
-        """Ask that what was Suspected for longer becomes Dead; return the nodes."""
+    def expire_suspected(self, seconds: int) -> set[str]:
+        """Ask the state Dead for resources that have been Suspected for longer than ``seconds``; return their nodes."""
         self._tx.topics.add("resources")
-        return set(self._tx.column(_BURY, (self._tx.now - seconds,)))
-
-    def server_start(self) -> int | None:
-        """Return when the server that runs now was started, None if none runs."""
-        start: int | None = self._tx.value(_SERVER_START, SERVER_LOCK)
-        return start
+        return set(self._tx.column(_EXPIRE_SUSPECTED, (self._tx.now - seconds,)))

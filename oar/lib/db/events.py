@@ -1,13 +1,11 @@
-"""The event log (``tx.events``): facts of jobs and nodes, some of which NodeChangeState has to act on."""
+"""The event log (``tx.events``): what happened to jobs and nodes.  NodeChangeState has to act on some of it."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from oar.lib.model import Event
-
-if TYPE_CHECKING:
-    from oar.lib.db.engine import Transaction
+from oar.lib.db.statements import Row, Table
+from oar.lib.facts.records import Event
 
 _COLUMNS = "e.event_id, e.type, e.job_id, e.date, e.description, e.to_check"
 #: Events to act on, oldest first.
@@ -53,11 +51,8 @@ _INSERT_MANY = """
 _INSERT_HOSTS = "INSERT INTO event_log_hostnames (event_id, hostname) SELECT %s, host FROM unnest(%s::text[]) host"
 
 
-class Events:
-    """The event log."""
-
-    def __init__(self, tx: "Transaction") -> None:
-        self._tx = tx
+class Events(Table):
+    """Rows of ``event_logs`` and ``event_log_hostnames``."""
 
     def add(
         self, type_: str, job_id: int, description: str, *, to_check: bool = False, hosts: Collection[str] = ()
@@ -70,7 +65,7 @@ class Events:
         return event_id
 
     def add_many(self, events: Sequence[tuple[str, int, str]], *, to_check: bool = False) -> None:
-        """Write events without hosts: ``(type, job id, description)`` each."""
+        """Write events without hosts: ``(type, job id, description)`` each; ``to_check`` as in ``add``."""
         if events:
             types, jobs, texts = (list(column) for column in zip(*events, strict=True))
             flag = "YES" if to_check else "NO"
@@ -85,11 +80,11 @@ class Events:
         return self._with_hosts(self._tx.rows(_OPEN, ([str(name) for name in types],)))
 
     def claim(self, ids: Collection[int]) -> set[int]:
-        """Return the events that are still to be acted on; they are ours until the end of the transaction."""
+        """Return those of some events that are still to be acted on; they are locked, and locked ones are left out."""
         return set(self._tx.column(_CLAIM, (list(ids),)))
 
     def take_hosts(self, type_: str) -> set[str]:
-        """Return the hosts of the events of a type that are to be acted on; they count as done."""
+        """Return the hosts of the events of a type that are to be acted on, and mark these events as done."""
         ids = self._tx.column(_CLAIM_TYPE, (str(type_),))
         if not ids:
             return set()
@@ -97,30 +92,30 @@ class Events:
         return {host for _, host in self._tx.rows(_HOSTS, (ids,))}
 
     def having(self, ids: Collection[int], types: Collection[str]) -> set[tuple[int, str]]:
-        """Return which of some jobs have events of which of some types."""
+        """Return the pairs of a job and a type, among these jobs and types, for which an event was written."""
         return {(row[0], row[1]) for row in self._tx.rows(_HAVING, (list(ids), [str(name) for name in types]))}
 
     def is_open(self, job_id: int, type_: str) -> bool:
-        """Whether something is left to do about an event of a type of a job."""
+        """Whether an event of a type of a job is still to be acted on."""
         return bool(self._tx.value(_IS_OPEN, (job_id, str(type_))))
 
     def clear(self, job_id: int, type_: str) -> None:
-        """Note that nothing is left to do about the events of a type of a job."""
+        """Mark the events of a type of a job as done."""
         self._tx.execute(
             "UPDATE event_logs SET to_check = 'NO' WHERE job_id = %s AND type = %s AND to_check = 'YES'",
             (job_id, str(type_)),
         )
 
     def done(self, ids: Collection[int]) -> None:
-        """Note that nothing is left to do about events."""
+        """Mark events as done."""
         self._tx.execute("UPDATE event_logs SET to_check = 'NO' WHERE event_id = ANY(%s)", (list(ids),))
 
     def of_jobs(self, ids: Collection[int]) -> dict[int, list[Event]]:
         """Return the events of jobs, oldest first."""
-        found: dict[int, list[Event]] = defaultdict(list)
+        events: dict[int, list[Event]] = defaultdict(list)
         for event in self._with_hosts(self._tx.rows(_OF_JOBS, (list(ids),))):
-            found[event.job_id].append(event)
-        return found
+            events[event.job_id].append(event)
+        return events
 
     def of_types(self, job_id: int, types: Collection[str], since: int = 0) -> list[Event]:
         """Return the events of some types of a job since a date, oldest first."""
@@ -132,12 +127,12 @@ class Events:
             rows = self._tx.rows(_OF_NODES, (list(nodes), since))
         else:
             rows = self._tx.rows(_LAST_OF_NODES, (list(nodes), last))
-        found: dict[str, list[Event]] = defaultdict(list)
+        events: dict[str, list[Event]] = defaultdict(list)
         for host, *columns in rows:
-            found[host].append(_event(columns, (host,)))
-        return found
+            events[host].append(_event(columns, (host,)))
+        return events
 
-    def _with_hosts(self, rows: Sequence[tuple[Any, ...]]) -> list[Event]:
+    def _with_hosts(self, rows: Sequence[Row]) -> list[Event]:
         hosts: dict[int, list[str]] = defaultdict(list)
         for event_id, host in self._tx.rows(_HOSTS, ([row[0] for row in rows],)) if rows else ():
             hosts[event_id].append(host)

@@ -1,13 +1,14 @@
-"""Questions and changes about job rows (``tx.jobs``): jobs, requests, types, dependencies, state log, resources."""
+"""Jobs (``tx.jobs``): their rows, requests, types, dependencies, state log and resources."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from oar.lib.errors import NoSuchJob
-from oar.lib.model import Dependency, Group, Job, Level, Moldable, StateChange
-from oar.lib.states import (
-    CURRENT,
+from oar.lib.db.predicates import LIVE
+from oar.lib.db.statements import Row, Table
+from oar.lib.facts.errors import NoSuchJob
+from oar.lib.facts.records import Dependency, Group, Job, Level, Moldable, StateChange
+from oar.lib.facts.states import (
     FINAL,
     Accounted,
     Index,
@@ -16,18 +17,12 @@ from oar.lib.states import (
     Reservation,
 )
 
-if TYPE_CHECKING:
-    from oar.lib.db.engine import Transaction
-
 _COLUMNS = """
     j.job_id, j.array_id, j.array_index, j.array_limit, j.job_name, j.job_user, j.project, j.queue_name, j.state,
     j.job_type, j.reservation, j.message, j.scheduler_info, j.command, j.initial_request, j.info_type, j.properties,
     j.launching_directory, j.cpuset_name, j.submission_time, j.start_time, j.stop_time, j.exit_code,
     j.assigned_moldable_job, j.checkpoint, j.checkpoint_signal, j.stdout_file, j.stderr_file, j.notify, j.job_env,
     j.resubmit_job_id, j.suspended, j.file_id, j.accounted, j.last_karma"""
-
-#: The predicate that the partial indexes of live jobs are proved by; written exactly so (database.md 6).
-LIVE = "j.state <> 'Terminated' AND j.state <> 'Error'"
 
 #: One job.
 _GET = f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = %s"
@@ -44,7 +39,7 @@ _LIVE_OF_USER = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} AND j.job_user = %s
 _IN_STATES = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} AND j.state = ANY(%s) ORDER BY j.job_id"
 #: Jobs of arrays.
 _ARRAYS = f"SELECT {_COLUMNS} FROM jobs j WHERE j.array_id = ANY(%s) ORDER BY j.job_id"
-#: What has become of the jobs of an array.
+#: How the jobs of an array have ended.
 _ARRAY_SUMMARY = f"""
     SELECT COALESCE(max(array_index), 0), max(job_id) FILTER (WHERE {LIVE}),
         count(*) FILTER (WHERE state = 'Terminated' AND COALESCE(exit_code, 0) = 0),
@@ -66,8 +61,8 @@ _LOG_MOVE = """
     INSERT INTO job_state_logs (job_id, job_state, date_start, date_stop)
     SELECT id, %(to)s, %(now)s, %(stop)s FROM unnest(%(ids)s::bigint[]) id"""
 
-#: Everything that ends with a job (database.md 5 rule 3): what describes it becomes history, its resources are given
-#: back, nothing of it is left in hand.
+#: Everything that ends with a job: what describes it becomes history, its resources are given back, nothing of it is
+#: left in hand (docs/design/locks.rst, "State changes").
 _CLOSE = """
     UPDATE resources r SET last_job_date = %(now)s FROM assigned_resources a, jobs j
         WHERE j.job_id = ANY(%(ids)s) AND a.moldable_job_id = j.assigned_moldable_job
@@ -127,6 +122,10 @@ _ASSIGNED = """
 _STATE_CHANGES = """
     SELECT job_id, job_state, date_start, date_stop FROM job_state_logs WHERE job_id = ANY(%s)
     ORDER BY job_id, job_state_log_id"""
+#: Seconds spent in Suspended and Resuming; an open stretch counts to now.
+_SUSPENDED_TIMES = """
+    SELECT job_id, sum(CASE date_stop WHEN 0 THEN GREATEST(%s, date_start) ELSE date_stop END - date_start)::bigint
+    FROM job_state_logs WHERE job_id = ANY(%s) AND job_state IN ('Suspended', 'Resuming') GROUP BY job_id"""
 #: Live jobs that hold resources of a node, with the types that protect a job from the node's end.
 _ON_NODES = """
     SELECT DISTINCT j.job_id FROM jobs j
@@ -154,7 +153,7 @@ _INNER = """
 
 
 class AssignedResource(NamedTuple):
-    """A resource that a job holds or held."""
+    """A resource that a job has or had."""
 
     id: int
     network_address: str
@@ -175,20 +174,17 @@ class MovedJob(NamedTuple):
 
 
 class ArraySummary(NamedTuple):
-    """What has become of the jobs of an array."""
+    """How the jobs of an array have ended."""
 
-    size: int  #: jobs that were submitted
-    live: int | None  #: one that has not ended, the last of them
-    good: int  #: ended with exit code 0, copies of resubmitted jobs among them
-    bad: int  #: ended with another one
-    errors: int
+    size: int  #: number of jobs that were submitted
+    live: int | None  #: the last job that has not ended
+    good: int  #: number of jobs that ended with exit code 0, with the copies of resubmitted jobs
+    bad: int  #: number of jobs that ended with another exit code
+    errors: int  #: number of jobs in Error
 
 
-class Jobs:
-    """Job rows."""
-
-    def __init__(self, tx: "Transaction") -> None:
-        self._tx = tx
+class Jobs(Table):
+    """Rows of ``jobs`` and of the tables that describe jobs."""
 
     def get(self, job_id: int) -> Job:
         """Return one job.  Raises NoSuchJob."""
@@ -198,17 +194,17 @@ class Jobs:
         return job
 
     def find(self, job_id: int) -> Job | None:
-        """Return one job, None if there is none."""
+        """Return one job, None if it does not exist."""
         row = self._tx.row(_GET, (job_id,))
         return _job(row) if row else None
 
     def lock(self, job_id: int) -> Job | None:
-        """Return one job and keep others from changing it until the end of the transaction."""
+        """Return one job, None if it does not exist; it is locked until the end of the transaction."""
         row = self._tx.row(_LOCK, (job_id,))
         return _job(row) if row else None
 
     def lock_all(self, ids: Collection[int]) -> dict[int, Job]:
-        """Return the jobs that exist, and keep others from changing them until the end of the transaction."""
+        """Return the jobs that exist among ``ids``; they are locked until the end of the transaction."""
         return {row[0]: _job(row) for row in self._tx.rows(_LOCK_ALL, (sorted(ids),))} if ids else {}
 
     def select(self, ids: Collection[int]) -> list[Job]:
@@ -216,7 +212,7 @@ class Jobs:
         return [_job(row) for row in self._tx.rows(_SELECT, (list(ids),))]
 
     def live(self, user: str | None = None) -> list[Job]:
-        """Return the jobs that have not ended, by id."""
+        """Return the jobs that have not ended, of a user or of all, by id."""
         rows = self._tx.rows(_LIVE) if user is None else self._tx.rows(_LIVE_OF_USER, (user,))
         return [_job(row) for row in rows]
 
@@ -229,11 +225,11 @@ class Jobs:
         return [_job(row) for row in self._tx.rows(_ARRAYS, (list(arrays),))]
 
     def array_summary(self, array_id: int) -> ArraySummary:
-        """Return what has become of the jobs of an array; a job that was submitted alone is an array of one."""
+        """Return how the jobs of an array have ended; a single job is an array of one."""
         return ArraySummary(*self._tx.rows(_ARRAY_SUMMARY, (array_id,))[0])
 
     def owners(self, ids: Collection[int]) -> dict[int, str]:
-        """Return whose jobs they are."""
+        """Return the users of jobs."""
         return dict(self._tx.rows("SELECT job_id, job_user FROM jobs WHERE job_id = ANY(%s)", (list(ids),)))
 
     def states(self, ids: Collection[int]) -> dict[int, JobState]:
@@ -241,56 +237,60 @@ class Jobs:
         return {row[0]: JobState(row[1]) for row in self._tx.rows(_STATES, (list(ids),))}
 
     def types(self, ids: Collection[int], *, current: bool = False) -> dict[int, tuple[str, ...]]:
-        """Return the types of jobs; with ``current``, those of live jobs that still hold."""
+        """Return the types of jobs; with ``current`` only those that are valid: an ended job has none."""
         types: dict[int, list[str]] = defaultdict(list)
         for job_id, text in self._tx.rows(_CURRENT_TYPES if current else _TYPES, (list(ids),)):
             types[job_id].append(text)
         return {job_id: tuple(texts) for job_id, texts in types.items()}
 
     def moldables(self, ids: Collection[int]) -> dict[int, list[Moldable]]:
-        """Return the alternatives of jobs with their requests."""
+        """Return the alternatives of jobs with their requests, in the order of the submission."""
         return _moldables(self._tx.rows(_MOLDABLES, (list(ids),)))
 
     def dependencies(self, ids: Collection[int]) -> dict[int, list[Dependency]]:
-        """Return what jobs depend on."""
-        found: dict[int, list[Dependency]] = defaultdict(list)
+        """Return the dependencies of jobs."""
+        dependencies: dict[int, list[Dependency]] = defaultdict(list)
         for row in self._tx.rows(_DEPENDENCIES, (list(ids),)):
-            found[row[0]].append(Dependency(*row))
-        return found
+            dependencies[row[0]].append(Dependency(*row))
+        return dependencies
 
     def assigned(self, ids: Collection[int], *, current: bool = False) -> dict[int, list[AssignedResource]]:
-        """Return the resources of jobs, by resource id; with ``current``, only those still held."""
-        found: dict[int, list[AssignedResource]] = defaultdict(list)
+        """Return the resources of jobs, sorted by id; with ``current`` only those that jobs have now."""
+        resources: dict[int, list[AssignedResource]] = defaultdict(list)
         for job_id, *resource in self._tx.rows(_ASSIGNED, (list(ids), current)):
-            found[job_id].append(AssignedResource(*resource))
-        return found
+            resources[job_id].append(AssignedResource(*resource))
+        return resources
 
     def state_changes(self, ids: Collection[int]) -> dict[int, list[StateChange]]:
-        """Return the history of the states of jobs."""
-        found: dict[int, list[StateChange]] = defaultdict(list)
+        """Return the history of the states of jobs, oldest first."""
+        changes: dict[int, list[StateChange]] = defaultdict(list)
         for row in self._tx.rows(_STATE_CHANGES, (list(ids),)):
-            found[row[0]].append(StateChange(row[0], JobState(row[1]), row[2], row[3]))
-        return found
+            changes[row[0]].append(StateChange(row[0], JobState(row[1]), row[2], row[3]))
+        return changes
+
+    def suspended_times(self, ids: Collection[int]) -> dict[int, int]:
+        """Return the seconds that jobs have spent in Suspended and Resuming until now."""
+        return dict(self._tx.rows(_SUSPENDED_TIMES, (self._tx.now, list(ids)))) if ids else {}
 
     def on_nodes(self, nodes: Collection[str]) -> list[int]:
-        """Return the live jobs that hold a resource of one of the nodes."""
+        """Return the live jobs that have a resource of one of the nodes, by id."""
         return self._tx.column(_ON_NODES, (list(nodes),))
 
     def on_resources(self, resources: Collection[int]) -> dict[int, list[int]]:
-        """Return the live jobs that hold one of the resources, each with those that it holds."""
-        found: dict[int, list[int]] = defaultdict(list)
+        """Return the live jobs that have any of the resources, each with those of them that it has."""
+        held: dict[int, list[int]] = defaultdict(list)
         for job_id, resource_id in self._tx.rows(_ON_RESOURCES, (list(resources),)):
-            found[job_id].append(resource_id)
-        return found
+            held[job_id].append(resource_id)
+        return held
 
     def inner(self, containers: Collection[int]) -> list[tuple[int, int]]:
         """Return the live jobs inside some containers: ``(container, job)`` each."""
         return [(row[0], row[1]) for row in self._tx.rows(_INNER, (list(containers),))] if containers else []
 
-    def move(self, ids: Collection[int], to: JobState, sources: Collection[JobState]) -> "list[MovedJob]":
+    def move(self, ids: Collection[int], to: JobState, sources: Collection[JobState]) -> list[MovedJob]:
         """Give jobs the state ``to`` if they are in one of ``sources``; return those that were, by id.
 
-        Only ``oar.lib.lifecycle`` calls this: a move has consequences that belong in the same transaction.
+        Only ``oar.lib.jobs.lifecycle`` calls this: a move has consequences that belong in the same transaction.
         """
         parameters = {
             "ids": sorted(ids),
@@ -308,7 +308,7 @@ class Jobs:
         return moved
 
     def close(self, ids: Collection[int]) -> None:
-        """Do in the database all that belongs to the end of jobs.  Only ``oar.lib.lifecycle`` calls this."""
+        """Make all rows of jobs final, and give their resources back.  Only ``oar.lib.jobs.lifecycle`` calls this."""
         self._tx.execute(_CLOSE, {"ids": sorted(ids), "now": self._tx.now})
 
     def mark_suspended(self, ids: Collection[int]) -> None:
@@ -322,12 +322,12 @@ class Jobs:
         assignments = ", ".join(f"{name} = %({name})s" for name in columns)
         self._tx.execute(f"UPDATE jobs SET {assignments} WHERE job_id = %(id)s", columns | {"id": job_id})
 
-    def say(self, ids: Collection[int], message: str) -> None:
+    def set_message(self, ids: Collection[int], message: str) -> None:
         """Set the message of jobs."""
         self._tx.execute("UPDATE jobs SET message = %s WHERE job_id = ANY(%s)", (message, sorted(ids)))
 
-    def begin_now(self, ids: Collection[int]) -> None:
-        """Give a start date to those of some jobs that have none."""
+    def set_start_now(self, ids: Collection[int]) -> None:
+        """Set the start date of those of some jobs that have none to the date of the transaction."""
         self._tx.execute(
             "UPDATE jobs SET start_time = %s WHERE job_id = ANY(%s) AND start_time = 0", (self._tx.now, sorted(ids))
         )
@@ -343,13 +343,13 @@ class Jobs:
         self._tx.execute("UPDATE job_dependencies SET job_id_required = %s WHERE job_id_required = %s", (new, old))
 
     def mark_types(self, job_id: int, text: str, index: Index) -> int:
-        """Mark a type of a job as current or as history; return how many rows were."""
+        """Mark a type of a job as current or as history; return the number of rows."""
         return self._tx.execute(
             "UPDATE job_types SET types_index = %s WHERE job_id = %s AND type = %s", (index, job_id, text)
         )
 
-    def drop_resources(self, job_id: int, nodes: Collection[str]) -> int:
-        """Mark the resources that a job holds on some nodes as no longer held; return how many."""
+    def release_resources(self, job_id: int, nodes: Collection[str]) -> int:
+        """Take from a job the resources that it has on some nodes; return their number."""
         return self._tx.execute(
             "UPDATE assigned_resources a SET assigned_resource_index = 'LOG' FROM jobs j, resources r"
             " WHERE j.job_id = %s AND a.moldable_job_id = j.assigned_moldable_job AND r.resource_id = a.resource_id"
@@ -358,7 +358,7 @@ class Jobs:
         )
 
 
-def _job(row: tuple[Any, ...]) -> Job:
+def _job(row: Row) -> Job:
     values = list(row)
     values[8] = JobState(row[8])
     values[9] = JobType(row[9])
@@ -369,32 +369,28 @@ def _job(row: tuple[Any, ...]) -> Job:
     return Job(*values)
 
 
-def _moved(row: tuple[Any, ...]) -> MovedJob:
+def _moved(row: Row) -> MovedJob:
     job_id, array_id, name, user, notify, info_type, exit_code, suspended = row
     return MovedJob(job_id, array_id, name, user, notify, info_type, exit_code, suspended == "YES")
 
 
-def _moldables(rows: Iterable[tuple[Any, ...]]) -> dict[int, list[Moldable]]:
-    """Gather the joined rows: alternatives, their groups, the groups' levels."""
-    heads: dict[int, tuple[int, int]] = {}
+def _moldables(rows: Iterable[Row]) -> dict[int, list[Moldable]]:
+    """Gather the joined rows: alternatives, their groups, the levels of the groups."""
+    alternatives: dict[int, tuple[int, int]] = {}
     groups: dict[int, dict[int, tuple[str, list[Level]]]] = defaultdict(dict)
     for moldable_id, job_id, walltime, group_id, text, name, value in rows:
-        heads[moldable_id] = (job_id, walltime)
+        alternatives[moldable_id] = (job_id, walltime)
         if group_id is None:
             continue
         _, levels = groups[moldable_id].setdefault(group_id, (text or "", []))
         if name is not None:
             levels.append(Level(name, value))
-    found: dict[int, list[Moldable]] = defaultdict(list)
-    for moldable_id, (job_id, walltime) in heads.items():
+    moldables: dict[int, list[Moldable]] = defaultdict(list)
+    for moldable_id, (job_id, walltime) in alternatives.items():
         request = tuple(Group(text, tuple(levels)) for text, levels in groups[moldable_id].values())
-        found[job_id].append(Moldable(moldable_id, job_id, walltime, request))
-    return found
+        moldables[job_id].append(Moldable(moldable_id, job_id, walltime, request))
+    return moldables
 
 
 def _texts(states: Iterable[JobState]) -> list[str]:
     return [str(state) for state in states]
-
-
-#: States of jobs that hold resources, as parameters of queries.
-CURRENT_STATES = _texts(sorted(CURRENT))

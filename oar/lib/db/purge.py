@@ -1,16 +1,19 @@
-"""The removal of jobs with everything that was ever written about them."""
+"""The removal of jobs with everything that was ever written about them (``tx.purge``)."""
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from oar.lib.db.engine import Transaction
+from oar.lib.db.statements import Table
+
+_JOBS_OF_RESOURCE = """
+    SELECT DISTINCT m.moldable_job_id FROM assigned_resources a
+    JOIN moldable_job_descriptions m ON m.moldable_id = a.moldable_job_id WHERE a.resource_id = %s ORDER BY 1"""
+_NOT_ACCOUNTED = "SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND accounted = 'NO' ORDER BY job_id"
 
 _ALTERNATIVES = "SELECT moldable_id FROM moldable_job_descriptions WHERE moldable_job_id = ANY(%(ids)s)"
 _GROUPS = f"SELECT res_group_id FROM job_resource_groups WHERE res_group_moldable_id IN ({_ALTERNATIVES})"
 _EVENTS = "SELECT event_id FROM event_logs WHERE job_id = ANY(%(ids)s)"
 
-#: What goes, in an order in which each condition still finds its rows.
+#: Rows that are removed, in an order in which each condition still finds its rows.
 _DELETES = (
     f"job_resource_descriptions WHERE res_job_group_id IN ({_GROUPS})",
     f"job_resource_groups WHERE res_group_moldable_id IN ({_ALTERNATIVES})",
@@ -53,24 +56,19 @@ _DELETES = (
 )
 
 
-def jobs_that_ran_on(tx: "Transaction", resource_id: int) -> list[int]:
-    """Return the jobs that ever held a resource, by id."""
-    return tx.column(
-        "SELECT DISTINCT m.moldable_job_id FROM assigned_resources a"
-        " JOIN moldable_job_descriptions m ON m.moldable_id = a.moldable_job_id WHERE a.resource_id = %s ORDER BY 1",
-        (resource_id,),
-    )
+class Purge(Table):
+    """The removal of jobs, and what is asked before it."""
 
+    def jobs_of_resource(self, resource_id: int) -> list[int]:
+        """Return the jobs that ever had a resource, by id."""
+        return self._tx.column(_JOBS_OF_RESOURCE, (resource_id,))
 
-def not_accounted(tx: "Transaction", ids: Collection[int]) -> list[int]:
-    """Return the jobs that the accounting has not counted yet."""
-    return tx.column(
-        "SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND accounted = 'NO' ORDER BY job_id", (list(ids),)
-    )
+    def not_accounted(self, ids: Collection[int]) -> list[int]:
+        """Return those of some jobs that the accounting has not counted yet, by id."""
+        return self._tx.column(_NOT_ACCOUNTED, (list(ids),))
 
-
-def purge_jobs(tx: "Transaction", ids: Collection[int]) -> None:
-    """Remove jobs that have ended from all tables."""
-    for rows in _DELETES:
-        tx.execute(f"DELETE FROM {rows}", {"ids": list(ids)})
-    tx.topics.add("jobs")
+    def remove(self, ids: Collection[int]) -> None:
+        """Remove jobs that have ended from all tables."""
+        for rows in _DELETES:
+            self._tx.execute(f"DELETE FROM {rows}", {"ids": list(ids)})
+        self._tx.topics.add("jobs")

@@ -1,51 +1,47 @@
-"""What is put right in the database when the server starts (server.md 10, steps 2 to 6).
+"""What is put right in the database when the server starts (``tx.repairs``).
 
 Each statement is right at any time and changes nothing where nothing is wrong; the programs cannot leave such rows,
 but other tools, an older version or a restored backup may.
+
+See docs/design/schema.rst, "Repairs".
 """
 
-from typing import TYPE_CHECKING
-
-from oar.lib.states import CURRENT, JobState
-
-if TYPE_CHECKING:
-    from oar.lib.db.engine import Transaction
-
-_LIVE = "j.state <> 'Terminated' AND j.state <> 'Error'"
-_ENDED = "j.state IN ('Terminated', 'Error')"
+from oar.lib.db.predicates import ENDED, LIVE
+from oar.lib.db.statements import Table
+from oar.lib.facts.states import CURRENT, JobState
 
 #: The open row of a live job's state log says its state; an ended job has none.
 _STATE_LOGS = f"""
     UPDATE job_state_logs l SET date_stop = %(now)s FROM jobs j
-        WHERE l.job_id = j.job_id AND l.date_stop = 0 AND ({_ENDED} OR l.job_state <> j.state);
+        WHERE l.job_id = j.job_id AND l.date_stop = 0 AND ({ENDED} OR l.job_state <> j.state);
     INSERT INTO job_state_logs (job_id, job_state, date_start)
-        SELECT j.job_id, j.state, %(now)s FROM jobs j WHERE {_LIVE}
+        SELECT j.job_id, j.state, %(now)s FROM jobs j WHERE {LIVE}
         AND NOT EXISTS (SELECT 1 FROM job_state_logs l WHERE l.job_id = j.job_id AND l.date_stop = 0)"""
 #: Nothing that describes an ended job is current, and nobody wants it killed any more.
 _ENDED_JOBS = f"""
     UPDATE assigned_resources a SET assigned_resource_index = 'LOG'
         FROM moldable_job_descriptions m JOIN jobs j ON j.job_id = m.moldable_job_id
-        WHERE a.moldable_job_id = m.moldable_id AND a.assigned_resource_index = 'CURRENT' AND {_ENDED};
+        WHERE a.moldable_job_id = m.moldable_id AND a.assigned_resource_index = 'CURRENT' AND {ENDED};
     UPDATE moldable_job_descriptions m SET moldable_index = 'LOG' FROM jobs j
-        WHERE m.moldable_index = 'CURRENT' AND j.job_id = m.moldable_job_id AND {_ENDED};
+        WHERE m.moldable_index = 'CURRENT' AND j.job_id = m.moldable_job_id AND {ENDED};
     UPDATE job_types t SET types_index = 'LOG' FROM jobs j
-        WHERE t.types_index = 'CURRENT' AND j.job_id = t.job_id AND {_ENDED};
+        WHERE t.types_index = 'CURRENT' AND j.job_id = t.job_id AND {ENDED};
     UPDATE job_dependencies d SET job_dependency_index = 'LOG' FROM jobs j
-        WHERE d.job_dependency_index = 'CURRENT' AND j.job_id = d.job_id AND {_ENDED};
+        WHERE d.job_dependency_index = 'CURRENT' AND j.job_id = d.job_id AND {ENDED};
     UPDATE frag_jobs f SET frag_state = 'FRAGGED' FROM jobs j
-        WHERE f.frag_state <> 'FRAGGED' AND j.job_id = f.frag_id_job AND {_ENDED};
-    DELETE FROM job_runs r USING jobs j WHERE j.job_id = r.job_id AND {_ENDED}"""
+        WHERE f.frag_state <> 'FRAGGED' AND j.job_id = f.frag_id_job AND {ENDED};
+    DELETE FROM job_runs r USING jobs j WHERE j.job_id = r.job_id AND {ENDED}"""
 #: The plan speaks of waiting and current jobs only, and has its reference date.
 _PLAN = f"""
     DELETE FROM gantt_jobs_predictions p WHERE p.moldable_job_id <> 0 AND NOT EXISTS (
         SELECT 1 FROM moldable_job_descriptions m JOIN jobs j ON j.job_id = m.moldable_job_id
-        WHERE m.moldable_id = p.moldable_job_id AND {_LIVE});
+        WHERE m.moldable_id = p.moldable_job_id AND {LIVE});
     DELETE FROM gantt_jobs_sets p WHERE NOT EXISTS (
         SELECT 1 FROM moldable_job_descriptions m JOIN jobs j ON j.job_id = m.moldable_job_id
-        WHERE m.moldable_id = p.moldable_job_id AND {_LIVE});
+        WHERE m.moldable_id = p.moldable_job_id AND {LIVE});
     INSERT INTO gantt_jobs_predictions (moldable_job_id, start_time) VALUES (0, %(now)s) ON CONFLICT DO NOTHING;
     INSERT INTO gantt_jobs_predictions_visu (moldable_job_id, start_time) VALUES (0, %(now)s) ON CONFLICT DO NOTHING"""
-#: Jobs that should hold resources and hold none.
+#: Jobs that should have resources and have none.
 _WITHOUT_RESOURCES = """
     SELECT j.job_id, j.state FROM jobs j
     WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.state = ANY(%s) AND NOT EXISTS (
@@ -54,19 +50,15 @@ _WITHOUT_RESOURCES = """
     ORDER BY j.job_id"""
 
 
-class Repairs:
-    """The statements of a start."""
+class Repairs(Table):
+    """Statements for the start of the server."""
 
-    def __init__(self, tx: "Transaction") -> None:
-        self._tx = tx
-
-    def logs_and_indexes(self) -> None:
-        """Make state logs, indexes, kill requests and plan agree with the states of the jobs."""
+    def make_consistent(self) -> None:
+        """Make state logs, marks of liveness, kill requests and plan agree with the states of the jobs."""
         for sql in (_STATE_LOGS, _ENDED_JOBS, _PLAN):
             self._tx.execute(sql, {"now": self._tx.now})
-        self._tx.resources.recount_suspended()
 
     def without_resources(self) -> list[tuple[int, JobState]]:
-        """Return the jobs that should hold resources and hold none."""
+        """Return the jobs whose state says that they have resources, and that have none, by id."""
         rows = self._tx.rows(_WITHOUT_RESOURCES, ([str(state) for state in sorted(CURRENT)],))
         return [(row[0], JobState(row[1])) for row in rows]

@@ -1,16 +1,14 @@
-"""Questions and changes about resource rows (``tx.resources``), their log, their columns.
+"""Resources (``tx.resources``): their rows, log and columns.
 
 ``resources`` has columns that administrators add while the system runs: they are read by name, never assumed.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from oar.lib.model import PropertyValue, Resource
-from oar.lib.states import STATE_NUMBERS, UNCHANGED, ResourceState
-
-if TYPE_CHECKING:
-    from oar.lib.db.engine import Transaction
+from oar.lib.db.statements import Row, Table, quoted
+from oar.lib.facts.records import PropertyValue, Resource
+from oar.lib.facts.states import STATE_NUMBERS, UNCHANGED, ResourceState
 
 #: Names and types of the columns of resources, in their order.
 _COLUMNS = """
@@ -41,13 +39,13 @@ _LOG_VALUES = """
     WHERE resource_id = ANY(%(ids)s) AND attribute = %(attribute)s AND date_stop = 0;
     INSERT INTO resource_logs (resource_id, attribute, value, date_start, finaud_decision)
     SELECT id, %(attribute)s, %(value)s, %(now)s, %(finaud)s FROM unnest(%(ids)s::integer[]) id"""
-#: Resources of a node that an error makes Suspected (server.md 5.3).
+#: Resources of a node that an error makes Suspected.
 _SUSPECTABLE = """
     SELECT resource_id, network_address FROM resources
     WHERE network_address = ANY(%(nodes)s) AND network_address <> ''
       AND (state = 'Alive' OR (state = 'Suspected' AND %(finaud)s = 'NO' AND finaud_decision = 'YES'))
     ORDER BY resource_id FOR NO KEY UPDATE"""
-#: Nodes that Finaud tests (server.md 5.4).
+#: Nodes that Finaud tests.
 _CHECKABLE = """
     SELECT network_address, bool_or(state = 'Alive') FROM resources
     WHERE type = 'default' AND desktop_computing = 'NO' AND next_state = 'UnChanged' AND network_address <> ''
@@ -75,9 +73,10 @@ _RECOUNT_SUSPENDED = """
     FROM resources o LEFT JOIN holding h USING (resource_id)
     WHERE r.resource_id = o.resource_id
       AND (r.suspended_jobs = 'YES') <> (h.resource_id IS NOT NULL)"""
+_IDS_OF_NODES = """
+    SELECT resource_id, network_address FROM resources WHERE network_address = ANY(%s) ORDER BY resource_id"""
 #: Tables of planned resources.
 _PLANS = ("gantt_jobs_resources", "gantt_jobs_resources_visu", "gantt_jobs_resources_log")
-
 
 #: Jobs that weigh on the resources near them, with how much.
 _SHARED_JOBS = """
@@ -128,11 +127,8 @@ class PendingChange(NamedTuple):
         )
 
 
-class Resources:
-    """Resource rows."""
-
-    def __init__(self, tx: "Transaction") -> None:
-        self._tx = tx
+class Resources(Table):
+    """Rows of ``resources`` and ``resource_logs``."""
 
     def columns(self) -> dict[str, str]:
         """Return the columns of the table, name to SQL type, in their order."""
@@ -151,24 +147,22 @@ class Resources:
         return self._select("network_address = ANY(%s)", (list(nodes),))
 
     def nodes_with(self, nodes: Collection[str], name: str) -> list[str]:
-        """Return which of some nodes have a resource with a value of a property; the property must exist."""
+        """Return those of some nodes that have a resource with a value of a property, which must exist; sorted."""
         return self._tx.column(
             "SELECT DISTINCT network_address FROM resources WHERE network_address = ANY(%s)"
-            f" AND {quoted(name)}::text <> '' ORDER BY 1",
+            f" AND {quoted(name, has_parameters=True)}::text <> '' ORDER BY 1",
             (list(nodes),),
         )
 
     def pending(self) -> list[PendingChange]:
-        """Return the resources whose change of state is asked, locked."""
-        return [
-            PendingChange(
-                row[0], row[1], row[2], ResourceState(row[3]), row[4] == "YES", ResourceState(row[5]), row[6] == "YES"
-            )
-            for row in self._tx.rows(_PENDING)
-        ]
+        """Return the resources whose change of state is asked, by id; they are locked."""
+        return [_pending(row) for row in self._tx.rows(_PENDING)]
 
     def ask_state(self, ids: Collection[int], to: ResourceState, *, finaud: bool = False) -> int:
-        """Ask NodeChangeState to give resources a state; return how many exist."""
+        """Ask NodeChangeState to give resources a state; return the number of those that exist.
+
+        ``finaud``: the system decides this, and may take it back.
+        """
         parameters = {"to": to, "finaud": _flag(finaud), "ids": list(ids)}
         self._tx.topics.add("resources")
         return self._tx.execute(_ASK.format(where="resource_id = ANY(%(ids)s)"), parameters)
@@ -176,10 +170,10 @@ class Resources:
     def ask_state_of_node(
         self, node: str, to: ResourceState, *, seen: ResourceState, decided_by_finaud: bool | None = None
     ) -> int:
-        """Ask for a state of a node's resources that are still as they were ``seen`` and of which nothing is asked.
+        """Ask a state for the resources of a node whose state is still ``seen`` and for which no state is asked.
 
-        With ``decided_by_finaud`` only where that is how their present state came.  Always a decision of the system,
-        that it may take back.  Returns the number of resources.
+        With ``decided_by_finaud`` only for those whose present state was, or was not, decided by Finaud.  This is a
+        decision of the system, which it may take back.  Return the number of resources.
         """
         where = "network_address = %(node)s AND state = %(seen)s AND next_state = 'UnChanged'"
         if decided_by_finaud is not None:
@@ -189,29 +183,29 @@ class Resources:
         return self._tx.execute(_ASK.format(where=where), parameters)
 
     def to_sweep(self) -> list[str]:
-        """Return the nodes that have to be cleaned before they may be Alive, as is asked."""
+        """Return the nodes that come back, and have to be cleaned before they may be Alive, sorted."""
         return self._tx.column(_TO_SWEEP)
 
     def suspectable(self, nodes: Collection[str], *, finaud: bool) -> dict[int, str]:
-        """Return the resources of some nodes that an error may make Suspected, each with its node, locked."""
+        """Return the resources of some nodes that may become Suspected, each with its node; they are locked."""
         return dict(self._tx.rows(_SUSPECTABLE, {"nodes": list(nodes), "finaud": _flag(finaud)}))
 
     def move(self, ids: Collection[int], to: ResourceState, *, finaud: bool) -> None:
-        """Give resources a state, with its log.  Only ``oar.lib.nodes`` calls this."""
+        """Give resources a state, and write it to their log.  Only ``oar.lib.resources.nodes`` calls this."""
         parameters = {"ids": sorted(ids), "to": to, "number": STATE_NUMBERS[to], "finaud": _flag(finaud)}
         self._tx.execute(_MOVE, parameters)
         self._tx.topics.add("resources")
         self.log(ids, "state", str(to), finaud=finaud)
 
-    def settle(self, ids: Collection[int]) -> None:
-        """Forget what was asked of resources."""
+    def clear_asked_state(self, ids: Collection[int]) -> None:
+        """Forget the state that was asked for resources."""
         self._tx.execute(
             "UPDATE resources SET next_state = %s, next_finaud_decision = 'NO' WHERE resource_id = ANY(%s)",
             (UNCHANGED, sorted(ids)),
         )
 
     def log(self, ids: Collection[int], attribute: str, value: str, *, finaud: bool = False) -> None:
-        """Open an interval of the history of some value, and close the one before."""
+        """Note the value of an attribute from now on: open an interval of its history, and close the one before."""
         parameters = {
             "ids": sorted(ids),
             "attribute": attribute,
@@ -222,51 +216,48 @@ class Resources:
         self._tx.execute(_LOG_VALUES, parameters)
 
     def begin_log(self, values: Sequence[tuple[int, str, str]]) -> None:
-        """Begin the history of new resources: ``(resource, attribute, value)`` each."""
+        """Begin the history of new resources: ``(resource id, attribute, value)`` each."""
         self._tx.insert_many(
             "INSERT INTO resource_logs (resource_id, attribute, value, date_start) VALUES %s",
             [(*value, self._tx.now) for value in values],
         )
 
     def close_log(self, ids: Collection[int], attribute: str) -> None:
-        """Close the open interval of some value."""
+        """Close the open interval of the history of an attribute."""
         self._tx.execute(
             "UPDATE resource_logs SET date_stop = %s WHERE resource_id = ANY(%s) AND attribute = %s AND date_stop = 0",
             (self._tx.now, sorted(ids), attribute),
         )
 
     def checkable_nodes(self) -> dict[str, bool]:
-        """Return the nodes whose life may be tested; whether the node is Alive (else Suspected)."""
+        """Return the nodes that Finaud may test, each with whether it is Alive (else Suspected)."""
         return dict(self._tx.rows(_CHECKABLE))
 
     def busy_nodes(self) -> set[str]:
-        """Return the nodes on which there is a job."""
+        """Return the nodes whose resources a live job has."""
         return set(self._tx.column(_BUSY_NODES))
 
     def woken_in_vain(self, names: Collection[str], times: int) -> set[str]:
-        """Return which of some nodes were woken so many times since they are Absent."""
+        """Return those of some nodes that were woken so many times since they are Absent: they are given up."""
         return set(self._tx.column(_WOKEN_IN_VAIN, (sorted(names), times)))
 
     def recount_suspended(self) -> None:
         """Recompute ``suspended_jobs`` from the jobs that are Suspended."""
         self._tx.execute(_RECOUNT_SUSPENDED)
 
-    def known_nodes(self, names: Collection[str]) -> dict[str, list[int]]:
-        """Return the resources of those of some nodes that exist."""
-        found: dict[str, list[int]] = {}
-        for resource_id, name in self._tx.rows(
-            "SELECT resource_id, network_address FROM resources WHERE network_address = ANY(%s) ORDER BY resource_id",
-            (list(names),),
-        ):
-            found.setdefault(name, []).append(resource_id)
-        return found
+    def ids_of_nodes(self, names: Collection[str]) -> dict[str, list[int]]:
+        """Return the ids of the resources of those of some nodes that exist, by node."""
+        ids: dict[str, list[int]] = {}
+        for resource_id, name in self._tx.rows(_IDS_OF_NODES, (list(names),)):
+            ids.setdefault(name, []).append(resource_id)
+        return ids
 
     def nodes(self) -> list[str]:
-        """Return the names of all nodes."""
-        return self._tx.column("SELECT DISTINCT network_address FROM resources WHERE network_address <> '' ORDER BY 1")
+        """Return the names of all nodes, sorted by code points."""
+        return sorted(self._tx.column("SELECT DISTINCT network_address FROM resources WHERE network_address <> ''"))
 
-    def known(self, ids: Collection[int]) -> list[int]:
-        """Return those of some resources that exist, by id."""
+    def existing(self, ids: Collection[int]) -> list[int]:
+        """Return the ids of those of some resources that exist, ascending."""
         return self._tx.column(
             "SELECT resource_id FROM resources WHERE resource_id = ANY(%s) ORDER BY resource_id", (list(ids),)
         )
@@ -282,7 +273,7 @@ class Resources:
         )
 
     def keep_asleep(self, ids: Collection[int]) -> list[int]:
-        """Let nobody halt or wake resources, until ``wake_as_before``; return those for which that is new."""
+        """Let nobody halt or wake resources until ``wake_as_before``; return those for which that is new."""
         return self._tx.column(
             "UPDATE resources SET last_available_upto = available_upto, available_upto = 0"
             " WHERE resource_id = ANY(%s) AND available_upto <> 0 RETURNING resource_id",
@@ -290,7 +281,7 @@ class Resources:
         )
 
     def wake_as_before(self, ids: Collection[int]) -> list[tuple[int, int]]:
-        """Undo ``keep_asleep``; return the resources that change, each with its ``available_upto``."""
+        """Undo ``keep_asleep``; return the resources that change, each with its new ``available_upto``."""
         rows = self._tx.rows(
             "UPDATE resources SET available_upto = last_available_upto WHERE resource_id = ANY(%s)"
             " AND last_available_upto <> 0 AND available_upto <> last_available_upto"
@@ -306,33 +297,34 @@ class Resources:
         self._tx.topics.add("resources")
 
     def has_shared_jobs(self) -> bool:
-        """Whether a job that holds resources is of the types that weigh on them (``weigh``)."""
+        """Whether any job that has resources is of the types that weigh on them (``weigh``)."""
         return self._tx.row(f"{_SHARED_JOBS} LIMIT 1") is not None
 
     def weigh(self, levels: Sequence[str], *, logged: bool) -> int:
-        """Recompute ``scheduler_priority`` from the besteffort and timesharing jobs there are (server.md 9.1).
+        """Compute ``scheduler_priority`` anew from the present besteffort and timesharing jobs.
 
         Each such job adds to all resources that share with one of its own the value of a property of ``levels``: twice
-        the place of the property, ten times that if it is timesharing and not besteffort.  So resources far from such
-        jobs come first.  Returns the number of resources whose value was another; ``logged``: their log has it.
+        the rank of the property, ten times that if it is timesharing and not besteffort.  So resources far from such
+        jobs come first.  Return the number of resources whose value changes; with ``logged`` that goes to their log.
         """
         parts = [
-            f"SELECT o.resource_id, h.factor * {2 * place} AS weight FROM resources o"
+            f"SELECT o.resource_id, h.factor * {2 * rank} AS weight FROM resources o"
             f" JOIN (SELECT DISTINCT job_id, factor, {quoted(name)} AS value FROM held) h ON h.value = o.{quoted(name)}"
-            for place, name in enumerate(levels, 1)
+            for rank, name in enumerate(levels, 1)
         ]
         changed = self._tx.rows(_WEIGH.format(shared=_SHARED_JOBS, weights=" UNION ALL ".join(parts)))
         if logged and changed:
+            dates = self._tx.now, self._tx.now
             self._tx.insert_many(
                 "INSERT INTO resource_logs (resource_id, attribute, value, date_start, date_stop) VALUES %s",
-                [(id_, "scheduler_priority", str(value), self._tx.now, self._tx.now) for id_, value in changed],
+                [(resource, "scheduler_priority", str(value), *dates) for resource, value in changed],
             )
         return len(changed)
 
     def insert(self, rows: Sequence[Mapping[str, PropertyValue]]) -> list[int]:
         """Insert resources with the given columns (the same in each row); return their ids, in order."""
         names = list(rows[0])
-        columns = ", ".join(quoted(name) for name in names)
+        columns = ", ".join(quoted(name, has_parameters=True) for name in names)
         returned = self._tx.insert_returning(
             f"INSERT INTO resources ({columns}) VALUES %s RETURNING resource_id",
             [tuple(row[name] for name in names) for row in rows],
@@ -341,8 +333,8 @@ class Resources:
         return [row[0] for row in returned]
 
     def set_property(self, ids: Collection[int], name: str, value: PropertyValue) -> list[int]:
-        """Set a column (its name has been checked) of resources; return those whose value was another."""
-        column = quoted(name)
+        """Set a column of resources, whose name has been checked; return the resources whose value was another."""
+        column = quoted(name, has_parameters=True)
         self._tx.topics.add("resources")
         return self._tx.column(
             f"UPDATE resources SET {column} = %s WHERE resource_id = ANY(%s) AND {column} IS DISTINCT FROM %s"
@@ -356,9 +348,10 @@ class Resources:
         return [_resource(dict(zip(names, row, strict=True))) for row in rows]
 
 
-def quoted(name: str) -> str:
-    """Return a column name as an identifier of SQL."""
-    return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+def _pending(row: Row) -> PendingChange:
+    resource_id, node, runs_jobs, state, by_finaud, next_state, next_by_finaud = row
+    states = ResourceState(state), by_finaud == "YES", ResourceState(next_state), next_by_finaud == "YES"
+    return PendingChange(resource_id, node, runs_jobs, *states)
 
 
 def _resource(columns: dict[str, Any]) -> Resource:

@@ -1,21 +1,20 @@
-"""What a scheduling round reads: all that is live, in a fixed number of queries whatever the number of jobs."""
+"""What a scheduling round reads and writes about jobs and resources (``tx.rounds``).
+
+All that is live is read in a fixed number of queries, whatever the number of jobs.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import psycopg2
 
-from oar.lib.db.jobs import LIVE
-from oar.lib.db.resources import quoted
-from oar.lib.errors import ConfigError
-from oar.lib.live_jobs import LiveJob
-from oar.lib.model import Dependency, Level, PropertyValue
-from oar.lib.states import JobState, Reservation, ResourceState
-
-if TYPE_CHECKING:
-    from oar.lib.db.engine import Transaction
+from oar.lib.db.predicates import LIVE
+from oar.lib.db.statements import Row, Table, quoted
+from oar.lib.facts.errors import ConfigError
+from oar.lib.facts.live_jobs import LiveJob
+from oar.lib.facts.records import Dependency, Level, PropertyValue
+from oar.lib.facts.states import JobState, Reservation, ResourceState
 
 #: The jobs that a round looks at: all live ones but those on hold.
 _LOOKED_AT = f"{LIVE} AND j.state <> 'Hold'"
@@ -60,10 +59,6 @@ _DEPENDENCIES = """
     SELECT job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift
     FROM job_dependencies WHERE job_dependency_index = 'CURRENT' ORDER BY job_id, job_id_required"""
 _REQUIRED = "SELECT job_id, state, exit_code, start_time, stop_time FROM jobs WHERE job_id = ANY(%s)"
-#: Seconds spent in Suspended and Resuming; an open stretch counts to now.
-_SUSPENDED = """
-    SELECT job_id, sum(CASE date_stop WHEN 0 THEN GREATEST(%s, date_start) ELSE date_stop END - date_start)::bigint
-    FROM job_state_logs WHERE job_id = ANY(%s) AND job_state IN ('Suspended', 'Resuming') GROUP BY job_id"""
 #: For each of some jobs in Resuming a number that grows with the requests.
 _TURNS = """
     SELECT job_id, max(job_state_log_id) FROM job_state_logs
@@ -95,7 +90,8 @@ _WOKEN = """
         WHERE o.hostname = h.hostname AND o.event_id > h.event_id AND l.type = 'HALT_NODE')
     GROUP BY h.hostname"""
 
-#: Jobs that may be started: they wait, and nobody wants their end.  Locked before their resources are (database.md 5).
+#: Jobs that may be started: they wait, and nobody wants their end.  Locked before their resources are
+#: (docs/design/locks.rst, "Order of locks").
 _LOCK_WAITING = """
     SELECT j.job_id FROM jobs j WHERE j.job_id = ANY(%s) AND j.state = 'Waiting'
       AND NOT EXISTS (SELECT 1 FROM frag_jobs f WHERE f.frag_id_job = j.job_id)
@@ -112,53 +108,27 @@ _CUT = """
     UPDATE moldable_job_descriptions m SET moldable_walltime = n.walltime
     FROM (SELECT unnest(%s::bigint[]) AS moldable, unnest(%s::bigint[]) AS walltime) n
     WHERE m.moldable_id = n.moldable AND m.moldable_walltime <> n.walltime"""
-
-
-#: Changes of walltime that wait, and when they were asked.  The rows stay as they are until the end.
-_CHANGES = """
-    SELECT w.job_id, w.pending, w.force = 'YES', w.delay_next_jobs = 'YES', w.whole = 'YES', w.granted, w.timeout,
-        COALESCE((SELECT max(e.date) FROM event_logs e WHERE e.job_id = w.job_id AND e.type = 'WALLTIME_REQUEST'), 0),
-        j.assigned_moldable_job
-    FROM walltime_change w JOIN jobs j ON j.job_id = w.job_id
-    WHERE w.pending <> 0 AND j.state = 'Running' ORDER BY w.job_id FOR NO KEY UPDATE OF j, w"""
-_LONGER = """
-    UPDATE moldable_job_descriptions SET moldable_walltime = moldable_walltime + %s WHERE moldable_id = %s
-    RETURNING moldable_walltime"""
-#: What is granted counts also for each way in which it was; nothing pending: nothing is asked any more.
-_GRANTED = """
-    UPDATE walltime_change SET pending = %(left)s::bigint, granted = granted + %(seconds)s::bigint,
-        granted_with_force = granted_with_force + CASE WHEN force = 'YES' THEN %(more)s::bigint ELSE 0 END,
-        granted_with_delay_next_jobs =
-            granted_with_delay_next_jobs + CASE WHEN delay_next_jobs = 'YES' THEN %(more)s::bigint ELSE 0 END,
-        granted_with_whole = granted_with_whole + CASE WHEN whole = 'YES' THEN %(more)s::bigint ELSE 0 END,
-        force = CASE WHEN %(left)s::bigint = 0 THEN 'NO' ELSE force END,
-        delay_next_jobs = CASE WHEN %(left)s::bigint = 0 THEN 'NO' ELSE delay_next_jobs END,
-        whole = CASE WHEN %(left)s::bigint = 0 THEN 'NO' ELSE whole END,
-        timeout = CASE WHEN %(left)s::bigint = 0 THEN 0 ELSE timeout END
-    WHERE job_id = %(job)s"""
-_DROPPED = """
-    UPDATE walltime_change SET pending = 0, force = 'NO', delay_next_jobs = 'NO', whole = 'NO', timeout = 0
-    WHERE job_id = %s"""
+#: Texts that the scheduler writes into waiting jobs.
+_TELL = """
+    UPDATE jobs j SET message = n.message, scheduler_info = n.info, last_karma = COALESCE(n.karma, j.last_karma)
+    FROM (SELECT unnest(%s::bigint[]) AS id, unnest(%s::text[]) AS message, unnest(%s::text[]) AS info,
+                 unnest(%s::double precision[]) AS karma) n
+    WHERE j.job_id = n.id AND j.state IN ('Waiting', 'toLaunch', 'toAckReservation')"""
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeRow:
-    """A change of walltime that waits."""
+class JobText:
+    """The texts that the scheduler writes into a waiting job; ``karma`` None: the stored one stays."""
 
     job_id: int
-    pending: int
-    force: bool
-    delay_next_jobs: bool
-    whole: bool
-    granted: int
-    timeout: int
-    asked: int
-    moldable: int
+    message: str
+    info: str
+    karma: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StartRow:
-    """A job that starts."""
+    """A job that starts, with the alternative and the resources that it gets."""
 
     job_id: int
     moldable: int
@@ -202,7 +172,7 @@ class MoldableRow:
 
 @dataclass(frozen=True, slots=True)
 class DependencyRow:
-    """What a job depends on, and the state of that job; None if there is no such job any more."""
+    """A dependency, and the state of the job that it is on; None if that job does not exist any more."""
 
     dependency: Dependency
     state: JobState | None
@@ -213,7 +183,7 @@ class DependencyRow:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRow:
-    """A resource, its places in the two orders, and the properties asked for."""
+    """A resource, its ranks in the two orders of the configuration, and the values of the properties asked for."""
 
     id: int
     type: str
@@ -228,17 +198,14 @@ class ResourceRow:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Equal versions: no resource has changed meanwhile.  ``columns`` are the properties that there are."""
+    """Equal versions: no resource has changed meanwhile.  ``columns`` are the columns of ``resources``."""
 
     mark: tuple[int, str, int]
     columns: frozenset[str]
 
 
-class Rounds:
-    """The questions of a round."""
-
-    def __init__(self, tx: "Transaction") -> None:
-        self._tx = tx
+class Rounds(Table):
+    """The statements of a round."""
 
     def versions(self) -> dict[int, str]:
         """Return the live jobs that are not on hold, by id, each with a mark that changes when its row does."""
@@ -249,45 +216,45 @@ class Rounds:
         return dict(self._tx.rows(_ALTERED, (since,)))
 
     def jobs(self, ids: Collection[int]) -> list[JobRow]:
-        """Return some jobs, by id."""
+        """Return some jobs, sorted by id."""
         return [_job(row) for row in self._tx.rows(_JOBS, (list(ids),))] if ids else []
 
     def on_hold(self) -> dict[int, int]:
-        """Return the jobs on hold, and since when."""
+        """Return the jobs on hold, each with the date since when it is."""
         return dict(self._tx.rows(_ON_HOLD))
 
     def next_job(self) -> int:
-        """Return the number that the next job would have."""
-        number: int = self._tx.value(_NEXT_JOB)
-        return number
+        """Return the id that the next job will have."""
+        job_id: int = self._tx.value(_NEXT_JOB)
+        return job_id
 
     def killed(self) -> set[int]:
-        """Return the jobs whose end is wanted."""
+        """Return the jobs with an open kill request."""
         return set(self._tx.column(_KILLED))
 
     def types(self, ids: Collection[int]) -> dict[int, tuple[str, ...]]:
         """Return the types of some jobs."""
-        found: dict[int, list[str]] = defaultdict(list)
+        types: dict[int, list[str]] = defaultdict(list)
         for job_id, text in self._tx.rows(_TYPES, (list(ids),)) if ids else ():
-            found[job_id].append(text)
-        return {job_id: tuple(texts) for job_id, texts in found.items()}
+            types[job_id].append(text)
+        return {job_id: tuple(texts) for job_id, texts in types.items()}
 
     def moldables(self, ids: Collection[int]) -> dict[int, tuple[MoldableRow, ...]]:
-        """Return the alternatives of some jobs."""
+        """Return the alternatives of some jobs, in the order of their submission."""
         if not ids:
             return {}
         rows = self._tx.rows(_MOLDABLES, (list(ids),))
-        groups = self._tx.rows(_GROUPS, ([row[0] for row in rows],))
+        group_rows = self._tx.rows(_GROUPS, ([row[0] for row in rows],))
         levels: dict[int, list[Level]] = defaultdict(list)
-        for group_id, name, value in self._tx.rows(_LEVELS, ([row[0] for row in groups],)):
+        for group_id, name, value in self._tx.rows(_LEVELS, ([row[0] for row in group_rows],)):
             levels[group_id].append(Level(name, value))
-        parts: dict[int, list[GroupRow]] = defaultdict(list)
-        for group_id, moldable_id, text in groups:
-            parts[moldable_id].append(GroupRow(text or "", tuple(levels[group_id])))
-        found: dict[int, list[MoldableRow]] = defaultdict(list)
+        groups: dict[int, list[GroupRow]] = defaultdict(list)
+        for group_id, moldable_id, text in group_rows:
+            groups[moldable_id].append(GroupRow(text or "", tuple(levels[group_id])))
+        moldables: dict[int, list[MoldableRow]] = defaultdict(list)
         for moldable_id, job_id, walltime in rows:
-            found[job_id].append(MoldableRow(moldable_id, job_id, walltime, tuple(parts[moldable_id])))
-        return {job_id: tuple(each) for job_id, each in found.items()}
+            moldables[job_id].append(MoldableRow(moldable_id, job_id, walltime, tuple(groups[moldable_id])))
+        return {job_id: tuple(alternatives) for job_id, alternatives in moldables.items()}
 
     def walltimes(self, moldables: Collection[int]) -> dict[int, int]:
         """Return the present walltimes of some alternatives."""
@@ -298,38 +265,35 @@ class Rounds:
         return [(row[0], row[1]) for row in self._tx.rows(_HELD_CONTAINERS)]
 
     def assigned(self) -> dict[int, list[int]]:
-        """Return the resources that are held, by alternative."""
+        """Return the resources that jobs have now, by alternative."""
         return dict(self._tx.rows(_ASSIGNED))
 
     def dependencies(self, supposed: Sequence[Dependency] = ()) -> list[DependencyRow]:
-        """Return what jobs that have not ended depend on, and what ``supposed`` ones would."""
-        rows = [*(Dependency(*row) for row in self._tx.rows(_DEPENDENCIES)), *supposed]
-        if not rows:
+        """Return the dependencies of live jobs, and ``supposed`` ones, with the states of the jobs that they are on."""
+        dependencies = [*(Dependency(*row) for row in self._tx.rows(_DEPENDENCIES)), *supposed]
+        if not dependencies:
             return []
-        required = {row[0]: row[1:] for row in self._tx.rows(_REQUIRED, (sorted({row.required for row in rows}),))}
-        return [_dependency(row, required.get(row.required)) for row in rows]
-
-    def suspended_times(self, ids: Collection[int]) -> dict[int, int]:
-        """Return the seconds that jobs spent in Suspended and Resuming."""
-        return dict(self._tx.rows(_SUSPENDED, (self._tx.now, list(ids)))) if ids else {}
+        required = sorted({dependency.required for dependency in dependencies})
+        jobs = {row[0]: row[1:] for row in self._tx.rows(_REQUIRED, (required,))}
+        return [_dependency(dependency, jobs.get(dependency.required)) for dependency in dependencies]
 
     def turns(self, ids: Collection[int]) -> dict[int, int]:
-        """Return in which order jobs in Resuming go on: the one that was asked for first has the lowest number."""
+        """Return numbers that order jobs in Resuming: the job whose resumption was asked first has the lowest."""
         return dict(self._tx.rows(_TURNS, (list(ids),))) if ids else {}
 
     def checkpoints(self, ids: Collection[int]) -> dict[int, tuple[int, bool]]:
-        """Return when jobs were asked for a checkpoint, and whether their time for it was declared over."""
+        """Return for jobs that were asked for a checkpoint the date of that, and whether their time for it is over."""
         return {row[0]: (row[1], row[2]) for row in self._tx.rows(_CHECKPOINTS, (list(ids),))} if ids else {}
 
     def version(self) -> Version:
-        """Return a mark of the present state of all resources."""
+        """Return the present version of all resources."""
         row = self._tx.rows(_VERSION)[0]
         return Version((row[0], row[1], row[2]), frozenset(row[3].split()))
 
     def content(self, columns: Collection[str]) -> tuple[int, str, int]:
-        """Return a mark of what is in some columns of all resources."""
-        named = ", ".join(quoted(name).replace("%%", "%") for name in sorted(columns))
-        row = self._tx.rows(_CONTENT.format(named))[0]
+        """Return a checksum of some columns of all resources: equal ones have equal values."""
+        names = ", ".join(quoted(name) for name in sorted(columns))
+        row = self._tx.rows(_CONTENT.format(names))[0]
         return row[0], row[1], row[2]
 
     def resources(self, names: Sequence[str], order: str, reservation_order: str) -> list[ResourceRow]:
@@ -337,12 +301,13 @@ class Rounds:
 
         Raises ConfigError for an order that the database refuses.
         """
-        asked = "".join(f", {quoted(name).replace('%%', '%')}" for name in names)
+        columns = "".join(f", {quoted(name)}" for name in names)
         sql = (
             "SELECT resource_id, type, network_address,"
             " CASE WHEN next_state IN ('Absent', 'Suspected', 'Dead') THEN next_state ELSE state END,"
             f" available_upto, last_job_date, row_number() OVER (ORDER BY {order}, resource_id),"
-            f" row_number() OVER (ORDER BY {reservation_order}, resource_id){asked} FROM resources ORDER BY resource_id"
+            f" row_number() OVER (ORDER BY {reservation_order}, resource_id){columns}"
+            " FROM resources ORDER BY resource_id"
         )
         self._tx.execute("SAVEPOINT orders")
         try:
@@ -352,6 +317,11 @@ class Rounds:
             raise ConfigError(f"SCHEDULER_RESOURCE_ORDER: {str(error).partition(chr(10))[0]}") from None
         return [_resource(row) for row in rows]
 
+    def column_values(self, names: Sequence[str]) -> dict[int, Sequence[PropertyValue]]:
+        """Return the values of some columns of all resources, by id."""
+        rows = self._tx.rows(f"SELECT resource_id, {', '.join(map(quoted, names))} FROM resources")
+        return {row[0]: row[1:] for row in rows}
+
     def consumption(self, queues: Collection[str], since: int, until: int) -> list[tuple[str, str, str, str, int]]:
         """Return sums of accounting windows: ``(queue, user, project, ASKED or USED, resource seconds)`` each."""
         return [
@@ -360,19 +330,19 @@ class Rounds:
         ]
 
     def woken(self, since: int) -> Mapping[str, int]:
-        """Return the nodes that were woken after a date, and when last."""
+        """Return the nodes that were woken after a date and not halted since, each with the date of the last time."""
         return dict(self._tx.rows(_WOKEN, (since,)))
 
     def lock_waiting(self, ids: Collection[int]) -> list[int]:
-        """Return which of some jobs may be started; they stay as they are until the end of the transaction."""
+        """Return those of some jobs that may be started; they are locked until the end of the transaction."""
         return self._tx.column(_LOCK_WAITING, (sorted(ids),))
 
     def share_alive(self, ids: Collection[int]) -> set[int]:
-        """Return which of some resources are Alive; they stay as they are until the end of the transaction."""
+        """Return those of some resources that are Alive; they are locked until the end of the transaction."""
         return {row[0] for row in self._tx.rows(_SHARE_ALIVE, (sorted(ids),)) if row[1]}
 
     def start(self, rows: Sequence[StartRow]) -> None:
-        """Give jobs their start, their alternative and their resources."""
+        """Give jobs their start date, their alternative and their resources."""
         if not rows:
             return
         moldables = [row.moldable for row in rows]
@@ -383,43 +353,33 @@ class Rounds:
             [(row.moldable, number) for row in rows for number in row.resources],
         )
 
-    def walltime_changes(self) -> list[ChangeRow]:
-        """Return the changes of walltime that wait, by job."""
-        return [ChangeRow(*row) for row in self._tx.rows(_CHANGES)]
-
-    def change_walltime(self, row: ChangeRow, seconds: int) -> int:
-        """Grant a part of a change; return the new walltime.  What cannot be taken away any more is forgotten."""
-        left = row.pending - seconds if row.pending > 0 else 0
-        walltime: int = self._tx.value(_LONGER, (seconds, row.moldable))
-        values = {"left": left, "seconds": seconds, "more": max(0, seconds), "job": row.job_id}
-        self._tx.execute(_GRANTED, values)
-        return walltime
-
-    def drop_change(self, job_id: int) -> None:
-        """Forget a change that was not granted in time."""
-        self._tx.execute(_DROPPED, (job_id,))
+    def tell(self, texts: Collection[JobText]) -> None:
+        """Write messages, texts and karmas into jobs that still wait."""
+        if texts:
+            columns = zip(*((text.job_id, text.message, text.info, text.karma) for text in texts), strict=True)
+            self._tx.execute(_TELL, [list(column) for column in columns])
 
     def end_negotiation(self, job_id: int) -> None:
-        """Note that a reservation has been answered."""
+        """Note that a reservation has been accepted or refused."""
         self._tx.execute(
             "UPDATE jobs SET reservation = 'Scheduled' WHERE job_id = %s AND reservation = 'toSchedule'", (job_id,)
         )
 
 
-def _job(row: tuple[Any, ...]) -> JobRow:
+def _job(row: Row) -> JobRow:
     values = list(row)
     values[5:7] = JobState(row[5]), Reservation(row[6])
     return JobRow(*values)
 
 
-def _dependency(dependency: Dependency, required: tuple[Any, ...] | None) -> DependencyRow:
+def _dependency(dependency: Dependency, required: Row | None) -> DependencyRow:
     if required is None:
         return DependencyRow(dependency, None, None, 0, 0)
     state, code, start, stop = required
     return DependencyRow(dependency, JobState(state), code, start or 0, stop or 0)
 
 
-def _resource(row: tuple[Any, ...]) -> ResourceRow:
+def _resource(row: Row) -> ResourceRow:
     values = [*row[:8], row[8:]]
     values[3] = ResourceState(row[3])
     return ResourceRow(*values)

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import SchemaItem
 
-from oar.lib import states
+from oar.lib.facts import states
 
 metadata = MetaData()
 
@@ -407,7 +407,7 @@ accounting = _table(
     _string("accounting_user", 255),
     _string("accounting_project", 255),
     _string("queue_name", 100),
-    _one_of("consumption_type", 5, "ASKED", ("ASKED", "USED")),
+    _one_of("consumption_type", 5, states.ConsumptionType.ASKED, list(states.ConsumptionType)),
     _number("consumption"),
     PrimaryKeyConstraint(
         "window_start", "window_stop", "accounting_user", "accounting_project", "queue_name", "consumption_type"

@@ -1,0 +1,40 @@
+"""What the administrators' commands have in common: the line in the server's log, and warnings."""
+
+import logging
+from collections.abc import Iterable
+
+import click
+
+from oar.cli.common.command import Context
+
+log = logging.getLogger(__name__)
+
+
+def note(context: Context) -> None:
+    """Write one line about a change in the server's log: who did it, by which command."""
+    from oar.lib.io.logs import logging_to
+
+    given = click.get_current_context().params
+    words = [f"{name}={value}" for name, value in sorted(given.items()) if value not in ((), None, False)]
+    with logging_to(context.runtime.config, "Admin"):
+        log.info("[admin] user=%s command=%s %s", context.user.name, context.command.name, " ".join(words))
+
+
+def warn(lines: Iterable[str]) -> None:
+    """Print what is wrong, each line behind the mark of warnings."""
+    for line in lines:
+        click.echo(f"/!\\ {line}", err=True)
+
+
+def warn_of_policies(context: Context, queues: Iterable[str]) -> None:
+    """Warn of each ``name,priority,policy`` whose policy neither is built in nor a program of the site."""
+    from pathlib import Path
+
+    from oar.kao.facts.queue_policies import POLICIES
+
+    directory = Path(context.runtime.oardir) / context.runtime.config.schedulers_path
+    for text in queues:
+        name, _, policy = (part.strip() for part in f"{text},,".split(",", 3)[:3])
+        if policy not in POLICIES and not (directory / policy).is_file():
+            known = ", ".join(sorted(each for each in POLICIES if each))
+            warn([f"No job of queue {name} will start: {policy} is no program in {directory}, and not one of {known}."])

@@ -1,0 +1,108 @@
+"""Files that a user names are opened with the user's rights, never with those of oar."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, NamedTuple
+
+from oar.lib.facts.records import User
+
+#: More than this of a file is not read: scripts and lists are small.
+LARGEST_FILE = 16 << 20
+
+_READ = 'head -c "$2" -- "$1" || exit 2; test -x "$1" || exit 3'
+#: The file may exist with looser rights: they are taken away before anything is written.
+_WRITE = 'umask 077; : > "$1" && chmod 600 -- "$1" && cat > "$1"'
+_NOT_EXECUTABLE = 3
+_SUM = 'test -f "$1" && exec md5sum < "$1"'
+_BLOCK = 1 << 20
+_POUR = 'test -f "$1" && exec head -c "$2" < "$1"'
+
+
+class UserFile(NamedTuple):
+    """What was read of a file."""
+
+    data: bytes
+    is_executable: bool
+
+
+class UserFiles:
+    """The way to the files of one user; ``privilege`` is the command by which oar becomes another (``sudo -n``)."""
+
+    def __init__(self, user: User, privilege: str) -> None:
+        self._user = user
+        self._privilege = privilege
+
+    def read(self, path: str) -> UserFile:
+        """Return what is in a file.  Raises OSError."""
+        if self._user.uid == os.geteuid():
+            with open(path, "rb") as file:
+                return UserFile(file.read(LARGEST_FILE), os.access(path, os.X_OK))
+        code, data = self._run(_READ, path, b"")
+        if code not in (0, _NOT_EXECUTABLE):
+            raise PermissionError(f"cannot read {path}")
+        return UserFile(data, code == 0)
+
+    def write_secret(self, path: str, text: str) -> None:
+        """Write a file that nobody else may read, in the place of one that is there.  Raises OSError."""
+        code, _ = self._run(_WRITE, path, text.encode())
+        if code:
+            raise PermissionError(f"cannot write {path}")
+
+    def md5sum(self, path: str) -> str:
+        """Return the MD5 sum of a plain file.  Raises OSError."""
+        code, said = self._run(_SUM, path, b"")
+        if code:
+            raise PermissionError(f"cannot read {path}")
+        return said.decode("ascii", "replace").split()[0]
+
+    def pour(self, path: str, target: IO[bytes], most: int) -> None:
+        """Write at most so many bytes of a plain file to an open one.  Raises OSError.
+
+        The program that reads as the user gets a pipe: whatever he does to it, he never holds the file of oar.
+        """
+        import subprocess
+
+        words, identity = self._as_user(["/bin/sh", "-c", _POUR, "sh", path, str(most)])
+        quiet = subprocess.DEVNULL
+        with subprocess.Popen(words, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, **identity) as reader:
+            source: IO[bytes] = reader.stdout  # type: ignore[assignment]  # it was asked for
+            while most and (block := source.read(min(most, _BLOCK))):
+                target.write(block)
+                most -= len(block)
+        if reader.returncode:
+            raise PermissionError(f"cannot read {path}")
+
+    def output(self, words: Sequence[str]) -> bytes:
+        """Return what a program prints that runs as the user.  Raises OSError if it fails."""
+        code, data = self._execute(words, b"")
+        if code:
+            raise OSError(f"{words[0]} ended with {code}")
+        return data
+
+    def _run(self, script: str, path: str, data: bytes) -> tuple[int, bytes]:
+        """Run a piece of shell as the user; its file is an argument, never a part of the text."""
+        return self._execute(["/bin/sh", "-c", script, "sh", path, str(LARGEST_FILE)], data)
+
+    def _execute(self, words: Sequence[str], data: bytes) -> tuple[int, bytes]:
+        """Run a program as the user; its exit code, and what it prints."""
+        import subprocess
+
+        words, identity = self._as_user(words)
+        streams: dict[str, Any] = {"input": data, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        done = subprocess.run(words, check=False, **streams, **identity)
+        return done.returncode, done.stdout
+
+    def _as_user(self, words: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Any]]:
+        """Return the words and the identity of a process by which a program runs as the user."""
+        import pwd
+        import shlex
+
+        uid = self._user.uid
+        if os.geteuid() == uid:
+            return words, {}
+        if os.geteuid() == 0 or os.getuid() == uid:
+            account = pwd.getpwuid(uid)
+            groups = os.getgrouplist(account.pw_name, account.pw_gid) if os.geteuid() == 0 else None
+            group = account.pw_gid if os.geteuid() == 0 else None
+            return words, {"user": uid, "group": group, "extra_groups": groups}
+        return [*shlex.split(self._privilege), "-u", f"#{uid}", "--", *words], {}

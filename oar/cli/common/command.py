@@ -1,0 +1,671 @@
+"""The frame of every command: its options read by GNU's rules, who is asking, what it opens, how it ends.
+
+A command is a function under ``@oar_command``, with click's declarations of its options below:
+
+    @oar_command("oarstat", summary="Show the jobs.")
+    @optional_argument("-j", "--job", "jobs", numeric=True)
+    @machine_formats
+    def main(context: Context, jobs: tuple[int | None, ...], machine: Format | None) -> int | None: ...
+
+Click's own parser never sees what the user wrote: ``canonical`` turns it into the one spelling in which nothing is
+left to guess (docs/design/formats.rst, "Options").
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+
+import click
+
+from oar.lib.db.database import Database
+from oar.lib.facts.errors import DatabaseUnavailable, NotAllowed, OarError, Refused
+from oar.lib.facts.formats import Format
+from oar.lib.facts.records import User
+from oar.lib.facts.version import CODENAME, VERSION
+from oar.lib.runtime import Runtime, command_delivery, conf_file, open_runtime
+
+if TYPE_CHECKING:
+    from oar.lib.db.user_sql import Asker
+
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # generic only since click 8.4
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+ExitCodes = Mapping[type[BaseException], int]
+
+BLANKS = " \t\r\n\f\v"
+DIGITS = frozenset("0123456789")
+LARGEST_NUMBER = 2**63 - 1
+
+EXIT_BAD_OPTION = 1
+EXIT_INTERNAL = 3
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+class Stop(OarError):
+    """End of the command: this text, as it is, on stderr, and this exit code."""
+
+    def __init__(self, text: str, exit_code: int = 1) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+class BadOption(Stop):
+    """An option is unknown, or its argument is missing or wrong."""
+
+
+class Hangup(BaseException):
+    """The terminal is gone (SIGHUP)."""
+
+
+class Style(NamedTuple):
+    """How a family of commands speaks."""
+
+    error: str
+    warning: str
+    cannot_contact: str
+    version: str
+    usage_after_error: bool
+    underscores: bool  #: options may be written with ``_`` for ``-``
+
+
+USER = Style(
+    error="# Error: ",
+    warning="# Warning: ",
+    cannot_contact="# Warning: cannot contact",
+    version=f"OAR version: {VERSION} ({CODENAME})",
+    usage_after_error=False,
+    underscores=False,
+)
+ADMIN = Style(
+    error="[ERROR] ",
+    warning="/!\\ ",
+    cannot_contact="/!\\ Cannot contact",
+    version=f"OAR version: {VERSION}",
+    usage_after_error=True,
+    underscores=True,
+)
+
+
+# ------------------------------------------------------------------------------------------------------------ options
+
+
+class Number(ParamType):
+    """A whole number that the database can hold."""
+
+    name = "number"
+
+    def __init__(self, *, negative: bool = True) -> None:
+        self._negative = negative
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        """Return the number; None for an optional argument that is not there."""
+        if isinstance(value, int):
+            return value
+        text: str = value
+        if not text and isinstance(param, OptionalArgument):
+            return None
+        digits = (text.removeprefix("-") if self._negative else text).removeprefix("+")
+        if not digits or not DIGITS.issuperset(digits) or len(digits) > 19 or abs(int(text)) > LARGEST_NUMBER:
+            name = _name_of(param) if param else ""
+            raise BadOption(f'Value "{text}" invalid for option {name} (number expected)', EXIT_BAD_OPTION)
+        return int(text)
+
+
+class OptionalText(ParamType):
+    """A text, or None for an optional argument that is not there."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | None:
+        """Return the text, None if it is empty."""
+        return value or None
+
+
+NUMBER = Number()
+COUNT = Number(negative=False)
+
+
+class PlainOption(click.Option):
+    """An option whose help stands as it was written: click would load ``inspect`` to take its indentation away."""
+
+    def __init__(self, declarations: Sequence[str], *, help: str | None = None, **settings: Any) -> None:
+        super().__init__(declarations, **settings)
+        self.help = help
+
+
+def option(*declarations: str, **settings: Any) -> Callable[[Function], Function]:
+    """Declare an option; ``settings`` are click's."""
+    return click.option(*declarations, **{"cls": PlainOption, **settings})
+
+
+class OptionalArgument(PlainOption):
+    """An option whose argument may be left out; always repeatable.
+
+    Its value is ``()`` when it is not given, else a tuple with the argument, or None, of each time that it is.
+    """
+
+    def __init__(
+        self, declarations: Sequence[str], *, numeric: bool = False, attached: bool = False, **settings: Any
+    ) -> None:
+        super().__init__(declarations, multiple=True, type=NUMBER if numeric else OptionalText(), **settings)
+        self.numeric = numeric
+        self.attached = attached
+
+
+def optional_argument(
+    *declarations: str, numeric: bool = False, attached: bool = False, help: str = "", metavar: str | None = None
+) -> Callable[[Function], Function]:
+    """Declare an option with an optional argument; ``numeric``: only digits are taken as one.
+
+    ``attached``: its argument must stand behind ``=``, the next word never is one.
+    """
+    return option(*declarations, cls=OptionalArgument, numeric=numeric, attached=attached, help=help, metavar=metavar)
+
+
+def machine_formats(function: Function) -> Function:
+    """Declare -D, -X, -Y and -J; the function gets the chosen one as ``machine``."""
+
+    def command(*arguments: Any, **options: Any) -> Any:
+        chosen = [each for each in Format if options.pop(f"as_{each}")]
+        return function(*arguments, machine=chosen[0] if chosen else None, **options)
+
+    command.__dict__.update(function.__dict__)
+    for each in reversed(Format):
+        name = f"-{each.value[0].upper()}"
+        option(name, f"--{each}", f"as_{each}", is_flag=True, help=f"Print {each.value.upper()}.")(command)
+    return command  # type: ignore[return-value]
+
+
+class _KnownOption(NamedTuple):
+    """An option as the parser knows it."""
+
+    spelling: str  #: the name that click is given: its longest, for of short ones it first sees whether they are long
+    takes: str  #: "" nothing, "text" an argument; "optional", "digits", "attached": one that may be left out
+
+
+class _WordReader:
+    """Turns what a user wrote into what click cannot misread."""
+
+    def __init__(self, parameters: Iterable[click.Parameter], *, underscores: bool, signed_words: bool = False) -> None:
+        self._short: dict[str, _KnownOption] = {}
+        self._long: dict[str, _KnownOption] = {}
+        self._underscores = underscores
+        self._signed_words = signed_words
+        for parameter in parameters:
+            if isinstance(parameter, click.Option):
+                known = _KnownOption(max(parameter.opts, key=len), _taken_by(parameter))
+                for name in parameter.opts:
+                    self._add(name, known)
+        self.options: list[str] = []
+        self.words: list[str] = []
+        self.dashes: int | None = None  #: number of words before "--", None if there was none
+        self._left: list[str] = []
+
+    def read(self, arguments: Sequence[str]) -> list[str]:
+        """Return the canonical arguments.  Raises BadOption."""
+        self._left = list(reversed(arguments))
+        while self._left:
+            argument = self._left.pop()
+            if argument == "--":
+                self.dashes = len(self.words)
+                self.words.extend(reversed(self._left))
+                break
+            if argument.startswith("--"):
+                self._long_option(argument[2:])
+            elif argument.startswith("-") and argument != "-" and not self._is_signed_word(argument):
+                self._bundle(argument[1:])
+            else:
+                self.words.append(argument)
+        return [*self.options, "--", *self.words]
+
+    def _is_signed_word(self, argument: str) -> bool:
+        return self._signed_words and bool(self.words) and argument[1] in DIGITS
+
+    def _add(self, name: str, known: _KnownOption) -> None:
+        if name.startswith("--"):
+            self._long[self._plain(name[2:])] = known
+        else:
+            self._short[name[1:]] = known
+
+    def _plain(self, name: str) -> str:
+        return name.replace("_", "-") if self._underscores else name
+
+    def _long_option(self, text: str) -> None:
+        written, equals, value = text.partition("=")
+        name = self._full_name(written)
+        known = self._long[name]
+        if not known.takes:
+            if equals:
+                raise BadOption(f"Option {name} does not take an argument")
+            self.options.append(known.spelling)
+        elif equals:
+            self._give(known, value)
+        else:
+            self._give(known, self._next(known, name))
+
+    def _full_name(self, written: str) -> str:
+        """Return the name of a long option that may be cut short.  Raises BadOption."""
+        name = self._plain(written)
+        if name in self._long:
+            return name
+        fitting = [each for each in self._long if name and each.startswith(name) and each != "debug"]
+        shortest = min(fitting, key=len, default="")
+        is_clear = all(each.startswith(shortest) for each in fitting)  # --stat is --state, though there is --states
+        if not is_clear and len({self._long[each].spelling for each in fitting}) > 1:
+            raise BadOption(f"Option {written} is ambiguous ({', '.join(sorted(fitting))})")
+        if not fitting:
+            from oar.lib.facts.did_you_mean import did_you_mean
+
+            guess = did_you_mean(f"--{written}", [f"--{each}" for each in self._long if each != "debug"], quote="")
+            raise BadOption(f"Unknown option: {written}{guess}")
+        return shortest
+
+    def _bundle(self, letters: str) -> None:
+        """Read what follows one dash: flags, and at the end perhaps an option with its argument."""
+        while letters:
+            letter, letters = letters[0], letters[1:]
+            known = self._short.get(letter)
+            if known is None:
+                raise BadOption(f"Unknown option: {letter}")
+            if not known.takes:
+                self.options.append(known.spelling)
+            elif known.takes == "digits" and letters:
+                rest = letters.lstrip("0123456789")
+                self._give(known, letters[: len(letters) - len(rest)])
+                letters = rest
+            else:
+                self._give(known, letters or self._next(known, letter))
+                letters = ""
+
+    def _next(self, known: _KnownOption, name: str) -> str:
+        """Take the next argument as the option's own, if it is one.  Raises BadOption."""
+        following = self._left[-1] if self._left else None
+        if known.takes == "text":
+            if following is None:
+                raise BadOption(f"Option {name} requires an argument")
+            return self._left.pop()
+        if known.takes == "attached" or following is None or following.startswith("-"):
+            return ""
+        if known.takes == "digits" and not DIGITS.issuperset(following):
+            return ""
+        return self._left.pop()
+
+    def _give(self, known: _KnownOption, value: str) -> None:
+        self.options += [known.spelling, value.strip(BLANKS)]
+
+
+def _taken_by(option: click.Option) -> str:
+    if option.is_flag or option.count:
+        return ""
+    if isinstance(option, OptionalArgument):
+        return "attached" if option.attached else "digits" if option.numeric else "optional"
+    return "text"
+
+
+def _name_of(parameter: click.Parameter) -> str:
+    return max(parameter.opts, key=len).lstrip("-")
+
+
+# ------------------------------------------------------------------------------------------------------------ context
+
+
+def login_of(uid: int) -> str:
+    """Return the name of a user.  Raises KeyError if there is none."""
+    import pwd
+
+    return pwd.getpwuid(uid).pw_name
+
+
+def caller(environment: Mapping[str, str], real: int, effective: int, name_of: Callable[[int], str] = login_of) -> User:
+    """Return who is asking, from what the kernel and sudo say.
+
+    Under sudo both uids are oar's and ``SUDO_UID`` is sudo's own word; else the real uid tells.
+    Raises NotAllowed for a uid without a name.
+    """
+    uid = real
+    try:
+        if real == effective and "SUDO_UID" in environment and name_of(real) == "oar":
+            uid = int(environment["SUDO_UID"])
+        return User(name_of(uid), uid)
+    except (KeyError, ValueError, OverflowError):
+        raise NotAllowed(f"nobody has the user id {uid} on this machine.") from None
+
+
+class Context:
+    """What a command works with: who is asking, configuration, database."""
+
+    def __init__(
+        self, command: "Command", environment: Mapping[str, str], user: User | None, runtime: Runtime | None
+    ) -> None:
+        self.command = command
+        self.environment = environment
+        self.arguments: tuple[str, ...] = ()  #: the command line as it was given
+        self.dashes: int | None = None  #: number of words before a "--" in the command line, None if there was none
+        self._user = user
+        self._runtime = runtime
+        self._is_ours = runtime is None
+        self._is_checked = False
+
+    @property
+    def user(self) -> User:
+        """Who is asking."""
+        if self._user is None:
+            self._user = caller(self.environment, os.getuid(), os.geteuid())
+        return self._user
+
+    @property
+    def runtime(self) -> Runtime:
+        """Configuration and database.  Raises ConfigError."""
+        if self._runtime is None:
+            self._runtime = open_runtime(self.command.name or "", self._conf_file())
+            self._runtime.database.deliver = command_delivery(self._runtime.config, self.command.style.cannot_contact)
+            self._runtime.database.when_waiting(self._tell_waiting)
+        return self._runtime
+
+    def _tell_waiting(self) -> None:
+        settings = self.runtime.database.settings
+        where = f"{settings.host}:{settings.port}"
+        self.warn(f"cannot reach the OAR database at {where}, trying for {settings.patience} s.")
+
+    @property
+    def database(self) -> Database:
+        """The database; its schema is the one that this program knows.  Raises Stop, DatabaseUnavailable."""
+        database = self.runtime.database
+        if not self._is_checked:
+            self._check_version(database)
+        return database
+
+    @property
+    def asker(self) -> "Asker":
+        """Whose conditions (--sql) the command evaluates."""
+        from oar.lib.db.user_sql import Asker
+        from oar.lib.views.privacy import privacy_for
+
+        config, user = self.runtime.config, self.user
+        has_full_sql = user.is_admin or user.name in config.user_sql_full_users
+        return Asker(user.name, privacy_for(config, user).hidden_columns(), has_full_sql)
+
+    def require_admin(self) -> None:
+        """Refuse to go on for others than oar and root.  Raises Stop."""
+        if not self.user.is_admin:
+            raise Stop("You must be oar or root.", self.command.not_admin)
+
+    def warn(self, text: str) -> None:
+        """Print a warning on stderr."""
+        click.echo(self.command.style.warning + text, err=True)
+
+    def close(self) -> None:
+        """Give back what was opened here."""
+        if self._runtime is not None and self._is_ours:
+            self._runtime.close()
+
+    def _conf_file(self) -> str:
+        """Return the path of oar.conf; a variable names it only where that gives nobody rights he has not."""
+        if self.user.is_admin or self.user.uid == os.geteuid():
+            return conf_file(self.environment)
+        return conf_file({})
+
+    def _check_version(self, database: Database) -> None:
+        with database.snapshot() as tx:
+            version = tx.schema_version.find()
+        if version is None:
+            raise Stop("[ERROR] No OAR database schema version found.")
+        if version != VERSION:
+            raise Stop(
+                f"[ERROR] OAR database version mismatch. Current version is {version} while {VERSION} is required."
+            )
+        self._is_checked = True
+
+
+# ------------------------------------------------------------------------------------------------------------ command
+
+
+class Command(click.Command):
+    """A command of OAR.  Calling it runs it as a program."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        style: Style,
+        not_admin: int,
+        exit_codes: ExitCodes,
+        signed_words: bool = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__(name, **settings)
+        self.signed_words = signed_words
+        self.style = style
+        self.not_admin = not_admin
+        self.exit_codes = exit_codes
+
+    def __call__(self, *arguments: Any, **settings: Any) -> NoReturn:
+        """Run as a program."""
+        _prepare_process()
+        code = self.run([_as_utf8(each) for each in sys.argv[1:]], Context(self, os.environ, None, None))
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)  # everything is closed; to take the interpreter apart would cost 10 ms
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments by GNU's rules."""
+        reader = _WordReader(self.get_params(ctx), underscores=self.style.underscores, signed_words=self.signed_words)
+        canonical = reader.read(args)
+        if isinstance(ctx.obj, Context):
+            ctx.obj.arguments = tuple(args)
+            ctx.obj.dashes = reader.dashes
+        return super().parse_args(ctx, canonical)
+
+    def run(self, arguments: Sequence[str], context: Context) -> int:
+        """Run the command; return its exit code."""
+        debug = context.environment.get("OAR_DEBUG") == "1" or "--debug" in arguments
+        try:
+            with self.make_context(self.name, list(arguments), obj=context) as ctx:
+                code: int | None = self.invoke(ctx)
+            sys.stdout.flush()
+            return code or 0
+        except click.exceptions.Exit as end:
+            return end.exit_code
+        except BrokenPipeError:
+            _forget_stdout()
+            return EXIT_BROKEN_PIPE
+        except (KeyboardInterrupt, click.Abort):
+            return self.exit_codes.get(KeyboardInterrupt, EXIT_INTERRUPTED)
+        except Hangup:
+            return self.exit_codes.get(Hangup, 129)
+        except Exception as error:  # noqa: BLE001 - the guard of commands: nobody sees a stack trace unasked
+            if debug:
+                _print_trace(error)
+            return self._report(error)
+        finally:
+            context.close()
+
+    def _report(self, error: Exception) -> int:
+        """Print what went wrong, in one line unless the text was made with more; return the exit code."""
+        lines = self._sentence(error).split("\n")
+        made = isinstance(error, Stop | Refused)
+        click.echo(_printable("\n".join(lines) if made else " ".join(line.strip() for line in lines)), err=True)
+        if isinstance(error, BadOption | click.UsageError) and self.style.usage_after_error:
+            click.echo(self.get_usage(click.Context(self, info_name=self.name)), err=True)
+        return self._code(error)
+
+    def _sentence(self, error: Exception) -> str:
+        if isinstance(error, Stop | Refused):
+            return str(error)
+        if isinstance(error, DatabaseUnavailable):
+            return f"{self.style.error}cannot reach the OAR database."
+        if isinstance(error, OarError):
+            return f"{self.style.error}{error}"
+        if isinstance(error, click.UsageError):
+            return error.format_message()
+        if isinstance(error, UnicodeEncodeError):
+            return f"{self.style.error}something given is not UTF-8 text."
+        return f"{self.style.error}{_unexpected(error)}"
+
+    def _code(self, error: Exception) -> int:
+        if isinstance(error, Stop):
+            return error.exit_code
+        for kind in type(error).__mro__:
+            if kind in self.exit_codes:
+                return self.exit_codes[kind]
+        if isinstance(error, OarError):
+            return error.exit_code
+        return EXIT_BAD_OPTION if isinstance(error, click.UsageError | UnicodeEncodeError) else EXIT_INTERNAL
+
+
+def oar_command(
+    name: str,
+    *,
+    summary: str,
+    style: Style = USER,
+    admins_only: bool = False,
+    not_admin: int = 77,
+    exit_codes: ExitCodes | None = None,
+    signed_words: bool = False,
+    help_names: Sequence[str] = ("-h", "--help"),
+    version_names: Sequence[str] = ("-V", "--version"),
+) -> Callable[[Callable[..., int | None]], Command]:
+    """Make a command of a function that gets a ``Context`` and its options, and returns its exit code (None: 0).
+
+    ``admins_only``: others than oar and root end with ``not_admin``; a command that is open in part asks
+    ``context.require_admin()`` itself.  ``exit_codes``: what an error ends with where its own code is not right.
+    ``signed_words``: behind a first word, what begins with a minus and a digit is a word, too.
+    """
+
+    def decorate(function: Callable[..., int | None]) -> Command:
+        def callback(**options: Any) -> int | None:
+            context: Context = click.get_current_context().obj
+            if admins_only:
+                context.require_admin()
+            return function(context, **options)
+
+        parameters: list[click.Parameter] = list(reversed(getattr(function, "__click_params__", [])))
+        declared = {each for parameter in parameters for each in parameter.opts}
+        common = [each for each in _common_options(style, version_names, help_names) if declared.isdisjoint(each.opts)]
+        return Command(
+            name,
+            style=style,
+            not_admin=not_admin,
+            exit_codes=exit_codes or {},
+            signed_words=signed_words,
+            callback=callback,
+            params=[*parameters, *common],
+            help=summary,
+            add_help_option=False,  # it is among the common ones
+            context_settings={"max_content_width": 120},
+        )
+
+    return decorate
+
+
+def _common_options(style: Style, version_names: Sequence[str], help_names: Sequence[str]) -> list[click.Parameter]:
+    return [
+        _telling([*version_names, "show_version"], lambda ctx: style.version, "Print the version and stop."),
+        PlainOption(["--debug"], is_flag=True, expose_value=False, help="Show where an error comes from."),
+        _telling(help_names, click.Context.get_help, "Show this message and exit."),
+    ]
+
+
+def _telling(names: Sequence[str], tell: Callable[[click.Context], str], help: str) -> PlainOption:
+    """Return an option that prints something, and nothing else is done."""
+
+    def stop(ctx: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
+        if is_asked:
+            click.echo(tell(ctx))
+            ctx.exit()
+
+    return PlainOption(names, is_flag=True, is_eager=True, expose_value=False, callback=stop, help=help)
+
+
+class CommandResult(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    exit: int
+    out: str
+    err: str
+
+
+def invoke(
+    command: Command,
+    arguments: Sequence[str],
+    *,
+    runtime: Runtime | None = None,
+    user: User | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> CommandResult:
+    """Run a command inside this process: for tests, and for a command that is another one in disguise."""
+    from contextlib import redirect_stderr, redirect_stdout
+    from io import StringIO
+
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = command.run(arguments, Context(command, environment or {}, user, runtime))
+    return CommandResult(code, out.getvalue(), err.getvalue())
+
+
+# ------------------------------------------------------------------------------------------------------------ process
+
+
+def _prepare_process() -> None:
+    """Make what surrounds the program the same for everybody."""
+    import gc
+    import signal
+
+    gc.disable()  # a command lives for moments; looking for cycles among ten thousand jobs costs a third of them
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        del os.environ[name]
+    for stream in (sys.stdout, sys.stderr):
+        _use_utf8(stream)
+    signal.signal(signal.SIGHUP, hang_up)
+
+
+def _use_utf8(stream: IO[str] | None) -> None:
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
+def hang_up(number: int, frame: object) -> NoReturn:
+    """For signals that say that nobody is there any more.  Raises Hangup."""
+    raise Hangup
+
+
+def _as_utf8(argument: str) -> str:
+    """Return an argument as UTF-8 text whatever the locale; bytes that are not UTF-8 become lone surrogates."""
+    return os.fsencode(argument).decode("utf-8", "surrogateescape")
+
+
+def _printable(text: str) -> str:
+    """Return the text as it can always be written, without what could move a terminal's cursor."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return "".join(each if each >= " " or each in "\t\n" else f"\\x{ord(each):02x}" for each in text)
+
+
+def _forget_stdout() -> None:
+    """Nobody reads what is printed: do not fail again when the interpreter flushes."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for the rest of the process
+
+
+def _unexpected(error: Exception) -> str:
+    """Return what to say of an error that no program of ours means to raise."""
+    if isinstance(error, OSError):
+        try:
+            sys.stdout.flush()
+        except OSError:  # what was printed is still there: nothing takes it
+            return f"cannot write the output: {error.strerror}."
+    return f"internal error ({type(error).__name__}), see the server logs"
+
+
+def _print_trace(error: Exception) -> None:
+    import traceback
+
+    click.echo("".join(traceback.format_exception(error)), err=True)

@@ -1,0 +1,53 @@
+"""Commands that stay for a while: they end with the process that their user has started.
+
+They run as oar, to whom a user can send no signal.  What he has started is a shell of his own that waits for the
+command (``setup/installer.py`` writes it); when that is ended, by ``kill`` or ``timeout``, the command sees that it is
+gone.  The kernel would not tell: a signal at the death of a parent needs the parent's right to send it.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from oar.cli.common.command import hang_up
+
+#: How long it takes at most, in seconds, to see that the caller is gone.
+LOOK = 1.0
+_DEPARTURES = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def staying() -> Iterator[None]:
+    """Stay for a while: ^C raises KeyboardInterrupt, SIGTERM and the end of the caller Hangup, as SIGHUP does."""
+    former = {number: signal.signal(number, _hang_up_once) for number in _DEPARTURES}
+    # What a shell starts in the background ignores these; the terminal's are meant for it all the same.
+    former[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    former[signal.SIGQUIT] = signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    is_over = threading.Event()
+    watch = threading.Thread(target=_hang_up_without, args=(os.getppid(), is_over), daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watch.join()
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _hang_up_once(number: int, frame: object) -> NoReturn:
+    """The terminal and the caller mostly go together: the second signal must not disturb what the first lets do."""
+    for each in _DEPARTURES:
+        signal.signal(each, signal.SIG_IGN)
+    hang_up(number, frame)
+
+
+def _hang_up_without(caller: int, is_over: threading.Event) -> None:
+    """Hang up the main thread once its parent is another than the caller."""
+    while not is_over.wait(LOOK):
+        if os.getppid() != caller:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGHUP)
+            return

@@ -1,0 +1,239 @@
+"""The way from a frontend to a user's shell on a node: ssh with the key that opens sessions.
+
+The connection can be begun before the job runs, as a control master of its own: then only a channel has to be opened
+when the shell may start.  Everything here dies with the process that holds it.
+
+See docs/design/nodes.rst, "Interactive jobs".
+"""
+
+import os
+import re
+import shlex
+import signal
+import sys
+import termios
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+import oar
+from oar.cli.common.as_user import UserFiles
+from oar.lib.config.files import Config
+
+#: What the client sends along; the node's sshd accepts these and no others.
+SENT = "OAR_CPUSET OAR_JOB_USER OAR_JOB_ID OAR_SESSION"
+#: Exit code of ssh when there is no connection, or none any more.
+NO_CONNECTION = 255
+#: Seconds that a connection that was begun early may still take.
+_PATIENCE = 30.0
+#: Seconds in which ssh may end by itself.
+_GRACE = 1.0
+_LOOK = 0.003
+_PROXY = re.compile(r"(?i)proxy(?:command|jump)\W+(?!none\b)\w")
+_SSH_SOCKET = os.path.join(os.path.dirname(oar.__file__), "tools", "ssh_socket")
+_DISPLAY = re.compile(r"[A-Za-z0-9._/-]*(?:\[[0-9a-fA-F:]+\])?:[0-9]+(?:\.[0-9]+)?\Z")
+_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Which job a session enters."""
+
+    host: str
+    job_id: int
+    user: str
+    cpuset: str  #: path of the job's control group on the host, empty where jobs have none
+    session: str  #: what the node is told of it: main, connect, perhaps with ``:status``
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the node is told."""
+        return {
+            "OAR_CPUSET": self.cpuset,
+            "OAR_JOB_USER": self.user,
+            "OAR_JOB_ID": str(self.job_id),
+            "OAR_SESSION": self.session,
+        }
+
+
+class NodeConnection:
+    """A way from here to nodes, for one user at his terminal.  Close it."""
+
+    def __init__(self, config: Config, files: UserFiles, environment: Mapping[str, str]) -> None:
+        self._words = _words(config)
+        self._files = files
+        self._caller = environment
+        self._master: int | None = None  #: process of the connection that was begun
+        self._host = ""
+
+    def begin(self, host: str) -> None:
+        """Begin to connect, in the background.  What goes wrong shows when the shell is opened."""
+        if self._master is not None or any("Control" in word for word in self._words):
+            return
+        self._host = host
+        with suppress(OSError):
+            os.unlink(self._path("socket"))
+        words = ["-M", "-S", self._path("socket"), "-N", "-T", "-oBatchMode=yes", *self._forwarding, "--", host]
+        master = _dying("TERM", [self._words[0], *quick_connection(self._words), *self._words[1:], *words])
+        self._master = _start(master, self._environment, is_silent=True)
+
+    def shell(self, door: Door) -> int:
+        """Give the user his shell with this process's own streams; the exit status of ssh, 128 + a signal."""
+        shared = ["-S", self._path("socket"), "-oControlMaster=no", "-q"] if self._is_ready(door.host) else []
+        terminal = ["-t"] if os.isatty(0) else ["-T"]
+        words = [*self._words, *shared, *terminal, *self._forwarding, "--", door.host]
+        with _left_to_the_terminal():
+            ssh = _start(_dying("HUP", words), {**self._environment, **door.variables})
+            try:
+                _, status = os.waitpid(ssh, 0)
+            except BaseException:
+                _end(ssh)
+                raise
+        code = os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else 128 - code
+
+    @property
+    def has_display(self) -> bool:
+        """Whether the user's display is made known to his shell."""
+        return bool(self._cookie)
+
+    def close(self) -> None:
+        """End the connection and remove what belonged to it."""
+        if self._master is not None:
+            _end(self._master)
+            self._master = None
+        for kind in ("socket", "xauth"):
+            with suppress(OSError):
+                os.unlink(self._path(kind))
+
+    def _is_ready(self, host: str) -> bool:
+        """Whether there is a connection to be shared; one that is being made is waited for."""
+        if self._master is None or host != self._host:
+            return False
+        limit = time.monotonic() + _PATIENCE
+        while not os.path.exists(self._path("socket")):
+            if os.waitpid(self._master, os.WNOHANG)[0]:
+                self._master = None
+                return False
+            if time.monotonic() > limit:
+                return False
+            time.sleep(_LOOK)
+        return True
+
+    # -- what ssh is given ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _directory(self) -> str:
+        """A directory of oar alone; what processes of this machine left there that are gone is removed."""
+        path = os.path.join(os.path.expanduser("~"), ".ssh", "sessions")
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        for name in os.listdir(path):
+            machine, _, rest = name.partition(".")
+            if machine == self._machine and not os.path.exists(f"/proc/{rest.partition('.')[0]}"):
+                with suppress(OSError):
+                    os.unlink(os.path.join(path, name))
+        return path
+
+    @cached_property
+    def _machine(self) -> str:
+        """A short name of this machine: frontends may share the home of oar, and names of sockets must not be long."""
+        return f"{zlib.crc32(os.uname().nodename.encode()):08x}"
+
+    def _path(self, kind: str) -> str:
+        return os.path.join(self._directory, f"{self._machine}.{os.getpid()}.{kind}")
+
+    @cached_property
+    def _environment(self) -> dict[str, str]:
+        kept = {name: self._caller[name] for name in ("TERM", "LANG") if name in self._caller}
+        kept |= {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.path.expanduser("~")}
+        if self._cookie:
+            kept |= {"DISPLAY": self._caller["DISPLAY"], "XAUTHORITY": self._path("xauth")}
+        return kept
+
+    @property
+    def _forwarding(self) -> list[str]:
+        return ["-X" if self.has_display else "-x"]
+
+    @cached_property
+    def _cookie(self) -> bytes:
+        """The cookie of the user's display, in a file for ssh; nothing if there is no display or no xauth."""
+        display = self._caller.get("DISPLAY", "")
+        if not _DISPLAY.match(display):
+            return b""
+        import subprocess
+
+        variables = [f"XAUTHORITY={self._caller['XAUTHORITY']}"] if self._caller.get("XAUTHORITY") else []
+        try:
+            cookie = self._files.output(["env", *variables, "xauth", "-q", "extract", "-", display])
+            merge = ["xauth", "-q", "-f", self._path("xauth"), "merge", "-"]
+            subprocess.run(merge, input=cookie, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return b""
+        return cookie
+
+
+def _words(config: Config) -> list[str]:
+    """Return ssh with the options that all sessions share."""
+    home = os.path.expanduser("~")
+    words = [*shlex.split(config.openssh_cmd), *shlex.split(config.oarsh_openssh_default_options)]
+    words = [word.replace("~oar/", f"{home}/") for word in words]
+    words += [
+        "-oStrictHostKeyChecking=accept-new",
+        "-oForwardAgent=no",
+        "-oLogLevel=ERROR",
+        f"-oSendEnv={SENT}",
+        "-l",
+        "oar",
+    ]
+    key = os.path.join(home, ".ssh", "oarsh_key")
+    return [*words, "-oIdentitiesOnly=yes", "-i", key] if os.path.exists(key) else words
+
+
+def quick_connection(words: Sequence[str]) -> list[str]:
+    """Return the options by which ssh connects without delays of the kernel; none where the site has its own way."""
+    if os.path.basename(words[0]) != "ssh" or any(word.startswith("-J") or _PROXY.search(word) for word in words):
+        return []
+    program = shlex.join([sys.executable, "-I", "-S", _SSH_SOCKET]).replace("%", "%%")
+    return ["-oProxyUseFdpass=yes", f"-oProxyCommand={program} %h %p"]
+
+
+def _start(words: Sequence[str], environment: Mapping[str, str], *, is_silent: bool = False) -> int:
+    """Start a program with our streams, or none; its process id.  The module for this costs as much as a connection."""
+    actions = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (range(3) if is_silent else ())]
+    return os.posix_spawnp(
+        words[0], list(words), environment, file_actions=actions, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
+    )
+
+
+def _end(pid: int) -> None:
+    """End a program of ours, if it has not ended already; ssh may miss the signal that asks it to."""
+    with suppress(ProcessLookupError, ChildProcessError):
+        os.kill(pid, signal.SIGTERM)
+        limit = time.monotonic() + _GRACE
+        while not os.waitpid(pid, os.WNOHANG)[0]:
+            if time.monotonic() > limit:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(_LOOK)
+
+
+def _dying(with_signal: str, words: Sequence[str]) -> list[str]:
+    """Return the words that let a program end when this process does, whatever ends it."""
+    return ["setpriv", "--pdeathsig", with_signal, *words]
+
+
+@contextmanager
+def _left_to_the_terminal() -> Iterator[None]:
+    """What is typed concerns the session: signals are not ours, and the terminal is as it was afterwards."""
+    former = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+    modes = termios.tcgetattr(0) if os.isatty(0) else None
+    try:
+        yield
+    finally:
+        if modes is not None:
+            with suppress(termios.error):
+                termios.tcsetattr(0, termios.TCSADRAIN, modes)
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -1,0 +1,439 @@
+"""Records as the text that people and their scripts read; each layout is kept letter for letter.
+
+Whatever a user could choose is shown with ``visible``: no name may forge a line of its own.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.facts.records import Event, Job
+from oar.lib.facts.states import STATE_LETTERS
+from oar.lib.facts.times import format_date, format_duration, format_padded_duration
+
+if TYPE_CHECKING:
+    from oar.lib.views.consumption import ProjectConsumption, UserConsumption
+    from oar.lib.views.jobs import JobTimes, JobView
+    from oar.lib.views.nodes import JobOnNode, ResourceView
+
+#: Control characters, and what readers of Unicode take for the end of a line.
+_HIDDEN = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)]}
+_HIDDEN |= {9: "\\t", 10: "\\n", 13: "\\r", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+def visible(text: str) -> str:
+    r"""Return the text with control characters shown: ``\n``, ``\t``, ``\xHH``.
+
+    >>> print(visible("a\nstate = Running"))
+    a\nstate = Running
+    """
+    return text if text.isprintable() else text.translate(_HIDDEN)
+
+
+# --------------------------------------------------------------------------------------------------- tables of jobs
+
+_LAYOUT_1 = (
+    "Job id     Name           User           Submission Date     S Queue\n"
+    "---------- -------------- -------------- ------------------- - ----------\n"
+)
+_LAYOUT_1_ARRAY = (
+    "Job id    A. id     A. index  Name       User     Submission Date     S Queue\n"
+    "--------- --------- --------- ---------- -------- ------------------- - --------\n"
+)
+_LAYOUT_2 = (
+    "Job id    S User     Duration   System message\n"
+    "--------- - -------- ---------- ------------------------------------------------\n"
+)
+_LAYOUT_2_ARRAY = (
+    "Job id    A. id     index S User     Duration   System message\n"
+    "--------- --------- ----- - -------- ---------- --------------------------------\n"
+)
+_LAYOUT_4 = (
+    "Job id     Name           User           Queue      S Start                 Walltime       Left\n"
+    "---------- -------------- -------------- ---------- - ------------------- ---------- ----------\n"
+)
+_LAYOUT_4_ARRAY = (
+    "Job id    A. id     index Name       User     Queue    S Start                 Walltime       Left\n"
+    "--------- --------- ----- ---------- -------- -------- - ------------------- ---------- ----------\n"
+)
+
+
+#: Colours of letters of states, for terminals: escape sequences of ECMA-48.
+_COLORS = {"R": 32, "L": 36, "W": 33, "H": 35, "S": 35, "E": 31, "T": 34, "F": 36}
+
+
+def job_table(
+    jobs: Sequence[Job],
+    now: int,
+    *,
+    layout: int = 1,
+    by_array: bool = False,
+    folded: int = 0,
+    header: bool = True,
+    colored: bool = False,
+    times: "Mapping[int, JobTimes] | None" = None,
+    resources: Mapping[int, str] | None = None,
+) -> str:
+    """Return the table of jobs, '' if there is none.
+
+    ``by_array`` shows the array and the index of each; ``folded`` makes one line of the jobs of an array, 2 with their
+    number in each state at its end; layout 4 shows their ``times``; ``resources`` are shown behind everything else.
+    """
+    if not jobs:
+        return ""
+    rows = (
+        _folded(jobs, with_counts=folded > 1)
+        if folded
+        else [Row(str(job.id), STATE_LETTERS[job.state], job) for job in jobs]
+    )
+    if colored:
+        rows = [row._replace(letter=_colored(row.letter)) for row in rows]
+    if layout == 1:
+        head = _LAYOUT_1_ARRAY if by_array else _LAYOUT_1
+        lines = [_row_1_array(row) for row in rows] if by_array else [_row_1(row) for row in rows]
+    elif layout == 4:
+        head = _LAYOUT_4_ARRAY if by_array else _LAYOUT_4
+        lines = [_row_4(row, (times or {}).get(row.job.id), by_array=by_array) for row in rows]
+    else:
+        head = _LAYOUT_2_ARRAY if by_array else _LAYOUT_2
+        lines = [_row_2(row, now=now, by_array=by_array) for row in rows]
+    if resources is not None:
+        head = _with_resources(head)
+        lines = [f"{line} {resources.get(row.job.id) or '-'}" for line, row in zip(lines, rows, strict=True)]
+    return (head if header else "") + "\n".join(lines) + "\n"
+
+
+class Row(NamedTuple):
+    """A line of a table of jobs."""
+
+    number: str
+    letter: str
+    job: Job
+    counts: str = ""  #: of the states of the jobs that share the line
+
+
+def _colored(letter: str) -> str:
+    color = _COLORS.get(letter)
+    return f"\033[{color}m{letter}\033[0m" if color else letter
+
+
+def _folded(jobs: Sequence[Job], *, with_counts: bool) -> list[Row]:
+    """Return a row for each array, at the place of its first job: ``<count>@<array id>`` where there are several."""
+    arrays: dict[int, list[Job]] = {}
+    for job in jobs:
+        arrays.setdefault(job.array_id, []).append(job)
+    return [_folded_row(array, some, with_counts=with_counts) for array, some in arrays.items()]
+
+
+def _folded_row(array: int, jobs: Sequence[Job], *, with_counts: bool) -> Row:
+    first = jobs[0]
+    if len(jobs) == 1:
+        return Row(str(first.id), STATE_LETTERS[first.state], first)
+    letters = [STATE_LETTERS[job.state] for job in jobs]
+    counts = " ".join(f"{letters.count(letter)}{letter}" for letter in dict.fromkeys(letters))
+    return Row(f"{len(jobs)}@{array}", "-", first, f" ({counts})" if with_counts else "")
+
+
+def _row_1(row: Row) -> str:
+    number, letter, job, counts = row
+    name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
+    date = format_date(job.submission_time)
+    return f"{number:<10} {name:<14.14} {user:<14.14} {date:<19.19} {letter} {queue:<10.10}{counts}"
+
+
+def _row_1_array(row: Row) -> str:
+    number, letter, job, counts = row
+    name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
+    date = format_date(job.submission_time)
+    place = f"{number:<9} {job.array_id:<9} {job.array_index:<9}"
+    return f"{place} {name:<10.10} {user:<8.8} {date:<19.19} {letter} {queue:<8.8}{counts}"
+
+
+def _row_2(row: Row, *, now: int, by_array: bool) -> str:
+    number, letter, job, counts = row
+    place = f"{number:<9} {job.array_id:<9} {job.array_index:<5}" if by_array else f"{number:<9}"
+    start = job.started
+    duration = format_padded_duration((job.stop_time or now) - start if start else 0)
+    return f"{place} {letter} {visible(job.user):<8.8} {duration:>10.10} {visible(job.message)}{counts}"
+
+
+def _row_4(row: Row, times: "JobTimes | None", *, by_array: bool) -> str:
+    number, letter, job, counts = row
+    name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
+    start = format_date(times.start or 0) if times else ""
+    durations = [times.walltime, times.remaining] if times else [None, None]
+    walltime, left = ("-" if each is None else format_padded_duration(each) for each in durations)
+    if by_array:
+        place = f"{number:<9} {job.array_id:<9} {job.array_index:<5} {name:<10.10} {user:<8.8} {queue:<8.8}"
+    else:
+        place = f"{number:<10} {name:<14.14} {user:<14.14} {queue:<10.10}"
+    return f"{place} {letter} {start or '-':<19} {walltime:>10} {left:>10}{counts}"
+
+
+def _with_resources(head: str) -> str:
+    titles, lines = head.splitlines()
+    return f"{titles:<{len(lines)}} Resources\n{lines} {'-' * 20}\n"
+
+
+# ------------------------------------------------------------------------------------------------------ jobs in full
+
+#: How keys are called from layout 3 on.
+_RENAMED = {
+    "Job_Id": "id",
+    "job_array_id": "array_id",
+    "job_array_index": "array_index",
+    "launchingDirectory": "launching_directory",
+    "jobType": "type",
+    "submissionTime": "submission_time",
+    "startTime": "start_time",
+    "stopTime": "stop_time",
+    "scheduledStart": "scheduled_start",
+}
+
+
+def full_jobs(views: "Iterable[JobView]", *, layout: int = 1) -> str:
+    """Return all that is known of jobs, ``key = value`` in lines."""
+    names = _RENAMED if layout >= 3 else {}
+    return "".join(_full_job(view, names) for view in views)
+
+
+def _full_job(view: "JobView", names: Mapping[str, str]) -> str:
+    lines = [f"{names.get('Job_Id', 'Job_Id')}: {view.job.id}"]
+    lines += [f"    {names.get(key, key)} = {visible(value)}" for key, value in _full_values(view)]
+    lines.append("    events = ")
+    lines += [event_line(event) for event in view.events]
+    return "\n".join(lines) + "\n\n"
+
+
+def _full_values(view: "JobView") -> list[tuple[str, str]]:
+    from oar.lib.rules.end_cause_texts import format_exit_code
+
+    job = view.job
+    reserved = view.reserved_resources
+    dates = [
+        ("submissionTime", format_date(job.submission_time)),
+        ("startTime", format_date(view.job.started)),
+        ("stopTime", format_date(job.stop_time)),
+    ]
+    return [
+        ("job_array_id", str(job.array_id)),
+        ("job_array_index", str(job.array_index)),
+        ("name", job.name or ""),
+        ("project", job.project),
+        ("owner", job.user),
+        ("state", job.state),
+        ("wanted_resources", view.wanted_resources),
+        ("types", ", ".join(view.types)),
+        ("dependencies", " ".join(str(each.required) for each in view.dependencies)),
+        ("assigned_resources", "+".join(map(str, view.assigned.resources))),
+        ("assigned_hostnames", "+".join(view.assigned.nodes)),
+        ("queue", job.queue),
+        ("command", view.command),
+        *([("exit_code", format_exit_code(job.exit_code))] if job.exit_code is not None else []),
+        ("launchingDirectory", job.launching_directory),
+        ("stdout_file", view.stdout_file),
+        ("stderr_file", view.stderr_file),
+        ("jobType", job.job_type),
+        ("properties", job.properties or ""),
+        ("reservation", job.reservation),
+        *([("reserved_resources", _reserved(view))] if reserved is not None else []),
+        ("walltime", format_duration(view.walltime) if view.walltime is not None else ""),
+        *[(key, date) for key, date in dates if date],
+        ("cpuset_name", job.cpuset_name),
+        ("initial_request", view.initial_request),
+        ("message", job.message),
+        ("scheduledStart", format_date(view.scheduled_start or 0) or "no prediction"),
+        ("resubmit_job_id", str(job.resubmit_job_id)),
+        *([("resubmitted_as", str(view.resubmitted_as))] if view.resubmitted_as else []),
+        *_end_values(view),
+    ]
+
+
+def _end_values(view: "JobView") -> list[tuple[str, str]]:
+    """Return why a job ended and what it used, if it has and if that is known."""
+    end, use = view.end, view.usage
+    fullest = use.fullest if use else None
+    told = [("cause", f"{end.cause.code}: {end.text.sentence}"), ("advice", end.text.advice)] if end else []
+    if use and use.efficiency is not None:
+        told.append(("cpu_efficiency", f"{100 * use.efficiency:.1f}%"))
+    if fullest:
+        from oar.lib.rules.end_cause_texts import memory_size
+
+        told.append(("max_rss", memory_size(fullest.memory_peak)))
+    return [(key, value) for key, value in told if value]
+
+
+def _reserved(view: "JobView") -> str:
+    return "+".join(str(each.id) if each.is_usable else f"({each.id})" for each in view.reserved_resources or ())
+
+
+def event_line(event: Event) -> str:
+    """Return an event of a job that is named above it, in one line."""
+    return f"{format_date(event.date)}> {visible(event.type)}: {visible(event.description)}"
+
+
+def job_events(events: Mapping[int, Sequence[Event]]) -> str:
+    """Return the events of jobs; the lines of a long text stand below its first."""
+    return "".join(
+        _event_with_continuation(f"{format_date(event.date)}> [{job_id}] {visible(event.type)}: ", event.description)
+        for job_id, some in events.items()
+        for event in some
+    )
+
+
+def _event_with_continuation(start: str, text: str) -> str:
+    lines = [visible(line) for line in text.rstrip("\n").split("\n")]
+    return start + ("\n" + " " * len(start)).join(lines) + "\n"
+
+
+def property_lines(resources: "Iterable[ResourceView]") -> str:
+    """Return resources in the format of the property file of a job, which oarprint reads."""
+    return "".join(",".join(_properties_on_node(resource)) + "\n" for resource in resources)
+
+
+def _properties_on_node(resource: "ResourceView") -> list[str]:
+    texts = [(name, "" if value is None else str(value)) for name, value in resource.user_columns]
+    return [f" {name} = '{visible(_backslashed(text))}' " for name, text in texts]
+
+
+def _backslashed(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+# --------------------------------------------------------------------------------------------------------- accounting
+
+_USAGE_HEAD = (
+    "    User       First window starts  Last window ends     Asked (seconds)  Used (seconds)\n"
+    "    ---------- -------------------- -------------------- ---------------- ----------------\n"
+)
+
+NO_WINDOW = "No window found"
+
+
+def usage_table(usages: "Iterable[UserConsumption]", *, header: bool = True) -> str:
+    """Return what each user consumed."""
+    return (_USAGE_HEAD if header else "") + "".join(
+        f"    {visible(each.user):<10.10} {format_date(each.first_window_start):<19}  "
+        f"{format_date(each.last_window_stop):<19}  {each.requested:>16} {each.used:>16}\n"
+        for each in usages
+    )
+
+
+def usage_summary(user: str, start: int, stop: int, usage: "UserConsumption | None") -> str:
+    """Return what one user consumed between two dates, by project; ``usage`` is None if no window was found."""
+    first = f"Usage summary for user '{visible(user)}' from {format_date(start)[:10]} to {format_date(stop)[:10]}:"
+    lines = [
+        first,
+        "-" * 61,
+        _labelled("Start of the first window:", format_date(usage.first_window_start) if usage else NO_WINDOW),
+        _labelled("End of the last window:", format_date(usage.last_window_stop) if usage else NO_WINDOW),
+        _labelled("Asked consumption:", _consumption(usage.requested if usage else 0)),
+        _labelled("Used consumption:", _consumption(usage.used if usage else 0)),
+        "By project consumption:",
+    ]
+    for project in usage.projects if usage else ():
+        lines += _project_lines(project)
+    return "\n".join(lines) + "\n"
+
+
+def _project_lines(project: "ProjectConsumption") -> list[str]:
+    lines = [
+        f"  {visible(project.project)}:",
+        _labelled("    Asked:", _consumption(project.requested)),
+        _labelled("    Used:", _consumption(project.used)),
+    ]
+    if project.karma is not None:
+        lines.append(_labelled("    Last Karma:", f"{project.karma:g}"))
+    return lines
+
+
+def _labelled(label: str, value: str) -> str:
+    return f"{label:<28} {value}"
+
+
+def _consumption(seconds: int) -> str:
+    return f"{seconds} ( {duration_in_words(seconds)} )"
+
+
+def duration_in_words(seconds: int) -> str:
+    """Return a duration in words; only seconds are named when there are none.
+
+    >>> duration_in_words(97220), duration_in_words(144000)
+    ('1 day 3 hours 20 seconds', '1 day 16 hours 0 second')
+    """
+    minutes, rest = divmod(seconds, 60)
+    parts = [(minutes // 1440, "day"), (minutes // 60 % 24, "hour"), (minutes % 60, "minute")]
+    words = [_counted(number, unit) for number, unit in parts if number]
+    return " ".join([*words, _counted(rest, "second")])
+
+
+def _counted(number: int, unit: str) -> str:
+    return f"{number} {unit}{'s' if number > 1 else ''}"
+
+
+# ---------------------------------------------------------------------------------------------------------- resources
+
+
+def full_resources(resources: "Iterable[ResourceView]", now: int) -> str:
+    """Return all that is shown of resources, a paragraph each."""
+    return "".join(_full_resource(resource, now) for resource in resources)
+
+
+def _full_resource(resource: "ResourceView", now: int) -> str:
+    state = f"{resource.state} (standby)" if resource.is_standby(now) else str(resource.state)
+    is_busy = resource.state == "Alive" and resource.jobs
+    jobs = f"jobs: {', '.join(map(str, resource.jobs))}\n" if is_busy else ""
+    return (
+        f"network_address: {visible(resource.node)}\n"
+        f"resource_id: {resource.id}\n"
+        f"state: {state}\n"
+        f"{jobs}{properties_line(resource)}\n"
+    )
+
+
+def properties_line(resource: "ResourceView") -> str:
+    """Return what describes a resource, in one line."""
+    return f"properties: {', '.join(f'{name}={visible(str(value))}' for name, value in resource.properties)}\n"
+
+
+def node_states(resources: "Iterable[ResourceView]") -> str:
+    """Return the states of resources under the names of their nodes."""
+    lines: list[str] = []
+    node: str | None = None
+    for resource in resources:
+        if resource.node != node:
+            node = resource.node
+            lines.append(f"{visible(node)}:\n")
+        lines.append(f"    {resource.id}: {resource.state}\n")
+    return "".join(lines)
+
+
+def resource_states(resources: "Iterable[ResourceView]") -> str:
+    """Return the states of resources."""
+    return "".join(f"{resource.id}: {resource.state}\n" for resource in resources)
+
+
+def node_names(names: Iterable[str]) -> str:
+    """Return the names of nodes, one in a line."""
+    return "".join(f"{visible(name)}\n" for name in names)
+
+
+def node_jobs(nodes: "Mapping[str, Sequence[JobOnNode]]") -> str:
+    """Return the jobs on nodes."""
+    return "".join(f"{visible(node)}:\n" + "".join(_job_on_node(each) for each in jobs) for node, jobs in nodes.items())
+
+
+def _job_on_node(each: "JobOnNode") -> str:
+    shown = {key: value for key, value in each.record.items() if key != "projet"}
+    shown |= {"assigned_resources": ", ".join(map(str, each.resources)), "types": ", ".join(each.types)}
+    lines = [f"        {key}: {visible(str(value))}\n" for key, value in shown.items()]
+    return f"    {each.job.id}:\n" + "".join(lines)
+
+
+def node_events(events: Mapping[str, Sequence[Event]]) -> str:
+    """Return the events of nodes, a line each."""
+    return "".join(_node_event(node, event) for node, some in events.items() for event in some)
+
+
+def _node_event(node: str, event: Event) -> str:
+    text = f"{visible(event.type)}: {visible(event.description)}"
+    return f"{format_date(event.date)}|{visible(node)}|{event.job_id}| {text}\n"

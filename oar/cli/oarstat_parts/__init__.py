@@ -1,0 +1,1 @@
+"""The parts of oarstat: filters, columns, explanations, charts."""

@@ -1,0 +1,184 @@
+"""``oarstat --explain``: why a job waits and when it starts, where its waiting time went, how it ended."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.cli.common.render import visible
+from oar.lib.db.job_waits import AwaitedJob
+from oar.lib.facts.formats import Format, dump
+from oar.lib.facts.times import format_date, format_duration
+from oar.lib.rules.end_cause_texts import format_exit_code
+from oar.lib.rules.wait_reason_texts import WAITING_FOR
+from oar.lib.views import explanations
+from oar.lib.views.explanations import Explanation, Firmness, PredictedStart
+from oar.lib.views.job_ends import JobEnd, job_ends
+
+if TYPE_CHECKING:
+    from oar.cli.common.command import Context
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.facts.records import Job
+
+_NO_CHANGE = "no change of one number in its request is enough"
+
+
+class EndExplanation(NamedTuple):
+    """How a job ended."""
+
+    lines: tuple[str, ...]
+    record: Mapping[str, object] = {}
+
+
+def explained(
+    context: "Context", tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, with_change: bool
+) -> str:
+    """Return what there is to say of jobs.  ``with_change``: also what would let the waiting ones start now."""
+    found = explanations.explain(tx, jobs, context.runtime.config)
+    changes = _changes(context, found) if with_change else {}
+    ended = end_explanations(tx, [job for job in jobs if job.is_final])
+    if machine:
+        return dump({each.job.id: _record(each, changes, ended.get(each.job.id)) for each in found}, machine)
+    return "\n".join("".join(f"{line}\n" for line in _lines(each, changes, ended.get(each.job.id))) for each in found)
+
+
+def _changes(context: "Context", found: Sequence[Explanation]) -> dict[int, str]:
+    """Return the smallest change that lets each waiting job start now; '' if none does."""
+    waiting = [each.job.id for each in found if each.reason]
+    if not waiting:
+        return {}
+    from oar.kao.rounds import estimates
+
+    return estimates.smallest_changes(context.database, context.runtime.config, waiting)
+
+
+# --------------------------------------------------------------------------------------------------------------- starts
+
+_COLUMNS = "{:<10} {:<14.14} {:<10.10} {:<19} {}"
+_HEAD = (("Job id", "User", "Queue", "Predicted start", "Why"), ("-" * 10, "-" * 14, "-" * 10, "-" * 19, "-" * 12))
+
+
+def starts(tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, header: bool = True) -> str:
+    """Return a line for each job that has not started: when it is foreseen to start, and what it waits for."""
+    found = explanations.outlooks(tx, jobs)
+    if machine:
+        return dump({each.job.id: each.record for each in found}, machine)
+    rows = [
+        (str(each.job.id), visible(each.job.user), visible(each.job.queue), _date(each.start), visible(each.why))
+        for each in found
+    ]
+    if rows and header:
+        rows[:0] = _HEAD
+    return "".join(f"{_COLUMNS.format(*row).rstrip()}\n" for row in rows)
+
+
+def _date(date: int | None) -> str:
+    return format_date(date) if date else "-"
+
+
+# ---------------------------------------------------------------------------------------------------------------- ended
+
+
+def end_explanations(tx: "Transaction", jobs: "Sequence[Job]") -> dict[int, EndExplanation]:
+    """Return how jobs that have ended did so, by id."""
+    known = job_ends(tx, jobs)
+    return {
+        job.id: EndExplanation(_end_lines(job, known.get(job.id)), _end_record(job, known.get(job.id))) for job in jobs
+    }
+
+
+def _end_record(job: "Job", end: JobEnd | None) -> dict[str, object]:
+    return {"exit_code": job.exit_code, "stop_time": job.stop_time, "end": end.record if end else None}
+
+
+def _end_lines(job: "Job", end: JobEnd | None) -> tuple[str, ...]:
+    lines = [_end_line(job)]
+    if end:
+        lines.append(f"Why it ended: {end.text.sentence}")
+        lines += [f"What to do: {end.text.advice}"] if end.text.advice else []
+    return tuple(lines)
+
+
+def _end_line(job: "Job") -> str:
+    code = format_exit_code(job.exit_code)
+    return f"Ended: {format_date(job.stop_time)}, {job.state}{f', exit code {code}' if code else ''}"
+
+
+# ---------------------------------------------------------------------------------------------------------------- texts
+
+
+def _record(each: Explanation, changes: Mapping[int, str], ended: EndExplanation | None) -> dict[str, object]:
+    record = each.record
+    if each.job.id in changes:
+        record["smallest_change"] = changes[each.job.id] or None
+    return record | dict(ended.record) if ended else record
+
+
+def _lines(each: Explanation, changes: Mapping[int, str], ended: EndExplanation | None) -> list[str]:
+    job = each.job
+    since = format_date(job.submission_time)
+    lines = [f"Job {job.id} of {visible(job.user)}, {job.state}, in the queue {visible(job.queue)} since {since}"]
+    if each.sentence:
+        lines.append(f"    Why: {visible(each.sentence)}")
+    if each.advice.trouble:
+        lines.append(f"    Trouble: {visible(each.advice.trouble)}")
+    if each.advice.solution:
+        lines.append(f"    What to do: {each.advice.solution}")
+    if each.start:
+        lines += _start_lines(each.start)
+    elif each.reason:
+        lines.append("    Start: not foreseen")
+    lines += [f"    In front: {_other(other)}" for other in each.in_front]
+    if each.start:
+        lines += _experience(each.start)
+    if each.reason and "fairshare" in each.reason.data:
+        lines.append(f"    Fair share: {_share(job, each.reason.data['fairshare'])}")
+    if job.id in changes:
+        change = changes[job.id]
+        lines.append(f"    Would start now: {f'with {change}' if change else _NO_CHANGE}")
+    if job.started:
+        lines.append(f"    Started: {format_date(job.started)}")
+    lines += _waited(each.waited)
+    return lines + [f"    {visible(line)}" for line in ended.lines] if ended else lines
+
+
+def _start_lines(start: PredictedStart) -> list[str]:
+    hosts = f" on {', '.join(map(visible, start.hosts))}" if start.hosts else ""
+    how = {
+        Firmness.FIXED: "as agreed",
+        Firmness.LATEST: f"at the latest, for {start.because}",
+        Firmness.TENTATIVE: f"as things are; {start.because}",
+    }[start.firmness]
+    lines = [f"    Start: {format_date(start.date)}{hosts}, {how}"]
+    if start.before:
+        lines.append(f"    Before it: {start.before} waiting job{'s' * (start.before > 1)}")
+    return lines
+
+
+def _experience(start: PredictedStart) -> list[str]:
+    """Return how far predictions of the queue were off, where that may matter to this one."""
+    if not start.measured or start.firmness is Firmness.FIXED:
+        return []
+    half, most = format_duration(start.measured.half), format_duration(start.measured.most)
+    told = f"half of the jobs in this queue started within {half} of what they were told first, 9 in 10 within {most}"
+    return [f"    So far: {told}"]
+
+
+def _share(job: "Job", share: Mapping[str, float]) -> str:
+    """Return what decided on the turn of a job; the smallest karma goes first."""
+    karma = f"karma {job.last_karma:.3f}; " if job.last_karma is not None else ""
+    user = f"its user used {share['user_used']:.1%} and asked for {share['user_asked']:.1%} of all"
+    return (
+        f"{karma}{user}, his share is {share['user_target']:.1%};"
+        f" its project used {share['project_used']:.1%}, its share is {share['project_target']:.1%}"
+    )
+
+
+def _other(other: AwaitedJob) -> str:
+    end = f", ends by {format_date(other.end)}" if other.end else ""
+    return f"job {other.id} of {visible(other.user)}, {other.state}{end}"
+
+
+def _waited(waited: Mapping[str, int]) -> list[str]:
+    lines = [f"    Waited: {format_duration(sum(waited.values()))}"] if waited else []
+    return lines + [
+        f"        {format_duration(each):>8} {WAITING_FOR.get(code, code)}" for code, each in waited.items()
+    ]

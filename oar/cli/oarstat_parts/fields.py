@@ -1,0 +1,88 @@
+"""oarstat --fields: chosen parts of the record of each job, as a table."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from oar.cli.common.command import Stop
+from oar.cli.common.render import visible
+from oar.lib.facts.times import format_date, format_duration
+
+Record = Mapping[str, object]
+
+#: Keys that a record of a job may have (oar/lib/views/records.py).
+KEYS = (
+    *("Job_Id", "id", "array_id", "array_index", "name", "project", "owner", "job_user", "state", "wanted_resources"),
+    *("types", "dependencies", "assigned_resources", "assigned_network_address", "queue", "command", "exit_code"),
+    *("launchingDirectory", "launching_directory", "stdout_file", "stderr_file", "jobType", "type", "properties"),
+    *("reservation", "reserved_resources", "walltime", "submissionTime", "submission_time", "startTime", "start_time"),
+    *("stopTime", "stop_time", "cpuset_name", "initial_request", "message", "scheduledStart", "scheduled_start"),
+    *("resubmit_job_id", "resubmitted_as", "events", "end", "cpu_seconds", "cpu_efficiency", "max_rss"),
+)
+#: Other words for them.
+_ALIASES = {
+    "job_id": "id",
+    "user": "owner",
+    "job_name": "name",
+    "queue_name": "queue",
+    "nodes": "assigned_network_address",
+    "hosts": "assigned_network_address",
+    "resources": "assigned_resources",
+}
+_DATES = frozenset(
+    {"submissionTime", "submission_time", "startTime", "start_time", "stopTime", "stop_time"}
+    | {"scheduledStart", "scheduled_start"}
+)
+
+
+class Field(NamedTuple):
+    """A column: the key of the record, and what stands above it."""
+
+    key: str
+    label: str
+
+
+def read_fields(text: str) -> list[Field]:
+    """Return the fields of ``key[:label],...``.  Raises Stop."""
+    fields = []
+    for part in text.split(","):
+        name, _, label = (each.strip() for each in part.partition(":"))
+        key = _ALIASES.get(name, name)
+        if key not in KEYS:
+            from oar.lib.facts.did_you_mean import did_you_mean
+
+            raise Stop(f'# Error: jobs have no field "{name}"{did_you_mean(name, [*KEYS, *_ALIASES])}')
+        fields.append(Field(key, label or name))
+    return fields
+
+
+def chosen(records: Mapping[int, Record], fields: Sequence[Field]) -> dict[int, dict[str, object]]:
+    """Return the records with these fields only, under their labels."""
+    return {job_id: {field.label: record.get(field.key) for field in fields} for job_id, record in records.items()}
+
+
+def table(records: Mapping[int, Record], fields: Sequence[Field], *, header: bool) -> str:
+    """Return a line for each record; columns are as wide as they need to be, '' if there is no record."""
+    if not records:
+        return ""
+    rows = [[_shown(field.key, record.get(field.key)) for field in fields] for record in records.values()]
+    if header:
+        rows.insert(0, [visible(field.label) for field in fields])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "".join(
+        " ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
+    )
+
+
+def _shown(key: str, value: object) -> str:
+    """Return a value in one word where that can be: ``-`` for nothing, so that columns can be counted."""
+    if isinstance(value, int) and key in _DATES:
+        text = format_date(value)
+    elif isinstance(value, int) and key == "walltime":
+        text = format_duration(value)
+    elif isinstance(value, Mapping):
+        text = ",".join(f"{name}={'' if each is None else each}" for name, each in value.items())
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        text = str(len(value)) if key == "events" else ",".join(map(str, value))
+    else:
+        text = "" if value is None else str(value)
+    return visible(text) or "-"

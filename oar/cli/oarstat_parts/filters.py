@@ -1,0 +1,146 @@
+"""Which jobs oarstat shows: by id, array and condition, and the filters that need no SQL."""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from oar.cli.common.command import Stop, option
+from oar.cli.common.state_names import states_of
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.states import FINAL, STATE_LETTERS, JobState
+from oar.lib.facts.times import parse_date
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.facts.records import Job
+
+_AGO = r"(?a)(\d{1,9})([smhdw])\Z"
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+_DECLARATIONS = (
+    option("-t", "--states", metavar="R,W,...", help="The jobs in these states: letters or names."),
+    option("--name", metavar="NAME", help="The jobs of this name."),
+    option("--queue", metavar="QUEUE", help="The jobs of this queue."),
+    option("--project", metavar="PROJECT", help="The jobs of this project."),
+    option("--since", metavar="DATE|1d|2h|30m", help="The jobs that have ended since then, too."),
+)
+
+
+def filters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare the filters; ``read_filters`` takes what was given."""
+    for declare in reversed(_DECLARATIONS):
+        function = declare(function)
+    return function
+
+
+class Filters(NamedTuple):
+    """What jobs must be like; None does not restrict."""
+
+    states: frozenset[JobState] | None = None
+    name: str | None = None
+    queue: str | None = None
+    project: str | None = None
+    since: int | None = None  #: jobs that ended before that date are left out
+
+    @property
+    def asks_for_ended(self) -> bool:
+        """Whether jobs that have ended are meant by the states."""
+        return self.states is not None and not self.states.isdisjoint(FINAL)
+
+    def take(self, job: "Job") -> bool:
+        """Whether a job is like that."""
+        wanted = ((self.name, job.name), (self.queue, job.queue), (self.project, job.project))
+        if any(wish is not None and wish != value for wish, value in wanted):
+            return False
+        if self.states is not None and job.state not in self.states:
+            return False
+        return self.since is None or job.state not in FINAL or job.stop_time >= self.since
+
+
+def read_filters(states: str | None, since: str | None, now: int) -> Filters:
+    """Return the filters that have to be understood.  Raises BadRequest, Stop."""
+    return Filters(
+        None if states is None else _states(states),
+        since=None if since is None else _since(since, now),
+    )
+
+
+def _states(text: str) -> frozenset[JobState]:
+    found: set[JobState] = set()
+    for word in (part.strip() for part in text.split(",")):
+        meant = states_of(word)
+        if not meant:
+            from oar.lib.facts.did_you_mean import did_you_mean
+
+            letters = " ".join(dict.fromkeys(STATE_LETTERS.values()))
+            raise Stop(f'# Error: "{word}" is no state: {letters}, or a name{did_you_mean(word, JobState)}')
+        found.update(meant)
+    return frozenset(found)
+
+
+def _since(text: str, now: int) -> int:
+    match = re.match(_AGO, text.strip())
+    if match:
+        return now - int(match[1]) * _UNITS[match[2]]
+    try:
+        return parse_date(text)
+    except BadRequest:
+        raise BadRequest(f'"{text}" is no date: YYYY-MM-DD hh:mm:ss, or 1d, 2h, 30m for that long ago') from None
+
+
+class JobFilter(NamedTuple):
+    """Which jobs are asked for; what is None does not restrict."""
+
+    ids: tuple[int, ...] | None = None
+    arrays: tuple[int, ...] | None = None  #: () = the live jobs, as arrays
+    matching: frozenset[int] | None = None  #: those that satisfy --sql
+    user: str | None = None
+    filters: Filters = Filters()
+
+    @property
+    def names_jobs(self) -> bool:
+        """Whether jobs are named, ended ones too."""
+        return bool(self.ids is not None or self.arrays or self.matching is not None)
+
+    def check(self) -> None:
+        """Refuse to look through all that ever ran.  Raises BadRequest."""
+        if self.filters.asks_for_ended and self.filters.since is None and not self.names_jobs:
+            raise BadRequest("say since when for jobs that have ended: --since 1d, or a date")
+
+    def jobs(self, tx: "Transaction") -> "list[Job]":
+        """Return the jobs, by id: the live ones unless ids, arrays, a condition or a date name others."""
+        if self.ids is not None:
+            found = tx.jobs.select(self.ids)
+        elif self.arrays:
+            found = tx.jobs.of_arrays(self.arrays)
+        elif self.matching is not None:
+            found = tx.jobs.select(self.matching)
+        else:
+            found = self._live_and_recent(tx)
+        is_open = self.user is None and self.matching is None and self.filters == Filters()
+        return found if is_open else [job for job in found if self._takes(job)]
+
+    def complaints(self, tx: "Transaction") -> list[str]:
+        """Return what there is to say of jobs and of a queue that are asked for by name and do not exist."""
+        missing = set(self.ids).difference(tx.jobs.states(self.ids)) if self.ids else set()
+        found = [f"job {job_id} does not exist." for job_id in sorted(missing)]
+        if self.filters.queue is not None:
+            queues = [queue.name for queue in tx.queues.all()]
+            if self.filters.queue not in queues:
+                from oar.cli.common.render import visible
+                from oar.lib.facts.did_you_mean import did_you_mean
+
+                guess = did_you_mean(self.filters.queue, queues)
+                found.append(f"queue {visible(self.filters.queue)} does not exist.{guess}")
+        return found
+
+    def _live_and_recent(self, tx: "Transaction") -> "list[Job]":
+        live = tx.jobs.live(self.user)
+        if self.filters.since is None:
+            return live
+        ended = tx.jobs.select(tx.listings.ended_since(self.filters.since, self.user))
+        return sorted([*ended, *live], key=lambda job: job.id)
+
+    def _takes(self, job: "Job") -> bool:
+        is_users = self.user is None or job.user == self.user
+        return is_users and (self.matching is None or job.id in self.matching) and self.filters.take(job)

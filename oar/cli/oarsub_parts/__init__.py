@@ -1,0 +1,1 @@
+"""The parts of oarsub: options, waiting, sessions, estimates."""

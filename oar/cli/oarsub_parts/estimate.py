@@ -1,0 +1,75 @@
+"""``oarsub --estimate``: when and where a job would start, and why not now; nothing is submitted."""
+
+from collections.abc import Sequence
+
+import click
+
+from oar.cli.common.render import visible
+from oar.cli.oarsub_parts.call import OarsubCall
+from oar.kao.rounds import estimates
+from oar.kao.rounds.estimates import Estimate
+from oar.lib.facts.formats import dump
+from oar.lib.facts.times import format_date
+from oar.lib.submission import admission
+from oar.lib.submission.checks import Code
+from oar.lib.submission.proposal import Proposal
+
+
+def estimate(call: OarsubCall, proposal: Proposal) -> int:
+    """Print when and where the jobs of a proposal would start; return the exit code.
+
+    Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
+    """
+    database, config = call.context.database, call.context.runtime.config
+    with call.printer.showing_refusals():
+        admitted = admission.rehearse(database, config, proposal)
+    call.printer.rule_output(admitted.output)
+    proposal = admitted.proposal
+    for warning in proposal.warnings:
+        call.context.warn(warning)
+    result = estimates.submissions(database, config, proposal)
+    for warning in result.warnings:
+        call.context.warn(warning)
+    if call.options.machine:
+        click.echo(dump(_record(result.jobs), call.options.machine), nl=False)
+    else:
+        lines = _reservation(result.jobs) if proposal.start else _lines(result.jobs)
+        click.echo("".join(f"# {visible(line)}\n" for line in lines), nl=False)
+    if all(job.start is not None for job in result.jobs):
+        return 0
+    return Code.REFUSED_RESERVATION if proposal.start else Code.REQUEST
+
+
+def _record(jobs: Sequence[Estimate]) -> dict[str, object]:
+    """Return the record of the first job, and those of all of an array."""
+    record = jobs[0].record
+    return record | {"jobs": [job.record for job in jobs]} if len(jobs) > 1 else record
+
+
+def _reservation(jobs: Sequence[Estimate]) -> list[str]:
+    """Return the answer that each reservation would get."""
+    return [
+        "Reservation valid --> OK" if job.start is not None else f"Reservation not valid --> KO ({job.why})"
+        for job in jobs
+    ]
+
+
+def _lines(jobs: Sequence[Estimate]) -> list[str]:
+    if len(jobs) == 1:
+        return _lines_of_job(jobs[0])
+    starts = sorted(job.start for job in jobs if job.start is not None)
+    never = [job for job in jobs if job.start is None]
+    lines = []
+    if starts:
+        lines.append(f"{len(starts)} jobs would start, from {format_date(starts[0])} to {format_date(starts[-1])}")
+    if never:
+        lines.append(f"{len(never)} jobs would not start: {never[0].why}")
+    return lines
+
+
+def _lines_of_job(job: Estimate) -> list[str]:
+    if job.start is None:
+        return [f"Job would not start: {job.why}"]
+    hosts = f" on {'+'.join(job.hosts)}" if job.hosts else ""
+    line = f"Job would start at {format_date(job.start)}{hosts}"
+    return [line, f"Not now: {job.why}"] if job.why else [line]

@@ -1,0 +1,133 @@
+"""The shell in a job that oarsub -I and oarsub -C open, and the exit code that its end means.
+
+See docs/design/nodes.rst, "Interactive jobs".
+"""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from oar.cli.common.command import Hangup, Stop
+from oar.cli.oarsub_parts.call import OarsubCall
+from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.states import JobTypeName
+from oar.lib.jobs import sessions
+from oar.lib.submission.checks import Code
+
+if TYPE_CHECKING:
+    from oar.cli.common.node_shell import Door, NodeConnection
+
+#: Exit codes: no working directory, the job ended under the session, no session or a broken one.
+NO_DIRECTORY, TERMINATED, BROKEN = 2, 19, 21
+#: Exit code of the node if the shell of the user cannot be executed.
+NO_SHELL = 66
+#: Seconds for the server to learn of an end whose first sign is the broken session; seconds between two looks.
+_DOUBT, _LOOK = 3.0, 0.1
+
+
+class JobShell:
+    """A shell in a running job.  ``is_main``: the shell of an interactive job, with which the job ends."""
+
+    def __init__(self, call: OarsubCall, job_id: int, *, is_main: bool) -> None:
+        self._context = call.context
+        self._files = call.files
+        self._printer = call.printer
+        self._propagates = call.options.propagate_exit
+        self._job_id = job_id
+        self._is_main = is_main
+        self._connection: NodeConnection | None = None
+
+    @contextmanager
+    def connection(self) -> Iterator["NodeConnection"]:
+        """Have a connection to nodes for as long as the shell may need it."""
+        from oar.cli.common.node_shell import NodeConnection
+
+        self._connection = NodeConnection(self._context.runtime.config, self._files, self._context.environment)
+        try:
+            yield self._connection
+        finally:
+            self._connection.close()
+
+    def run(self) -> int:
+        """Open the shell; return the exit code of the command once it has ended.  Raises Stop, Hangup."""
+        if self._connection is None:
+            raise RuntimeError("the connection to the node is not open")
+        door = self._door()
+        self._printer.explain(f"Connect to OAR job {self._job_id} via node {door.host}")
+        if self._connection.has_display:
+            self._printer.explain("Initialize X11 forwarding...")
+        self._context.database.close()
+        try:
+            exit_code, messages = self._verdict(self._connection.shell(door))
+        except Hangup:  # ssh, which the same signal ends, may be faster
+            self._lose("the terminal is gone")
+            raise
+        if messages and os.isatty(1):
+            click.echo()  # the last line of the session may not have ended
+        click.echo("".join(f"# {message}\n" for message in messages), nl=False, err=True)
+        click.echo(f"Disconnected from OAR job {self._job_id}.")
+        return exit_code
+
+    def _door(self) -> "Door":
+        """Return the host of the shell and the variables for the node.  Raises Stop."""
+        from oar.cli.common.node_shell import Door
+
+        with self._context.database.snapshot() as tx:
+            job, run = tx.jobs.get(self._job_id), tx.job_runs.find(self._job_id)
+            types = JobTypes(tx.jobs.types([job.id], current=True).get(job.id, ()))
+            has_nodes = any(
+                resource.type == "default" and resource.network_address
+                for resource in tx.jobs.assigned([job.id], current=True).get(job.id, [])
+            )
+        if run is None:
+            raise Stop(f"# Error: job {job.id} is not running. Its current state is {job.state}.", Code.CONNECT)
+        config = self._context.runtime.config
+        is_elsewhere = JobTypeName.DEPLOY in types or JobTypeName.COSYSTEM in types or not has_nodes
+        is_confined = config.job_resource_manager_property_db_field and config.cpuset_path and not is_elsewhere
+        cpuset = f"{config.cpuset_path}/{job.cpuset_name}" if is_confined else ""
+        session = ("main" if self._is_main else "connect") + (":status" if self._propagates else "")
+        return Door(run.head_host, job.id, job.user, cpuset, session)
+
+    def _verdict(self, code: int) -> tuple[int, Sequence[str]]:
+        """Return the exit code of the command, and messages if the session did not just end.  ``code``: of ssh."""
+        from oar.cli.common.node_shell import NO_CONNECTION
+
+        try:
+            messages = self._messages_of_end(_DOUBT if code >= NO_CONNECTION else 0.0)
+        except DatabaseUnavailable:
+            messages = None
+        if messages is not None:
+            return TERMINATED, messages
+        if code < NO_CONNECTION and (code == 0 or self._propagates):
+            return code, ()
+        if code == NO_DIRECTORY:
+            return NO_DIRECTORY, ()  # the node has said which
+        if code == NO_SHELL:
+            return BROKEN, ["Error: your login shell cannot be started on the node."]
+        self._lose(f"ssh ended with {code}")
+        return BROKEN, [f"Error: an unknown error occured ({code})."]
+
+    def _messages_of_end(self, doubt: float) -> Sequence[str] | None:
+        """Return messages if the job did not end by its shell; None if the database does not say so in ``doubt`` s."""
+        from oar.cli.common.render import visible
+
+        limit = time.monotonic() + doubt
+        while True:
+            with self._context.database.snapshot() as tx:
+                if sessions.is_ended_by_others(tx, self._job_id, is_main=self._is_main):
+                    reason = sessions.end_reason(tx, self._job_id)
+                    return ["Error: job was terminated.", *([visible(reason)] if reason else [])]
+            if time.monotonic() >= limit:
+                return None
+            time.sleep(_LOOK)
+
+    def _lose(self, reason: str) -> None:
+        """End an interactive job at once, without waiting for the node to find out that its shell is gone."""
+        if self._is_main:
+            with self._context.database.begin() as tx:
+                sessions.lose(tx, self._context.user, self._job_id, reason)

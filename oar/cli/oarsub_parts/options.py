@@ -1,0 +1,242 @@
+"""The options of oarsub: their declarations, the record of their values, and the submission that they describe."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from oar.cli.common.command import COUNT, NUMBER, USER, Command, Number, option, optional_argument
+from oar.lib.facts.formats import Format
+from oar.lib.facts.records import JobSpec
+from oar.lib.facts.states import JobTypeName
+from oar.lib.submission.proposal import Submission
+
+MOST_VERBOSE = 2
+
+
+class ArraySize(NamedTuple):
+    """The number of jobs of an array, and how many of them may run at a time (None: all)."""
+
+    size: int
+    limit: int | None = None
+
+    def __str__(self) -> str:
+        """Return the text that users type."""
+        return f"{self.size}" if self.limit is None else f"{self.size}%{self.limit}"
+
+
+class _ArraySize(Number):
+    """``N``, ``N%M``, or ``%M`` with a parameter file, whose lines are counted."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the size.  Raises BadOption."""
+        if isinstance(value, ArraySize):
+            return value
+        count, percent, limit = str(value).partition("%")
+        size = Number.convert(self, count, param, ctx) if count or not percent else 0
+        return ArraySize(size or 0, Number.convert(self, limit, param, ctx) if percent else None)
+
+
+ARRAY = _ArraySize()
+
+
+class OarsubOptions(NamedTuple):
+    """The values of all options of oarsub; an option that was not given has its empty value."""
+
+    words: tuple[str, ...] = ()
+    interactive: bool = False
+    connect: tuple[int | None, ...] = ()
+    requests: tuple[str, ...] = ()
+    array: ArraySize | None = None
+    parameter_file: str | None = None
+    scan: bool = False
+    queue: str | None = None
+    properties: str | None = None
+    nodelist: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    reservation: str | None = None
+    checkpoint: int | None = None
+    signal: str | None = None
+    types: tuple[str, ...] = ()
+    directory: str | None = None
+    project: str | None = None
+    name: str | None = None
+    dependencies: tuple[str, ...] = ()
+    notify: str | None = None
+    resubmit: int | None = None
+    max_restarts: int | None = None
+    use_job_key: bool = False
+    key_file: str | None = None
+    key_inline: str | None = None
+    public_key: str | None = None
+    key_export: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    hold: bool = False
+    stagein: str | None = None
+    stagein_md5sum: str | None = None
+    cpuset_name: str | None = None
+    wait: tuple[str | None, ...] = ()
+    parsable: bool = False
+    environment: tuple[str, ...] = ()
+    wrapped: str | None = None
+    spool: bool = False
+    completion: str | None = None
+    propagate_exit: bool = False
+    estimate: bool = False
+    verbosity: int = 0
+    machine: Format | None = None
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+_DECLARATIONS: Sequence[Decorator] = (
+    option("-I", "--interactive", is_flag=True, help="Submit a job with a shell, and open the shell here."),
+    option("-l", "--resource", "requests", multiple=True, metavar="REQUEST", help="Resources and walltime."),
+    option("--array", type=ARRAY, metavar="N[%M]", help="Submit an array of N jobs, of which at most M run at a time."),
+    option("--array-param-file", "parameter_file", metavar="FILE", help="Submit one job for each line of FILE."),
+    option(
+        "-S",
+        "--scanscript",
+        "--Scanscript",
+        "scan",
+        is_flag=True,
+        help="Read the options in the #OAR lines of the script.",
+    ),
+    option("-q", "--queue", metavar="QUEUE", help="Queue of the job."),
+    option("-p", "--property", "properties", metavar="SQL", help="Condition on the resources."),
+    option("--nodelist", multiple=True, metavar="NODE[,NODE...]", help="Only these nodes."),
+    option("--exclude", multiple=True, metavar="NODE[,NODE...]", help="None of these nodes."),
+    option("-r", "--reservation", metavar="START[,END]", help="Start at this date, or refuse."),
+    option("--checkpoint", type=NUMBER, metavar="SECONDS", help="Send a signal to the job SECONDS before its end."),
+    option("--signal", metavar="SIGNAL", help="That signal, by number or name."),
+    option("-t", "--type", "types", multiple=True, metavar="TYPE", help="Type of the job."),
+    option("-d", "--directory", metavar="DIR", help="Directory in which the command runs."),
+    option("--project", metavar="TEXT", help="Project of the job."),
+    option("-n", "--name", metavar="TEXT", help="Name of the job."),
+    option("-a", "--anterior", "--after", "dependencies", multiple=True, metavar="ID", help="Start after job ID."),
+    option(
+        "--notify",
+        metavar="[TAGS]mail:ADDRESS|exec:COMMAND",
+        help="Notify somebody, or run a program, when the job changes.",
+    ),
+    option("--resubmit", type=NUMBER, metavar="ID", help="Submit a copy of a job that has ended."),
+    option("--max-restarts", type=COUNT, metavar="N", help="Make the job idempotent, and resubmit it at most N times."),
+    option("-k", "--use-job-key", is_flag=True, help="Give the job an SSH key of its own."),
+    option("-i", "--import-job-key-from-file", "key_file", metavar="FILE", help="Import the job key from FILE."),
+    option(
+        "--import-job-key-inline",
+        "--import-job-key-inline-priv",
+        "--ssh_private_key",
+        "--ssh-private-key",
+        "key_inline",
+        metavar="KEY",
+        help="Import this private key as the job key.",
+    ),
+    option(
+        "--ssh_public_key", "--ssh-public-key", "public_key", metavar="KEY", help="The public key of that private key."
+    ),
+    option("-e", "--export-job-key-to-file", "key_export", metavar="FILE", help="Write the job key to FILE."),
+    option("-O", "--stdout", metavar="FILE", help="File for the standard output."),
+    option("-E", "--stderr", metavar="FILE", help="File for the standard error."),
+    option("--hold", is_flag=True, help="Do not start the job before oarresume releases it."),
+    option("-s", "--stagein", metavar="FILE", help="File for a desktop computing job."),
+    option("--stagein-md5sum", metavar="SUM", help="MD5 sum of that file, or of a file that is staged already."),
+    option(
+        "--force_cpuset_name",
+        "--force-cpuset-name",
+        "cpuset_name",
+        metavar="NAME",
+        help="Name of the cpuset of the job.",
+    ),
+    optional_argument(
+        "--wait",
+        "wait",
+        attached=True,
+        metavar="[=kill]",
+        help="Wait for the end of the job, and end with its exit status; with kill, ^C ends the job.",
+    ),
+    option("--parsable", is_flag=True, help="Print only the id, of an array the array id."),
+    option(
+        "--env",
+        "environment",
+        multiple=True,
+        metavar="NAME[=VALUE]|ALL|NONE",
+        help="Set a variable in the job, on all its nodes; ALL: all your variables.",
+    ),
+    option("--wrap", "wrapped", metavar="COMMAND", help="The command, as an option."),
+    option("--spool", is_flag=True, help="With -S: store the script with the job, which runs it as it is now."),
+    option("--propagate-exit", is_flag=True, help="With -I and -C: end with the exit status of the shell."),
+    option(
+        *("--estimate", "--dry-run", "--test-only"),
+        "estimate",
+        is_flag=True,
+        help="Print when and where the job would start; submit nothing.",
+    ),
+    option("--completion", metavar="bash|zsh|fish", help="Print the script by which a shell completes commands."),
+    option("-v", "verbosity", count=True, help="Print more comments."),
+)
+
+
+def options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare the options of a job."""
+    for declare in reversed(_DECLARATIONS):
+        function = declare(function)
+    return function
+
+
+def parse(arguments: Sequence[str]) -> OarsubOptions:
+    """Return the options of a command line of oarsub that describe a job.  Raises BadOption."""
+
+    @options
+    @click.argument("words", nargs=-1)
+    def job() -> None:
+        """Declare the arguments of oarsub."""
+
+    declared = list(reversed(getattr(job, "__click_params__", [])))
+    parser = Command("oarsub", style=USER, not_admin=1, exit_codes={}, params=declared, add_help_option=False)
+    return OarsubOptions(**parser.make_context("oarsub", list(arguments)).params)
+
+
+def submission_of(options: OarsubOptions, user: str, command: str) -> Submission:
+    """Return the submission that the options describe, without the contents of files and the working directory."""
+    array = options.array or ArraySize(1)
+    return Submission(
+        spec=JobSpec(
+            user=user,
+            command=command,
+            name=options.name or None,
+            project=options.project or "",
+            queue=options.queue or "",
+            properties=options.properties or None,
+            types=_types(options),
+            dependencies=options.dependencies,
+            stdout_file=options.stdout or None,
+            stderr_file=options.stderr or None,
+            notify=options.notify or None,
+            checkpoint=options.checkpoint or 0,
+            hold=options.hold,
+            array_size=array.size,
+            array_limit=array.limit,
+            cpuset_name=options.cpuset_name,
+        ),
+        is_interactive=options.interactive,
+        requests=options.requests,
+        nodes=_nodes(options.nodelist),
+        excluded=_nodes(options.exclude),
+        reservation=options.reservation,
+        signal=options.signal,
+        verbosity=min(options.verbosity, MOST_VERBOSE),
+    )
+
+
+def _nodes(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name.strip() for value in values for name in value.strip().removesuffix(",").split(","))
+
+
+def _types(options: OarsubOptions) -> tuple[str, ...]:
+    """Return the types of the job; the number of restarts is the value of the type idempotent."""
+    if options.max_restarts is None:
+        return options.types
+    others = (job_type for job_type in options.types if job_type != JobTypeName.IDEMPOTENT)
+    return (*others, f"{JobTypeName.IDEMPOTENT}={options.max_restarts}")

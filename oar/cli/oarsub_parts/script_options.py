@@ -1,0 +1,194 @@
+"""Options in ``#OAR`` lines of a script and in ~/.oarsubrc.
+
+A line is read by the same parser as the command line, so that both know the same options; what stands on the command
+line wins.
+"""
+
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from oar.cli.common.as_user import UserFiles
+from oar.cli.common.command import USER, BadOption, Command, Context, Stop
+from oar.cli.oarsub_parts.call import OarsubCall
+from oar.cli.oarsub_parts.initial_request import script_line
+from oar.cli.oarsub_parts.options import ArraySize, OarsubOptions
+from oar.cli.oarsub_parts.printer import print_error
+from oar.lib.facts.errors import BadRequest
+from oar.lib.submission.checks import Code
+
+#: The path that stands for standard input.
+STDIN = "-"
+#: Options that a script may not set.
+NOT_IN_SCRIPTS = frozenset(
+    {
+        *("interactive", "connect", "scan", "resubmit", "estimate", "verbosity", "show_version", "debug"),
+        *("wait", "parsable", "wrapped", "completion", "propagate_exit", "help"),
+    }
+)
+#: Options of which those of a script are added behind those of the command line.
+ADDED = ("requests", "types", "dependencies")
+#: Options of which those of a script are added before those of the command line: the last one wins.
+ADDED_BEFORE = ("environment",)
+
+#: Bytes of a script on standard input that are read; fewer can be stored.
+_LARGEST_SCRIPT = 16 << 20
+_LINE = r"(?s)#OAR\s+(?P<option>--[A-Za-z][A-Za-z0-9_-]*|-[A-Za-z])(?P<value>.*)\Z"
+_ESCAPED = r'\\([ "\\$])'
+
+
+class Script(NamedTuple):
+    """A script of the user."""
+
+    text: str
+    is_executable: bool
+
+
+class ScriptOptions(NamedTuple):
+    """The options that a script sets."""
+
+    options: OarsubOptions = OarsubOptions()
+    names: frozenset[str] = frozenset()  #: of the options that it sets
+    lines: tuple[str, ...] = ()  #: as they are stored with the job
+
+
+def read_script(files: UserFiles, path: str) -> Script:
+    """Return a script, ``-`` for standard input.  Raises Stop."""
+    if path == STDIN:
+        data = sys.stdin.buffer.read(_LARGEST_SCRIPT)
+        return Script(data.decode("utf-8", "surrogateescape"), is_executable=True)
+    try:
+        file = files.read(path)
+    except OSError:
+        raise Stop(f"[ERROR] Cannot open the file {path}.", Code.FILE) from None
+    return Script(file.data.decode("utf-8", "surrogateescape"), file.is_executable)
+
+
+def read_defaults(call: OarsubCall, path: str) -> ScriptOptions:
+    """Return the options in ~/.oarsubrc, one in each line, with or without ``#OAR``.  Raises Stop."""
+    lines = [line.strip() for line in read_script(call.files, path).text.split("\n")]
+    marked = [line if line.startswith("#") else f"#OAR {line}" for line in lines if line]
+    return scan("\n".join(["#", *marked]), path, call.context.command.params)
+
+
+def scan(text: str, path: str, parameters: Sequence[click.Parameter]) -> ScriptOptions:
+    """Return the options in a script; ``parameters``: those of oarsub.  Each line that is not understood is printed.
+
+    Raises Stop when a line is not understood.
+    """
+    lines = text.split("\n")
+    if not lines[0].startswith("#"):
+        return ScriptOptions()
+    parser = _parser(parameters)
+    options, names, stored, errors = OarsubOptions(), set[str](), [], 0
+    for line in (each.rstrip() for each in lines):
+        if not re.match(r"#OAR\s", line):
+            continue
+        try:
+            values = _read_line(line, parser)
+        except (BadOption, click.UsageError, BadRequest):
+            print_error(f"/!\\ Not able to scan file line: {line}.")
+            errors += 1
+            continue
+        stored.append(script_line(line))
+        names.update(values)
+        added = {name: (*getattr(options, name), *values[name]) for name in (*ADDED, *ADDED_BEFORE) if name in values}
+        options = options._replace(**values | added)
+    if errors:
+        raise Stop(f"[ERROR] {errors} error(s) encountered while parsing the file {path}.", Code.FILE)
+    return ScriptOptions(options, frozenset(names), tuple(stored))
+
+
+def _parser(parameters: Sequence[click.Parameter]) -> Command:
+    """Return a parser of the options that may stand in a script; machine formats are the command line's."""
+    params = [
+        parameter
+        for parameter in parameters
+        if parameter.name not in NOT_IN_SCRIPTS and not str(parameter.name).startswith("as_")
+    ]
+    return Command("oarsub", style=USER, not_admin=1, exit_codes={}, params=params, add_help_option=False)
+
+
+def _read_line(line: str, parser: Command) -> dict[str, Any]:
+    """Return the values that a line sets, by the names of the options.  Raises BadOption, BadRequest."""
+    match = re.match(_LINE, line)
+    if not match:
+        raise BadRequest("not an option")
+    ctx = _parse_several(line, parser) or _parse_single(match["option"], match["value"], parser)
+    return {
+        name: ctx.params[name]
+        for name in ctx.params
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and name != "words"
+    }
+
+
+def _parse_several(line: str, parser: Command) -> click.Context | None:
+    """Parse a line with several options, in which every word is an option or its argument; None for other lines."""
+    try:
+        words = shlex.split(line.removeprefix("#OAR"))
+        if sum(word.startswith("-") for word in words) < 2:
+            return None
+        ctx = parser.make_context("oarsub", words)
+    except (BadOption, click.UsageError, BadRequest, ValueError):
+        return None
+    return None if ctx.args or ctx.params.get("words") else ctx
+
+
+def _parse_single(option: str, text: str, parser: Command) -> click.Context:
+    """Parse a line with one option; the text behind it is its value.  Raises BadOption, BadRequest."""
+    value = _unquoted(text.removeprefix("=").strip())
+    arguments = [f"{option}={value}"] if option.startswith("--") else [option, value]
+    ctx = parser.make_context("oarsub", arguments if text.strip() else [option])
+    if ctx.args or ctx.params.get("words"):
+        raise BadRequest("more than an option")
+    return ctx
+
+
+def _unquoted(value: str) -> str:
+    """Return a value without the quotes around it, and without the backslashes of a shell."""
+    quote = value[:1]
+    if len(value) > 1 and quote in "\"'" and value.endswith(quote) and not re.search(rf"(?<!\\){quote}", value[1:-1]):
+        value = value[1:-1]
+        if quote == "'":
+            return value
+    return re.sub(_ESCAPED, r"\1", value)
+
+
+def add_script(context: Context, options: OarsubOptions, names: frozenset[str], script: ScriptOptions) -> OarsubOptions:
+    """Return the options of the command line, of which ``names`` were given, with those of a script."""
+    replaces_requests = context.runtime.config.oarsub_script_resources == "replace" and bool(options.requests)
+    changes: dict[str, Any] = {}
+    for name in (field for field in OarsubOptions._fields if field in script.names):
+        value, typed = getattr(script.options, name), getattr(options, name)
+        if name in ADDED and not (name == "requests" and replaces_requests):
+            changes[name] = (*typed, *value)
+        elif name in ADDED_BEFORE:
+            changes[name] = (*value, *typed)
+        elif name not in names:
+            changes[name] = value
+        elif not isinstance(value, bool):
+            shown = " ".join(value) if isinstance(value, tuple) and not isinstance(value, ArraySize) else value
+            context.warn(
+                f"ignore script value for {_long_name(context, name)} parameter: {shown};"
+                " another value was given on the command line."
+            )
+    return options._replace(**changes)
+
+
+def _long_name(context: Context, name: str) -> str:
+    """Return the name of an option as messages give it."""
+    option = next(parameter for parameter in context.command.params if parameter.name == name)
+    return next((spelling for spelling in option.opts if spelling.startswith("--")), option.opts[0]).lstrip("-")
+
+
+def add_defaults(options: OarsubOptions, names: frozenset[str], defaults: ScriptOptions) -> OarsubOptions:
+    """Return the options, of which ``names`` were given, with those of ~/.oarsubrc for the others."""
+    changes = {name: getattr(defaults.options, name) for name in defaults.names - names}
+    if "environment" in defaults.names:
+        changes["environment"] = (*defaults.options.environment, *options.environment)
+    return options._replace(**changes)

@@ -1,0 +1,1 @@
+"""What the planner is given (a snapshot), what it answers (a plan), and what types of jobs and policies mean."""

@@ -1,0 +1,72 @@
+"""Snapshots and plans as JSON, both ways.  The field types of the records say how each value is read back."""
+
+import json
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar
+
+from oar.lib.facts.resource_set import ResourceSet, format_ranges, parse_ranges
+
+T = TypeVar("T")
+
+
+def to_json(record: object) -> str:
+    """Return a snapshot or a plan as text; the same value always gives the same text."""
+    return json.dumps(_plain(record, type(record)), sort_keys=True, separators=(",", ":"))
+
+
+def from_json(kind: type[T], text: str) -> T:
+    """Read back what ``to_json`` wrote."""
+    record: T = _record(kind, json.loads(text))
+    return record
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+def _is_record(kind: Any) -> bool:
+    return isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields"))
+
+
+def _plain(value: Any, hint: Any) -> Any:
+    if hint == ResourceSet:
+        return format_ranges(value)
+    kind: Any = type(value)
+    if _is_record(kind):
+        return {name: _plain(getattr(value, name), each) for name, each in _hints(kind).items()}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each, None) for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(each, None) for each in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def _record(hint: Any, value: Any) -> Any:
+    if hint == ResourceSet:
+        return parse_ranges(value)
+    if _is_record(hint):
+        hints = _hints(hint)
+        return hint(**{name: _record(hints[name], each) for name, each in value.items()})
+    return hint(value) if isinstance(hint, type) and issubclass(hint, Enum) else _compound(hint, value)
+
+
+def _compound(hint: Any, value: Any) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        return tuple(_record(arguments[0], each) for each in value)
+    if origin is Mapping:
+        return {arguments[0](key): _record(arguments[1], each) for key, each in value.items()}
+    if origin in (types.UnionType, typing.Union):
+        return None if value is None else _record(_only_record(arguments), value)
+    return value
+
+
+def _only_record(arguments: tuple[Any, ...]) -> Any:
+    """Return the member of a union that needs reading back; None if all are plain values."""
+    return next((each for each in arguments if _is_record(each)), None)

@@ -1,0 +1,108 @@
+"""What the planner answers: a ``Plan``, with a ``Placement`` or a ``Reason`` for each waiting job.
+
+Frozen values, written to a file and read back by ``oar.kao.facts.json_codec``.  Sets of resources are ints whose bits
+number ``Snapshot.resources``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.states import ReasonCode
+
+#: A value that JSON can hold.
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a job has no placement, or does not start now."""
+
+    code: ReasonCode
+    text: str  #: one line for ``jobs.scheduler_info``
+    data: Mapping[str, Json] = field(default_factory=dict)  #: the numbers and names in the text
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Start, alternative and resources foreseen for a job."""
+
+    job_id: int
+    alternative: int
+    start: int
+    walltime: int
+    resources: ResourceSet
+
+    @property
+    def end(self) -> int:
+        """The date at which its walltime is over."""
+        return self.start + self.walltime
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A job that starts now."""
+
+    placement: Placement
+    old_walltime: int = 0  #: of a reservation that starts late: the walltime before it was cut; 0 = not cut
+    is_reduced: bool = False  #: a reservation that starts without its missing resources
+
+
+class KillAction(StrEnum):
+    """What a besteffort job is ordered to do."""
+
+    KILL = "KILL"  #: to end
+    CHECKPOINT = "CHECKPOINT"  #: to write a checkpoint, and then to end by itself
+    CHECKPOINT_TIMEOUT = "CHECKPOINT_TIMEOUT"  #: to end, for the time for its checkpoint is over
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """An order to a besteffort job that holds resources of another job's placement."""
+
+    job_id: int
+    for_job: int
+    action: KillAction
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a new reservation, or to a job that can never run."""
+
+    job_id: int
+    message: str  #: for the submitter; '' for an accepted reservation
+    start: int = 0  #: of a reservation: its date, or the date of the round if it was in the past
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception raised while a job was planned."""
+
+    job_id: int
+    cause: str  #: its class, file and line: equal for all jobs that fail in the same way
+    trace: str  #: the traceback
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All decisions of a round."""
+
+    now: int
+    placements: tuple[Placement, ...] = ()  #: of waiting jobs and accepted reservations, in the order of planning
+    reasons: Mapping[int, Reason] = field(default_factory=dict)  #: of each job that does not start now
+    messages: Mapping[int, str] = field(default_factory=dict)  #: text of ``jobs.message``
+    karma: Mapping[int, float] = field(default_factory=dict)
+    launches: tuple[Launch, ...] = ()
+    kills: tuple[Kill, ...] = ()
+    accepted: tuple[Answer, ...] = ()  #: new reservations that have a placement
+    refused: tuple[Answer, ...] = ()  #: jobs that go to toError
+    expired: tuple[Answer, ...] = ()  #: reservations whose time is over: they go to Error
+    regained: tuple[int, ...] = ()  #: reservations without stored resources that were given new ones
+    lost: tuple[int, ...] = ()  #: reservations without stored resources that find none
+    resumed: tuple[int, ...] = ()  #: jobs in Resuming that go on
+    wake: tuple[str, ...] = ()  #: nodes to wake
+    halt: tuple[str, ...] = ()  #: nodes to halt
+    outside: tuple[int, ...] = ()  #: jobs placed by schedulers of the site: their requests are not checked
+    troubles: tuple[str, ...] = ()  #: lines for the log: limits reached, errors of the site's extensions
+    failures: tuple[Failure, ...] = ()

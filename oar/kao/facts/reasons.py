@@ -1,0 +1,279 @@
+"""Why a job has no placement, or does not start now: codes, sentences and numbers.
+
+See docs/design/planner.rst, "Reasons".
+"""
+
+from collections.abc import Sequence
+
+from oar.kao.facts.plan import Json, Reason
+from oar.kao.facts.snapshot import FOREVER, QuotaRule
+from oar.lib.facts.records import Level
+from oar.lib.facts.request import format_quantity
+from oar.lib.facts.states import ReasonCode, RoundLimit
+from oar.lib.facts.times import format_date
+
+#: A reason names at most so many jobs or nodes.
+NAMED = 10
+
+
+def unreadable_request(text: str, levels: Sequence[Level], trouble: str) -> Reason:
+    """The request cannot be asked: a property or a condition means nothing."""
+    data: dict[str, Json] = {"group": _group(text, levels), "trouble": trouble}
+    return Reason(ReasonCode.CONDITION, f"cannot evaluate the request: {trouble}", data)
+
+
+def impossible(text: str, levels: Sequence[Level], matching: int, nearest: Level | None) -> Reason:
+    """The request cannot be satisfied even by an empty machine.
+
+    ``matching``: so many resources satisfy its conditions.  ``nearest``: the level that would do, with less of it.
+    """
+    group = _group(text, levels)
+    data: dict[str, Json] = {"group": group, "matching": matching}
+    if nearest:
+        data["nearest"] = {"property": nearest.property, "quantity": nearest.quantity}
+    return Reason(ReasonCode.IMPOSSIBLE, f"no resource satisfies the request: {group}", data)
+
+
+def _group(text: str, levels: Sequence[Level]) -> str:
+    asked = "".join(f"/{level.property}={format_quantity(level.quantity)}" for level in levels)
+    return (f"{{{text}}}" if text else "") + asked
+
+
+def not_alive(suspected: Sequence[str], absent: Sequence[str], counts: tuple[int, int]) -> Reason:
+    """The request could be satisfied if resources were not Suspected or Absent."""
+    data: dict[str, Json] = {
+        "suspected": list(suspected[:NAMED]),
+        "absent": list(absent[:NAMED]),
+        "nodes": [len(suspected), len(absent)],
+        "counts": list(counts),
+    }
+    return Reason(ReasonCode.NOT_ALIVE, f"not enough usable resources: {counts[0]} Suspected, {counts[1]} Absent", data)
+
+
+def busy(date: int, jobs: Sequence[int]) -> Reason:
+    """The job starts when others have ended."""
+    data: dict[str, Json] = {"date": date, "jobs": list(jobs[:NAMED]), "count": len(jobs)}
+    named = f" (jobs {_listed(jobs)})" if jobs else ""
+    return Reason(ReasonCode.BUSY, f"waiting for resources until {format_date(date)}{named}", data)
+
+
+def behind(date: int, reservations: Sequence[int], jobs: Sequence[int]) -> Reason:
+    """The job starts when a reservation has ended; ``jobs`` end at the same date."""
+    data: dict[str, Json] = {
+        "date": date,
+        "reservations": list(reservations[:NAMED]),
+        "jobs": list(jobs[:NAMED]),
+        "count": len(jobs),
+    }
+    named = f" (jobs {_listed(jobs)})" if jobs else ""
+    return Reason(
+        ReasonCode.RESERVATION, f"behind reservation {_listed(reservations)} until {format_date(date)}{named}", data
+    )
+
+
+def _listed(jobs: Sequence[int]) -> str:
+    return ",".join(str(job) for job in jobs[:NAMED]) + (",..." if len(jobs) > NAMED else "")
+
+
+def is_busy(reason: Reason, date: int, jobs: Sequence[int]) -> bool:
+    """Whether this is what ``busy`` says of the same date and jobs."""
+    data = reason.data
+    is_same = reason.code is ReasonCode.BUSY and data["date"] == date and data["count"] == len(jobs)
+    return is_same and data["jobs"] == list(jobs[:NAMED])
+
+
+def no_slot(detail: str = "") -> Reason:
+    """The resources are never free for long enough."""
+    return Reason(ReasonCode.NO_SLOT, "no matching slot", {"detail": detail} if detail else {})
+
+
+def leaving(date: int) -> Reason:
+    """Resources that the job needs leave before it could end."""
+    text = f"some of its resources leave on {format_date(date)}"
+    return Reason(ReasonCode.NO_SLOT, "no matching slot", {"detail": text, "date": date})
+
+
+def container_full(container: str) -> Reason:
+    """The container is never free for long enough until its end."""
+    text = f"its container {container} has no room for it until its end"
+    return Reason(ReasonCode.NO_SLOT, "no matching slot", {"detail": text, "container": container})
+
+
+def unknown_dependency(job: int) -> Reason:
+    """It is not known when the required job ends."""
+    text = f"cannot determine scheduling time due to dependency with the job {job}"
+    return Reason(ReasonCode.DEPENDENCY, text, {"job": job})
+
+
+def broken_dependency(job: int) -> Reason:
+    """The required job ended otherwise than asked, or the window cannot be kept."""
+    return Reason(ReasonCode.DEPENDENCY, f"dependency on job {job} cannot be satisfied", {"job": job})
+
+
+def dependency_until(job: int, date: int) -> Reason:
+    """The job starts when the required job is expected to allow it."""
+    return Reason(ReasonCode.DEPENDENCY, f"waiting for job {job} until {format_date(date)}", {"job": job, "date": date})
+
+
+def cyclic_dependency(jobs: Sequence[int]) -> Reason:
+    """Jobs that wait for each other."""
+    named = ", ".join(str(job) for job in jobs[:NAMED])
+    return Reason(ReasonCode.DEPENDENCY, f"the jobs {named} wait for each other", {"jobs": list(jobs[:NAMED])})
+
+
+def container_unplaced(container: str, *, is_treated: bool) -> Reason:
+    """The container has no place yet, or will be looked at later in the round."""
+    text = "is yet to scheduled, inner job not scheduled" if is_treated else "is not known yet"
+    return Reason(ReasonCode.CONTAINER, f"inner job: container {container} {text}", {"container": container})
+
+
+def container_small(container: str, size: int) -> Reason:
+    """The container has too few resources for the job."""
+    text = f"inner job: container {container} holds only {size} resources"
+    return Reason(ReasonCode.CONTAINER, text, {"container": container, "resources": size})
+
+
+def container_until(container: str, date: int) -> Reason:
+    """The job starts with, or inside, its container."""
+    text = f"inner job: waiting for room in container {container} until {format_date(date)}"
+    return Reason(ReasonCode.CONTAINER, text, {"container": container, "date": date})
+
+
+def postponed(date: int) -> Reason:
+    """The user asked for a later start."""
+    return Reason(ReasonCode.POSTPONED, f"postponed to {format_date(date)}", {"date": date})
+
+
+def deadline(end: int, limit: int) -> Reason:
+    """The job would end too late."""
+    text = f"its deadline is not met: {format_date(end)} > {format_date(limit)}"
+    return Reason(ReasonCode.DEADLINE, text, {"end": end, "deadline": limit})
+
+
+def few_tokens(name: str, have: int, want: int) -> Reason:
+    """The site has too few tokens now."""
+    return Reason(
+        ReasonCode.TOKEN, f"no enough tokens: {name} ({have} < {want})", {"token": name, "have": have, "want": want}
+    )
+
+
+def no_tokens(name: str) -> Reason:
+    """The site's script gave no number."""
+    return Reason(ReasonCode.TOKEN, f"token value cannot be retrieved ({name})", {"token": name})
+
+
+def quota(rule: QuotaRule, used: tuple[int, int, int], freed: int) -> Reason:
+    """A rule forbids an earlier start, or any; ``freed``: when it allows one."""
+    key = [rule.queue, rule.project, rule.type, rule.user]
+    limits: list[Json] = [rule.resources, rule.jobs, -1 if rule.seconds < 0 else rule.seconds / 3600]
+    data: dict[str, Json] = {"rule": key, "used": [used[0], used[1], used[2] / 3600], "limits": limits}
+    if freed < FOREVER:
+        data["date"] = freed
+    most = f"{rule.resources},{rule.jobs},{'-1' if rule.seconds < 0 else format(rule.seconds / 3600, '.2f')}"
+    text = f"quota_exceeded:{','.join(key)}=[{used[0]},{used[1]},{used[2] / 3600:.2f}]>[{most}]"
+    return Reason(ReasonCode.QUOTA, text, data)
+
+
+def behind_quotas(latest: int) -> Reason:
+    """The job would start at a date for which no rules have been read."""
+    text = f"quotas are not looked at after {format_date(latest)}"
+    return Reason(ReasonCode.QUOTA, text, {"latest": latest})
+
+
+def array_limit(array: int, most: int) -> Reason:
+    """Only so many jobs of the array may run at a time, and they do."""
+    text = f"waiting for one of the {most} jobs that may run at a time of the array {array}"
+    return Reason(ReasonCode.ARRAY, text, {"array": array, "limit": most})
+
+
+def limit(before: int, which: RoundLimit) -> Reason:
+    """A limit of the round was reached before this job's turn."""
+    text = f"not planned in this round: {before} jobs before it"
+    return Reason(ReasonCode.LIMIT, text, {"jobs": before, "limit": which})
+
+
+def waits_for_nodes(hosts: Sequence[str]) -> Reason:
+    """The place is there, but its nodes are not Alive."""
+    named = ",".join(hosts[:NAMED]) + (",..." if len(hosts) > NAMED else "")
+    return Reason(ReasonCode.LAUNCH, f"waiting for {named} to be Alive", {"hosts": list(hosts[:NAMED])})
+
+
+def waits_for_besteffort(jobs: Sequence[int]) -> Reason:
+    """The place is there, but besteffort jobs must leave it first."""
+    return Reason(ReasonCode.LAUNCH, f"waiting for besteffort job {jobs[0]} to end", {"jobs": list(jobs[:NAMED])})
+
+
+def waits_for_holder(job: int) -> Reason:
+    """The place should be free, but a job has not left it yet."""
+    return Reason(ReasonCode.LAUNCH, f"waiting for job {job} to give its resources back", {"jobs": [job]})
+
+
+def waits_for_container(container: str) -> Reason:
+    """The place is there, but the container does not run yet."""
+    return Reason(ReasonCode.LAUNCH, f"waiting for container {container} to run", {"container": container})
+
+
+def killed() -> Reason:
+    """Somebody asked for the job's end."""
+    return Reason(ReasonCode.LAUNCH, "a kill request is pending")
+
+
+def reservation_date(date: int) -> Reason:
+    """A reservation waits for its date."""
+    return Reason(ReasonCode.RESERVED, f"reserved for {format_date(date)}", {"date": date})
+
+
+def overtaken() -> Reason:
+    """The place was there; before the job could take it, the job or a node of the place changed."""
+    return Reason(ReasonCode.LAUNCH, "its nodes changed while it was being started; it is tried again")
+
+
+def stopped_queue(name: str) -> Reason:
+    """Nothing of the job's queue is planned."""
+    return Reason(ReasonCode.QUEUE, f"the queue {name} is not active", {"queue": name})
+
+
+def held(since: int) -> Reason:
+    """Nobody looks at the job until somebody lets it go."""
+    return Reason(ReasonCode.HOLD, f"on hold since {format_date(since)}", {"since": since})
+
+
+def shared_suspected(kind: str) -> Reason:
+    """A resource that every job needs is Suspected: nothing is planned."""
+    text = f"no job is planned: a resource of type {kind} is Suspected"
+    return Reason(ReasonCode.NOT_ALIVE, text, {"type": kind})
+
+
+def internal(now: int, detail: str) -> Reason:
+    """Planning this job failed in a way that nobody foresaw."""
+    return Reason(ReasonCode.INTERNAL, f"internal error, see the log (round {now})", {"detail": detail})
+
+
+def no_plugin(trouble: str) -> Reason:
+    """The job is planned by a plug-in that is not there."""
+    return Reason(ReasonCode.INTERNAL, trouble, {"detail": trouble})
+
+
+def external(scheduler: str, said: str, date: int = 0) -> Reason:
+    """A scheduler of the site plans the job: what it says of it, or when it starts."""
+    data: dict[str, Json] = {"scheduler": scheduler, "said": bool(said)}
+    if date:
+        data["date"] = date
+    default = f"foreseen for {format_date(date)}" if date else "has no place yet"
+    return Reason(ReasonCode.EXTERNAL, said or f"{default} (scheduler {scheduler})", data)
+
+
+def rejected(scheduler: str, trouble: str) -> Reason:
+    """A scheduler of the site gave the job a place that cannot be."""
+    return Reason(ReasonCode.EXTERNAL, f"rejected placement: {trouble}", {"scheduler": scheduler, "rejected": trouble})
+
+
+def external_failed(scheduler: str) -> Reason:
+    """The scheduler of the site that plans the job did not end as it should."""
+    text = f"the scheduler {scheduler} failed, see the log"
+    return Reason(ReasonCode.EXTERNAL, text, {"scheduler": scheduler, "failed": True})
+
+
+def unreadable(detail: str) -> Reason:
+    """A type of the job has a value that means nothing."""
+    return Reason(ReasonCode.INTERNAL, f"cannot read a type of the job: {detail}", {"detail": detail})

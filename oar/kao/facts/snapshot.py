@@ -1,0 +1,273 @@
+"""What the planner decides on: a ``Snapshot`` of the jobs, the resources and the settings at one instant.
+
+Frozen values, written to a file and read back by ``oar.kao.facts.json_codec``, so that a round that went wrong on one
+machine can be planned again on another.  Sets of resources are ints whose bits number ``Snapshot.resources``.  A group
+of a request names its pool by the number in ``Snapshot.pools``: a filter that a thousand jobs share is kept once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from oar.lib.facts.live_jobs import LiveJob
+from oar.lib.facts.records import Dependency, Level, PropertyValue, Queue
+from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
+from oar.lib.facts.states import DependencyCondition, JobPriority, JobState, ResourceState
+
+#: A date later than every date.  Never stored.
+FOREVER = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class FairShare:
+    """The keys SCHEDULER_FAIRSHARING_* (docs/scheduler.rst, "Fair share")."""
+
+    coefficient_project: float = 0.0
+    coefficient_user: float = 2.0
+    coefficient_asked: float = 1.0
+    project_targets: Mapping[str, float] = field(default_factory=dict)  #: percent
+    user_targets: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of the order MULTIFACTOR: the keys of PRIORITY_CONF_FILE (docs/scheduler.rst, "Several factors")."""
+
+    age_weight: float = 0.0
+    age_coef: float = 1.65e-06  #: per second: full weight after seven days
+    queue_weight: float = 0.0
+    queue_coefs: Mapping[str, float] = field(default_factory=dict)
+    work_weight: float = 0.0
+    work_mode: int = 0  #: 0: small jobs first
+    size_weight: float = 0.0
+    size_mode: int = 0  #: 0: narrow jobs first
+    karma_weight: float = 0.0
+    qos_weight: float = 0.0
+    nice_weight: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The keys of oar.conf that decide on the plan, with their defaults.  Durations are in seconds."""
+
+    security_time: int = 1  #: gap between two jobs on a resource
+    hole_minimum: int = 0  #: a gap shorter than this is not used
+    suspended_types: tuple[str, ...] = ("default",)  #: types of resources that a Suspended job gives to others
+    always_assigned_type: str = ""  #: type of the resources that every job gets besides its own
+    reservation_patience: int = 300  #: seconds that a reservation waits for missing resources
+    reservation_order_threshold: int = 300  #: reservations nearer than this use the common resource order
+    besteffort_kill_before: int = 0  #: besteffort jobs are killed so long before a job starts on their resources
+    besteffort_duration: int = 300  #: how long resources must be free for a besteffort job; 0 = its walltime
+    timeout: int = 10  #: seconds after which planning is given up; 0 = never
+    max_jobs: int = 1000  #: jobs planned in a group of queues, and besteffort jobs; 0 = all
+    max_jobs_per_user: int = 0  #: jobs of one user planned in a queue with fair share; 0 = all
+    job_priority: JobPriority = JobPriority.FIFO
+    is_priority_explicit: bool = False  #: JOB_PRIORITY stands in the file: it wins over FIFO of old policy names
+    dependency_condition: DependencyCondition = DependencyCondition.OK  #: the condition of dependencies that name none
+    has_quotas: bool = False  #: QUOTAS: quotas hold in queues whose policy is kamelot or default
+    may_wake: bool = False  #: energy saving can wake nodes
+    wakeup_time: int = 600  #: nodes are woken so long before a job needs them
+    idle_time: int = 0  #: a node idle for so long may be halted; 0 = none is
+    sleep_time: int = 0  #: a node is halted only if no job is planned on it for so long; 0 = none is
+    fairshare: FairShare = field(default_factory=FairShare)
+    weights: Weights = field(default_factory=Weights)
+
+    def besteffort_gap(self, duration: int) -> int:
+        """Return for how many seconds resources must be free for a besteffort job of this duration.
+
+        It may be killed, so a gap of SCHEDULER_BESTEFFORT_DURATION is enough.
+        """
+        if not self.besteffort_duration:
+            return duration
+        return min(duration, max(self.besteffort_duration, self.besteffort_kill_before, self.security_time))
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceColumns:
+    """All resources as columns: the n-th value of each column is that of the resource with bit n."""
+
+    ids: tuple[int, ...]
+    types: tuple[str, ...]
+    states: tuple[ResourceState, ...]  #: the state, or ``next_state`` where that is worse
+    addresses: tuple[str, ...]  #: network_address; '' = no node
+    available_upto: tuple[int, ...]
+    order: tuple[int, ...]  #: bits in the order in which resources are taken
+    reservation_order: tuple[int, ...]  #: the same for reservations at a distant date
+    columns: Mapping[str, tuple[PropertyValue, ...]] = field(default_factory=dict)  #: the properties named by requests
+    last_job_dates: tuple[int, ...] = ()  #: end of the last job; only with energy saving
+
+    @property
+    def everything(self) -> ResourceSet:
+        """All resources."""
+        return (1 << len(self.ids)) - 1
+
+    def where(self, column: Sequence[object], *values: object) -> ResourceSet:
+        """Return the resources that have one of the values in a column."""
+        return from_positions(bit for bit, value in enumerate(column) if value in values)
+
+    def ids_of(self, members: ResourceSet) -> list[int]:
+        """Return the resource ids of a set, in the order of bits."""
+        return [self.ids[bit] for bit in positions(members)]
+
+    def nodes_of(self, members: ResourceSet) -> list[str]:
+        """Return the distinct nodes of a set, in the order of bits."""
+        return list(dict.fromkeys(address for bit in positions(members) if (address := self.addresses[bit])))
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The resources that satisfy a filter, without Dead ones."""
+
+    members: ResourceSet
+    text: str = ""  #: the filter as the user wrote it
+    trouble: str = ""  #: why the filter cannot be evaluated; '' if it can
+
+
+@dataclass(frozen=True, slots=True)
+class RequestGroup:
+    """A group of a request: number of its pool in ``Snapshot.pools``, and its levels."""
+
+    pool: int
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One alternative of a moldable job: one ``-l`` of oarsub."""
+
+    id: int
+    walltime: int  #: seconds
+    groups: tuple[RequestGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob(LiveJob):
+    """The attributes that waiting and running jobs have in common."""
+
+    types: tuple[str, ...] = ()  #: the texts of ``oarsub -t``
+    is_killed: bool = False  #: there is a kill request
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob(PlannedJob):
+    """A job that needs a placement, or a reservation that waits for its date."""
+
+    alternatives: tuple[Alternative, ...] = ()
+    dependencies: tuple[Dependency, ...] = ()
+    submission_time: int = 0
+    start_time: int = 0  #: of a reservation: its date
+    granted: "StoredPlacement | None" = None  #: of an accepted reservation: its resources
+    promised: "StoredPlacement | None" = None  #: its placement of the last round, if it waits for nodes to wake
+
+    @property
+    def shortest_walltime(self) -> int:
+        """The shortest walltime of the alternatives, in seconds; 0 without alternatives."""
+        return min((alternative.walltime for alternative in self.alternatives), default=0)
+
+    def walltime_of(self, alternative_id: int) -> int:
+        """Return the walltime of an alternative, in seconds; 0 if the job has no such alternative."""
+        return next((each.walltime for each in self.alternatives if each.id == alternative_id), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlacement:
+    """A placement of the last round, as the gantt tables hold it."""
+
+    alternative: int
+    start: int  #: of a reservation that is late: later than its date
+    resources: ResourceSet
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob(PlannedJob):
+    """A job that holds resources: in any state from toLaunch to Finishing."""
+
+    alternative: int = 0
+    start_time: int = 0
+    walltime: int = 0
+    suspended_time: int = 0  #: seconds spent in Suspended and Resuming so far
+    resources: ResourceSet = 0
+    checkpoint: int = 0  #: seconds that it needs to write a checkpoint; 0 = it cannot
+    checkpoint_asked: int = 0  #: date of its CHECKPOINT event; 0 = none
+    is_checkpoint_over: bool = False  #: it has a CHECKPOINT_TIMEOUT event
+    turn: int = 0  #: of a job in Resuming: jobs go on in this order
+
+    @property
+    def end(self) -> int:
+        """The date at which its walltime is over; time spent suspended does not count."""
+        return self.start_time + self.walltime + self.suspended_time
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredJob:
+    """A job that a waiting job depends on and that is neither in ``waiting`` nor in ``running``."""
+
+    id: int
+    state: JobState
+    exit_code: int | None
+    start_time: int
+    stop_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumptionSums:
+    """Consumption of the last SCHEDULER_FAIRSHARING_WINDOW_SIZE seconds, in resource seconds."""
+
+    used: int
+    asked: int
+    used_by_user: Mapping[str, int] = field(default_factory=dict)
+    asked_by_user: Mapping[str, int] = field(default_factory=dict)
+    used_by_project: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRule:
+    """Limits of what some jobs may use at a time; -1 = no limit (docs/design/planner.rst, "Quotas").
+
+    Queue, project, type and user say whose jobs these are.  ``*``: of all together; ``/``: of each queue, project or
+    user separately; else a name.
+    """
+
+    queue: str
+    project: str
+    type: str
+    user: str
+    resources: int = -1
+    jobs: int = -1
+    seconds: int = -1  #: resource seconds from now to the ends of the jobs
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPeriod:
+    """The rules in force from a date to the begin of the next period."""
+
+    begin: int
+    rules: int  #: index in ``Quotas.rules``
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """The quota rules with their periods, which are dates: a plan does not depend on the time zone."""
+
+    rules: tuple[tuple[QuotaRule, ...], ...]
+    periods: tuple[QuotaPeriod, ...]  #: in order of time; the first begins at or before ``Snapshot.now``
+    latest_start: int = FOREVER  #: no job is planned to start later: which rules are in force then is not known
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that the plan of a round depends on, at one instant."""
+
+    now: int  #: the date of the round
+    resources: ResourceColumns
+    queues: tuple[Queue, ...]
+    pools: tuple[Pool, ...] = ()
+    waiting: tuple[WaitingJob, ...] = ()
+    running: tuple[RunningJob, ...] = ()
+    required: tuple[RequiredJob, ...] = ()
+    held_containers: tuple[str, ...] = ()  #: names and job ids of containers on hold
+    consumption: Mapping[int, ConsumptionSums] = field(default_factory=dict)  #: by priority of queues
+    tokens: Mapping[str, int | None] = field(default_factory=dict)  #: free tokens by name; None = unknown
+    woken: Mapping[str, int] = field(default_factory=dict)  #: nodes with the date of their last WAKEUP_NODE event
+    quotas: Quotas | None = None
+    settings: Settings = field(default_factory=Settings)
+    zone: str = ""  #: time zone of the dates in types; '' = that of the process

@@ -1,0 +1,1 @@
+"""``schedule(snapshot) -> plan``: pure, without database, clock, environment."""

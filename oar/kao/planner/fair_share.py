@@ -1,0 +1,42 @@
+"""Fair share: the karma of a job, from what its user and its project have consumed and what they should consume.
+
+See docs/scheduler.rst, "Fair share".
+"""
+
+from dataclasses import dataclass
+
+from oar.kao.facts.snapshot import ConsumptionSums, FairShare
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The consumption of a project and a user, and their targets, as fractions of everything consumed."""
+
+    project_used: float
+    project_target: float
+    user_used: float
+    user_target: float
+    user_asked: float
+    asked_target: float
+
+    def karma(self, keys: FairShare) -> float:
+        """Return how far the consumption is above the targets; the job with the smallest karma goes first."""
+        return (
+            keys.coefficient_project * (self.project_used - self.project_target)
+            + keys.coefficient_user * (self.user_used - self.user_target)
+            + keys.coefficient_asked * (self.user_asked - self.asked_target)
+        )
+
+
+def share_of(user: str, project: str, consumption: ConsumptionSums, keys: FairShare) -> Share:
+    """Return the share of a user and a project."""
+    used, asked = consumption.used or 1, consumption.asked or 1
+    target = keys.user_targets.get(user, 0.0) / 100
+    return Share(
+        consumption.used_by_project.get(project, 0) / used,
+        keys.project_targets.get(project, 0.0) / 100,
+        consumption.used_by_user.get(user, 0) / used,
+        target,
+        consumption.asked_by_user.get(user, 0) / asked,
+        target,
+    )

@@ -1,0 +1,143 @@
+"""The order in which jobs are planned: first come first served, fair share, several factors, or that of a plug-in.
+
+See docs/design/planner.rst, "Order".
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+
+from oar.kao.facts import reasons
+from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.queue_policies import QueuePolicy
+from oar.kao.facts.snapshot import ConsumptionSums, WaitingJob
+from oar.kao.planner.fair_share import share_of
+from oar.kao.planner.multifactor import Factors, priority
+from oar.kao.planner.placement.round_context import RoundContext
+from oar.lib.facts.records import Queue
+from oar.lib.facts.states import JobPriority, RoundLimit
+
+
+class JobOrder:
+    """Sorts the jobs of queues; notes their karma, and the jobs that the order leaves out."""
+
+    def __init__(self, context: RoundContext, plugin: Callable[[Sequence[WaitingJob]], Sequence[int]] | None) -> None:
+        """``plugin`` returns the ids of jobs in the order of JOB_PRIORITY=CUSTOM."""
+        self._snapshot = context.snapshot
+        self._settings = context.settings
+        self._types = context.types
+        self._requests = context.requests
+        self._usable = context.usable
+        self._decisions = context.decisions
+        self._plugin = plugin
+
+    def sorted(
+        self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], policies: Mapping[str, QueuePolicy]
+    ) -> list[WaitingJob]:
+        """Return the jobs of queues of equal priority in order; jobs of different orders follow each other."""
+        orders = {queue.name: policies[queue.name].order_by(self._settings) for queue in queues}
+        ordered: list[WaitingJob] = []
+        for order in dict.fromkeys(orders.values()):
+            group = [job for job in jobs if orders[job.queue] == order]
+            ordered += self._sorted_by(order, group, queues[0].priority)
+        return ordered
+
+    def _sorted_by(self, order: str, jobs: Sequence[WaitingJob], queue_priority: int) -> list[WaitingJob]:
+        match order:
+            case JobPriority.MULTIFACTOR:
+                return self._by_factors(jobs, queue_priority)
+            case JobPriority.CUSTOM:
+                return self._by_plugin(jobs)
+            case JobPriority.FAIRSHARE:
+                return self._by_karma(jobs, queue_priority)
+        return sorted(jobs, key=lambda job: job.id)
+
+    def _by_karma(self, jobs: Sequence[WaitingJob], queue_priority: int) -> list[WaitingJob]:
+        limit = self._settings.max_jobs_per_user
+        oldest = oldest_of_each_user(jobs, limit)
+        karma = {job.id: self._karma(job, queue_priority) for job in oldest}
+        for job_id in {job.id for job in jobs} - karma.keys():
+            self._decisions.reasons[job_id] = reasons.limit(limit, RoundLimit.USER)
+        return sorted(oldest, key=lambda job: (karma[job.id], job.id))
+
+    def _by_plugin(self, jobs: Sequence[WaitingJob]) -> list[WaitingJob]:
+        """Return the order of the plug-in; first come first served if it gives none."""
+        oldest_first = sorted(jobs, key=lambda job: job.id)
+        by_id = {job.id: job for job in oldest_first}
+        try:
+            ids = list(self._plugin(list(oldest_first))) if self._plugin else list(by_id)
+        except Exception as error:  # noqa: BLE001 - a plug-in must not end the round
+            trouble = f"{type(error).__name__}: {error}"
+            self._decisions.troubles.append(f"custom order: {trouble}; the oldest jobs go first")
+            return oldest_first
+        if len(ids) != len(by_id) or set(ids) != by_id.keys():
+            self._decisions.troubles.append("custom order: it is no permutation of the jobs; the oldest jobs go first")
+            return oldest_first
+        return [by_id[job_id] for job_id in ids]
+
+    def _by_factors(self, jobs: Sequence[WaitingJob], queue_priority: int) -> list[WaitingJob]:
+        weights, resources = self._settings.weights, self._snapshot.resources
+        all_resources = (self._usable.not_dead & resources.where(resources.types, "default")).bit_count()
+        priorities: dict[int, float] = {}
+        for job in jobs:
+            factors = Factors(
+                resources=self._requests.size(job, self._usable.present),
+                walltime=job.alternatives[0].walltime if job.alternatives else 0,
+                all_resources=all_resources,
+                age=self._snapshot.now - job.submission_time,
+                karma=self._karma(job, queue_priority) if weights.karma_weight else 0.0,
+            )
+            priorities[job.id] = priority(job, self._types[job.id], factors, weights)
+        return sorted(jobs, key=lambda job: (-priorities[job.id], job.id))
+
+    def _karma(self, job: WaitingJob, queue_priority: int) -> float:
+        keys = self._settings.fairshare
+        consumption = self._snapshot.consumption.get(queue_priority, ConsumptionSums(0, 0))
+        share = share_of(job.user, job.project, consumption, keys)
+        self._decisions.shares[job.id] = asdict(share)
+        karma = self._decisions.karma[job.id] = share.karma(keys)
+        return karma
+
+
+def oldest_of_each_user(jobs: Iterable[WaitingJob], limit: int) -> list[WaitingJob]:
+    """Return the ``limit`` oldest jobs of each user in each queue, oldest first; 0 = all."""
+    counts: dict[tuple[str, str], int] = {}
+    oldest = []
+    for job in sorted(jobs, key=lambda job: job.id):
+        key = job.queue, job.user
+        counts[key] = counts.get(key, 0) + 1
+        if not limit or counts[key] <= limit:
+            oldest.append(job)
+    return oldest
+
+
+def behind_required_jobs(
+    jobs: Sequence[WaitingJob], types: Mapping[int, ParsedTypes]
+) -> tuple[list[WaitingJob], list[WaitingJob]]:
+    """Move each job whose container or required job comes later to directly behind it.
+
+    The second list holds the jobs that require each other; they are not in the first.
+    """
+    ids = {job.id for job in jobs}
+    containers = {name: job.id for job in jobs for name in types[job.id].container_names(job.id)}
+    required = {job.id: _required(job, types[job.id], containers) & ids for job in jobs}
+    followers: dict[int, list[WaitingJob]] = {}
+    passed: set[int] = set()
+    ordered: list[WaitingJob] = []
+    for job in jobs:
+        ready = [job]
+        while ready:
+            next_job = ready.pop()
+            missing = required[next_job.id] - passed
+            if missing:
+                followers.setdefault(min(missing), []).append(next_job)
+                continue
+            passed.add(next_job.id)
+            ordered.append(next_job)
+            ready.extend(reversed(followers.pop(next_job.id, [])))
+    return ordered, [job for job in jobs if job.id not in passed]
+
+
+def _required(job: WaitingJob, types: ParsedTypes, containers: Mapping[str, int]) -> set[int]:
+    required = {dependency.required for dependency in job.dependencies}
+    container = containers.get(types.inner, job.id)
+    return required if container == job.id else required | {container}

@@ -1,0 +1,85 @@
+"""Limits of arrays: how many jobs of an array may run at a time (``oarsub --array N%M``).
+
+A job of such an array is placed where fewer than M others of it are, at each instant of its walltime, so the plan keeps
+no resources for jobs that may not start.  A job leaves its array a security time after its end, as its resources.
+
+See docs/design/planner.rst, "Arrays".
+"""
+
+from bisect import bisect_left, bisect_right
+
+from oar.kao.facts.snapshot import FOREVER, PlannedJob, Snapshot
+from oar.kao.planner.limits.counter_differences import CountedJob
+
+
+class ArrayLimits:
+    """The jobs of limited arrays that run or have a placement."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._counters: dict[int, _JobCounter] = {}
+        self.log: list[CountedJob] = []  #: all counted jobs, in the order of counting
+        gap = snapshot.settings.security_time
+        for job in snapshot.running:
+            self.enter(job, job.start_time, max(job.end, snapshot.now) + gap)
+        for waiting in snapshot.waiting:
+            if waiting.granted:
+                end = waiting.start_time + waiting.walltime_of(waiting.granted.alternative)
+                self.enter(waiting, waiting.start_time, end + gap)
+
+    def enter(self, job: PlannedJob, start: int, end: int) -> None:
+        """Count a job, if its array is limited."""
+        if job.array_limit and start < end:
+            self.log.append(CountedJob(job.id, start, end, 1, (job.array_id,)))
+            self._counters.setdefault(job.array_id, _JobCounter()).add(start, end)
+
+    def first_start(self, job: PlannedJob, begin: int, walltime: int) -> int:
+        """Return the first date from ``begin`` on at which the array has room for a job."""
+        counter = self._counters.get(job.array_id) if job.array_limit else None
+        return counter.first_room(begin, walltime, job.array_limit) if counter else begin
+
+    def counters_of(self, job: PlannedJob) -> tuple[int, ...]:
+        """Return the arrays whose counters limit a job: its own, or none."""
+        return (job.array_id,) if job.array_limit else ()
+
+    def delays(self, job: PlannedJob, start: int, walltime: int) -> bool:
+        """Whether the limit keeps a job from starting one second before ``start``."""
+        return self.first_start(job, start - 1, walltime) >= start
+
+
+class _JobCounter:
+    """The number of jobs of an array as steps in time.  It never falls while a plan is made."""
+
+    __slots__ = ("_bounds", "_counts", "_dates")
+
+    def __init__(self) -> None:
+        self._dates = [-FOREVER]
+        self._counts = [0]
+        #: walltime and limit -> begin and result of the last search
+        self._bounds: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def add(self, start: int, end: int) -> None:
+        """Count a job."""
+        first, last = self._cut(start), self._cut(end)
+        self._counts[first:last] = [count + 1 for count in self._counts[first:last]]
+
+    def _cut(self, date: int) -> int:
+        """Make a step begin at a date; return its index."""
+        step = bisect_left(self._dates, date)
+        if step == len(self._dates) or self._dates[step] != date:
+            self._dates.insert(step, date)
+            self._counts.insert(step, self._counts[step - 1])
+        return step
+
+    def first_room(self, begin: int, walltime: int, limit: int) -> int:
+        """Return the first date from ``begin`` on from which fewer than ``limit`` jobs are there for a walltime."""
+        since, bound = self._bounds.get((walltime, limit), (begin, begin))
+        start = begin
+        if since <= begin <= bound:
+            begin, start = since, bound
+        step = bisect_right(self._dates, start) - 1
+        while step < len(self._dates) and self._dates[step] < start + walltime:
+            if self._counts[step] >= limit:
+                start = self._dates[step + 1]  # there is one: the last step has no jobs
+            step += 1
+        self._bounds[walltime, limit] = begin, start
+        return start

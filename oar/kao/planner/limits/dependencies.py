@@ -1,0 +1,152 @@
+"""Dependencies (``oarsub -a``): the dates between which a job may start because of the jobs it requires.
+
+See docs/design/planner.rst, "Dependencies".
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oar.kao.facts import reasons
+from oar.kao.facts.plan import Placement, Reason
+from oar.kao.facts.snapshot import FOREVER, RequiredJob, Snapshot, WaitingJob
+from oar.lib.facts.records import Dependency
+from oar.lib.facts.states import FINAL, DependencyCondition, JobState
+
+#: ``[``: seconds after the start of the required job; ``]``: after its end; nothing: after its start.
+_SHIFT = re.compile(r"([\[\]]?)([+-]?[0-9]{1,9})\Z", re.ASCII)
+
+#: The message of a job whose window is over.
+MISSED_WINDOW = "Job cancelled because its dependency requirements will never be met"
+
+
+@dataclass(frozen=True, slots=True)
+class StartWindow:
+    """The dates between which a job may start."""
+
+    begin: int
+    latest: int = FOREVER
+    begin_job: int = 0  #: the required job that decides on ``begin``
+    latest_job: int = 0  #: the one that decides on ``latest``
+
+    def intersected(self, other: "StartWindow") -> "StartWindow":
+        """Return the dates that both windows allow."""
+        begin = (self.begin, self.begin_job) if self.begin >= other.begin else (other.begin, other.begin_job)
+        latest = (self.latest, self.latest_job) if self.latest <= other.latest else (other.latest, other.latest_job)
+        return StartWindow(begin[0], latest[0], begin[1], latest[1])
+
+
+@dataclass(frozen=True, slots=True)
+class MissedWindow:
+    """The window is over, and the dates of the required job are final: the job can never start."""
+
+    required_job: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Lifetime:
+    """The start and the end of a required job, real or planned."""
+
+    start: int
+    end: int
+    is_over: bool = False
+
+
+class Dependencies:
+    """The dependencies of all waiting jobs."""
+
+    def __init__(self, snapshot: Snapshot, placements: Mapping[int, Placement]) -> None:
+        """``placements`` by job id; they become more while the round is planned."""
+        self._now = snapshot.now
+        self._gap = snapshot.settings.security_time
+        self._placements = placements
+        self._running = {job.id: job for job in snapshot.running}
+        self._ended = {job.id: job for job in snapshot.required if job.state in FINAL}
+
+    def window(self, job: WaitingJob, default_condition: DependencyCondition) -> StartWindow | Reason | MissedWindow:
+        """Return the dates between which a job may start; a reason if they are not known, or if there are none."""
+        window = StartWindow(self._now)
+        for dependency in job.dependencies:
+            dates = self._window_of(dependency, _condition(dependency, default_condition))
+            if not isinstance(dates, StartWindow):
+                return dates
+            window = window.intersected(dates)
+        return window
+
+    def are_met(self, job: WaitingJob, default_condition: DependencyCondition) -> bool:
+        """Whether a job may start now: all required jobs have really ended, or started where that is enough."""
+        return all(self._is_met(each, _condition(each, default_condition)) for each in job.dependencies)
+
+    def _is_met(self, dependency: Dependency, condition: DependencyCondition) -> bool:
+        ended = self._ended.get(dependency.required)
+        if ended:
+            return _holds(condition, ended)
+        return dependency.required in self._running and _needs_only_start(dependency, condition)
+
+    def _window_of(self, dependency: Dependency, condition: DependencyCondition) -> StartWindow | Reason | MissedWindow:
+        required = dependency.required
+        ended = self._ended.get(required)
+        if ended and not _holds(condition, ended):
+            return reasons.broken_dependency(required)
+        lifetime = self._lifetime(required)
+        if lifetime is None:
+            return reasons.unknown_dependency(required)
+        window = self._dates(dependency, condition, lifetime)
+        if window.latest < self._now:
+            return MissedWindow(required) if lifetime.is_over else reasons.broken_dependency(required)
+        return window
+
+    def _dates(self, dependency: Dependency, condition: DependencyCondition, lifetime: _Lifetime) -> StartWindow:
+        required = dependency.required
+        after_end = self._now if lifetime.is_over else lifetime.end + self._gap
+        if not (dependency.min_shift or dependency.max_shift):
+            begin = lifetime.start if condition is DependencyCondition.START else after_end
+            return StartWindow(begin, begin_job=required)
+        latest = _shifted(dependency.max_shift, lifetime) if dependency.max_shift else FOREVER
+        if dependency.min_shift:
+            begin = _shifted(dependency.min_shift, lifetime)
+        else:
+            begin = after_end if dependency.max_shift.startswith("]") else lifetime.start
+        return StartWindow(begin, latest, required, required)
+
+    def _lifetime(self, job_id: int) -> _Lifetime | None:
+        ended = self._ended.get(job_id)
+        if ended:
+            return _Lifetime(ended.start_time, ended.stop_time, is_over=True)
+        running = self._running.get(job_id)
+        if running:
+            return _Lifetime(running.start_time, max(running.end, self._now))
+        placement = self._placements.get(job_id)
+        return _Lifetime(placement.start, placement.end) if placement else None
+
+
+def _condition(dependency: Dependency, default: DependencyCondition) -> DependencyCondition:
+    return DependencyCondition(dependency.condition) if dependency.condition else default
+
+
+def _needs_only_start(dependency: Dependency, condition: DependencyCondition) -> bool:
+    """Whether the required job need only have started."""
+    if condition is DependencyCondition.START:
+        return True
+    shifts = [shift for shift in (dependency.min_shift, dependency.max_shift) if shift]
+    return bool(shifts) and not any(shift.startswith("]") for shift in shifts)
+
+
+def _holds(condition: DependencyCondition, ended: RequiredJob) -> bool:
+    """Whether a job ended as a condition demands."""
+    is_success = ended.state is JobState.TERMINATED and not ended.exit_code
+    match condition:
+        case DependencyCondition.OK:
+            return is_success
+        case DependencyCondition.NOT_OK:
+            return not is_success
+        case DependencyCondition.START:
+            return ended.start_time > 0
+    return True
+
+
+def _shifted(shift: str, lifetime: _Lifetime) -> int:
+    match = _SHIFT.match(shift)
+    if not match:
+        raise ValueError(f"{shift} is not a shift of a dependency")
+    return (lifetime.end if match[1] == "]" else lifetime.start) + int(match[2])

@@ -1,0 +1,165 @@
+"""How much some jobs use at each date, and when another job fits under the limits of a rule.
+
+See docs/design/planner.rst, "Quotas".
+"""
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+
+from oar.kao.facts.snapshot import FOREVER, QuotaRule
+from oar.kao.planner.limits.quota_rules import Usage, is_exceeded
+
+#: How many bounds are kept for each rule in force.
+MAX_BOUNDS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class JobUsage:
+    """What one job would add to a counter: so many resources from its start to its end."""
+
+    start: int
+    end: int
+    resources: int
+
+
+class UsageCounter:
+    """What some jobs use together, as steps in time.
+
+    The resource seconds still to be used fall steadily.  At a date t they are the sum of ``resources * end`` over the
+    jobs, less t times the sum of their resources.
+    """
+
+    __slots__ = ("bounds", "dates", "jobs", "products", "resources")
+
+    def __init__(self) -> None:
+        #: for ``RuleInForce.first_start``: resources, walltime, begin and result of earlier searches
+        self.bounds: dict[object, list[tuple[int, int, int, int]]] = {}
+        self.dates = [-FOREVER]
+        self.resources = [0]
+        self.jobs = [0]
+        self.products = [0]  #: sum of resources * end
+
+    def add(self, start: int, end: int, resources: int) -> None:
+        """Count a job."""
+        first, last = self._cut(start), self._cut(end)
+        self.resources[first:last] = [count + resources for count in self.resources[first:last]]
+        self.jobs[first:last] = [count + 1 for count in self.jobs[first:last]]
+        self.products[first:last] = [product + resources * end for product in self.products[first:last]]
+
+    def _cut(self, date: int) -> int:
+        """Make a step begin at a date; return its index."""
+        step = bisect_left(self.dates, date)
+        if step == len(self.dates) or self.dates[step] != date:
+            self.dates.insert(step, date)
+            for values in (self.resources, self.jobs, self.products):
+                values.insert(step, values[step - 1])
+        return step
+
+    def first_excess(self, begin: int, stop: int, job: JobUsage, rule: QuotaRule) -> int | None:
+        """Return the first date from ``begin`` to ``stop`` at which the usage with a job exceeds a rule."""
+        first, last = bisect_right(self.dates, begin) - 1, bisect_left(self.dates, stop)
+        if rule.seconds < 0 and not self._may_exceed(first, last, job, rule):
+            return None
+        for step in range(first, last):
+            date = max(begin, self.dates[step])
+            if is_exceeded(rule, self._usage(step, date, job)):
+                return date
+        return None
+
+    def _may_exceed(self, first: int, last: int, job: JobUsage, rule: QuotaRule) -> bool:
+        resources, jobs = max(self.resources[first:last]), max(self.jobs[first:last])
+        return 0 <= rule.resources < resources + job.resources or 0 <= rule.jobs <= jobs
+
+    def usage(self, date: int, job: JobUsage) -> Usage:
+        """Return the usage at a date with a job added."""
+        return self._usage(bisect_right(self.dates, date) - 1, date, job)
+
+    def _usage(self, step: int, date: int, job: JobUsage) -> Usage:
+        resources = self.resources[step]
+        seconds = self.products[step] - date * resources + job.resources * (job.end - date)
+        return resources + job.resources, self.jobs[step] + 1, seconds
+
+    def next_room(self, date: int, job: JobUsage, rule: QuotaRule) -> int:
+        """Return the first date from ``date`` on at which a job like this could begin under a rule; FOREVER = never."""
+        job_seconds = job.resources * (job.end - job.start)
+        for step in range(bisect_right(self.dates, date) - 1, len(self.dates)):
+            date = max(date, self.dates[step])
+            if not is_exceeded(rule, (self.resources[step] + job.resources, self.jobs[step] + 1, -1)):
+                date = max(date, self._room_for_seconds(step, job_seconds, rule, date))
+                if step + 1 == len(self.dates) or date < self.dates[step + 1]:
+                    return date
+        return FOREVER
+
+    def _room_for_seconds(self, step: int, job_seconds: int, rule: QuotaRule, date: int) -> int:
+        """Return the date at which the resource seconds of a step have fallen far enough for those of a job."""
+        if rule.seconds < 0:
+            return date
+        excess = self.products[step] + job_seconds - rule.seconds
+        resources = self.resources[step]
+        if resources:
+            return -(-excess // resources)
+        return date if excess <= 0 else FOREVER
+
+    def next_step(self, date: int) -> int:
+        """Return the next date at which the usage changes; FOREVER = none."""
+        step = bisect_right(self.dates, date)
+        return self.dates[step] if step < len(self.dates) else FOREVER
+
+
+@dataclass(frozen=True, slots=True)
+class RuleInForce:
+    """A rule with its period, and the counter that it limits."""
+
+    rule: QuotaRule
+    begin: int
+    stop: int
+    counter: UsageCounter
+
+    def first_start(self, start: int, resources: int, walltime: int) -> int:
+        """Return the first date from ``start`` on at which a job may start under this rule.
+
+        Counters only grow while a plan is made: a job that is not smaller or shorter than another cannot start where
+        that one could not.  So results are kept as bounds for later searches.
+        """
+        bounds = self.counter.bounds.setdefault((self.rule, self.begin, self.stop), [])
+        begin = start
+        for least_resources, shortest, since, bound in bounds:
+            if since <= start < bound and least_resources <= resources and shortest <= walltime:
+                start = bound
+        start = self._search(start, resources, walltime)
+        if start > begin:
+            bounds[:] = [
+                bound
+                for bound in bounds[-MAX_BOUNDS:]
+                if bound[0] < resources or bound[1] < walltime or bound[2] < begin or bound[3] > start
+            ]
+            bounds.append((resources, walltime, begin, start))
+        return start
+
+    def _search(self, start: int, resources: int, walltime: int) -> int:
+        if start >= self.stop or start + walltime <= self.begin:
+            return start
+        if self.rule.seconds < 0:
+            return self._search_steps(start, resources, walltime)
+        while start < self.stop and start + walltime > self.begin:
+            job = JobUsage(start, start + walltime, resources)
+            date = self.counter.first_excess(max(start, self.begin), min(self.stop, job.end), job, self.rule)
+            if date is None:
+                break
+            start = min(self.counter.next_room(date + 1, job, self.rule), self.stop)
+        return start
+
+    def _search_steps(self, start: int, resources: int, walltime: int) -> int:
+        """Search under a rule without resource seconds: whether a step has room does not depend on the start."""
+        counter = self.counter
+        dates = counter.dates
+        most_resources = self.rule.resources - resources if self.rule.resources >= 0 else FOREVER
+        most_jobs = self.rule.jobs if self.rule.jobs >= 0 else FOREVER
+        step, last = bisect_right(dates, max(start, self.begin)) - 1, len(dates) - 1
+        end = min(start + walltime, self.stop)
+        while step <= last and dates[step] < end:
+            if counter.resources[step] > most_resources or counter.jobs[step] >= most_jobs:
+                start = min(dates[step + 1], self.stop) if step < last else self.stop
+                end = min(start + walltime, self.stop)
+            step += 1
+        return start

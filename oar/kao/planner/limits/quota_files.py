@@ -1,0 +1,219 @@
+"""The two forms of a quota file: JSON, and the statements of OAR 2, which are read and never run."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from oar.kao.facts.snapshot import FOREVER, QuotaPeriod, QuotaRule, Quotas
+from oar.kao.planner.limits.quota_calendar import OTHERWISE, Calendar, Once, Weekly, parse_once, parse_weekly
+from oar.lib.facts.errors import BadRequest
+
+_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?"
+_LIMIT = re.compile(rf"(?:({_NUMBER})|(?:({_NUMBER})\s*\*\s*)?ALL)\Z", re.ASCII)
+_BRACE = r"""\s*(?:->)?\s*\{\s*(?:'([^'{}]*)'|"([^"{}]*)"|([^\s'"{}]+))\s*\}"""
+_STATEMENT = re.compile(
+    rf"\s*\$Gantt_quotas{_BRACE * 4}\s*=\s*(?:\[([^\]]*)\]|({_NUMBER}))\s*;",
+    re.ASCII,
+)
+
+
+class QuotaFileError(ValueError):
+    """A quota file cannot be read; the text names the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A number, or a part of all resources; -1 = no limit."""
+
+    number: float
+    is_part: bool = False
+
+    def of(self, everything: int) -> float:
+        """Return the number on a machine of so many resources."""
+        return self.number * everything if self.is_part else self.number
+
+
+@dataclass(frozen=True, slots=True)
+class RuleText:
+    """A rule as it is written: its key, and its limits."""
+
+    key: tuple[str, str, str, str]
+    resources: Limit
+    jobs: Limit
+    hours: Limit
+
+    def on(self, everything: int) -> QuotaRule:
+        """Return the rule on a machine of so many resources."""
+        return QuotaRule(
+            *self.key,
+            resources=_whole(self.resources.of(everything)),
+            jobs=_whole(self.jobs.of(everything)),
+            seconds=_whole(self.hours.of(everything) * 3600),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaFile:
+    """What a quota file says."""
+
+    rules: Mapping[str, tuple[RuleText, ...]]  #: by the name of the period
+    calendar: Calendar | None = None
+    warnings: tuple[str, ...] = field(default=())
+
+    def quotas(self, everything: int, now: int, window: int, longest: int) -> Quotas:
+        """Return the rules with the dates at which they hold.
+
+        ``everything``: what ALL means; ``window``: how far in the future jobs may start; ``longest``: the longest
+        walltime of a job.
+        """
+        if self.calendar is None:
+            return Quotas((self._on(OTHERWISE, everything),), (QuotaPeriod(0, 0),))
+        names = sorted(self.calendar.names() | {OTHERWISE})
+        steps = self.calendar.expand(now, now + window + longest)
+        periods = tuple(QuotaPeriod(date, names.index(name)) for date, name in steps)
+        return Quotas(tuple(self._on(name, everything) for name in names), periods, now + window)
+
+    def _on(self, name: str, everything: int) -> tuple[QuotaRule, ...]:
+        return tuple(rule.on(everything) for rule in self.rules.get(name, ()))
+
+
+#: No rules.
+NOTHING = QuotaFile({})
+
+
+def parse_json(text: str) -> QuotaFile:
+    """Read the JSON form.  Raises QuotaFileError."""
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise QuotaFileError(f"line {error.lineno}: {error.msg}") from None
+    except RecursionError:
+        raise QuotaFileError("line 1: the braces are nested too deeply") from None
+    if not isinstance(content, dict):
+        raise QuotaFileError("line 1: it is not an object")
+    return _JsonReader(text, content).file()
+
+
+def parse_statements(text: str) -> QuotaFile:
+    """Read the form of OAR 2.  Raises QuotaFileError."""
+    plain = re.sub(r"(?m)#.*$", "", text)
+    rules: dict[tuple[str, str, str, str], RuleText] = {}
+    at = 0
+    while plain[at:].strip():
+        match = _STATEMENT.match(plain, at)
+        if not match:
+            line = plain.count("\n", 0, at + len(plain[at:]) - len(plain[at:].lstrip())) + 1
+            raise QuotaFileError(
+                f"line {line}: it is not $Gantt_quotas->{{queue}}->{{project}}->{{type}}->{{user}} = …;"
+            )
+        parts = [next(part for part in match.groups()[3 * n : 3 * n + 3] if part is not None) for n in range(4)]
+        line = plain.count("\n", 0, match.end()) + 1
+        values = match[13].split(",") if match[13] is not None else [match[14]]
+        rule = _rule(parts, [value.strip() for value in values], line)
+        rules.pop(rule.key, None)
+        rules[rule.key] = rule
+        at = match.end()
+    return QuotaFile({OTHERWISE: tuple(rules.values())})
+
+
+class _JsonReader:
+    """Reads the content of a JSON file; errors name the line on which the text in question stands."""
+
+    def __init__(self, text: str, content: Mapping[str, Any]) -> None:
+        self._text = text
+        self._content = content
+
+    def file(self) -> QuotaFile:
+        calendar = self._calendar()
+        names = {OTHERWISE} | (calendar.names() if calendar else set())
+        rules = {name: self._rules(name) for name in sorted(names)}
+        warnings = (
+            [f'the periods "{a}" and "{b}" overlap: the first holds' for a, b in calendar.overlaps()]
+            if calendar
+            else []
+        )
+        return QuotaFile(rules, calendar, tuple(warnings))
+
+    def _rules(self, name: str) -> tuple[RuleText, ...]:
+        found = self._content.get(name)
+        if found is None and name == OTHERWISE:
+            return ()
+        if not isinstance(found, dict):
+            raise self._error(name, f'there are no rules "{name}"')
+        return tuple(self._rule(key, value) for key, value in found.items())
+
+    def _rule(self, key: str, value: object) -> RuleText:
+        values = value if isinstance(value, list) else [value]
+        return _rule([part.strip() for part in key.split(",")], values, self._line(key))
+
+    def _calendar(self) -> Calendar | None:
+        if not (self._content.get("periodical") or self._content.get("oneshot")):
+            return None
+        weekly: list[Weekly] = []
+        default = OTHERWISE
+        for when, name, *_ in self._entries("periodical", 2):
+            period = self._read(when, partial(parse_weekly, when, name))
+            if period is None:
+                default = name
+            else:
+                weekly.append(period)
+        once: list[Once] = [
+            self._read(begin, partial(parse_once, begin, end, name))
+            for begin, end, name, *_ in self._entries("oneshot", 3)
+        ]
+        return Calendar(tuple(weekly), tuple(once), default)
+
+    def _entries(self, name: str, least: int) -> list[list[str]]:
+        entries = self._content.get(name, [])
+        if not isinstance(entries, list):
+            raise self._error(name, f'"{name}" is not a list')
+        for entry in entries:
+            is_good = isinstance(entry, list) and len(entry) >= least and all(isinstance(each, str) for each in entry)
+            if not is_good:
+                raise self._error(name, f"{json.dumps(entry)} is not an entry of {name}")
+        return entries
+
+    def _read(self, where: str, read: Any) -> Any:
+        try:
+            return read()
+        except BadRequest as error:
+            raise self._error(where, str(error)) from None
+
+    def _error(self, where: str, text: str) -> QuotaFileError:
+        return QuotaFileError(f"line {self._line(where)}: {text}")
+
+    def _line(self, text: str) -> int:
+        at = self._text.find(json.dumps(text))
+        return self._text.count("\n", 0, max(at, 0)) + 1
+
+
+def _whole(number: float) -> int:
+    """Cut a number to an integer; what is 3 but for the rounding of its factor is 3."""
+    return -1 if number < 0 else int(number + 1e-6)
+
+
+def _rule(key: Sequence[str], values: Sequence[object], line: int) -> RuleText:
+    """Check key and limits of a rule."""
+    if len(key) != 4 or not all(key):
+        raise QuotaFileError(f'line {line}: "{",".join(key)}" is not <queue>,<project>,<type>,<user>')
+    if key[2] == "/":
+        raise QuotaFileError(f'line {line}: "/" is not possible for the type')
+    if not 1 <= len(values) <= 3:
+        raise QuotaFileError(f"line {line}: a rule has one to three limits: resources, jobs, resource-hours")
+    limits = [_limit(value, line) for value in values]
+    limits += [Limit(-1)] * (3 - len(limits))
+    return RuleText((key[0], key[1], key[2], key[3]), *limits)
+
+
+def _limit(value: object, line: int) -> Limit:
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < FOREVER:
+        return Limit(value)
+    match = _LIMIT.match(value.strip()) if isinstance(value, str) else None
+    if not match:
+        raise QuotaFileError(f"line {line}: {json.dumps(value)} is not a number, ALL or <factor>*ALL")
+    if match[1] is not None:
+        return Limit(float(match[1]))
+    return Limit(float(match[2] or 1), is_part=True)

@@ -1,0 +1,161 @@
+"""Quotas: what jobs use under the rules that bind them, and which rule refuses a placement.
+
+See docs/design/planner.rst, "Quotas".
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.plan import Placement
+from oar.kao.facts.snapshot import FOREVER, PlannedJob, QuotaRule, Quotas, Snapshot
+from oar.kao.planner.limits.counter_differences import CountedJob
+from oar.kao.planner.limits.quota_counters import JobUsage, RuleInForce, UsageCounter
+from oar.kao.planner.limits.quota_rules import COUNTED_TYPE, Pattern, Usage, binding_rules, pattern_of, rule_key
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.resource_set import ResourceSet
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRefusal:
+    """The rule that forbids a placement."""
+
+    rule: QuotaRule
+    usage: Usage  #: with the job
+    next_start: int  #: the next start that may be allowed; FOREVER = none
+    is_exact: bool  #: ``next_start`` is allowed for sure, whichever resources the job takes there
+
+
+class QuotaUsage:
+    """The usage of all jobs placed so far, as far as any rule limits it."""
+
+    def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> None:
+        self._quotas = snapshot.quotas or Quotas((), ())
+        self._counted = snapshot.resources.where(snapshot.resources.types, COUNTED_TYPE)
+        self._is_all_counted = self._counted == snapshot.resources.everything
+        self._counters: dict[Pattern, UsageCounter] = {}
+        self._shapes = self._shapes_of_rules()
+        self._binding: dict[tuple[object, ...], list[QuotaRule]] = {}
+        self._in_force: dict[tuple[object, ...], list[RuleInForce]] = {}
+        self._patterns: dict[tuple[object, ...], frozenset[Hashable]] = {}
+        self.log: list[CountedJob] = []  #: all counted jobs, in the order of counting
+        self._waiting_besteffort: list[tuple[PlannedJob, int, int, ResourceSet]] | None = []
+        if self._shapes:
+            self._enter_present(snapshot, types)
+
+    @property
+    def latest_start(self) -> int:
+        """The date after which no job is planned to start."""
+        return self._quotas.latest_start
+
+    def enter(self, job: PlannedJob, types: ParsedTypes, start: int, end: int, resources: ResourceSet) -> None:
+        """Count a job, unless its types exempt it."""
+        if not self._shapes or types.container or not types.counts_in_quotas:
+            return
+        if types.is_besteffort and self._waiting_besteffort is not None:
+            self._waiting_besteffort.append((job, start, end, resources))
+        else:
+            self._count(job, start, end, resources)
+
+    def begin_besteffort(self) -> None:
+        """Count besteffort jobs from now on: all other jobs have been placed."""
+        jobs, self._waiting_besteffort = self._waiting_besteffort, None
+        for job, start, end, resources in jobs or ():
+            self._count(job, start, end, resources)
+
+    def refusal(
+        self, job: PlannedJob, types: ParsedTypes, placement: Placement, least_resources: int = -1
+    ) -> QuotaRefusal | None:
+        """Return the rule that forbids a placement; None if all allow it.
+
+        ``least_resources``: how many resources the job takes at least at any other start; -1 = unknown.
+        """
+        if not self._shapes or not types.counts_in_quotas:
+            return None
+        count = (placement.resources & self._counted).bit_count()
+        usage = JobUsage(placement.start, placement.end, count)
+        rules = self._rules_in_force(job)
+        for limit in rules:
+            begin, end = max(usage.start, limit.begin), min(limit.stop, usage.end)
+            date = limit.counter.first_excess(begin, end, usage, limit.rule) if begin < end else None
+            if date is not None:
+                excess = limit.counter.usage(date, usage)
+                if self._is_all_counted and count == least_resources:
+                    return QuotaRefusal(limit.rule, excess, _first_start(rules, usage), is_exact=True)
+                room = min(limit.counter.next_room(date + 1, usage, limit.rule), limit.stop)
+                next_start = min(room, limit.counter.next_step(usage.start))
+                return QuotaRefusal(limit.rule, excess, next_start, is_exact=False)
+        return None
+
+    def counters_of(self, job: PlannedJob, types: ParsedTypes) -> frozenset[Hashable]:
+        """Return the patterns of the counters that limit a job."""
+        if not self._shapes or not types.counts_in_quotas:
+            return frozenset()
+        key = job.queue, job.project, job.types, job.user
+        if key not in self._patterns:
+            rules = {rule for period in self._quotas.periods for rule in self._binding_rules(job, period.rules)}
+            self._patterns[key] = frozenset(pattern_of(rule, job) for rule in rules)
+        return self._patterns[key]
+
+    def _rules_in_force(self, job: PlannedJob) -> list[RuleInForce]:
+        """Return the rules that bind a job, in the order of their periods."""
+        key = job.queue, job.project, job.types, job.user
+        rules = self._in_force.get(key)
+        if rules is None:
+            stops = [*(period.begin for period in self._quotas.periods[1:]), FOREVER]
+            rules = self._in_force[key] = [
+                RuleInForce(rule, period.begin, stop, self._counters.setdefault(pattern_of(rule, job), UsageCounter()))
+                for period, stop in zip(self._quotas.periods, stops, strict=True)
+                for rule in self._binding_rules(job, period.rules)
+            ]
+        return rules
+
+    def _binding_rules(self, job: PlannedJob, index: int) -> list[QuotaRule]:
+        """Return those of the rules ``Quotas.rules[index]`` that bind a job."""
+        key = index, job.queue, job.project, job.types, job.user
+        rules = self._binding.get(key)
+        if rules is None:
+            rules = self._binding[key] = binding_rules(self._quotas.rules[index], job, JobTypes(job.types).names)
+        return rules
+
+    def _count(self, job: PlannedJob, start: int, end: int, resources: ResourceSet) -> None:
+        count = (resources & self._counted).bit_count()
+        types = JobTypes(job.types).names
+        patterns = tuple(
+            pattern
+            for pattern in product((None, job.queue), (None, job.project), (None, *types), (None, job.user))
+            if tuple(part is not None for part in pattern) in self._shapes
+        )
+        self.log.append(CountedJob(job.id, start, end, count, patterns))
+        for pattern in patterns:
+            self._counters.setdefault(pattern, UsageCounter()).add(start, end, count)
+
+    def _shapes_of_rules(self) -> set[tuple[bool, ...]]:
+        """Return, for each form of rule, which parts of its key are not ``*``: only such patterns are counted."""
+        indexes = {period.rules for period in self._quotas.periods}
+        rules = [rule for index in indexes for rule in self._quotas.rules[index]]
+        return {tuple(part != "*" for part in rule_key(rule)) for rule in rules}
+
+    def _enter_present(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> None:
+        """Count the running jobs and the accepted reservations."""
+        late_end = snapshot.now + snapshot.settings.security_time  #: of jobs that are past their walltime
+        for job in snapshot.running:
+            end = job.end if job.end > snapshot.now else late_end
+            self.enter(job, types[job.id], job.start_time, end, job.resources)
+        for waiting in snapshot.waiting:
+            if waiting.granted:
+                end = waiting.start_time + waiting.walltime_of(waiting.granted.alternative)
+                self.enter(waiting, types[waiting.id], waiting.start_time, end, waiting.granted.resources)
+
+
+def _first_start(rules: Sequence[RuleInForce], usage: JobUsage) -> int:
+    """Return the first start that all rules allow to a job of this size; FOREVER = none."""
+    start, walltime = usage.start, usage.end - usage.start
+    has_moved = True
+    while has_moved and start < FOREVER:
+        before = start
+        for limit in rules:
+            start = limit.first_start(start, usage.resources, walltime)
+        has_moved = start > before
+    return start

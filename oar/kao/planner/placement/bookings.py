@@ -1,0 +1,70 @@
+"""Bookings: what the jobs placed so far leave to the jobs placed after them.
+
+A placement takes resources in a space, and counts in quotas, in the limit of its array, and in the tokens of the site.
+"""
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+
+from oar.kao.facts import reasons
+from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.plan import Placement, Reason
+from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.kao.planner.limits.array_limits import ArrayLimits
+from oar.kao.planner.limits.counter_differences import CountedJob
+from oar.kao.planner.limits.quota_usage import QuotaUsage
+from oar.kao.planner.limits.tokens import FreeTokens
+from oar.kao.planner.resources.spaces import Occupation, Spaces
+from oar.lib.facts.states import Reservation
+
+
+class Bookings:
+    """All bookings of a round.  At first they are those of the running jobs and the accepted reservations."""
+
+    def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> None:
+        self.placements: dict[int, Placement] = {}  #: by job id; of the jobs placed in this round
+        self.spaces = Spaces(snapshot, types)
+        self.quotas = QuotaUsage(snapshot, types)
+        self.arrays = ArrayLimits(snapshot)
+        self.tokens = FreeTokens(snapshot.tokens)
+        self.reservations = {job.id for job in snapshot.waiting if job.granted}
+        self._now = snapshot.now
+        self._security_time = snapshot.settings.security_time
+
+    @property
+    def logs(self) -> Sequence[Sequence[CountedJob]]:
+        """The jobs that the counters of quotas and of arrays have counted; the logs grow with the bookings."""
+        return self.quotas.log, self.arrays.log
+
+    def enter(self, job: WaitingJob, placement: Placement, types: ParsedTypes) -> None:
+        """Book a placement."""
+        self.placements[job.id] = placement
+        if job.reservation is not Reservation.NONE:
+            self.reservations.add(job.id)
+        self.quotas.enter(job, types, placement.start, placement.end, placement.resources)
+        end = placement.end + self._security_time
+        self.arrays.enter(job, placement.start, end)
+        occupation = Occupation(job.id, placement.start, end, placement.resources)
+        self.spaces.of(types).enter(occupation, types)
+        if types.container:
+            self.spaces.open(types, occupation)
+        if placement.start <= self._now:
+            self.tokens.take(types)
+
+    def counters_of(
+        self, job: WaitingJob, types: ParsedTypes, *, has_quotas: bool
+    ) -> tuple[Collection[Hashable], Collection[Hashable]]:
+        """Return the counters that limit a job, for each of ``logs``."""
+        quotas = self.quotas.counters_of(job, types) if has_quotas else ()
+        return quotas, self.arrays.counters_of(job)
+
+    def allow(self, job: WaitingJob, types: ParsedTypes, placement: Placement, *, has_quotas: bool) -> bool:
+        """Whether the quotas and the limit of the array allow a placement."""
+        if self.arrays.first_start(job, placement.start, placement.walltime) != placement.start:
+            return False
+        return not has_quotas or self.quotas.refusal(job, types, placement) is None
+
+    def start_obstacle(self, job: WaitingJob, types: ParsedTypes) -> Reason | None:
+        """Return why a job may not start now whatever its resources: the limit of its array, or its tokens."""
+        if self.arrays.first_start(job, self._now, job.shortest_walltime) > self._now:
+            return reasons.array_limit(job.array_id, job.array_limit)
+        return self.tokens.shortage(types)

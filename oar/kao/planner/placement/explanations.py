@@ -1,0 +1,142 @@
+"""Explanations: why a job can get no placement, and why its placement does not start earlier.
+
+The texts are in ``oar.kao.facts.reasons``.
+
+See docs/design/planner.rst, "Reasons".
+"""
+
+from dataclasses import replace
+
+from oar.kao.facts import reasons
+from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.plan import Placement, Reason
+from oar.kao.facts.snapshot import Alternative, RequestGroup
+from oar.kao.planner.placement.placement_task import PlacementTask
+from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.resources.slots import SlotQuery
+from oar.lib.facts.hierarchy import RequestFit
+from oar.lib.facts.records import Level
+from oar.lib.facts.states import ReasonCode
+
+
+class Explanations:
+    """Explains the results of searches."""
+
+    def __init__(self, context: RoundContext) -> None:
+        self._snapshot = context.snapshot
+        self._bookings = context.bookings
+        self._spaces = context.spaces
+        self._usable = context.usable
+        self._requests = context.requests
+        #: request, class of jobs, container -> the obstacle
+        self._obstacles: dict[tuple[int, str, str], Reason | None] = {}
+
+    # -------------------------------------------------------------------------------------------------- no placement
+
+    def obstacle(self, query: SlotQuery, alternative: Alternative, types: ParsedTypes) -> Reason | None:
+        """Return why a request is not satisfied even if all resources are free; None if it is."""
+        key = id(query.request), query.kind, types.inner
+        if key not in self._obstacles:
+            self._obstacles[key] = self._find_obstacle(query, alternative, types)
+        return self._obstacles[key]
+
+    def never_free(self, query: SlotQuery, types: ParsedTypes) -> Reason:
+        """Return why the resources of a query are never free for long enough."""
+        if types.inner:
+            return reasons.container_full(types.inner)
+        limits = [date for date, resources in self._usable.limits.items() if resources & query.usable]
+        return reasons.leaving(min(limits)) if limits else reasons.no_slot()
+
+    def _find_obstacle(self, query: SlotQuery, alternative: Alternative, types: ParsedTypes) -> Reason | None:
+        usable = self._usable
+        if not query.request.fit(usable.present):
+            return self._impossible(alternative)
+        if not query.request.fit(query.usable):
+            return self._not_alive(alternative)
+        if types.inner and self._spaces.size_of(types.inner) < query.request.least:
+            return reasons.container_small(types.inner, self._spaces.size_of(types.inner))
+        return None
+
+    def _not_alive(self, alternative: Alternative) -> Reason:
+        """Name the Suspected and Absent nodes that satisfy the filters of the request."""
+        resources, usable = self._snapshot.resources, self._usable
+        members = 0
+        for group in alternative.groups:
+            members |= self._snapshot.pools[group.pool].members
+        suspected, absent = members & usable.suspected, members & usable.absent & ~usable.wakeable
+        counts = suspected.bit_count(), absent.bit_count()
+        return reasons.not_alive(resources.nodes_of(suspected), resources.nodes_of(absent), counts)
+
+    def _impossible(self, alternative: Alternative) -> Reason:
+        """Name the first group that cannot be satisfied together with those before it, and what nearly could."""
+        groups = alternative.groups
+        count = next((size for size in range(1, len(groups)) if not self._is_satisfied(groups[:size])), len(groups))
+        group = groups[count - 1]
+        matching = (self._snapshot.pools[group.pool].members & self._usable.present).bit_count()
+        nearest = self._nearest_level(groups[: count - 1], group) if matching else None
+        return reasons.impossible(self._requests.filter_text(group), group.levels, matching, nearest)
+
+    def _is_satisfied(self, groups: tuple[RequestGroup, ...]) -> bool:
+        """Whether an empty machine satisfies some groups."""
+        request = self._requests.get(groups)
+        return isinstance(request, RequestFit) and bool(request.fit(self._usable.present))
+
+    def _nearest_level(self, groups_before: tuple[RequestGroup, ...], group: RequestGroup) -> Level | None:
+        """Return the level of a group that makes it possible when its quantity is reduced, with the largest such.
+
+        Of several levels: the one whose quantity is reduced least, in proportion.
+        """
+        nearest: list[tuple[float, Level]] = []
+        for index, level in enumerate(group.levels):
+            low, high = 0, level.quantity
+            while high - low > 1:
+                middle = Level(level.property, (low + high) // 2)
+                levels = (*group.levels[:index], middle, *group.levels[index + 1 :])
+                is_satisfied = self._is_satisfied((*groups_before, RequestGroup(group.pool, levels)))
+                low, high = (middle.quantity, high) if is_satisfied else (low, middle.quantity)
+            if low > 0:
+                nearest.append((low / level.quantity, Level(level.property, low)))
+        return max(nearest, key=lambda candidate: candidate[0])[1] if nearest else None
+
+    # ------------------------------------------------------------------------------------------------ a later start
+
+    def later_start(
+        self, task: PlacementTask, placement: Placement, last: Reason | None, *, are_quotas_same: bool
+    ) -> Reason:
+        """Return why a job does not start now.
+
+        ``last``: the reason of the last round, if the placement is reused.  ``are_quotas_same``: no job was counted
+        since that the last round had not counted, so that ``last`` still tells whether a quota is the reason.
+        """
+        start = placement.start
+        rule = self._rule_of_job(task, placement) or self._quota(task, placement, last if are_quotas_same else None)
+        if rule:
+            return rule
+        jobs = task.space.ending_at(start, placement.resources)
+        if not jobs and task.types.inner:
+            return reasons.container_until(task.types.inner, start)
+        reservations = [job for job in jobs if job in self._bookings.reservations]
+        if reservations:
+            return reasons.behind(start, reservations, [job for job in jobs if job not in self._bookings.reservations])
+        return last if last and reasons.is_busy(last, start, jobs) else reasons.busy(start, jobs)
+
+    def _rule_of_job(self, task: PlacementTask, placement: Placement) -> Reason | None:
+        """Return the type, the dependency or the limit of its array that forbids a job to start earlier."""
+        start = placement.start
+        if start == task.types.postpone:
+            return reasons.postponed(start)
+        if start == task.window.begin:
+            return reasons.dependency_until(task.window.begin_job, start)
+        if self._bookings.arrays.delays(task.job, start, placement.walltime):
+            return reasons.array_limit(task.job.array_id, task.job.array_limit)
+        return None
+
+    def _quota(self, task: PlacementTask, placement: Placement, last: Reason | None) -> Reason | None:
+        """Return the quota that forbids a job to start one second earlier; ``last``, if given, tells which does."""
+        if not task.rules.has_quotas:
+            return None
+        if last:
+            return last if last.code is ReasonCode.QUOTA else None
+        earlier = replace(placement, start=placement.start - 1)
+        excess = self._bookings.quotas.refusal(task.job, task.types, earlier)
+        return reasons.quota(excess.rule, excess.usage, placement.start) if excess else None

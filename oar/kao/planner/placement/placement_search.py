@@ -1,0 +1,197 @@
+"""The search for the placement of one job: of all alternatives the one that ends first.
+
+See docs/design/planner.rst, "Placement".
+"""
+
+from dataclasses import replace
+
+from oar.kao.facts import reasons
+from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.plan import Placement, Reason
+from oar.kao.facts.snapshot import FOREVER, Alternative, WaitingJob
+from oar.kao.planner.placement.explanations import Explanations
+from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
+from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.resources.slot_search import earliest, fit_at
+from oar.kao.planner.resources.slots import SlotMatch, SlotQuery
+from oar.kao.planner.resources.spaces import Space
+from oar.kao.planner.site.plugin_choices import PluginChoices
+from oar.lib.facts.hierarchy import RequestFit
+
+
+class PlacementSearch:
+    """Searches among what the bookings leave."""
+
+    def __init__(self, context: RoundContext, plugins: PluginChoices | None) -> None:
+        self._now = context.now
+        self._settings = context.settings
+        self._bookings = context.bookings
+        self._quotas = context.bookings.quotas
+        self._arrays = context.bookings.arrays
+        self._spaces = context.spaces
+        self._usable = context.usable
+        self._requests = context.requests
+        self._plugins = plugins
+        self.explanations = Explanations(context)
+
+    def best(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
+        """Return the placement that ends first; without one, the reason of the first alternative."""
+        begin = max(self._now, task.window.begin, task.types.postpone)
+        if task.types.inner:
+            begin = max(begin, self._spaces.opens_at(task.types.inner))
+        if task.types.assign and self._plugins:
+            return self._plugins.placement(task.job, task.types, task.space, begin), None
+        best: Placement | None = None
+        refusal: Reason | None = None
+        for alternative in task.job.alternatives:
+            latest = FOREVER if best is None else best.end - alternative.walltime - 1
+            placement = self._of_alternative(task, alternative, begin, latest)
+            if isinstance(placement, Placement):
+                best = placement
+            elif refusal is None:
+                refusal = placement
+        return self._on_promised_nodes(task, best) if best and task.job.promised else best, refusal
+
+    def at(self, job: WaitingJob, types: ParsedTypes, start: int, rules: PlacementRules) -> Placement | Reason | None:
+        """Return the placement of a reservation at exactly its date, by the first alternative that fits.
+
+        Without one: the reason if a quota forbids it, else None.
+        """
+        refusal: Reason | None = None
+        for alternative in job.alternatives:
+            query = self._query(job, alternative, types, rules)
+            if isinstance(query, Reason) or self._arrays.first_start(job, start, alternative.walltime) > start:
+                continue
+            resources = fit_at(self._spaces.of(types).slots, query, start)
+            if not resources:
+                continue
+            placement = Placement(job.id, alternative.id, start, alternative.walltime, resources)
+            excess = self._quotas.refusal(job, types, placement) if rules.has_quotas else None
+            if excess is None:
+                return placement
+            refusal = refusal or reasons.quota(excess.rule, excess.usage, excess.next_start)
+        return refusal
+
+    def first_start(self, job: WaitingJob, types: ParsedTypes, begin: int, rules: PlacementRules) -> int:
+        """Return when a refused reservation could start with its first alternative, from ``begin`` on; 0 = never."""
+        query = self._query(job, job.alternatives[0], types, rules)
+        if isinstance(query, Reason):
+            return 0
+        while match := earliest(self._spaces.of(types).slots, query, begin):
+            begin = self._arrays.first_start(job, match.start, job.alternatives[0].walltime)
+            if begin == match.start:
+                return begin
+        return 0
+
+    def _on_promised_nodes(self, task: PlacementTask, best: Placement) -> Placement:
+        """Return the best placement on the nodes that were woken for it in the last round, if they can still be used.
+
+        Otherwise each round would wake other nodes.  A job that can start at once on other nodes does.
+        """
+        promised, now = task.job.promised, self._now
+        if promised is None or (best.start, best.alternative) != (now, promised.alternative):
+            return best
+        alternative = next(each for each in task.job.alternatives if each.id == best.alternative)
+        query = self._query(task.job, alternative, task.types, task.rules)
+        if isinstance(query, Reason) or not best.resources & ~self._usable.alive:
+            return best
+        placement = replace(best, resources=promised.resources)
+        free = task.space.slots.free_between(now, now + query.duration, query.keys) & query.usable
+        free &= ~self._usable.leaving_before(best.end + self._settings.security_time)
+        is_possible = not placement.resources & ~free and query.request.fit(placement.resources) == placement.resources
+        is_allowed = is_possible and self._bookings.allow(
+            task.job, task.types, placement, has_quotas=task.rules.has_quotas
+        )
+        return placement if is_allowed else best
+
+    def _of_alternative(
+        self, task: PlacementTask, alternative: Alternative, begin: int, latest: int
+    ) -> Placement | Reason:
+        query = self._query(task.job, alternative, task.types, task.rules)
+        if isinstance(query, Reason):
+            return query
+        obstacle = self.explanations.obstacle(query, alternative, task.types)
+        if obstacle:
+            return obstacle
+        match = self._search(task, alternative, query, begin, latest)
+        if match and task.rules.has_quotas:
+            return self._under_quotas(task, alternative, query, match, latest)
+        return _placement(task, alternative, match) if match else self.explanations.never_free(query, task.types)
+
+    def _search(
+        self, task: PlacementTask, alternative: Alternative, query: SlotQuery, begin: int, latest: int
+    ) -> SlotMatch | None:
+        """Return the earliest match at a start that the limit of the array allows."""
+        while True:
+            begin = self._arrays.first_start(task.job, begin, alternative.walltime)
+            match = self._earliest(task.space, query, begin, latest)
+            if task.types.is_besteffort:
+                match = self._on_lasting_resources(task, alternative, query, match, latest)
+            if match is None or self._arrays.first_start(task.job, match.start, alternative.walltime) == match.start:
+                return match
+            begin = match.start
+
+    def _earliest(self, space: Space, query: SlotQuery, begin: int, latest: int) -> SlotMatch | None:
+        match = earliest(space.slots, query, max(begin, space.bounds.of(query)), latest)
+        if match and begin == self._now and match.start > begin:
+            space.bounds.learn(query, match.start)
+        return match
+
+    def _on_lasting_resources(
+        self, task: PlacementTask, alternative: Alternative, query: SlotQuery, match: SlotMatch | None, latest: int
+    ) -> SlotMatch | None:
+        """Return the match of a besteffort job on resources that do not leave before its end.
+
+        Its query is for a short gap only (``Settings.besteffort_gap``), but it occupies its whole walltime.
+        """
+        while match:
+            end = match.start + alternative.walltime + self._settings.security_time
+            leaving = self._usable.leaving_before(end)
+            if not leaving & match.resources:
+                break
+            kind = f"{query.kind} after {self._usable.last_limit_before(end)}"
+            lasting = replace(query, usable=query.usable & ~leaving, kind=kind)
+            match = earliest(task.space.slots, lasting, match.start, latest)
+        return match
+
+    def _under_quotas(
+        self, task: PlacementTask, alternative: Alternative, query: SlotQuery, match: SlotMatch | None, latest: int
+    ) -> Placement | Reason:
+        """Return the placement at the first start that the quotas allow; the reason if they allow none."""
+        refusal = reasons.no_slot()
+        while match:
+            if match.start > self._quotas.latest_start:
+                task.date_dependent.add(alternative.id)
+                return reasons.behind_quotas(self._quotas.latest_start)
+            placement = _placement(task, alternative, match)
+            excess = self._quotas.refusal(task.job, task.types, placement, query.request.least)
+            if excess is None:
+                return placement
+            refusal = reasons.quota(excess.rule, excess.usage, excess.next_start)
+            if not excess.is_exact:
+                task.date_dependent.add(alternative.id)
+            is_possible = excess.next_start < FOREVER
+            match = self._search(task, alternative, query, excess.next_start, latest) if is_possible else None
+        task.date_dependent.add(alternative.id)
+        return refusal
+
+    def _query(
+        self, job: WaitingJob, alternative: Alternative, types: ParsedTypes, rules: PlacementRules
+    ) -> SlotQuery | Reason:
+        """Return the query of an alternative; the reason if its request cannot be evaluated."""
+        request: RequestFit | Reason = self._requests.get(alternative.groups, is_distant=rules.is_distant)
+        if types.find and self._plugins and isinstance(request, RequestFit):
+            request = self._plugins.fit(job, alternative, types.find)
+        if isinstance(request, Reason):
+            return request
+        kind, usable = self._usable.by(types, is_reservation=rules.is_reservation)
+        duration = alternative.walltime + self._settings.security_time
+        if rules.is_reservation:
+            return SlotQuery(request, usable, duration, types.shared_keys, kind)
+        if types.is_besteffort:
+            duration = self._settings.besteffort_gap(duration)
+        return SlotQuery(request, usable, max(duration, self._settings.hole_minimum), types.shared_keys, kind)
+
+
+def _placement(task: PlacementTask, alternative: Alternative, match: SlotMatch) -> Placement:
+    return Placement(task.job.id, alternative.id, match.start, alternative.walltime, match.resources)

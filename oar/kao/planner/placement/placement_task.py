@@ -1,0 +1,33 @@
+"""The placement of one job as a task: the job with all that limits its placement."""
+
+from dataclasses import dataclass, field
+
+from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.snapshot import WaitingJob
+from oar.kao.planner.limits.dependencies import StartWindow
+from oar.kao.planner.resources.spaces import Space
+from oar.lib.facts.states import DependencyCondition
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRules:
+    """How a job is placed: what its queue says, and whether it is a reservation."""
+
+    dependency_condition: DependencyCondition = DependencyCondition.OK
+    is_reservation: bool = False
+    is_distant: bool = False  #: a reservation whose date is so far away that the present state of nodes means nothing
+    has_quotas: bool = False
+    is_now_only: bool = False  #: the job gets no placement that starts later (a queue without backfilling)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementTask:
+    """One job that is being placed."""
+
+    job: WaitingJob
+    types: ParsedTypes
+    rules: PlacementRules
+    space: Space
+    window: StartWindow
+    #: alternatives whose result may depend on the date of the round, so that the next round must search again
+    date_dependent: set[int] = field(default_factory=set)

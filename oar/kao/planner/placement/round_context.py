@@ -1,0 +1,43 @@
+"""What the parts of the planner share in a round: what it is given, and what grows while jobs are placed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.snapshot import Settings, Snapshot
+from oar.kao.planner.placement.bookings import Bookings
+from oar.kao.planner.placement.decisions import Decisions
+from oar.kao.planner.resources.compiled_requests import CompiledRequests
+from oar.kao.planner.resources.spaces import Spaces
+from oar.kao.planner.resources.usable_resources import UsableResources
+
+
+@dataclass(frozen=True, slots=True)
+class RoundContext:
+    """One round."""
+
+    snapshot: Snapshot  #: without the jobs whose types cannot be read
+    types: Mapping[int, ParsedTypes]  #: by job id
+    requests: CompiledRequests
+    bookings: Bookings
+    decisions: Decisions
+
+    @property
+    def now(self) -> int:
+        """The date of the round."""
+        return self.snapshot.now
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the planner."""
+        return self.snapshot.settings
+
+    @property
+    def spaces(self) -> Spaces:
+        """The spaces with all bookings."""
+        return self.bookings.spaces
+
+    @property
+    def usable(self) -> UsableResources:
+        """The resources by what may be done with them."""
+        return self.bookings.spaces.usable

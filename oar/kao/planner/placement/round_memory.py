@@ -1,0 +1,63 @@
+"""What one round leaves to the next, so that only what may have changed is planned again.
+
+``PlacementReuse`` in ``oar.kao.planner.placement.placement_reuse`` uses it.
+
+See docs/design/planner.rst, "Memory between rounds".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.plan import Placement, Reason
+from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.kao.planner.limits.counter_differences import CountedJob
+from oar.kao.planner.limits.dependencies import StartWindow
+from oar.kao.planner.resources.compiled_requests import CompiledRequests
+from oar.kao.planner.resources.spaces import Occupation
+from oar.lib.facts.resource_set import ResourceSet
+
+#: A job in the common space.
+Entry = tuple[Occupation, ParsedTypes]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRecord:
+    """The result of the search for one job in the common space."""
+
+    job: WaitingJob
+    window: StartWindow
+    best: Placement | None  #: the placement, even if a deadline or a dependency forbids it
+    refusal: Reason | None  #: why there is none
+    reason: Reason | None  #: why the job does not start now
+    is_reusable: bool  #: the placement depends on nothing but the request and the occupied resources
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEvent:
+    """One step of a round: a search, or none, and what entered the common space by it."""
+
+    search: SearchRecord | None
+    entries: Sequence[Entry]
+    counted: tuple[int, ...]  #: the length of each log of counters before the step
+
+
+@dataclass(frozen=True, slots=True)
+class RoundMemory:
+    """A round, as the next one uses it."""
+
+    snapshot: Snapshot
+    usable: ResourceSet  #: resources for ordinary jobs
+    first_entries: Sequence[Entry]  #: the jobs in the common space before the first event
+    events: Sequence[RoundEvent]  #: in the order of planning
+    logs: Sequence[Sequence[CountedJob]]  #: the jobs counted by quotas and by limits of arrays
+    requests: tuple[Snapshot, CompiledRequests] | None = None
+    jobs: Mapping[int, WaitingJob] = field(default_factory=dict)
+    placements: Mapping[int, Placement] = field(default_factory=dict)
+    reasons: Mapping[int, Reason] = field(default_factory=dict)
+    messages: Mapping[int, str] = field(default_factory=dict)
+    karma: Mapping[int, float] = field(default_factory=dict)
+
+    def order(self) -> list[int]:
+        """Return the ids of the jobs that were searched for, in the order of planning."""
+        return [event.search.job.id for event in self.events if event.search]

@@ -1,0 +1,207 @@
+"""The check of a plan before it is written: no resource given twice, requests satisfied, resources of the right class.
+
+It shares no search with the planner.  A fault that it finds is an error of the planner; the job is left out of the
+plan, so that the error costs that job one round and nobody a resource.
+
+See docs/design/planner.rst, "Invariants".
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from oar.kao.facts import reasons
+from oar.kao.facts.job_types import ParsedTypes, has_plugin, parse_types_or_none
+from oar.kao.facts.plan import Placement, Plan
+from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.kao.planner.resources.compiled_requests import CompiledRequests
+from oar.kao.planner.resources.resource_holders import held_resources
+from oar.kao.planner.resources.spaces import reservation_occupation
+from oar.kao.planner.resources.usable_resources import UsableResources
+from oar.lib.facts.hierarchy import RequestFit
+from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.states import Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class _Stay:
+    """A job on its resources, from its start to the end of the security time."""
+
+    job_id: int
+    start: int
+    end: int
+    resources: ResourceSet
+    types: ParsedTypes
+    is_new: bool  #: by this plan; else it runs or is an accepted reservation
+
+
+#: The dates and the resources that a container lends to its space.
+_Loan = tuple[int, int, ResourceSet]
+
+
+def faults_of(
+    snapshot: Snapshot, plan: Plan, requests: CompiledRequests, checked: Mapping[int, Placement] | None = None
+) -> dict[int, str]:
+    """Return the faults of a plan by job id.
+
+    ``checked``: placements of earlier rounds, by job id, whose resources and request need not be checked again.
+    """
+    jobs = {job.id: job for job in snapshot.waiting}
+    new = [place for place in plan.placements if place.job_id in jobs and jobs[place.job_id].granted is None]
+    check = _Check(snapshot, requests)
+    faults: dict[int, str] = {}
+    for placement in new:
+        if checked is None or checked.get(placement.job_id) is not placement:
+            is_external = placement.job_id in plan.outside
+            fault = check.fault(jobs[placement.job_id], placement, is_external=is_external)
+            if fault:
+                faults[placement.job_id] = fault
+    stays = [stay for stay in check.stays(jobs, new) if stay.job_id not in faults]
+    spaces = {name: stay.types.container for stay in stays for name in stay.types.container_names(stay.job_id)}
+    for job_id, other in _collisions(stays, spaces):
+        faults.setdefault(job_id, f"it meets job {other} on the same resources")
+    for stay in _outside_container(stays, spaces, _loans(snapshot, stays)):
+        faults.setdefault(stay.job_id, f"it leaves its container {stay.types.inner}")
+    return faults
+
+
+def without(plan: Plan, faults: Mapping[int, str]) -> Plan:
+    """Return the plan without the decisions on the jobs with faults; they get a reason."""
+    internal = {job_id: reasons.internal(plan.now, fault) for job_id, fault in faults.items()}
+    refusals = (f"[{job_id}] its place is refused: {fault}" for job_id, fault in faults.items())
+    return replace(
+        plan,
+        placements=tuple(placement for placement in plan.placements if placement.job_id not in faults),
+        reasons=dict(sorted({**plan.reasons, **internal}.items())),
+        launches=tuple(launch for launch in plan.launches if launch.placement.job_id not in faults),
+        kills=tuple(kill for kill in plan.kills if kill.for_job not in faults),
+        accepted=tuple(answer for answer in plan.accepted if answer.job_id not in faults),
+        troubles=(*plan.troubles, *refusals),
+    )
+
+
+class _Check:
+    """Checks single placements, and collects the stays of all jobs."""
+
+    def __init__(self, snapshot: Snapshot, requests: CompiledRequests) -> None:
+        self._snapshot = snapshot
+        self._usable = UsableResources(snapshot)
+        self._requests = requests
+        self._security_time = snapshot.settings.security_time
+
+    def fault(self, job: WaitingJob, placement: Placement, *, is_external: bool) -> str:
+        """Return the fault of a placement by itself; '' if it has none.
+
+        ``is_external``: an external scheduler chose it, which need not satisfy the request.
+        """
+        resources = placement.resources & ~self._usable.shared
+        alternative = next((each for each in job.alternatives if each.id == placement.alternative), None)
+        if alternative is None or placement.walltime > alternative.walltime:
+            return f"{placement.alternative} is no alternative of the job with that walltime"
+        if not resources or placement.start < self._snapshot.now:
+            return "it has no resources, or begins in the past"
+        unusable = resources & ~self._usable_for(job, is_external=is_external)
+        if unusable:
+            return f"resources {self._snapshot.resources.ids_of(unusable)} are not for this job"
+        if resources & self._usable.leaving_before(placement.end + self._security_time):
+            return "it ends after a resource is gone"
+        if is_external or has_plugin(job):
+            return ""
+        request = self._requests.get(alternative.groups)
+        is_satisfied = isinstance(request, RequestFit) and _is_fit(request, resources)
+        return "" if is_satisfied else "its request is not satisfied"
+
+    def _usable_for(self, job: WaitingJob, *, is_external: bool) -> ResourceSet:
+        if is_external:
+            return self._usable.present
+        is_reservation = job.reservation is not Reservation.NONE
+        return self._usable.by(parse_types_or_none(job), is_reservation=is_reservation)[1]
+
+    def stays(self, jobs: Mapping[int, WaitingJob], new: Iterable[Placement]) -> list[_Stay]:
+        """Return the stays of all jobs but besteffort ones, which may overlap with others."""
+        snapshot, not_shared = self._snapshot, ~self._usable.shared
+        stays = []
+        for job in snapshot.running:
+            end = max(job.end, snapshot.now) + self._security_time
+            held = held_resources(job, snapshot.resources, snapshot.settings) & not_shared
+            stays.append(_Stay(job.id, job.start_time, end, held, parse_types_or_none(job), is_new=False))
+        for waiting in jobs.values():
+            if waiting.granted:
+                accepted = reservation_occupation(waiting, snapshot.settings)
+                held, types = accepted.resources & not_shared, parse_types_or_none(waiting)
+                stays.append(_Stay(waiting.id, accepted.start, accepted.end, held, types, is_new=False))
+        for placement in new:
+            end, held = placement.end + self._security_time, placement.resources & not_shared
+            types = parse_types_or_none(jobs[placement.job_id])
+            stays.append(_Stay(placement.job_id, placement.start, end, held, types, is_new=True))
+        return [stay for stay in stays if not stay.types.is_besteffort]
+
+
+def _is_fit(request: RequestFit, resources: ResourceSet) -> bool:
+    """Whether a request takes all of these resources when it is given them; BESTHALF takes fewer."""
+    fit = request.fit(resources)
+    return fit == resources if request.is_steady else bool(fit)
+
+
+def _loans(snapshot: Snapshot, stays: Iterable[_Stay]) -> dict[str, list[_Loan]]:
+    """Return what containers lend to each space; a suspended container lends all its resources."""
+    all_resources = {job.id: job.resources for job in snapshot.running}
+    loans: dict[str, list[_Loan]] = {}
+    for stay in stays:
+        if stay.types.container:
+            loan = stay.start, stay.end, all_resources.get(stay.job_id, stay.resources)
+            loans.setdefault(stay.types.container, []).append(loan)
+    return loans
+
+
+def _outside_container(
+    stays: Iterable[_Stay], spaces: Mapping[str, str], loans: Mapping[str, Sequence[_Loan]]
+) -> Iterator[_Stay]:
+    """Iterate over the new inner jobs that at some date have resources that their space does not have."""
+    for stay in stays:
+        if not (stay.is_new and stay.types.inner):
+            continue
+        space = loans.get(spaces.get(stay.types.inner, ""), ())
+        changes = {date for begin, end, _ in space for date in (begin, end)}
+        for date in (stay.start, *(date for date in changes if stay.start < date < stay.end)):
+            if stay.resources & ~_union(members for begin, end, members in space if begin <= date < end):
+                yield stay
+                break
+
+
+def _collisions(stays: Sequence[_Stay], spaces: Mapping[str, str]) -> Iterator[tuple[int, int]]:
+    """Iterate over the pairs of jobs that have a resource at the same time; the first of a pair is to be refused."""
+    events = [(stay.start, 1, index) for index, stay in enumerate(stays)]
+    events += [(stay.end, 0, index) for index, stay in enumerate(stays)]
+    present: dict[str, dict[int, _Stay]] = {}  #: by space
+    held: dict[str, ResourceSet] = {}
+    overlapping: set[str] = set()  #: spaces in which several jobs have a resource
+    for _, is_start, index in sorted(events):
+        stay = stays[index]
+        space = spaces.get(stay.types.inner, "")
+        others = present.setdefault(space, {})
+        if not is_start:
+            others.pop(index, None)
+            held[space] = held.get(space, 0) & ~stay.resources
+            if space in overlapping:
+                held[space] = _union(other.resources for other in others.values())
+            continue
+        if held.get(space, 0) & stay.resources:
+            overlapping.add(space)
+            yield from _pairs(index, stay, others)
+        others[index] = stay
+        held[space] = held.get(space, 0) | stay.resources
+
+
+def _pairs(index: int, stay: _Stay, others: Mapping[int, _Stay]) -> Iterator[tuple[int, int]]:
+    for other_index, other in others.items():
+        is_collision = bool(other.resources & stay.resources) and (stay.is_new or other.is_new)
+        if is_collision and not stay.types.may_share_with(other.types):
+            late, early = (stay, other) if index > other_index else (other, stay)
+            yield late.job_id, early.job_id
+
+
+def _union(sets: Iterable[ResourceSet]) -> ResourceSet:
+    members = 0
+    for resources in sets:
+        members |= resources
+    return members

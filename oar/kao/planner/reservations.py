@@ -1,0 +1,174 @@
+"""Reservation jobs (``oarsub -r``): new ones are answered, accepted ones start at their date, lost ones are repaired.
+
+See docs/design/planner.rst, "Reservations".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from oar.kao.facts import reasons
+from oar.kao.facts.plan import Answer, Launch, Placement, Reason
+from oar.kao.facts.snapshot import WaitingJob
+from oar.kao.planner.placement.containers import Containers
+from oar.kao.planner.placement.placement_search import PlacementSearch
+from oar.kao.planner.placement.placement_task import PlacementRules
+from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.starts import Starts
+from oar.lib.facts.states import DependencyCondition
+from oar.lib.facts.times import format_date
+
+#: A sleeping node must stay available so much longer than the reservation that starts on it.
+STANDBY_MARGIN = 600
+
+CANNOT_RUN = "This reservation cannot run"
+OVER_QUOTAS = "This advance reservation cannot run due to quotas"
+EXPIRED = "Reservation expired and couldn't be started."
+TOO_OLD = "Reservation too old"
+RENEWED = "Renewed resources for reservation"
+NO_RESOURCE = "No resource for reservation"
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What an accepted reservation does in this round."""
+
+    placement: Placement | None = None  #: for the gantt tables
+    reason: Reason | None = None  #: why it does not start
+    launch: Launch | None = None
+    is_expired: bool = False
+    clears_way: bool = False  #: besteffort jobs on its resources must leave
+    log: str = ""
+
+
+class Reservations:
+    """Decides on the reservation jobs of a round."""
+
+    def __init__(self, context: RoundContext, containers: Containers, search: PlacementSearch, starts: Starts) -> None:
+        self._now = context.now
+        self._settings = context.settings
+        self._types = context.types
+        self._bookings = context.bookings
+        self._decisions = context.decisions
+        self._containers = containers
+        self._search = search
+        self._starts = starts
+
+    def in_order(self, jobs: Sequence[WaitingJob]) -> list[WaitingJob]:
+        """Return new reservations by job id, but each behind the container in which it is."""
+        by_id = {job.id: job for job in jobs}
+        containers = {self._types[job.id].container: job.id for job in jobs if self._types[job.id].container}
+
+        def depth(job: WaitingJob, inside: frozenset[int] = frozenset()) -> int:
+            outer = containers.get(self._types[job.id].inner)
+            if outer is None or outer in inside or outer == job.id:
+                return 0
+            return depth(by_id[outer], inside | {job.id}) + 1
+
+        return sorted(jobs, key=lambda job: (depth(job), job.id))
+
+    def answer(self, job: WaitingJob, *, has_quotas: bool = False) -> None:
+        """Accept a new reservation, or refuse it with a message."""
+        answer, placement = self._answer(job, has_quotas=has_quotas)
+        if placement is None:
+            self._decisions.refused.append(answer)
+            return
+        self._decisions.accepted.append(answer)
+        self._decisions.placements[job.id] = placement
+        self._decisions.reasons[job.id] = reasons.reservation_date(placement.start)
+
+    def follow(self, job: WaitingJob, dependency_condition: DependencyCondition) -> None:
+        """Start an accepted reservation at its date, or note why it waits; end it when its time is over."""
+        decisions = self._decisions
+        step = self._next_step(job, dependency_condition)
+        if step.log:
+            decisions.troubles.append(step.log)
+        if step.is_expired:
+            decisions.expired.append(Answer(job.id, EXPIRED))
+            return
+        if step.placement:
+            decisions.placements[job.id] = step.placement
+            if step.clears_way:
+                self._starts.clear_way(job, step.placement)
+        if step.launch:
+            decisions.launches.append(step.launch)
+            decisions.reasons.pop(job.id, None)
+        else:
+            decisions.reasons[job.id] = step.reason or reasons.no_slot("its resources are lost")
+
+    def repair(self, job: WaitingJob) -> None:
+        """Search resources for an accepted reservation whose stored placement is lost."""
+        start = max(job.start_time, self._now)
+        types = self._types[job.id]
+        placement = self._search.at(job, types, start, self._rules(start))
+        is_repaired = isinstance(placement, Placement)
+        if isinstance(placement, Placement):
+            self._bookings.enter(job, placement, types)
+        (self._decisions.regained if is_repaired else self._decisions.lost).append(job.id)
+        self._decisions.messages[job.id] = RENEWED if is_repaired else NO_RESOURCE
+
+    def _answer(self, job: WaitingJob, *, has_quotas: bool) -> tuple[Answer, Placement | None]:
+        types = self._types[job.id]
+        if self._now >= job.start_time + job.shortest_walltime:
+            return Answer(job.id, TOO_OLD), None
+        start = max(job.start_time, self._now)
+        refusal = CANNOT_RUN if types.is_besteffort else self._containers.reservation_error(job, types)
+        if refusal:
+            return Answer(job.id, refusal, start), None
+        rules = self._rules(start, has_quotas=has_quotas)
+        placement = self._search.at(job, types, start, rules)
+        if isinstance(placement, Reason):
+            return Answer(job.id, OVER_QUOTAS, start), None
+        if placement:
+            self._bookings.enter(job, placement, types)
+            return Answer(job.id, "", start), placement
+        later = self._search.first_start(job, types, start + 1, rules)
+        message = f"This reservation could run at {format_date(later)}" if later else CANNOT_RUN
+        return Answer(job.id, message, start), None
+
+    def _next_step(self, job: WaitingJob, dependency_condition: DependencyCondition) -> _Step:
+        placement = self._accepted_placement(job)
+        if placement is None:
+            longest = max((alternative.walltime for alternative in job.alternatives), default=0)
+            return _Step(is_expired=self._now >= job.start_time + longest)
+        if self._now >= job.start_time + placement.walltime:
+            return _Step(is_expired=True)
+        if job.start_time > self._now:
+            return _Step(placement, reasons.reservation_date(job.start_time), clears_way=True)
+        delayed = replace(placement, start=self._now + 1)
+        obstacle = self._starts.obstacle(job, dependency_condition)
+        obstacle = obstacle or self._bookings.tokens.shortage(self._types[job.id])
+        if obstacle:
+            return _Step(delayed, obstacle)
+        held = self._starts.holder(job, placement)
+        return _Step(delayed, held, clears_way=True) if held else self._start(job, placement, delayed)
+
+    def _start(self, job: WaitingJob, placement: Placement, delayed: Placement) -> _Step:
+        """Start a reservation on the resources that are there, or wait for the missing ones."""
+        types = self._types[job.id]
+        end = placement.end + self._settings.security_time + STANDBY_MARGIN
+        present = placement.resources & self._starts.startable(types, end)
+        patience = job.start_time + self._settings.reservation_patience - self._now
+        if present != placement.resources and (not present or patience > 0 or types.is_hard):
+            nodes = self._starts.names(placement.resources & ~present)
+            log = f"[{job.id}] advance reservation is waiting because not all resources are available yet"
+            timeout = f" (timeout in {max(patience, 0)} seconds)"
+            return _Step(delayed, reasons.waits_for_nodes(nodes), log=log + timeout)
+        delay = self._now - job.start_time
+        started = replace(
+            placement, start=self._now, walltime=placement.walltime - delay, resources=present or placement.resources
+        )
+        is_reduced = present != placement.resources
+        self._bookings.tokens.take(types)
+        return _Step(started, launch=Launch(started, placement.walltime if delay else 0, is_reduced))
+
+    def _accepted_placement(self, job: WaitingJob) -> Placement | None:
+        """Return the placement of an accepted reservation without the resources that every job has; None if lost."""
+        granted = job.granted
+        if granted is None:
+            return self._bookings.placements.get(job.id)
+        resources = granted.resources & ~self._bookings.spaces.usable.shared
+        return Placement(job.id, granted.alternative, job.start_time, job.walltime_of(granted.alternative), resources)
+
+    def _rules(self, start: int, *, has_quotas: bool = False) -> PlacementRules:
+        is_distant = start - self._now >= self._settings.reservation_order_threshold
+        return PlacementRules(is_reservation=True, is_distant=is_distant, has_quotas=has_quotas)

@@ -1,0 +1,82 @@
+"""The requests of jobs, compiled once for each distinct request, so that they can be fitted into sets of resources."""
+
+from oar.kao.facts import reasons
+from oar.kao.facts.plan import Reason
+from oar.kao.facts.snapshot import RequestGroup, Snapshot, WaitingJob
+from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup, RequestFit
+from oar.lib.facts.records import PropertyValue
+from oar.lib.facts.resource_set import ResourceSet
+
+#: How many groups are looked up by the identity of the object.
+MAX_IDENTITIES = 50_000
+
+
+class CompiledRequests:
+    """The compiled requests of a snapshot."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, last: "tuple[Snapshot, CompiledRequests] | None") -> "CompiledRequests":
+        """Return the requests of the last snapshot if they still hold, for compiling takes a while; else new ones."""
+        if last:
+            old, requests = last
+            is_same_machine = old.resources == snapshot.resources and old.settings == snapshot.settings
+            if is_same_machine and old.pools == snapshot.pools[: len(old.pools)]:
+                requests._pools = snapshot.pools
+                return requests
+        return cls(snapshot)
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        resources = snapshot.resources
+        columns: dict[str, tuple[PropertyValue, ...]] = dict(resources.columns)
+        columns.setdefault("network_address", resources.addresses)
+        layout = Layout(columns, len(resources.ids))
+        self._pools = snapshot.pools
+        self._not_shared = ~resources.where(resources.types, snapshot.settings.always_assigned_type or None)
+        self._hierarchies = (Hierarchy(layout, resources.order), Hierarchy(layout, resources.reservation_order))
+        self._compiled: dict[tuple[tuple[RequestGroup, ...], bool], RequestFit | Reason] = {}
+        self._by_identity: dict[tuple[int, bool], tuple[tuple[RequestGroup, ...], RequestFit | Reason]] = {}
+
+    def get(self, groups: tuple[RequestGroup, ...], *, is_distant: bool = False) -> RequestFit | Reason:
+        """Return the compiled request of these groups; a reason if it cannot be evaluated.
+
+        ``is_distant``: with the resource order of distant reservations.  The groups of a job are used several times in
+        a round, and to find them by the identity of the object is much faster than by their values.
+        """
+        entry = self._by_identity.get((id(groups), is_distant))
+        if entry and entry[0] is groups:
+            return entry[1]
+        key = groups, is_distant
+        request = self._compiled.get(key)
+        if request is None:
+            request = self._compiled[key] = self._compile(groups, self._hierarchies[is_distant])
+        if len(self._by_identity) >= MAX_IDENTITIES:
+            self._by_identity.clear()
+        self._by_identity[id(groups), is_distant] = groups, request
+        return request
+
+    def reach(self, job: WaitingJob) -> ResourceSet:
+        """Return all resources that a job may be given, whatever the alternative."""
+        reach = 0
+        for alternative in job.alternatives:
+            request = self.get(alternative.groups)
+            reach |= 0 if isinstance(request, Reason) else request.reach
+        return reach
+
+    def size(self, job: WaitingJob, resources: ResourceSet) -> int:
+        """Return how many of some resources the first alternative takes when all of them are free; 0 if none."""
+        request = self.get(job.alternatives[0].groups) if job.alternatives else None
+        return request.fit(resources).bit_count() if isinstance(request, RequestFit) else 0
+
+    def filter_text(self, group: RequestGroup) -> str:
+        """Return the filter of a group as the user wrote it."""
+        return self._pools[group.pool].text
+
+    def _compile(self, groups: tuple[RequestGroup, ...], hierarchy: Hierarchy) -> RequestFit | Reason:
+        for group in groups:
+            unknown = [level.property for level in group.levels if not hierarchy.layout.knows(level.property)]
+            trouble = f'there is no property "{unknown[0]}"' if unknown else self._pools[group.pool].trouble
+            if trouble or not group.levels:
+                return reasons.unreadable_request(self.filter_text(group), group.levels, trouble or "it asks nothing")
+        return hierarchy.request(
+            tuple(PooledGroup(self._pools[group.pool].members & self._not_shared, group.levels) for group in groups)
+        )

@@ -1,0 +1,72 @@
+"""The free resources of the last round and of this one, compared while both rounds are followed side by side.
+
+In both rounds occupations are only added.  What is added to both in the same way makes no difference and is not entered
+here.
+"""
+
+from bisect import bisect_left, bisect_right
+
+from oar.kao.facts.snapshot import FOREVER
+from oar.lib.facts.resource_set import ResourceSet
+
+#: With more slots than this, looking through the differences takes longer than a search.
+MAX_SLOTS = 256
+
+
+class FreeTimeDifferences:
+    """The resources and dates that are free in one of the two rounds only."""
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+        self.touched: ResourceSet = 0  #: all resources with any difference, even one that has evened out
+        self._dates = [now]
+        self._freed: list[ResourceSet] = [0]  #: by slot: free now, occupied in the last round
+        self._taken: list[ResourceSet] = [0]  #: by slot: occupied now, free in the last round
+        self._is_vague = False  #: the slots became too many; only ``touched`` is right
+
+    def enter_last(self, start: int, end: int, resources: ResourceSet) -> None:
+        """Enter an occupation of the last round that this round does not have, as far as is known."""
+        for slot in self._slots(start, end, resources):
+            evened = self._taken[slot] & resources
+            self._taken[slot] ^= evened
+            self._freed[slot] |= resources ^ evened
+
+    def enter_this(self, start: int, end: int, resources: ResourceSet) -> None:
+        """Enter an occupation of this round that the last round did not have, as far as is known."""
+        for slot in self._slots(start, end, resources):
+            evened = self._freed[slot] & resources
+            self._freed[slot] ^= evened
+            self._taken[slot] |= resources ^ evened
+
+    def has_freed(self, resources: ResourceSet, until: int) -> bool:
+        """Whether any of these resources is free at some date before ``until`` and was not in the last round."""
+        if self._is_vague:
+            return bool(self.touched & resources)
+        return any(freed & resources for freed in self._freed[: bisect_left(self._dates, until)])
+
+    def has_taken(self, resources: ResourceSet, start: int, end: int) -> bool:
+        """Whether any of these resources is occupied between two dates and was free in the last round."""
+        if self._is_vague:
+            return bool(self.touched & resources)
+        first = max(0, bisect_right(self._dates, start) - 1)
+        return any(taken & resources for taken in self._taken[first : bisect_left(self._dates, end)])
+
+    def _slots(self, start: int, end: int, resources: ResourceSet) -> range:
+        """Return the indexes of the slots between two dates, from now on."""
+        start = max(start, self._now)
+        if start >= end or not resources:
+            return range(0)
+        self.touched |= resources
+        if self._is_vague or len(self._dates) >= MAX_SLOTS:
+            self._is_vague = True
+            return range(0)
+        return range(self._cut(start), self._cut(end))
+
+    def _cut(self, date: int) -> int:
+        """Make a slot begin at a date; return its index."""
+        slot = bisect_left(self._dates, date)
+        if date < FOREVER and (slot == len(self._dates) or self._dates[slot] != date):
+            self._dates.insert(slot, date)
+            self._freed.insert(slot, self._freed[slot - 1])
+            self._taken.insert(slot, self._taken[slot - 1])
+        return slot

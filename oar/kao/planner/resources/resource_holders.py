@@ -1,0 +1,80 @@
+"""The jobs that hold resources now, and which of them are in the way of a job that starts or goes on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.snapshot import ResourceColumns, RunningJob, Settings, Snapshot
+from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.states import JobState
+
+
+def held_resources(job: RunningJob, resources: ResourceColumns, settings: Settings) -> ResourceSet:
+    """Return the resources that a job keeps from others; a Suspended one lends those of some types."""
+    if job.state is not JobState.SUSPENDED or not settings.suspended_types:
+        return job.resources
+    return job.resources & ~resources.where(resources.types, *settings.suspended_types)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A job that holds resources now; those that every job has are left out."""
+
+    job: RunningJob
+    types: ParsedTypes
+    resources: ResourceSet
+
+
+class ResourceHolders:
+    """All jobs that hold resources now."""
+
+    def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes], shared: ResourceSet) -> None:
+        """``shared``: the resources that every job has besides its own."""
+        self.all = [
+            Holder(job, types[job.id], held_resources(job, snapshot.resources, snapshot.settings) & ~shared)
+            for job in snapshot.running
+        ]
+        self._held = 0
+        for holder in self.all:
+            self._held |= holder.resources
+        #: names that inner jobs may use -> the space of the running container
+        self._running_spaces = {
+            name: types[job.id].container
+            for job in snapshot.running
+            if job.state is JobState.RUNNING
+            for name in types[job.id].container_names(job.id)
+        }
+
+    def is_running(self, container: str) -> bool:
+        """Whether a container runs, so that inner jobs may start."""
+        return container in self._running_spaces
+
+    def of(self, resources: ResourceSet, types: ParsedTypes) -> list[Holder]:
+        """Return the jobs that hold some of these resources and do not share them with a job of these types."""
+        if not resources & self._held:
+            return []
+        return [holder for holder in self.all if holder.resources & resources and not self.may_share(types, holder)]
+
+    def inside(self, holder: Holder) -> set[int]:
+        """Return the ids of the jobs that hold resources in a container, and in the containers inside it."""
+        names = _names(holder)
+        inside: set[int] = set()
+        while True:
+            new = [inner for inner in self.all if inner.types.inner in names and inner.job.id not in inside]
+            if not new:
+                return inside
+            inside |= {inner.job.id for inner in new}
+            names |= {name for inner in new for name in _names(inner)}
+
+    def may_share(self, types: ParsedTypes, holder: Holder) -> bool:
+        """Whether a job may be where a holder is: in another space, or by timesharing or a placeholder."""
+        return self._space(types) != self._space(holder.types) or holder.types.sharing_key in types.shared_keys
+
+    def _space(self, types: ParsedTypes) -> str:
+        """Return the space of a job; an inner job whose container does not run is in the common space."""
+        return self._running_spaces.get(types.inner, "")
+
+
+def _names(holder: Holder) -> set[str]:
+    """Return the names by which inner jobs may call a holder."""
+    return {str(holder.job.id), holder.types.container} - {""}

@@ -1,0 +1,208 @@
+"""The earliest start at which a request is satisfied in a slot set.
+
+The rule: the smallest start at which the resources that are free during the whole duration satisfy the request.  Only
+the begin of the search and the starts of slots need be tried.
+
+The search takes resources in a first slot, the *candidate*, and follows them through the later slots.
+
+- While the candidate stays free nothing else is computed.  By the property of ``RequestFit`` it is what the request
+  takes of all that is free in the slots so far.
+- When it is not free in a slot, the request takes a new candidate from what is free in all slots so far.
+- When that fails as well, the search steps back from this slot to the leftmost start from which the request is
+  satisfied up to this slot, and goes on from there.  Without such a start it begins anew behind the slot.
+- Whole pages are passed at once.  A page that the request cannot stay through counts as a failure at its last slot:
+  every start before the page reaches that slot.
+
+See docs/design/planner.rst, "Placement".
+"""
+
+from bisect import bisect_left
+
+from oar.kao.facts.snapshot import FOREVER
+from oar.kao.planner.resources.slots import SlotMatch, SlotQuery, SlotSet
+from oar.lib.facts.resource_set import ResourceSet
+
+
+def earliest(slots: SlotSet, query: SlotQuery, begin: int, latest: int = FOREVER) -> SlotMatch | None:
+    """Return the earliest match with a start from ``begin`` to ``latest``; None if there is none."""
+    begin = max(begin, slots.begin)
+    if begin > latest:
+        return None
+    if not query.request.is_monotone:
+        return _try_all(slots, query, begin, latest)
+    match = _Search(slots, query, begin, latest).run()
+    if match and not query.request.is_steady:
+        free = slots.free_between(match.start, match.start + query.duration, query.keys) & query.usable
+        return SlotMatch(match.start, query.request.fit(free))
+    return match
+
+
+def fit_at(slots: SlotSet, query: SlotQuery, start: int) -> ResourceSet:
+    """Return the resources that the request takes at exactly ``start``; 0 if it is not satisfied there."""
+    return query.request.fit(slots.free_between(start, start + query.duration, query.keys) & query.usable)
+
+
+def _try_all(slots: SlotSet, query: SlotQuery, begin: int, latest: int) -> SlotMatch | None:
+    """Try each start in turn: a request whose groups compete may succeed on less where it fails on more."""
+    for start in (begin, *(start for start in slots.starts() if start > begin)):
+        if start > latest:
+            return None
+        if resources := fit_at(slots, query, start):
+            return SlotMatch(start, resources)
+    return None
+
+
+class _Search:
+    """One search: the present start and candidate, and the next slot to look at."""
+
+    __slots__ = (
+        "begin",
+        "candidate",
+        "family",
+        "free",
+        "latest",
+        "page_index",
+        "pages",
+        "parts",
+        "query",
+        "slot_index",
+        "start",
+    )
+
+    def __init__(self, slots: SlotSet, query: SlotQuery, begin: int, latest: int) -> None:
+        self.pages = slots.pages
+        self.query = query
+        self.begin = begin
+        self.latest = latest
+        self.page_index, self.slot_index = slots.locate(begin)
+        self.family = query.request.family, query.kind
+        self.start = begin
+        self.free = 0  #: free in all slots from the start to the last renewal of the candidate
+        self.parts: list[ResourceSet] = []  #: free resources of the slots since then
+        self.candidate = 0
+
+    def run(self) -> SlotMatch | None:
+        """Return the earliest match."""
+        is_begun = self._first_fit()
+        while is_begun:
+            if self.start > self.latest:
+                return None
+            if self._follow():
+                return SlotMatch(self.start, self.candidate)
+            is_begun = self._step_back()
+        return None
+
+    def _first_fit(self) -> bool:
+        """Begin at the next slot that satisfies the request by itself; False if there is none."""
+        request, usable, keys = self.query.request, self.query.usable, self.query.keys
+        while self.page_index < len(self.pages):
+            page = self.pages[self.page_index]
+            if page.starts[0] > self.latest:
+                return False
+            if page.is_loose and self.slot_index == 0:
+                page.tighten()
+            if keys or not (page.most < request.least or page.fails(self.family, request.quantities)):
+                for index in range(self.slot_index, len(page.free)):
+                    free = page.available(index, keys) & usable
+                    candidate = request.fit(free) if free.bit_count() >= request.least else 0
+                    if candidate:
+                        self._begin_at(index, free, candidate)
+                        return True
+                if self.slot_index == 0 and not keys:
+                    page.note_failure(self.family, request.quantities)
+            self.page_index += 1
+            self.slot_index = 0
+        return False
+
+    def _begin_at(self, index: int, free: ResourceSet, candidate: ResourceSet) -> None:
+        """Begin at a slot of the present page; the next slot to look at is the one behind it."""
+        self.start = max(self.begin, self.pages[self.page_index].starts[index])
+        self.slot_index = index + 1
+        self.free, self.candidate = free, candidate
+        self.parts.clear()
+
+    def _follow(self) -> bool:
+        """Follow the candidate to the end of the duration; False if no candidate is free up to the present slot."""
+        end = self.start + self.query.duration
+        keys = self.query.keys
+        while self.page_index < len(self.pages):
+            page = self.pages[self.page_index]
+            starts = page.starts
+            candidate = self.candidate
+            if self.slot_index == 0 and starts[-1] < end and not (keys and page.keyed):
+                self.parts.append(page.common)
+                if page.common & candidate != candidate and not self._renew():
+                    self.slot_index = len(starts) - 1  # whatever starts before this page reaches its last slot
+                    return False
+            else:
+                last = bisect_left(starts, end)
+                if not self._follow_slots(last):
+                    return False
+                if last < len(starts):
+                    return True
+            self.page_index += 1
+            self.slot_index = 0
+        return True
+
+    def _follow_slots(self, last: int) -> bool:
+        """Follow the candidate through the slots of the present page before ``last``; False as in ``_follow``."""
+        page, keys = self.pages[self.page_index], self.query.keys
+        frees = [page.available(index, keys) for index in range(last)] if keys and page.keyed else page.free
+        parts, candidate, first = self.parts, self.candidate, self.slot_index
+        if first < last:
+            parts.append(page.open)
+        is_broken = page.open & candidate != candidate
+        for index in range(first, last):
+            if is_broken or frees[index] & candidate != candidate:
+                parts.extend(frees[first : index + 1])
+                first, is_broken = index + 1, False
+                if not self._renew():
+                    self.slot_index = index
+                    return False
+                candidate = self.candidate
+        parts.extend(frees[first:last])
+        return True
+
+    def _renew(self) -> bool:
+        """Take a new candidate from what is free in all slots so far; False if there is none."""
+        free = self.free & self.query.usable
+        for part in self.parts:
+            free &= part
+        self.parts.clear()
+        self.free = free
+        self.candidate = self.query.request.fit(free)
+        return self.candidate != 0
+
+    def _step_back(self) -> bool:
+        """Begin at the leftmost start that is satisfied up to the present slot, or behind it; False if none is left."""
+        request, usable, keys = self.query.request, self.query.usable, self.query.keys
+        pages, page_index, slot_index = self.pages, self.page_index, self.slot_index
+        free = self.pages[page_index].available(slot_index, keys) & usable
+        candidate = request.fit(free)
+        if not candidate:
+            self.slot_index += 1
+            return self._first_fit()
+        start_page, start_slot = page_index, slot_index
+        while True:
+            if slot_index:
+                slot_index -= 1
+            else:
+                page_index -= 1
+                slot_index = len(pages[page_index].free) - 1
+            page = pages[page_index]
+            if slot_index and slot_index == len(page.free) - 1 and not keys and page.common & candidate == candidate:
+                slot_index, part = 0, page.common
+            else:
+                part = page.available(slot_index, keys) if keys else page.free[slot_index] & page.open
+            if part & candidate != candidate:
+                renewed = request.fit(free & part)
+                if not renewed:
+                    break
+                candidate = renewed
+            free &= part
+            start_page, start_slot = page_index, slot_index
+        self.start = max(self.begin, self.pages[start_page].starts[start_slot])
+        self.free, self.candidate = free, candidate
+        self.parts.clear()
+        self.slot_index += 1
+        return True

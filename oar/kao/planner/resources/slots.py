@@ -1,0 +1,307 @@
+"""Which resources are free at which dates.
+
+A *slot* is an interval of time in which the set of free resources does not change.  A ``SlotSet`` is a row of slots in
+order of time; the last one has no end.  Slots are kept in *pages* of at most 64.  A page keeps
+
+- the resources that are free in all of its slots: a job that stays through the whole page is checked, and entered, in
+  one step;
+- the requests that failed in each of its slots: they are not tried there again.  This is right because resources only
+  get scarcer while a plan is made.  Whoever frees resources (a container that grows) makes a new slot set.
+
+Jobs that may share resources carry a *sharing key*: a timesharing tag, or the name of a placeholder.  A job that has
+the keys of all occupants of a resource finds it free.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import le
+
+from oar.kao.facts.job_types import SharingKey
+from oar.kao.facts.snapshot import FOREVER
+from oar.lib.facts.hierarchy import RequestFit
+from oar.lib.facts.resource_set import ResourceSet
+
+#: Start, end, resources and sharing key of a job.
+Occupant = tuple[int, int, ResourceSet, SharingKey | None]
+
+#: A page with more slots than this is cut in two.
+LARGEST_PAGE = 64
+
+#: Fewer occupants than this are entered one by one.
+FEW = 16
+
+#: How many failed requests of each family a page keeps.
+MAX_FAILURES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class SlotQuery:
+    """A search: where ``request`` is satisfied by ``usable`` resources for ``duration`` seconds."""
+
+    request: RequestFit
+    usable: ResourceSet
+    duration: int
+    keys: frozenset[SharingKey] = frozenset()  #: keys of the occupants with whom resources may be shared
+    kind: str = ""  #: a name for ``usable``: equal for equal sets
+
+
+@dataclass(frozen=True, slots=True)
+class SlotMatch:
+    """The earliest start of a query, and its resources."""
+
+    start: int
+    resources: ResourceSet
+
+
+class _Page:
+    """Consecutive slots."""
+
+    __slots__ = ("common", "failures", "free", "is_loose", "keyed", "most", "open", "starts")
+
+    def __init__(self, starts: list[int], free: list[ResourceSet], everything: ResourceSet) -> None:
+        self.starts = starts
+        self.free = free  #: free resources of each slot; only those in ``open`` count
+        self.open = everything  #: all resources but those of jobs that stay through the whole page
+        #: occupants with keys, by slot: key -> their resources; None -> what no occupant without key has
+        self.keyed: list[dict[SharingKey | None, ResourceSet] | None] | None = None
+        self.failures: dict[object, list[tuple[int, ...]]] = {}
+        self.recount()
+
+    def recount(self) -> None:
+        """Compute ``common``, what is free in all slots, and ``most``, how much is free in one slot at most."""
+        common = self.open
+        for free in self.free:
+            common &= free
+        self.common = common
+        self.tighten()
+
+    def tighten(self) -> None:
+        """Compute ``most`` exactly; since the last time it was only an upper bound."""
+        opened = self.open
+        self.most = max((free & opened).bit_count() for free in self.free)
+        self.is_loose = False
+
+    def available(self, index: int, keys: frozenset[SharingKey]) -> ResourceSet:
+        """Return the resources of a slot that are free for a job with these sharing keys."""
+        holders = self.keyed[index] if keys and self.keyed else None
+        if holders is None:
+            return self.free[index] & self.open
+        free = holders[None]
+        for key, held in holders.items():
+            if key is not None and key not in keys:
+                free &= ~held
+        return free & self.open
+
+    def cover(self, occupied: ResourceSet, remaining: ResourceSet, count: int) -> None:
+        """Enter an occupant without key, of ``count`` resources, that stays through the whole page.
+
+        ``remaining``: all resources but those occupied.
+        """
+        self.open &= remaining
+        if self.common & occupied == occupied:  # the usual case; counting bits is the most expensive step here
+            self.most -= count
+            self.common ^= occupied
+        else:
+            self.most -= (occupied & self.common).bit_count()
+            self.common &= remaining
+
+    def take(self, first: int, last: int, remaining: ResourceSet) -> None:
+        """Enter an occupant without key in the slots from ``first`` to before ``last``."""
+        self.free[first:last] = [free & remaining for free in self.free[first:last]]
+        self.common &= remaining
+        self.is_loose = True
+        for holders in self.keyed[first:last] if self.keyed else ():
+            if holders is not None:
+                holders[None] &= remaining
+
+    def take_keyed(self, first: int, last: int, occupied: ResourceSet, key: SharingKey) -> None:
+        """Enter an occupant with a key in the slots from ``first`` to before ``last``."""
+        if self.keyed is None:
+            self.keyed = [None] * len(self.free)
+        for index in range(first, last):
+            holders = self.keyed[index]
+            if holders is None:
+                holders = self.keyed[index] = {None: self.free[index]}
+            holders[key] = holders.get(key, 0) | occupied
+            self.free[index] &= ~occupied
+        self.common &= ~occupied
+        self.is_loose = True
+
+    def split(self, index: int, date: int) -> None:
+        """Cut a slot in two at ``date``."""
+        self.starts.insert(index + 1, date)
+        self.free.insert(index + 1, self.free[index])
+        if self.keyed:
+            holders = self.keyed[index]
+            self.keyed.insert(index + 1, dict(holders) if holders is not None else None)
+
+    def halve(self, everything: ResourceSet) -> "_Page":
+        """Cut the page in two; return the second half."""
+        opened, middle = self.open, len(self.free) >> 1
+        free = [members & opened for members in self.free]
+        second = _Page(self.starts[middle:], free[middle:], everything)
+        second.failures = {family: list(failed) for family, failed in self.failures.items()}
+        if self.keyed:
+            for holders in self.keyed:
+                if holders is not None:
+                    holders[None] &= opened
+            second.keyed, self.keyed = self.keyed[middle:], self.keyed[:middle]
+        self.starts, self.free, self.open = self.starts[:middle], free[:middle], everything
+        self.recount()
+        return second
+
+    def fails(self, family: object, quantities: tuple[int, ...]) -> bool:
+        """Whether a request of the family that wants no more is known to fail in each slot."""
+        return any(all(map(le, failed, quantities)) for failed in self.failures.get(family, ()))
+
+    def note_failure(self, family: object, quantities: tuple[int, ...]) -> None:
+        """Note that a request fails in each slot; it makes notes of harder requests superfluous."""
+        failures = self.failures.get(family, [])
+        easier = [failed for failed in failures if not all(map(le, quantities, failed))]
+        self.failures[family] = [*easier[-MAX_FAILURES:], quantities]
+
+    def copy(self, everything: ResourceSet) -> "_Page":
+        """Return an independent page with the same slots, without the notes of failures."""
+        page = _Page(list(self.starts), [free & self.open for free in self.free], everything)
+        if self.keyed:
+            page.keyed = [dict(holders) if holders is not None else None for holders in self.keyed]
+            for holders in page.keyed:
+                if holders is not None:
+                    holders[None] &= self.open
+        return page
+
+
+class SlotSet:
+    """The free resources from a date on, in pages of slots."""
+
+    def __init__(self, begin: int, everything: ResourceSet, free: ResourceSet | None = None) -> None:
+        """Make one slot: from ``begin`` on, ``free`` is free without end (default: everything)."""
+        self.begin = begin
+        self._everything = everything
+        self.pages = [_Page([begin], [everything if free is None else free], everything)]
+        self._firsts = [begin]  #: the first start of each page
+
+    def copy(self) -> "SlotSet":
+        """Return an independent slot set with the same slots."""
+        other = SlotSet(self.begin, self._everything)
+        other.pages = [page.copy(self._everything) for page in self.pages]
+        other._firsts = list(self._firsts)
+        return other
+
+    def occupy(self, start: int, end: int, resources: ResourceSet, key: SharingKey | None = None) -> None:
+        """Enter an occupant from ``start`` to ``end``."""
+        start = max(start, self.begin)
+        if start >= end or not resources:
+            return
+        self._cut(start)
+        self._cut(end)
+        remaining, count = self._everything & ~resources, resources.bit_count()
+        for page, first, last in self._between(start, end):
+            if key is not None:
+                page.take_keyed(first, last, resources, key)
+            elif last - first == len(page.free):
+                page.cover(resources, remaining, count)
+            else:
+                page.take(first, last, remaining)
+
+    def occupy_all(self, occupants: Sequence[Occupant]) -> None:
+        """Enter many occupants; faster than one by one."""
+        if len(occupants) >= FEW and self._sweep(occupants):
+            return
+        for start, end, resources, key in occupants:
+            self.occupy(start, end, resources, key)
+
+    def _sweep(self, occupants: Sequence[Occupant]) -> bool:
+        """Enter occupants in one walk through time; False, with nothing entered, if any share resources."""
+        begins: dict[int, ResourceSet] = {}
+        ends: dict[int, ResourceSet] = {}
+        for begin, end, resources, key in occupants:
+            start = max(begin, self.begin)
+            if key is not None or begins.get(start, 0) & resources:
+                return False
+            if start < end and resources:
+                begins[start] = begins.get(start, 0) | resources
+                ends[end] = ends.get(end, 0) | resources
+        if any(page.keyed for page in self.pages):
+            return False
+        old_slots = {
+            start: free & page.open for page in self.pages for start, free in zip(page.starts, page.free, strict=True)
+        }
+        starts = sorted((old_slots.keys() | begins.keys() | ends.keys()) - {FOREVER})
+        slots: list[ResourceSet] = []
+        held = free = 0
+        for date in starts:
+            begun = begins.get(date, 0)
+            held &= ~ends.get(date, 0)
+            if held & begun:
+                return False
+            held |= begun
+            free = old_slots.get(date, free)
+            slots.append(free & ~held)
+        self._replace(starts, slots)
+        return True
+
+    def _replace(self, starts: list[int], slots: list[ResourceSet]) -> None:
+        """Replace all slots; ``slots``: what is free from each start on."""
+        size = LARGEST_PAGE // 2
+        self.pages = [
+            _Page(starts[at : at + size], slots[at : at + size], self._everything) for at in range(0, len(starts), size)
+        ]
+        self._firsts = starts[::size]
+
+    def open(self, start: int, end: int, resources: ResourceSet) -> None:
+        """Make resources free from ``start`` to ``end``; only before the first occupant and the first search."""
+        start = max(start, self.begin)
+        if start >= end:
+            return
+        self._cut(start)
+        self._cut(end)
+        for page, first, last in self._between(start, end):
+            page.free[first:last] = [free | resources for free in page.free[first:last]]
+            page.recount()
+
+    def free_between(self, start: int, end: int, keys: frozenset[SharingKey] = frozenset()) -> ResourceSet:
+        """Return the resources that are free for a job with these keys from ``start`` to ``end``."""
+        free = self._everything
+        page_index, slot_index = self.locate(max(start, self.begin))
+        for page in self.pages[page_index:]:
+            for slot in range(slot_index, len(page.free)):
+                if page.starts[slot] >= end:
+                    return free
+                free &= page.available(slot, keys)
+            slot_index = 0
+        return free
+
+    def starts(self) -> Iterator[int]:
+        """Iterate over the dates at which slots begin, earliest first."""
+        for page in self.pages:
+            yield from page.starts
+
+    def locate(self, date: int) -> tuple[int, int]:
+        """Return the index of the page, and of the slot in that page, in which ``date`` lies."""
+        page_index = bisect_right(self._firsts, date) - 1
+        return page_index, bisect_right(self.pages[page_index].starts, date) - 1
+
+    def _cut(self, date: int) -> None:
+        """Cut the slot in which ``date`` lies, so that one begins there."""
+        if date >= FOREVER:
+            return
+        page_index, slot_index = self.locate(date)
+        page = self.pages[page_index]
+        if page.starts[slot_index] == date:
+            return
+        page.split(slot_index, date)
+        if len(page.starts) > LARGEST_PAGE:
+            second = page.halve(self._everything)
+            self.pages.insert(page_index + 1, second)
+            self._firsts.insert(page_index + 1, second.starts[0])
+
+    def _between(self, start: int, end: int) -> Iterable[tuple[_Page, int, int]]:
+        """Iterate over the pages from ``start`` to ``end``: page, first slot, and the slot behind the last one."""
+        page_index, slot_index = self.locate(start)
+        for page in self.pages[page_index:]:
+            if page.starts[0] >= end:
+                return
+            yield page, slot_index, bisect_left(page.starts, end)
+            slot_index = 0

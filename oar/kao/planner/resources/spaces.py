@@ -1,0 +1,216 @@
+"""Spaces: in each of them jobs exclude each other.  There is the common space, and one for each container.
+
+Besteffort jobs occupy nothing for other jobs.  They are placed last, in a copy of each space in which the running
+besteffort jobs are entered as well.
+
+See docs/design/planner.rst, "Spaces".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import le
+
+from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.snapshot import FOREVER, RunningJob, Settings, Snapshot, WaitingJob
+from oar.kao.planner.resources.resource_holders import held_resources
+from oar.kao.planner.resources.slots import Occupant, SlotQuery, SlotSet
+from oar.kao.planner.resources.usable_resources import UsableResources
+from oar.lib.facts.resource_set import ResourceSet
+
+#: Name of the common space.
+COMMON = ""
+
+#: How many bounds are kept for each family of requests.
+MAX_BOUNDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Occupation:
+    """The resources of one job, and its dates; the security time is part of it."""
+
+    job_id: int
+    start: int
+    end: int
+    resources: ResourceSet
+
+
+class StartBounds:
+    """Earliest starts of queries, learnt from earlier searches.
+
+    Resources only get scarcer while a plan is made.  So a query cannot start before an earlier one of the same family
+    that wanted nothing more and no longer.
+    """
+
+    def __init__(self) -> None:
+        self._bounds: dict[object, list[tuple[tuple[int, ...], int, int]]] = {}  #: quantities, duration, start
+
+    def of(self, query: SlotQuery) -> int:
+        """Return a date before which the query has no match; 0 without a bound."""
+        if query.keys or not query.request.is_monotone:
+            return 0
+        bound, wanted_quantities = 0, query.request.quantities
+        for quantities, duration, start in self._bounds.get((query.request.family, query.kind), ()):
+            if start > bound and duration <= query.duration and all(map(le, quantities, wanted_quantities)):
+                bound = start
+        return bound
+
+    def learn(self, query: SlotQuery, start: int) -> None:
+        """Note the earliest start of a query, which was searched from the date of the round on."""
+        if query.keys or not query.request.is_monotone:
+            return
+        bounds = self._bounds.setdefault((query.request.family, query.kind), [])
+        new_quantities = query.request.quantities
+        bounds[:] = [
+            (quantities, duration, date)
+            for quantities, duration, date in bounds[-MAX_BOUNDS:]
+            if date > start or duration < query.duration or not all(map(le, new_quantities, quantities))
+        ]
+        bounds.append((new_quantities, query.duration, start))
+
+
+class Space:
+    """One space: its slots, and the jobs in it."""
+
+    def __init__(self, slots: SlotSet) -> None:
+        self._slots = slots
+        self._pending: list[Occupant] = []  #: occupants that are not in the slots yet
+        self.bounds = StartBounds()
+        self._for_besteffort: Space | None = None
+        self._entered: list[tuple[Occupation, ParsedTypes]] = []
+        self._besteffort: list[tuple[Occupation, ParsedTypes]] = []
+        self._ends: dict[int, list[Occupation]] = {}
+
+    @property
+    def slots(self) -> SlotSet:
+        """The slots with all occupants; those since the last use are entered together now."""
+        if self._pending:
+            pending, self._pending = self._pending, []
+            self._slots.occupy_all(pending)
+        return self._slots
+
+    @property
+    def entered(self) -> Sequence[tuple[Occupation, ParsedTypes]]:
+        """The jobs in this space without besteffort ones, in the order in which they were entered."""
+        return self._entered
+
+    def enter(self, occupation: Occupation, types: ParsedTypes) -> None:
+        """Enter a job; a besteffort job only in the copy for besteffort jobs."""
+        if types.is_besteffort:
+            self._besteffort.append((occupation, types))
+            if self._for_besteffort:
+                self._for_besteffort.occupy(occupation, types)
+        else:
+            self._entered.append((occupation, types))
+            self.occupy(occupation, types)
+
+    def occupy(self, occupation: Occupation, types: ParsedTypes) -> None:
+        """Remove the resources of a job from the free ones."""
+        self._pending.append((occupation.start, occupation.end, occupation.resources, types.sharing_key))
+        self._ends.setdefault(occupation.end, []).append(occupation)
+
+    def for_besteffort(self) -> "Space":
+        """Return the copy for besteffort jobs; it is made at the first call, when all other jobs have been placed."""
+        if self._for_besteffort is None:
+            self._for_besteffort = Space(self.slots.copy())
+            self._for_besteffort._ends = {end: list(jobs) for end, jobs in self._ends.items()}
+            for occupation, types in self._besteffort:
+                self._for_besteffort.occupy(occupation, types)
+        return self._for_besteffort
+
+    def ending_at(self, date: int, resources: ResourceSet) -> list[int]:
+        """Return the ids of the jobs that give back some of these resources at a date."""
+        return sorted(each.job_id for each in self._ends.get(date, ()) if each.resources & resources)
+
+    def with_slots(self, slots: SlotSet) -> "Space":
+        """Return a space with other slots and the same jobs."""
+        space = Space(slots)
+        for occupation, types in (*self._entered, *self._besteffort):
+            space.enter(occupation, types)
+        return space
+
+
+class Spaces:
+    """All spaces of a round.  At first they hold the running jobs and the accepted reservations."""
+
+    def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> None:
+        self._now = snapshot.now
+        self._settings = snapshot.settings
+        self._everything = snapshot.resources.everything
+        self.usable = UsableResources(snapshot)
+        self._spaces = {COMMON: Space(SlotSet(self._now, self._everything, self.usable.present))}
+        self._lent: dict[str, list[Occupation]] = {}  #: space -> what its containers lend to it
+        self._names: dict[str, str] = {}  #: job id of a container -> its space
+        for date, resources in self.usable.limits.items():
+            self._spaces[COMMON].slots.occupy(date, FOREVER, resources)
+        for job in snapshot.running:
+            self._open_running(job, types[job.id])
+        for reservation in snapshot.waiting:
+            self._open_reservation(reservation, types[reservation.id])
+        for job in snapshot.running:
+            held = held_resources(job, snapshot.resources, snapshot.settings)
+            end = max(job.end, self._now) + self._settings.security_time
+            self.of(types[job.id]).enter(Occupation(job.id, job.start_time, end, held), types[job.id])
+        for reservation in snapshot.waiting:
+            if reservation.granted:
+                occupation = reservation_occupation(reservation, self._settings)
+                self.of(types[reservation.id]).enter(occupation, types[reservation.id])
+
+    @property
+    def common(self) -> Space:
+        """The space of all jobs that are in no container."""
+        return self._spaces[COMMON]
+
+    def find(self, name: str) -> Space | None:
+        """Return the space of a container, given its name or its job id; None if it is not open yet."""
+        return self._spaces.get(self._names.get(name, name))
+
+    def opens_at(self, name: str) -> int:
+        """Return the date at which the first container of a space starts."""
+        return min((each.start for each in self._lent.get(self._names.get(name, name), ())), default=self._now)
+
+    def size_of(self, name: str) -> int:
+        """Return the number of resources that the containers of a space lend to it, at any time."""
+        members = 0
+        for occupation in self._lent.get(self._names.get(name, name), ()):
+            members |= occupation.resources
+        return members.bit_count()
+
+    def open(self, types: ParsedTypes, occupation: Occupation) -> None:
+        """Make the resources of a container a space, or add them to the space of that name."""
+        name = types.container
+        self._names[str(occupation.job_id)] = name
+        self._lent.setdefault(name, []).append(occupation)
+        slots = SlotSet(self._now, self._everything, 0)
+        for lent in self._lent[name]:
+            slots.open(lent.start, lent.end, lent.resources)
+        for date, resources in self.usable.limits.items():
+            slots.occupy(date, FOREVER, resources)
+        space = self._spaces.get(name)
+        self._spaces[name] = space.with_slots(slots) if space else Space(slots)
+
+    def block(self, resources: ResourceSet, start: int, end: int, name: str = COMMON) -> None:
+        """Keep resources from all jobs of a space for a while: for plug-ins.  Raises ValueError for no such space."""
+        space = self.find(name)
+        if space is None:
+            raise ValueError(f'there is no container "{name}"')
+        space.occupy(Occupation(0, max(start, self._now), end, resources), ParsedTypes())
+
+    def of(self, types: ParsedTypes) -> Space:
+        """Return the space of a job: that of its container, or the common one if the container is gone."""
+        return (self.find(types.inner) if types.inner else None) or self._spaces[COMMON]
+
+    def _open_running(self, job: RunningJob, types: ParsedTypes) -> None:
+        if types.container:
+            end = job.end + self._settings.security_time
+            self.open(types, Occupation(job.id, job.start_time, end, job.resources))
+
+    def _open_reservation(self, job: WaitingJob, types: ParsedTypes) -> None:
+        if types.container and job.granted:
+            self.open(types, reservation_occupation(job, self._settings))
+
+
+def reservation_occupation(job: WaitingJob, settings: Settings) -> Occupation:
+    """Return the occupation of an accepted reservation: its end does not move when it starts late."""
+    walltime = job.walltime_of(job.granted.alternative) if job.granted else 0
+    end = job.start_time + walltime + settings.security_time
+    return Occupation(job.id, job.start_time, end, job.granted.resources if job.granted else 0)

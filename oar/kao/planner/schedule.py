@@ -1,0 +1,311 @@
+"""One round of planning: ``schedule(snapshot) -> plan``.  Pure: the same snapshot always gives the same plan.
+
+``oar.kao.planner`` draws the stages of a round.
+
+See docs/design/planner.rst, "A round".
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from oar.kao.facts import reasons
+from oar.kao.facts.job_types import ParsedTypes, parse_types, parse_types_or_none
+from oar.kao.facts.plan import Placement, Plan, Reason
+from oar.kao.facts.queue_policies import QueuePolicy, policy_of
+from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.kao.planner.energy import nodes_to_halt, nodes_to_wake
+from oar.kao.planner.job_messages import JobMessages
+from oar.kao.planner.job_order import JobOrder
+from oar.kao.planner.limits.dependencies import Dependencies
+from oar.kao.planner.placement.bookings import Bookings
+from oar.kao.planner.placement.containers import Containers
+from oar.kao.planner.placement.decisions import Decisions
+from oar.kao.planner.placement.placement_reuse import PlacementReuse
+from oar.kao.planner.placement.placement_search import PlacementSearch
+from oar.kao.planner.placement.placer import Placer
+from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.placement.round_memory import RoundMemory
+from oar.kao.planner.proposal_review import ProposalReview
+from oar.kao.planner.queue_planner import QueuePlanner
+from oar.kao.planner.reservations import Reservations
+from oar.kao.planner.resources.compiled_requests import CompiledRequests
+from oar.kao.planner.site.choice_check import ChoiceCheck
+from oar.kao.planner.site.plugin_choices import PluginChoices
+from oar.kao.planner.site.site_extensions import NO_EXTENSIONS, SiteExtensions
+from oar.kao.planner.starts import Starts
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.records import Queue
+from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.states import JobState, QueueState, Reservation, ResourceState
+
+#: Besteffort jobs get at least this fraction of SCHEDULER_TIMEOUT.
+BESTEFFORT_SHARE = 0.1
+
+
+def schedule(
+    snapshot: Snapshot,
+    elapsed: Callable[[], float] = lambda: 0.0,
+    memory: RoundMemory | None = None,
+    site: SiteExtensions = NO_EXTENSIONS,
+) -> Plan:
+    """Return the plan of a snapshot; for the arguments see ``Round``."""
+    return Round(snapshot, elapsed, memory, site).plan()
+
+
+class Round:
+    """One round of planning; besides the plan it gives what the next round and the log need."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        elapsed: Callable[[], float] = lambda: 0.0,
+        memory: RoundMemory | None = None,
+        site: SiteExtensions = NO_EXTENSIONS,
+    ) -> None:
+        """Enter everything that is fixed before any job is planned.
+
+        ``elapsed`` returns the seconds since the begin of the round, in which at SCHEDULER_TIMEOUT no more jobs are
+        planned.  ``memory`` of the last round makes planning cheaper, and the plan no other.
+        """
+        self._snapshot = snapshot
+        self._settings = snapshot.settings
+        self._site = site
+        self._elapsed = elapsed
+        self._memory = memory
+        self._decisions = Decisions(snapshot.now, memory.reasons if memory else {})
+        self._types = self._parse_types()
+        readable = _readable(snapshot, self._types)
+        self._jobs = {job.id: job for job in readable.waiting}
+        self._policies = {queue.name: policy_of(queue.policy) or QueuePolicy() for queue in snapshot.queues}
+        self._active = {queue.name for queue in snapshot.queues if queue.state is QueueState.ACTIVE}
+        self.requests = CompiledRequests.of(readable, memory.requests if memory else None)
+        self._bookings = Bookings(readable, self._types)
+        self._usable = self._bookings.spaces.usable
+        self._context = RoundContext(readable, self._types, self.requests, self._bookings, self._decisions)
+        self._blocked = self._blocked_by_shared_resources()
+        self._assemble()
+
+    def _assemble(self) -> None:
+        """Make the parts of the planner; reservations without resources are repaired before any job is planned."""
+        context, site = self._context, self._site
+        check = ChoiceCheck(context.snapshot)
+        plugins = PluginChoices(site.load, context.snapshot, context.usable, check) if site.load else None
+        search = PlacementSearch(context, plugins)
+        containers = Containers(context)
+        dependencies = Dependencies(context.snapshot, self._bookings.placements)
+        self._starts = Starts(context, dependencies)
+        self._reservations = Reservations(context, containers, search, self._starts)
+        self._review = ProposalReview(context, containers, self._starts, check)
+        self._repair_reservations()
+        self._reuse = PlacementReuse(context, self._memory)
+        placer = Placer(context, containers, dependencies, search, self._reuse)
+        order = JobOrder(context, partial(site.sort, self._snapshot) if site.sort else None)
+        self._planner = QueuePlanner(context, order, placer, self._starts, elapsed=self._elapsed, blocked=self._blocked)
+
+    # --------------------------------------------------------------------------------------------------------- stages
+
+    def plan(self, announce: Callable[[Sequence[str]], None] = lambda names: None) -> Plan:
+        """Plan all active queues; ``announce`` is called with the names of each group of queues before its turn."""
+        for queues in self._groups():
+            announce([queue.name for queue in queues])
+            self._plan_group(queues)
+        self._plan_besteffort()
+        return self.finish()
+
+    def _groups(self) -> list[list[Queue]]:
+        """Return the active queues that have jobs, those of equal priority together, the highest priority first."""
+        busy = {job.queue for job in self._jobs.values()} & self._active
+        queues = sorted((queue for queue in self._snapshot.queues if queue.name in busy), key=lambda queue: queue.name)
+        priorities = sorted({queue.priority for queue in queues}, reverse=True)
+        return [[queue for queue in queues if queue.priority == priority] for priority in priorities]
+
+    def _plan_group(self, queues: Sequence[Queue]) -> None:
+        """Plan the ordinary jobs of queues of equal priority, then their reservations."""
+        names = {queue.name for queue in queues}
+        waiting = [job for job in self._jobs.values() if job.queue in names]
+        self._call_plugin(queues)
+        ordinary = [
+            job for job in waiting if job.reservation is Reservation.NONE and not self._types[job.id].is_besteffort
+        ]
+        self._plan_jobs(ordinary, queues, self._settings.timeout)
+        for job in waiting:
+            if job.reservation is Reservation.SCHEDULED and job.state is JobState.WAITING:
+                self._decisions.guard(job, self._follow_reservation)
+        new = [job for job in waiting if job.reservation is Reservation.TO_SCHEDULE]
+        for job in self._reservations.in_order(new):
+            self._decisions.guard(job, self._answer_reservation)
+
+    def _plan_besteffort(self) -> None:
+        """Plan the besteffort jobs of all active queues, in the order of the queues."""
+        self._bookings.quotas.begin_besteffort()
+        timeout = self._settings.timeout
+        deadline = max(timeout, self._elapsed() + BESTEFFORT_SHARE * timeout)
+        for queues in self._groups():
+            names = {queue.name for queue in queues}
+            jobs = [
+                job
+                for job in self._jobs.values()
+                if job.queue in names and self._types[job.id].is_besteffort and job.reservation is Reservation.NONE
+            ]
+            self._plan_jobs(jobs, queues, deadline)
+
+    def finish(self) -> Plan:
+        """Return the plan of all decisions."""
+        decisions, snapshot = self._decisions, self._snapshot
+        self._keep_other_reservations()
+        self._explain_other_jobs()
+        resumed = self._starts.resume()
+        shared = self._usable.shared & self._usable.alive
+        placements = decisions.placements.values()
+        comparable_memory = self._memory if self._reuse.is_comparable else None
+        messages = JobMessages(self._context, comparable_memory)
+        return Plan(
+            now=snapshot.now,
+            placements=tuple(_with_shared(placement, shared) for placement in placements),
+            reasons={
+                job_id: self._with_share(job_id, decisions.reasons[job_id]) for job_id in sorted(decisions.reasons)
+            },
+            messages=messages.of(self._jobs),
+            karma=dict(sorted(decisions.karma.items())),
+            launches=tuple(
+                replace(launch, placement=_with_shared(launch.placement, shared)) for launch in decisions.launches
+            ),
+            kills=tuple(decisions.kills.values()),
+            accepted=tuple(decisions.accepted),
+            refused=tuple(decisions.refused),
+            expired=tuple(decisions.expired),
+            regained=tuple(decisions.regained),
+            lost=tuple(decisions.lost),
+            resumed=resumed,
+            wake=nodes_to_wake(snapshot, placements, self._types),
+            halt=() if self._blocked else nodes_to_halt(snapshot, placements),
+            outside=tuple(sorted(decisions.external)),
+            troubles=tuple(decisions.troubles),
+            failures=tuple(decisions.failures),
+        )
+
+    # ------------------------------------------------------------------------------------------- for the next round
+
+    def memory(self, plan: Plan) -> RoundMemory:
+        """Return the memory of this round for the next one; ``plan`` is its plan."""
+        return replace(
+            self._reuse.memory(),
+            jobs=self._jobs,
+            requests=(self._snapshot, self.requests),
+            placements=self._decisions.placements,
+            reasons=self._decisions.reasons,
+            karma=self._decisions.karma,
+            messages=plan.messages,
+        )
+
+    @property
+    def reused(self) -> int:
+        """The number of jobs that were given their placement of the last round without a search."""
+        return self._reuse.reused
+
+    @property
+    def seconds(self) -> dict[int, float]:
+        """How long the placement of each job took, in the order of planning."""
+        return self._planner.seconds
+
+    # ---------------------------------------------------------------------------------------------------------- parts
+
+    def _parse_types(self) -> dict[int, ParsedTypes]:
+        """Return the types of all jobs; a waiting job whose types cannot be read is left out, and has a reason."""
+        types = {job.id: parse_types_or_none(job) for job in self._snapshot.running}
+        for job in self._snapshot.waiting:
+            try:
+                types[job.id] = parse_types(job)
+            except BadRequest as error:
+                self._decisions.reasons[job.id] = reasons.unreadable(str(error))
+        return types
+
+    def _blocked_by_shared_resources(self) -> Reason | None:
+        """Return why no job is planned in this round: a resource that every job needs is Suspected."""
+        resources, shared_type = self._snapshot.resources, self._settings.always_assigned_type
+        suspected = resources.where(resources.states, ResourceState.SUSPECTED)
+        if not shared_type or not resources.where(resources.types, shared_type) & suspected:
+            return None
+        reason = reasons.shared_suspected(shared_type)
+        self._decisions.troubles.append(reason.text)
+        return reason
+
+    def _repair_reservations(self) -> None:
+        for job in self._jobs.values():
+            if job.reservation is Reservation.SCHEDULED and job.granted is None and job.queue in self._active:
+                self._reservations.repair(job)
+
+    def _call_plugin(self, queues: Sequence[Queue]) -> None:
+        """Call the plug-in of EXTRA_METASCHED before a group of queues."""
+        if self._site.before_group:
+            try:
+                self._site.before_group(self._snapshot, queues, self._bookings.spaces)
+            except Exception as error:  # noqa: BLE001 - a plug-in must not end the round
+                self._decisions.troubles.append(f"EXTRA_METASCHED: {type(error).__name__}: {error}")
+
+    def _plan_jobs(self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], deadline: float) -> None:
+        """Plan jobs; those of queues with an external scheduler by that, after the others."""
+        external = None if self._blocked else self._site.external
+        external_queues = [queue for queue in queues if external and external.plans(queue)]
+        names = {queue.name for queue in external_queues}
+        self._planner.place_all([job for job in jobs if job.queue not in names], queues, deadline)
+        for queue in external_queues:
+            queue_jobs = [job for job in jobs if job.queue == queue.name]
+            if queue_jobs and external:
+                proposal = external.plan(queue, queue_jobs, tuple(self._decisions.placements.values()))
+                self._review.adopt(queue_jobs, proposal)
+
+    def _follow_reservation(self, job: WaitingJob) -> None:
+        self._reservations.follow(job, self._policies[job.queue].condition(self._settings))
+
+    def _answer_reservation(self, job: WaitingJob) -> None:
+        self._reservations.answer(job, has_quotas=self._policies[job.queue].has_quotas(self._settings))
+
+    def _keep_other_reservations(self) -> None:
+        """Keep the stored placements of the reservations that were not decided on, as those of stopped queues."""
+        placements, expired = self._decisions.placements, {answer.job_id for answer in self._decisions.expired}
+        for job in self._jobs.values():
+            granted = job.granted
+            if granted and job.id not in placements and job.id not in expired:
+                walltime = job.walltime_of(granted.alternative)
+                placements[job.id] = Placement(job.id, granted.alternative, granted.start, walltime, granted.resources)
+
+    def _explain_other_jobs(self) -> None:
+        """Give a reason to the jobs that were not decided on."""
+        decisions = self._decisions
+        settled = {launch.placement.job_id for launch in decisions.launches}
+        settled |= {answer.job_id for answer in (*decisions.refused, *decisions.expired)}
+        for job in self._jobs.values():
+            if job.id not in decisions.reasons and job.id not in settled:
+                decisions.reasons[job.id] = self._reason_of_undecided(job)
+
+    def _reason_of_undecided(self, job: WaitingJob) -> Reason:
+        if job.queue not in self._active:
+            return reasons.stopped_queue(job.queue)
+        if job.granted:
+            return reasons.reservation_date(job.start_time)
+        queue = next(queue for queue in self._snapshot.queues if queue.name == job.queue)
+        if policy_of(queue.policy) is None:
+            placement = self._decisions.placements.get(job.id)
+            return reasons.external(queue.policy, "", placement.start if placement else 0)
+        return reasons.internal(self._snapshot.now, "it was overlooked")
+
+    def _with_share(self, job_id: int, reason: Reason) -> Reason:
+        """Add the job's fair share to the data of its reason."""
+        share = self._decisions.shares.get(job_id)
+        return replace(reason, data={**reason.data, "fairshare": share}) if share else reason
+
+
+def _with_shared(placement: Placement, shared: ResourceSet) -> Placement:
+    """Add the resources that every job has besides its own."""
+    return replace(placement, resources=placement.resources | shared) if shared else placement
+
+
+def _readable(snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> Snapshot:
+    """Return the snapshot without the jobs whose types cannot be read, the others in the order of their ids."""
+    return replace(
+        snapshot,
+        waiting=tuple(sorted((job for job in snapshot.waiting if job.id in types), key=lambda job: job.id)),
+        running=tuple(sorted(snapshot.running, key=lambda job: job.id)),
+    )

@@ -1,0 +1,117 @@
+"""Plug-ins that choose the resources of a job (type ``find``), or its start as well (type ``assign``).
+
+They are given sets of resources as the planner has them: ints whose bits number ``Snapshot.resources``.
+
+See docs/design/planner.rst, "Plug-ins".
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from oar.kao.facts.job_types import ParsedTypes, PluginCall, SharingKey
+from oar.kao.facts.plan import Placement
+from oar.kao.facts.snapshot import FOREVER, Alternative, Snapshot, WaitingJob
+from oar.kao.planner.resources.slots import SlotSet
+from oar.kao.planner.resources.spaces import Space
+from oar.kao.planner.resources.usable_resources import UsableResources
+from oar.kao.planner.site.choice_check import ChoiceCheck, is_resource_set
+from oar.kao.planner.site.site_extensions import ASSIGN_PLUGINS, FIND_PLUGINS, PluginLoader
+from oar.lib.facts.hierarchy import PooledGroup, RequestFit
+from oar.lib.facts.resource_set import ResourceSet
+
+
+class InvalidChoice(Exception):
+    """A plug-in chose a placement that is not possible; the text says why."""
+
+
+class PluginFit(RequestFit):
+    """A request whose resources are chosen by a plug-in of the group ``oar.find_func``."""
+
+    __slots__ = ("_call", "_context", "_function", "_groups", "_job")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        call: PluginCall,
+        context: Snapshot,
+        job: WaitingJob,
+        groups: Sequence[PooledGroup],
+    ) -> None:
+        super().__init__((), ())
+        self.fit = self._choose
+        self.least = 1
+        self.is_monotone = self.is_steady = False  # a plug-in may choose anything
+        self._function, self._call, self._context, self._job = function, call, context, job
+        self._groups = tuple(groups)
+
+    def _choose(self, free: ResourceSet) -> ResourceSet:
+        """Return the plug-in's choice of the free resources.  Raises InvalidChoice, and what the plug-in raises."""
+        call = self._call
+        choice = self._function(self._context, self._job, self._groups, free, *call.arguments, **dict(call.options))
+        if not is_resource_set(choice) or choice & ~free:
+            raise InvalidChoice(
+                f'the plug-in "{call.name}" of the group {FIND_PLUGINS} chose what is not free: {choice!r}'
+            )
+        return int(choice)
+
+
+class FreeSpace:
+    """The free resources of a job's space by date: the argument ``space`` of plug-ins of ``oar.assign_func``."""
+
+    def __init__(self, slots: SlotSet, usable: ResourceSet, keys: frozenset[SharingKey], gap: int) -> None:
+        self._slots = slots
+        self._usable = usable
+        self._keys = keys
+        self.gap = gap  #: seconds that the resources must stay free after the end of the job
+
+    def free(self, start: int, end: int = FOREVER) -> ResourceSet:
+        """Return the resources that are free for the job at every instant from ``start`` to ``end``."""
+        return self._slots.free_between(start, end, self._keys) & self._usable
+
+    def dates(self) -> Iterator[int]:
+        """Iterate over the dates at which the free resources change, earliest first."""
+        return iter(self._slots.starts())
+
+
+class PluginChoices:
+    """Calls the plug-ins that the types of jobs name."""
+
+    def __init__(self, load: PluginLoader, snapshot: Snapshot, usable: UsableResources, check: ChoiceCheck) -> None:
+        self._load = load
+        self._snapshot = snapshot
+        self._usable = usable
+        self._check = check
+        self._fits: dict[int, PluginFit] = {}  #: by id of the alternative
+
+    def fit(self, job: WaitingJob, alternative: Alternative, call: PluginCall) -> RequestFit:
+        """Return the request of an alternative, fitted by a plug-in.  Raises MissingPlugin."""
+        if alternative.id not in self._fits:
+            not_shared, pools = ~self._usable.shared, self._snapshot.pools
+            groups = [PooledGroup(pools[each.pool].members & not_shared, each.levels) for each in alternative.groups]
+            function = self._load(FIND_PLUGINS, call.name)
+            self._fits[alternative.id] = PluginFit(function, call, self._snapshot, job, groups)
+        return self._fits[alternative.id]
+
+    def placement(self, job: WaitingJob, types: ParsedTypes, space: Space, begin: int) -> Placement | None:
+        """Return the placement that the plug-in of the type ``assign`` chooses, from ``begin`` on; None without one.
+
+        Raises MissingPlugin, InvalidChoice, and what the plug-in raises.
+        """
+        call = types.assign
+        if call is None:
+            return None
+        _, usable = self._usable.by(types, is_reservation=False)
+        free_space = FreeSpace(space.slots, usable, types.shared_keys, self._snapshot.settings.security_time)
+        function = self._load(ASSIGN_PLUGINS, call.name)
+        choice = function(self._snapshot, job, free_space, begin, *call.arguments, **dict(call.options))
+        if choice is None:
+            return None
+        fault = "no place"
+        if isinstance(choice, Placement):
+            fault = self._check.fault(job, types, choice, space=space, begin=begin, usable=usable)
+        if fault:
+            raise InvalidChoice(
+                f'the plug-in "{call.name}" of the group {ASSIGN_PLUGINS} chose what cannot be: {fault}'
+            )
+        placement: Placement = choice
+        return placement

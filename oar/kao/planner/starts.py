@@ -1,0 +1,123 @@
+"""Starts: the placements that begin now, the besteffort jobs that must leave for them, the jobs that go on.
+
+See docs/design/planner.rst, "Starts".
+"""
+
+from oar.kao.facts import reasons
+from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.plan import Launch, Placement, Reason
+from oar.kao.facts.snapshot import RunningJob, WaitingJob
+from oar.kao.planner import suspension
+from oar.kao.planner.besteffort import order_to_leave
+from oar.kao.planner.limits.dependencies import Dependencies
+from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.resources.resource_holders import ResourceHolders
+from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
+from oar.lib.facts.states import DependencyCondition
+
+
+class Starts:
+    """Decides which jobs start now, and gives the orders that clear the way for them."""
+
+    def __init__(self, context: RoundContext, dependencies: Dependencies) -> None:
+        self._now = context.now
+        #: besteffort jobs leave for placements that begin until then
+        self._horizon = context.now + max(context.settings.besteffort_kill_before, context.settings.security_time)
+        self._resources = context.snapshot.resources
+        self._types = context.types
+        self._usable = context.usable
+        self._decisions = context.decisions
+        self._dependencies = dependencies
+        self._holders = ResourceHolders(context.snapshot, context.types, context.usable.shared)
+
+    def start_if_due(self, job: WaitingJob, placement: Placement, dependency_condition: DependencyCondition) -> None:
+        """Start a job whose placement begins now, or note the reason why it cannot start."""
+        if placement.start > self._horizon:
+            return
+        obstacle = self.obstacle(job, dependency_condition)
+        if obstacle is None:
+            self.clear_way(job, placement)
+        if placement.start > self._now:
+            return
+        obstacle = obstacle or self.holder(job, placement) or self._missing_nodes(job, placement)
+        if obstacle:
+            self._decisions.reasons[job.id] = obstacle
+        else:
+            self._decisions.launches.append(Launch(placement))
+
+    def clear_way(self, job: WaitingJob, placement: Placement) -> None:
+        """Order the besteffort jobs on a placement to leave, if nothing else keeps the job from starting soon."""
+        if placement.start > self._horizon or not self._is_awake_or_wakeable(job, placement):
+            return
+        for besteffort_job in self._besteffort_jobs(job, placement):
+            self._order_to_leave(besteffort_job, job.id)
+
+    def resume(self) -> tuple[int, ...]:
+        """Return the jobs in Resuming that go on now, in order; the besteffort jobs in the way of others must leave."""
+        resumed = []
+        for holder in suspension.resuming(self._holders):
+            obstacles = suspension.obstacles(self._holders, holder)
+            if not obstacles:
+                resumed.append(holder.job.id)
+            elif not holder.types.is_besteffort and all(obstacle.types.is_besteffort for obstacle in obstacles):
+                for obstacle in obstacles:
+                    self._order_to_leave(obstacle.job, holder.job.id)
+        return tuple(resumed)
+
+    def obstacle(self, job: WaitingJob, dependency_condition: DependencyCondition) -> Reason | None:
+        """Return why a job may not start, wherever it is placed."""
+        inner = self._types[job.id].inner
+        if job.is_killed:
+            return reasons.killed()
+        if inner and not self._holders.is_running(inner):
+            return reasons.waits_for_container(inner)
+        if not self._dependencies.are_met(job, dependency_condition):
+            return reasons.unknown_dependency(job.dependencies[0].required)
+        return None
+
+    def holder(self, job: WaitingJob, placement: Placement) -> Reason | None:
+        """Return the reason if another job still holds resources of a placement that begins now."""
+        besteffort_jobs = self._besteffort_jobs(job, placement)
+        if besteffort_jobs:
+            return reasons.waits_for_besteffort([besteffort_job.id for besteffort_job in besteffort_jobs])
+        holders = self._holders.of(placement.resources, self._types[job.id])
+        return reasons.waits_for_holder(holders[0].job.id) if holders else None
+
+    def startable(self, types: ParsedTypes, end: int) -> ResourceSet:
+        """Return the resources on which a job of these types, which ends at ``end``, can be started now."""
+        usable = self._usable.alive
+        if types.starts_anywhere:
+            usable = self._usable.not_dead
+        elif types.is_standby:
+            upto = self._resources.available_upto
+            usable |= from_positions(bit for bit in positions(self._usable.absent) if upto[bit] > end)
+        return usable
+
+    def names(self, resources: ResourceSet) -> list[str]:
+        """Return the nodes of some resources; the resource ids if they are on no node."""
+        nodes = self._resources.nodes_of(resources)
+        return nodes or [f"resource {number}" for number in self._resources.ids_of(resources)]
+
+    def _missing_nodes(self, job: WaitingJob, placement: Placement) -> Reason | None:
+        """Return the reason if a job cannot be started on some nodes of its placement now."""
+        missing = placement.resources & ~self.startable(self._types[job.id], placement.end)
+        return reasons.waits_for_nodes(self.names(missing)) if missing else None
+
+    def _is_awake_or_wakeable(self, job: WaitingJob, placement: Placement) -> bool:
+        """Whether a job can be started on all resources of its placement when those asleep have been woken."""
+        usable = self.startable(self._types[job.id], placement.end) | self._usable.wakeable
+        return not placement.resources & ~usable
+
+    def _besteffort_jobs(self, job: WaitingJob, placement: Placement) -> list[RunningJob]:
+        """Return the besteffort jobs that hold resources of a placement; none for the placement of another such job."""
+        types = self._types[job.id]
+        if types.is_besteffort:
+            return []
+        return [holder.job for holder in self._holders.of(placement.resources, types) if holder.types.is_besteffort]
+
+    def _order_to_leave(self, besteffort_job: RunningJob, for_job: int) -> None:
+        """Order a besteffort job to leave, once in a round."""
+        kills = self._decisions.kills
+        kill = None if besteffort_job.id in kills else order_to_leave(besteffort_job, for_job, self._now)
+        if kill:
+            kills[besteffort_job.id] = kill

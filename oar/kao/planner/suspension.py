@@ -1,0 +1,44 @@
+"""Suspended jobs: which of those in Resuming go on now.
+
+The resources that a Suspended job lends are in ``held_resources`` of ``oar.kao.planner.resources.resource_holders``.
+
+See docs/design/planner.rst, "Starts".
+"""
+
+from oar.kao.planner.resources.resource_holders import Holder, ResourceHolders
+from oar.lib.facts.states import JobState
+
+#: States in which a job holds its resources against every other job.
+_HOLDING = frozenset({JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING, JobState.FINISHING})
+
+
+def resuming(holders: ResourceHolders) -> list[Holder]:
+    """Return the jobs in Resuming, in the order in which they go on."""
+    jobs = [holder for holder in holders.all if holder.job.state is JobState.RESUMING and not holder.job.is_killed]
+    return sorted(jobs, key=_turn)
+
+
+def obstacles(holders: ResourceHolders, resuming_job: Holder) -> list[Holder]:
+    """Return the jobs because of which a job in Resuming cannot go on.
+
+    They hold its resources, or are before it in Resuming and get back some of the same: the Runner may be thawing them
+    at this moment.
+    """
+    inside = holders.inside(resuming_job)
+    return [
+        holder
+        for holder in holders.all
+        if holder.resources & resuming_job.resources
+        and holder.job.id != resuming_job.job.id
+        and holder.job.id not in inside
+        and (holder.job.state in _HOLDING or _is_before(holder, resuming_job))
+        and not holders.may_share(resuming_job.types, holder)
+    ]
+
+
+def _is_before(holder: Holder, resuming_job: Holder) -> bool:
+    return holder.job.state is JobState.RESUMING and _turn(holder) < _turn(resuming_job)
+
+
+def _turn(holder: Holder) -> tuple[int, int]:
+    return holder.job.turn, holder.job.id

@@ -1,0 +1,1 @@
+"""A scheduling round: database -> snapshot -> plan -> database; and rounds on supposed snapshots."""

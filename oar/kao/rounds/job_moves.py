@@ -1,0 +1,157 @@
+"""The moves of jobs that a plan decides: starts, answers, kills, resumptions; with their events and messages.
+
+Each move is a compare-and-set: jobs may have been deleted or held, and nodes may have failed, since the snapshot.
+"""
+
+from collections.abc import Collection, Sequence
+
+from oar.kao.facts.plan import Kill, KillAction, Launch, Plan
+from oar.kao.rounds.situation import Alterations, Situation
+from oar.lib.db.rounds import JobRow, StartRow
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.messages import Ask, JobAction, OarsubLine, Tag, Wake
+from oar.lib.facts.records import Cause
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.states import EndCode, EventType, JobState, JobTypeName, Reservation
+from oar.lib.facts.times import format_duration
+from oar.lib.jobs import control, lifecycle
+
+#: Type, job and description of an event.
+_Event = tuple[str, int, str]
+
+
+def start_jobs(tx: Transaction, situation: Situation, launches: Sequence[Launch]) -> set[int]:
+    """Move the jobs to toLaunch that can still be started; return their ids."""
+    if not launches:
+        return set()
+    by_job = {launch.placement.job_id: launch for launch in launches}
+    waiting = set(tx.rounds.lock_waiting(by_job))
+    waiting -= _altered_since(tx, situation.alterations)
+    resources = situation.snapshot.resources
+    types = {job.id: JobTypes(job.types) for job in situation.snapshot.waiting if job.id in by_job}
+    needed = {job_id: tuple(resources.ids_of(launch.placement.resources)) for job_id, launch in by_job.items()}
+    alive = tx.rounds.share_alive({number for ids in needed.values() for number in ids})
+    rows: list[StartRow] = []
+    for job_id in sorted(waiting):
+        placement = by_job[job_id].placement
+        may_miss_nodes = types[job_id].is_standby or types[job_id].is_permissive
+        if may_miss_nodes or alive.issuperset(needed[job_id]):
+            start = max(placement.start, situation.rows[job_id].submission_time)
+            rows.append(StartRow(job_id, placement.alternative, start, needed[job_id], placement.walltime))
+    started = set(lifecycle.move_all(tx, [row.job_id for row in rows], JobState.TO_LAUNCH, (JobState.WAITING,)))
+    tx.rounds.start([row for row in rows if row.job_id in started])
+    return started
+
+
+def _altered_since(tx: Transaction, alterations: Alterations) -> set[int]:
+    """Return the jobs that were altered since the snapshot; to be called when their rows are locked."""
+    return alterations.later_in(Alterations(alterations.since, tx.rounds.altered(alterations.since)))
+
+
+def answer_reservations(tx: Transaction, plan: Plan) -> None:
+    """Accept and refuse new reservations, give up the jobs that can never run, end the expired ones."""
+    for answer in plan.accepted:
+        if lifecycle.move(tx, answer.job_id, JobState.TO_ACK_RESERVATION):
+            tx.jobs.update(answer.job_id, reservation=str(Reservation.SCHEDULED), start_time=answer.start)
+            tx.outbox.append(Ask(JobAction.TELL, answer.job_id, (OarsubLine.GOOD_RESERVATION,)))
+    for answer in plan.refused:
+        if lifecycle.move(tx, answer.job_id, JobState.TO_ERROR):
+            tx.jobs.set_message([answer.job_id], answer.message)
+            tx.rounds.end_negotiation(answer.job_id)
+    for answer in plan.expired:
+        causes = {answer.job_id: Cause(EndCode.EXPIRED, {"text": answer.message})}
+        if lifecycle.move_all(tx, causes, JobState.ERROR, (JobState.WAITING,), because=causes):
+            tx.jobs.set_message([answer.job_id], answer.message)
+
+
+def end_refused_jobs(tx: Transaction, situation: Situation, plan: Plan) -> None:
+    """End the jobs in toError, of this round and of earlier ones, and tell the oarsub that waits for them."""
+    messages = {row.id: row.message for row in situation.in_state(JobState.TO_ERROR)}
+    messages |= {answer.job_id: answer.message for answer in plan.refused}
+    causes = {job_id: _cause_of_refusal(situation.rows[job_id], message) for job_id, message in messages.items()}
+    if not causes:
+        return
+    for job_id in lifecycle.move_all(tx, causes, JobState.ERROR, (JobState.TO_ERROR,), because=causes):
+        row = situation.rows[job_id]
+        if row.is_interactive or row.reservation is not Reservation.NONE:
+            tx.outbox.append(Ask(JobAction.TELL, job_id, (messages[job_id], OarsubLine.BAD_JOB)))
+
+
+def _cause_of_refusal(row: JobRow, message: str) -> Cause:
+    """Return the cause of the end: a reservation is refused, another job has missed its dates."""
+    code = EndCode.EXPIRED if row.reservation is Reservation.NONE else EndCode.REFUSED
+    return Cause(code, {"text": message})
+
+
+def remind_runner(tx: Transaction, situation: Situation) -> None:
+    """Ask the Runner again for the launches and answers that it may have missed."""
+    tx.outbox.extend(Ask(JobAction.RUN, row.id) for row in situation.in_state(JobState.TO_LAUNCH))
+    tx.outbox.extend(
+        Ask(JobAction.TELL, row.id, (OarsubLine.GOOD_RESERVATION,))
+        for row in situation.in_state(JobState.TO_ACK_RESERVATION)
+    )
+
+
+def kill_besteffort_jobs(tx: Transaction, kills: Sequence[Kill]) -> None:
+    """Ask for the end of besteffort jobs, or first for their checkpoints."""
+    if not kills:
+        return
+    ends = [kill for kill in kills if kill.action is not KillAction.CHECKPOINT]
+    causes = {kill.job_id: Cause(EndCode.EVICTED, {"for_job": kill.for_job}) for kill in ends}
+    accepted = set(control.ask_end(tx, causes))
+    events: list[_Event] = [
+        (EventType.BESTEFFORT_KILL, kill.job_id, f"kill the besteffort job {kill.job_id} for job {kill.for_job}")
+        for kill in ends
+        if kill.job_id in accepted
+    ]
+    events += [
+        (
+            EventType.CHECKPOINT_TIMEOUT,
+            kill.job_id,
+            f"[MetaSched] job {kill.job_id} has not ended in the time for its checkpoint",
+        )
+        for kill in ends
+        if kill.action is KillAction.CHECKPOINT_TIMEOUT and kill.job_id in accepted
+    ]
+    for kill in kills:
+        if kill.action is KillAction.CHECKPOINT:
+            text = f"[MetaSched] job {kill.job_id} is asked to write a checkpoint: job {kill.for_job} wants its place"
+            events.append((EventType.CHECKPOINT, kill.job_id, text))
+            tx.outbox.append(Ask(JobAction.SIGNAL, kill.job_id))
+    tx.events.add_many(events)
+    if Wake(Tag.CHSTATE) not in tx.outbox:
+        tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+def write_reservation_events(tx: Transaction, plan: Plan, started: Collection[int]) -> None:
+    """Write the events of reservations that start late or reduced, and of those whose resources were lost."""
+    events: list[_Event] = []
+    for launch in plan.launches:
+        job_id = launch.placement.job_id
+        if job_id not in started:
+            continue
+        if launch.is_reduced:
+            text = f"[MetaSched] Reduce the number of resources for the job {job_id}."
+            events.append((EventType.SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION, job_id, text))
+        if launch.old_walltime:
+            old, new = format_duration(launch.old_walltime), format_duration(launch.placement.walltime)
+            events.append((EventType.REDUCE_RESERVATION_WALLTIME, job_id, f"Change walltime from {old} to {new}"))
+    for job_id in plan.regained:
+        text = f"[MetaSched] Renewed resources for the reservation {job_id}."
+        events.append((EventType.GET_RESOURCES_BACK_FOR_RESERVATION, job_id, text))
+    failed = EventType.UNABLE_TO_GET_RESOURCE_BACK_FOR_RESERVATION
+    written = tx.events.having(plan.lost, [failed]) if plan.lost else set()
+    for job_id in plan.lost:
+        if (job_id, str(failed)) not in written:
+            events.append((failed, job_id, f"[MetaSched] No resources for the reservation {job_id}."))
+    tx.events.add_many(events)
+
+
+def resume_jobs(tx: Transaction, situation: Situation, plan: Plan) -> None:
+    """Let jobs in Resuming go on; a noop job has no processes, so it is Running at once."""
+    for job in situation.snapshot.running:
+        if job.id in plan.resumed:
+            if JobTypeName.NOOP in JobTypes(job.types):
+                lifecycle.move(tx, job.id, JobState.RUNNING)
+            else:
+                tx.outbox.append(Ask(JobAction.RESUME, job.id))

@@ -1,0 +1,172 @@
+"""The jobs of a snapshot, made from the rows of a round."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from oar.kao.facts.snapshot import (
+    FOREVER,
+    Alternative,
+    RequestGroup,
+    RequiredJob,
+    RunningJob,
+    StoredPlacement,
+    WaitingJob,
+)
+from oar.kao.rounds.filter_pools import Filters
+from oar.kao.rounds.job_cache import CachedJob
+from oar.kao.rounds.numbered_resources import NumberedResources
+from oar.lib.db.rounds import DependencyRow, GroupRow, JobRow, MoldableRow
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.live_jobs import shared
+from oar.lib.facts.records import Dependency
+from oar.lib.facts.states import CURRENT, JobState, Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class JobRows:
+    """What is read of all live jobs in each round."""
+
+    running: Sequence[JobRow]  #: those that hold resources
+    running_types: Mapping[int, tuple[str, ...]]  #: by job id
+    walltimes: Mapping[int, int]  #: of running jobs, by alternative
+    killed: set[int]
+    assigned: Mapping[int, Sequence[int]]  #: alternative -> resource ids
+    dependencies: Sequence[DependencyRow]
+    starts: Mapping[int, int]  #: stored predictions: alternative -> start
+    placed: Mapping[int, Sequence[int]]  #: alternative -> resource ids of the stored placements that are used
+    suspended: Mapping[int, int]  #: job id -> seconds
+    turns: Mapping[int, int]  #: by job id
+    checkpoints: Mapping[int, tuple[int, bool]]  #: job id -> date of the event, whether the time for it is over
+
+
+def read_job_rows(
+    tx: Transaction,
+    jobs: Mapping[int, CachedJob],
+    hypothetical: Sequence[Dependency],
+    *,
+    with_promised: bool,
+) -> JobRows:
+    """Read the rows of a round.
+
+    ``hypothetical``: dependencies of jobs that are not submitted.  ``with_promised``: also the stored placements of the
+    jobs that may wait there for nodes to wake.
+    """
+    rounds, starts = tx.rounds, tx.gantt.starts()
+    running = [job.row for job in jobs.values() if job.row.state in CURRENT]
+    running_ids = [row.id for row in running]
+    return JobRows(
+        running=running,
+        running_types=rounds.types(running_ids),
+        walltimes=rounds.walltimes([row.moldable for row in running]),
+        killed=rounds.killed(),
+        assigned=rounds.assigned(),
+        dependencies=[row for row in rounds.dependencies(hypothetical) if row.dependency.job_id in jobs],
+        starts=starts,
+        placed=tx.gantt.resources(_placed_alternatives(jobs, starts, with_promised=with_promised)),
+        suspended=tx.jobs.suspended_times([job.row.id for job in jobs.values() if job.row.was_suspended]),
+        turns=rounds.turns([row.id for row in running if row.state is JobState.RESUMING]),
+        checkpoints=rounds.checkpoints([row.id for row in running if row.checkpoint]),
+    )
+
+
+def _placed_alternatives(jobs: Mapping[int, CachedJob], starts: Mapping[int, int], *, with_promised: bool) -> list[int]:
+    """Return the alternatives whose stored placements are used: of accepted reservations, and promised ones."""
+    last_round = starts.get(0, 0)
+    alternatives = []
+    for job in jobs.values():
+        if not job.is_waiting:
+            continue
+        if job.row.reservation is Reservation.SCHEDULED:
+            alternatives += [moldable.id for moldable in job.moldables if moldable.id in starts]
+        elif with_promised and job.row.reservation is Reservation.NONE:
+            alternatives += [each.id for each in job.moldables if starts.get(each.id, FOREVER) <= last_round]
+    return alternatives
+
+
+class JobRecords:
+    """Makes records of jobs."""
+
+    def __init__(self, rows: JobRows, resources: NumberedResources, pools: Mapping[Filters, int]) -> None:
+        """``pools``: the numbers of pools by their filters."""
+        self._rows = rows
+        self._resources = resources
+        self._pools = pools
+        self._groups: dict[tuple[object, ...], RequestGroup] = {}
+        self._dependencies: dict[int, tuple[Dependency, ...]] = {}
+        for row in rows.dependencies:
+            job_id = row.dependency.job_id
+            self._dependencies[job_id] = (*self._dependencies.get(job_id, ()), row.dependency)
+
+    def waiting(self, job: CachedJob) -> WaitingJob:
+        """Return the record of a waiting job: the same object as in the last round if nothing of it has changed."""
+        row = job.row
+        is_killed, dependencies = row.id in self._rows.killed, self._dependencies.get(row.id, ())
+        stored = self._stored_placement(job.moldables)
+        granted = stored if row.reservation is Reservation.SCHEDULED else None
+        promised = stored if row.reservation is Reservation.NONE and self._waits_for_nodes(stored) else None
+        made_from = row, job.types, is_killed, dependencies, granted, promised
+        if job.record is None or job.made_from != made_from:
+            record = WaitingJob(
+                *shared(row),
+                types=job.types,
+                is_killed=is_killed,
+                alternatives=tuple(self._alternative(row, moldable) for moldable in job.moldables),
+                dependencies=dependencies,
+                submission_time=row.submission_time,
+                start_time=row.start_time,
+                granted=granted,
+                promised=promised,
+            )
+            job.record = job.record if job.record == record else record
+            job.made_from = made_from
+        return job.record
+
+    def running(self, row: JobRow) -> RunningJob:
+        """Return the record of a job that holds resources."""
+        rows = self._rows
+        checkpoint_asked, is_checkpoint_over = rows.checkpoints.get(row.id, (0, False))
+        return RunningJob(
+            *shared(row),
+            types=rows.running_types.get(row.id, ()),
+            is_killed=row.id in rows.killed,
+            alternative=row.moldable,
+            start_time=row.start_time,
+            walltime=rows.walltimes.get(row.moldable, 0),
+            suspended_time=rows.suspended.get(row.id, 0),
+            resources=self._resources.members(rows.assigned.get(row.moldable, ())),
+            checkpoint=row.checkpoint,
+            checkpoint_asked=checkpoint_asked,
+            is_checkpoint_over=is_checkpoint_over,
+            turn=rows.turns.get(row.id, 0),
+        )
+
+    def required(self, jobs: Mapping[int, CachedJob]) -> tuple[RequiredJob, ...]:
+        """Return the jobs that others require and that are neither waiting nor running, by id."""
+        planned = {job_id for job_id, job in jobs.items() if job.is_waiting or job.row.state in CURRENT}
+        required: dict[int, RequiredJob] = {}
+        for row in self._rows.dependencies:
+            job_id = row.dependency.required
+            if row.state is not None and job_id not in planned:
+                required[job_id] = RequiredJob(job_id, row.state, row.exit_code, row.start_time, row.stop_time)
+        return tuple(required[job_id] for job_id in sorted(required))
+
+    def _alternative(self, row: JobRow, moldable: MoldableRow) -> Alternative:
+        return Alternative(moldable.id, moldable.walltime, tuple(self._group(row, group) for group in moldable.groups))
+
+    def _group(self, row: JobRow, group: GroupRow) -> RequestGroup:
+        """Return the record of a group; equal groups are one object."""
+        key = row.properties, group.filter, group.levels
+        record = self._groups.get(key)
+        if record is None:
+            record = self._groups[key] = RequestGroup(self._pools[row.properties, group.filter], group.levels)
+        return record
+
+    def _stored_placement(self, moldables: Sequence[MoldableRow]) -> StoredPlacement | None:
+        for moldable in moldables:
+            if moldable.id in self._rows.placed:
+                resources = self._resources.members(self._rows.placed[moldable.id])
+                return StoredPlacement(moldable.id, self._rows.starts[moldable.id], resources)
+        return None
+
+    def _waits_for_nodes(self, placement: StoredPlacement | None) -> bool:
+        return placement is not None and bool(placement.resources & self._resources.absent)

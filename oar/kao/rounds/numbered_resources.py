@@ -1,0 +1,86 @@
+"""The resources of the database with their bits, on which all sets of resources of a snapshot are based."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from oar.kao.facts.snapshot import ResourceColumns
+from oar.lib.config.files import Config
+from oar.lib.db.rounds import ResourceRow, Rounds, Version
+from oar.lib.facts.errors import ConfigError
+from oar.lib.facts.hierarchy import FINEST, numbering
+from oar.lib.facts.resource_set import ResourceSet, from_positions
+from oar.lib.facts.states import ResourceState
+
+log = logging.getLogger(__name__)
+
+#: The order of resources if the database refuses that of the administrator.
+PLAIN_ORDER = "network_address ASC, resource_id ASC"
+
+
+@dataclass(slots=True)
+class NumberedResources:
+    """All resources, numbered by bits."""
+
+    key: tuple[object, ...]  #: equal keys: equal resources
+    columns: ResourceColumns
+    bits: dict[int, int] = field(default_factory=dict)  #: resource id -> bit
+    absent: ResourceSet = 0
+
+    def members(self, ids: Iterable[int]) -> ResourceSet:
+        """Return the set of the resources with these ids; unknown ids are left out."""
+        bits = self.bits
+        return from_positions(bits[number] for number in ids if number in bits)
+
+
+class ResourceNumbering:
+    """Reads and numbers the resources; keeps them as long as nothing has changed."""
+
+    def __init__(self, config: Config) -> None:
+        self._orders = config.scheduler_resource_order, config.scheduler_resource_order_adv_reservations
+        self._has_last_job_dates = config.may_halt
+        self._numbered: NumberedResources | None = None
+
+    def forget(self) -> None:
+        """Read all resources again the next time."""
+        self._numbered = None
+
+    def read(self, rounds: Rounds, version: Version, properties: frozenset[str]) -> NumberedResources:
+        """Return the resources, numbered so that blocks of these properties are runs of bits where they nest."""
+        names = sorted(properties & version.columns)
+        key = (version, *names)
+        if self._numbered is None or self._numbered.key != key:
+            self._numbered = self._number(key, names, self._rows(rounds, names))
+        return self._numbered
+
+    def _rows(self, rounds: Rounds, names: Sequence[str]) -> list[ResourceRow]:
+        try:
+            return rounds.resources(names, *self._orders)
+        except ConfigError as error:
+            log.error("%s; resources are taken by name of their nodes", error)
+            return rounds.resources(names, PLAIN_ORDER, PLAIN_ORDER)
+
+    def _number(
+        self, key: tuple[object, ...], names: Sequence[str], unnumbered: Sequence[ResourceRow]
+    ) -> NumberedResources:
+        properties = {
+            name: [row.values[index] for row in unnumbered] for index, name in enumerate(names) if name != FINEST
+        }
+        properties.setdefault("network_address", [row.network_address for row in unnumbered])
+        order = numbering(properties, [row.rank for row in unnumbered])
+        rows = [unnumbered[index] for index in order]
+        columns = ResourceColumns(
+            ids=tuple(row.id for row in rows),
+            types=tuple(row.type for row in rows),
+            states=tuple(row.state for row in rows),
+            addresses=tuple(row.network_address for row in rows),
+            available_upto=tuple(row.available_upto for row in rows),
+            order=tuple(sorted(range(len(rows)), key=lambda bit: rows[bit].rank)),
+            reservation_order=tuple(sorted(range(len(rows)), key=lambda bit: rows[bit].reservation_rank)),
+            columns={name: tuple(values[index] for index in order) for name, values in properties.items()},
+            last_job_dates=tuple(row.last_job_date for row in rows) if self._has_last_job_dates else (),
+        )
+        if self._numbered and self._numbered.columns == columns:
+            columns = self._numbered.columns
+        bits = {number: bit for bit, number in enumerate(columns.ids)}
+        return NumberedResources(key, columns, bits, columns.where(columns.states, ResourceState.ABSENT))

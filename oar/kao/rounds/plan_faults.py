@@ -1,0 +1,61 @@
+"""Faults of plans: their jobs are left out before the plan is written, and the round is saved for a bug report.
+
+Troubles and failures of the planner go to the log.
+"""
+
+import logging
+from pathlib import Path
+
+from oar.kao.facts.plan import Placement, Plan
+from oar.kao.facts.snapshot import Snapshot
+from oar.kao.planner.plan_check import faults_of, without
+from oar.kao.planner.resources.compiled_requests import CompiledRequests
+from oar.kao.rounds.snapshot_files import save_latest
+
+log = logging.getLogger(__name__)
+
+#: So many saved rounds of each kind stay.
+MAX_SAVED_ROUNDS = 5
+
+
+class PlanGuard:
+    """Checks the plans of one scheduler; each placement once, as long as it stays."""
+
+    def __init__(self, directory: str) -> None:
+        """``directory``: where rounds are saved."""
+        self._directory = Path(directory)
+        self._requests: CompiledRequests | None = None
+        self._checked: dict[int, Placement] = {}
+        self._faults: dict[int, str] = {}
+        self._troubles: tuple[str, ...] = ()
+        self._causes: set[str] = set()
+
+    def without_faults(self, snapshot: Snapshot, plan: Plan, requests: CompiledRequests) -> Plan:
+        """Return the plan without the jobs that have faults; the same object if there are none.
+
+        Placements of earlier rounds need no check as long as ``requests`` is the same object: then resources and pools
+        are the same as well.
+        """
+        checked = self._checked if requests is self._requests else None
+        faults = faults_of(snapshot, plan, requests, checked)
+        self._requests = requests
+        self._checked = {place.job_id: place for place in plan.placements if place.job_id not in faults}
+        if faults and faults != self._faults:
+            path = save_latest(snapshot, self._directory, "refused-round", MAX_SAVED_ROUNDS)
+            log.error("a plan is wrong%s", f": please send {path} with a bug report" if path else "")
+        self._faults = faults
+        return without(plan, faults) if faults else plan
+
+    def log_troubles(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Log the troubles that the last round did not have, and failures with new causes, whose round is saved."""
+        for line in plan.troubles:
+            if line not in self._troubles:
+                log.warning("%s", line)
+        self._troubles = plan.troubles
+        failures = {failure.cause: failure for failure in plan.failures if failure.cause not in self._causes}
+        if not failures:
+            return
+        self._causes |= failures.keys()
+        path = save_latest(snapshot, self._directory, "failed-round", MAX_SAVED_ROUNDS)
+        for failure in failures.values():
+            log.error("[%d] cannot be planned; the round is saved in %s\n%s", failure.job_id, path, failure.trace)

@@ -1,0 +1,177 @@
+"""``Plan`` -> database, in one transaction: moves of jobs, predictions, reasons, messages, orders to nodes.
+
+What no longer holds when the plan is written is left out, and the next round decides again.
+
+See docs/design/planner.rst, "What is written".
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from oar.kao.facts import reasons
+from oar.kao.facts.plan import Plan, Reason
+from oar.kao.rounds.filter_pools import Deferral
+from oar.kao.rounds.job_moves import (
+    answer_reservations,
+    end_refused_jobs,
+    kill_besteffort_jobs,
+    remind_runner,
+    resume_jobs,
+    start_jobs,
+    write_reservation_events,
+)
+from oar.kao.rounds.prediction_history import PredictionHistory
+from oar.kao.rounds.situation import Situation
+from oar.lib.db.gantt import PredictionRow
+from oar.lib.db.job_waits import StoredReason
+from oar.lib.db.rounds import JobText
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.states import EventType
+from oar.lib.resources import nodes
+
+#: Characters of a condition that an event quotes.
+LONGEST_QUOTATION = 500
+
+#: Start and resources by alternative.
+Predictions = Mapping[int, tuple[int, ResourceSet]]
+
+#: Reasons by job id, each with its stored form.
+StoredReasons = Mapping[int, tuple[Reason, StoredReason]]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPlan:
+    """The content of the tables after the last round, as far as it is known."""
+
+    predictions: Predictions = field(default_factory=dict)
+    resource_ids: tuple[int, ...] = ()  #: the bits of the sets in ``predictions``
+    reasons: StoredReasons = field(default_factory=dict)
+
+
+class PlanWriter:
+    """Writes plans.  A warm writer writes only the predictions that have changed."""
+
+    def __init__(self, *, keeps_all_plans: bool = False) -> None:
+        """``keeps_all_plans``: SCHEDULER_LOG_DECISIONS."""
+        self._keeps_all_plans = keeps_all_plans
+        self._written = WrittenPlan()
+        self._reasons: StoredReasons = {}
+        self._history = PredictionHistory()
+
+    def write(self, tx: Transaction, situation: Situation, plan: Plan) -> set[int]:
+        """Write a plan; return the ids of the jobs that start."""
+        started = start_jobs(tx, situation, plan.launches)
+        answer_reservations(tx, plan)
+        kill_besteffort_jobs(tx, plan.kills)
+        write_reservation_events(tx, plan, started)
+        self._write_predictions(tx, situation, plan)
+        _write_messages(tx, situation, plan)
+        self._write_reasons(tx, situation, plan, started)
+        self._history.write(tx, situation.snapshot, plan, dict.fromkeys(started, plan.now))
+        end_refused_jobs(tx, situation, plan)
+        remind_runner(tx, situation)
+        resume_jobs(tx, situation, plan)
+        tx.outbox.extend(situation.mails)
+        _note_deferrals(tx, situation.deferrals)
+        nodes.order_wake(tx, plan.wake, "[MetaSched] jobs need these nodes")
+        nodes.order_halt(tx, plan.halt, "[MetaSched] these nodes are idle")
+        return started
+
+    def remember(self, situation: Situation, plan: Plan) -> None:
+        """Note the content of the tables; to be called after the commit."""
+        self._written = WrittenPlan(_predictions(situation, plan), situation.snapshot.resources.ids, self._reasons)
+        self._history.remember(plan)
+
+    def forget(self) -> None:
+        """Compare all predictions with the tables the next time: another program may have written them."""
+        self._written = WrittenPlan()
+        self._history.forget()
+
+    def _write_predictions(self, tx: Transaction, situation: Situation, plan: Plan) -> None:
+        resources = situation.snapshot.resources
+        new = _predictions(situation, plan)
+        old = self._written.predictions if self._written.resource_ids == resources.ids else {}
+        changed = {
+            alternative: (start, members)
+            for alternative, (start, members) in new.items()
+            if old.get(alternative) != (start, members) or situation.starts.get(alternative) != start
+        }
+        obsolete = (situation.starts.keys() | old.keys()) - new.keys() - {0}
+        if not (changed or obsolete or not old or self._keeps_all_plans):
+            tx.gantt.store_date(plan.now)
+            return
+        rows = (
+            PredictionRow(alternative, start, tuple(resources.ids_of(members)))
+            for alternative, (start, members) in changed.items()
+        )
+        if old:
+            tx.gantt.change(obsolete, rows, plan.now, log=self._keeps_all_plans)
+        else:
+            tx.gantt.write(new.keys(), rows, plan.now, log=self._keeps_all_plans)
+
+    def _write_reasons(self, tx: Transaction, situation: Situation, plan: Plan, started: Collection[int]) -> None:
+        """Write the reasons that differ from those in the tables."""
+        self._reasons = _stored_reasons(plan, started, self._written.reasons)
+        new = {job_id: stored for job_id, (_, stored) in self._reasons.items()}
+        new |= {job_id: _stored(reasons.held(since)) for job_id, since in situation.on_hold.items()}
+        changed = {job_id: stored for job_id, stored in new.items() if situation.reasons.get(job_id) != stored}
+        many_changes = tx.job_waits.explain(changed)
+        if many_changes:
+            tx.job_waits.fold(many_changes, tx.jobs.state_changes(many_changes))
+        tx.job_waits.forget_reasons(situation.reasons.keys() - new.keys())
+
+
+def _predictions(situation: Situation, plan: Plan) -> dict[int, tuple[int, ResourceSet]]:
+    """Return the predictions of running jobs, accepted reservations and waiting jobs."""
+    predictions = {job.alternative: (job.start_time, job.resources) for job in situation.snapshot.running}
+    expired = {answer.job_id for answer in plan.expired}
+    for placement in plan.placements:
+        if placement.job_id not in expired:
+            predictions[placement.alternative] = placement.start, placement.resources
+    return predictions
+
+
+def _write_messages(tx: Transaction, situation: Situation, plan: Plan) -> None:
+    """Write the messages that differ from those in the rows."""
+    texts = []
+    for job_id, message in plan.messages.items():
+        row, reason, karma = situation.rows[job_id], plan.reasons.get(job_id), plan.karma.get(job_id)
+        info = reason.text if reason else ""
+        if (row.message, row.scheduler_info) != (message, info) or (karma is not None and row.karma != karma):
+            texts.append(JobText(job_id, message, info, karma))
+    tx.rounds.tell(texts)
+
+
+def _stored_reasons(
+    plan: Plan, started: Collection[int], last: StoredReasons
+) -> dict[int, tuple[Reason, StoredReason]]:
+    """Return the reasons of a plan with their stored forms, which are those of the last round where nothing changed."""
+    answered = {answer.job_id for answer in (*plan.refused, *plan.expired)}
+    overtaken = {launch.placement.job_id: reasons.overtaken() for launch in plan.launches}
+    stored: dict[int, tuple[Reason, StoredReason]] = {}
+    for job_id, reason in {**plan.reasons, **overtaken}.items():
+        if job_id not in started and job_id not in answered:
+            old = last.get(job_id)
+            stored[job_id] = old if old and old[0] is reason else (reason, _stored(reason))
+    return stored
+
+
+def _stored(reason: Reason) -> StoredReason:
+    return StoredReason(reason.code, reason.text, json.dumps(dict(reason.data), sort_keys=True))
+
+
+def _note_deferrals(tx: Transaction, deferrals: Sequence[Deferral]) -> None:
+    """Tell administrators whose conditions take too much time."""
+    tx.events.add_many(
+        [
+            (
+                EventType.CONDITION_TOO_SLOW,
+                0,
+                f"[MetaSched] the condition of {', '.join(sorted(deferral.owners))} takes longer than"
+                f" {deferral.seconds:.2f} s; its jobs wait: {deferral.condition[:LONGEST_QUOTATION]}",
+            )
+            for deferral in deferrals
+        ]
+    )

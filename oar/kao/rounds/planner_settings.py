@@ -1,0 +1,40 @@
+"""The keys of oar.conf that decide on the plan, as settings of the planner."""
+
+from oar.kao.facts.snapshot import FairShare, Settings
+from oar.lib.config.files import Config
+from oar.lib.facts.states import JobPriority
+
+
+def settings_of(config: Config) -> Settings:
+    """Return the settings of the planner; the weights of MULTIFACTOR are in a file and are read for each round."""
+    priority = config.job_priority
+    if config.fairsharing_enabled and priority is JobPriority.FIFO:
+        priority = JobPriority.FAIRSHARE
+    return Settings(
+        security_time=max(1, config.scheduler_job_security_time),
+        hole_minimum=config.scheduler_gantt_hole_minimum_time,
+        suspended_types=tuple(config.scheduler_available_suspended_resource_type),
+        always_assigned_type=config.scheduler_resources_always_assigned_type or "",
+        reservation_patience=config.reservation_waiting_resources_timeout,
+        reservation_order_threshold=config.scheduler_resource_order_adv_reservations_threshold,
+        besteffort_kill_before=config.scheduler_besteffort_kill_duration_before_reservation,
+        besteffort_duration=config.scheduler_besteffort_duration,
+        timeout=config.scheduler_timeout,
+        max_jobs=config.max_job_per_queues_group_scheduling_round,
+        max_jobs_per_user=config.scheduler_fairsharing_max_job_per_user or 0,
+        job_priority=priority,
+        is_priority_explicit=priority is not JobPriority.FIFO,
+        dependency_condition=config.dependency_condition,
+        has_quotas=config.quotas,
+        may_wake=config.may_wake,
+        wakeup_time=config.scheduler_node_manager_wakeup_time,
+        idle_time=(config.scheduler_node_manager_idle_time or 0) if config.may_halt else 0,
+        sleep_time=(config.scheduler_node_manager_sleep_time or 0) if config.may_halt else 0,
+        fairshare=FairShare(
+            config.scheduler_fairsharing_coef_project,
+            config.scheduler_fairsharing_coef_user,
+            config.scheduler_fairsharing_coef_user_ask,
+            dict(config.scheduler_fairsharing_project_targets),
+            dict(config.scheduler_fairsharing_user_targets),
+        ),
+    )

@@ -1,0 +1,151 @@
+"""Files of the administrator that rounds obey: quotas, weights of the order, configuration of plug-ins.
+
+A file is read again when it has changed.  One that does not parse never stops the scheduler: what it said before stays
+in force, and the administrator is told once.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Generic, TypeVar
+
+from oar.kao.facts.queue_policies import policy_of
+from oar.kao.facts.snapshot import Quotas, ResourceColumns, Snapshot, Weights
+from oar.kao.planner.limits.quota_files import NOTHING, QuotaFile, parse_json, parse_statements
+from oar.kao.planner.limits.quota_rules import COUNTED_TYPE
+from oar.lib.config.files import Config
+from oar.lib.facts.formats import read_yaml
+from oar.lib.facts.messages import Mail
+from oar.lib.facts.states import ResourceState
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: The file of the old quota scheduler.
+OLD_QUOTAS = "/etc/oar/scheduler_quotas.conf"
+
+#: What an administrator reads who wants quotas and has no queue that obeys any.
+NO_QUOTAS = (
+    "QUOTAS=yes has no effect: no queue has a policy that obeys quotas. Give each queue that should have them"
+    " the policy kamelot: oarqueue --change QUEUE,PRIORITY,kamelot"
+)
+
+#: Walltimes above are taken for that long when the calendar of quotas is laid out.
+LONGEST = 366 * 86400
+
+
+class PolicyFile(Generic[T]):
+    """One file."""
+
+    def __init__(self, parse: Callable[[str], T], nothing: T) -> None:
+        self._parse = parse
+        self._content = nothing
+        self._stamp: object = None
+
+    def read(self, path: str, mails: list[Mail]) -> T:
+        """Return what the file says; troubles that are new are added to ``mails``."""
+        try:
+            found = os.stat(path)
+            stamp: object = path, found.st_mtime_ns, found.st_size, found.st_ino
+            if stamp == self._stamp:
+                return self._content
+            self._stamp = stamp
+            with open(path, encoding="utf-8") as file:
+                self._content = self._parse(file.read())
+        except OSError as error:
+            if self._stamp != (path, error.errno):
+                self._stamp = path, error.errno
+                self._complain(path, error.strerror or str(error), mails)
+        except ValueError as error:
+            self._complain(path, str(error), mails)
+        return self._content
+
+    def _complain(self, path: str, trouble: str, mails: list[Mail]) -> None:
+        text = f"cannot read {path}: {trouble}; what it said before stays in force"
+        log.error("%s", text)
+        mails.append(Mail(f"Error in {path}", text))
+
+
+class PolicyFiles:
+    """All files of a configuration."""
+
+    def __init__(self, config: Config, *, old_quotas: str = OLD_QUOTAS) -> None:
+        self._config = config
+        self._old_quotas = old_quotas
+        self._quotas = PolicyFile(parse_quotas, NOTHING)
+        self._weights = PolicyFile(parse_weights, Weights())
+        self._warned: set[str] = set()
+
+    def quotas(self, snapshot: Snapshot, mails: list[Mail]) -> Quotas | None:
+        """Return the quotas as they hold from now on; None where no queue has any."""
+        settings = snapshot.settings
+        policies = [policy for policy in (policy_of(queue.policy) for queue in snapshot.queues) if policy]
+        if not any(policy.has_quotas(settings) for policy in policies):
+            if settings.has_quotas:
+                self._warn(NO_QUOTAS)
+            return None
+        path = self._config.quotas_conf_file
+        if not (settings.has_quotas or os.path.exists(path)):
+            path = self._old_quotas
+        file = self._quotas.read(path, mails)
+        walltimes = (each.walltime for job in snapshot.waiting for each in job.alternatives)
+        longest = min(max(walltimes, default=0), LONGEST)
+        return file.quotas(
+            self._everything(snapshot.resources), snapshot.now, self._config.quotas_window_time_limit, longest
+        )
+
+    def advise(self, snapshot: Snapshot) -> None:
+        """Warn once of each queue that the weights should name and do not."""
+        weights = snapshot.settings.weights
+        if weights.queue_weight:
+            for queue in snapshot.queues:
+                if queue.name not in weights.queue_coefs:
+                    self._warn(
+                        f"the queue {queue.name} is not in queue_coefs of {self._config.priority_conf_file}:"
+                        " queue_weight counts nothing for its jobs"
+                    )
+
+    def _warn(self, text: str) -> None:
+        """Write a warning once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            log.warning("%s", text)
+
+    def weights(self, mails: list[Mail]) -> Weights:
+        """Return the weights of the order MULTIFACTOR."""
+        return self._weights.read(self._config.priority_conf_file, mails)
+
+    def _everything(self, resources: ResourceColumns) -> int:
+        """Return how many resources ALL means."""
+        states = {ResourceState.ALIVE, ResourceState.ABSENT}
+        if self._config.quotas_all_nb_resources_mode == "default_not_dead":
+            states.add(ResourceState.SUSPECTED)
+        counted = resources.where(resources.types, COUNTED_TYPE)
+        return (counted & resources.where(resources.states, *states)).bit_count()
+
+
+def parse_quotas(text: str) -> QuotaFile:
+    """Read a file of quotas in either form.  Raises ValueError."""
+    file = parse_json(text) if text.lstrip().startswith(("{", "[")) else parse_statements(text)
+    for warning in file.warnings:
+        log.warning("quotas: %s", warning)
+    return file
+
+
+def parse_weights(text: str) -> Weights:
+    """Read PRIORITY_CONF_FILE.  Raises ValueError."""
+    content = read_yaml(text) or {}
+    if not isinstance(content, dict):
+        raise ValueError("line 1: it is not a list of keys with values")
+    names = {each.name for each in fields(Weights)}
+    for key, value in content.items():
+        if key not in names:
+            raise ValueError(f'there is no key "{key}" ({", ".join(sorted(names))})')
+        numbers = value.values() if key == "queue_coefs" and isinstance(value, dict) else [value]
+        if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers):
+            raise ValueError(f"{key}: {value!r} is not a number")
+    if not isinstance(content.get("queue_coefs", {}), dict):
+        raise ValueError("queue_coefs: it is not a list of queues with numbers")
+    return Weights(**content)

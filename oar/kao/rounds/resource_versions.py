@@ -1,0 +1,41 @@
+"""Versions of all resources: equal as long as nothing has changed that the planner depends on."""
+
+from oar.kao.facts.snapshot import Settings
+from oar.lib.config.files import Config
+from oar.lib.db.rounds import Rounds, Version
+
+#: The end of each job changes this property of its resources, and usually nothing else.
+LAST_USE = "last_job_date"
+
+
+class ResourceVersions:
+    """Gives versions; changes of LAST_USE alone do not make a new one, unless a decision depends on it.
+
+    The version of the rows is compared first.  If it is another, a checksum of the other columns is compared, which
+    takes longer, but much less than to read all resources and to evaluate all filters again.
+    """
+
+    def __init__(self, config: Config, settings: Settings) -> None:
+        orders = f"{config.scheduler_resource_order} {config.scheduler_resource_order_adv_reservations}"
+        self._is_last_use_needed = settings.may_wake or LAST_USE in orders.lower()
+        self.forget()
+
+    def forget(self) -> None:
+        """Give a new version the next time."""
+        self._row_version: Version | None = None
+        self._version: Version | None = None
+        self._checksum: tuple[int, str, int] | None = None
+
+    def present(self, rounds: Rounds) -> Version:
+        """Return the present version."""
+        row_version = rounds.version()
+        if self._is_last_use_needed:
+            return row_version
+        if row_version == self._row_version and self._version:
+            return self._version
+        checksum = rounds.content(row_version.columns - {LAST_USE}) if self._row_version else None
+        last_columns = self._row_version.columns if self._row_version else frozenset()
+        is_same = checksum is not None and checksum == self._checksum and row_version.columns == last_columns
+        version = self._version if is_same and self._version else row_version
+        self._row_version, self._version, self._checksum = row_version, version, checksum
+        return version

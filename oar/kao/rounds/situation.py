@@ -1,0 +1,56 @@
+"""The situation that a round finds: a snapshot, and what the database holds of the plan of the last round."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from oar.kao.facts.snapshot import Snapshot
+from oar.kao.rounds.filter_pools import Deferral
+from oar.lib.db.job_waits import StoredReason
+from oar.lib.db.rounds import JobRow, MoldableRow
+from oar.lib.facts.messages import Mail
+from oar.lib.facts.records import Dependency
+from oar.lib.facts.states import JobState
+
+#: Returns the number of free tokens for each of some names; None = unknown.
+TokenCounts = Callable[[Iterable[str]], Mapping[str, int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Alterations:
+    """The jobs that were altered since a date."""
+
+    since: int = 0
+    events: Mapping[int, int] = field(default_factory=dict)  #: job id -> id of the last event ALTER
+
+    def later_in(self, later: "Alterations") -> set[int]:
+        """Return the jobs that were altered between this and a later reading."""
+        return {job_id for job_id, event in later.events.items() if self.events.get(job_id) != event}
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a round has read."""
+
+    snapshot: Snapshot
+    rows: Mapping[int, JobRow]  #: the live jobs that are not on hold, by id
+    starts: Mapping[int, int]  #: stored predictions: alternative -> start; 0 -> date of the last round
+    reasons: Mapping[int, StoredReason]  #: by job id
+    held: Mapping[int, Sequence[int]]  #: alternative -> resource ids that its job holds
+    on_hold: Mapping[int, int]  #: jobs on hold -> the date since when
+    alterations: Alterations
+    mails: Sequence[Mail] = ()  #: for the administrator
+    deferrals: Sequence[Deferral] = ()  #: conditions that the round has put aside
+
+    def in_state(self, state: JobState) -> list[JobRow]:
+        """Return the jobs in a state, by id."""
+        return [row for row in self.rows.values() if row.state is state]
+
+
+@dataclass(frozen=True, slots=True)
+class HypotheticalJob:
+    """A job that is planned as if it had been submitted."""
+
+    row: JobRow
+    types: tuple[str, ...]
+    moldables: tuple[MoldableRow, ...]
+    dependencies: tuple[Dependency, ...] = ()

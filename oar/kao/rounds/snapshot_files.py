@@ -1,0 +1,33 @@
+"""Snapshots in files, to be planned again elsewhere.  Only their owner can read them: they hold names of users."""
+
+import logging
+import os
+from pathlib import Path
+
+from oar.kao.facts.json_codec import to_json
+from oar.kao.facts.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+
+def save(snapshot: Snapshot, path: Path) -> None:
+    """Write a snapshot; a link at the path is not followed.  Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(to_json(snapshot))
+
+
+def save_latest(snapshot: Snapshot, directory: Path, prefix: str, count: int) -> Path | None:
+    """Write a snapshot to ``<prefix>-<date>.json`` and remove all but the latest ``count`` of them.
+
+    Returns the path; None if it cannot be written.
+    """
+    path = directory / f"{prefix}-{snapshot.now}.json"
+    try:
+        save(snapshot, path)
+        for old in sorted(directory.glob(f"{prefix}-*.json"))[:-count]:
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        log.error("cannot save the round %s: %s", path, error.strerror)
+        return None
+    return path

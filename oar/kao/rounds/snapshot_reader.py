@@ -1,0 +1,154 @@
+"""Database -> ``Snapshot``: what a round reads, in one transaction that sees one instant.
+
+A warm ``SnapshotReader`` keeps what has not changed since the last round: resources and pools by the version of the
+resource rows, jobs by the version of their rows, requests as long as the job is not altered.  It gives the same
+snapshot as a cold one, except for the numbers of pools.  After CACHE_LIFETIME seconds everything is read again.
+
+See docs/design/planner.rst, "Memory between rounds".
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from oar.kao.facts.snapshot import Snapshot
+from oar.kao.rounds import time_zone
+from oar.kao.rounds.consumption import read_consumption
+from oar.kao.rounds.filter_pools import FilterPools, Filters
+from oar.kao.rounds.job_cache import CachedJob, JobCache
+from oar.kao.rounds.job_records import JobRecords, read_job_rows
+from oar.kao.rounds.numbered_resources import ResourceNumbering
+from oar.kao.rounds.planner_settings import settings_of
+from oar.kao.rounds.policy_files import PolicyFiles
+from oar.kao.rounds.resource_versions import ResourceVersions
+from oar.kao.rounds.situation import HypotheticalJob, Situation, TokenCounts
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.db.rounds import Rounds
+from oar.lib.facts.messages import Mail
+from oar.lib.facts.states import CURRENT, JobPriority
+
+log = logging.getLogger(__name__)
+
+#: If the date of the last round is later than the clock by more seconds than this, the clock was changed.
+CLOCK_TOLERANCE = 60
+
+#: After so many seconds everything is read again.
+CACHE_LIFETIME = 600
+
+
+class SnapshotReader:
+    """Reads the situation for rounds."""
+
+    def __init__(self, database: Database, config: Config) -> None:
+        self._database = database
+        self._config = config
+        self._settings = settings_of(config)
+        self._policy_files = PolicyFiles(config)
+        self._versions = ResourceVersions(config, self._settings)
+        self._resources = ResourceNumbering(config)
+        self._pools = FilterPools(database, config)
+        self._cache = JobCache()
+        self._cached_since = 0
+
+    def read(
+        self, count_tokens: TokenCounts = dict.fromkeys, hypothetical_jobs: Sequence[HypotheticalJob] = ()
+    ) -> Situation:
+        """Return the present situation; ``hypothetical_jobs`` are in it as if they had been submitted."""
+        mails: list[Mail] = []
+        if self._settings.job_priority is JobPriority.MULTIFACTOR:
+            self._settings = replace(self._settings, weights=self._policy_files.weights(mails))
+        settings, config, cache = self._settings, self._config, self._cache
+        with self._database.snapshot() as tx:
+            rounds = tx.rounds
+            if not 0 <= tx.now - self._cached_since < CACHE_LIFETIME:
+                self.forget()
+                self._cached_since = tx.now
+            cache.read(rounds, tx.now)
+            for job in hypothetical_jobs:
+                cache.add(job)
+            dependencies = [dependency for job in hypothetical_jobs for dependency in job.dependencies]
+            rows = read_job_rows(tx, cache.jobs, dependencies, with_promised=settings.may_wake)
+            queues = tuple(tx.queues.all())
+            now = reference_date(tx.now, rows.starts.get(0, 0))
+            properties = frozenset().union(*(job.properties for job in cache.jobs.values()))
+            resources = self._resources.read(rounds, self._versions.present(rounds), properties)
+            since = now - config.scheduler_fairsharing_window_size
+            consumption = read_consumption(rounds, queues, settings, since, now)
+            reasons = tx.job_waits.stored_reasons()
+            held_containers = _held_containers(rounds)
+            on_hold = rounds.on_hold()
+            woken = rounds.woken(now - self._woken_period) if config.energy_saving else {}
+            waiting = [job for job in cache.jobs.values() if job.is_waiting]
+            owners = _owners(waiting)
+            self._pools.read_columns(tx, owners, resources)
+        pools = self._pools.read(owners, resources)
+        records = JobRecords(rows, resources, self._pools.numbers)
+        types = [job.types for job in cache.jobs.values() if job.row.state not in CURRENT]
+        snapshot = Snapshot(
+            now=now,
+            resources=resources.columns,
+            queues=queues,
+            pools=pools,
+            waiting=tuple(records.waiting(job) for job in waiting),
+            running=tuple(records.running(row) for row in rows.running),
+            required=records.required(cache.jobs),
+            held_containers=held_containers,
+            consumption=consumption,
+            tokens=count_tokens(_token_names((*types, *rows.running_types.values()))),
+            woken=woken,
+            settings=settings,
+            zone=time_zone.local(),
+        )
+        snapshot = replace(snapshot, quotas=self._policy_files.quotas(snapshot, mails))
+        self._policy_files.advise(snapshot)
+        job_rows = {job_id: job.row for job_id, job in cache.jobs.items()}
+        return Situation(
+            *(snapshot, job_rows, rows.starts, reasons, rows.assigned, on_hold, cache.alterations),
+            mails=mails,
+            deferrals=tuple(self._pools.deferrals),
+        )
+
+    def forget(self) -> None:
+        """Read everything again the next time."""
+        self._resources.forget()
+        self._versions.forget()
+        self._cache.forget()
+        self._pools.forget()
+
+    @property
+    def _woken_period(self) -> int:
+        """For how many seconds it matters that a node was woken."""
+        idle_time = self._config.scheduler_node_manager_idle_time or 0
+        return max(idle_time, self._config.scheduler_node_manager_wakeup_time) + 1
+
+
+def reference_date(clock: int, last_round: int) -> int:
+    """Return the date of a round: that of the clock, but not before the last round."""
+    if last_round <= clock:
+        return clock
+    if last_round - clock <= CLOCK_TOLERANCE:
+        return last_round
+    log.error("reference date %d s in the future: has the clock of the database changed?", last_round - clock)
+    return clock
+
+
+def _owners(waiting: Iterable[CachedJob]) -> dict[Filters, set[str]]:
+    """Return the filters of waiting jobs, and whose jobs have them."""
+    owners: dict[Filters, set[str]] = {}
+    for job in waiting:
+        for filters in job.filters:
+            owners.setdefault(filters, set()).add(job.row.user)
+    return owners
+
+
+def _held_containers(rounds: Rounds) -> tuple[str, ...]:
+    """Return the names and the job ids of the containers on hold."""
+    containers = [(str(job_id), text.partition("=")[2]) for job_id, text in rounds.held_containers()]
+    return tuple(sorted(name for names in containers for name in names if name))
+
+
+def _token_names(types: Iterable[Sequence[str]]) -> list[str]:
+    """Return the names of the tokens that jobs of these types take."""
+    texts = (text for job_types in types for text in job_types if text.startswith("token:"))
+    return sorted({text.removeprefix("token:").partition("=")[0] for text in texts})

@@ -1,0 +1,43 @@
+"""The site's scripts that tell how many tokens are free, asked once in a round.
+
+See docs/scheduler.rst, "Tokens".
+"""
+
+import logging
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from oar.lib.io.processes import run
+
+log = logging.getLogger(__name__)
+
+_NUMBER = re.compile(r"\s*([0-9]{1,18})(\.[0-9]*)?\s*\Z", re.ASCII)
+
+#: So many scripts run at a time.
+AT_ONCE = 16
+
+
+def ask(commands: Mapping[str, str], timeout: float, names: Iterable[str]) -> dict[str, int | None]:
+    """Return how many tokens of some names are free, by the scripts of these names; None = nobody could say."""
+    wanted = list(names)
+    if not wanted:
+        return {}
+    with ThreadPoolExecutor(min(AT_ONCE, len(wanted))) as pool:
+        return dict(zip(wanted, pool.map(partial(_ask, commands, timeout), wanted), strict=True))
+
+
+def _ask(commands: Mapping[str, str], timeout: float, name: str) -> int | None:
+    command = commands.get(name)
+    if command is None:
+        log.warning("there is no script for the token %s in SCHEDULER_TOKEN_SCRIPTS", name)
+        return None
+    outcome = run(shlex.split(command), timeout=timeout)
+    match = _NUMBER.match(outcome.output) if outcome.succeeded else None
+    if match is None:
+        trouble = "no answer in time" if outcome.timed_out else f"no number: {outcome.output.strip()[:200]}"
+        log.error("token script of %s (%s): %s", name, command, trouble)
+        return None
+    return int(match[1])

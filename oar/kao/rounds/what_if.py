@@ -1,0 +1,156 @@
+"""What would be: a machine without some nodes, other quotas, a job with another walltime or a smaller request.
+
+All of it is the planner itself on a snapshot with something changed.  Nothing is read or written.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from oar.kao.facts.plan import Plan
+from oar.kao.facts.snapshot import Alternative, Quotas, RequestGroup, Snapshot
+from oar.kao.planner.placement.round_memory import RoundMemory
+from oar.kao.planner.schedule import Round, schedule
+from oar.kao.planner.site.site_extensions import NO_EXTENSIONS, SiteExtensions
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.records import Level
+from oar.lib.facts.resource_set import from_positions
+from oar.lib.facts.states import ResourceState
+from oar.lib.facts.times import format_duration
+
+#: Nobody is told to ask for less time than this.
+SHORTEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class HelpfulChange:
+    """What a job would have to ask instead, to start now."""
+
+    alternative: int
+    what: str  #: ``walltime``, or the property of a level
+    old: int
+    new: int
+
+    @property
+    def text(self) -> str:
+        """The change in a few words."""
+        if self.what == "walltime":
+            return f"walltime {format_duration(self.new)} instead of {format_duration(self.old)}"
+        return f"{self.what}={self.new} instead of {self.what}={self.old}"
+
+
+def planned(
+    snapshot: Snapshot, before: RoundMemory | None = None, site: SiteExtensions = NO_EXTENSIONS
+) -> tuple[Plan, RoundMemory]:
+    """Return the plan of a snapshot, and what it leaves for the next of nearly the same."""
+    planning = Round(snapshot, memory=before, site=site)
+    plan = planning.plan()
+    return plan, planning.memory(plan)
+
+
+def without_nodes(snapshot: Snapshot, nodes: Collection[str]) -> Snapshot:
+    """Return the situation if nodes were dead; jobs that run there go on.  Raises BadRequest for an unknown one."""
+    resources = snapshot.resources
+    unknown = sorted(set(nodes) - set(resources.addresses))
+    if unknown:
+        raise BadRequest(f"there is no node {unknown[0]} in this round")
+    gone = from_positions(bit for bit, address in enumerate(resources.addresses) if address in nodes)
+    states = tuple(
+        ResourceState.DEAD if address in nodes else state
+        for address, state in zip(resources.addresses, resources.states, strict=True)
+    )
+    pools = tuple(replace(pool, members=pool.members & ~gone) for pool in snapshot.pools)
+    return replace(snapshot, resources=replace(resources, states=states), pools=pools)
+
+
+def with_walltime(snapshot: Snapshot, job_id: int, walltime: int) -> Snapshot:
+    """Return the situation if a job, waiting or not, had another walltime.  Raises BadRequest for an unknown one."""
+    if all(job.id != job_id for job in (*snapshot.waiting, *snapshot.running)):
+        raise BadRequest(f"there is no job {job_id} in this round")
+    running = tuple(replace(job, walltime=walltime) if job.id == job_id else job for job in snapshot.running)
+    changed = replace(snapshot, running=running)
+    return _with_alternatives(changed, job_id, lambda each: replace(each, walltime=walltime))
+
+
+def with_quotas(snapshot: Snapshot, quotas: Quotas | None) -> Snapshot:
+    """Return the situation under other quotas, in all queues that obey QUOTAS; None = none are known."""
+    return replace(snapshot, quotas=quotas, settings=replace(snapshot.settings, has_quotas=True))
+
+
+def smallest_change(snapshot: Snapshot, job_id: int, site: SiteExtensions = NO_EXTENSIONS) -> HelpfulChange | None:
+    """Return the change of one number in a request that would let its job start now, and leaves most of what it asks.
+
+    None if the job starts now anyway, or if no such change is enough.  What all jobs before it have is left to them.
+    """
+    plan, memory = planned(snapshot, site=site)
+    job = next((each for each in snapshot.waiting if each.id == job_id), None)
+    if job is None or _starts_now(plan, job_id):
+        return None
+    ahead = _until(snapshot, memory, job_id)
+
+    def is_enough(change: HelpfulChange) -> bool:
+        tried = _with_alternatives(ahead, job_id, lambda each: _changed(each, change))
+        return _starts_now(schedule(tried, memory=memory, site=site), job_id)
+
+    found = [
+        change
+        for alternative in job.alternatives
+        for what, old, least in _numbers(alternative)
+        if (change := _largest(HelpfulChange(alternative.id, what, old, least), is_enough))
+    ]
+    return max(found, key=lambda change: (change.new / change.old, change.what), default=None)
+
+
+def _until(snapshot: Snapshot, memory: RoundMemory, job_id: int) -> Snapshot:
+    """Leave out the jobs that are planned behind a job: they do not change what it gets."""
+    order = memory.order()
+    behind = set(order[order.index(job_id) + 1 :]) if job_id in order else set()
+    return replace(snapshot, waiting=tuple(job for job in snapshot.waiting if job.id not in behind))
+
+
+def _numbers(alternative: Alternative) -> list[tuple[str, int, int]]:
+    """Return the numbers in a request that could be smaller: what it is, what it is now, how small it may get."""
+    levels = [level for group in alternative.groups for level in group.levels]
+    names = [level.property for level in levels]
+    return [("walltime", alternative.walltime, SHORTEST)] + [
+        (level.property, level.quantity, 1)
+        for level in levels
+        if level.quantity > 1 and names.count(level.property) == 1
+    ]
+
+
+def _largest(change: HelpfulChange, is_enough: Callable[[HelpfulChange], bool]) -> HelpfulChange | None:
+    """Return the largest number below the present one with which the job starts now: less is never harder to place."""
+    low, high = change.new, change.old
+    if low >= high or not is_enough(change):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_enough(replace(change, new=middle)) else (low, middle)
+    return replace(change, new=low)
+
+
+def _changed(alternative: Alternative, change: HelpfulChange) -> Alternative:
+    if alternative.id != change.alternative:
+        return alternative
+    if change.what == "walltime":
+        return replace(alternative, walltime=change.new)
+    groups = tuple(
+        RequestGroup(
+            group.pool,
+            tuple(Level(each.property, change.new) if each.property == change.what else each for each in group.levels),
+        )
+        for group in alternative.groups
+    )
+    return replace(alternative, groups=groups)
+
+
+def _with_alternatives(snapshot: Snapshot, job_id: int, change: Callable[[Alternative], Alternative]) -> Snapshot:
+    waiting = tuple(
+        replace(job, alternatives=tuple(change(each) for each in job.alternatives)) if job.id == job_id else job
+        for job in snapshot.waiting
+    )
+    return replace(snapshot, waiting=waiting)
+
+
+def _starts_now(plan: Plan, job_id: int) -> bool:
+    return any(place.job_id == job_id and place.start <= plan.now for place in plan.placements)

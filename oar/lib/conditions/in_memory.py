@@ -1,0 +1,175 @@
+"""Conditions evaluated on columns in memory, with PostgreSQL's answers: sets of rows, one bit each.
+
+Equality, lists, LIKE, NULL, comparisons of whole numbers and the boolean operators are done here; what a database
+decides by a rule of its own (the order of texts, regular expressions, arithmetic) raises NotInMemory.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from oar.lib.conditions.tree import Between, Column, Constant, InList, Node, Numeral, Operation, Text
+from oar.lib.facts.resource_set import ResourceSet, from_positions
+
+Value = str | int | None
+
+#: Comparisons of whole numbers.
+_COMPARES: Mapping[str, Callable[[int, int], bool]] = {
+    "=": lambda left, right: left == right,
+    "<>": lambda left, right: left != right,
+    "<": lambda left, right: left < right,
+    "<=": lambda left, right: left <= right,
+    ">": lambda left, right: left > right,
+    ">=": lambda left, right: left >= right,
+}
+#: The same comparison, read from right to left.
+_MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+class NotInMemory(Exception):
+    """A part of a condition is left to the database."""
+
+
+class Truth(NamedTuple):
+    """For which rows a condition is true, and for which it is NULL; it is false for the others."""
+
+    true: ResourceSet
+    null: ResourceSet = 0
+
+
+class ColumnIndex:
+    """The rows of each value of a column."""
+
+    def __init__(self, values: Sequence[Value], *, is_text: bool) -> None:
+        """``values``: texts or whole numbers, in the order of the rows."""
+        self.is_text = is_text
+        self._rows: dict[Value, list[int]] = {}
+        for row, value in enumerate(values):
+            self._rows.setdefault(value, []).append(row)
+        self.null = from_positions(self._rows.pop(None, ()))
+
+    def equal(self, value: Value) -> ResourceSet:
+        """Return the rows that have a value."""
+        return from_positions(self._rows.get(value, ()))
+
+    def where(self, test: Callable[[Any], bool]) -> ResourceSet:
+        """Return the rows whose values pass a test; NULL does not."""
+        return from_positions(row for value, rows in self._rows.items() if test(value) for row in rows)
+
+    def is_plain(self) -> bool:
+        """Tell whether all texts are ASCII, so that upper and lower case mean the same everywhere."""
+        return all(isinstance(value, str) and value.isascii() for value in self._rows)
+
+
+def evaluate(tree: Node, columns: Mapping[str, ColumnIndex], rows: int) -> ResourceSet:
+    """Return the rows, of so many, for which a condition is true.
+
+    Raises NotInMemory when a part of it is none of those known here, or names a column that is not given.
+    """
+    return _Evaluation(columns, (1 << rows) - 1).truth(tree).true
+
+
+class _Evaluation:
+    """One evaluation."""
+
+    def __init__(self, columns: Mapping[str, ColumnIndex], everything: ResourceSet) -> None:
+        self._columns = columns
+        self._everything = everything
+
+    def truth(self, node: Node) -> Truth:
+        match node:
+            case Constant(name):
+                return Truth(self._everything if name == "TRUE" else 0, self._everything if name == "NULL" else 0)
+            case Operation(operator, operands):
+                return self._operation(operator, operands)
+            case InList(Column() as column, values, is_negated):
+                return self._negated(self._in_list(column, values), is_negated=is_negated)
+            case Between(Column() as column, Numeral() as low, Numeral() as high, is_negated):
+                above, below = self._compared(column, ">=", low), self._compared(column, "<=", high)
+                return self._negated(self._all([above, below]), is_negated=is_negated)
+            case _:
+                raise NotInMemory
+
+    def _operation(self, operator: str, operands: Sequence[Node]) -> Truth:
+        if operator in ("AND", "OR", "NOT"):
+            return self._connected(operator, [self.truth(operand) for operand in operands])
+        match operator, operands:
+            case ("IS NULL" | "IS NOT NULL", (Column(name),)):
+                null = self._column(name).null
+                return Truth(null if operator == "IS NULL" else self._everything & ~null)
+            case ("LIKE" | "NOT LIKE" | "ILIKE" | "NOT ILIKE", (Column(name), Text(pattern))):
+                matching = self._like(name, pattern, ignores_case="ILIKE" in operator)
+                return self._negated(matching, is_negated=operator.startswith("NOT"))
+            case (_, (Column() as column, (Numeral() | Text()) as literal)) if operator in _COMPARES:
+                return self._compared(column, operator, literal)
+            case (_, ((Numeral() | Text()) as literal, Column() as column)) if operator in _COMPARES:
+                return self._compared(column, _MIRRORED[operator], literal)
+            case _:
+                raise NotInMemory
+
+    def _connected(self, operator: str, truths: Sequence[Truth]) -> Truth:
+        if operator == "AND":
+            return self._all(truths)
+        if operator == "OR":
+            return self._not(self._all([self._not(truth) for truth in truths]))
+        return self._not(truths[0])
+
+    def _column(self, name: str) -> ColumnIndex:
+        try:
+            return self._columns[name]
+        except KeyError:
+            raise NotInMemory from None
+
+    def _compared(self, column: Column, operator: str, literal: Numeral | Text) -> Truth:
+        index = self._column(column.name)
+        if operator in ("=", "<>"):
+            equal = Truth(index.equal(_literal(index, literal)), index.null)
+            return self._negated(equal, is_negated=operator == "<>")
+        if index.is_text:
+            raise NotInMemory  # the order of texts is the database's
+        number, compare = int(_literal(index, literal)), _COMPARES[operator]
+        return Truth(index.where(lambda value: compare(value, number)), index.null)
+
+    def _in_list(self, column: Column, values: Sequence[Node]) -> Truth:
+        index = self._column(column.name)
+        true = 0
+        for value in values:
+            if not isinstance(value, Numeral | Text):
+                raise NotInMemory
+            true |= index.equal(_literal(index, value))
+        return Truth(true, index.null)
+
+    def _like(self, name: str, pattern: str, *, ignores_case: bool) -> Truth:
+        index = self._column(name)
+        if not index.is_text or (ignores_case and not (pattern.isascii() and index.is_plain())):
+            raise NotInMemory
+        parts = {"%": ".*", "_": "."}
+        expression = "".join(parts.get(character) or re.escape(character) for character in pattern)
+        matches = re.compile(expression, re.DOTALL | (re.IGNORECASE if ignores_case else 0)).fullmatch
+        return Truth(index.where(lambda value: matches(value) is not None), index.null)
+
+    def _negated(self, truth: Truth, *, is_negated: bool) -> Truth:
+        return self._not(truth) if is_negated else truth
+
+    def _not(self, truth: Truth) -> Truth:
+        return Truth(self._everything & ~(truth.true | truth.null), truth.null)
+
+    def _all(self, truths: Sequence[Truth]) -> Truth:
+        """Return where all are true; NULL where some are NULL and none is false."""
+        true = possible = self._everything
+        for truth in truths:
+            true &= truth.true
+            possible &= truth.true | truth.null
+        return Truth(true, possible & ~true)
+
+
+def _literal(index: ColumnIndex, literal: Numeral | Text) -> str | int:
+    """Return a literal as the values of a column are; a text beside numbers must be a whole number."""
+    text = literal.text if isinstance(literal, Numeral) else literal.value
+    if index.is_text:
+        if isinstance(literal, Numeral):
+            raise NotInMemory
+        return text
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise NotInMemory
+    return int(text)

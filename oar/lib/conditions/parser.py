@@ -1,0 +1,512 @@
+"""The text of a condition -> its tree, with PostgreSQL's order of operators.
+
+Two habits of people are understood besides SQL: what stands in double quotes and is no column is a text, and a bare
+number that is compared with a column of text is a text.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum, auto
+from typing import NamedTuple, NoReturn
+
+from oar.lib.conditions import bounds
+from oar.lib.conditions.functions import ALIASES, FUNCTIONS, TYPES
+from oar.lib.conditions.tokens import Token, TokenKind, invalid, tokenise
+from oar.lib.conditions.tree import (
+    Between,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Constant,
+    InList,
+    InSelect,
+    Node,
+    Numeral,
+    Operation,
+    Text,
+)
+from oar.lib.facts.did_you_mean import nearest
+
+COMPARISONS = frozenset({"=", "<>", "!=", "<", "<=", ">", ">="})
+_REGULAR = frozenset({"~", "~*", "!~", "!~*"})
+#: Words that are no names of columns unless they stand in double quotes.
+_RESERVED = frozenset(
+    {
+        *("all", "and", "any", "array", "as", "asc", "between", "both", "case", "cast", "collate", "create", "desc"),
+        *("distinct", "else", "end", "except", "exists", "false", "fetch", "for", "from", "grant", "group", "having"),
+        *("ilike", "in", "intersect", "into", "is", "isnull", "leading", "like", "limit", "not", "notnull", "null"),
+        *("offset", "on", "or", "order", "select", "some", "table", "then", "to", "trailing", "true", "union", "user"),
+        *("using", "when", "where", "with"),
+    }
+)
+
+
+class _Power(IntEnum):
+    """How strongly operators bind, from the weakest to the strongest."""
+
+    OR = auto()
+    AND = auto()
+    NOT = auto()
+    IS = auto()
+    COMPARISON = auto()
+    MEMBERSHIP = auto()
+    OTHER = auto()
+    SUM = auto()
+    PRODUCT = auto()
+    CAST = auto()
+
+
+_POWERS: Mapping[str, _Power] = {
+    "or": _Power.OR,
+    "and": _Power.AND,
+    **dict.fromkeys(("is", "isnull", "notnull"), _Power.IS),
+    **dict.fromkeys(COMPARISONS, _Power.COMPARISON),
+    **dict.fromkeys(("between", "in", "like", "ilike"), _Power.MEMBERSHIP),
+    **dict.fromkeys(("||", *_REGULAR), _Power.OTHER),
+    **dict.fromkeys("+-", _Power.SUM),
+    **dict.fromkeys("*/%", _Power.PRODUCT),
+    "::": _Power.CAST,
+}
+
+
+class ConditionTable(NamedTuple):
+    """The table that a condition is about."""
+
+    name: str
+    types: Mapping[str, str]  #: SQL type of each column, as PostgreSQL writes it, without its length
+    lengths: Mapping[str, int] = {}  #: characters of the longest value of columns whose type says it
+    may_select: bool = False  #: conditions may ask for other rows of the table
+
+    def is_text(self, column: str) -> bool:
+        """Tell whether the values of a column are texts."""
+        return self.types[column] in ("character varying", "text")
+
+    def length(self, column: str) -> int:
+        """Return the number of characters of a value that are looked at."""
+        return self.lengths.get(column, bounds.LONGEST_COLUMN)
+
+
+class ParsedCondition(NamedTuple):
+    """A condition that has been read."""
+
+    text: str  #: valid SQL: as it was written, with texts in single quotes
+    tree: Node
+
+
+def parse(text: str, table: ConditionTable) -> ParsedCondition:
+    """Return the condition that a text means for a table.  Raises BadCondition, which names the position."""
+    return _Parser(text, table).condition()
+
+
+class _Parser:
+    """Reads one condition from left to right."""
+
+    def __init__(self, text: str, table: ConditionTable) -> None:
+        self._text = text
+        self._table = table
+        self._tokens = tokenise(text)
+        self._place = 0
+        self._depth = self._nodes = self._selects = 0
+        self._infix: Mapping[_Power, Callable[[Node], Node]] = {
+            _Power.OR: self._connected,
+            _Power.AND: self._connected,
+            _Power.IS: self._test,
+            _Power.COMPARISON: self._comparison,
+            _Power.MEMBERSHIP: self._membership,
+            _Power.OTHER: self._other,
+            _Power.SUM: self._arithmetic,
+            _Power.PRODUCT: self._arithmetic,
+            _Power.CAST: self._cast,
+        }
+        self._texts: dict[int, tuple[Token, str]] = {}  #: tokens that are texts though they are not written so
+
+    def condition(self) -> ParsedCondition:
+        tree = self._whole()
+        if self._token.kind is not TokenKind.END:
+            self._unexpected()
+        bounds.check_length(tree, {name: self._table.length(name) for name in self._table.types})
+        return ParsedCondition(self._normal_text(), tree)
+
+    def _normal_text(self) -> str:
+        text = self._text
+        for token, value in sorted(self._texts.values(), reverse=True, key=lambda pair: pair[0].start):
+            literal = "'" + value.replace("'", "''") + "'"
+            text = text[: token.start] + literal + text[token.stop :]
+        return text
+
+    # -- tokens
+
+    @property
+    def _token(self) -> Token:
+        return self._tokens[self._place]
+
+    def _is(self, *words: str) -> bool:
+        """Tell whether these words or operators follow."""
+        tokens = self._tokens[self._place : self._place + len(words)]
+        return len(tokens) == len(words) and all(
+            token.kind in (TokenKind.WORD, TokenKind.OPERATOR) and token.text.lower() == word
+            for token, word in zip(tokens, words, strict=True)
+        )
+
+    def _take(self, *words: str) -> bool:
+        """Go past these words or operators if they follow."""
+        if not self._is(*words):
+            return False
+        self._place += len(words)
+        return True
+
+    def _expect(self, word: str) -> None:
+        if not self._take(word):
+            self._unexpected(word)
+
+    def _next(self) -> Token:
+        token = self._token
+        self._place += 1
+        return token
+
+    def _unexpected(self, expected: str = "") -> NoReturn:
+        token = self._token
+        if token.kind is TokenKind.END:
+            missing = f"'{expected}'" if expected else "a value"
+            raise invalid(f"it ends where {missing} is expected")
+        if token.text == ")" and not expected:
+            raise invalid("a ')' has no '('", token.start)
+        instead = f", expected '{expected}'" if expected else ""
+        raise invalid(f"unexpected {token.text}{instead}", token.start)
+
+    # -- operators
+
+    def _whole(self) -> Node:
+        """Read a whole expression: the condition itself, what stands in parentheses, an argument."""
+        self._depth += 1
+        if self._depth > bounds.DEEPEST:
+            raise invalid(f"it is nested more than {bounds.DEEPEST} deep", self._token.start)
+        node = self._expression(_Power.OR)
+        self._depth -= 1
+        return node
+
+    def _expression(self, least: _Power) -> Node:
+        """Read an operand, and the operators behind it that bind at least as strongly as ``least``."""
+        node = self._prefixed(least)
+        while (power := self._power()) is not None and power >= least:
+            node = self._infix[power](node)
+        return node
+
+    def _prefixed(self, least: _Power) -> Node:
+        """Read an operand with NOT or signs before it."""
+        if least <= _Power.NOT and self._is("not"):
+            return self._applied(self._repeated("not"), _Power.IS)
+        signs = self._repeated("+", "-")
+        return self._applied(signs, _Power.CAST) if signs else self._operand()
+
+    def _repeated(self, *words: str) -> list[str]:
+        """Go past all that follow of some words; return them."""
+        words_read = []
+        while any(self._is(word) for word in words):
+            words_read.append(self._next().text.upper())
+        return words_read
+
+    def _applied(self, operators: Sequence[str], least: _Power) -> Node:
+        node = self._expression(least)
+        for operator in reversed(operators):
+            node = self._counted(Operation(operator, (node,)))
+        return node
+
+    def _power(self) -> _Power | None:
+        """Return how strongly the operator that follows binds; None if none follows."""
+        token = self._token
+        if token.kind not in (TokenKind.WORD, TokenKind.OPERATOR):
+            return None
+        word = token.text.lower()
+        if word == "not":
+            following = self._tokens[self._place + 1].text.lower()
+            return _Power.MEMBERSHIP if _POWERS.get(following) is _Power.MEMBERSHIP else None
+        return _POWERS.get(word)
+
+    def _connected(self, left: Node) -> Node:
+        """Read AND, or OR, with all the operands that it connects."""
+        word = self._token.text.lower()
+        parts = [left]
+        while self._take(word):
+            parts.append(self._expression(_Power(_POWERS[word] + 1)))
+        return self._counted(Operation(word.upper(), tuple(parts)))
+
+    def _test(self, operand: Node) -> Node:
+        """Read ``IS [NOT] NULL``, TRUE, FALSE or UNKNOWN."""
+        word = self._next().text.upper()
+        if word == "IS":
+            negation = "NOT " if self._take("not") else ""
+            return self._counted(Operation(f"IS {negation}{self._truth_value()}", (operand,)))
+        return self._counted(Operation("IS NULL" if word == "ISNULL" else "IS NOT NULL", (operand,)))
+
+    def _truth_value(self) -> str:
+        if self._token.text.lower() not in ("null", "true", "false", "unknown"):
+            self._unexpected("null")
+        return self._next().text.upper()
+
+    def _comparison(self, left: Node) -> Node:
+        operator = self._next().text
+        if operator == "=" and self._take("any"):
+            return self._any_of(left)
+        right = self._expression(_Power.MEMBERSHIP)
+        if self._power() is _Power.COMPARISON:
+            self._unexpected()
+        left, right = self._text_beside(right, left), self._text_beside(left, right)
+        return self._counted(Operation("<>" if operator == "!=" else operator, (left, right)))
+
+    def _any_of(self, operand: Node) -> Node:
+        """Read ``= ANY (ARRAY[...])`` behind ANY."""
+        for word in ("(", "array", "["):
+            self._expect(word)
+        values = self._values(operand)
+        self._expect("]")
+        self._expect(")")
+        return self._counted(InList(operand, values, is_negated=False))
+
+    def _membership(self, operand: Node) -> Node:
+        """Read ``[NOT] BETWEEN``, IN, LIKE and ILIKE."""
+        is_negated = self._take("not")
+        word = self._next().text.lower()
+        if word == "between":
+            return self._range(operand, is_negated=is_negated)
+        if word == "in":
+            return self._set(operand, is_negated=is_negated)
+        return self._match(operand, f"{'NOT ' if is_negated else ''}{word.upper()}")
+
+    def _range(self, operand: Node, *, is_negated: bool) -> Node:
+        low = self._expression(_Power.OTHER)
+        self._expect("and")
+        high = self._expression(_Power.OTHER)
+        low, high = self._text_beside(operand, low), self._text_beside(operand, high)
+        return self._counted(Between(operand, low, high, is_negated))
+
+    def _set(self, operand: Node, *, is_negated: bool) -> Node:
+        self._expect("(")
+        if self._is("select"):
+            node = self._select(operand, is_negated=is_negated)
+        else:
+            node = InList(operand, self._values(operand), is_negated)
+        self._expect(")")
+        return self._counted(node)
+
+    def _values(self, operand: Node) -> tuple[Node, ...]:
+        """Read the values of a list; literals are not counted."""
+        values = []
+        while True:
+            nodes = self._nodes
+            value = self._text_beside(operand, self._expression(_Power.OTHER))
+            if isinstance(value, Numeral | Text):
+                self._nodes = nodes
+            values.append(value)
+            if not self._take(","):
+                return tuple(values)
+
+    def _match(self, operand: Node, operator: str) -> Node:
+        """Read the pattern behind LIKE or the operator of a regular expression: a text, so that it can be checked."""
+        start = self._token.start
+        pattern = self._expression(_Power.SUM)
+        if not isinstance(pattern, Text):
+            raise invalid(f"behind {operator} a pattern in quotes is expected", start)
+        bounds.check_pattern(pattern.value, start, is_regular=operator in _REGULAR)
+        return self._counted(Operation(operator, (operand, pattern)))
+
+    def _other(self, left: Node) -> Node:
+        """Read ``||`` and the operators of regular expressions."""
+        operator = self._next().text
+        if operator in _REGULAR:
+            return self._match(left, operator)
+        return self._counted(Operation("||", (left, self._expression(_Power.SUM))))
+
+    def _arithmetic(self, left: Node) -> Node:
+        operator = self._next().text
+        right = self._expression(_Power.PRODUCT if operator in "+-" else _Power.CAST)
+        return self._counted(Operation(operator, (left, right)))
+
+    def _cast(self, operand: Node) -> Node:
+        self._expect("::")
+        return self._counted(Cast(operand, self._type()))
+
+    def _type(self) -> str:
+        token = self._next()
+        known = TYPES.get(token.text.lower()) if token.kind is TokenKind.WORD else None
+        if known is None:
+            raise invalid(f"unknown type {token.text}", token.start, f" (known: {', '.join(sorted(TYPES))})")
+        return known
+
+    # -- operands
+
+    def _operand(self) -> Node:
+        if self._take("("):
+            node = self._whole()
+            if not self._take(")"):
+                self._not_closed()
+            return node
+        token = self._token
+        if token.kind is TokenKind.NUMBER:
+            bounds.check_number(token.text, token.start)
+            return self._counted(Numeral(token.text, self._next().start))
+        if token.kind is TokenKind.TEXT:
+            return self._counted(Text(self._next().value))
+        if token.kind is TokenKind.QUOTED:
+            return self._quoted()
+        if token.kind is not TokenKind.WORD:
+            self._unexpected()
+        return self._named()
+
+    def _not_closed(self) -> NoReturn:
+        if self._token.kind is TokenKind.END:
+            raise invalid("a '(' is not closed")
+        self._unexpected(")")
+
+    def _quoted(self) -> Node:
+        """Read what stands in double quotes: a column, the table before its column, or a text."""
+        token = self._next()
+        if token.value == self._table.name and self._is("."):
+            return self._qualified()
+        if token.value in self._table.types:
+            return self._counted(Column(token.value))
+        self._texts[token.start] = token, token.value
+        return self._counted(Text(token.value))
+
+    def _named(self) -> Node:
+        """Read what begins with a word: a constant, CASE, CAST, a function or a column."""
+        word = self._token.text.lower()
+        if word in ("true", "false", "null"):
+            self._place += 1
+            return self._counted(Constant(word.upper()))
+        if self._take("case"):
+            return self._case()
+        if self._take("cast", "("):
+            node = self._whole()
+            self._expect("as")
+            kind = self._type()
+            self._expect(")")
+            return self._counted(Cast(node, kind))
+        if self._is(word, "("):
+            return self._function()
+        return self._column()
+
+    def _column(self) -> Node:
+        token = self._next()
+        name = token.text.lower()
+        if name == self._table.name and self._is("."):
+            return self._qualified()
+        if name in _RESERVED:
+            self._place -= 1
+            self._unexpected()
+        return self._counted(self._known_column(name, token))
+
+    def _qualified(self) -> Node:
+        self._expect(".")
+        token = self._next()
+        name = token.value if token.kind is TokenKind.QUOTED else token.text.lower()
+        return self._counted(self._known_column(name, token))
+
+    def _known_column(self, name: str, token: Token) -> Column:
+        if name not in self._table.types:
+            meant = nearest(name, self._table.types)
+            raise invalid(f'unknown column "{name}"', token.start, f', did you mean "{meant}"?' if meant else "")
+        return Column(name)
+
+    def _case(self) -> Node:
+        operand = None if self._is("when") else self._whole()
+        branches = []
+        while self._take("when"):
+            when = self._whole()
+            self._expect("then")
+            branches.append((when, self._whole()))
+        if not branches:
+            self._unexpected("when")
+        otherwise = self._whole() if self._take("else") else None
+        self._expect("end")
+        return self._counted(Case(operand, tuple(branches), otherwise))
+
+    def _function(self) -> Node:
+        token = self._next()
+        name = ALIASES.get(token.text.lower(), token.text.lower())
+        function = FUNCTIONS.get(name)
+        if function is None:
+            raise invalid(f"unknown function {name}", token.start, f" (known: {', '.join(FUNCTIONS)})")
+        self._expect("(")
+        arguments = self._arguments(name)
+        if not function.least <= len(arguments) <= function.most:
+            raise invalid(f"{name} does not take {len(arguments)} arguments", token.start)
+        return self._counted(Call(name, tuple(arguments)))
+
+    def _arguments(self, name: str) -> Sequence[Node]:
+        """Read the arguments of a function up to their ')', separated by commas or by the words of SQL."""
+        if self._take(")"):
+            return []
+        if name == "trim":
+            self._take("both")
+        if name == "position":
+            part = self._expression(_Power.OTHER)
+            self._expect("in")
+            arguments = [part, self._whole()]
+        else:
+            arguments = [self._whole()]
+            words = {"substring": ("from", "for")}.get(name, ())
+            while self._take(",") or any(self._take(word) for word in words):
+                arguments.append(self._whole())
+        self._expect(")")
+        return arguments
+
+    def _select(self, operand: Node, *, is_negated: bool) -> Node:
+        """Read the one form of subquery: a column of other rows of the same table."""
+        start = self._token.start
+        self._selects += 1
+        if not self._table.may_select:
+            raise invalid("a subquery is not allowed here", start)
+        if self._selects > bounds.MOST_SELECTS:
+            raise invalid(f"there are more than {bounds.MOST_SELECTS} subqueries", start)
+        may_select, self._table = self._table, self._table._replace(may_select=False)
+        self._expect("select")
+        self._take("distinct")
+        column = self._selected_column()
+        self._expect("from")
+        self._expect(self._table.name)
+        condition = self._whole() if self._take("where") else None
+        having = self._having(column)
+        self._table = may_select
+        return InSelect(operand, column, condition, having, is_negated)
+
+    def _selected_column(self) -> Column:
+        is_enclosed = self._take("(")
+        column = self._quoted() if self._token.kind is TokenKind.QUOTED else self._column()
+        if not isinstance(column, Column):
+            self._unexpected()
+        if is_enclosed:
+            self._expect(")")
+        return column
+
+    def _having(self, column: Column) -> tuple[str, Numeral] | None:
+        """Read ``GROUP BY column [HAVING count(*) > n]``."""
+        if not self._take("group", "by"):
+            return None
+        if self._selected_column() != column:
+            raise invalid("GROUP BY names another column than SELECT", self._token.start)
+        if not self._take("having"):
+            return None
+        for word in ("count", "(", "*", ")"):
+            self._expect(word)
+        operator, number = self._next(), self._next()
+        if operator.text not in COMPARISONS or number.kind is not TokenKind.NUMBER:
+            raise invalid("behind count(*) a comparison with a number is expected", operator.start)
+        bounds.check_number(number.text, number.start)
+        return "<>" if operator.text == "!=" else operator.text, Numeral(number.text)
+
+    # -- what is made
+
+    def _text_beside(self, column: Node, number: Node) -> Node:
+        """Return one side of a comparison: a bare number that is compared with a column of text is a text."""
+        if not isinstance(number, Numeral) or not isinstance(column, Column) or not self._table.is_text(column.name):
+            return number
+        token = Token(TokenKind.NUMBER, number.text, number.start, number.start + len(number.text))
+        self._texts[number.start] = token, number.text
+        return Text(number.text)
+
+    def _counted(self, node: Node) -> Node:
+        self._nodes += 1
+        if self._nodes > bounds.MOST_NODES:
+            raise invalid(f"it has more than {bounds.MOST_NODES} parts", self._token.start)
+        return node

@@ -1,0 +1,150 @@
+"""The tree of a condition as SQL with bound parameters; nothing of it is text of a user."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from oar.lib.conditions.tree import (
+    Between,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Constant,
+    InList,
+    InSelect,
+    Node,
+    Numeral,
+    Operation,
+    Text,
+)
+
+#: Characters of a column that are looked at where texts are put together.
+_JOINED = "left({}::text, {})"
+
+
+class Statement(NamedTuple):
+    """A part of an SQL statement; a ``%s`` in its text stands for each parameter, ``%%`` for a ``%``."""
+
+    text: str
+    parameters: tuple[object, ...] = ()
+
+
+class Mask(NamedTuple):
+    """Columns whose values are NULL in the rows of others."""
+
+    owner: str  #: the column that names whose row it is
+    asker: str
+    columns: Collection[str]
+
+
+def statement(tree: Node, table: str, longest_column: int, mask: Mask | None = None) -> Statement:
+    """Return the SQL of a condition on a table, for a WHERE clause.
+
+    ``longest_column``: so many characters of a column are looked at where texts are put together.
+    """
+    writer = _Writer(table, longest_column, mask)
+    text = writer.write(tree)
+    return Statement(text, tuple(writer.parameters))
+
+
+def joined(parts: Sequence[Statement], word: str = "AND") -> Statement:
+    """Return conditions of which all (or, with OR, some) hold; ``true`` if there are none."""
+    texts = [f"({part.text})" for part in parts]
+    parameters = [parameter for part in parts for parameter in part.parameters]
+    return Statement(f" {word} ".join(texts) or "true", tuple(parameters))
+
+
+def quoted(name: str) -> str:
+    """Return the name of a column as an identifier, in a statement with parameters."""
+    return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+
+class _Writer:
+    """Writes one tree."""
+
+    def __init__(self, table: str, longest_column: int, mask: Mask | None) -> None:
+        self._table = table
+        self._longest_column = longest_column
+        self._mask = mask
+        self.parameters: list[object] = []
+        self._writers: Mapping[type[Node], Callable[[Any], str]] = {
+            Column: self._column,
+            Numeral: lambda number: number.text,
+            Text: self._text,
+            Constant: lambda constant: constant.name,
+            Operation: self._operation,
+            Between: self._between,
+            InList: self._in_list,
+            InSelect: self._select,
+            Call: self._call,
+            Cast: self._cast,
+            Case: self._case,
+        }
+
+    def write(self, node: Node) -> str:
+        """Return the SQL of a node; its parameters are appended in the order of their marks."""
+        return self._writers[type(node)](node)
+
+    def _column(self, node: Column) -> str:
+        name = quoted(node.name)
+        if self._mask is None or node.name not in self._mask.columns:
+            return name
+        self.parameters.append(self._mask.asker)
+        return f"(CASE WHEN {quoted(self._mask.owner)} = %s THEN {name} END)"
+
+    def _text(self, node: Text) -> str:
+        self.parameters.append(node.value)
+        return "%s"
+
+    def _between(self, node: Between) -> str:
+        negation = "NOT " if node.is_negated else ""
+        return f"({self.write(node.operand)} {negation}BETWEEN {self.write(node.low)} AND {self.write(node.high)})"
+
+    def _in_list(self, node: InList) -> str:
+        return f"({self.write(node.operand)} {'NOT ' if node.is_negated else ''}IN ({self._list(node.values)}))"
+
+    def _list(self, nodes: Sequence[Node]) -> str:
+        return ", ".join(self.write(node) for node in nodes)
+
+    def _operation(self, node: Operation) -> str:
+        operator, operands = node.operator, node.operands
+        if operator == "||":
+            return f"({' || '.join(self._cut(operand) for operand in operands)})"
+        if operator == "%":  # as a function: a bare % would be taken for the mark of a parameter
+            return f"mod({self._list(operands)})"
+        if operator.startswith("IS "):
+            return f"({self.write(operands[0])} {operator})"
+        if len(operands) == 1:
+            return f"({operator} {self.write(operands[0])})"
+        return "(" + f" {operator} ".join(self.write(operand) for operand in operands) + ")"
+
+    def _call(self, node: Call) -> str:
+        function, arguments = node.function, node.arguments
+        if function == "position":
+            return f"position({self.write(arguments[0])} IN {self.write(arguments[1])})"
+        if function == "replace":
+            return f"replace({', '.join(self._cut(argument) for argument in arguments)})"
+        return f"{'btrim' if function == 'trim' else function}({self._list(arguments)})"
+
+    def _cut(self, node: Node) -> str:
+        """Return the SQL of a text of which a longer one is made."""
+        text = self.write(node)
+        return _JOINED.format(text, self._longest_column) if isinstance(node, Column) else text
+
+    def _cast(self, node: Cast) -> str:
+        return f"CAST({self.write(node.operand)} AS {node.type})"
+
+    def _case(self, node: Case) -> str:
+        parts = ["(CASE"] if node.operand is None else ["(CASE", self.write(node.operand)]
+        for when, then in node.branches:
+            parts += ["WHEN", self.write(when), "THEN", self.write(then)]
+        parts += ["END)"] if node.otherwise is None else ["ELSE", self.write(node.otherwise), "END)"]
+        return " ".join(parts)
+
+    def _select(self, node: InSelect) -> str:
+        operand = self.write(node.operand)
+        column = self._column(node.column)
+        where = f" WHERE {self.write(node.condition)}" if node.condition else ""
+        grouping = f" GROUP BY {column} HAVING count(*) {node.having[0]} {node.having[1].text}" if node.having else ""
+        negation = "NOT " if node.is_negated else ""
+        return f"({operand} {negation}IN (SELECT {column} FROM {self._table}{where}{grouping}))"

@@ -1,0 +1,227 @@
+"""oar.conf: its syntax, read into a ``Config``; and the sample file, written from the declarations.
+
+Everything that is wrong in a file is found in one go, each with file, line and key.  What a bad value means is the
+caller's affair: the server does not start, a command uses the default and warns.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from oar.lib.config.keys import GROUPS, Config
+from oar.lib.config.kinds import Key
+
+__all__ = ["Config", "ConfigProblem", "Parsed", "option_of", "parse", "sample"]
+
+_ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)\Z", re.ASCII)
+_COMMENT = re.compile(r"(?:\A|\s)#.*\Z")
+
+
+class ConfigProblem(NamedTuple):
+    """Something wrong in a configuration file."""
+
+    origin: str
+    line: int  #: 0 = not one line's fault
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        where = f"{self.origin}:{self.line}" if self.line else self.origin
+        return f"{where}: {self.key}: {self.text}" if self.key else f"{where}: {self.text}"
+
+
+class Parsed(NamedTuple):
+    """What a file says: the values (defaults where it is wrong or silent), and what is wrong with it."""
+
+    config: Config
+    errors: tuple[ConfigProblem, ...]
+    warnings: tuple[ConfigProblem, ...]
+    origins: Mapping[str, str]  #: key -> "file:line", only keys that the file sets
+
+
+class _Assignment(NamedTuple):
+    line: int
+    key: str
+    text: str
+
+
+class _BadLineError(ValueError):
+    """A line that is no assignment."""
+
+
+def parse(text: str, origin: str = "oar.conf") -> Parsed:
+    """Read the text of oar.conf; ``origin`` names the file in messages.
+
+    >>> parse("SERVER_PORT=7777  # ours").config.server_port
+    7777
+    >>> str(parse("SERVER_PORT=x", "/etc/oar/oar.conf").errors[0])
+    '/etc/oar/oar.conf:1: SERVER_PORT: write a whole number'
+    """
+    names = _names()
+    values: dict[str, Any] = {}
+    places: dict[str, int] = {}
+    errors: list[ConfigProblem] = []
+    warnings: list[ConfigProblem] = []
+    for item in _assignments(text, origin, errors):
+        option = names.get(item.key)
+        if option is None:
+            warnings.append(
+                ConfigProblem(origin, item.line, item.key, f"unknown key, ignored{_nearest(item.key, names)}")
+            )
+            continue
+        if option.key in places:
+            warnings.append(
+                ConfigProblem(origin, item.line, item.key, f"set again: line {places[option.key]} does not count")
+            )
+        places[option.key] = item.line
+        values.pop(option.name, None)
+        try:
+            values[option.name] = option.read(item.text)
+        except ValueError as error:
+            errors.append(ConfigProblem(origin, item.line, item.key, str(error)))
+            continue
+        if option.fixed and values[option.name] != option.default:
+            warnings.append(ConfigProblem(origin, item.line, item.key, "has no effect"))
+        if option.same_as and item.text == "":
+            del values[option.name]
+    config = Config(**values)
+    config = _agree(config, origin, places, errors, warnings)
+    return Parsed(config, tuple(errors), tuple(warnings), {key: f"{origin}:{line}" for key, line in places.items()})
+
+
+def option_of(key: str) -> "Key[Any] | None":
+    """Return the declaration of a key, also by an older name; None if there is none."""
+    return _names().get(key.upper())
+
+
+def _names() -> "dict[str, Key[Any]]":
+    names: dict[str, Key[Any]] = {}
+    for option in Config.options():
+        names[option.key] = option
+        names.update(dict.fromkeys(option.aliases, option))
+    return names
+
+
+def _nearest(key: str, names: Iterable[str]) -> str:
+    import difflib
+
+    nearest = difflib.get_close_matches(key.upper(), list(names), n=1)
+    return f"; the nearest known key is {nearest[0]}" if nearest else ""
+
+
+# -- syntax: assignments of a shell, without its expansions -----------------------------------------------------------
+
+
+def _assignments(text: str, origin: str, errors: list[ConfigProblem]) -> Iterator[_Assignment]:
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _ASSIGNMENT.match(line.rstrip())
+        if match is None:
+            errors.append(ConfigProblem(origin, number, "", 'not an assignment: write KEY="value"'))
+            continue
+        try:
+            yield _Assignment(number, match[1], _value(match[2]))
+        except _BadLineError as error:
+            errors.append(ConfigProblem(origin, number, match[1], str(error)))
+
+
+def _value(text: str) -> str:
+    """Return the value of the text behind ``=``."""
+    if text[:1] not in ("'", '"'):
+        return _COMMENT.sub("", text).strip()
+    value, following = _single_quoted(text) if text[0] == "'" else _double_quoted(text)
+    if _COMMENT.sub("", following).strip() or following.startswith("#"):
+        raise _BadLineError("text behind the closing quote")
+    return value
+
+
+def _single_quoted(text: str) -> tuple[str, str]:
+    end = text.find("'", 1)
+    if end < 0:
+        raise _BadLineError("the quote is not closed on this line")
+    return text[1:end], text[end + 1 :]
+
+
+def _double_quoted(text: str) -> tuple[str, str]:
+    """As bash reads it: a backslash quotes only itself, a double quote, a dollar sign and a backquote."""
+    parts: list[str] = []
+    position = 1
+    while position < len(text):
+        character = text[position]
+        if character == '"':
+            return "".join(parts), text[position + 1 :]
+        if character == "\\" and text[position + 1 : position + 2] in ("\\", '"', "$", "`"):
+            position += 1
+            character = text[position]
+        parts.append(character)
+        position += 1
+    raise _BadLineError("the quote is not closed on this line")
+
+
+# -- what values must be to each other --------------------------------------------------------------------------------
+
+
+def _agree(
+    config: Config, origin: str, places: Mapping[str, int], errors: list[ConfigProblem], warnings: list[ConfigProblem]
+) -> Config:
+    """Check values that depend on each other.  Defaults agree, so one of the keys is in the file."""
+
+    def problem(key: str, other: str, text: str) -> ConfigProblem:
+        return ConfigProblem(origin, places.get(key) or places.get(other, 0), key, text)
+
+    if config.jobdel_walltime <= config.jobdel_softwalltime:
+        least = config.jobdel_softwalltime + 1
+        warnings.append(
+            problem("JOBDEL_WALLTIME", "JOBDEL_SOFTWALLTIME", f"not above JOBDEL_SOFTWALLTIME: {least} is taken")
+        )
+        config = config.replace(jobdel_walltime=least)
+    if config.job_kill_grace >= config.jobdel_softwalltime:
+        errors.append(problem("JOB_KILL_GRACE", "JOBDEL_SOFTWALLTIME", "must be below JOBDEL_SOFTWALLTIME"))
+    if config.taktuk_cmd:
+        text = (
+            "checks nodes, if PINGCHECKER_TAKTUK_ARG_COMMAND is set; jobs are prepared over ssh connections that stay"
+        )
+        warnings.append(problem("TAKTUK_CMD", "", f"{text}: they need no taktuk"))
+    if config.energy_saving_window_timeout <= config.energy_saving_window_time:
+        errors.append(
+            problem(
+                "ENERGY_SAVING_WINDOW_TIMEOUT", "ENERGY_SAVING_WINDOW_TIME", "must be above ENERGY_SAVING_WINDOW_TIME"
+            )
+        )
+    return config
+
+
+# -- the sample file --------------------------------------------------------------------------------------------------
+
+_HEAD = """\
+# Configuration of OAR, read by the server, the commands and the API.
+#
+# Lines are assignments as in a shell: KEY="value".  A key that stands behind a "#" has the value shown.
+# oar-conf --check tells what is wrong with this file; oar-conf shows all values and where they come from.
+"""
+
+
+def sample() -> str:
+    """The text of etc/oar.conf: each key with its default and a line of documentation."""
+    parts = [_HEAD]
+    for option in Config.options():
+        if option.name in GROUPS:
+            parts.append(f"\n{'#' * 80}\n# {GROUPS[option.name]}\n{'#' * 80}\n")
+        parts.append(_entry(option))
+    return "".join(parts)
+
+
+def _entry(option: "Key[Any]") -> str:
+    text = option.text(option.default) if option.shipped is None else option.shipped
+    aliases = f"  Older names: {', '.join(option.aliases)}." if option.aliases else ""
+    return (
+        f"\n# {option.doc}  ({option.kind.name}){aliases}\n"
+        f"{'#' if option.shipped is None else ''}{option.key}={quoted(text)}\n"
+    )
+
+
+def quoted(text: str) -> str:
+    """``text`` as the value of an assignment."""
+    escaped = re.sub(r'([\\"$`])', r"\\\1", text) if re.search(r'["$`]|\\[\\"$`]|\\\Z', text) else text
+    return f'"{escaped}"'

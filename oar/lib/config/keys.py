@@ -1,0 +1,568 @@
+"""Every option of oar.conf, declared once: key, default, kind, documentation, older names.
+
+The order is that of the sample file; ``GROUPS`` names the first option of each group.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from oar.lib.config.kinds import (
+    ANY_INTEGER,
+    BOOLEAN,
+    COMMAND,
+    COMMANDS,
+    DATABASE_HOST,
+    DAYS,
+    FLOAT,
+    HOST,
+    INTEGER,
+    ITEMS,
+    LOG_FILE,
+    LOG_FORMAT,
+    NETWORKS,
+    NUMBERS,
+    PATH,
+    PATTERNS,
+    PORT,
+    POSITIVE,
+    SECONDS,
+    SOME_SECONDS,
+    TEXT,
+    WORDS,
+    Key,
+    ValueKind,
+    Values,
+    Words,
+    at_least,
+    one_of,
+    or_empty,
+    per_queue,
+    unset,
+)
+from oar.lib.facts.states import DependencyCondition, JobPriority
+
+
+def _refuse_mysql(text: str) -> str:
+    if text.lower() in ("mysql", "mariadb"):
+        raise ValueError("MySQL is not supported: move the data to PostgreSQL and write Pg")
+    return one_of("Pg", renamed={"psql": "Pg", "pgsql": "Pg", "postgresql": "Pg"}).read(text)
+
+
+_CGROUP_MANAGERS = one_of("auto", "cgroup2", "cgroup1", "none")
+
+
+def _refuse_systemd(text: str) -> str:
+    if text.lower() == "systemd":
+        raise ValueError("slices of systemd are not supported: write auto, groups of jobs lie beside those of systemd")
+    return _CGROUP_MANAGERS.read(text)
+
+
+_DATABASE_TYPE = ValueKind("Pg", _refuse_mysql)
+_META_SCHEDULER = ValueKind(
+    "command line", lambda text: {"oar_meta_sched": "kao", "oar_meta_scheduler": "kao"}.get(text) or COMMAND.read(text)
+)
+_ZERO: Mapping[str, float] = MappingProxyType({"_": 0.0})
+_NO: Mapping[str, bool] = MappingProxyType({"_": False})
+_NOBODY: Mapping[str, Words] = MappingProxyType({"_": ()})
+_ZERO_SECONDS: Mapping[str, int] = MappingProxyType({"_": 0})
+
+
+class Config(Values):
+    """The values of oar.conf."""
+
+    __slots__ = ()
+
+    # database
+    db_type = Key(_DATABASE_TYPE, "Pg", "Kind of the database: PostgreSQL is the only one.")
+    db_hostname = Key(DATABASE_HOST, "localhost", "Host of the database, or the directory of its socket.")
+    db_port = Key(PORT, 5432, "Port of the database.")
+    db_base_name = Key(TEXT, "oar", "Name of the database.")
+    db_base_login = Key(TEXT, "oar", "Account that reads and writes.")
+    db_base_passwd = Key(TEXT, "", "Its password.", secret=True)
+    db_base_login_ro = Key(TEXT, "oar_ro", "Account under which SQL text given by users is evaluated; it only reads.")
+    db_base_passwd_ro = Key(TEXT, "", "Its password.", secret=True)
+    user_sql_timeout = Key(SOME_SECONDS, 5, "Time limit of one condition given by a user.")
+    user_sql_round_seconds = Key(
+        FLOAT, 1.0, "Seconds that the conditions of users may take in a round; those of each user a fifth of it."
+    )
+    user_sql_full_users = Key(WORDS, (), "Users who may write conditions in all of PostgreSQL's SQL.")
+    db_notify = Key(BOOLEAN, True, "Send NOTIFY oar_event after changes, for the API and the web pages.")
+    max_db_connection_timeout = Key(SOME_SECONDS, 30, "Commands give up reaching the database after this time.")
+    sqlalchemy_pool_size = unset(POSITIVE, "Connections kept by the API; the library's default if not set.")
+    sqlalchemy_max_overflow = unset(INTEGER, "Connections beyond these; the library's default if not set.")
+    sqlalchemy_pool_timeout = unset(SOME_SECONDS, "Wait for a free connection; the library's default if not set.")
+    sqlalchemy_pool_recycle = unset(at_least(-1, "seconds"), "Age at which a connection is renewed; library's default.")
+    sqlalchemy_echo = unset(BOOLEAN, "Log the statements of the API; the library's default if not set.")
+
+    # server and bus
+    server_hostname = Key(HOST, "localhost", "Name of the server: commands and nodes connect to it.")
+    server_port = Key(PORT, 6666, "Port on which nodes and old clients write lines.")
+    appendice_server_port = Key(PORT, 6670, "Port on which commands and the API notify the server.")
+    bipbip_commander_server = Key(HOST, "localhost", "Address of the port for jobs of external meta-schedulers.")
+    bipbip_commander_port = Key(PORT, 6671, "That port; 0 = off.")
+    greta_server = Key(HOST, "localhost", "Address of the port for energy orders of external meta-schedulers.")
+    greta_port = Key(PORT, 0, "That port; 0 = off.")
+    oar_run_dir = Key(PATH, "/run/oar", "Directory of the server's sockets and of its pid file.")
+    allowed_networks = Key(
+        NETWORKS,
+        ("127.0.0.1/32", "0.0.0.0/0", "::/0"),
+        "Networks whose hosts may connect to SERVER_PORT and submit jobs.",
+    )
+    meta_sched_cmd = Key(_META_SCHEDULER, "kao", "Meta-scheduler: kao, or a program, relative to OARDIR.")
+    module_max_duration = Key(SOME_SECONDS, 600, "A module that needs longer for one pass is stopped.")
+    sarko_frequency = Key(SOME_SECONDS, 30, "Longest time between two looks for passed deadlines.")
+    max_concurrent_jobs_starting_or_terminating = Key(
+        POSITIVE, 25, "Launches and ends of jobs treated at a time.", aliases="MAX_CONCURRENT_JOB_TERMINATIONS"
+    )
+    bipbip_workers = Key(POSITIVE, 2, "Processes that launch, end and signal jobs.")
+    bipbip_max_duration = Key(SOME_SECONDS, 1800, "An action on a job that needs longer is cancelled.")
+    launch_unknown_timeout = Key(SECONDS, 300, "How long a node is asked whether a job has started there.")
+    job_probe_frequency = Key(SECONDS, 300, "Time between two looks at a running job's node; 0 = only at start.")
+    max_automatic_resubmissions = Key(INTEGER, 3, "Automatic resubmissions in a row of one piece of work.")
+    oarsub_notify_timeout = Key(SOME_SECONDS, 3, "Time to reach a waiting oarsub.")
+
+    # log and mail
+    log_level = Key(at_least(0, "1 | 2 | 3"), 2, "1 errors, 2 warnings and infos too, 3 debug too.")
+    log_file = Key(LOG_FILE, "/var/log/oar.log", "Where the server logs.")
+    log_format = Key(LOG_FORMAT, "%s|%s|%s/%s|%s|%s", "Type, date, module, pid, job, message of a line; or json.")
+    log_categories = Key(ITEMS, ("all",), "What is logged beside errors and warnings: main, scheduler, energy; or all.")
+    mail_smtp_server = unset(TEXT, "Mail server; without it, sender and recipient the administrator gets no mail.")
+    mail_sender = unset(TEXT, "Sender of the server's mails.")
+    mail_recipient = unset(ITEMS, "Administrators who get mails.")
+    instance_name = unset(TEXT, "Name of this cluster in subjects of mails; the server's host name if not set.")
+    debug_remote_commands = Key(BOOLEAN, False, "Log the output of actions on nodes.")
+
+    # submission and display
+    oarsub_default_resources = Key(TEXT, "/resource_id=1", "Request of a job that asks for no resources.")
+    oarsub_nodes_resources = Key(TEXT, "network_address", "Property meant by 'nodes' in a request.")
+    oarsub_force_job_key = Key(BOOLEAN, False, "Give each job a key, as with oarsub -k.")
+    oarsub_store_adm_rules_outputs = Key(BOOLEAN, False, "Keep what admission rules print as events of the job.")
+    default_job_walltime = Key(SOME_SECONDS, 7200, "Walltime if neither the user nor a rule sets one.")
+    admission_rules_in_files = Key(BOOLEAN, False, "Read the admission rules from files, not from the database.")
+    admission_rules_path = Key(PATH, "/etc/oar/admission_rules.d", "Directory of these files.")
+    admission_rules_timeout = Key(SOME_SECONDS, 10, "Time limit of all admission rules together.")
+    admission_rules_ack_empty = Key(BOOLEAN, False, "Start the server although no admission rule is enabled.")
+    job_types_extra = Key(PATTERNS, (r"origin=\w+",), "The site's own job types.")
+    dependency_condition = Key(
+        one_of(DependencyCondition.OK, DependencyCondition.ANY, DependencyCondition.NOT_OK, DependencyCondition.START),
+        DependencyCondition.OK,
+        "How a job must have ended that others wait for with oarsub -a.",
+    )
+    max_array_size = Key(POSITIVE, 10000, "Jobs of one array.")
+    max_kept_bytes_per_user = Key(
+        POSITIVE, 67108864, "Bytes of kept scripts and of --env that the jobs of a user may have which have not ended."
+    )
+    oarsub_script_resources = Key(
+        one_of("add", "replace"), "add", "Whether -l in a script adds to -l on the command line or is replaced by it."
+    )
+    oarsub_local_address = unset(HOST, "Address of this frontend that the server calls back; its host name if not set.")
+    oarstat_private = Key(BOOLEAN, False, "Hide command and request of other users' jobs.")
+    queue = Key(TEXT, "default", "Queue of a job that names none.")
+    project = Key(TEXT, "default", "Project of a job that names none.")
+    signal = Key(at_least(1, "number of a signal"), 12, "Signal that asks a job to write a checkpoint.")
+    users_allowed_hold_resume = Key(BOOLEAN, False, "Users may suspend and resume their own running jobs.")
+    oarstat_default_output_format = Key(at_least(1, "1 | 2 | 3 | 4"), 1, "Layout of oarstat's table.")
+    oarstat_default_field = Key(
+        ITEMS,
+        (
+            "job_id:Job id",
+            "job_name:Job name",
+            "Duration",
+            "state:State",
+            "job_user:User",
+            "message:System message",
+            "queue_name:Queue",
+        ),
+        "Columns of oarstat's table in layout 2.",
+    )
+    oarstat_show_other_users_initial_request = Key(BOOLEAN, False, "Show the request of other users' jobs.")
+    advance_reservation_validation_hook_exec_file = unset(
+        PATH, "Run on the frontend when a reservation is accepted or refused: job id, 1 or 0."
+    )
+
+    # desktop computing
+    desktop_computing_allow_create_node = Key(BOOLEAN, False, "An unknown agent may create its resource.")
+    desktop_computing_expiry = Key(SOME_SECONDS, 300, "An agent that has not asked for so long is suspected.")
+    stagein_dir = Key(PATH, "/var/lib/oar/stageins", "Files of oarsub --stagein.")
+    stageout_dir = Key(PATH, "/var/lib/oar/stageouts", "Results of desktop computing jobs.")
+    stagein_cache_expiry = Key(at_least(0, "hours"), 144, "Age at which these files are removed.")
+
+    # execution
+    detach_job_from_server = Key(BOOLEAN, True, "no: the connection to the node stays open during the job.")
+    oarexec_debug_mode = Key(BOOLEAN, False, "oarexec logs on the node, in OAR_RUNTIME_DIRECTORY/oar.log.")
+    oar_runtime_directory = Key(
+        PATH, "/var/lib/oar", "Directory of the jobs' files on nodes, on a local disk.", aliases="OAREXEC_DIRECTORY"
+    )
+    node_file_db_field = Key(TEXT, "network_address", "Property written in a job's node file.")
+    node_file_db_field_distinct_values = Key(TEXT, "resource_id", "One line of it for each value of this property.")
+    deploy_hostname = Key(
+        HOST, "", "Host of deploy jobs' commands; SERVER_HOSTNAME if not set.", same_as="server_hostname"
+    )
+    cosystem_hostname = Key(
+        HOST, "", "Host of cosystem jobs' commands; SERVER_HOSTNAME if not set.", same_as="server_hostname"
+    )
+    deploy_cosystem_job_exec_system = Key(
+        one_of("none", "systemd-run"), "none", "How commands of deploy and cosystem jobs are started."
+    )
+    prologue_exec_file = unset(COMMAND, "Run on a job's first node before it; ~oar/oar_prologue if not set.")
+    epilogue_exec_file = unset(COMMAND, "Run on a job's first node after it; ~oar/oar_epilogue if not set.")
+    prologue_epilogue_timeout = Key(SOME_SECONDS, 60, "Time limit of each of them.")
+    server_prologue_exec_file = unset(COMMAND, "Run on the server before each job.", aliases="SERVER_SCRIPT_EXEC_FILE")
+    server_epilogue_exec_file = unset(COMMAND, "Run on the server after each job.")
+    server_prologue_epilogue_timeout = Key(SOME_SECONDS, 60, "Time limit of each of them.")
+    passive_job_hook_exec_file = unset(PATH, "Run as root on the first node before a passive job's command.")
+    interactive_job_hook_exec_file = unset(PATH, "Run as root on the first node before an interactive job's shell.")
+    interactive_connect_timeout = Key(SOME_SECONDS, 120, "An interactive job ends if its user is not there by then.")
+    job_kill_grace = Key(SECONDS, 5, "Time between SIGTERM and SIGKILL for a job's processes.")
+    jobdel_softwalltime = Key(
+        SOME_SECONDS, 60, "A kill that had no effect is repeated after this time.", aliases="LEON_SOFT_WALLTIME"
+    )
+    jobdel_walltime = Key(
+        SOME_SECONDS, 300, "A job whose kill had no effect is given up after this time.", aliases="LEON_WALLTIME"
+    )
+
+    # remote access
+    openssh_cmd = Key(COMMAND, "/usr/bin/ssh -p 6667 -e none", "How nodes are reached.")
+    oar_ssh_connection_timeout = Key(SOME_SECONDS, 120, "Time limit of an action on a node.", aliases="TIMEOUT_SSH")
+    oar_ssh_transport = Key(one_of("auto", "paramiko", "openssh"), "auto", "What speaks ssh on the server.")
+    oar_ssh_pool_max = Key(POSITIVE, 512, "Connections to nodes kept by one bipbip.")
+    oar_ssh_pool_idle = Key(SECONDS, 600, "An unused connection is closed after this time.")
+    taktuk_cmd = unset(COMMAND, "Check many nodes with taktuk (PINGCHECKER_TAKTUK_ARG_COMMAND).")
+    oar_ssh_authorized_keys_file = Key(TEXT, ".ssh/authorized_keys_jobs", "File of the jobs' keys on nodes.")
+    oar_privilege_cmd = Key(COMMAND, "sudo -n", "How the oar account becomes root on a node: sudo, or oardodo's path.")
+
+    # health of the nodes
+    finaud_frequency = Key(SECONDS, 300, "Time between two looks whether nodes answer; 0 = never.")
+    check_nodes_with_running_job = Key(BOOLEAN, False, "Look at nodes that have jobs too.")
+    disable_suspected_nodes_repair = Key(BOOLEAN, False, "Suspected nodes that answer again stay suspected.")
+    activate_pingchecker_at_job_end = Key(BOOLEAN, False, "Check the nodes of each job when it ends.")
+    dead_switch_time = Key(SECONDS, 0, "A node suspected for so long becomes Dead; 0 = never.")
+    pingchecker_taktuk_arg_command = unset(TEXT, "Check nodes with taktuk: its arguments.")
+    pingchecker_sentinelle_script_command = unset(
+        COMMAND, "Check nodes with sentinelle.", aliases="SENTINELLE_SCRIPT_COMMAND SENTINELLE_COMMAND"
+    )
+    pingchecker_fping_command = unset(COMMAND, "Check nodes with fping.", aliases="FPING_COMMAND")
+    pingchecker_nmap_command = unset(COMMAND, "Check nodes with nmap.", aliases="NMAP_COMMAND")
+    pingchecker_generic_command = unset(
+        COMMAND, "Check nodes with a program that writes the bad ones on stderr.", aliases="GENERIC_COMMAND"
+    )
+    suspected_healing_exec_file = unset(COMMAND, "Run on the server when nodes become suspected.")
+    suspected_healing_timeout = Key(SOME_SECONDS, 10, "Its time limit.")
+
+    # suspending jobs
+    suspend_resume_file = unset(
+        TEXT,
+        "Program that freezes and thaws jobs on nodes, relative to OARDIR; built in if not set.",
+        aliases="SUSPEND_RESUME_FILE_MANAGER",
+    )
+    just_after_suspend_exec_file = unset(COMMAND, "Run on the server when a job has been suspended: job id.")
+    just_before_resume_exec_file = unset(COMMAND, "Run on the server before a job resumes: job id.")
+    suspend_resume_script_timeout = Key(SOME_SECONDS, 60, "Time limit of each of them.")
+
+    # job resource manager
+    job_resource_manager_property_db_field = unset(
+        TEXT,
+        "Property with the processors of a resource; not set = jobs are not confined to theirs.",
+        aliases="CPUSET_RESOURCE_PROPERTY_DB_FIELD",
+        shipped="cpuset",
+    )
+    job_resource_manager_file = unset(
+        TEXT, "Program that confines jobs on nodes, relative to OARDIR; built in if not set.", aliases="CPUSET_FILE"
+    )
+    cpuset_path = Key(or_empty(PATH), "/oar", "Cgroup of all jobs on nodes; empty = keys and files only.")
+    compute_thread_siblings = Key(BOOLEAN, False, "A job gets the threads that share a core with its processors.")
+    get_current_cpuset_cmd = unset(COMMAND, "How oarsh finds the job it was called from.")
+    cgroup_manager = Key(ValueKind(_CGROUP_MANAGERS.name, _refuse_systemd), "auto", "How cgroups are managed on nodes.")
+    jrm_memory = Key(BOOLEAN, False, "Limit the memory of jobs.")
+    jrm_processes = Key(
+        INTEGER, 4096, "Processes and threads that a job may have on a node for each of its processors; 0 = no limit."
+    )
+    jrm_devices = Key(BOOLEAN, False, "Hide GPUs that are not the job's.")
+    jrm_mem_nodes = Key(one_of("cpu", "all"), "cpu", "Memory of the job's own processors, or of the whole node.")
+    jrm_clear_dirs = Key(
+        WORDS, ("/tmp", "/dev/shm", "/var/tmp"), "Emptied of a user's files after his last job on a node; empty = off."
+    )
+    jrm_max_uptime = Key(SECONDS, 0, "Reboot a node after its last job once it is up for so long; 0 = never.")
+
+    # oarsh
+    oarsh_oarstat_cmd = unset(PATH, "oarstat on a frontend: allows OAR_JOB_ID=... oarsh there.")
+    openssh_optstr = Key(
+        TEXT,
+        "1246ab:c:e:fgi:kl:m:no:p:qstvxAB:CD:E:F:GI:J:KL:MNO:PQ:R:S:TVw:W:XYy",
+        "Options of the installed ssh.",
+    )
+    openssh_optstr_filtered = Key(TEXT, "1246b:c:fm:nqstvxBCNPQ:TVXYy", "Those that oarsh lets through.")
+    oarsh_openssh_default_options = Key(
+        TEXT,
+        "-e none -oProxyCommand=none -oPermitLocalCommand=no -oUserKnownHostsFile=~oar/.ssh/known_hosts"
+        " -oKexAlgorithms=curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp256,"
+        "diffie-hellman-group14-sha256",
+        "Options that oarsh and interactive sessions give to ssh. These key exchanges cost 60 ms less than the newest.",
+    )
+    oarsh_bypass_whole_security = Key(BOOLEAN, False, "oarsh acts as plain ssh: jobs are not kept apart.")
+
+    # scheduling
+    scheduler_min_time_between_2_calls = Key(
+        SECONDS, 0, "Distance of two rounds; 0 = as long as the last one took, at most 5 s."
+    )
+    scheduler_timeout = Key(SOME_SECONDS, 10, "Time limit of external schedulers, token, sleep and wake-up commands.")
+    scheduler_nb_processes = Key(POSITIVE, 1, "Processes of one round.")
+    scheduler_launcher_optimization = Key(BOOLEAN, True, "Start jobs of external schedulers during the round.")
+    scheduler_job_security_time = Key(SOME_SECONDS, 1, "Gap between two jobs on a resource.")
+    scheduler_besteffort_duration = Key(SECONDS, 300, "Gap that a besteffort job needs; 0 = its whole walltime.")
+    external_scheduler_max_failures = Key(
+        POSITIVE, 3, "Failures in a row before the queue of an external scheduler is stopped."
+    )
+    scheduler_besteffort_kill_duration_before_reservation = Key(
+        SECONDS, 0, "Besteffort jobs are killed so long before a reservation begins."
+    )
+    scheduler_gantt_hole_minimum_time = Key(SECONDS, 0, "Smaller holes are not filled with jobs.")
+    scheduler_resource_order = Key(
+        TEXT,
+        "scheduler_priority ASC, state_num ASC, available_upto DESC, suspended_jobs ASC, "
+        "network_address ASC, resource_id ASC",
+        "Order in which resources are taken.",
+    )
+    scheduler_resource_order_adv_reservations = Key(
+        TEXT, "network_address ASC, resource_id ASC", "The same for reservations in the future."
+    )
+    scheduler_resource_order_adv_reservations_threshold = Key(SECONDS, 300, "From so far in the future on.")
+    scheduler_priority_hierarchy_order = Key(
+        TEXT, "network_address/resource_id", "Levels by which resources in use become less preferred."
+    )
+    log_scheduler_priority_changes = Key(BOOLEAN, False, "Write events when these preferences change.")
+    scheduler_resources_always_assigned_type = unset(TEXT, "Resource type that is added to every job.")
+    scheduler_available_suspended_resource_type = Key(
+        WORDS, ("default",), "Types of resources that others may use while a job is suspended; empty = none."
+    )
+    scheduler_log_decisions = Key(BOOLEAN, False, "Keep all plans in the gantt_*_log tables.")
+    scheduler_rounds_kept = unset(
+        POSITIVE, "So many of the last rounds are kept as files in OAR_RUN_DIR, for kao plan."
+    )
+    scheduler_log_job_scheduling_time = Key(BOOLEAN, False, "Log how long the placement of each job took.")
+    scheduler_job_scheduling_time_yaml = unset(PATH, "File that gets these times as YAML.")
+    reservation_waiting_resources_timeout = Key(
+        SECONDS, 300, "A reservation waits so long for missing nodes before it begins with fewer."
+    )
+    kill_inner_jobs_with_container = Key(BOOLEAN, True, "Killing a container kills its inner jobs.")
+    inserts_from_file = unset(TEXT, "Accepted, not used.")
+    storable_recursion_limit = unset(TEXT, "Accepted, not used.")
+    metascheduler_mode = Key(one_of("internal", "external"), "internal", "Where waiting jobs are planned.")
+    metascheduler_oar3_with_oar2 = Key(BOOLEAN, False, "Write lines to SERVER_PORT instead of the jobs' port.")
+    schedulers_path = Key(TEXT, "schedulers", "Directory of external schedulers, relative to OARDIR.")
+    hierarchy_labels = Key(
+        WORDS,
+        ("resource_id", "network_address"),
+        "Properties that are levels of requests.",
+        shipped="resource_id,network_address,cpu,core",
+    )
+    kamelot_get_resources_hierarchy_mode = Key(TEXT, "default", "Accepted, not used.")
+    max_job_per_queues_group_scheduling_round = Key(
+        POSITIVE, 1000, "Waiting jobs planned per round and group of queues.", aliases="MAX_JOB_PER_SCHEDULING_ROUND"
+    )
+    job_priority = Key(
+        one_of(*JobPriority, renamed={"fairsharing": JobPriority.FAIRSHARE}),
+        JobPriority.FIFO,
+        "Order of waiting jobs.",
+    )
+    priority_conf_file = Key(PATH, "/etc/oar/priority.yaml", "Weights of MULTIFACTOR.")
+    custom_job_sorting = Key(TEXT, "", "Plug-in of CUSTOM.")
+    custom_job_sorting_config = Key(TEXT, "", "Its configuration.")
+    custom_job_sorting_config_file = Key(TEXT, "", "Or the file of its configuration.")
+    extra_metasched = Key(TEXT, "default", "Plug-in called in each round.")
+    extra_metasched_config = Key(TEXT, "", "Its configuration.")
+    fairsharing_enabled = Key(BOOLEAN, False, "As JOB_PRIORITY=FAIRSHARE.")
+    scheduler_fairsharing_max_job_per_user = unset(
+        POSITIVE, "Waiting jobs of one user planned per round; no limit if not set."
+    )
+    scheduler_fairsharing_window_size = Key(SOME_SECONDS, 2592000, "Past that counts for the fair share.")
+    scheduler_fairsharing_project_targets = Key(
+        NUMBERS, MappingProxyType({"default": 21.0}), "Percents of the machine by project."
+    )
+    scheduler_fairsharing_user_targets = Key(
+        NUMBERS, MappingProxyType({"default": 22.0}), "Percents of the machine by user."
+    )
+    scheduler_fairsharing_coef_project = Key(FLOAT, 0.0, "Weight of what the project has used.")
+    scheduler_fairsharing_coef_user = Key(FLOAT, 2.0, "Weight of what the user has used.")
+    scheduler_fairsharing_coef_user_ask = Key(FLOAT, 1.0, "Weight of what the user has asked for.")
+    scheduler_token_scripts = unset(COMMANDS, "Commands that print how many tokens are free, by name of the token.")
+    quotas = Key(BOOLEAN, False, "Apply quotas.")
+    quotas_conf_file = Key(PATH, "/etc/oar/quotas_conf.json", "File of the quotas.")
+    quotas_period = Key(SOME_SECONDS, 1296000, "Period of quotas that a calendar gives.")
+    quotas_all_nb_resources_mode = Key(
+        one_of("default_not_dead", "all"), "default_not_dead", "Which resources ALL means in quotas."
+    )
+    quotas_window_time_limit = Key(SOME_SECONDS, 5184000, "How far in the future quotas are looked at.")
+    accounting_window = Key(SOME_SECONDS, 86400, "Width of the windows of the accounting.")
+    accounting_all_types = Key(BOOLEAN, False, "Count resources of all types.")
+    accounting_subtract_suspended = Key(BOOLEAN, False, "Do not count the time in which a job was suspended.")
+    accounting_inner = Key(BOOLEAN, False, "Count inner jobs beside their container.")
+
+    # changes of walltime
+    walltime_change_enabled = Key(BOOLEAN, False, "Users may ask for another walltime of a running job.")
+    walltime_max_increase = Key(
+        per_queue(FLOAT), _ZERO, "At most: seconds, part of the walltime below 1, -1 no limit, 0 administrators only."
+    )
+    walltime_min_for_change = Key(per_queue(FLOAT), _ZERO, "Shorter jobs cannot change: seconds, or part below 1.")
+    walltime_change_apply_time = Key(
+        per_queue(FLOAT), _ZERO, "Granted so long before the end: seconds, or part below 1; 0 = at once."
+    )
+    walltime_increment = Key(per_queue(FLOAT), _ZERO, "Granted in steps: seconds, or part below 1; 0 = as a whole.")
+    walltime_reduction_disallowed = Key(per_queue(BOOLEAN), _NO, "A walltime cannot be made shorter.")
+    walltime_allowed_users_to_force = Key(
+        per_queue(WORDS), _NOBODY, "Users who may get their whole change at once; * = all."
+    )
+    walltime_allowed_users_to_delay_jobs = Key(
+        per_queue(WORDS), _NOBODY, "Users whose change may delay waiting jobs; * = all."
+    )
+    walltime_change_timeout = Key(
+        per_queue(SECONDS), _ZERO_SECONDS, "A change not granted by then is dropped; 0 = never."
+    )
+
+    # energy
+    scheduler_node_manager_idle_time = unset(SECONDS, "A node idle for so long may be halted; needed for halts (600).")
+    scheduler_node_manager_sleep_time = unset(
+        SECONDS, "If its next job is not before this time; needed for halts (600)."
+    )
+    scheduler_node_manager_wakeup_time = Key(SECONDS, 600, "Time that a node needs to boot.")
+    scheduler_node_manager_sleep_cmd = unset(COMMAND, "Halts the nodes given as arguments and on stdin.")
+    scheduler_node_manager_wake_up_cmd = unset(COMMAND, "Wakes the nodes given as arguments and on stdin.")
+    energy_saving_internal = Key(BOOLEAN, False, "Let Greta halt and wake nodes; the two commands above are ignored.")
+    energy_saving_mode = unset(TEXT, "metascheduler_decision_making; it is so if energy saving is configured.")
+    energy_saving_node_manager_sleep_cmd = unset(COMMAND, "Halts the nodes given on stdin.")
+    energy_saving_node_manager_wake_up_cmd = unset(COMMAND, "Wakes the nodes given on stdin.")
+    energy_saving_node_manager_wakeup_timeout = Key(
+        TEXT, "900", "A woken node must be there by then; or pairs number:seconds by nodes that boot."
+    )
+    energy_saving_nodes_keepalive = Key(TEXT, "type='default':0", "SQL:number, joined by &: nodes kept awake.")
+    energy_saving_window_size = Key(POSITIVE, 25, "Commands at a time.", aliases="ENERGY_SAVING_WINDOW_FORKER_SIZE")
+    energy_saving_window_time = Key(SECONDS, 60, "Distance of two windows of commands.")
+    energy_saving_window_timeout = Key(SOME_SECONDS, 120, "Time limit of a command; more than the distance.")
+    energy_saving_window_forker_bypass = Key(BOOLEAN, False, "Give all nodes to one command.")
+    energy_max_cycles_until_refresh = Key(POSITIVE, 5000, "Greta is renewed after so many orders.")
+
+    # API, web pages, proxy
+    api_root_path = Key(TEXT, "", "Path under which the API is mounted.")
+    api_url = Key(TEXT, "", "Address that the pages speak to; empty = their own.")
+    api_absolute_uris = Key(BOOLEAN, True, "Links in answers are absolute.")
+    api_default_data_structure = Key(TEXT, "simple", "Structure of answers: simple or oar.")
+    api_default_max_items_number = Key(POSITIVE, 500, "Items of a page if none is asked.")
+    api_max_limit = Key(POSITIVE, 10000, "Items of a page at most.")
+    api_max_body = Key(POSITIVE, 16777216, "Bytes of a request at most.")
+    api_max_upload = Key(POSITIVE, 1073741824, "Bytes of an uploaded file at most.")
+    api_jobs_uri_default_params = Key(
+        TEXT,
+        "state=Finishing,Running,Resuming,Suspended,Launching,toLaunch,toError,Waiting,toAckReservation,Hold",
+        "Jobs that are listed when nothing is asked.",
+    )
+    api_submission_workers = Key(POSITIVE, 2, "Processes that run submissions.")
+    api_cors_origins = Key(WORDS, (), "Other origins whose pages may use the API.")
+    api_anonymous_read = Key(BOOLEAN, True, "Anybody may read.")
+    api_accounting_private = Key(BOOLEAN, False, "Users see their own accounting only.")
+    api_basic_auth = Key(one_of("no", "htpasswd", "pam"), "no", "Names and passwords.")
+    htpasswd_file = Key(PATH, "/etc/oar/api-users", "File of htpasswd.")
+    api_trust_ident = Key(BOOLEAN, True, "Believe the identity header of trusted proxies.")
+    api_trusted_proxies = Key(NETWORKS, (), "Proxies whose identity header is believed.")
+    api_secret_key = unset(TEXT, "Key of the signed tokens; not set = none.", secret=True)
+    api_secret_algorithm = Key(TEXT, "HS256", "Their algorithm.")
+    api_access_token_expire_minutes = Key(at_least(1, "minutes"), 524160, "Their validity.")
+    api_revoked_tokens = unset(PATH, "File of the revoked ones.")
+    api_user_regex = Key(PATTERNS, (r"^[a-z_][a-z0-9_.-]{0,31}$",), "What a user's name looks like.")
+    api_admin_group = unset(TEXT, "Unix group whose members are administrators of the API.")
+    api_admission_rules = Key(BOOLEAN, False, "Serve the admission rules.")
+    api_select_all = Key(BOOLEAN, False, "Serve SQL conditions on all tables.")
+    api_media = Key(BOOLEAN, False, "Serve users' files.")
+    api_media_roots = Key(WORDS, ("~",), "Directories of these files; ~ is the user's home.")
+    api_metrics_networks = Key(NETWORKS, ("127.0.0.1/32", "::1/128"), "Who may read /metrics.")
+    api_oar2_unescape = Key(BOOLEAN, True, "Undo the escapes of OAR 2's clients.")
+    api_stress_factor_script = Key(PATH, "/etc/oar/stress_factor.sh", "Prints the stress of the site.")
+    api_resources_list_generation_cmd = unset(TEXT, "Accepted, not used.")
+    api_html_header = unset(TEXT, "Accepted, not used.")
+    api_html_form = unset(TEXT, "Accepted, not used.")
+    api_colmet_extract_path = unset(TEXT, "Accepted, not used.")
+    api_colmet_hdf5_path_prefix = unset(TEXT, "Accepted, not used.")
+    proxy = Key(one_of("no", "traefik"), "no", "Proxy to services of jobs.")
+    proxy_traefik_entrypoint = Key(TEXT, "http://localhost:5000", "Entry point of the proxy.")
+    proxy_traefik_rules_file = Key(PATH, "/etc/oar/rules_oar_traefik_proxy.toml", "Its rules.")
+    oar_proxy_base_url = Key(TEXT, "/proxy", "Its path.")
+
+    # oar_phoenix
+    phoenix_status_file = Key(
+        PATH, "/var/lib/oar/phoenix/oar_phoenix.state", "What was tried on which node.", aliases="PHOENIX_DBFILE"
+    )
+    phoenix_logdir = Key(PATH, "/var/lib/oar/phoenix", "Directory of its log.")
+    phoenix_soft_rebootcmd = unset(COMMAND, "Reboots {NODENAME}; not set = nothing is done.")
+    phoenix_hard_rebootcmd = unset(COMMAND, "Reboots {NODENAME} the hard way; not set = nothing is done.")
+    phoenix_soft_timeout = Key(SOME_SECONDS, 300, "A node must be back after a soft reboot by then.")
+    phoenix_hard_timeout = Key(SOME_SECONDS, 300, "A node must be back after a hard reboot by then.")
+    phoenix_cmd_timeout = Key(SOME_SECONDS, 60, "Time limit of a command.")
+    phoenix_max_reboots = Key(INTEGER, 20, "Reboots of one call.")
+    phoenix_broken_nodes = Key(TEXT, "state='Suspected'", "SQL condition on resources: the nodes to reboot.")
+
+    # retention and archive
+    retention_jobs = Key(DAYS, 0, "Days to keep ended jobs; 0 = for ever.")
+    retention_job_state_logs = Key(DAYS, 0, "Days to keep the states of ended jobs.")
+    retention_event_logs = Key(DAYS, 0, "Days to keep events.")
+    retention_resource_logs = Key(DAYS, 0, "Days to keep the states of resources.")
+    retention_gantt_log = Key(DAYS, 7, "Days to keep the gantt_*_log tables.")
+    retention_challenges = Key(DAYS, 30, "Days to keep the keys of ended jobs.")
+    retention_accounting = Key(DAYS, 0, "Days to keep the accounting.")
+    retention_reservation_logs = Key(DAYS, 0, "Days to keep the history of reservations.")
+    retention_reservation_usage = Key(DAYS, 0, "Days to keep the usage of reservations.")
+    db_archive_hostname = unset(DATABASE_HOST, "Host of the archive database.")
+    db_archive_base_name = unset(TEXT, "Name of the archive database.")
+    db_archive_base_login = unset(TEXT, "Its account.")
+    db_archive_base_passwd = unset(TEXT, "Its password.", secret=True)
+    archive_log_file = unset(PATH, "Log of the archive.")
+    archive_log_level = unset(TEXT, "Its level.")
+    hash_tables_to_archive = unset(TEXT, "Tables to archive.")
+
+    # constants
+    oarmonitor_sensor_file = unset(TEXT, "oarmonitor is gone.", aliases="MONITOR_FILE_SENSOR", fixed=True)
+    oarexec_pid_file_name = Key(TEXT, "pid_of_oarexec_for_jobId_", "A constant.", fixed=True)
+    oarsub_file_name_prefix = Key(TEXT, "oarsub_connections_", "A constant.", fixed=True)
+    ssh_rendez_vous = Key(TEXT, "oarexec is initialized and ready to do the job", "A constant.", fixed=True)
+    bipbip_oarexec_hashtable_send_timeout = Key(ANY_INTEGER, 30, "A constant.", fixed=True)
+    notify_tcp_socket_enabled = Key(TEXT, "1", "A constant.", fixed=True)
+    fifo_greta = unset(TEXT, "A constant.", fixed=True)
+    batsched_endpoint = unset(TEXT, "A constant.", fixed=True)
+    wload_batsim = unset(TEXT, "A constant.", fixed=True)
+
+    @property
+    def energy_saving(self) -> bool:
+        """Whether nodes are halted and woken, either way."""
+        return self.may_wake or self.may_halt
+
+    @property
+    def may_wake(self) -> bool:
+        """Whether there is a way to wake nodes."""
+        return self.scheduler_node_manager_wake_up_cmd is not None
+
+    @property
+    def may_halt(self) -> bool:
+        """Whether there is a way to halt nodes, and it is said when."""
+        is_timed = bool(self.scheduler_node_manager_idle_time and self.scheduler_node_manager_sleep_time)
+        return is_timed and self.scheduler_node_manager_sleep_cmd is not None
+
+
+#: Name of the first option of each group of the sample file -> title of the group.
+GROUPS: Mapping[str, str] = {
+    "db_type": "Database",
+    "server_hostname": "Server and bus",
+    "log_level": "Log and mail",
+    "oarsub_default_resources": "Submission and display",
+    "desktop_computing_allow_create_node": "Desktop computing",
+    "detach_job_from_server": "Execution of jobs",
+    "openssh_cmd": "Remote access",
+    "finaud_frequency": "Health of the nodes",
+    "suspend_resume_file": "Suspending jobs",
+    "job_resource_manager_property_db_field": "Job resource manager",
+    "oarsh_oarstat_cmd": "oarsh",
+    "scheduler_min_time_between_2_calls": "Scheduling",
+    "walltime_change_enabled": "Changes of walltime (all but the first also as a table by queue, _ = other queues)",
+    "scheduler_node_manager_idle_time": "Energy saving",
+    "api_root_path": "API and web pages",
+    "phoenix_status_file": "oar_phoenix",
+    "retention_jobs": "Retention and archive",
+    "oarmonitor_sensor_file": "Read and without effect: constants",
+}

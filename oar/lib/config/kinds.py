@@ -1,0 +1,368 @@
+"""Kinds of values of oar.conf, and what a declaration of a key is made of.
+
+A kind reads the text of a value, or says in a ``ValueError`` what would be right.  Values that are unset are None.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Self, TypeVar, overload
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Word = TypeVar("Word", bound=str)
+
+Words = tuple[str, ...]
+
+_TRUE = frozenset({"yes", "1", "true"})
+_FALSE = frozenset({"no", "0", "false"})
+_HOST = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*\Z"
+_PAIR = r"""(?x)\s*(?:"(?P<dkey>[^"]*)"|'(?P<skey>[^']*)'|(?P<key>[^\s"'=:,{}]+))
+        \s*(?:=>|=|:)\s*
+        (?:"(?P<dvalue>[^"]*)"|'(?P<svalue>[^']*)'|(?P<value>[^\s"',{}]+))\s*(?:,|\Z)"""
+
+
+class ValueKind(Generic[T_co]):
+    """How the text of a value becomes a value, and back for the sample file."""
+
+    __slots__ = ("name", "read", "write")
+
+    def __init__(self, name: str, read: Callable[[str], T_co], write: Callable[[Any], str] = str) -> None:
+        self.name = name
+        self.read = read
+        self.write = write
+
+
+class Key(Generic[T]):
+    """The declaration of one key.  On a ``Config`` it gives the key's value, of type ``T``.
+
+    The key is the attribute's name in capitals.  ``aliases`` are older names; ``shipped`` is what the sample file
+    sets; ``same_as`` names the option whose value holds where this one is not set; ``fixed`` keys have no effect;
+    ``secret`` values are shown to nobody.
+    """
+
+    __slots__ = ("aliases", "default", "doc", "fixed", "key", "kind", "name", "same_as", "secret", "shipped")
+
+    def __init__(
+        self,
+        kind: ValueKind[T],
+        default: T,
+        doc: str,
+        *,
+        aliases: str = "",
+        shipped: str | None = None,
+        same_as: str = "",
+        fixed: bool = False,
+        secret: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.default = default
+        self.doc = doc
+        self.aliases = aliases.split()
+        self.shipped = shipped
+        self.same_as = same_as
+        self.fixed = fixed
+        self.secret = secret
+        self.name = ""
+        self.key = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+        self.key = name.upper()
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: "Values", owner: type) -> T: ...
+    def __get__(self, instance: "Values | None", owner: type) -> Self | T:
+        if instance is None:
+            return self
+        values = instance.changed
+        if self.name in values:
+            return values[self.name]  # type: ignore[return-value]  # each value was read by the option's own kind
+        return getattr(instance, self.same_as) if self.same_as else self.default
+
+    def __set__(self, instance: "Values", value: T) -> None:
+        raise AttributeError(f"{self.name} is fixed once the configuration is read")
+
+    def read(self, text: str) -> T:
+        """Return the value of a text.  Raises ValueError with a text that says what would be right."""
+        if text == "" and (self.default is None or self.same_as):
+            return self.default
+        return self.kind.read(text)
+
+    def text(self, value: object) -> str:
+        """Return the text of a value in oar.conf."""
+        return "" if value is None else self.kind.write(value)
+
+
+class Values:
+    """Frozen values of declared options; those not given have their defaults."""
+
+    __slots__ = ("changed",)
+
+    #: Only what differs from the declarations.
+    changed: Mapping[str, object]
+
+    def __init__(self, **changed: object) -> None:
+        for name in changed:
+            if not isinstance(getattr(type(self), name, None), Key):
+                raise TypeError(f"{name} is not an option of oar.conf")
+        object.__setattr__(self, "changed", changed)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name} is fixed once the configuration is read")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.changed == other.changed
+
+    __hash__ = None  # type: ignore[assignment]  # values may be mappings
+
+    def replace(self, **changed: object) -> Self:
+        """Return a copy with other values for some options."""
+        return type(self)(**{**self.changed, **changed})
+
+    @classmethod
+    def options(cls) -> "list[Key[Any]]":
+        """Return all declarations, in their order."""
+        return [value for value in vars(cls).values() if isinstance(value, Key)]
+
+
+def unset(
+    kind: ValueKind[T],
+    doc: str,
+    *,
+    aliases: str = "",
+    shipped: str | None = None,
+    secret: bool = False,
+    fixed: bool = False,
+) -> Key[T | None]:
+    """Return the declaration of an option that is None where oar.conf does not set it."""
+    return Key[T | None](kind, None, doc, aliases=aliases, shipped=shipped, secret=secret, fixed=fixed)
+
+
+def or_empty(kind: ValueKind[T]) -> ValueKind[T | None]:
+    """Return the kind where an empty text means None although the default is another value."""
+    return ValueKind(kind.name, lambda text: kind.read(text) if text else None, kind.write)
+
+
+# -- kinds ----------------------------------------------------------------------------------------------------------
+
+
+def _read_boolean(text: str) -> bool:
+    answer = text.strip().lower()
+    if answer not in _TRUE | _FALSE:
+        raise ValueError("write yes or no")
+    return answer in _TRUE
+
+
+def at_least(least: int, name: str = "integer") -> ValueKind[int]:
+    """Integers not below ``least``."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip(), re.ASCII):
+            raise ValueError("write a whole number")
+        if int(text) < least:
+            raise ValueError(f"write a number not below {least}")
+        return int(text)
+
+    return ValueKind(name, read)
+
+
+def one_of(*choices: Word, renamed: Mapping[str, Word] | None = None) -> ValueKind[Word]:
+    """Return the kind of one of these choices, in any case; ``renamed``: older spellings."""
+    by_lower = {choice.lower(): choice for choice in choices} | dict(renamed or {})
+
+    def read(text: str) -> Word:
+        if text.lower() not in by_lower:
+            raise ValueError(f"write one of: {', '.join(choice or '(empty)' for choice in choices)}")
+        return by_lower[text.lower()]
+
+    return ValueKind(" | ".join(choices), read)
+
+
+def _read_port(text: str) -> int:
+    port = at_least(0).read(text)
+    if port > 65535:
+        raise ValueError("write a port number, 0 to 65535")
+    return port
+
+
+def _read_float(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError("write a number") from None
+    if not math.isfinite(number):
+        raise ValueError("write a finite number")
+    return number
+
+
+def _read_host(text: str) -> str:
+    if not re.match(_HOST, text):
+        raise ValueError("write a host name or an address")
+    return text
+
+
+def _read_database_host(text: str) -> str:
+    return text if text.startswith("/") else _read_host(text)
+
+
+def _read_path(text: str) -> str:
+    if not text.startswith(("/", "~")) or "\0" in text:
+        raise ValueError("write an absolute path")
+    return text
+
+
+def _read_log_file(text: str) -> str:
+    return text if text in (":stdout:", ":stderr:") else _read_path(text)
+
+
+def _read_log_format(text: str) -> str:
+    if text != "json" and (text.count("%s") != 6 or text.replace("%s", "").count("%") % 2):
+        raise ValueError("write json, or a text with six %s")
+    return text
+
+
+def _read_command(text: str) -> str:
+    import shlex
+
+    try:
+        arguments = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"write a command line: {error}") from None
+    if not arguments:
+        raise ValueError("write a command line")
+    return text
+
+
+def _read_networks(text: str) -> Words:
+    import ipaddress
+
+    networks = _read_words(text)
+    for network in networks:
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            raise ValueError(f"{network!r} is not a network: write networks such as 10.0.0.0/8 or fd00::/8") from None
+    return networks
+
+
+def _read_patterns(text: str) -> Words:
+    patterns = tuple(text.split())
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+    return patterns
+
+
+def _read_words(text: str) -> Words:
+    return tuple(text.replace(",", " ").split())
+
+
+def _read_items(text: str) -> Words:
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def read_pairs(text: str) -> dict[str, str]:
+    """``{"a": 1}``, ``{ a => 1, b => 'x y' }`` or ``a=1, b=2`` as a dict of texts.
+
+    >>> read_pairs("{ first => 75, default => 25 }")
+    {'first': '75', 'default': '25'}
+    """
+    text = text.strip()
+    if text.startswith("{"):
+        pairs = _json_pairs(text)
+        if pairs is not None:
+            return pairs
+        if not text.endswith("}"):
+            raise ValueError("write JSON or { name => value, ... } on one line")
+        text = text[1:-1]
+    return _loose_pairs(text)
+
+
+def _json_pairs(text: str) -> dict[str, str] | None:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or any(isinstance(item, (dict, list)) for item in value.values()):
+        raise ValueError("write one name and one value per pair")
+    return {key: item if isinstance(item, str) else json.dumps(item) for key, item in value.items()}
+
+
+def _loose_pairs(text: str) -> dict[str, str]:
+    pair = re.compile(_PAIR)
+    pairs: dict[str, str] = {}
+    position = 0
+    while text[position:].strip():
+        match = pair.match(text, position)
+        if match is None:
+            raise ValueError("write JSON or { name => value, ... } on one line")
+        key = next(part for part in match.group("dkey", "skey", "key") if part is not None)
+        pairs[key] = next(part for part in match.group("dvalue", "svalue", "value") if part is not None)
+        position = match.end()
+    return pairs
+
+
+def _write_pairs(pairs: Mapping[str, object]) -> str:
+    if not pairs:
+        return ""
+    return "{ " + ", ".join(f"{_quoted(key)} => {_quoted(value)}" for key, value in pairs.items()) + " }"
+
+
+def _quoted(value: object) -> str:
+    text = " ".join(value) if isinstance(value, tuple) else str(value)
+    if re.fullmatch(r"[\w.+*-]+", text):
+        return text
+    return f'"{text}"' if "'" in text else f"'{text}'"
+
+
+def table(kind: ValueKind[T]) -> ValueKind[Mapping[str, T]]:
+    """Names and values of ``kind``: JSON or the Perl form, on one line."""
+
+    def read(text: str) -> Mapping[str, T]:
+        return {key: kind.read(value) for key, value in read_pairs(text).items()}
+
+    return ValueKind(f"{{ name => {kind.name}, ... }}", read, _write_pairs)
+
+
+def per_queue(kind: ValueKind[T]) -> ValueKind[Mapping[str, T]]:
+    """One value for all queues, or a table by queue in which ``_`` stands for the other queues."""
+
+    def read(text: str) -> Mapping[str, T]:
+        if not re.search(r"[={:]", text):
+            return {"_": kind.read(text)}
+        return {key: kind.read(value) for key, value in read_pairs(text).items()}
+
+    def write(values: Mapping[str, T]) -> str:
+        return kind.write(values["_"]) if set(values) == {"_"} else _write_pairs(values)
+
+    return ValueKind(f"{kind.name}, or a table by queue", read, write)
+
+
+TEXT: ValueKind[str] = ValueKind("text", str)
+BOOLEAN: ValueKind[bool] = ValueKind("yes | no", _read_boolean, lambda value: "yes" if value else "no")
+ANY_INTEGER: ValueKind[int] = at_least(-(2**62))
+INTEGER: ValueKind[int] = at_least(0)
+POSITIVE: ValueKind[int] = at_least(1)
+SECONDS: ValueKind[int] = at_least(0, "seconds")
+SOME_SECONDS: ValueKind[int] = at_least(1, "seconds")
+DAYS: ValueKind[int] = at_least(0, "days")
+PORT: ValueKind[int] = ValueKind("port", _read_port)
+FLOAT: ValueKind[float] = ValueKind("number", _read_float, lambda value: f"{value:g}")
+HOST: ValueKind[str] = ValueKind("host", _read_host)
+DATABASE_HOST: ValueKind[str] = ValueKind("host, or directory of a socket", _read_database_host)
+PATH: ValueKind[str] = ValueKind("path", _read_path)
+LOG_FILE: ValueKind[str] = ValueKind("path, :stdout: or :stderr:", _read_log_file)
+LOG_FORMAT: ValueKind[str] = ValueKind("json, or a text with six %s", _read_log_format)
+COMMAND: ValueKind[str] = ValueKind("command line", _read_command)
+WORDS: ValueKind[Words] = ValueKind("list", _read_words, " ".join)
+ITEMS: ValueKind[Words] = ValueKind("list, separated by commas", _read_items, ",".join)
+NETWORKS: ValueKind[Words] = ValueKind("networks", _read_networks, " ".join)
+PATTERNS: ValueKind[Words] = ValueKind("regular expressions, separated by blanks", _read_patterns, " ".join)
+NUMBERS: ValueKind[Mapping[str, float]] = table(FLOAT)
+COMMANDS: ValueKind[Mapping[str, str]] = table(COMMAND)

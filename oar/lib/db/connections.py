@@ -1,0 +1,181 @@
+"""Connections to PostgreSQL: where it is, its two logins, the patience with a server that is down or full.
+
+Every connection is in autocommit mode: who uses it sends BEGIN and COMMIT.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from oar.lib.db.statements import Connection, psycopg2
+from oar.lib.facts.errors import DatabaseUnavailable
+
+#: Who waits for a connection is told so after this time, in seconds.
+SILENT_SECONDS = 0.8
+#: Seconds between tries to connect: they double up to the longest, that of a server that is down or of a full one.
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 6.0
+LONGEST_PAUSE_IF_FULL = 0.8
+#: A server that is full becomes free again: it is asked for so many times longer.
+PATIENCE_IF_FULL = 10
+
+#: No statement here is worth compiling: that alone took oaraccounting five of its six seconds.
+_SESSION = (
+    "SET jit TO off; SET TimeZone TO 'UTC'; SET standard_conforming_strings TO on; SET search_path TO public;"
+    " SET idle_in_transaction_session_timeout TO '60s'"
+)
+_SESSION_RO = (
+    "SET jit TO off; SET TimeZone TO 'UTC'; SET standard_conforming_strings TO on;"
+    " SET search_path TO oar_public, public; SET default_transaction_read_only TO on"
+)
+
+
+class DatabaseSettings(NamedTuple):
+    """Where the database is and who we are there (DB_* keys of oar.conf)."""
+
+    host: str = "localhost"  #: a host name, or the directory of a socket
+    port: int = 5432
+    name: str = "oar"
+    user: str = "oar"
+    password: str = ""
+    ro_user: str = "oar_ro"
+    ro_password: str = ""
+    user_sql_timeout: int = 5  #: seconds given to one SQL text of a user
+    patience: float = 30  #: seconds after which connecting is given up; 0 = one try
+    notify: bool = True  #: send NOTIFY oar_event with the commits that ask for it
+
+    def __repr__(self) -> str:
+        """Tell where the database is; the passwords are secret."""
+        return f"DatabaseSettings({self.user}@{self.host}:{self.port}/{self.name})"
+
+
+class _Login(NamedTuple):
+    """Who connects, and the statements that a session begins with."""
+
+    user: str
+    password: str
+    session: str
+
+
+class ConnectionPool:
+    """Connections of both logins: new ones, and idle ones that are kept.  May be shared by threads."""
+
+    def __init__(self, settings: DatabaseSettings, application: str) -> None:
+        self._settings = settings
+        self._application = application
+        self._writer = _Login(settings.user, settings.password, _SESSION)
+        self._reader = _Login(settings.ro_user, settings.ro_password, _SESSION_RO)
+        self._idle_writers: list[Connection] = []
+        self._idle_readers: list[Connection] = []
+        self.on_wait: Callable[[], None] | None = None  #: called once, when connecting takes longer than a moment
+
+    def new_writer(self) -> Connection:
+        """Open a connection of the login that reads and writes.  Raises DatabaseUnavailable."""
+        (connection,) = self._connect(self._writer)
+        return connection
+
+    def idle_writer(self) -> Connection | None:
+        """Take an idle connection of the login that reads and writes, None if there is none; it may be dead."""
+        return _popped(self._idle_writers)
+
+    def keep_writer(self, connection: Connection) -> None:
+        """Keep a connection that is idle again."""
+        self._idle_writers.append(connection)
+
+    def reader(self) -> Connection:
+        """Take or open a connection of the read-only login; it is never given back.  Raises DatabaseUnavailable."""
+        idle = _popped(self._idle_readers)
+        return idle or self._connect(self._reader)[0]
+
+    def ready(self) -> None:
+        """Have an idle connection of each login.  Raises DatabaseUnavailable."""
+        if self._idle_writers and not self._idle_readers:
+            self._add_reader()
+        if not (self._idle_writers and self._idle_readers):
+            writer, reader = self._connect(self._writer, self._reader)
+            self._idle_writers.append(writer)
+            self._idle_readers.append(reader)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        for idle in (self._idle_writers, self._idle_readers):
+            while connection := _popped(idle):
+                connection.close()
+
+    def _add_reader(self) -> None:
+        """Open the second connection; if that fails give the first one back, as others wait for theirs."""
+        try:
+            self._idle_readers.append(self._open(self._reader))
+        except psycopg2.OperationalError:
+            self.close()
+
+    def _connect(self, *logins: _Login) -> list[Connection]:
+        """Connect with each login, trying again for ``settings.patience`` seconds, and for longer if it is only full.
+
+        Who waits keeps no connection: PostgreSQL may be full because many wait for their second one.
+        """
+        begin = time.monotonic()
+        pause = FIRST_PAUSE
+        while True:
+            opened: list[Connection] = []
+            try:
+                for login in logins:
+                    opened.append(self._open(login))
+            except psycopg2.OperationalError as error:
+                for connection in opened:
+                    connection.close()
+                self.close()
+                waited, full = time.monotonic() - begin, _is_full(error)
+                if waited + pause > self._settings.patience * (PATIENCE_IF_FULL if full else 1):
+                    raise unavailable(error) from error
+                self._tell_of_wait(waited)
+                time.sleep(random_pause(pause / 2, pause))
+                pause = min(2 * pause, LONGEST_PAUSE_IF_FULL if full else LONGEST_PAUSE)
+            else:
+                return opened
+
+    def _tell_of_wait(self, waited: float) -> None:
+        if self.on_wait and waited >= SILENT_SECONDS:
+            self.on_wait()
+            self.on_wait = None
+
+    def _open(self, login: _Login) -> Connection:
+        connection = psycopg2.connect(
+            host=self._settings.host,
+            port=self._settings.port,
+            dbname=self._settings.name,
+            user=login.user,
+            password=login.password or None,
+            connect_timeout=5,
+            application_name=self._application,
+            passfile="/dev/null/none",  # there is none: libpq warns of one that is not a plain file
+            client_encoding="UTF8",
+        )
+        connection.autocommit = True
+        connection.cursor().execute(login.session)
+        return connection
+
+
+def unavailable(error: Exception) -> DatabaseUnavailable:
+    """Return the error of a database that cannot be reached, in one line."""
+    return DatabaseUnavailable(str(error).strip().partition("\n")[0] or type(error).__name__)
+
+
+def random_pause(shortest: float, longest: float) -> float:
+    """Return a random length of a pause, so that those who wait for the same thing come back one after the other."""
+    import random
+
+    return random.uniform(shortest, longest)
+
+
+def _popped(idle: list[Connection]) -> Connection | None:
+    """Take the last idle connection; another thread may be faster."""
+    with suppress(IndexError):
+        return idle.pop()
+    return None
+
+
+def _is_full(error: psycopg2.Error) -> bool:
+    """Whether PostgreSQL is there and has no connection left (it gives no code to those whom it does not let in)."""
+    return any(words in str(error) for words in ("too many clients", "too many connections", "connection slots"))

@@ -1,0 +1,197 @@
+"""The database: transactions begin and end here.
+
+One transaction is one unit of work.  Its clock (``tx.now``) is the database's, read once at its start; what it leaves
+to be sent outside (``tx.outbox``) is delivered after the commit, never before, and never when it is rolled back.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from oar.lib.db.connections import ConnectionPool, DatabaseSettings, random_pause, unavailable
+from oar.lib.db.statements import Connection, psycopg2
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.errors import DatabaseUnavailable
+
+if TYPE_CHECKING:
+    from oar.lib.db.locks import Lock, Locks
+    from oar.lib.facts.messages import Effect
+
+T = TypeVar("T")
+
+#: Errors after which the same unit of work may be tried again: serialization failure, deadlock.
+RETRIED = frozenset({"40001", "40P01"})
+RETRIES = 5
+
+_BEGIN = {
+    "write": "BEGIN ISOLATION LEVEL READ COMMITTED",
+    "snapshot": "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+}
+_CLOCK = "SELECT EXTRACT(EPOCH FROM clock_timestamp())::bigint"
+
+
+class Database:
+    """The way to PostgreSQL.  May be shared by threads: each transaction has a connection of its own."""
+
+    def __init__(
+        self,
+        settings: DatabaseSettings,
+        *,
+        application: str = "oar",
+        clock: Callable[[], int] | None = None,
+        deliver: "Callable[[Sequence[Effect]], None] | None" = None,
+    ) -> None:
+        """``clock`` replaces the database's clock (tests); ``deliver`` gets the outbox of what was committed."""
+        self.settings = settings
+        self.application = application
+        self._clock = clock
+        self.deliver = deliver
+        self._pool = ConnectionPool(settings, application)
+
+    @contextmanager
+    def begin(self) -> Iterator[Transaction]:
+        """Open a transaction; commit it at the end of the block, then deliver its outbox.
+
+        Raises DatabaseUnavailable when the database cannot be reached.
+        """
+        with self._transaction("write") as tx:
+            yield tx
+        if tx.outbox and self.deliver:
+            self.deliver(tx.outbox)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Transaction]:
+        """Open a read-only transaction that sees one instant of the database."""
+        with self._transaction("snapshot") as tx:
+            yield tx
+
+    def run(self, work: Callable[[Transaction], T]) -> T:
+        """Run ``work`` in a transaction; again after a deadlock, a serialization failure or a lost connection.
+
+        ``work`` must have no effect of its own but on its transaction.
+        """
+        for attempt in range(RETRIES):
+            try:
+                with self.begin() as tx:
+                    return work(tx)
+            except psycopg2.Error as error:
+                if error.pgcode not in RETRIED:
+                    raise
+            except DatabaseUnavailable:
+                if attempt == RETRIES - 1:
+                    raise
+            time.sleep(random_pause(0, 0.02 * 2**attempt))
+        with self.begin() as tx:
+            return work(tx)
+
+    @contextmanager
+    def readonly(self) -> Iterator[Transaction]:
+        """Open a transaction of the read-only login, for SQL text of users; its connection is thrown away.
+
+        Raises DatabaseUnavailable.
+        """
+        connection = self._pool.reader()
+        try:
+            with self._guard(connection):
+                cursor = connection.cursor()
+                cursor.execute("BEGIN READ ONLY")
+                cursor.execute("SET LOCAL statement_timeout TO %s", (self.settings.user_sql_timeout * 1000,))
+                yield Transaction(connection, 0)
+        finally:
+            connection.close()
+
+    def connection(self) -> Connection:
+        """Return a new connection of the read-write login, in autocommit mode; the caller closes it."""
+        return self._pool.new_writer()
+
+    def ready(self) -> None:
+        """Have a connection of each login at hand.  Work that needs both at once begins with this.
+
+        Raises DatabaseUnavailable.
+        """
+        self._pool.ready()
+
+    def when_waiting(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` once, when connecting takes longer than a moment."""
+        self._pool.on_wait = tell
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._pool.close()
+
+    def locks(self) -> "Locks":
+        """Return a holder of advisory locks with a connection of its own.  Raises DatabaseUnavailable."""
+        from oar.lib.db.locks import Locks
+
+        return Locks(self.connection())
+
+    @contextmanager
+    def hold_lock(self, key: tuple[int, int]) -> Iterator["Lock | None"]:
+        """Hold an advisory lock on a connection of its own; None if somebody else has it."""
+        from oar.lib.db.locks import Lock
+
+        lock = Lock(self.connection, key)
+        try:
+            yield lock if lock.take() else None
+        finally:
+            lock.close()
+
+    def lock_holder(self, key: tuple[int, int]) -> str:
+        """Return who holds an advisory lock as ``application (pid n)``, '' if nobody has it."""
+        with self.begin() as tx:
+            return tx.advisory_locks.holder(key)
+
+    @contextmanager
+    def _transaction(self, kind: str) -> Iterator[Transaction]:
+        connection, now = self._started(kind)
+        tx = Transaction(connection, now)
+        with self._guard(connection):
+            try:
+                yield tx
+                connection.cursor().execute(self._commit(tx.topics))
+            except BaseException:
+                self._roll_back(connection)
+                raise
+            finally:
+                tx.end()
+        self._pool.keep_writer(connection)
+
+    def _started(self, kind: str) -> tuple[Connection, int]:
+        """Return a connection on which a transaction has begun, and the time; an idle one may be dead."""
+        sql = f"{_BEGIN[kind]}; {_CLOCK}"
+        while True:
+            idle = self._pool.idle_writer()
+            connection = idle or self.connection()
+            try:
+                cursor = connection.cursor()
+                cursor.execute(sql)
+                return connection, self._clock() if self._clock else int(cursor.fetchall()[0][0])
+            except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+                connection.close()
+                if idle is None:
+                    raise unavailable(error) from error
+
+    def _commit(self, topics: set[str]) -> str:
+        if not (topics and self.settings.notify):
+            return "COMMIT"
+        return "".join(f"NOTIFY oar_event, '{topic}'; " for topic in sorted(topics)) + "COMMIT"
+
+    @contextmanager
+    def _guard(self, connection: Connection) -> Iterator[None]:
+        """Turn the loss of the connection into DatabaseUnavailable."""
+        try:
+            yield
+        except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+            if isinstance(error, psycopg2.OperationalError) and error.pgcode and not connection.closed:
+                raise
+            connection.close()
+            raise unavailable(error) from error
+
+    def _roll_back(self, connection: Connection) -> None:
+        try:
+            connection.cursor().execute("ROLLBACK")
+        except psycopg2.Error:
+            connection.close()
+        else:
+            self._pool.keep_writer(connection)

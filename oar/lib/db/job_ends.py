@@ -1,0 +1,114 @@
+"""How jobs ended and what they used (``tx.job_ends``): rows of ``job_ends`` and ``job_usage``."""
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+from oar.lib.db.statements import Row, Table
+from oar.lib.facts.records import Cause, NodeUsage
+from oar.lib.facts.states import EndCode, Phase
+from oar.lib.rules import end_causes
+from oar.lib.rules.end_causes import EndEvent, EndFacts
+
+#: The facts of an end, a row for each job: the walltime is that of the alternative that ran.
+_FACTS = """
+    SELECT j.job_id, j.exit_code, j.message, COALESCE(m.moldable_walltime, 0), j.start_time, j.stop_time,
+        f.frag_id_job, f.frag_cause, f.frag_data, r.oarexec_code, r.phase, r.head_host, r.detail, r.reason
+    FROM jobs j
+    LEFT JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
+    LEFT JOIN frag_jobs f ON f.frag_id_job = j.job_id
+    LEFT JOIN job_runs r ON r.job_id = j.job_id
+    WHERE j.job_id = ANY(%s)"""
+#: The events that tell of it.
+_EVENTS = """
+    SELECT e.job_id, e.type, e.description, ARRAY(
+        SELECT h.hostname FROM event_log_hostnames h WHERE h.event_id = e.event_id ORDER BY h.hostname)
+    FROM event_logs e WHERE e.job_id = ANY(%s) AND e.type = ANY(%s) ORDER BY e.event_id"""
+_STORE = "INSERT INTO job_ends (job_id, date, code, data) VALUES %s ON CONFLICT DO NOTHING"
+_CAUSES = "SELECT job_id, code, data FROM job_ends WHERE job_id = ANY(%s)"
+_USAGE = """
+    SELECT job_id, network_address, cores, cpu_seconds, memory_peak, memory_limit, oom_kills, forks_denied
+    FROM job_usage WHERE job_id = ANY(%s) ORDER BY job_id, network_address"""
+#: What was found last holds, if anything was: a second clean-up finds nothing any more.
+_ADD_USAGE = """
+    INSERT INTO job_usage (job_id, network_address, cores, cpu_seconds, memory_peak, memory_limit, oom_kills,
+        forks_denied) VALUES %s
+    ON CONFLICT (job_id, network_address) DO UPDATE SET cores = EXCLUDED.cores,
+        cpu_seconds = COALESCE(EXCLUDED.cpu_seconds, job_usage.cpu_seconds),
+        memory_peak = COALESCE(EXCLUDED.memory_peak, job_usage.memory_peak),
+        memory_limit = COALESCE(EXCLUDED.memory_limit, job_usage.memory_limit),
+        oom_kills = COALESCE(EXCLUDED.oom_kills, job_usage.oom_kills),
+        forks_denied = COALESCE(EXCLUDED.forks_denied, job_usage.forks_denied)"""
+
+_EVENT_TYPES = [str(type_) for type_ in end_causes.EVENTS]
+
+
+class JobEnds(Table):
+    """Rows of ``job_ends`` and ``job_usage``."""
+
+    def facts(self, ids: Collection[int]) -> list[EndFacts]:
+        """Return the facts that the causes of ends are found from, for jobs that are about to get their final state."""
+        jobs = list(ids)
+        events: dict[int, list[EndEvent]] = defaultdict(list)
+        for job_id, type_, description, hosts in self._tx.rows(_EVENTS, (jobs, _EVENT_TYPES)):
+            events[job_id].append(EndEvent(type_, description, tuple(hosts)))
+        usage = self.usage(jobs)
+        rows = self._tx.rows(_FACTS, (jobs,))
+        return [_facts(row, events.get(row[0], ()), usage.get(row[0], ())) for row in rows]
+
+    def store(self, causes: Mapping[int, Cause]) -> None:
+        """Store the causes of the ends of jobs; a cause that is stored already stays."""
+        rows = [(job_id, self._tx.now, str(cause.code), json.dumps(cause.data)) for job_id, cause in causes.items()]
+        if rows:
+            self._tx.insert_many(_STORE, rows)
+
+    def causes(self, ids: Collection[int]) -> dict[int, Cause]:
+        """Return the stored causes of the ends of jobs."""
+        return {row[0]: read_cause(row[1], row[2]) for row in self._tx.rows(_CAUSES, (list(ids),))}
+
+    def add_usage(self, usages: Sequence[tuple[int, NodeUsage]]) -> None:
+        """Store what jobs used on nodes: ``(job id, usage)`` each."""
+        if usages:
+            self._tx.insert_many(_ADD_USAGE, [(job_id, *usage) for job_id, usage in usages])
+
+    def usage(self, ids: Collection[int]) -> dict[int, list[NodeUsage]]:
+        """Return what jobs used, a list of nodes for each job, sorted by name."""
+        usages: dict[int, list[NodeUsage]] = defaultdict(list)
+        for job_id, *figures in self._tx.rows(_USAGE, (list(ids),)):
+            usages[job_id].append(NodeUsage(*figures))
+        return usages
+
+
+def read_cause(code: str, data: str) -> Cause:
+    """Return a stored cause; one of another version is UNKNOWN, with its code as the text."""
+    try:
+        details = json.loads(data)
+        return Cause(EndCode(code), details if isinstance(details, dict) else {})
+    except ValueError:
+        return Cause(EndCode.UNKNOWN, {"text": code} if code else {})
+
+
+def _facts(row: Row, events: Sequence[EndEvent], usage: Sequence[NodeUsage]) -> EndFacts:
+    job_id, exit_code, message, walltime, start, stop, *request, oarexec, phase, head, detail, fault = row
+    return EndFacts(
+        job_id=job_id,
+        exit_code=exit_code,
+        message=message,
+        walltime=walltime,
+        ran=max(0, stop - start) if start else 0,
+        kill=_requested_cause(*request),
+        oarexec_code=oarexec,
+        phase=Phase(phase) if phase else None,
+        head=head or "",
+        detail=detail or "",
+        fault=end_causes.read_fault(json.loads(fault)) if fault else None,
+        events=events,
+        usage=usage,
+    )
+
+
+def _requested_cause(killed_job: int | None, code: str, data: str) -> Cause | None:
+    """Return the cause of a kill request, None if the end of the job was not requested."""
+    if killed_job is None:
+        return None
+    return read_cause(code, data) if code else Cause(EndCode.STOPPED)

@@ -1,0 +1,203 @@
+"""What the Runner has to do about jobs, and how far it has come (``tx.job_runs``)."""
+
+import json
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from oar.lib.db.statements import Row, Table
+from oar.lib.facts.node_protocol import NodeFault
+from oar.lib.facts.records import JobRun
+from oar.lib.facts.states import JobState, Phase
+
+_RUN = """
+    SELECT job_id, attempt, phase, head_host, bad_hosts, oarexec_code, script_status, report_date, boot_id, failures,
+        next_try, updated, detail FROM job_runs"""
+_CLAIM = """
+    INSERT INTO job_runs (job_id, attempt, phase, head_host, updated) VALUES (%(id)s, 1, 'CLAIMED', %(head)s, %(now)s)
+    ON CONFLICT (job_id) DO UPDATE
+        SET attempt = job_runs.attempt + 1, phase = 'CLAIMED', head_host = %(head)s, updated = %(now)s
+    RETURNING attempt"""
+#: The first report counts; a second one changes nothing, nor does one of a job that has ended meanwhile.
+_REPORT = """
+    INSERT INTO job_runs (job_id, attempt, phase, oarexec_code, script_status, report_date, updated)
+    SELECT job_id, 1, 'REPORTED', %(code)s, %(status)s, %(now)s, %(now)s FROM jobs
+    WHERE job_id = %(id)s AND state <> 'Terminated' AND state <> 'Error' FOR NO KEY UPDATE
+    ON CONFLICT (job_id) DO UPDATE SET phase = 'REPORTED', oarexec_code = %(code)s, script_status = %(status)s,
+        report_date = %(now)s, updated = %(now)s
+    WHERE job_runs.report_date = 0"""
+
+#: Jobs that the Runner may have to act on: those between launch and end, without the running ones that it has heard
+#: of lately.  The head of a job that no bipbip has claimed is the first of its hosts.
+_IN_HAND = """
+    SELECT j.job_id, j.state, r.phase, COALESCE(NULLIF(r.head_host, ''), (
+            SELECT min(s.network_address) FROM assigned_resources a JOIN resources s USING (resource_id)
+            WHERE a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
+              AND s.type = 'default' AND s.network_address <> ''), ''),
+        COALESCE(r.report_date, 0), COALESCE(r.next_try, 0), COALESCE(r.updated, 0)
+    FROM jobs j LEFT JOIN job_runs r USING (job_id)
+    WHERE j.state <> 'Terminated' AND j.state <> 'Error'
+      AND (j.state IN ('toLaunch', 'Launching', 'Finishing', 'toAckReservation')
+        OR (j.state IN ('Running', 'Suspended', 'Resuming')
+          AND (r.job_id IS NULL OR r.phase = 'GO' OR r.report_date > 0 OR r.updated < %(probe_before)s
+            OR %(ids)s::bigint[] IS NOT NULL)))
+      AND (%(ids)s::bigint[] IS NULL OR j.job_id = ANY(%(ids)s::bigint[]))
+    ORDER BY j.job_id"""
+#: Requests of signals that are young enough and have no result yet.
+_SIGNALS = """
+    SELECT e.event_id, e.job_id, e.type FROM event_logs e
+    WHERE e.date > %(since)s AND (e.type = 'CHECKPOINT' OR e.type LIKE 'SIGNAL\\_%%')
+      AND NOT EXISTS (
+        SELECT 1 FROM event_logs o WHERE o.job_id = e.job_id AND o.event_id > e.event_id
+          AND o.type = ANY(CASE WHEN e.type = 'CHECKPOINT'
+                           THEN ARRAY['CHECKPOINT_SUCCESS', 'CHECKPOINT_ERROR', 'CHECKPOINT_TIMEOUT']
+                           ELSE ARRAY['SIG_SUCCESS', 'SIG_ERROR'] END))
+    ORDER BY e.event_id"""
+#: What an end report is compared with; the jobs stay as they are until the end of the transaction.
+_REPORTED = """
+    SELECT j.job_id, j.state, c.challenge, COALESCE(r.report_date, 0)
+    FROM jobs j LEFT JOIN challenges c USING (job_id) LEFT JOIN job_runs r USING (job_id)
+    WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE OF j"""
+#: Leon gives jobs up: the Runner cleans what it can and ends them.  One whose end has begun goes on with it.
+_EXTERMINATE = """
+    INSERT INTO job_runs (job_id, attempt, phase, updated)
+    SELECT id, 0, 'EXTERMINATE', %(now)s FROM unnest(%(ids)s::bigint[]) id
+    ON CONFLICT (job_id) DO UPDATE SET phase = 'EXTERMINATE', updated = %(now)s
+    WHERE job_runs.phase NOT IN ('EXTERMINATE', 'REPORTED', 'EPILOGUE_OK', 'CLEANED')"""
+
+
+class InHand(NamedTuple):
+    """A job between its launch and its end, as the Runner has to know it."""
+
+    job_id: int
+    state: JobState
+    phase: Phase | None  #: None: no bipbip has taken it
+    head_host: str
+    report_date: int  #: when its end was reported, 0 if it was not
+    next_try: int  #: no action before this date
+    updated: int  #: date of its last news
+
+
+class SignalEvent(NamedTuple):
+    """A request to send a signal to a job's command: event ``CHECKPOINT`` or ``SIGNAL_<n>``."""
+
+    event_id: int
+    job_id: int
+    type: str
+
+
+class AwaitedReport(NamedTuple):
+    """What the end report of a job is compared with."""
+
+    state: JobState
+    challenge: str
+    report_date: int
+
+
+class JobRuns(Table):
+    """Rows of ``job_runs``: one for each job from its launch to its end."""
+
+    def find(self, job_id: int) -> JobRun | None:
+        """Return the run of a job, None if the Runner does not have it in hand."""
+        row = self._tx.row(f"{_RUN} WHERE job_id = %s", (job_id,))
+        return _run(row) if row else None
+
+    def select(self, ids: Collection[int]) -> dict[int, JobRun]:
+        """Return the runs of those of some jobs that the Runner has in hand."""
+        return {row[0]: _run(row) for row in self._tx.rows(f"{_RUN} WHERE job_id = ANY(%s)", (list(ids),))}
+
+    def all(self) -> dict[int, JobRun]:
+        """Return the runs of all jobs that the Runner has in hand."""
+        return {row[0]: _run(row) for row in self._tx.rows(_RUN)}
+
+    def in_hand(self, ids: Collection[int] | None = None, *, probe_before: int = 0) -> list[InHand]:
+        """Return the jobs that the Runner may have to act on: of all jobs, or of those in ``ids``.
+
+        A running job is one of them only if its end was reported, if its last news is older than ``probe_before``, or
+        if it is in ``ids``.
+        """
+        parameters = {"ids": None if ids is None else list(ids), "probe_before": probe_before}
+        return [
+            InHand(row[0], JobState(row[1]), Phase(row[2]) if row[2] else None, *row[3:])
+            for row in self._tx.rows(_IN_HAND, parameters)
+        ]
+
+    def live(self) -> list[int]:
+        """Return the jobs between launch and end: all live ones but those in Waiting and Hold."""
+        return self._tx.column(
+            "SELECT job_id FROM jobs WHERE state <> 'Terminated' AND state <> 'Error' AND state <> 'Waiting'"
+            " AND state <> 'Hold'"
+        )
+
+    def signal_requests(self, since: int) -> list[SignalEvent]:
+        """Return the requests of signals and checkpoints made after a date that have no result yet."""
+        return [SignalEvent(*row) for row in self._tx.rows(_SIGNALS, {"since": since})]
+
+    def awaited_reports(self, ids: Collection[int]) -> dict[int, AwaitedReport]:
+        """Return what the end reports of jobs are compared with; the jobs are locked."""
+        rows = self._tx.rows(_REPORTED, (sorted(ids),))
+        return {row[0]: AwaitedReport(JobState(row[1]), row[2] or "", row[3]) for row in rows}
+
+    def claim(self, job_id: int, head_host: str) -> int:
+        """Note that the launch of a job begins; return the number of the attempt, from 1 on."""
+        attempt: int = self._tx.value(_CLAIM, {"id": job_id, "head": head_host, "now": self._tx.now})
+        return attempt
+
+    def update(self, job_id: int, **columns: Any) -> None:
+        """Set columns of the row of a job, and the date of its last news."""
+        assignments = "".join(f"{name} = %({name})s, " for name in columns)
+        self._tx.execute(
+            f"UPDATE job_runs SET {assignments}updated = %(now)s WHERE job_id = %(id)s",
+            columns | {"id": job_id, "now": self._tx.now},
+        )
+
+    def note_started(self, job_id: int, boot_id: str = "") -> bool:
+        """Note that the command of a job runs; False if that, or its end, was noted before."""
+        return (
+            self._tx.execute(
+                "UPDATE job_runs SET phase = 'STARTED', boot_id = %s, updated = %s"
+                " WHERE job_id = %s AND phase IN ('EXEC_SENT', 'GO')",
+                (boot_id, self._tx.now, job_id),
+            )
+            == 1
+        )
+
+    def note_silence(self, host: str, *, silent: bool) -> int:
+        """Count the probes in a row that a host has not answered (one that it answers: 0); return the count."""
+        return max(
+            self._tx.column(
+                "UPDATE job_runs SET failures = CASE WHEN %s THEN failures + 1 ELSE 0 END"
+                " WHERE head_host = %s RETURNING failures",
+                (silent, host),
+            ),
+            default=0,
+        )
+
+    def silent_hosts(self, times: int) -> set[str]:
+        """Return the hosts that have not answered so many probes in a row: Finaud tests them, jobs or not."""
+        return set(self._tx.column("SELECT head_host FROM job_runs WHERE failures >= %s", (times,)))
+
+    def jobs_of_head(self, host: str) -> list[int]:
+        """Return the jobs in hand whose head a host is, by id."""
+        return self._tx.column("SELECT job_id FROM job_runs WHERE head_host = %s ORDER BY job_id", (host,))
+
+    def report(self, job_id: int, code: int, status: int | None) -> bool:
+        """Note the end of a job that oarexec reports; False if it was noted before or the job has ended.
+
+        ``code``: that of oarexec; ``status``: the wait status of the command.
+        """
+        parameters = {"id": job_id, "code": code, "status": status, "now": self._tx.now}
+        return self._tx.execute(_REPORT, parameters) == 1
+
+    def note_fault(self, job_id: int, fault: NodeFault) -> None:
+        """Store what failed on the head of a job, as the head reports it; the first fault is kept."""
+        self._tx.execute(
+            "UPDATE job_runs SET reason = %s WHERE job_id = %s AND reason = ''", (json.dumps(fault._asdict()), job_id)
+        )
+
+    def exterminate(self, ids: Collection[int]) -> None:
+        """Note that Leon gives jobs up: the Runner cleans what it can and ends them."""
+        self._tx.execute(_EXTERMINATE, {"ids": sorted(ids), "now": self._tx.now})
+
+
+def _run(row: Row) -> JobRun:
+    return JobRun(row[0], row[1], Phase(row[2]), row[3], tuple((row[4] or "").split()), *row[5:])

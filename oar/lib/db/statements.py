@@ -1,0 +1,116 @@
+"""What runs statements, and the base of all tables.
+
+This file knows no table.  The tables know this file, and ``transaction.py`` knows the tables.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+# The C module of psycopg2 imports ssl only for call-backs of old OpenSSL versions; a command starts 8 ms sooner
+# without it.  What is loaded before the first transaction takes psycopg2 from here.
+_ssl_was_loaded = "ssl" in sys.modules
+if not _ssl_was_loaded:
+    sys.modules["ssl"] = None  # type: ignore[assignment]
+import psycopg2  # noqa: E402
+import psycopg2.extensions  # noqa: E402
+
+if not _ssl_was_loaded:
+    del sys.modules["ssl"]
+
+if TYPE_CHECKING:
+    from oar.lib.facts.messages import Effect
+
+__all__ = ["Connection", "Parameters", "Row", "Statements", "Table", "psycopg2", "quoted"]
+
+Row = tuple[Any, ...]
+Parameters = Sequence[Any] | dict[str, Any]
+Connection = psycopg2.extensions.connection
+
+
+class Statements:
+    """Runs statements inside a transaction that somebody else begins and ends."""
+
+    def __init__(self, connection: Connection, now: int) -> None:
+        self._cursor = connection.cursor()
+        self.now = now  #: clock of the database at the start of the transaction, epoch seconds
+        self.outbox: list[Effect] = []  #: what is sent after the commit
+        self.topics: set[str] = set()  #: topics of NOTIFY oar_event: jobs, resources, gantt, queues, accounting
+
+    def end(self) -> None:
+        """Let go of the connection: statements after the end of the transaction would be transactions of their own."""
+        del self._cursor
+
+    @property
+    def connection(self) -> Connection:
+        """The connection itself, for a library that brings its own statements."""
+        return self._cursor.connection
+
+    def execute(self, sql: str, parameters: Parameters = ()) -> int:
+        """Run a statement; return the number of rows that it touched."""
+        self._cursor.execute(sql, parameters or None)
+        return self._cursor.rowcount
+
+    def rows(self, sql: str, parameters: Parameters = ()) -> list[Row]:
+        """Run a query; return all rows."""
+        self._cursor.execute(sql, parameters or None)
+        return self._cursor.fetchall()
+
+    def row(self, sql: str, parameters: Parameters = ()) -> Row | None:
+        """Run a query; return its first row, None if it has no rows."""
+        self._cursor.execute(sql, parameters or None)
+        return self._cursor.fetchone()
+
+    def value(self, sql: str, parameters: Parameters = ()) -> Any:
+        """Run a query; return the first column of its first row, None if it has no rows."""
+        row = self.row(sql, parameters)
+        return row[0] if row else None
+
+    def column(self, sql: str, parameters: Parameters = ()) -> list[Any]:
+        """Run a query; return the first column of all rows."""
+        return [row[0] for row in self.rows(sql, parameters)]
+
+    def rows_and_names(self, sql: str, parameters: Parameters = ()) -> tuple[list[Row], list[str]]:
+        """Run a query; return all rows and the names of its columns."""
+        rows = self.rows(sql, parameters)
+        return rows, [column.name for column in self._cursor.description or ()]
+
+    def insert_many(self, sql: str, rows: Iterable[Row], page: int = 1000) -> None:
+        """Run ``INSERT ... VALUES %s`` for many rows, ``page`` at a time."""
+        from psycopg2.extras import execute_values
+
+        execute_values(self._cursor, sql, list(rows), page_size=page)
+
+    def insert_returning(self, sql: str, rows: Iterable[Row], page: int = 1000) -> list[Row]:
+        """Run ``INSERT ... VALUES %s RETURNING ...`` for many rows; return the rows of RETURNING, in order."""
+        from psycopg2.extras import execute_values
+
+        returned: list[Row] = execute_values(self._cursor, sql, list(rows), page_size=page, fetch=True)
+        return returned
+
+    def inline(self, sql: str, parameters: Parameters) -> str:
+        """Return a statement with its parameters as literals, for a part of another statement without parameters."""
+        if not parameters:
+            return sql.replace("%%", "%")
+        text: bytes = self._cursor.mogrify(sql, parameters)
+        return text.decode()
+
+    def commit_asynchronously(self) -> None:
+        """Let the commit not wait for the disk.
+
+        A crash of PostgreSQL in the next moment may undo it: only for changes that are made again if they are lost.
+        """
+        self._cursor.execute("SET LOCAL synchronous_commit TO off")
+
+
+class Table:
+    """The base of every attribute of a transaction: the statements about a table, or those that answer a question."""
+
+    def __init__(self, tx: Statements) -> None:
+        self._tx = tx
+
+
+def quoted(name: str, *, has_parameters: bool = False) -> str:
+    """Return a name as an identifier of SQL; in a statement with parameters, ``%`` is written twice."""
+    identifier = '"' + name.replace('"', '""') + '"'
+    return identifier.replace("%", "%%") if has_parameters else identifier

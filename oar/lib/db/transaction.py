@@ -1,0 +1,88 @@
+"""A transaction and its tables.  This file is the only one that knows all of them."""
+
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeVar
+
+from oar.lib.db.statements import Statements
+
+if TYPE_CHECKING:
+    from oar.lib.db.accounting import Accounting
+    from oar.lib.db.admission_rules import AdmissionRules
+    from oar.lib.db.advisory_locks import AdvisoryLocks
+    from oar.lib.db.deadlines import Deadlines
+    from oar.lib.db.events import Events
+    from oar.lib.db.gantt import Gantt
+    from oar.lib.db.invariants import Invariants
+    from oar.lib.db.job_ends import JobEnds
+    from oar.lib.db.job_predictions import JobPredictions
+    from oar.lib.db.job_runs import JobRuns
+    from oar.lib.db.job_waits import JobWaits
+    from oar.lib.db.jobs import Jobs
+    from oar.lib.db.kill_requests import KillRequests
+    from oar.lib.db.listings import Listings
+    from oar.lib.db.new_jobs import NewJobs
+    from oar.lib.db.property_columns import PropertyColumns
+    from oar.lib.db.purge import Purge
+    from oar.lib.db.queues import Queues
+    from oar.lib.db.repairs import Repairs
+    from oar.lib.db.request_sizes import RequestSizes
+    from oar.lib.db.resources import Resources
+    from oar.lib.db.resubmissions import Resubmissions
+    from oar.lib.db.rounds import Rounds
+    from oar.lib.db.schema_version import SchemaVersion
+    from oar.lib.db.secrets import Secrets
+    from oar.lib.db.staged_files import StagedFiles
+    from oar.lib.db.submission_checks import SubmissionChecks
+    from oar.lib.db.walltime_changes import WalltimeChanges
+
+T = TypeVar("T")
+
+
+class Lazy(cached_property[T]):
+    """A table whose file is loaded when the attribute is first used.
+
+    The names follow from that of the attribute: ``job_runs`` is the class ``JobRuns`` in the file ``job_runs.py``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self._load)
+
+    def _load(self, tx: "Transaction") -> T:
+        name = self.attrname or ""
+        module = import_module(f"oar.lib.db.{name}")
+        table: T = getattr(module, name.title().replace("_", ""))(tx)
+        return table
+
+
+class Transaction(Statements):
+    """A unit of work.  Its tables are its attributes: ``tx.jobs``, ``tx.resources``, ..."""
+
+    accounting: "Lazy[Accounting]" = Lazy()
+    admission_rules: "Lazy[AdmissionRules]" = Lazy()
+    advisory_locks: "Lazy[AdvisoryLocks]" = Lazy()
+    deadlines: "Lazy[Deadlines]" = Lazy()
+    events: "Lazy[Events]" = Lazy()
+    gantt: "Lazy[Gantt]" = Lazy()
+    invariants: "Lazy[Invariants]" = Lazy()
+    job_ends: "Lazy[JobEnds]" = Lazy()
+    job_predictions: "Lazy[JobPredictions]" = Lazy()
+    job_runs: "Lazy[JobRuns]" = Lazy()
+    job_waits: "Lazy[JobWaits]" = Lazy()
+    jobs: "Lazy[Jobs]" = Lazy()
+    kill_requests: "Lazy[KillRequests]" = Lazy()
+    listings: "Lazy[Listings]" = Lazy()
+    new_jobs: "Lazy[NewJobs]" = Lazy()
+    property_columns: "Lazy[PropertyColumns]" = Lazy()
+    purge: "Lazy[Purge]" = Lazy()
+    queues: "Lazy[Queues]" = Lazy()
+    repairs: "Lazy[Repairs]" = Lazy()
+    request_sizes: "Lazy[RequestSizes]" = Lazy()
+    resources: "Lazy[Resources]" = Lazy()
+    resubmissions: "Lazy[Resubmissions]" = Lazy()
+    rounds: "Lazy[Rounds]" = Lazy()
+    schema_version: "Lazy[SchemaVersion]" = Lazy()
+    secrets: "Lazy[Secrets]" = Lazy()
+    staged_files: "Lazy[StagedFiles]" = Lazy()
+    submission_checks: "Lazy[SubmissionChecks]" = Lazy()
+    walltime_changes: "Lazy[WalltimeChanges]" = Lazy()

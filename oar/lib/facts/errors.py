@@ -1,0 +1,122 @@
+"""The tree of errors, by who must act on them.
+
+    OarError
+    ├── UserError          the request cannot be met as it is: change it
+    │   ├── BadRequest         it does not parse, or asks what cannot be
+    │   ├── NotAllowed         it is somebody else's, or an administrator's
+    │   ├── NoSuchJob          (also other named things: NoSuchQueue, NoSuchResource)
+    │   ├── WrongState         the job is not in a state that allows it
+    │   └── Refused            an admission rule said no
+    ├── ConfigError        a file of the administrator: file, line, key
+    ├── SchemaError        the database is not as this version needs it: oar-database
+    ├── Unavailable        database, bus or node: try again
+    │   ├── DatabaseUnavailable
+    │   ├── ServerUnavailable
+    │   ├── Busy               somebody else is working on the same
+    │   ├── AlreadyRunning     another server has the ports or the lock
+    │   └── NodeUnavailable
+    └── Bug                it cannot be; the log has the trace
+
+The message names the thing and the way out, in one line.  ``exit_code`` is what a command ends with when its own
+table of exit codes does not say otherwise.
+"""
+
+
+class OarError(Exception):
+    """Anything that OAR raises on purpose."""
+
+    exit_code = 3
+
+
+class UserError(OarError):
+    """The request cannot be met as it is."""
+
+    exit_code = 1
+
+
+class BadRequest(UserError):
+    """The request does not parse, or asks what cannot be."""
+
+
+class NotAllowed(UserError):
+    """The caller has no right to do this."""
+
+
+class NoSuchJob(UserError):
+    """There is no job of that id."""
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(f"job {job_id} does not exist.")
+        self.job_id = job_id
+
+
+class NoSuchQueue(UserError):
+    """There is no queue of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"queue '{name}' does not exist")
+        self.name = name
+
+
+class NoSuchResource(UserError):
+    """There is no resource of that id or node of that name."""
+
+
+class WrongState(UserError):
+    """The job is not in a state that allows it."""
+
+
+class Refused(UserError):
+    """An admission rule refused the submission; the message is the rule's."""
+
+    exit_code = 254
+
+
+class BadCondition(UserError):
+    """The text of a user is not a condition that may be evaluated."""
+
+
+class ConfigError(OarError):
+    """A file of the administrator is wrong; the message names file, line and key."""
+
+    exit_code = 1
+
+
+class SchemaError(OarError):
+    """The schema of the database is not what is needed for what was asked."""
+
+    exit_code = 1
+
+
+class Unavailable(OarError):
+    """Something outside does not answer; trying again may help."""
+
+    exit_code = 2
+
+
+class DatabaseUnavailable(Unavailable):
+    """PostgreSQL cannot be reached."""
+
+
+class ServerUnavailable(Unavailable):
+    """The OAR server does not take messages."""
+
+
+class Busy(Unavailable):
+    """Somebody else is working on the same."""
+
+    exit_code = 5
+
+
+class AlreadyRunning(Unavailable):
+    """Another server has the ports or the lock."""
+
+    exit_code = 4
+
+
+class NodeUnavailable(Unavailable):
+    """A node cannot be reached."""
+
+
+class Bug(OarError):
+    """Something that cannot be."""

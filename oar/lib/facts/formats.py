@@ -1,0 +1,296 @@
+"""Plain values as JSON, YAML, XML and Perl data, in the layouts that other programs read.
+
+A plain value is None, a bool, an int, a float, a text, a sequence or a mapping of these; keys are texts or ints.  The
+writers are ours because the layouts are fixed letter for letter, and because ten thousand jobs have to be written as
+fast as their text table: each makes one text of a value without intermediate objects.
+
+See docs/design/formats.rst, "Machine formats".
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from json.encoder import encode_basestring as quoted_json
+from typing import Any
+
+
+class Format(StrEnum):
+    """A machine format; if a command gets several, the first in this order is used."""
+
+    DUMPER = "dumper"
+    XML = "xml"
+    YAML = "yaml"
+    JSON = "json"
+
+
+def dump(value: object, format: Format, *, one_line: bool = False) -> str:
+    """Return the document of a value, with its final newline; ``one_line`` matters to DUMPER only."""
+    match format:
+        case Format.JSON:
+            return _JsonWriter().document(value)
+        case Format.YAML:
+            return f"---{_Yaml().value(value, '')}\n"
+        case Format.XML:
+            return _Xml().document(value)
+        case Format.DUMPER:
+            return _perl(value, "" if one_line else "\n") + "\n"
+
+
+def read_yaml(text: str) -> object:
+    """Return the plain value of a YAML document.  Raises ValueError, which names the line."""
+    import yaml
+
+    try:
+        value: object = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        raise ValueError(f"line {line}: {getattr(error, 'problem', None) or 'it is not YAML'}") from None
+    return value
+
+
+def _number(value: float) -> str | None:
+    """Return a float as text; None for what is not a number."""
+    return repr(value) if value - value == 0 else None
+
+
+def _items(value: object) -> Sequence[object]:
+    """Return the value as the sequence that it must be."""
+    if not isinstance(value, Sequence):
+        raise TypeError(f"{type(value).__name__} is not a plain value")
+    return value
+
+
+# --------------------------------------------------------------------------------------------------------------- JSON
+
+
+_ROWS = (list, tuple)
+
+
+class _JsonWriter:
+    """Writes three blanks of indentation.
+
+    The writer of a value is found by its type, once for each type; the text round the values of a mapping is made once
+    for all mappings with the same keys, such as the records of ten thousand jobs.
+    """
+
+    def __init__(self) -> None:
+        self._scalars: dict[type, Callable[[Any], str]] = {str: quoted_json, int: repr, float: _json_float}
+        self._scalars |= {bool: _json_bool, type(None): _json_null}
+        self._layouts: dict[tuple[str | int, ...], list[str]] = {}
+
+    def document(self, value: object) -> str:
+        """Return the whole document."""
+        return "".join([*self._parts(value, "\n"), "\n"])
+
+    def _parts(self, value: object, newline: str) -> list[str]:
+        """Return the text of a value in parts; ``newline`` holds the indentation of the line it stands in."""
+        inner = newline + "   "
+        if isinstance(value, _ROWS):  # first, for it takes long to ask whether something is a Mapping
+            return ["[", inner, f",{inner}".join(self._texts(value, inner)), newline, "]"] if value else ["[]"]
+        if isinstance(value, Mapping):
+            parts = self._layout(value, newline).copy()
+            parts[1:-1:2] = self._texts(value.values(), inner)
+            return parts
+        write = self._scalars.get(type(value)) or self._scalar(value)
+        return [write(value)] if write else self._parts(list(_items(value)), newline)
+
+    def _texts(self, values: Iterable[object], newline: str) -> list[str]:
+        write, parts = self._scalars, self._parts
+        return [write[type(item)](item) if type(item) in write else "".join(parts(item, newline)) for item in values]
+
+    def _layout(self, keys: Iterable[str | int], newline: str) -> list[str]:
+        """Return the texts before, between and behind the values of a mapping, with '' for each value."""
+        layout_key = (newline, *keys)
+        layout = self._layouts.get(layout_key)
+        if layout is None:
+            parts = [part for key in layout_key[1:] for part in (f",{newline}   {quoted_json(str(key))} : ", "")]
+            layout = self._layouts[layout_key] = ["{" + parts[0][1:], *parts[1:], f"{newline}}}"] if parts else ["{}"]
+        return layout
+
+    def _scalar(self, value: object) -> Callable[[Any], str] | None:
+        """Return the writer for values whose type is derived from a scalar type, and remember it."""
+        if isinstance(value, str):
+            self._scalars[type(value)] = quoted_json
+        elif isinstance(value, int):
+            self._scalars[type(value)] = _json_int
+        elif isinstance(value, float):
+            self._scalars[type(value)] = _json_float
+        return self._scalars.get(type(value))
+
+
+def _json_null(value: None) -> str:
+    return "null"
+
+
+def _json_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _json_int(value: int) -> str:
+    return str(int(value))
+
+
+def _json_float(value: float) -> str:
+    return _number(value) or "null"
+
+
+# --------------------------------------------------------------------------------------------------------------- YAML
+
+#: What may stand without quotes: it begins with a letter, ``/`` or ``_``, and holds nothing with a meaning in YAML.
+_YAML_PLAIN = r"[A-Za-z/_](?:[A-Za-z0-9_./@%+,=()<>~^*;|&$!?-]|:(?=[A-Za-z0-9_/])| (?=[^ #]))*\Z"
+#: Words that are not texts, in any case.
+_YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+#: What single quotes cannot show: control characters, line ends of Unicode, and what YAML does not print.
+_YAML_UNPRINTABLE = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
+_YAML_SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def _yaml_escape(match: re.Match[str]) -> str:
+    character = match[0]
+    return _YAML_SHORT.get(character) or f"\\u{ord(character):04x}"
+
+
+class _Yaml:
+    """Writes block style.  Texts come again and again: each is looked at once."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._plain = re.compile(_YAML_PLAIN, re.ASCII)
+        self._unprintable = re.compile(_YAML_UNPRINTABLE)
+
+    def value(self, value: object, indent: str) -> str:
+        """Return what stands behind a key or a dash: `` scalar``, or lines of their own."""
+        if isinstance(value, str):
+            return " " + self._text(value)
+        if value is None or isinstance(value, int | float):
+            return " " + _yaml_scalar(value)
+        start, deeper = f"\n{indent}", indent + "  "
+        if isinstance(value, Mapping):
+            lines = [f"{start}{self._key(key)}:{self.value(item, deeper)}" for key, item in value.items()]
+            return "".join(lines) or " {}"
+        return "".join([f"{start}-{self._item(item, deeper)}" for item in _items(value)]) or " []"
+
+    def _item(self, item: object, indent: str) -> str:
+        """Return what stands behind a dash; the first key of a mapping stands beside it."""
+        text = self.value(item, indent)
+        return " " + text.removeprefix(f"\n{indent}") if text.startswith("\n") else text
+
+    def _key(self, key: str | int) -> str:
+        return str(key) if isinstance(key, int) else self._text(key)
+
+    def _text(self, text: str) -> str:
+        shown = self._texts.get(text)
+        if shown is None:
+            shown = self._texts[text] = self._shown(text)
+        return shown
+
+    def _shown(self, text: str) -> str:
+        if self._plain.match(text) and text.lower() not in _YAML_WORDS:
+            return text
+        if self._unprintable.search(text):
+            escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+            return f'"{self._unprintable.sub(_yaml_escape, escaped)}"'
+        return "'" + text.replace("'", "''") + "'"
+
+
+def _yaml_scalar(value: float | None) -> str:
+    if value is None:
+        return "~"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    text = _number(value) or "~"
+    return text.replace("e", ".0e") if "e" in text and "." not in text else text
+
+
+# ---------------------------------------------------------------------------------------------------------------- XML
+
+_XML_SPECIAL = "[&<>\"'\x00-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]"
+_XML_NAMES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"}
+
+
+def _xml_escape(match: re.Match[str]) -> str:
+    character = match[0]
+    if character in "\n\t\r":
+        return f"&#{ord(character)};"
+    return _XML_NAMES.get(character) or f"\\x{ord(character):02x}"  # not allowed in XML in any form
+
+
+class _Xml:
+    """Writes the layout of XML::Dumper: one scalar item per line, one space of indent per level."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._address = 0
+        self._special = re.compile(_XML_SPECIAL)
+
+    def document(self, value: object) -> str:
+        """Return the whole document."""
+        self._lines = ['<?xml version="1.0"?>', "<perldata>"]
+        if _is_scalar(value):
+            text = self._scalar(value)
+            self._lines.append(' <scalar defined="false"></scalar>' if text is None else f" <scalar>{text}</scalar>")
+        else:
+            self._container(value, " ")
+        self._lines += ["</perldata>", ""]
+        return "\n".join(self._lines)
+
+    def _container(self, value: object, indent: str) -> None:
+        self._address += 8
+        name = "hashref" if isinstance(value, Mapping) else "arrayref"
+        pairs = value.items() if isinstance(value, Mapping) else enumerate(_items(value))
+        lines = self._lines
+        lines.append(f'{indent}<{name} memory_address="0x{self._address:x}">')
+        deeper = indent + " "
+        for key, item in pairs:
+            shown = self._text(key) if isinstance(key, str) else key
+            if not _is_scalar(item):
+                lines.append(f'{deeper}<item key="{shown}">')
+                self._container(item, deeper + " ")
+                lines.append(f"{deeper}</item>")
+                continue
+            text = self._scalar(item)
+            if text is None:
+                lines.append(f'{deeper}<item key="{shown}" defined="false"></item>')
+            else:
+                lines.append(f'{deeper}<item key="{shown}">{text}</item>')
+        lines.append(f"{indent}</{name}>")
+
+    def _scalar(self, value: object) -> str | None:
+        """Return the text of a scalar; None for an undefined one."""
+        if isinstance(value, str):
+            return self._text(value)
+        if value is None:
+            return None
+        return str(int(value)) if isinstance(value, bool) else str(value)
+
+    def _text(self, text: str) -> str:
+        """Return the text without what XML or a line-oriented reader would trip over."""
+        return self._special.sub(_xml_escape, text)
+
+
+def _is_scalar(value: object) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+# --------------------------------------------------------------------------------------------------------- Perl data
+
+
+def _perl(value: object, newline: str) -> str:
+    """Return a Perl literal; with ``newline`` "" all of it in one line."""
+    if isinstance(value, str):
+        return _perl_text(value)
+    if value is None or isinstance(value, int | float):
+        return "undef" if value is None else f"'{value!r}'" if isinstance(value, float) else str(int(value))
+    inner = newline and newline + "  "
+    if isinstance(value, Mapping):
+        items = [f"{_perl_text(str(key))} => {_perl(item, inner)}" for key, item in value.items()]
+        return f"{{{inner}{f',{inner}'.join(items)}{newline}}}" if items else "{}"
+    items = [_perl(item, inner) for item in _items(value)]
+    return f"[{inner}{f',{inner}'.join(items)}{newline}]" if items else "[]"
+
+
+def _perl_text(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

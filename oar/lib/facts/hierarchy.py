@@ -1,0 +1,542 @@
+"""Blocks of resources, and what a request takes of what is free.
+
+A *block* of a property is the set of resources with one value of it: a node, a switch, a core.  ``Hierarchy`` numbers
+nothing itself: it is given the resources in the order of their bits, for which ``numbering`` makes every block a *run*
+of bits wherever the properties nest.  Questions about all blocks of a level are then answered at once by arithmetic on
+one large integer, which has a field of bits for each block:
+
+- which runs hold a bit: adding "all ones but the top" to a run carries into its top bit unless the run is empty;
+- how many bits each run holds: sums of neighbours, then of neighbouring sums, and so on;
+- which counts are at least n: adding 2**(width - 1) - n to a field sets its top bit just when it held n or more.
+
+A block stands in such answers as the top bit of its run.  Properties that do not nest (``cpu`` numbered 0 and 1 on each
+node, asked above the node) have no runs; ``_WalkedGroup`` goes through their blocks one by one and gives the same
+answers, only slower.
+
+See docs/design/planner.rst, "Requests".
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from oar.lib.facts.records import Level, PropertyValue
+from oar.lib.facts.request import ALL, BEST_HALF
+from oar.lib.facts.resource_set import ResourceSet, from_positions, lowest, positions
+
+#: Values of one property, by bit.
+Column = Sequence[PropertyValue]
+
+#: The property that every resource has a value of its own for.
+FINEST = "resource_id"
+
+
+def is_missing(value: PropertyValue) -> bool:
+    """Whether a resource with this value is in no block of the property (a node without name is no node)."""
+    return value is None or value == ""
+
+
+def numbering(columns: Mapping[str, Column], ranks: Sequence[int]) -> list[int]:
+    """Return the rows in the order in which they shall have bits: blocks of nesting properties become runs.
+
+    ``ranks`` are the rows' places in the resource order.  Blocks, and resources in their block, follow that order.
+    """
+    keys: list[list[int]] = []
+    for column in _nesting(columns, len(ranks)):
+        first: dict[PropertyValue, int] = {}
+        for value, rank in zip(column, ranks, strict=True):
+            first[value] = min(rank, first.get(value, rank))
+        keys.append([first[value] for value in column])
+    return sorted(range(len(ranks)), key=lambda row: (*(key[row] for key in keys), ranks[row]))
+
+
+def _nesting(columns: Mapping[str, Column], size: int) -> list[Column]:
+    """Choose properties each of which is nested in the one before, coarsest first."""
+    chosen: list[Column] = []
+    inner: Column = range(size)
+    for _, _, column in sorted((-len(set(column)), name, column) for name, column in columns.items()):
+        outer_of: dict[PropertyValue, PropertyValue] = {}
+        if all(outer_of.setdefault(inside, value) == value for inside, value in zip(inner, column, strict=True)):
+            chosen.append(column)
+            inner = column
+    return chosen[::-1]
+
+
+class TakingOrder:
+    """The order in which resources (or blocks) are taken."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, bits: Sequence[int]) -> None:
+        """``bits`` in the order of preference.  Stretches of it in which bits ascend are kept as one set each."""
+        pieces: list[list[int]] = []
+        previous = -1
+        for bit in bits:
+            if not pieces or bit < previous:
+                pieces.append([])
+            pieces[-1].append(bit)
+            previous = bit
+        self._pieces = [from_positions(piece) for piece in pieces]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether lower bits always come first."""
+        return len(self._pieces) <= 1
+
+    def first(self, members: ResourceSet, count: int) -> ResourceSet:
+        """Return the first ``count`` members; all if there are fewer."""
+        if len(self._pieces) <= 1:
+            return lowest(members, count)
+        chosen = 0
+        for piece in self._pieces:
+            part = members & piece
+            available = part.bit_count()
+            if available >= count:
+                return chosen | lowest(part, count)
+            chosen |= part
+            count -= available
+        return chosen
+
+
+class BitRuns:
+    """Blocks that are disjoint runs of bits, and questions about all of them at once.  An answer marks top bits."""
+
+    __slots__ = ("_body", "_limits", "_spans", "_stages", "_steps", "_width", "span_of", "tops")
+
+    def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
+        """``spans``: lowest and highest bit of each block, ascending."""
+        self._spans = spans
+        self.tops = from_positions(high for _, high in spans)
+        self.span_of = {high: ((1 << (high - low + 1)) - 1) << low for low, high in spans}
+        self._body = self._fields(lambda width: (1 << (width - 1)) - 1)
+        widths = {high - low + 1 for low, high in spans}
+        self._width = max(widths) if len(widths) == 1 else 0
+        self._steps = (max(widths, default=1) - 1).bit_length()
+        self._stages: list[tuple[int, int, int]] = []
+        self._limits: dict[int, tuple[int, int]] = {}
+
+    def touched(self, members: ResourceSet) -> ResourceSet:
+        """Mark the blocks that hold a member."""
+        return (((members & self._body) + self._body) | members) & self.tops
+
+    def at_least(self, members: ResourceSet, count: int) -> ResourceSet:
+        """Mark the blocks that hold ``count`` members or more."""
+        if count == 1:
+            return self.touched(members)
+        addend, tops = self._limit(count)
+        return (self._counts(members) + addend) & tops
+
+    def complete(self, members: ResourceSet, whole: ResourceSet) -> ResourceSet:
+        """Mark the blocks of which every member of ``whole`` is in ``members`` (blocks without any are not marked)."""
+        return self.touched(whole) & ~self.touched(whole & ~members)
+
+    def expand(self, marks: ResourceSet) -> ResourceSet:
+        """Return the whole runs of the marked blocks."""
+        if self._width:
+            return (marks << 1) - (marks >> (self._width - 1))
+        members = 0
+        for top in positions(marks):
+            members |= self.span_of[top]
+        return members
+
+    def _counts(self, members: ResourceSet) -> int:
+        """Return the number of members of each block, in its field."""
+        if len(self._stages) < self._steps:
+            self._stages = [self._stage(1 << step) for step in range(self._steps)]
+        for shift, firsts, seconds in self._stages:
+            members = (members & firsts) + ((members >> shift) & seconds)
+        return members
+
+    def _limit(self, count: int) -> tuple[int, int]:
+        limit = self._limits.get(count)
+        if limit is None:
+            addend = self._fields(lambda width: (1 << (width - 1)) - count if width >= count else 0)
+            limit = addend, self._fields(lambda width: 1 << (width - 1) if width >= count else 0)
+            self._limits[count] = limit
+        return limit
+
+    def _stage(self, half: int) -> tuple[int, int, int]:
+        """Return how sums of ``half`` bits become sums of twice as many: shift, first addends, second addends."""
+
+        def firsts(width: int) -> int:
+            return sum(_ones(start, min(start + half, width)) for start in range(0, width, 2 * half))
+
+        def seconds(width: int) -> int:
+            return sum(_ones(start, min(start + half, width - half)) for start in range(0, width - half, 2 * half))
+
+        return half, self._fields(firsts), self._fields(seconds)
+
+    def _fields(self, pattern: Callable[[int], int]) -> int:
+        """Return an integer that holds ``pattern(width)`` in the field of each run."""
+        patterns: dict[int, int] = {}
+        total = 0
+        for begin in range(0, len(self._spans), _BATCH):
+            batch = self._spans[begin : begin + _BATCH]
+            base = batch[0][0]
+            part = 0
+            for low, high in batch:
+                width = high - low + 1
+                if width not in patterns:
+                    patterns[width] = pattern(width)
+                part |= patterns[width] << (low - base)
+            total |= part << base
+        return total
+
+
+#: So many fields are put together before they are put into the large integer.
+_BATCH = 64
+
+
+def _ones(low: int, high: int) -> int:
+    return ((1 << (high - low)) - 1) << low
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """The blocks of nested properties (``/switch/node``: the nodes of each switch)."""
+
+    masks: Sequence[ResourceSet]  #: () when each block is one resource
+    runs: BitRuns | None  #: None when they are not disjoint runs, or each is one resource
+    is_units: bool
+
+
+class Layout:
+    """What the resources look like: their properties, and the blocks these make."""
+
+    def __init__(self, columns: Mapping[str, Column], size: int) -> None:
+        """``columns``: values by bit.  ``resource_id`` need not be among them."""
+        self._columns = columns
+        self.size = size
+        self._having: dict[str, ResourceSet] = {}
+        self._partitions: dict[tuple[str, ...], _Partition] = {}
+
+    def knows(self, name: str) -> bool:
+        """Whether there is a property of that name."""
+        return name == FINEST or name in self._columns
+
+    def having(self, name: str) -> ResourceSet:
+        """Return the resources that have a value of the property."""
+        if name == FINEST:
+            return (1 << self.size) - 1
+        if name not in self._having:
+            column = self._columns[name]
+            self._having[name] = from_positions(bit for bit in range(self.size) if not is_missing(column[bit]))
+        return self._having[name]
+
+    def partition(self, names: tuple[str, ...]) -> _Partition:
+        """Return the blocks of the last property inside those of the ones before it."""
+        if names not in self._partitions:
+            self._partitions[names] = self._split(names)
+        return self._partitions[names]
+
+    def masks(self, names: tuple[str, ...]) -> Sequence[ResourceSet]:
+        """Return the blocks as sets, also when each is one resource."""
+        partition = self.partition(names)
+        return [1 << bit for bit in positions(self._common(names))] if partition.is_units else partition.masks
+
+    def _common(self, names: tuple[str, ...]) -> ResourceSet:
+        members = (1 << self.size) - 1
+        for name in names:
+            members &= self.having(name)
+        return members
+
+    def _split(self, names: tuple[str, ...]) -> _Partition:
+        if FINEST in names:
+            return _Partition((), None, is_units=True)
+        blocks: dict[object, list[int]] = defaultdict(list)
+        columns = [self._columns[name] for name in names]
+        values: Sequence[object] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        for bit in positions(self._common(names)):
+            blocks[values[bit]].append(bit)
+        if all(len(bits) == 1 for bits in blocks.values()):
+            return _Partition((), None, is_units=True)
+        ordered = sorted(blocks.values())
+        spans = [(bits[0], bits[-1]) for bits in ordered]
+        disjoint = all(before[1] < after[0] for before, after in itertools.pairwise(spans))
+        masks = [_mask(bits) for bits in ordered]
+        return _Partition(masks, BitRuns(spans) if disjoint else None, is_units=False)
+
+
+def _mask(bits: Sequence[int]) -> ResourceSet:
+    """Return the set of ascending bits, which mostly are a run."""
+    count = len(bits)
+    return ((1 << count) - 1) << bits[0] if bits[-1] - bits[0] == count - 1 else from_positions(bits)
+
+
+class _Units:
+    """``/core=n`` where each core is one resource."""
+
+    def __init__(self, pool: ResourceSet, quantity: int, order: TakingOrder) -> None:
+        self._pool = pool
+        self._quantity = quantity
+        self._order = order
+        self.least = max(1, quantity)
+
+    def fit(self, free: ResourceSet) -> ResourceSet:
+        """Return the resources taken; 0 if it cannot be satisfied."""
+        free &= self._pool
+        if self._quantity > 0:
+            return self._order.first(free, self._quantity) if free.bit_count() >= self._quantity else 0
+        return _choose(free, self._quantity, self._order, self._pool.bit_count())
+
+
+def _choose(marks: ResourceSet, quantity: int, order: TakingOrder, blocks: int) -> ResourceSet:
+    """Return the marks taken of those that count; 0 if they are too few.  ``blocks``: how many there are in all."""
+    available = marks.bit_count()
+    if quantity > 0:
+        return order.first(marks, quantity) if available >= quantity else 0
+    if quantity == ALL:
+        return marks if available == blocks else 0
+    return order.first(marks, (available + 1) // 2) if quantity == BEST_HALF else marks
+
+
+class _NestedGroup:
+    """Levels whose blocks are runs, each inside one of the level above: everything by arithmetic on all blocks."""
+
+    def __init__(
+        self,
+        pool: ResourceSet,
+        quantities: Sequence[int],
+        runs: Sequence[BitRuns],
+        orders: Sequence[TakingOrder],
+        smallest: int,
+    ) -> None:
+        """``runs``: of each level, without the last one when its blocks are single resources (``orders``: of all).
+
+        ``smallest``: size of the smallest block of the last level.
+        """
+        self._pool = pool
+        self._quantities = quantities
+        self._runs = runs
+        self._orders = orders
+        self._is_whole = len(runs) == len(quantities)
+        self._present = [run.touched(pool) for run in runs] + ([] if self._is_whole else [pool])
+        self.least = _product(quantities) * smallest
+
+    def fit(self, free: ResourceSet) -> ResourceSet:
+        """Return the resources taken; 0 if it cannot be satisfied."""
+        free &= self._pool
+        if free.bit_count() < self.least:
+            return 0
+        marks = self._marks(free)
+        if not marks:
+            return 0
+        return self._take(
+            0, _choose(marks[0], self._quantities[0], self._orders[0], self._present[0].bit_count()), marks
+        )
+
+    def _marks(self, free: ResourceSet) -> list[ResourceSet]:
+        """Return the blocks that count, for each level; nothing as soon as no block of a level counts."""
+        lowest_marks = self._runs[-1].complete(free, self._pool) if self._is_whole else free
+        marks = [lowest_marks]
+        for depth in range(len(self._quantities) - 2, -1, -1):
+            if not marks[-1]:
+                return []
+            marks.append(self._counting(depth, marks[-1]))
+        return marks[::-1] if marks[-1] else []
+
+    def _counting(self, depth: int, inner: ResourceSet) -> ResourceSet:
+        """Mark the blocks of a level of which enough blocks of the next level count."""
+        quantity = self._quantities[depth + 1]
+        if quantity == ALL:
+            return self._runs[depth].complete(inner, self._present[depth + 1])
+        return self._runs[depth].at_least(inner, max(1, quantity))
+
+    def _take(self, depth: int, chosen: ResourceSet, marks: Sequence[ResourceSet]) -> ResourceSet:
+        """Return what the chosen blocks of a level contribute."""
+        if depth == len(self._quantities) - 1:
+            return self._runs[depth].expand(chosen) & self._pool if self._is_whole else chosen
+        members = 0
+        span_of, inner = self._runs[depth].span_of, marks[depth + 1]
+        quantity, order = self._quantities[depth + 1], self._orders[depth + 1]
+        for top in positions(chosen):
+            candidates = inner & span_of[top]
+            members |= _choose(candidates, quantity, order, candidates.bit_count())
+        return self._take(depth + 1, members, marks)
+
+
+class _WalkedGroup:
+    """Any levels: the blocks are gone through one by one, as the definition says."""
+
+    def __init__(self, pool: ResourceSet, quantities: Sequence[int], blocks: "Sequence[_Block]") -> None:
+        self._pool = pool
+        self._quantities = quantities
+        self._blocks = blocks
+        self.least = _product(quantities)
+
+    def fit(self, free: ResourceSet) -> ResourceSet:
+        """Return the resources taken; 0 if it cannot be satisfied."""
+        free &= self._pool
+        return self._level(self._blocks, free, 0) if free.bit_count() >= self.least else 0
+
+    def _level(self, blocks: "Sequence[_Block]", free: ResourceSet, depth: int) -> ResourceSet:
+        quantity = self._quantities[depth]
+        parts: list[ResourceSet] = []
+        for block in blocks:
+            part = self._part(block, free, depth)
+            if part:
+                parts.append(part)
+            elif quantity == ALL:
+                return 0
+            if len(parts) == quantity:
+                break
+        if len(parts) < max(1, quantity):
+            return 0
+        chosen_parts = parts[: (len(parts) + 1) // 2] if quantity == BEST_HALF else parts
+        return sum(chosen_parts)  # the parts are disjoint
+
+    def _part(self, block: "_Block", free: ResourceSet, depth: int) -> ResourceSet:
+        inside = free & block.members
+        if depth == len(self._quantities) - 1:
+            return inside if inside == block.members else 0
+        return self._level(block.inner, inside, depth + 1) if inside else 0
+
+
+#: One group of a request on its pool.  ``fit(free)`` gives the resources taken of those that are free, 0 if it cannot
+#: be satisfied; it never takes fewer than ``least``.
+GroupFit = _Units | _NestedGroup | _WalkedGroup
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    members: ResourceSet
+    inner: "tuple[_Block, ...]" = ()
+
+
+def _product(quantities: Sequence[int]) -> int:
+    product = 1
+    for quantity in quantities:
+        product *= max(1, quantity)
+    return product
+
+
+@dataclass(frozen=True, slots=True)
+class PooledGroup:
+    """A group of a request whose filters have been evaluated: its pool holds no Dead resource."""
+
+    pool: ResourceSet
+    levels: tuple[Level, ...]
+
+
+class RequestFit:
+    """What a request takes of what is free.
+
+    If ``fit`` succeeds on a set, it gives the same result on every smaller set that still holds the result, unless
+    ``is_steady`` is false.  If it fails on a set, it fails on every smaller one, unless ``is_monotone`` is false.
+    """
+
+    __slots__ = ("family", "fit", "groups", "is_monotone", "is_steady", "least", "quantities", "reach")
+
+    def __init__(
+        self, groups: Sequence[PooledGroup], fits: Sequence[GroupFit], families: dict[object, object] | None = None
+    ) -> None:
+        """``families``: the marks of the families that there are, by what their requests share."""
+        #: Returns the resources taken of those that are free; 0 if the request cannot be satisfied.
+        self.fit: Callable[[ResourceSet], ResourceSet] = fits[0].fit if len(fits) == 1 else self._fit_all
+        levels = [level for group in groups for level in group.levels]
+        self.groups = fits
+        self.reach = reduce(or_, (group.pool for group in groups), 0)  #: the resources that it can take
+        self.least = sum(fit.least for fit in fits)
+        self.is_steady = all(level.quantity != BEST_HALF for level in levels)
+        self.is_monotone = _are_disjoint([group.pool for group in groups]) or (
+            self.is_steady and all(isinstance(fit, _Units) for fit in fits[:-1])
+        )
+        is_countable = len(fits) == 1 and all(level.quantity > 0 for level in levels)
+        #: Requests of one family differ in these quantities only, and larger ones are not easier to satisfy.
+        self.quantities = tuple(level.quantity for level in levels) if is_countable else ()
+        self.family = ({} if families is None else families).setdefault(
+            tuple(
+                (group.pool, *(level.property if is_countable else level for level in group.levels)) for group in groups
+            ),
+            object(),
+        )
+
+    def _fit_all(self, free: ResourceSet) -> ResourceSet:
+        chosen = 0
+        for group in self.groups:
+            part = group.fit(free & ~chosen)
+            if not part:
+                return 0
+            chosen |= part
+        return chosen
+
+
+def _are_disjoint(pools: Sequence[ResourceSet]) -> bool:
+    seen = 0
+    for pool in pools:
+        if seen & pool:
+            return False
+        seen |= pool
+    return True
+
+
+class Hierarchy:
+    """Turns requests into what they take, with one order of resources."""
+
+    def __init__(self, layout: Layout, order: Sequence[int]) -> None:
+        """``order``: the bits in the order in which they are taken."""
+        self.layout = layout
+        self._order = TakingOrder(order)
+        self._ranks = {bit: rank for rank, bit in enumerate(order)}
+        self._requests: dict[tuple[PooledGroup, ...], RequestFit] = {}
+        self._families: dict[object, object] = {}
+        self._groups: dict[PooledGroup, GroupFit] = {}
+        self._block_orders: dict[tuple[tuple[str, ...], ResourceSet], TakingOrder] = {}
+
+    def request(self, groups: tuple[PooledGroup, ...]) -> RequestFit:
+        """Return what is to be asked for a request.
+
+        Raises KeyError for a property that does not exist.
+        """
+        fit = self._requests.get(groups)
+        if fit is None:
+            fit = self._requests[groups] = RequestFit(groups, [self._group(group) for group in groups], self._families)
+        return fit
+
+    def _group(self, group: PooledGroup) -> GroupFit:
+        fit = self._groups.get(group)
+        if fit is None:
+            fit = self._groups[group] = self._new_group(group)
+        return fit
+
+    def _new_group(self, group: PooledGroup) -> GroupFit:
+        names = tuple(level.property for level in group.levels)
+        quantities = [level.quantity for level in group.levels]
+        pool = group.pool
+        for name in names:
+            pool &= self.layout.having(name)
+        nested = [names[: depth + 1] for depth in range(len(names))]
+        partitions = [self.layout.partition(path) for path in nested]
+        if partitions[0].is_units and len(names) == 1:
+            return _Units(pool, quantities[0], self._order)
+        runs = [partition.runs for partition in partitions if partition.runs is not None]
+        is_whole = not partitions[-1].is_units
+        if len(runs) != len(names) - (0 if is_whole else 1):
+            return _WalkedGroup(pool, quantities, self._tree(pool, nested, 0))
+        orders = [self._block_order(path, pool) for path in nested]
+        sizes = [size for mask in partitions[-1].masks if (size := (mask & pool).bit_count())] if is_whole else []
+        return _NestedGroup(pool, quantities, runs, orders, min(sizes, default=1))
+
+    def _block_order(self, path: tuple[str, ...], pool: ResourceSet) -> TakingOrder:
+        """Return the order of the top bits of the blocks: that of the first resource of each."""
+        partition = self.layout.partition(path)
+        if partition.is_units or self._order.is_plain:
+            return self._order
+        key = path, pool
+        if key not in self._block_orders:
+            first = [(self._first(mask & pool), mask.bit_length() - 1) for mask in partition.masks if mask & pool]
+            self._block_orders[key] = TakingOrder([top for _, top in sorted(first)])
+        return self._block_orders[key]
+
+    def _first(self, members: ResourceSet) -> int:
+        return self._ranks[self._order.first(members, 1).bit_length() - 1]
+
+    def _tree(self, inside: ResourceSet, nested: Sequence[tuple[str, ...]], depth: int) -> tuple[_Block, ...]:
+        """Return the blocks of one level and, in each, those of the levels below."""
+        if depth == len(nested):
+            return ()
+        parts = [part for mask in self.layout.masks(nested[depth]) if (part := mask & inside)]
+        return tuple(_Block(part, self._tree(part, nested, depth + 1)) for part in sorted(parts, key=self._first))

@@ -1,0 +1,138 @@
+"""What travels on the bus, and the effects that a transaction leaves behind, as types.
+
+A message is a doorbell: it may be lost, doubled or late without harm.  Effects are values in ``tx.outbox``;
+``oar.lib.runtime`` delivers them after the commit, never before.
+
+See docs/design/bus.rst, "Principles" and "Effects".
+"""
+
+import json
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Tag(StrEnum):
+    """What may be said to the automaton (docs/design/bus.rst, "Tags")."""
+
+    QSUB = "Qsub"  #: a job was submitted
+    QSUB_INTERACTIVE = "Qsub -I"
+    TERM = "Term"  #: something changed: schedule
+    BIPBIP = "BipBip"  #: a job has ended
+    SCHEDULING = "Scheduling"  #: the periodic round
+    QRESUME = "Qresume"  #: a job may resume
+    WALLTIME = "Walltime"  #: a change of walltime was asked
+    QDEL = "Qdel"  #: a job must be killed
+    VILLAINS = "Villains"  #: look for passed deadlines
+    FINAUD = "Finaud"  #: ask the nodes whether they live
+    TIME = "Time"  #: nothing else to do
+    CHSTATE = "ChState"  #: events or node states are pending
+
+
+class JobAction(StrEnum):
+    """What the Runner may be asked to look at for a job."""
+
+    RUN = "RUN"
+    END = "END"
+    EXTERMINATE = "EXTERMINATE"
+    KILL = "KILL"
+    SIGNAL = "SIGNAL"
+    SUSPEND = "SUSPEND"
+    RESUME = "RESUME"
+    TELL = "TELL"
+    SWEEP = "SWEEP"  #: not of a job: ``lines`` are nodes that must be cleaned before they may be Alive
+    PROBE = "PROBE"  #: not of a job: ``lines`` are nodes whose jobs should be asked for
+    ENERGY = "ENERGY"  #: not of a job: nodes are to be halted or woken; which ones is in the event log
+    HEAL = "HEAL"  #: not of a job: ``lines`` are "<resource id> <node>" for SUSPECTED_HEALING_EXEC_FILE
+
+
+class OarsubLine(StrEnum):
+    """A line to an ``oarsub`` that waits; predictions of the start and reasons of a refusal are texts of their own."""
+
+    STARTING = "Starting..."  #: the nodes of the job are prepared
+    HELD = "Start prediction: undefined (Hold)"  #: the job is on hold
+    GOOD_JOB = "GOOD JOB"  #: the job runs
+    BAD_JOB = "BAD JOB"  #: the job will not run
+    JOB_KILLED = "JOB KILLED"  #: somebody asked for the end of the job
+    GOOD_RESERVATION = "GOOD RESERVATION"  #: the reservation is accepted
+    BAD_NODES = "ERROR: some resources did not respond"
+    BAD_HEAD = "ERROR: an error occured on the first job node"
+    BAD_PROLOGUE = "ERROR: SERVER PROLOGUE returned a bad value"
+    LONG_PROLOGUE = "ERROR: SERVER PROLOGUE timed out"
+
+
+class NoticeTag(StrEnum):
+    """Of what the owner of a job is told (``oarsub --notify``)."""
+
+    RUNNING = "RUNNING"  #: it runs
+    END = "END"  #: it ended
+    ERROR = "ERROR"  #: it was killed, or could not run
+    INFO = "INFO"  #: its deletion was asked
+    SUSPENDED = "SUSPENDED"  #: it is suspended
+    RESUMING = "RESUMING"  #: it goes on as soon as its resources are free
+
+
+class EnergyCommand(StrEnum):
+    """What the program of a site that looks after the energy of nodes is asked."""
+
+    HALT = "HALT"  #: halt nodes
+    WAKEUP = "WAKEUP"  #: wake nodes
+    CHECK = "CHECK"  #: look whether there is something to do
+
+
+class Wake(NamedTuple):
+    """Ring the automaton."""
+
+    tag: Tag
+
+
+class Ask(NamedTuple):
+    """Ring the Runner for a job.  ``lines`` go to the waiting oarsub with TELL."""
+
+    action: JobAction
+    job_id: int
+    lines: tuple[str, ...] = ()
+
+
+class Notice(NamedTuple):
+    """Tell the owner of a job what became of it.  ``notify`` is the text of ``jobs.notify``."""
+
+    job_id: int
+    job_name: str
+    user: str
+    notify: str
+    host: str  #: where the job was submitted, for ``exec:``
+    tag: NoticeTag
+    text: str
+    array_id: int = 0
+    why: str = ""  #: for mails: why the job ended, what to do, what it used
+
+
+class Mail(NamedTuple):
+    """A mail to the administrator."""
+
+    subject: str
+    text: str
+
+
+class Energy(NamedTuple):
+    """Ask Greta or the site's commands to halt or wake nodes."""
+
+    command: EnergyCommand
+    nodes: tuple[str, ...] = ()
+
+
+class Due(NamedTuple):
+    """Sarko has something to do at this date (epoch), of which his last look could not know."""
+
+    date: int
+
+
+Effect = Wake | Ask | Notice | Mail | Energy | Due
+
+
+def encode_request(effect: Wake | Ask) -> bytes:
+    """Return what a command writes to the tag endpoint."""
+    if isinstance(effect, Wake):
+        return json.dumps({"cmd": effect.tag}).encode()
+    command = "OARRUN" if effect.action is JobAction.RUN else effect.action.value
+    return json.dumps({"cmd": command, "job_id": effect.job_id}).encode()

@@ -1,0 +1,103 @@
+"""The words that the server and its programs on nodes say to each other.
+
+``oar/tools`` has constants of its own, for it runs on nodes alone; a test compares both.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class SessionOrder(StrEnum):
+    """What the server asks of the session on a node, ``op`` of its messages (``oar/tools/node_session.py``)."""
+
+    LOAD = "load"  #: take the source of a node program
+    RUN = "run"  #: carry out a ``NodeAction`` of a node program
+    COMMAND = "command"  #: run an argument list
+    LINE = "line"  #: pass a line to a program that runs
+    CLOSE = "close"  #: end the input of a program that runs
+    CANCEL = "cancel"  #: end a program that runs
+
+
+class NodeAction(StrEnum):
+    """What a node program is asked to do."""
+
+    RUN = "run"  #: oarexec: run a job
+    CTL = "ctl"  #: oarexec: pass a ``ControlSignal`` to the oarexec of a job
+    PROBE = "probe"  #: node_probe: tell what is known of jobs
+    PING = "ping"  #: node_probe: answer
+    INIT = "init"  #: job resource manager: prepare the node for a job
+    CLEAN = "clean"  #: job resource manager: kill and remove what a job left
+    SWEEP = "sweep"  #: job resource manager: remove what belongs to no job
+    SUSPEND = "suspend"  #: suspend and resume manager: freeze a job
+    RESUME = "resume"  #: suspend and resume manager: thaw it
+
+
+class ExecLine(StrEnum):
+    """How the lines of ``oarexec`` begin."""
+
+    INIT = "INIT"  #: the node was prepared first; behind it the exit code of the job resource manager
+    READY = "oarexec is initialized and ready to do the job"  #: the whole line: it waits for an ``ExecOrder``
+    ALREADY = "ALREADY"  #: another oarexec has the job; behind it the phase of that one
+    STALE = "STALE"  #: the whole line: a newer attempt forbids this one
+    STARTED = "STARTED"  #: the whole line: the command runs
+    FAULT = "REASON"  #: what failed; behind it a ``NodeFault`` as JSON
+    END = "OAREXEC_SCRIPT_EXIT_VALUE"  #: the command has ended; behind it its raw wait status, or N
+
+
+class ExecOrder(StrEnum):
+    """How the server answers an ``oarexec`` that is ready."""
+
+    GO = "GO"  #: start the command; behind it the number of the attempt
+    ABORT = "ABORT"  #: do not start it
+
+
+class ControlSignal(StrEnum):
+    """What ``oarexec ctl`` sends to the oarexec of a job."""
+
+    END = "TERM"  #: end the job
+    CHECKPOINT = "USR2"  #: send the signal that asks for a checkpoint to the command
+    USER = "URG"  #: send the signal of a user to the command
+
+
+class ReportAnswer(StrEnum):
+    """How the server answers an ``oarexec`` that reports the end of its job by TCP."""
+
+    OK = "OK"  #: the end is noted
+    GONE = "GONE"  #: nobody waits for it any more
+    KO = "KO"  #: it is not believed; it is to be said again
+
+
+class ProbeAnswer(StrEnum):
+    """What the head of a job knows of it (``oar/tools/node_probe.py``)."""
+
+    NEVER = "never"  #: nothing; with ``fence`` no former attempt will start it any more
+    INIT = "init"  #: its oarexec has begun
+    READY = "ready"  #: its oarexec waits for an ``ExecOrder``
+    STARTED = "started"  #: its oarexec was allowed to start the command
+    RUNNING = "running"  #: the command runs
+    ABORTED = "aborted"  #: its oarexec gave up before the command was started
+    ENDED = "ended"  #: the command has ended
+    DIED = "died"  #: its oarexec died after it was allowed to start the command
+    SILENT = "silent"  #: made by the server: the head did not answer
+
+
+class NodeFaultKind(StrEnum):
+    """What of a job failed on a node (``oar/tools/node_faults.py``)."""
+
+    DIRECTORY = "directory"  #: its working directory cannot be entered
+    OUTPUT = "output"  #: an output file cannot be opened
+    SHELL = "shell"  #: the login shell of its user cannot be executed
+    PROCESSES = "processes"  #: it may not have more processes
+    FULL = "full"  #: there is no room for what it writes
+    SESSION = "session"  #: nobody came for its interactive session
+    HOOK = "hook"  #: the hook of the site forbade it
+
+
+class NodeFault(NamedTuple):
+    """What the head of a job found when something of the job failed there; ``''`` = it was not said."""
+
+    kind: NodeFaultKind
+    errno: str = ""  #: name of the error, as ENOENT
+    path: str = ""
+    link: str = ""  #: what the path points to, if it is a symbolic link
+    home: str = ""  #: the home directory of the user, if it is missing

@@ -1,0 +1,167 @@
+"""Find the hosts that do not answer, with the ping checker of the site.
+
+See docs/design/nodes.rst, "Node checks".
+
+A checker gets all hosts at once.  If it cannot be run, that is an error of the configuration, and no host counts as
+silent: suspecting the whole cluster for it would help nobody.
+"""
+
+import logging
+import re
+import shlex
+import socket
+import subprocess
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from oar.lib.config.files import Config
+from oar.lib.facts.errors import ConfigError
+
+log = logging.getLogger("finaud")
+
+PINGS_AT_A_TIME = 64
+PING_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CheckerOutput:
+    """The output of a checker until it ended or its time was over."""
+
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """A program that tests hosts: how it is started, and how its output is read."""
+
+    argv: tuple[str, ...]
+    stdin: str
+    seconds: int
+    failed_hosts: Callable[[CheckerOutput], set[str]]
+
+
+def is_configured(config: Config) -> bool:
+    """Whether the site has a checker of its own."""
+    return any(
+        (
+            config.pingchecker_taktuk_arg_command and config.taktuk_cmd,
+            config.pingchecker_sentinelle_script_command,
+            config.pingchecker_fping_command,
+            config.pingchecker_nmap_command,
+            config.pingchecker_generic_command,
+        )
+    )
+
+
+def silent_hosts(config: Config, hosts: Collection[str]) -> list[str]:
+    """Return the hosts that do not answer, sorted.  Raises ConfigError when the checker cannot be run."""
+    sorted_hosts = sorted(set(hosts))
+    if not sorted_hosts:
+        return []
+    checker = _checker(config, sorted_hosts)
+    if checker is None:
+        return _without_ping_answer(sorted_hosts)
+    failed = checker.failed_hosts(_run(checker))
+    return [host for host in sorted_hosts if host in failed]
+
+
+def _checker(config: Config, hosts: list[str]) -> Checker | None:
+    """Return the first checker that is configured."""
+    host_lines = "".join(f"{host}\n" for host in hosts)
+    if config.pingchecker_taktuk_arg_command and config.taktuk_cmd:
+        return _taktuk(config, hosts, host_lines)
+    if command := config.pingchecker_sentinelle_script_command:
+        argv = (*shlex.split(command), "-c", config.openssh_cmd, "-f", "-")
+        return Checker(argv, host_lines, 300, lambda output: _matches(output.stderr, r"^(\S+) : BAD"))
+    if command := config.pingchecker_fping_command:
+        return Checker((*shlex.split(command), "-u", *hosts), "", 15, lambda output: _not_alive(output, hosts))
+    if command := config.pingchecker_nmap_command:
+        return _nmap(command, hosts)
+    if command := config.pingchecker_generic_command:
+        argv = (*shlex.split(command), *hosts)
+        return Checker(argv, "", 300, lambda output: _matches(output.stderr, r"^\s*(\S+)\s*$"))
+    return None
+
+
+def _taktuk(config: Config, hosts: list[str], host_lines: str) -> Checker:
+    argv = (
+        *shlex.split(config.taktuk_cmd or ""),
+        *("-c", config.openssh_cmd, "-o", r"""status='"STATUS $host $line\n"'""", "-f", "-"),
+        *shlex.split(config.pingchecker_taktuk_arg_command or ""),
+    )
+    seconds = 2 * config.oar_ssh_connection_timeout
+    return Checker(argv, host_lines, seconds, lambda output: set(hosts) - _matches(output.stdout, r"^STATUS (\S+) 0$"))
+
+
+def _nmap(command: str, hosts: list[str]) -> Checker:
+    addresses = _addresses(hosts)
+    argv = (*shlex.split(command), "-oG", "-", *addresses.values())
+
+    def failed_hosts(output: CheckerOutput) -> set[str]:
+        open_addresses = _matches(output.stdout, r"^Host: (\S+) .*\bopen\b")
+        return {host for host in hosts if addresses.get(host) not in open_addresses}
+
+    return Checker(argv, "", 30, failed_hosts)
+
+
+def _addresses(hosts: list[str]) -> Mapping[str, str]:
+    """Return the address of each host that has one."""
+    addresses = {}
+    for host in hosts:
+        try:
+            addresses[host] = socket.gethostbyname(host)
+        except OSError as error:
+            log.warning("%s has no address: %s", host, error)
+    return addresses
+
+
+def _not_alive(output: CheckerOutput, hosts: list[str]) -> set[str]:
+    """Return the hosts that fping names in a line without "alive"."""
+    lines = (output.stdout + "\n" + output.stderr).splitlines()
+    answers = {line.split()[0]: "alive" in line for line in lines if line.split()}
+    return {host for host in hosts if answers.get(host) is False}
+
+
+def _matches(text: str, pattern: str) -> set[str]:
+    return set(re.findall(pattern, text, re.MULTILINE))
+
+
+def _run(checker: Checker) -> CheckerOutput:
+    try:
+        process = subprocess.run(
+            checker.argv, input=checker.stdin, capture_output=True, text=True, timeout=checker.seconds, check=False
+        )
+    except subprocess.TimeoutExpired as late:
+        return CheckerOutput(_text(late.stdout), _text(late.stderr))
+    except OSError as error:
+        raise ConfigError(f"the ping checker {checker.argv[0]} cannot be run: {error.strerror}") from None
+    return CheckerOutput(process.stdout, process.stderr)
+
+
+def _text(output: bytes | str | None) -> str:
+    return output.decode("utf-8", "replace") if isinstance(output, bytes) else output or ""
+
+
+def _without_ping_answer(hosts: list[str]) -> list[str]:
+    with ThreadPoolExecutor(min(PINGS_AT_A_TIME, len(hosts))) as pool:
+        answers = dict(zip(hosts, pool.map(_answers_ping, hosts), strict=True))
+    return [host for host, answered in answers.items() if not answered]
+
+
+def _answers_ping(host: str) -> bool:
+    try:
+        process = subprocess.run(
+            ["ping", "-c", "1", "-W", "5", "--", host],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=PING_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    except OSError as error:
+        raise ConfigError(f"ping cannot be run: {error.strerror}") from None
+    return process.returncode == 0

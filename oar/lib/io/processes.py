@@ -1,0 +1,401 @@
+"""Child processes with deadlines, signals as flags, and the datagrams to systemd.
+
+Children are started from argument lists, never through a shell, in a process group of their own.  A daemon's child
+holds the read end of a pipe, its lifeline: end of file there means that its parent is gone.
+"""
+
+import fcntl
+import os
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+#: Name of the variable that tells a child the number of its lifeline.
+LIFELINE = "OAR_LIFELINE"
+#: Name of the server's pid file, in OAR_RUN_DIR.
+PID_FILE = "oar-server.pid"
+_PR_SET_PDEATHSIG = 1
+_TAIL_LINES = 20
+_TAIL_WIDTH = 500
+_TAIL_BYTES = 65536
+
+
+# -- signals as flags -------------------------------------------------------------------------------------------------
+
+
+class Signals:
+    """Flags that signals set.  The handlers set a flag and wake the poll; they do nothing else."""
+
+    def __init__(self) -> None:
+        self.stop = False
+        self.reload = False
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def fileno(self) -> int:
+        """Readable after a signal, SIGCHLD included."""
+        return self._reader.fileno()
+
+    def clear(self) -> None:
+        """Make it unreadable again.  The flags stay."""
+        with suppress(BlockingIOError):
+            while self._reader.recv(512):
+                pass
+
+    def _on_stop(self, number: int, frame: object) -> None:
+        self.stop = True
+
+    def _on_reload(self, number: int, frame: object) -> None:
+        self.reload = True
+
+    def _on_child(self, number: int, frame: object) -> None:
+        """Only to be woken."""
+
+    def _install(self) -> "dict[int, signal._HANDLER]":
+        handlers = dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1), self._on_stop)
+        handlers |= {signal.SIGHUP: self._on_reload, signal.SIGCHLD: self._on_child}
+        return {number: signal.signal(number, handler) for number, handler in handlers.items()}
+
+    def _close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+
+@contextmanager
+def signals() -> Iterator[Signals]:
+    """Take the signals of a daemon; put the old handlers back at the end.  Main thread only."""
+    flags = Signals()
+    old_wakeup = signal.set_wakeup_fd(flags._writer.fileno(), warn_on_full_buffer=False)
+    old = flags._install()
+    try:
+        yield flags
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(old_wakeup)
+        flags._close()
+
+
+# -- parent and child -------------------------------------------------------------------------------------------------
+
+
+class Lifeline:
+    """The parent's end of the pipe that the kernel closes when the parent is gone, even by SIGKILL."""
+
+    def __init__(self) -> None:
+        self.child_end, self._own_end = os.pipe()
+
+    def environment(self) -> dict[str, str]:
+        """The variable with the number of the child's descriptor."""
+        return {LIFELINE: str(self.child_end)}
+
+    def close(self) -> None:
+        """Let the children know."""
+        os.close(self._own_end)
+        os.close(self.child_end)
+
+
+class ParentWatch:
+    """The child's end of the lifeline: ``fileno`` is readable once the parent is gone."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        """For a poll."""
+        return self._descriptor
+
+    def limit_life(self, seconds: float) -> None:
+        """End this process so long after its parent at the latest, whatever it is doing then."""
+        threading.Thread(target=self._end_after_parent, args=(seconds,), name="lifeline", daemon=True).start()
+
+    def _end_after_parent(self, seconds: float) -> None:
+        select.select([self._descriptor], [], [])
+        time.sleep(seconds)
+        os._exit(1)
+
+    def is_gone(self) -> bool:
+        """Whether the parent is gone."""
+        os.set_blocking(self._descriptor, False)
+        try:
+            return os.read(self._descriptor, 1) == b""
+        except BlockingIOError:
+            return False
+
+
+def watch_parent(environment: Mapping[str, str]) -> ParentWatch | None:
+    """Return the watch over the parent that started this process with a lifeline; None if it was started by hand.
+
+    The kernel also sends SIGTERM at the parent's death, which wakes code that does not poll.
+    """
+    number = environment.get(LIFELINE, "")
+    if not number.isdecimal():
+        return None
+    with suppress(OSError):
+        os.set_inheritable(int(number), False)
+        _ask_for_death_signal()
+        return ParentWatch(int(number))
+    return None
+
+
+def _ask_for_death_signal() -> None:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+class ChildProcess:
+    """A long-lived child.  Its output, of both streams, is read as it comes; the last lines stay in ``tail``."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        lifeline: Lifeline | None = None,
+    ) -> None:
+        """Start it.  Raises OSError."""
+        self.argv = tuple(argv)
+        self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._process = subprocess.Popen(
+            self.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**environment, **(lifeline.environment() if lifeline else {})},
+            pass_fds=(lifeline.child_end,) if lifeline else (),
+            process_group=0,
+            umask=0o022,
+        )
+        assert self._process.stdout is not None  # it was asked for
+        self._output: IO[bytes] = self._process.stdout
+        os.set_blocking(self._output.fileno(), False)
+        self._partial = b""
+        self._code: int | None = None
+        self.is_silent = False  #: its streams are closed
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Readable when it has written something, or closed its streams."""
+        return self._output.fileno()
+
+    def read(self) -> list[str]:
+        """Return the lines that it has written since the last call; sets ``is_silent`` at the end of its streams."""
+        try:
+            data = self._output.read(_TAIL_BYTES)
+        except OSError:
+            data = b""
+        if data is None:
+            return []
+        self.is_silent = data == b""
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if self._partial and (self.is_silent or len(self._partial) > _TAIL_WIDTH):
+            lines, self._partial = [*lines, self._partial], b""
+        texts = [line[:_TAIL_WIDTH].decode("utf-8", "backslashreplace") for line in lines if line.strip()]
+        self.tail.extend(texts)
+        return texts
+
+    def poll(self) -> int | None:
+        """Return its exit code, minus a signal's number, or None while it lives."""
+        if self._code is None:
+            self._code = self._process.poll()
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        """Signal it and what it has started in its group."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def last_output(self) -> str:
+        """Return the last lines of its output."""
+        while self.read():
+            pass
+        return "\n".join(self.tail)
+
+    def close(self) -> None:
+        """Kill it if it lives, reap it, close its streams."""
+        self.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self._output.close()
+
+
+# -- one command with a deadline --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutcome:
+    """The end of a command."""
+
+    code: int | None  #: exit code, or minus a signal's number; None: it could not be started, or had to be killed
+    timed_out: bool
+    output: str  #: the end of its output, of both streams; or why it could not be started
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it ended by itself with 0."""
+        return self.code == 0
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout: float,
+    environment: Mapping[str, str] | None = None,
+    directory: str | None = None,
+    stdin: bytes = b"",
+    grace: float = 0.0,
+    tail_bytes: int = _TAIL_BYTES,
+) -> CommandOutcome:
+    """Run a command to its end, or kill its process group after ``timeout`` seconds.
+
+    Its output goes through a file, so that a daemon that it leaves behind cannot block the caller; the last
+    ``tail_bytes`` are returned.  ``grace``: it gets SIGTERM first, and so many seconds to end.
+    """
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as input_file:
+        input_file.write(stdin)
+        input_file.seek(0)
+        try:
+            process = subprocess.Popen(
+                list(argv),
+                stdin=input_file,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if environment is None else dict(environment),
+                cwd=directory,
+                process_group=0,
+            )
+        except (OSError, ValueError) as error:
+            return CommandOutcome(None, False, f"cannot start {argv[0] if argv else ''}: {error}")
+        try:
+            code: int | None = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            _end_group(process, grace)
+            code = None
+        return CommandOutcome(code, code is None, _end_of(output, tail_bytes))
+
+
+def _end_group(process: "subprocess.Popen[bytes]", grace: float) -> None:
+    """Kill the process group of a command; with a grace it gets SIGTERM first."""
+    if grace:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(grace)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _end_of(file: IO[bytes], tail_bytes: int) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - tail_bytes))
+    return file.read().decode("utf-8", "backslashreplace")
+
+
+def describe_exit(code: int) -> str:
+    """Return the text for an exit code (minus a signal's number): ``exit code 2``, ``signal SIGKILL``."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"
+
+
+class PidFile:
+    """The file with the pid of a daemon, locked for its life: the lock, not the pid, tells that it runs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def lock(self) -> bool:
+        """Lock it and write our pid; False if somebody else has the lock.  Raises OSError."""
+        file = self._path.open("a+", encoding="ascii")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return False
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        self._file = file
+        return True
+
+    def holder(self) -> int | None:
+        """Return the pid of the daemon, None if none runs.  Raises OSError, but not for a file that is not there."""
+        try:
+            with self._path.open(encoding="ascii") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return None
+        except FileNotFoundError:
+            return None
+        except BlockingIOError:
+            text = self._path.read_text(encoding="ascii").strip()
+            return int(text) if text.isdecimal() else None
+
+    def release(self) -> None:
+        """Remove the file and give the lock back."""
+        if self._file is not None:
+            self._path.unlink(missing_ok=True)
+            self._file.close()
+            self._file = None
+
+
+# -- systemd ----------------------------------------------------------------------------------------------------------
+
+
+class ServiceManager:
+    """systemd, if it started this process: one datagram per message (sd_notify)."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._address = environment.get("NOTIFY_SOCKET", "")
+        microseconds = environment.get("WATCHDOG_USEC", "")
+        is_for_us = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        #: Seconds between two signs of life; None: not asked for.
+        self.watchdog_period = int(microseconds) / 2e6 if microseconds.isdecimal() and is_for_us else None
+
+    def ready(self) -> None:
+        """The service is up."""
+        self._tell("READY=1")
+
+    def reloading(self) -> None:
+        """The configuration is being read again; ``ready`` follows."""
+        self._tell("RELOADING=1")
+
+    def stopping(self) -> None:
+        """The service is about to end."""
+        self._tell("STOPPING=1")
+
+    def status(self, text: str) -> None:
+        """One line for systemctl status."""
+        self._tell(f"STATUS={' '.join(text.split())}")
+
+    def alive(self) -> None:
+        """A sign of life."""
+        self._tell("WATCHDOG=1")
+
+    def _tell(self, text: str) -> None:
+        if not self._address:
+            return
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as datagram, suppress(OSError):
+            datagram.setblocking(False)
+            datagram.sendto(text.encode(), address)

@@ -1,0 +1,102 @@
+"""Accounting: the consumption of ended jobs, counted in windows."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oar.lib.db.accounting import Rules, WindowChange
+from oar.lib.db.lock_keys import ACCOUNTING_LOCK
+from oar.lib.facts.errors import OarError
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.database import Database
+    from oar.lib.db.transaction import Transaction
+
+#: Number of jobs in one transaction.
+BATCH = 10_000
+
+
+class AccountingIsRunning(OarError):
+    """Another process is counting."""
+
+
+class OtherWindowWidth(OarError):
+    """The table has windows of another width."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Jobs that were counted together."""
+
+    ids: tuple[int, ...]
+    not_applicable: frozenset[int]
+    changes: tuple[WindowChange, ...]
+
+
+def accounting_rules(config: "Config") -> Rules:
+    """Return the accounting rules of oar.conf."""
+    return Rules(
+        config.accounting_window,
+        all_types=config.accounting_all_types,
+        subtract_suspended=config.accounting_subtract_suspended,
+        inner=config.accounting_inner,
+    )
+
+
+def count(database: "Database", rules: Rules, since: int = 0) -> Generator[Batch, None, None]:
+    """Count the jobs that ended since a date and have not been counted, in one transaction for each batch.
+
+    If it is stopped, the next run goes on after the last batch.  Raises AnotherRuns, OtherWindows.
+    """
+    with database.hold_lock(ACCOUNTING_LOCK) as lock:
+        if lock is None:
+            raise _another_runs(database)
+        with database.snapshot() as tx:
+            _check_width(tx, rules.width)
+        last = 0
+        while True:
+            with database.begin() as tx:
+                ids = tx.accounting.not_counted(BATCH, after=last, since=since)
+                if not ids:
+                    return
+                batch = _count(tx, ids, rules)
+            last = ids[-1]
+            yield batch
+
+
+def recount(database: "Database", rules: Rules) -> Generator[Batch, None, None]:
+    """Remove all windows and count all ended jobs again, in one transaction: readers see the old table until its end.
+
+    Raises AnotherRuns.
+    """
+    with database.hold_lock(ACCOUNTING_LOCK) as lock:
+        if lock is None:
+            raise _another_runs(database)
+        with database.begin() as tx:
+            tx.accounting.clear()
+            last = 0
+            while ids := tx.accounting.ended(BATCH, after=last):
+                yield _count(tx, ids, rules)
+                last = ids[-1]
+
+
+def delete_before(database: "Database", seconds: int) -> int:
+    """Remove the windows that ended more than so many seconds ago; return the number of rows."""
+    return database.run(lambda tx: tx.accounting.delete_before(tx.now - seconds))
+
+
+def _count(tx: "Transaction", ids: list[int], rules: Rules) -> Batch:
+    changes = tx.accounting.count(ids, rules)
+    return Batch(tuple(ids), tx.accounting.not_applicable(ids), tuple(changes))
+
+
+def _check_width(tx: "Transaction", width: int) -> None:
+    other = tx.accounting.other_width(width)
+    if other is not None:
+        raise OtherWindowWidth(f"The table has windows of {other} s, ACCOUNTING_WINDOW is {width}: use --reinitialize.")
+
+
+def _another_runs(database: "Database") -> AccountingIsRunning:
+    location = database.lock_holder(ACCOUNTING_LOCK).partition(" ")[2]
+    return AccountingIsRunning(" ".join(["Another oaraccounting is running", location]).rstrip() + ".")

@@ -1,0 +1,343 @@
+"""Requests to delete, hold, resume or signal jobs: rights and conditions, for the commands and the server's modules.
+
+A request is stored here as a row or an event; the server's modules carry it out (docs/design/launch.rst, "Kill
+requests").
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.facts.messages import Notice, NoticeTag, Tag, Wake
+from oar.lib.facts.records import Cause, Event, Job, User
+from oar.lib.facts.states import EndCode, EventType, Index, JobState, JobType, JobTypeName, Reservation, signal_event
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.facts.request import JobTypes
+
+#: The name in events of requests that the system makes itself.
+SYSTEM = "oar"
+
+#: States of jobs that can be held, resumed, and suspended.
+HOLDABLE = frozenset({JobState.WAITING, JobState.RESUMING})
+RESUMABLE = frozenset({JobState.HOLD, JobState.SUSPENDED})
+SUSPENDABLE = frozenset({JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING})
+
+
+class ControlRefusal(Enum):
+    """Why a request for a job is refused."""
+
+    UNKNOWN_JOB = auto()
+    NOT_YOURS = auto()
+    NOT_ADMIN = auto()  #: only administrators may make this request
+    ALREADY_KILLED = auto()  #: it has a kill request already
+    NOT_RUNNING = auto()
+    INTERACTIVE = auto()
+    NOOP = auto()  #: it is of type noop: it has no processes
+    NOT_FINISHING = auto()
+    NOT_LONG_ENOUGH = auto()  #: it has been Finishing for too short a time
+    WRONG_STATE = auto()
+    ADMIN_HOLD = auto()  #: only administrators may suspend jobs
+    ADMIN_RESUME = auto()  #: only administrators may resume Suspended jobs
+
+
+class ControlOutcome(NamedTuple):
+    """The result of a request for one job."""
+
+    job_id: int
+    refusal: ControlRefusal | None = None  #: None = the request is registered, or carried out
+    text: str = ""  #: detail for the user; see the functions that set it
+    seconds: int = 0  #: of ``force_end``: how long the job has been Finishing
+
+
+# -- the end of jobs --------------------------------------------------------------------------------------------------
+
+
+def delete(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: bool) -> list[ControlOutcome]:
+    """Ask for the end of jobs, as their owner or an administrator; return the outcomes in the order of the ids.
+
+    For a job that has ended already the request succeeds.  ``with_inner``: the jobs inside a container end with it.
+    """
+    jobs = {job.id: job for job in tx.jobs.select(ids)}
+    killed = tx.kill_requests.jobs([job.id for job in jobs.values() if not job.is_final])
+    answers = {job_id: ControlOutcome(job_id, _why_not_deleted(user, jobs.get(job_id), killed)) for job_id in ids}
+    live_ids = [job_id for job_id, answer in answers.items() if answer.refusal is None and not jobs[job_id].is_final]
+    ask_end(tx, {job_id: _deletion(user, jobs[job_id]) for job_id in live_ids}, by=user.name, with_inner=with_inner)
+    if killed:  # again, in case the server has missed the first one
+        _ring_leon(tx)
+    return [answers[job_id] for job_id in ids]
+
+
+def _why_not_deleted(user: User, job: Job | None, killed: Collection[int]) -> ControlRefusal | None:
+    if job is None:
+        return ControlRefusal.UNKNOWN_JOB
+    if not owns(user, job):
+        return ControlRefusal.NOT_YOURS
+    return ControlRefusal.ALREADY_KILLED if job.id in killed else None
+
+
+def _deletion(user: User, job: Job) -> Cause:
+    return Cause(EndCode.DELETED if user.name == job.user else EndCode.ADMINISTRATOR, {"by": user.name})
+
+
+def owns(user: User, job: Job) -> bool:
+    """Whether a user may make requests for a job: it is his, or he is an administrator."""
+    return user.is_admin or user.name == job.user
+
+
+def ask_end(tx: "Transaction", causes: Mapping[int, Cause], *, by: str = SYSTEM, with_inner: bool = True) -> list[int]:
+    """Write kill requests, each with its cause, without a check of rights; return the jobs that had none before."""
+    new = tx.kill_requests.ask(causes) if causes else []
+    if not new:
+        return []
+    with_notices = {job.id for job in tx.jobs.select(new) if job.notify}
+    for has_notice in (True, False):
+        texts = [
+            (EventType.FRAG_JOB_REQUEST, job_id, f"User {by} requested to frag the job {job_id}")
+            for job_id in new
+            if (job_id in with_notices) is has_notice
+        ]
+        tx.events.add_many(texts, to_check=has_notice)
+    _ring_leon(tx)
+    return sorted(new + (end_inner_jobs(tx, new) if with_inner else []))
+
+
+def end_inner_jobs(tx: "Transaction", containers: Collection[int]) -> list[int]:
+    """Write kill requests for the jobs inside containers that end; return the jobs that had none before."""
+    ended: list[int] = []
+    outer = list(containers)
+    while outer:
+        owner = {job: container for container, job in tx.jobs.inner(outer)}
+        ending = {job: Cause(EndCode.CONTAINER, {"container": container}) for job, container in owner.items()}
+        outer = tx.kill_requests.ask(ending) if ending else []
+        tx.events.add_many(
+            [
+                (EventType.FRAG_JOB_REQUEST, job, f"Container job {owner[job]} was fragged, frag inner job")
+                for job in outer
+            ],
+            to_check=True,
+        )
+        ended += outer
+    if ended:
+        _ring_leon(tx)
+    return ended
+
+
+def _ring_leon(tx: "Transaction") -> None:
+    for effect in (Wake(Tag.CHSTATE), Wake(Tag.QDEL)):
+        if effect not in tx.outbox:
+            tx.outbox.append(effect)
+
+
+def deletion_notice(job: Job, event: Event) -> Notice:
+    """Return the notice to the owner of a job that has a kill request."""
+    return Notice(
+        job.id,
+        job.name or "",
+        job.user,
+        job.notify or "",
+        job.submission_host,
+        NoticeTag.INFO,
+        f"Your job was asked to be deleted - {event.description}",
+        job.array_id,
+    )
+
+
+def force_end(tx: "Transaction", user: User, ids: Sequence[int], *, least: int) -> list[ControlOutcome]:
+    """Ask for the end of jobs that have been Finishing for more than ``least`` seconds, as an administrator."""
+    jobs = {job.id: job for job in tx.jobs.select(ids)}
+    changes = tx.jobs.state_changes(jobs)
+    answers = []
+    for job_id in ids:
+        job = jobs.get(job_id)
+        since = max((change.start for change in changes.get(job_id, ())), default=tx.now)
+        answer = ControlOutcome(job_id, _why_not_forced(user, job, tx.now - since > least), seconds=tx.now - since)
+        if answer.refusal is None:
+            text = f"[oardel] force the termination of the job {job_id}, asked by {user.name}"
+            tx.events.add(EventType.FORCE_TERMINATE_FINISHING_JOB, job_id, text, to_check=True)
+            tx.outbox.append(Wake(Tag.CHSTATE))
+        answers.append(answer)
+    return answers
+
+
+def _why_not_forced(user: User, job: Job | None, long_enough: bool) -> ControlRefusal | None:
+    if not user.is_admin:
+        return ControlRefusal.NOT_ADMIN
+    if job is None:
+        return ControlRefusal.UNKNOWN_JOB
+    if job.state is not JobState.FINISHING:
+        return ControlRefusal.NOT_FINISHING
+    return None if long_enough else ControlRefusal.NOT_LONG_ENOUGH
+
+
+# -- besteffort -------------------------------------------------------------------------------------------------------
+
+
+def toggle_besteffort(tx: "Transaction", user: User, ids: Sequence[int]) -> list[ControlOutcome]:
+    """Add the type besteffort to running jobs, or remove it, as an administrator.  ``text``: Add or Remove."""
+    jobs = {job.id: job for job in tx.jobs.select(ids)}
+    types = tx.jobs.types(jobs, current=True)
+    answers = []
+    for job_id in ids:
+        job = jobs.get(job_id)
+        refusal = ControlRefusal.NOT_ADMIN if not user.is_admin else None if job else ControlRefusal.UNKNOWN_JOB
+        if refusal is None and job and job.state is not JobState.RUNNING:
+            refusal = ControlRefusal.NOT_RUNNING
+        if refusal is None:
+            removed = JobTypeName.BESTEFFORT in types.get(job_id, ())
+            _set_besteffort(tx, job_id, not removed)
+        answers.append(ControlOutcome(job_id, refusal, text="" if refusal else "Remove" if removed else "Add"))
+    if any(answer.refusal is None for answer in answers):
+        tx.outbox.append(Wake(Tag.TERM))
+    return answers
+
+
+def _set_besteffort(tx: "Transaction", job_id: int, besteffort: bool) -> None:
+    if not besteffort:
+        tx.jobs.mark_types(job_id, JobTypeName.BESTEFFORT, Index.LOG)
+        tx.events.add(EventType.DELETE_BESTEFFORT_JOB_TYPE, job_id, "[oardel] the job is besteffort no more")
+        return
+    if not tx.jobs.mark_types(job_id, JobTypeName.BESTEFFORT, Index.CURRENT):
+        tx.jobs.insert_types({job_id: (JobTypeName.BESTEFFORT,)})
+    tx.events.add(EventType.ADD_BESTEFFORT_JOB_TYPE, job_id, "[oardel] the job is besteffort from now on")
+
+
+# -- signals ----------------------------------------------------------------------------------------------------------
+
+
+class SignalRequest(NamedTuple):
+    """A request to the Runner to send a signal to the command of a job."""
+
+    event_id: int
+    job_id: int
+    host: str  #: where the command runs, '' if unknown
+    results: tuple[EventType, EventType]  #: the types of the event that ends it: of success, of failure
+
+
+def request_signal(tx: "Transaction", user: User, job_id: int, number: int | None) -> ControlOutcome | SignalRequest:
+    """Ask for a signal to a running job, as its owner or an administrator; ``number`` None: its checkpoint signal."""
+    job = tx.jobs.find(job_id)
+    types = tx.jobs.types([job_id], current=True).get(job_id, ())
+    from oar.lib.facts.request import JobTypes
+
+    refusal = _why_not_signalled(user, job, JobTypes(types))
+    if refusal is not None:
+        return ControlOutcome(job_id, refusal)
+    if number is None:
+        type_: str = EventType.CHECKPOINT
+        results = (EventType.CHECKPOINT_SUCCESS, EventType.CHECKPOINT_ERROR)
+        text = f"User {user.name} requested a checkpoint of the job {job_id}"
+    else:
+        type_ = signal_event(number)
+        results = (EventType.SIG_SUCCESS, EventType.SIG_ERROR)
+        text = f"User {user.name} requested the signal {number} for the job {job_id}"
+    run = tx.job_runs.find(job_id)
+    return SignalRequest(tx.events.add(type_, job_id, text), job_id, run.head_host if run else "", results)
+
+
+def _why_not_signalled(user: User, job: Job | None, types: "JobTypes") -> ControlRefusal | None:
+    if job is None:
+        return ControlRefusal.UNKNOWN_JOB
+    if not owns(user, job):
+        return ControlRefusal.NOT_YOURS
+    if job.state is not JobState.RUNNING:
+        return ControlRefusal.NOT_RUNNING
+    if JobTypeName.NOOP in types:
+        return ControlRefusal.NOOP
+    return ControlRefusal.INTERACTIVE if job.job_type is JobType.INTERACTIVE else None
+
+
+def result_of(tx: "Transaction", request: SignalRequest) -> bool | None:
+    """Return whether a signal was sent; None as long as the Runner has not written the event."""
+    for event in tx.events.of_types(request.job_id, request.results):
+        if event.id > request.event_id:
+            return event.type == request.results[0]
+    return None
+
+
+# -- hold and resume --------------------------------------------------------------------------------------------------
+
+
+class HoldRules(NamedTuple):
+    """The settings of the site for hold and resume."""
+
+    users_may_suspend: bool = False  #: USERS_ALLOWED_HOLD_RESUME
+    confines: bool = True  #: a job resource manager is configured
+
+
+def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *, running: bool) -> list[ControlOutcome]:
+    """Ask for waiting jobs to be held, with ``running`` also for running jobs to be suspended.
+
+    ``text`` of a refusal: why a job of this type is never suspended.
+    """
+    jobs = {job.id: job for job in tx.jobs.select(ids)}
+    types = tx.jobs.types(jobs) if running else {}
+    answers = []
+    for job_id in ids:
+        job = jobs.get(job_id)
+        refusal = ControlRefusal.UNKNOWN_JOB if job is None else _why_not_held(user, job, rules, running)
+        text = ""
+        if refusal is None and running:
+            text = _why_never_suspended(types.get(job_id, ()), rules)
+        answers.append(ControlOutcome(job_id, ControlRefusal.WRONG_STATE if text else refusal, text))
+    type_ = EventType.HOLD_RUNNING_JOB if running else EventType.HOLD_WAITING_JOB
+    _request(tx, type_, answers, f"User {user.name} requested to hold the job")
+    return answers
+
+
+def _why_never_suspended(types: Sequence[str], rules: HoldRules) -> str:
+    """Return why no job of these types is ever suspended, '' if it may be."""
+    from oar.lib.facts.request import JobTypes
+    from oar.lib.rules import incidents
+
+    return incidents.why_not_suspended(JobTypes(types), confines=rules.confines)
+
+
+def _why_not_held(user: User, job: Job, rules: HoldRules, running: bool) -> ControlRefusal | None:
+    if running and not (user.is_admin or rules.users_may_suspend):
+        return ControlRefusal.ADMIN_HOLD
+    if not owns(user, job):
+        return ControlRefusal.NOT_YOURS
+    if job.state is JobState.WAITING and job.reservation is not Reservation.SCHEDULED:
+        return None
+    if job.state is JobState.RESUMING or (running and job.state in SUSPENDABLE):
+        return None
+    return ControlRefusal.WRONG_STATE
+
+
+def resume(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules) -> list[ControlOutcome]:
+    """Ask for held and suspended jobs to be resumed."""
+    jobs = {job.id: job for job in tx.jobs.select(ids)}
+    answers = [ControlOutcome(job_id, _why_not_resumed(user, jobs.get(job_id), rules)) for job_id in ids]
+    _request(tx, EventType.RESUME_JOB, answers, f"User {user.name} requested to resume the job")
+    return answers
+
+
+def _why_not_resumed(user: User, job: Job | None, rules: HoldRules) -> ControlRefusal | None:
+    if job is None:
+        return ControlRefusal.UNKNOWN_JOB
+    if not owns(user, job):
+        return ControlRefusal.NOT_YOURS
+    if job.state is JobState.HOLD:
+        return None
+    if job.state is not JobState.SUSPENDED:
+        return ControlRefusal.WRONG_STATE
+    return None if user.is_admin or rules.users_may_suspend else ControlRefusal.ADMIN_RESUME
+
+
+def _request(tx: "Transaction", type_: EventType, answers: Sequence[ControlOutcome], text: str) -> None:
+    accepted = [answer.job_id for answer in answers if answer.refusal is None]
+    if accepted:
+        tx.events.add_many([(type_, job_id, f"{text} {job_id}") for job_id in accepted], to_check=True)
+        tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+# -- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def jobs_of_arrays(tx: "Transaction", arrays: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the jobs of arrays, and the ids that are no array."""
+    jobs = tx.jobs.of_arrays(arrays)
+    array_ids = {job.array_id for job in jobs}
+    return [job.id for job in jobs], [array for array in arrays if array not in array_ids]

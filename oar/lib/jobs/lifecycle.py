@@ -1,0 +1,123 @@
+"""The only place where a job changes state.
+
+A move is a compare-and-set on the former state: of two programs that act at once one wins, and the other gets False
+and drops its action.  The log of states, the dates and, for a final state, everything that ends with the job are
+written in the same transaction; the messages about it are left in ``tx.outbox``.
+
+See docs/design/locks.rst, "State changes".
+"""
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.messages import Ask, Effect, JobAction, Notice, NoticeTag, Tag, Wake
+from oar.lib.facts.records import Cause
+from oar.lib.facts.states import FINAL, EndCode, EventType, JobState, may_become
+from oar.lib.rules import end_causes
+from oar.lib.rules.end_cause_texts import cause_text, format_exit_code
+from oar.lib.rules.notices import TEXTS
+from oar.lib.views.job_usage import job_usages
+
+if TYPE_CHECKING:
+    from oar.lib.db.jobs import MovedJob
+    from oar.lib.db.transaction import Transaction
+
+#: The notice that the owner of a job gets when it enters a state.
+NOTICES = {
+    JobState.RUNNING: NoticeTag.RUNNING,
+    JobState.TERMINATED: NoticeTag.END,
+    JobState.ERROR: NoticeTag.ERROR,
+    JobState.SUSPENDED: NoticeTag.SUSPENDED,
+    JobState.RESUMING: NoticeTag.RESUMING,
+}
+
+
+def move(tx: "Transaction", job_id: int, to: JobState) -> bool:
+    """Move a job to ``to``.  False if its present state does not allow it: another program was first."""
+    return bool(move_all(tx, (job_id,), to))
+
+
+def move_all(
+    tx: "Transaction",
+    ids: Collection[int],
+    to: JobState,
+    sources: Collection[JobState] | None = None,
+    *,
+    because: Mapping[int, Cause] | None = None,
+) -> list[int]:
+    """Move several jobs to ``to``; return the jobs that have moved.
+
+    ``sources`` narrows the states from which they may come (default: all that the table of moves allows).
+    ``because``: the causes of the ends that the caller knows; the others are decided here.
+    """
+    allowed = may_become(to) if sources is None else may_become(to) & frozenset(sources)
+    moved = tx.jobs.move(ids, to, allowed)
+    if not moved:
+        return []
+    moved_ids = [job.id for job in moved]
+    causes: Mapping[int, Cause] = {}
+    if to in FINAL:
+        causes = _note_causes(tx, moved_ids, because or {})
+        tx.jobs.close(moved_ids)
+    if to in (JobState.SUSPENDED, JobState.RUNNING) or (to in FINAL and any(job.suspended for job in moved)):
+        _settle_suspension(tx, moved_ids, to, moved)
+    used = _used(tx, [job.id for job in moved if job.notify]) if to in FINAL else {}
+    if to is JobState.RUNNING and any(tx.events.is_open(job_id, EventType.HOLD_RUNNING_JOB) for job_id in moved_ids):
+        tx.outbox.append(Wake(Tag.CHSTATE))  # for a suspension that was asked for during the launch
+    for job in moved:
+        tx.outbox.extend(_effects(job, to, causes.get(job.id), used.get(job.id, "")))
+    return moved_ids
+
+
+def _used(tx: "Transaction", ids: Collection[int]) -> dict[int, str]:
+    """Return the sentences about the usage of jobs, for the notices of their end."""
+    usages = job_usages(tx, tx.jobs.select(ids), None) if ids else []
+    return {usage.job.id: usage.sentence for usage in usages}
+
+
+def _note_causes(tx: "Transaction", ids: Collection[int], given_causes: Mapping[int, Cause]) -> dict[int, Cause]:
+    """Store the causes of the ends of jobs, before the rows that tell them are removed; return the causes."""
+    causes = {job_id: given_causes[job_id] for job_id in ids if job_id in given_causes}
+    for facts in tx.job_ends.facts([job_id for job_id in ids if job_id not in causes]):
+        causes[facts.job_id] = end_causes.decide(facts)
+    tx.job_ends.store(causes)
+    return causes
+
+
+def _settle_suspension(tx: "Transaction", ids: list[int], to: JobState, moved: "list[MovedJob]") -> None:
+    """Update ``jobs.suspended`` and ``resources.suspended_jobs`` for the new states."""
+    if to is JobState.SUSPENDED:
+        tx.jobs.mark_suspended(ids)
+    if to is JobState.SUSPENDED or any(job.suspended for job in moved):
+        tx.resources.recount_suspended()
+
+
+def _effects(job: "MovedJob", to: JobState, cause: Cause | None, used: str) -> list[Effect]:
+    effects: list[Effect] = []
+    if to is JobState.TO_LAUNCH:
+        effects.append(Ask(JobAction.RUN, job.id))
+    if to in FINAL:
+        effects.append(Wake(Tag.CHSTATE))
+    if to is JobState.RUNNING and job.suspended:  # its end is a date again
+        effects.append(Wake(Tag.VILLAINS))
+    if job.notify and to in NOTICES:
+        effects.append(_notice(job, to, cause, used))
+    return effects
+
+
+def _notice(job: "MovedJob", to: JobState, cause: Cause | None, used: str) -> Notice:
+    tag = NOTICES[to]
+    text = TEXTS[tag]
+    if to is JobState.TERMINATED:
+        text += f"\nexit_code: {format_exit_code(job.exit_code)}"
+    host = (job.info_type or "").partition(":")[0]
+    about = (job.id, job.name or "", job.user, job.notify or "", host)
+    return Notice(*about, tag, text, job.array_id, "\n".join(filter(None, (_why(job.id, cause), used))))
+
+
+def _why(job_id: int, cause: Cause | None) -> str:
+    """Return the text of a cause; '' if there is nothing to tell."""
+    if cause is None or cause.code is EndCode.SUCCESS:
+        return ""
+    text = cause_text(cause, job_id)
+    return "\n".join(filter(None, (text.sentence, text.advice)))

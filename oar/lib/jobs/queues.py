@@ -1,0 +1,90 @@
+"""Queues: added, changed, removed, enabled and disabled."""
+
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.errors import UserError
+from oar.lib.facts.records import Queue
+from oar.lib.facts.states import QueueState
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+#: The built-in scheduler, and the priority of a queue that is added without one.
+DEFAULT_POLICY = "oar_sched_gantt_with_timesharing"
+DEFAULT_PRIORITY = 0
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z", re.ASCII)
+_POLICY = re.compile(r"[A-Za-z0-9_./-]{1,100}\Z", re.ASCII)
+_PRIORITY = re.compile(r"-?[0-9]{1,9}\Z", re.ASCII)
+
+
+class QueueProblem(UserError):
+    """A change of a queue is impossible; the message is a whole sentence."""
+
+
+class HasJobs(QueueProblem):
+    """Jobs of the queue have not ended."""
+
+    exit_code = 2
+
+
+def add(tx: "Transaction", text: str) -> Queue:
+    """Add the queue ``name[,priority[,policy]]``.  Raises QueueProblem."""
+    name, priority, policy = _parts(text)
+    if tx.queues.exists(name):
+        raise QueueProblem(f"Queue '{name}' already exists.")
+    queue = Queue(name, DEFAULT_PRIORITY if priority is None else priority, policy or DEFAULT_POLICY, QueueState.ACTIVE)
+    tx.queues.insert(queue)
+    return queue
+
+
+def change(tx: "Transaction", text: str) -> None:
+    """Change a queue: ``name[,priority[,policy]]`` with the parts to change.  Raises QueueProblem."""
+    name, priority, policy = _parts(text)
+    _check_exists(tx, name)
+    tx.queues.update(name, priority=priority, policy=policy)
+
+
+def remove(tx: "Transaction", name: str, *, force: bool = False) -> None:
+    """Remove a queue; one with live jobs only with ``force``.  Raises QueueProblem."""
+    _check_exists(tx, name)
+    jobs = tx.queues.live_jobs(name)
+    if jobs and not force:
+        raise HasJobs(f"Queue '{name}' has {jobs} unfinished job(s).")
+    tx.queues.delete(name)
+
+
+def switch(
+    tx: "Transaction", enabled: Collection[str], disabled: Collection[str], *, enable_all: bool, disable_all: bool
+) -> None:
+    """Enable and disable queues, in the order of the arguments.  Raises QueueProblem."""
+    for name in [*enabled, *disabled]:
+        _check_exists(tx, name)
+    for names, state in (
+        (enabled, QueueState.ACTIVE),
+        (disabled, QueueState.NOT_ACTIVE),
+        (None if enable_all else (), QueueState.ACTIVE),
+        (None if disable_all else (), QueueState.NOT_ACTIVE),
+    ):
+        if names is None or names:
+            tx.queues.set_state(names, state)
+
+
+def _check_exists(tx: "Transaction", name: str) -> None:
+    if not tx.queues.exists(name):
+        raise QueueProblem(f"Queue '{name}' does not exist.")
+
+
+def _parts(text: str) -> tuple[str, int | None, str | None]:
+    """Read ``name[,priority[,policy]]``.  Raises QueueProblem."""
+    name, _, options = (part.strip() for part in text.partition(","))
+    priority, _, policy = (part.strip() for part in options.partition(","))
+    if not _NAME.match(name):
+        raise QueueProblem(f"'{name}' is not a valid queue name: letters, digits and _ . - only.")
+    if priority and not _PRIORITY.match(priority):
+        raise QueueProblem(f"'{priority}' is not a priority: write a whole number.")
+    if policy and not _POLICY.match(policy):
+        raise QueueProblem(f"'{policy}' is not the name of a scheduler.")
+    return name, int(priority) if priority else None, policy or None

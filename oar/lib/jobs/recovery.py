@@ -1,0 +1,44 @@
+"""Recovery: repairs of the database when the server starts.
+
+The Runner calls this at each start, after a crash or not; the repaired jobs go through the same actions as all others.
+No node is contacted here.
+
+See docs/design/launch.rst, "Start of the server".
+"""
+
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.states import EventType, ExecCode, JobState, Reservation
+from oar.lib.jobs import lifecycle
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+def repair(tx: "Transaction") -> None:
+    """Make the rows of the database agree with one another."""
+    repairs = tx.repairs
+    repairs.make_consistent()
+    tx.resources.recount_suspended()
+    for job_id, state in repairs.without_resources():
+        if state is JobState.TO_LAUNCH:
+            _schedule_again(tx, job_id)
+        elif state is not JobState.FINISHING:
+            _end_without_resources(tx, job_id)
+
+
+def _schedule_again(tx: "Transaction", job_id: int) -> None:
+    if not lifecycle.move(tx, job_id, JobState.WAITING):
+        return
+    job = tx.jobs.get(job_id)
+    start_time = 0 if job.reservation is Reservation.NONE else job.start_time
+    tx.jobs.update(job_id, assigned_moldable_job=0, start_time=start_time, message="Reset after a server restart")
+    tx.outbox.append(Wake(Tag.SCHEDULING))
+
+
+def _end_without_resources(tx: "Transaction", job_id: int) -> None:
+    """End a job without resources, as if a node had reported the death of its oarexec."""
+    tx.events.add(EventType.BIPBIP_BAD_JOBID, job_id, f"[Recovery] no resource is assigned to the job {job_id}")
+    tx.job_runs.report(job_id, ExecCode.DIED, None)
+    lifecycle.move(tx, job_id, JobState.FINISHING)

@@ -1,0 +1,49 @@
+"""Shells of users in jobs: why a job ended while its shell was open, and the end of a job whose shell was lost.
+
+See docs/design/nodes.rst, "Interactive jobs".
+"""
+
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.records import User
+from oar.lib.facts.states import EventType, ExecCode, JobState
+from oar.lib.jobs import control
+from oar.lib.rules import end_cause_texts
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+#: Codes of oarexec for an interactive job whose user ended its shell.
+_LEFT = frozenset({ExecCode.SESSION, ExecCode.SESSION_EPILOGUE, None})
+
+
+def is_ended_by_others(tx: "Transaction", job_id: int, *, is_main: bool) -> bool:
+    """Whether a job was killed or failed; ``is_main``: its end by the end of the shell of oarsub -I does not count."""
+    job, run = tx.jobs.find(job_id), tx.job_runs.find(job_id)
+    if job is None or job.state is JobState.ERROR or tx.kill_requests.find(job_id) is not None:
+        return True
+    is_over = job.is_final or job.state is JobState.FINISHING
+    return is_over and not (is_main and run is not None and run.oarexec_code in _LEFT)
+
+
+def end_reason(tx: "Transaction", job_id: int) -> str | None:
+    """Return in one sentence why a job ends or has ended, None as long as no cause is stored."""
+    cause = tx.job_ends.causes([job_id]).get(job_id)
+    if cause is None:
+        job = tx.jobs.find(job_id)
+        facts = next(iter(tx.job_ends.facts([job_id])), None)
+        if job is None or facts is None or facts.kill is None:
+            return None
+        times = {"walltime": facts.walltime, "ran": facts.ran or tx.now - job.start_time}
+        cause = facts.kill._replace(data={**times, **facts.kill.data})
+    return end_cause_texts.cause_text(cause, job_id).sentence
+
+
+def lose(tx: "Transaction", user: User, job_id: int, reason: str) -> None:
+    """End an interactive job whose shell was lost: nobody comes back to it; the node may have seen it first."""
+    job = tx.jobs.find(job_id)
+    if job is None or tx.kill_requests.find(job_id) is not None:
+        return
+    tx.events.add(EventType.LOST_SESSION, job_id, f"[oarsub] the session of job {job_id} was lost: {reason}")
+    if not job.is_final and job.state is not JobState.FINISHING:
+        control.delete(tx, user, [job_id], with_inner=True)

@@ -1,0 +1,263 @@
+"""Walltime changes of running jobs: the requests of users, and their status.
+
+Requests are only checked and stored here; the scheduler grants them at the beginning of its next round.
+
+See docs/design/planner.rst, "Walltime changes".
+"""
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from oar.lib.db.walltime_changes import WalltimeChange
+from oar.lib.facts.errors import BadRequest, NoSuchJob, UserError
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import Job, User
+from oar.lib.facts.states import EventType, JobState, JobTypeName
+from oar.lib.facts.times import format_duration, format_signed_duration, parse_duration, seconds_of
+from oar.lib.jobs.control import owns
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.transaction import Transaction
+
+T = TypeVar("T")
+
+NO_LIMIT = -1
+EVERYBODY = "*"
+#: Seconds by which a job with walltime=best may grow where the site has no limit.
+DEFAULT_GROWTH = 86400
+
+_CHANGE = re.compile(r"(?P<sign>[+-]?)(?P<duration>\d.*)\Z", re.ASCII | re.DOTALL)
+
+
+class WalltimeOutcome(Enum):
+    """The result of a request for a walltime change, as text for users."""
+
+    ACCEPTED = "Accepted"
+    BAD_REQUEST = "Bad request"
+    FORBIDDEN = "Forbidden"
+    NOT_FOUND = "Not found"
+    NOT_AVAILABLE = "Not available"
+
+
+class ChangeRefused(UserError):
+    """A request for a walltime change is refused."""
+
+    def __init__(self, outcome: WalltimeOutcome, text: str) -> None:
+        super().__init__(text)
+        self.outcome = outcome
+
+
+class WalltimeRequest(NamedTuple):
+    """A request for a walltime change; the options are those of oarwalltime."""
+
+    change: str  #: ``[+|-]h[:m[:s]]``; without sign: the new walltime
+    force: bool = False
+    delay_next_jobs: bool = False
+    whole: bool = False
+    timeout: int | None = None  #: seconds; None: the site's default
+
+
+class Limits(NamedTuple):
+    """The rules of the site for a queue; numbers between 0 and 1 are a fraction of the original walltime."""
+
+    max_increase: float
+    least: float
+    increment: float
+    may_reduce: bool
+    may_force: tuple[str, ...]
+    may_delay: tuple[str, ...]
+    timeout: int
+
+
+class WalltimeStatus(NamedTuple):
+    """The walltime of a job, with its changes."""
+
+    job: Job
+    walltime: int
+    change: WalltimeChange
+    possible: int | None  #: the seconds by which it may still grow; None: no limit
+
+
+def limits_of(config: "Config", queue: str) -> Limits:
+    """Return the rules of the site for a queue."""
+
+    def chosen(table: Mapping[str, T], default: T) -> T:
+        return table.get(queue, table.get("_", default))
+
+    return Limits(
+        max_increase=chosen(config.walltime_max_increase, 0.0),
+        least=chosen(config.walltime_min_for_change, 0.0),
+        increment=chosen(config.walltime_increment, 0.0),
+        may_reduce=not chosen(config.walltime_reduction_disallowed, False),
+        may_force=chosen(config.walltime_allowed_users_to_force, ()),
+        may_delay=chosen(config.walltime_allowed_users_to_delay_jobs, ()),
+        timeout=chosen(config.walltime_change_timeout, 0),
+    )
+
+
+def walltime_status(tx: "Transaction", config: "Config", job_id: int) -> WalltimeStatus:
+    """Return the walltime of a job with its changes.  Raises NoSuchJob."""
+    job = tx.jobs.find(job_id)
+    if job is None:
+        raise NoSuchJob(job_id)
+    walltime, change = _walltime(tx, job), tx.walltime_changes.find(job_id)
+    most = _most(limits_of(config, job.queue), walltime - change.granted)
+    return WalltimeStatus(job, walltime, change, None if most == NO_LIMIT else max(0, most - change.granted))
+
+
+def _walltime(tx: "Transaction", job: Job) -> int:
+    """Return the walltime of the moldable description that was started, or of the first one."""
+    moldables = tx.jobs.moldables([job.id])[job.id]
+    return next((moldable for moldable in moldables if moldable.id == job.assigned_moldable), moldables[0]).walltime
+
+
+def _most(limits: Limits, original: int) -> int:
+    """Return the largest possible growth of a walltime in seconds; NO_LIMIT if there is none."""
+    return NO_LIMIT if limits.max_increase == NO_LIMIT else seconds_of(limits.max_increase, original)
+
+
+def growth(config: "Config", queue: str, walltime: int) -> int:
+    """Return the seconds by which a job with ``walltime=best`` may grow.  Raises BadRequest."""
+    if not config.walltime_change_enabled:
+        raise BadRequest("walltimes cannot change on this site (WALLTIME_CHANGE_ENABLED).")
+    limits = limits_of(config, queue)
+    most, least = _most(limits, walltime), seconds_of(limits.least, walltime)
+    if not most:
+        raise BadRequest(f"no walltime can grow in the queue {queue} (WALLTIME_MAX_INCREASE).")
+    if walltime < least:
+        raise BadRequest(f"a walltime below {format_duration(least)} cannot change (WALLTIME_MIN_FOR_CHANGE).")
+    return DEFAULT_GROWTH if most == NO_LIMIT else most
+
+
+# -- a request --------------------------------------------------------------------------------------------------------
+
+
+def request(tx: "Transaction", config: "Config", user: User | None, job_id: int, wish: WalltimeRequest) -> str:
+    """Store a request for a walltime change, which replaces a pending one; return the text for the user.
+
+    ``user`` None: the user is unknown.  Raises ChangeRefused.
+    """
+    if not config.walltime_change_enabled:
+        raise ChangeRefused(WalltimeOutcome.NOT_AVAILABLE, "functionality is disabled")
+    if user is None:
+        raise ChangeRefused(WalltimeOutcome.BAD_REQUEST, "anonymous request is not allowed")
+    job = _locked_job(tx, user, job_id)
+    walltime, former = _walltime(tx, job), tx.walltime_changes.find(job_id)
+    limits = limits_of(config, job.queue)
+    seconds = _seconds_asked(wish.change, walltime)
+    if job.state is not JobState.RUNNING:
+        raise ChangeRefused(WalltimeOutcome.FORBIDDEN, f"job {job_id} is not running")
+    verb = "updated" if former.pending else "accepted"
+    if seconds:
+        _check_options(user, wish, limits)
+        _check_change(tx, user, job, seconds, limits, original=walltime - former.granted)
+        _check_most(user, seconds, former, _most(limits, walltime - former.granted), verb)
+    if seconds < 0:
+        seconds = max(seconds, _end_now(tx, job, walltime))
+    _store(tx, user, job, wish, seconds=seconds, timeout=limits.timeout)
+    return f"walltime change request {verb} for job {job_id}, it will be handled shortly"
+
+
+def _locked_job(tx: "Transaction", user: User, job_id: int) -> Job:
+    """Lock and return a job that the user owns, or may change as an administrator.  Raises ChangeRefused."""
+    job = tx.jobs.lock(job_id)
+    if job is None:
+        raise ChangeRefused(WalltimeOutcome.NOT_FOUND, f"could not find job {job_id}")
+    if not owns(user, job):
+        raise ChangeRefused(WalltimeOutcome.FORBIDDEN, f"job {job_id} does not belong to you")
+    return job
+
+
+def _seconds_asked(text: str, walltime: int) -> int:
+    """Return the difference of seconds that a text asks for.  Raises ChangeRefused."""
+    match = _CHANGE.match(text.strip())
+    try:
+        seconds = parse_duration(match["duration"] if match else "")
+    except BadRequest:
+        raise ChangeRefused(WalltimeOutcome.BAD_REQUEST, "syntax error") from None
+    match match["sign"] if match else "":
+        case "+":
+            return seconds
+        case "-":
+            return -seconds
+        case _:
+            return seconds - walltime
+
+
+def _check_options(user: User, wish: WalltimeRequest, limits: Limits) -> None:
+    if wish.whole and limits.increment:
+        raise ChangeRefused(
+            WalltimeOutcome.BAD_REQUEST,
+            "OAR is configured to place walltime changes incrementally, disallowing usage of oarwalltime 'whole'"
+            " option",
+        )
+    if wish.force and not _is_in(user, limits.may_force):
+        raise ChangeRefused(WalltimeOutcome.FORBIDDEN, "walltime change for this job is not allowed to be forced")
+    if wish.delay_next_jobs and not _is_in(user, limits.may_delay):
+        raise ChangeRefused(
+            WalltimeOutcome.FORBIDDEN, "walltime change for this job is not allowed to delay other jobs"
+        )
+
+
+def _is_in(user: User, allowed: tuple[str, ...]) -> bool:
+    return user.is_admin or EVERYBODY in allowed or user.name in allowed
+
+
+def _check_change(tx: "Transaction", user: User, job: Job, seconds: int, limits: Limits, *, original: int) -> None:
+    """Check the rules of the site.  ``original``: the walltime without the changes.  Raises ChangeRefused."""
+    if seconds < 0 and not (limits.may_reduce or user.is_admin):
+        raise ChangeRefused(WalltimeOutcome.BAD_REQUEST, "walltime reduction is not allowed")
+    least = seconds_of(limits.least, original)
+    if original < least:
+        text = f"walltime change is not allowed for a job with walltime < {format_duration(least)}"
+        raise ChangeRefused(WalltimeOutcome.FORBIDDEN, text)
+    if seconds < 0 and _is_container(tx, job):
+        raise ChangeRefused(WalltimeOutcome.FORBIDDEN, "reducing the walltime of a container job is not allowed")
+
+
+def _is_container(tx: "Transaction", job: Job) -> bool:
+    from oar.lib.facts.request import JobTypes
+
+    return JobTypeName.CONTAINER in JobTypes(tx.jobs.types([job.id], current=True).get(job.id, ()))
+
+
+def _check_most(user: User, seconds: int, former: WalltimeChange, most: int, verb: str) -> None:
+    if seconds <= 0 or user.is_admin or most == NO_LIMIT or former.granted + seconds <= most:
+        return
+    text = f"request cannot be {verb} because the walltime cannot increase by more than {format_duration(most)}"
+    raise ChangeRefused(WalltimeOutcome.FORBIDDEN, text)
+
+
+def _end_now(tx: "Transaction", job: Job, walltime: int) -> int:
+    """Return the (negative) difference that would end a job now: a walltime is never shorter than the time used."""
+    suspended = tx.jobs.suspended_times([job.id]).get(job.id, 0)
+    return min(0, tx.now - (job.start_time + walltime + suspended))
+
+
+def _store(tx: "Transaction", user: User, job: Job, wish: WalltimeRequest, *, seconds: int, timeout: int) -> None:
+    change = WalltimeChange()
+    if seconds:
+        timeout = timeout if wish.timeout is None else wish.timeout
+        change = WalltimeChange(seconds, wish.force, wish.delay_next_jobs, wish.whole, timeout)
+    tx.walltime_changes.ask(job.id, change)
+    event, text = EventType.WALLTIME_REQUEST_CANCELLATION, f"User {user.name} cancelled the walltime change"
+    if seconds:
+        event, text = EventType.WALLTIME_REQUEST, f"User {user.name} requested a walltime change"
+    tx.events.add(event, job.id, f"{text} of the job {job.id}{_details(change)}")
+    tx.outbox.append(Wake(Tag.WALLTIME))
+
+
+def _details(change: WalltimeChange) -> str:
+    if not change.pending:
+        return ""
+    parts = [
+        format_signed_duration(change.pending),
+        *(["force"] if change.force else []),
+        *(["whole"] if change.whole else []),
+        *(["delay next jobs"] if change.delay_next_jobs else []),
+        *([f"timeout: {format_duration(change.timeout)}"] if change.timeout else []),
+    ]
+    return f" ({'/'.join(parts)})"

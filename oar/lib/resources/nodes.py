@@ -1,0 +1,221 @@
+"""The only place where a resource changes state.
+
+Other modules ask for a change: they write ``next_state``, which NodeChangeState applies here, or an event whose
+consequence is a suspicion.  All resources of a node change together, with their log, in one statement.
+
+See docs/design/events.rst, "States of resources".
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Tag, Wake
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.states import STATE_NUMBERS, UNCHANGED, EventType, JobTypeName, ResourceState
+from oar.lib.resources.properties import Setting, logged
+
+if TYPE_CHECKING:
+    from oar.lib.db.resources import PendingChange
+    from oar.lib.db.transaction import Transaction
+
+#: A node that has not become Alive after so many wake-ups is given up.
+WAKES = 2
+
+#: States that end the jobs of a node, and the types of jobs without processes on their nodes, which go on.
+_ENDS_JOBS = frozenset({ResourceState.DEAD, ResourceState.ABSENT})
+_UNCONCERNED = (JobTypeName.COSYSTEM, JobTypeName.NOOP)
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanges:
+    """The result of applying the pending changes."""
+
+    moved: "tuple[PendingChange, ...]" = ()
+    doomed: "Mapping[int, tuple[str, ...]]" = field(default_factory=dict)  #: jobs that must end, with their lost nodes
+
+
+def suspect(tx: "Transaction", nodes: Collection[str], *, finaud: bool, named: bool = True) -> list[int]:
+    """Make the resources of nodes Suspected, if their state allows it; return them.
+
+    ``finaud``: Finaud may make them Alive again.  ``named``: the event of the suspicion names the nodes; otherwise
+    another event that names them is written.
+    """
+    nodes_by_resource = tx.resources.suspectable(nodes, finaud=finaud)
+    if not nodes_by_resource:
+        return []
+    tx.resources.move(nodes_by_resource, ResourceState.SUSPECTED, finaud=finaud)
+    hosts = sorted(set(nodes_by_resource.values()))
+    if not named:
+        tx.events.add(EventType.LOG_SUSPECTED, 0, f"[NodeChangeState] {', '.join(hosts)}: Suspected", hosts=hosts)
+    tx.outbox.append(Mail("Suspecting nodes", "\n".join(hosts)))
+    tx.outbox.extend(_heal(nodes_by_resource))
+    return list(nodes_by_resource)
+
+
+def apply_pending(tx: "Transaction", *, sweeps: bool) -> StateChanges:
+    """Apply the changes of state that are asked for.
+
+    With ``sweeps``, a node that comes back is cleaned first: until the Runner has written that it is clean, its change
+    stays pending, and the Runner is asked again.
+    """
+    swept = tx.events.take_hosts(EventType.NODE_SWEPT)
+    pending = tx.resources.pending()
+    unclean = {change.network_address for change in pending if sweeps and change.comes_back} - swept
+    ready = [change for change in pending if not (change.comes_back and change.network_address in unclean)]
+    moved = tuple(change for change in ready if change.changes)
+    for (state, finaud), ids in _by_target(moved).items():
+        tx.resources.move(ids, state, finaud=finaud)
+    tx.resources.clear_asked_state([change.id for change in ready if not change.changes])
+    if unclean:
+        tx.outbox.append(Ask(JobAction.SWEEP, 0, tuple(sorted(unclean))))
+    suspected = [change for change in moved if change.next_state is ResourceState.SUSPECTED]
+    tx.outbox.extend(_heal({change.id: change.network_address for change in suspected}))
+    if moved:
+        tx.outbox.append(Mail("Resource state modifications", "\n".join(_lines(moved))))
+    nodes_by_resource = {change.id: change.network_address for change in moved if change.next_state in _ENDS_JOBS}
+    lost_nodes = {
+        job: tuple(sorted({nodes_by_resource[resource] for resource in job_resources}))
+        for job, job_resources in doomed(tx, nodes_by_resource).items()
+    }
+    return StateChanges(moved, lost_nodes)
+
+
+def doomed(tx: "Transaction", resources: Collection[int]) -> dict[int, list[int]]:
+    """Return the live jobs that must end when these resources are taken away, each with its resources among them."""
+    jobs = tx.jobs.on_resources(resources) if resources else {}
+    types = tx.jobs.types(jobs, current=True) if jobs else {}
+    return {
+        job: job_resources
+        for job, job_resources in jobs.items()
+        if not any(name in JobTypes(types.get(job, ())) for name in _UNCONCERNED)
+    }
+
+
+def order_halt(tx: "Transaction", names: Collection[str], text: str) -> None:
+    """Ask for idle nodes to be Absent; once they are, the Runner halts them."""
+    leaving = [
+        name
+        for name in sorted(names)
+        if tx.resources.ask_state_of_node(name, ResourceState.ABSENT, seen=ResourceState.ALIVE)
+    ]
+    if leaving:
+        tx.events.add(EventType.HALT_NODE, 0, f"{text}: {', '.join(leaving)}", to_check=True, hosts=leaving)
+        tx.outbox += [Wake(Tag.CHSTATE), Ask(JobAction.ENERGY, 0)]
+
+
+def order_wake(tx: "Transaction", names: Collection[str], text: str) -> None:
+    """Ask the Runner to wake nodes; nodes that were woken ``WAKES`` times in vain are given up."""
+    if names:
+        lost = tx.resources.woken_in_vain(names, WAKES)
+        give_up_sleeping(tx, lost, f"[MetaSched] woken {WAKES} times in vain")
+        names = set(names) - lost
+    if names:
+        tx.events.add(EventType.WAKEUP_NODE, 0, f"{text}: {', '.join(sorted(names))}", to_check=True, hosts=names)
+        tx.outbox.append(Ask(JobAction.ENERGY, 0))
+
+
+def give_up_sleeping(tx: "Transaction", names: Collection[str], text: str) -> None:
+    """Suspect sleeping nodes that cannot be halted or woken, with an event: their real state is unknown."""
+    unchanged = [resource for resource in tx.resources.of_nodes(names) if resource.next_state == UNCHANGED]
+    asleep = [resource for resource in unchanged if resource.state is ResourceState.ABSENT]
+    if asleep:
+        hosts = sorted({resource.network_address for resource in asleep})
+        tx.events.add(EventType.LOG_SUSPECTED, 0, f"{text}: {', '.join(hosts)}", hosts=hosts)
+        tx.outbox.append(Mail("Nodes cannot be halted or woken", f"{text}: {', '.join(hosts)}"))
+        ask_state(tx, [resource.id for resource in asleep], ResourceState.SUSPECTED)
+
+
+# -- what administrators do -------------------------------------------------------------------------------------------
+
+
+def add(
+    tx: "Transaction", names: Sequence[str], settings: Sequence[Setting], state: ResourceState = ResourceState.ALIVE
+) -> list[int]:
+    """Create a resource for each name of a node, all with these properties; return their ids, in order."""
+    return add_each(tx, [(name, settings) for name in names], state)
+
+
+def add_each(
+    tx: "Transaction", resources: Sequence[tuple[str, Sequence[Setting]]], state: ResourceState = ResourceState.ALIVE
+) -> list[int]:
+    """Create resources, ``(name of the node, its properties)`` each; return their ids, in order.
+
+    All have the same properties, with values of their own.
+    """
+    ids = tx.resources.insert(
+        [
+            {"network_address": name, "state": state, "state_num": STATE_NUMBERS[state], **dict(settings)}
+            for name, settings in resources
+        ]
+    )
+    history = [(resource, "state", str(state)) for resource in ids]
+    for resource, (_, settings) in zip(ids, resources, strict=True):
+        history += [(resource, setting.name, logged(setting.value)) for setting in settings]
+    tx.resources.begin_log(history)
+    tx.outbox += [Wake(Tag.CHSTATE), Wake(Tag.TERM)]
+    return ids
+
+
+def ask_state(tx: "Transaction", resources: Collection[int], to: ResourceState) -> None:
+    """Ask for a state of resources, as an administrator's decision."""
+    tx.resources.ask_state(resources, to)
+    tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+def begin_maintenance(tx: "Transaction", resources: Collection[int], *, by: str) -> None:
+    """Make resources Absent, such that they are not woken either."""
+    fresh = set(resources) - tx.resources.in_maintenance(resources)
+    if fresh:
+        tx.resources.log(fresh, "maintenance", "on")
+        _tell_maintenance(tx, EventType.MAINTENANCE_BEGUN, f"User {by} began the maintenance of", fresh)
+    changed = tx.resources.keep_asleep(resources)
+    if changed:
+        tx.resources.log(changed, "available_upto", "0")
+    ask_state(tx, resources, ResourceState.ABSENT)
+
+
+def end_maintenance(tx: "Transaction", resources: Collection[int], *, by: str) -> None:
+    """Make resources Alive again, with the date up to which they could be woken before their maintenance."""
+    over = tx.resources.in_maintenance(resources)
+    if over:
+        tx.resources.close_log(resources, "maintenance")
+        _tell_maintenance(tx, EventType.MAINTENANCE_ENDED, f"User {by} ended the maintenance of", over)
+    dates: dict[int, list[int]] = defaultdict(list)
+    for resource, date in tx.resources.wake_as_before(resources):
+        dates[date].append(resource)
+    for date, changed in dates.items():
+        tx.resources.log(changed, "available_upto", str(date))
+    ask_state(tx, resources, ResourceState.ALIVE)
+
+
+def _tell_maintenance(tx: "Transaction", type_: EventType, text: str, resources: Collection[int]) -> None:
+    selected = tx.resources.select(sorted(resources))
+    hosts = sorted({resource.network_address for resource in selected} - {""})
+    others = [f"resource {resource.id}" for resource in selected if not resource.network_address]
+    tx.events.add(type_, 0, f"{text} {', '.join([*hosts, *others])}", hosts=hosts)
+
+
+# -- messages about changes -------------------------------------------------------------------------------------------
+
+
+def _by_target(changes: "Iterable[PendingChange]") -> dict[tuple[ResourceState, bool], list[int]]:
+    groups: dict[tuple[ResourceState, bool], list[int]] = defaultdict(list)
+    for change in changes:
+        groups[change.next_state, change.next_finaud_decision].append(change.id)
+    return groups
+
+
+def _heal(suspected: Mapping[int, str]) -> list[Effect]:
+    """Return the request to run the site's script for the resources that became Suspected."""
+    lines = tuple(f"{resource} {node}" for resource, node in sorted(suspected.items()))
+    return [Ask(JobAction.HEAL, 0, lines)] if lines else []
+
+
+def _lines(changes: "Iterable[PendingChange]") -> list[str]:
+    """Return a line for each node and change."""
+    counts: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for change in changes:
+        counts[change.network_address or "-", change.state, change.next_state].append(change.id)
+    return [f"{node}: {old} -> {new} ({len(ids)} resources)" for (node, old, new), ids in sorted(counts.items())]

@@ -1,0 +1,50 @@
+"""Removal of resources, with or without the history of the jobs that ran there."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.states import ResourceState
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+class RemovalRefusal(Enum):
+    """Why a resource is not removed."""
+
+    UNKNOWN = auto()
+    NOT_DEAD = auto()
+    USED = auto()  #: a live job is on it
+    NOT_ACCOUNTED = auto()  #: jobs that ran there would be lost to the accounting
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """The result of a removal."""
+
+    refusal: RemovalRefusal | None = None
+    jobs: tuple[int, ...] = ()  #: the jobs that prevent the removal
+    purged: tuple[int, ...] = ()
+
+
+def remove(tx: "Transaction", resource_id: int, *, purge_jobs: bool) -> Removal:
+    """Remove a resource that is Dead; with ``purge_jobs`` also all rows of the jobs that ran there."""
+    resources = tx.resources.select([resource_id])
+    if not resources:
+        return Removal(RemovalRefusal.UNKNOWN)
+    if resources[0].state is not ResourceState.DEAD:
+        return Removal(RemovalRefusal.NOT_DEAD)
+    users = tx.jobs.on_resources([resource_id])
+    if users:
+        return Removal(RemovalRefusal.USED, tuple(users))
+    purged = tx.purge.jobs_of_resource(resource_id) if purge_jobs else []
+    if purged:
+        unaccounted = tx.purge.not_accounted(purged)
+        if unaccounted:
+            return Removal(RemovalRefusal.NOT_ACCOUNTED, tuple(unaccounted))
+        tx.purge.remove(purged)
+    tx.resources.delete(resource_id)
+    tx.outbox.append(Wake(Tag.TERM))
+    return Removal(purged=tuple(purged))

@@ -1,0 +1,404 @@
+"""Consequences of events: what an event, or an exit code of oarexec, means for its job and its nodes.
+
+Tables and functions of plain values: nothing is read or written here.  NodeChangeState gathers the ``JobFacts``, calls
+``judge`` and carries the ``Verdict`` out; the Runner calls ``events_of`` for the events of an end.
+
+See docs/design/events.rst, "Consequences".
+"""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import NamedTuple
+
+from oar.lib.facts.messages import JobAction, Tag
+from oar.lib.facts.records import Event, Job
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.states import (
+    JOB_MOVES,
+    OLD_EVENT_NAMES,
+    EventType,
+    ExecCode,
+    JobState,
+    JobType,
+    JobTypeName,
+    Reservation,
+)
+
+#: Exit status by which an idempotent job asks for another run, and the shortest run that counts, in seconds, so that a
+#: job that fails at once is not run for ever.
+RERUN_STATUS = 99
+RERUN_LEAST_SECONDS = 60
+
+#: In the description of LAUNCHING_OAREXEC_TIMEOUT: it is proved that the command has not been started.
+NOT_STARTED = "not started"
+
+
+class Suspects(Enum):
+    """The hosts that an event suspects."""
+
+    NOBODY = auto()
+    HOSTS = auto()  #: the hosts that the event names
+    HEAD = auto()  #: the hosts that the event names, else the first host of the job
+    ALL = auto()  #: all hosts of the job
+    ALL_UNCONFINED = auto()  #: all hosts of the job if no job resource manager cleans them, else none
+
+
+class ResubmitRule(Enum):
+    """When the job of an event is resubmitted automatically."""
+
+    NEVER = auto()
+    ALWAYS = auto()  #: the failure is not the job's, and its command has not been started
+    IF_IDEMPOTENT = auto()  #: the command may have been started
+    IF_NOT_STARTED = auto()  #: ALWAYS if the event proves that the command has not been started, else IF_IDEMPOTENT
+
+
+class Incident(NamedTuple):
+    """The consequences of a type of event."""
+
+    state: JobState | None = None  #: the next state of the job, if its state allows it
+    suspects: Suspects = Suspects.NOBODY
+    by_finaud: bool = False  #: Finaud may make the hosts Alive again
+    resubmit: ResubmitRule = ResubmitRule.NEVER
+    stops_queues: bool = False
+    spares_reservations: bool = False  #: a reservation goes on with its other hosts
+
+
+_ERROR = JobState.ERROR
+_SCRIPT_ERROR = Incident(_ERROR, stops_queues=True)
+_PROLOGUE_ERROR = Incident(_ERROR, stops_queues=True, resubmit=ResubmitRule.ALWAYS)
+_HEAD_ERROR = Incident(_ERROR, Suspects.HEAD, resubmit=ResubmitRule.ALWAYS)
+
+#: Events with consequences for their job or for nodes.  Events of holds and deletions have rules below; all others are
+#: only a record.
+INCIDENTS: Mapping[EventType, Incident] = {
+    EventType.SWITCH_INTO_TERMINATE_STATE: Incident(JobState.TERMINATED),
+    EventType.SWITCH_INTO_ERROR_STATE: Incident(_ERROR),
+    EventType.FORCE_TERMINATE_FINISHING_JOB: Incident(_ERROR, Suspects.ALL),
+    EventType.PING_CHECKER_NODE_SUSPECTED: Incident(
+        _ERROR, Suspects.HOSTS, by_finaud=True, resubmit=ResubmitRule.ALWAYS, spares_reservations=True
+    ),
+    EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB: Incident(None, Suspects.HOSTS, by_finaud=True),
+    EventType.CPUSET_ERROR: Incident(_ERROR, Suspects.HOSTS, resubmit=ResubmitRule.ALWAYS, spares_reservations=True),
+    EventType.CPUSET_CLEAN_ERROR: Incident(JobState.TERMINATED, Suspects.HOSTS),
+    EventType.CPUSET_MANAGER_FILE: _PROLOGUE_ERROR,
+    EventType.PROLOGUE_ERROR: _HEAD_ERROR,
+    EventType.EPILOGUE_ERROR: Incident(JobState.TERMINATED, Suspects.HEAD),
+    EventType.CANNOT_CREATE_TMP_DIRECTORY: _HEAD_ERROR,
+    EventType.CAN_NOT_WRITE_NODE_FILE: _HEAD_ERROR,
+    EventType.CAN_NOT_WRITE_PID_FILE: _HEAD_ERROR,
+    EventType.USER_SHELL: _HEAD_ERROR,
+    # The Runner names the host, unless the node has proved that it did not reboot and answers.
+    EventType.EXIT_VALUE_OAREXEC: Incident(_ERROR, Suspects.HOSTS, resubmit=ResubmitRule.IF_IDEMPOTENT),
+    # Hosts whose clean-up failed come as CPUSET_CLEAN_ERROR.
+    EventType.EXTERMINATE_JOB: Incident(_ERROR, Suspects.ALL_UNCONFINED),
+    EventType.SSH_TRANSFER_TIMEOUT: _HEAD_ERROR,
+    # The error is in the data, not on the node.
+    EventType.BAD_HASHTABLE_DUMP: Incident(_ERROR),
+    EventType.LAUNCHING_OAREXEC_TIMEOUT: Incident(_ERROR, Suspects.HEAD, resubmit=ResubmitRule.IF_NOT_STARTED),
+    EventType.RESERVATION_NO_NODE: Incident(_ERROR),
+    # The code that writes the event also asks for the end of the job.
+    EventType.SUSPEND_ERROR: Incident(None, Suspects.HOSTS),
+    EventType.RESUME_ERROR: Incident(None, Suspects.HOSTS),
+    # The command was never started, and the queues are stopped: nothing loops.
+    EventType.SERVER_PROLOGUE_TIMEOUT: _PROLOGUE_ERROR,
+    EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR: _PROLOGUE_ERROR,
+    EventType.SERVER_PROLOGUE_ERROR: _PROLOGUE_ERROR,
+    EventType.SERVER_EPILOGUE_TIMEOUT: _SCRIPT_ERROR,
+    EventType.SERVER_EPILOGUE_EXIT_CODE_ERROR: _SCRIPT_ERROR,
+    EventType.SERVER_EPILOGUE_ERROR: _SCRIPT_ERROR,
+}
+
+#: Requests of oarhold and oarresume.
+_HOLDS = frozenset({EventType.HOLD_WAITING_JOB, EventType.HOLD_RUNNING_JOB})
+_HOLDS_AND_RESUMES = _HOLDS | {EventType.RESUME_JOB}
+
+_ENDED = EventType.SWITCH_INTO_TERMINATE_STATE
+_FAILED = EventType.SWITCH_INTO_ERROR_STATE
+_EPILOGUE = EventType.EPILOGUE_ERROR
+
+#: Exit code of oarexec -> events that the end of the job writes, in this order.
+EXEC_EVENTS: Mapping[int, tuple[EventType, ...]] = {
+    ExecCode.OK: (_ENDED,),
+    ExecCode.PROLOGUE: (EventType.PROLOGUE_ERROR,),
+    ExecCode.EPILOGUE: (_EPILOGUE,),
+    ExecCode.KILLED: (_FAILED,),
+    ExecCode.KILLED_EPILOGUE: (_FAILED, _EPILOGUE),
+    ExecCode.NODE_FILE: (EventType.CAN_NOT_WRITE_NODE_FILE,),
+    ExecCode.PID_FILE: (EventType.CAN_NOT_WRITE_PID_FILE,),
+    ExecCode.USER_SHELL: (EventType.USER_SHELL,),
+    ExecCode.RUNTIME_DIRECTORY: (EventType.CANNOT_CREATE_TMP_DIRECTORY,),
+    ExecCode.DIRECTORY: (_FAILED, EventType.WORKING_DIRECTORY),
+    ExecCode.DIRECTORY_EPILOGUE: (_FAILED, EventType.WORKING_DIRECTORY, _EPILOGUE),
+    ExecCode.OUTPUT: (_FAILED, EventType.OUTPUT_FILES),
+    ExecCode.OUTPUT_EPILOGUE: (_FAILED, EventType.OUTPUT_FILES, _EPILOGUE),
+    ExecCode.TRANSFER: (EventType.SSH_TRANSFER_TIMEOUT,),
+    ExecCode.DATA: (EventType.BAD_HASHTABLE_DUMP,),
+    ExecCode.NO_INTERPRETER: (EventType.EXIT_VALUE_OAREXEC,),
+    ExecCode.SESSION_EPILOGUE: (_ENDED, _EPILOGUE),
+    ExecCode.SESSION: (_ENDED,),
+    ExecCode.CHECKPOINTED: (_ENDED,),
+    ExecCode.CHECKPOINTED_EPILOGUE: (_ENDED, _EPILOGUE),
+    ExecCode.SIGNALLED: (_ENDED,),
+    ExecCode.NOT_CONFIRMED: (EventType.LAUNCHING_OAREXEC_TIMEOUT,),
+    ExecCode.DIED: (EventType.OAREXEC_DIED, EventType.EXIT_VALUE_OAREXEC),
+}
+
+
+def events_of(code: int) -> tuple[EventType, ...]:
+    """Return the events that the end of a job writes for an exit code of oarexec."""
+    return EXEC_EVENTS.get(code, (EventType.EXIT_VALUE_OAREXEC,))
+
+
+def needs_check(type_: str) -> bool:
+    """Whether NodeChangeState treats events of this type, so that they are written with ``to_check='YES'``."""
+    event = event_type(type_)
+    return event in INCIDENTS or event in _HOLDS_AND_RESUMES or event is EventType.FRAG_JOB_REQUEST
+
+
+def event_type(text: str) -> EventType | None:
+    """Return the type of an event, also from an older spelling; None if it is unknown."""
+    return OLD_EVENT_NAMES.get(text) or _TYPES.get(text)
+
+
+_TYPES: Mapping[str, EventType] = {type_.value: type_ for type_ in EventType}
+
+
+class JobFacts(NamedTuple):
+    """The facts about a job that the judgement of its event needs."""
+
+    job: Job
+    types: JobTypes
+    hosts: tuple[str, ...] = ()  #: of its compute resources, sorted
+    has_kill_request: bool = False
+    kill_sent: bool = False  #: it has an event SEND_KILL_JOB
+    besteffort_kill: bool = False  #: it has an event BESTEFFORT_KILL
+    was_resubmitted: bool = False
+    chain: int = 0  #: automatic resubmissions that led to it
+    oarexec_code: int | None = None
+
+    @property
+    def runs_elsewhere(self) -> bool:
+        """Whether its command runs on a frontend, so that its nodes cannot be at fault."""
+        return JobTypeName.DEPLOY in self.types or JobTypeName.COSYSTEM in self.types
+
+
+class IncidentSettings(NamedTuple):
+    """The part of the configuration that the judgement needs."""
+
+    confines: bool = True  #: a job resource manager is configured
+    max_resubmissions: int = 3
+
+
+class Verdict(NamedTuple):
+    """The decision about an event: what has to be done."""
+
+    state: JobState | None = None
+    suspects: tuple[str, ...] = ()
+    by_finaud: bool = False
+    resubmit: bool = False
+    not_resubmitted: str = ""  #: why the job is not resubmitted although the event allows it
+    stops_queues: bool = False
+    notice: bool = False  #: tell the user that his job has a kill request
+    held: bool = False  #: tell the waiting oarsub that the job is held
+    action: JobAction | None = None  #: for the Runner
+    refused: str = ""  #: why the job is not suspended
+    tag: Tag | None = None
+    pending: bool = False  #: the event has to be judged again
+
+
+def judge(event: Event, facts: JobFacts | None, site: IncidentSettings) -> Verdict:
+    """Decide about an event.  ``facts``: None if the event has no job."""
+    type_ = event_type(event.type)
+    if type_ is EventType.FRAG_JOB_REQUEST:
+        return Verdict(notice=facts is not None)
+    if type_ in _HOLDS_AND_RESUMES:
+        return _hold_or_resume(type_, facts, site) if facts else Verdict()
+    incident = INCIDENTS.get(type_) if type_ else None
+    if incident is None:
+        return Verdict()
+    state = _state(incident, facts) if facts else None
+    resubmit, refusal = _decide_resubmission(event, incident, facts, site) if facts and state else (False, "")
+    return Verdict(
+        state=state,
+        suspects=_suspects(event, incident, facts, site),
+        by_finaud=incident.by_finaud,
+        resubmit=resubmit,
+        not_resubmitted=refusal,
+        stops_queues=incident.stops_queues,
+    )
+
+
+def _state(incident: Incident, facts: JobFacts) -> JobState | None:
+    job = facts.job
+    if incident.state not in JOB_MOVES[job.state]:
+        return None
+    if incident.spares_reservations and job.reservation is not Reservation.NONE:
+        return None
+    return incident.state
+
+
+def _suspects(event: Event, incident: Incident, facts: JobFacts | None, site: IncidentSettings) -> tuple[str, ...]:
+    if incident.suspects in (Suspects.NOBODY, Suspects.HOSTS) or facts is None:
+        return event.hosts if incident.suspects is not Suspects.NOBODY else ()
+    if facts.runs_elsewhere or JobTypeName.NOOP in facts.types:
+        return ()
+    if incident.suspects is Suspects.HEAD:
+        return event.hosts or facts.hosts[:1]
+    if incident.suspects is Suspects.ALL_UNCONFINED and site.confines:
+        return ()
+    return facts.hosts
+
+
+def spares_reservations(type_: EventType) -> bool:
+    """Whether a reservation goes on with its other hosts after this event."""
+    incident = INCIDENTS.get(type_)
+    return incident is not None and incident.spares_reservations
+
+
+def suspects_job_hosts(type_: EventType | None) -> bool:
+    """Whether an event may suspect nodes of its job that it does not name."""
+    incident = INCIDENTS.get(type_) if type_ else None
+    return incident is not None and incident.suspects not in (Suspects.NOBODY, Suspects.HOSTS)
+
+
+# -- automatic resubmission -------------------------------------------------------------------------------------------
+
+
+def may_be_rerun(type_: EventType | None, job: Job) -> bool:
+    """Whether this event may lead to a resubmission, so that the facts about it have to be gathered."""
+    if type_ in (EventType.SWITCH_INTO_TERMINATE_STATE, EventType.SWITCH_INTO_ERROR_STATE, EventType.EXTERMINATE_JOB):
+        return asks_for_rerun(job) or type_ is not EventType.SWITCH_INTO_TERMINATE_STATE
+    incident = INCIDENTS.get(type_) if type_ else None
+    return incident is not None and incident.resubmit is not ResubmitRule.NEVER
+
+
+def asks_for_rerun(job: Job) -> bool:
+    """Whether a job ended with the exit status by which idempotent jobs ask for another run."""
+    return job.exit_code is not None and job.exit_code >> 8 == RERUN_STATUS
+
+
+def _decide_resubmission(event: Event, incident: Incident, facts: JobFacts, site: IncidentSettings) -> tuple[bool, str]:
+    """Return whether the job is resubmitted, and why not if only a limit or its kind prevents it."""
+    type_ = event_type(event.type)
+    ended = type_ in (EventType.SWITCH_INTO_TERMINATE_STATE, EventType.SWITCH_INTO_ERROR_STATE)
+    evicted_or_lost = type_ in (EventType.SWITCH_INTO_ERROR_STATE, EventType.EXTERMINATE_JOB)
+    if (ended and _wants_rerun(facts)) or (evicted_or_lost and was_evicted(facts)):
+        refusal = _refuse_another_run(facts)
+        return not refusal, refusal
+    rule = incident.resubmit
+    if type_ is EventType.EXIT_VALUE_OAREXEC and facts.oarexec_code == ExecCode.NO_INTERPRETER:
+        rule = ResubmitRule.ALWAYS
+    if rule is ResubmitRule.IF_NOT_STARTED:
+        rule = ResubmitRule.ALWAYS if NOT_STARTED in event.description else ResubmitRule.IF_IDEMPOTENT
+    if rule is ResubmitRule.NEVER or (rule is ResubmitRule.IF_IDEMPOTENT and JobTypeName.IDEMPOTENT not in facts.types):
+        return False, ""
+    refusal = why_not_resubmitted(facts, site.max_resubmissions)
+    return not refusal, refusal
+
+
+def _refuse_another_run(facts: JobFacts) -> str:
+    """Return why an idempotent job is not run once more, '' if it is: ``idempotent=N`` limits its runs."""
+    most = facts.types.value(JobTypeName.IDEMPOTENT)
+    if most is None or facts.chain < int(most):
+        return ""
+    return f"it was run again {facts.chain} times, which is the most that was asked for"
+
+
+def _wants_rerun(facts: JobFacts) -> bool:
+    """Whether this is an idempotent job that ended with exit status 99."""
+    job = facts.job
+    return (
+        asks_for_rerun(job)
+        and JobTypeName.IDEMPOTENT in facts.types
+        and _may_be_copied(facts)
+        and not facts.kill_sent
+        and job.stop_time - job.start_time > RERUN_LEAST_SECONDS
+    )
+
+
+def was_evicted(facts: JobFacts) -> bool:
+    """Whether this is an idempotent besteffort job that was killed because other jobs needed its resources."""
+    return (
+        facts.besteffort_kill
+        and JobTypeName.BESTEFFORT in facts.types
+        and JobTypeName.IDEMPOTENT in facts.types
+        and _may_be_copied(facts)
+        and facts.oarexec_code in (ExecCode.KILLED, ExecCode.KILLED_EPILOGUE, None)
+    )
+
+
+def _may_be_copied(facts: JobFacts) -> bool:
+    job = facts.job
+    return job.job_type is JobType.PASSIVE and job.reservation is Reservation.NONE and not facts.was_resubmitted
+
+
+def why_not_resubmitted(facts: JobFacts, most: int) -> str:
+    """Return why a job that failed without its fault is not resubmitted; '' if it is.
+
+    The limit stops the loop "job breaks node, next node gets job", which would empty a cluster.
+    """
+    job = facts.job
+    refusals = (
+        (job.job_type is not JobType.PASSIVE, "it is interactive"),
+        (job.reservation is not Reservation.NONE, "it is a reservation"),
+        (facts.runs_elsewhere, "its command runs on a frontend"),
+        (facts.was_resubmitted, "it was resubmitted before"),
+        (facts.has_kill_request, "its deletion was asked"),
+        (facts.chain >= most, f"it was resubmitted {facts.chain} times in a row"),
+    )
+    return next((refusal for applies, refusal in refusals if applies), "")
+
+
+# -- hold and resume --------------------------------------------------------------------------------------------------
+
+
+def _hold_or_resume(type_: EventType | None, facts: JobFacts, site: IncidentSettings) -> Verdict:
+    if type_ is EventType.RESUME_JOB:
+        return _resume(facts.job)
+    return _hold(facts, site, running=type_ is EventType.HOLD_RUNNING_JOB)
+
+
+def _resume(job: Job) -> Verdict:
+    if job.state is JobState.HOLD:
+        return Verdict(state=JobState.WAITING, tag=Tag.QRESUME)
+    if job.state is JobState.SUSPENDED:
+        return Verdict(state=JobState.RESUMING, tag=Tag.QRESUME)
+    return Verdict()
+
+
+def _hold(facts: JobFacts, site: IncidentSettings, *, running: bool) -> Verdict:
+    job = facts.job
+    match job.state:
+        case JobState.WAITING if job.reservation is not Reservation.SCHEDULED:
+            return Verdict(state=JobState.HOLD, held=job.job_type is JobType.INTERACTIVE)
+        case JobState.RESUMING:
+            return Verdict(state=JobState.SUSPENDED, tag=Tag.TERM)
+        case JobState.TO_LAUNCH | JobState.LAUNCHING if running:
+            return Verdict(pending=True)
+        case JobState.RUNNING if running:
+            return _suspend(facts, site)
+    return Verdict()
+
+
+def _suspend(facts: JobFacts, site: IncidentSettings) -> Verdict:
+    if JobTypeName.NOOP in facts.types:
+        return Verdict(state=JobState.SUSPENDED, tag=Tag.TERM)
+    refused = why_not_suspended(facts.types, confines=site.confines)
+    if refused:
+        return Verdict(refused=refused)
+    return Verdict(action=JobAction.SUSPEND, pending=True)
+
+
+def why_not_suspended(types: JobTypes, *, confines: bool) -> str:
+    """Return why a running job cannot be suspended, '' if it can."""
+    if not confines:
+        return "CPUSET tag is not configured in the oar.conf."
+    for name in (JobTypeName.COSYSTEM, JobTypeName.DEPLOY):
+        if name in types:
+            return f"This job is of the {name} type. We cannot suspend this kind of jobs."
+    return ""
+
+
+def after(facts: JobFacts, state: JobState) -> JobFacts:
+    """Return the facts after the move of the job to ``state``, for its next event."""
+    return facts._replace(job=facts.job._replace(state=state))

@@ -1,0 +1,180 @@
+"""The admission of a proposal: by the rules of the site, and by the resources that the cluster has."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.config.files import Config
+from oar.lib.db.admission_rules import AdmissionRule
+from oar.lib.facts.errors import BadCondition
+from oar.lib.facts.records import Group
+from oar.lib.facts.request import ResourceRequest
+from oar.lib.submission import admission_rules, checks, preparation, rule_names
+from oar.lib.submission.checks import BadSubmission, Code
+from oar.lib.submission.feasibility import Cluster, UnknownProperty, asker_of, open_cluster
+from oar.lib.submission.proposal import Proposal
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
+    from oar.lib.db.transaction import Transaction
+
+
+class Admission(NamedTuple):
+    """A submission that was admitted."""
+
+    proposal: Proposal  #: as the rules left it
+    output: admission_rules.RuleOutput
+    size: int  #: resources that the first alternative would take
+
+
+def admit(tx: "Transaction", database: "Database", cluster: Cluster, config: Config, proposal: Proposal) -> Admission:
+    """Run the rules; refuse a proposal that a rule refuses, whose queue does not exist, or that is too large.
+
+    Raises BadSubmission, RuleRefused, RuleFailed.
+    """
+    amended, output = _amend(tx, database, cluster, config, proposal)
+    _check_queue(tx, amended.spec.queue)
+    return Admission(amended, output, _size(cluster, amended, proposal))
+
+
+def rehearse(database: "Database", config: Config, proposal: Proposal) -> Admission:
+    """Return the admission of a proposal; nothing is stored.
+
+    Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
+    """
+    database.ready()
+    try:
+        with open_cluster(database, asker_of(config, proposal.spec.user)) as cluster, database.begin() as tx:
+            raise _Rehearsed(admit(tx, database, cluster, config, proposal))
+    except _Rehearsed as rehearsed:
+        return rehearsed.admission
+
+
+def amended(database: "Database", config: Config, proposal: Proposal) -> Proposal:
+    """Return a proposal as the rules leave it, without the check of queue and resources; nothing is stored.
+
+    Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
+    """
+    database.ready()
+    try:
+        with open_cluster(database, asker_of(config, proposal.spec.user)) as cluster, database.begin() as tx:
+            raise _Rehearsed(Admission(*_amend(tx, database, cluster, config, proposal), 0))
+    except _Rehearsed as rehearsed:
+        return rehearsed.admission.proposal
+
+
+class _Rehearsed(Exception):
+    """The end of a rehearsal: whatever a rule wrote is rolled back."""
+
+    def __init__(self, admission: Admission) -> None:
+        super().__init__()
+        self.admission = admission
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+
+def _amend(
+    tx: "Transaction", database: "Database", cluster: Cluster, config: Config, proposal: Proposal
+) -> tuple[Proposal, admission_rules.RuleOutput]:
+    """Run the rules; the values that they leave are checked like those of the user."""
+    spec, columns = proposal.spec, cluster.columns
+    proposal = proposal._replace(
+        spec=spec._replace(properties=_condition(cluster, spec.properties)),
+        requests=_checked_filters(cluster, checks.named(proposal.requests, columns, config)),
+    )
+    _check_nodes(tx, proposal.nodes)
+    names = rule_names.names_of(tx, cluster, config, proposal)
+    rules = admission_rules.RuleSet(_rules(tx, config), config.admission_rules_timeout)
+    with rule_names.makers(tx, database) as makers:
+        namespace, output = admission_rules.run(rules, names, makers)
+    amended = rule_names.amend(proposal, names, namespace, config, output)
+    preparation.check(amended.spec)
+    _condition(cluster, amended.later_properties)
+    amended = amended._replace(requests=checks.named(amended.requests, columns, config))
+    return amended._replace(warnings=(*amended.warnings, *_type_warnings(amended, config, tx.now))), output
+
+
+def _rules(tx: "Transaction", config: Config) -> tuple[AdmissionRule, ...]:
+    if config.admission_rules_in_files:
+        return tuple(rule for rule in admission_rules.read_rules(config.admission_rules_path) if rule.enabled)
+    return tuple(tx.admission_rules.all(enabled=True))
+
+
+def _checked_filters(cluster: Cluster, requests: Sequence[ResourceRequest]) -> tuple[ResourceRequest, ...]:
+    """Check the conditions of a user before any rule puts its own beside them."""
+    return tuple(
+        ResourceRequest(
+            tuple(Group(_condition(cluster, group.filter) or "", group.levels) for group in request.groups),
+            request.walltime,
+        )
+        for request in requests
+    )
+
+
+def _condition(cluster: Cluster, text: str | None) -> str | None:
+    try:
+        return cluster.condition(text) if text else None
+    except BadCondition as error:
+        raise BadSubmission(Code.REQUEST, str(error)) from None
+
+
+def _type_warnings(proposal: Proposal, config: Config, now: int) -> Sequence[str]:
+    if not proposal.spec.types:
+        return ()
+    from oar.lib.submission import type_checks
+
+    return type_checks.check(proposal, config, now)
+
+
+# -- nodes, queues, resources -----------------------------------------------------------------------------------------
+
+
+def _check_nodes(tx: "Transaction", names: Sequence[str]) -> None:
+    """Refuse names that no node has.  Raises BadSubmission."""
+    nodes = tx.resources.nodes() if names else ()
+    for name in names:
+        if name not in nodes:
+            from oar.lib.facts.did_you_mean import nearest
+
+            meant = nearest(name, nodes)
+            guess = f", did you mean '{meant}'?" if meant else "."
+            raise BadSubmission(Code.REQUEST, f"there is no node '{name}'{guess}")
+
+
+def _check_queue(tx: "Transaction", name: str) -> None:
+    if not tx.queues.exists(name):
+        from oar.lib.facts.did_you_mean import did_you_mean
+
+        guess = did_you_mean(name, [queue.name for queue in tx.queues.all()], quote="'")
+        raise BadSubmission(Code.QUEUE, f"queue '{name}' does not exist{guess}")
+
+
+def _size(cluster: Cluster, amended: Proposal, proposal: Proposal) -> int:
+    """Return how many resources the first alternative would take.  Raises BadSubmission if one can never be satisfied.
+
+    ``amended``, ``proposal``: as the rules left it, and as it was before.
+    """
+    properties = amended.spec.properties or ""
+    sizes = []
+    for number, request in enumerate(amended.requests):
+        try:
+            size = cluster.size(request.groups, properties)
+        except UnknownProperty as error:
+            raise BadSubmission(Code.REQUEST, str(error), prefix="# ") from None
+        except BadCondition as error:
+            raise BadSubmission(Code.REQUEST, str(error)) from None
+        if size is None:
+            lack = cluster.lack(request.groups, properties, _conditions_of_user(request, proposal, number))
+            text = f"There are not enough resources for your request\n# {lack}"
+            raise BadSubmission(Code.REQUEST, text, prefix="# ")
+        sizes.append(size)
+    return sizes[0]
+
+
+def _conditions_of_user(request: ResourceRequest, proposal: Proposal, number: int) -> list[str]:
+    """Return the condition of each group as the user wrote it; the common one where rules have changed the groups."""
+    properties = proposal.spec.properties
+    groups = proposal.requests[number].groups if number < len(proposal.requests) else ()
+    if len(groups) != len(request.groups):
+        return [properties or "" for _ in request.groups]
+    return [" AND ".join(part for part in (properties, group.filter) if part) for group in groups]

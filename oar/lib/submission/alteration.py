@@ -1,0 +1,236 @@
+"""Changes of a job that waits: the altered job is checked and admitted as if it were submitted anew.
+
+Rules may change it otherwise than they change the present job only in the fields that the user alters: an alteration is
+no way round them.  A reservation cannot be altered: it was promised as it is.
+"""
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.db.new_jobs import NewAlternative
+from oar.lib.facts.errors import BadRequest, NoSuchJob, NotAllowed, UserError, WrongState
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import Dependency, Job, JobSpec, Moldable, User
+from oar.lib.facts.request import ResourceRequest, parse_request
+from oar.lib.facts.states import EventType, JobState, JobType, Reservation, job_letter
+from oar.lib.jobs.control import owns
+from oar.lib.submission import admission, dependencies, preparation, submit
+from oar.lib.submission.admission import Admission
+from oar.lib.submission.admission_rules import RuleRefused
+from oar.lib.submission.checks import BadSubmission
+from oar.lib.submission.proposal import Proposal, Submission
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.database import Database
+    from oar.lib.db.transaction import Transaction
+
+_ALTERABLE = (JobState.WAITING, JobState.HOLD)
+
+#: How messages name the fields that must stay the same if the user does not alter them.  Dependencies are left out:
+#: rules see new ones only.
+_LABELS = {
+    field: {"properties": "resources", "later_properties": "resources", "requests": "resources"}.get(
+        field, field.replace("_", " ")
+    )
+    for field in (*JobSpec._fields, *Proposal._fields)
+    if field not in ("dependencies", "spec", "warnings")
+}
+
+
+class JobChanges(NamedTuple):
+    """New values of a job; None: the value stays, an empty text or tuple: there is none any more."""
+
+    name: str | None = None
+    properties: str | None = None
+    queue: str | None = None
+    project: str | None = None
+    notify: str | None = None
+    dependencies: tuple[str, ...] | None = None
+    requests: tuple[str, ...] | None = None  #: each like ``-l`` of a submission; what it does not name stays
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The names of the fields with new values."""
+        return frozenset(name for name in JobChanges._fields if getattr(self, name) is not None)
+
+    def __str__(self) -> str:
+        """Return the new values with their names."""
+        return ", ".join(f"{name} = {getattr(self, name)!r}" for name in JobChanges._fields if name in self.named)
+
+
+class Rehearsals:
+    """Admits altered jobs; the rules run once for jobs that are alike, as those of an array are."""
+
+    def __init__(self, database: "Database", config: "Config") -> None:
+        self._database = database
+        self._config = config
+        self._last: tuple[Proposal, Proposal, JobChanges] | None = None
+        self._outcome: Admission | UserError
+
+    def admit(self, present: Proposal, altered: Proposal, changes: JobChanges) -> Admission:
+        """Return the admission of a job; ``present``: the job without the changes.  Raises UserError."""
+        if self._last != (present, altered, changes):
+            self._outcome = self._admit(present, altered, changes)
+            self._last = present, altered, changes
+        if isinstance(self._outcome, UserError):
+            raise self._outcome
+        return self._outcome
+
+    def _admit(self, present: Proposal, altered: Proposal, changes: JobChanges) -> Admission | UserError:
+        try:
+            admitted = admission.rehearse(self._database, self._config, altered)
+            _check_same(_amended(self._database, self._config, present), altered, admitted.proposal, changes)
+        except UserError as error:
+            return error
+        return admitted
+
+
+def alter(
+    database: "Database",
+    config: "Config",
+    user: User,
+    job_id: int,
+    changes: JobChanges,
+    *,
+    rehearsals: Rehearsals | None = None,
+) -> None:
+    """Alter a job that waits, as its owner or an administrator.
+
+    Raises NoSuchJob, NotAllowed, WrongState, BadSubmission, BadRequest, RuleRefused, RuleFailed.
+    """
+    with database.snapshot() as tx:
+        job = _alterable(user, tx.jobs.find(job_id), job_id)
+        types = tx.jobs.types([job_id], current=True).get(job_id, ())
+        moldables = tx.jobs.moldables([job_id])[job_id]
+        now = tx.now
+    present = _proposal(config, job, types, moldables, JobChanges(), now=now)
+    altered = _proposal(config, job, types, moldables, changes, now=now)
+    admitted = (rehearsals or Rehearsals(database, config)).admit(present, altered, changes)
+    with database.begin() as tx:
+        _alterable(user, tx.jobs.lock(job_id), job_id)
+        _write(tx, job, admitted, changes)
+        tx.events.add(EventType.ALTER, job_id, f"User {user.name} altered the job {job_id}: {changes}")
+        tx.outbox.append(Wake(Tag.TERM))
+
+
+def _alterable(user: User, job: Job | None, job_id: int) -> Job:
+    if job is None:
+        raise NoSuchJob(job_id)
+    if not owns(user, job):
+        raise NotAllowed("you are not the right user.")
+    if job.state not in _ALTERABLE:
+        raise WrongState("the job is not in the Waiting or Hold state.")
+    if job.reservation is not Reservation.NONE:
+        raise WrongState("a reservation cannot be altered: delete it and submit another one.")
+    return job
+
+
+def _proposal(
+    config: "Config", job: Job, types: tuple[str, ...], moldables: list[Moldable], changes: JobChanges, *, now: int
+) -> Proposal:
+    """Return the job with its changes as if it were submitted."""
+    submission = Submission(
+        spec=JobSpec(
+            user=job.user,
+            command=job.command or "",
+            name=_new(changes.name, job.name),
+            project=_new(changes.project, job.project) or "",
+            queue=_new(changes.queue, job.queue) or "",
+            properties=_new(changes.properties, job.properties),
+            types=types,
+            dependencies=changes.dependencies or (),
+            launching_directory=job.launching_directory,
+            notify=_new(changes.notify, job.notify),
+            checkpoint=job.checkpoint,
+        ),
+        is_interactive=job.job_type is JobType.INTERACTIVE,
+        requests=changes.requests or (),
+    )
+    present = tuple(ResourceRequest(moldable.groups, moldable.walltime) for moldable in moldables)
+    prepared = preparation.prepare(submission, config, now)
+    return prepared._replace(requests=_requests(prepared.requests, changes.requests, present))
+
+
+def _requests(
+    completed: tuple[ResourceRequest, ...], texts: tuple[str, ...] | None, present: tuple[ResourceRequest, ...]
+) -> tuple[ResourceRequest, ...]:
+    """Return the requests of the altered job: the part that a new ``-l`` does not name is that of the present request.
+
+    ``texts``: each new ``-l``; ``completed``: the same, read and completed as for a new job.
+    """
+    if texts is None:
+        return present
+    named = [parse_request(text) for text in texts]
+    if not any(request.groups for request in named) and len(named) == 1:  # another walltime for all alternatives
+        return tuple(ResourceRequest(request.groups, named[0].walltime) for request in present)
+    return tuple(
+        ResourceRequest(whole.groups if new.groups else before.groups, new.walltime or before.walltime)
+        for new, whole, before in zip_longest(named, completed, present[: len(named)], fillvalue=present[0])
+    )
+
+
+def _amended(database: "Database", config: "Config", present: Proposal) -> Proposal:
+    """Return the present job as the rules leave it; unchanged if they would refuse it today."""
+    try:
+        return admission.amended(database, config, present)
+    except (BadSubmission, RuleRefused):
+        return present
+
+
+def _check_same(present: Proposal, altered: Proposal, admitted: Proposal, changes: JobChanges) -> None:
+    """Refuse changes with which the rules change other fields of the job, too.  Raises BadRequest."""
+    if admitted.spec.types != altered.spec.types:
+        raise BadRequest("the rules of the site would also change its types: submit another job.")
+    may_differ = changes.named | ({"later_properties"} if changes.properties is not None else frozenset())
+    before, after = _fields(present), _fields(admitted)
+    for field, label in _LABELS.items():
+        if field not in may_differ and before[field] != after[field]:
+            raise BadRequest(f"the rules of the site would also change its {label}: submit another job.")
+
+
+def _fields(proposal: Proposal) -> dict[str, object]:
+    return {**proposal.spec._asdict(), **proposal._asdict()}
+
+
+def _new(changed: str | None, present: str | None) -> str | None:
+    """Return a text after the changes, None if there is none any more."""
+    return (present if changed is None else changed) or None
+
+
+def _message(job: Job, admitted: Admission, changes: JobChanges) -> str:
+    proposal = admitted.proposal
+    return submit.job_message(
+        proposal.spec._replace(name=_new(changes.name, job.name), array_limit=job.array_limit),
+        letter=job_letter(is_reservation=False, is_interactive=job.job_type is JobType.INTERACTIVE),
+        resources=admitted.size,
+        walltime=proposal.requests[0].walltime or 0,
+    )
+
+
+def _write(tx: "Transaction", job: Job, admitted: Admission, changes: JobChanges) -> None:
+    """Store the new values."""
+    proposal, spec = admitted.proposal, admitted.proposal.spec
+    columns = {
+        "name": ("job_name", spec.name),
+        "properties": ("properties", proposal.stored_properties),
+        "queue": ("queue_name", spec.queue),
+        "project": ("project", spec.project),
+        "notify": ("notify", spec.notify),
+    }
+    values = dict(value for field, value in columns.items() if field in changes.named)
+    tx.jobs.update(job.id, message=_message(job, admitted, changes), **values)
+    if changes.requests is not None:
+        alternatives = [NewAlternative(request.walltime or 0, request.groups) for request in proposal.requests]
+        tx.new_jobs.replace_requests(job.id, alternatives)
+    if changes.dependencies is not None:
+        tx.new_jobs.replace_dependencies(job.id, _dependencies(tx, job, spec))
+
+
+def _dependencies(tx: "Transaction", job: Job, spec: JobSpec) -> tuple[Dependency, ...]:
+    if dependencies.parse_indexed(spec.dependencies):
+        raise BadRequest("a dependency on each job of an array (id[]) is possible at submission only: name one job.")
+    required = dependencies.find(tx, spec)
+    if any(dependency.required == job.id for dependency in required):
+        raise BadRequest("a job cannot depend on itself.")
+    return required

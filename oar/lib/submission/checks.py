@@ -1,0 +1,272 @@
+"""The checks of a submission that need no database.
+
+They are functions of the submission and, for dates, of the time; each error has the exit code that is documented for
+oarsub.
+"""
+
+import re
+import signal
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+
+from oar.lib.config.files import Config
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.records import Group, JobSpec
+from oar.lib.facts.request import JobTypes, ResourceRequest, name_nodes, parse_request
+from oar.lib.facts.states import JobTypeName
+from oar.lib.submission.proposal import Submission
+
+#: A kernel gives one argument of a command at most this many bytes.
+LONGEST_COMMAND = 131071
+LONGEST_NAME = 100
+LONGEST_TYPE = 255
+LONGEST_TEXT = 255
+
+# Regular expressions as texts: most submissions need few of them, and each takes 0.1 ms to compile.
+_FILE_NAME = r"[A-Za-z0-9_./\-%\\ +=@:,~]*\Z"
+_CPUSET_NAME = r"[A-Za-z0-9_-]{1,50}\Z"
+_NODE = r"[A-Za-z0-9][A-Za-z0-9_.:-]*\Z"
+_CONTROL = r"[\x00-\x1f\x7f-\x9f]"
+
+
+class Code(IntEnum):
+    """Exit codes of oarsub."""
+
+    OPTION = 1
+    RESUBMIT = 4
+    COMMAND = 5
+    ARRAY = 6
+    RESERVATION = 7
+    REQUEST = 8  #: resources, keys, dependencies, names
+    INTERACTIVE_PARAMETERS = 9
+    REFUSED_RESERVATION = 10
+    NO_SESSION = 11
+    FILE = 12
+    NOTIFY_CHARACTERS = 16
+    NOOP = 17
+    SYNTAX = 18
+    CONNECT = 20
+    STDERR = 243
+    STDOUT = 244
+    QUEUE = 248
+    NOTIFY = 250
+
+
+class BadSubmission(BadRequest):
+    """A submission is refused.  ``str`` is the sentence; the attributes say how a command shows it."""
+
+    def __init__(
+        self, code: Code, text: str, *, prefix: str = "# Error: ", verify: bool | None = None, usage: bool = False
+    ) -> None:
+        """``verify``: a line that asks to check the syntax follows (default: with the code of requests)."""
+        super().__init__(text)
+        self.code = code
+        self.exit_code = int(code)
+        self.prefix = prefix
+        self.verify = code is Code.REQUEST if verify is None else verify
+        self.usage = usage  #: the usage of the command follows
+
+
+# -- modes ----------------------------------------------------------------------------------------------------------
+
+
+def check_modes(submission: Submission) -> None:
+    """Refuse options that exclude each other.  Raises BadSubmission."""
+    spec, is_noop = submission.spec, JobTypeName.NOOP in JobTypes(submission.spec.types)
+    if submission.is_interactive:
+        if submission.reservation is not None:
+            raise BadSubmission(Code.RESERVATION, "a reservation cannot be interactive.", usage=True)
+        if is_noop:
+            raise BadSubmission(Code.NOOP, "a noop job cannot be interactive.")
+    elif not (spec.command.strip() or submission.reservation is not None or is_noop):
+        raise BadSubmission(Code.COMMAND, "a command is needed.", usage=True)
+    refusal = _refusal_of_notify(spec.notify)
+    if refusal and refusal.code is Code.NOTIFY_CHARACTERS:  # its other errors come later in the documented order
+        raise refusal
+
+
+def array_size(spec: JobSpec) -> int:
+    """Return the number of jobs: a parameter file has one line for each."""
+    return spec.array_size if spec.parameters is None else len(spec.parameters)
+
+
+def check_array(submission: Submission, largest: int) -> None:
+    """Refuse an array that is empty, has more jobs than ``largest``, or is interactive.  Raises BadSubmission."""
+    spec, size = submission.spec, array_size(submission.spec)
+    if submission.is_interactive and spec.parameters is not None:
+        raise BadSubmission(
+            Code.INTERACTIVE_PARAMETERS, "a parameter file-based array job cannot be interactive.", verify=False
+        )
+    if size <= 0:
+        raise BadSubmission(Code.ARRAY, "an array job must have a positive number of sub-jobs.", usage=True)
+    if size > largest:
+        raise BadSubmission(Code.ARRAY, f"an array job cannot have more than {largest} sub-jobs.")
+    if spec.array_limit is not None and spec.array_limit <= 0:
+        text = "at least one sub-job of an array must be allowed to run at a time."
+        raise BadSubmission(Code.ARRAY, text, usage=True)
+    if submission.is_interactive and spec.array_size != 1:
+        raise BadSubmission(Code.REQUEST, "an array job cannot be interactive.", verify=False)
+
+
+def _refusal_of_notify(notify: str | None) -> BadSubmission | None:
+    if notify is None:
+        return None
+    from oar.lib.rules.notices import UnsafeCommand, parse_subscription
+
+    try:
+        parse_subscription(notify)
+    except UnsafeCommand as error:
+        return BadSubmission(Code.NOTIFY_CHARACTERS, str(error))
+    except BadRequest as error:
+        return BadSubmission(Code.NOTIFY, f"bad syntax for the notify option: {error}")
+    return None
+
+
+# -- texts ----------------------------------------------------------------------------------------------------------
+
+
+def check_notify(notify: str | None) -> None:
+    """Refuse a text that is no subscription to notifications.  Raises BadSubmission."""
+    if refusal := _refusal_of_notify(notify):
+        raise refusal
+
+
+def check_file_names(stdout: str | None, stderr: str | None) -> None:
+    """Refuse names of output files with characters that are not allowed.  Raises BadSubmission."""
+    if stdout is not None and not re.match(_FILE_NAME, stdout):
+        raise BadSubmission(Code.STDOUT, "invalid stdout file name (bad character)")
+    if stderr is not None and not re.match(_FILE_NAME, stderr):
+        raise BadSubmission(Code.STDERR, "invalid stderr file name (bad character)")
+
+
+def check_command(command: str) -> None:
+    """Refuse a command that the kernel or the database could not take.  Raises BadSubmission."""
+    if not _is_storable(command):
+        raise BadSubmission(Code.COMMAND, "the command is not UTF-8 text.")
+    size = len(command.encode())
+    if size > LONGEST_COMMAND:
+        raise BadSubmission(Code.COMMAND, f"the command is too long ({size} bytes, at most {LONGEST_COMMAND}).")
+
+
+def check_text(label: str, text: str | None, longest: int = LONGEST_TEXT) -> None:
+    """Refuse a text of more than ``longest`` characters or with control characters.  Raises BadSubmission.
+
+    ``label``: how the message names the text.
+    """
+    if text is None:
+        return
+    check_storable(label, text)
+    if re.search(_CONTROL, text):
+        raise BadSubmission(Code.REQUEST, f"the {label} has a control character.")
+    if len(text) > longest:
+        raise BadSubmission(Code.REQUEST, f"the {label} is longer than {longest} characters.")
+
+
+def check_storable(label: str, text: str) -> None:
+    """Refuse a text that the database cannot hold; ``label``: how the message names it.  Raises BadSubmission."""
+    if not _is_storable(text):
+        raise BadSubmission(Code.REQUEST, f"the {label} is not UTF-8 text.")
+
+
+def _is_storable(text: str) -> bool:
+    """Whether a text can be written as UTF-8 (bytes that are not come as lone surrogates) and has no NUL."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def quote(text: str) -> str:
+    """Return a text of a user as error messages show it: in quotes, on one line, at most 60 characters."""
+    return '"' + re.sub(_CONTROL, "?", text.encode(errors="replace").decode())[:60] + '"'
+
+
+def parse_signal(text: str) -> int:
+    """Return the number of a signal given as ``12``, ``USR2`` or ``SIGUSR2``.  Raises BadRequest."""
+    name = text.strip().upper()
+    if name.isdigit() and 0 < int(name) < signal.NSIG:
+        return int(name)
+    numbers = {member.name: int(member) for member in signal.Signals}
+    number = numbers.get(name if name.startswith("SIG") else f"SIG{name}")
+    if number is None:
+        raise BadRequest(f"unknown signal {text}.")
+    return number
+
+
+def check_checkpoint(delay: int, number: int) -> None:
+    """Refuse a negative delay, and a number that is no signal.  Raises BadSubmission."""
+    if delay < 0:
+        raise BadSubmission(Code.REQUEST, "the checkpoint delay cannot be negative.")
+    if not 0 < number < signal.NSIG:
+        raise BadSubmission(Code.REQUEST, f"unknown signal {number}.")
+
+
+def check_cpuset_name(name: str | None, size: int) -> None:
+    """Refuse a name that no cpuset can have, or that the jobs of an array would share.  Raises BadSubmission."""
+    if name is not None and (not re.match(_CPUSET_NAME, name) or name.isdigit() or size > 1):
+        raise BadSubmission(Code.REQUEST, f'invalid cpuset name "{name}".')
+
+
+def default_file_name(name: str | None, stream: str) -> str:
+    """Return the pattern of an output file for a job whose user chose none.
+
+    >>> default_file_name("a/b", "stdout"), default_file_name(None, "stderr")
+    ('OAR.a_b.%jobid%.stdout', 'OAR.%jobid%.stderr')
+    """
+    middle = f"{name.replace('/', '_')}." if name else ""
+    return f"OAR.{middle}%jobid%.{stream}"
+
+
+# -- requests -------------------------------------------------------------------------------------------------------
+
+
+def parse_requests(texts: Iterable[str], config: Config) -> tuple[ResourceRequest, ...]:
+    """Read each ``-l``; one without resources gets the default resources.  Raises BadSubmission."""
+    try:
+        requests = [parse_request(text) for text in texts] or [ResourceRequest()]
+    except BadRequest as error:
+        raise BadSubmission(Code.SYNTAX, str(error)) from None
+    default = parse_request(config.oarsub_default_resources).groups
+    return tuple(request._replace(groups=_with_default(request.groups, default)) for request in requests)
+
+
+def _with_default(groups: Sequence[Group], default: Sequence[Group]) -> tuple[Group, ...]:
+    completed: list[Group] = []
+    for group in groups or (Group("", ()),):
+        if group.levels:
+            completed.append(group)
+        else:
+            completed += [Group(_and(group.filter, other.filter), other.levels) for other in default]
+    return tuple(completed)
+
+
+def _and(first: str, second: str) -> str:
+    return f"({first}) AND ({second})" if first and second else first or second
+
+
+def named(requests: Sequence[ResourceRequest], columns: Iterable[str], config: Config) -> tuple[ResourceRequest, ...]:
+    """Put the property of nodes in the place of ``nodes`` and ``node``, unless the site has a column of that name."""
+    names = frozenset(columns)
+    return tuple(
+        ResourceRequest(name_nodes(request.groups, names, config.oarsub_nodes_resources), request.walltime)
+        for request in requests
+    )
+
+
+def condition_on_nodes(nodes: Iterable[str], excluded: Iterable[str]) -> str:
+    """Return the condition on resources that lie on certain nodes, or on no node at all.  Raises BadSubmission.
+
+    >>> condition_on_nodes(["node-1"], ["node-2", "node-3"])
+    "network_address IN ('', 'node-1') AND network_address NOT IN ('node-2', 'node-3')"
+    """
+    allowed, forbidden = list(nodes), list(excluded)
+    for name in [*allowed, *forbidden]:
+        if not re.match(_NODE, name):
+            raise BadSubmission(Code.REQUEST, f"bad node name {quote(name)}.")
+    parts = [f"network_address IN ({_quoted(['', *allowed])})"] if allowed else []
+    parts += [f"network_address NOT IN ({_quoted(forbidden)})"] if forbidden else []
+    return " AND ".join(parts)
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

@@ -1,0 +1,133 @@
+"""Whether the cluster could ever satisfy a request, and how many resources it would take.
+
+All resources that are not Dead count, whoever uses them now.  Conditions are those of users, and are evaluated under
+the read-only login.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.db.user_sql import Asker, Conditions, Subject, session
+from oar.lib.facts.did_you_mean import did_you_mean
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.records import Group
+from oar.lib.facts.request import NODE_ALIASES, format_quantity
+
+
+class UnknownProperty(BadRequest):
+    """A level of a request names no column of the resources."""
+
+    def __init__(self, name: str, columns: Iterable[str]) -> None:
+        guess = did_you_mean(name, {*columns, *NODE_ALIASES})
+        super().__init__(f'Bad resource request (unknown resource property "{name}"){guess}')
+
+
+def asker_of(config: Config, user: str) -> Asker:
+    """Return what the conditions of a user's jobs may be."""
+    return Asker(user, has_full_sql=user in config.user_sql_full_users)
+
+
+@contextmanager
+def open_cluster(database: Database, asker: Asker) -> Iterator["Cluster"]:
+    """Open a session of the read-only login for questions about the cluster."""
+    with session(database, Subject.RESOURCES, asker) as conditions:
+        yield Cluster(conditions)
+
+
+class _Checked(NamedTuple):
+    """A condition that has been checked."""
+
+    text: str  #: as it may be stored
+    sql: str  #: what is sent to the database
+
+
+class Cluster:
+    """Answers questions about the resources of the site."""
+
+    def __init__(self, conditions: Conditions) -> None:
+        self._conditions = conditions
+        self._checked: dict[str, _Checked] = {"": _Checked("", "")}
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """The properties that resources have, with their SQL types."""
+        return self._conditions.columns
+
+    def condition(self, text: str) -> str:
+        """Return a condition as it may be stored.  Raises BadCondition."""
+        return self._check(text).text
+
+    def _check(self, text: str) -> "_Checked":
+        if text not in self._checked:
+            checked = self._conditions.check(text) if text.strip() else ""
+            self._checked[text] = _Checked(checked, self._conditions.sql(checked) if checked else "")
+        return self._checked[text]
+
+    def size(self, groups: Sequence[Group], properties: str) -> int | None:
+        """Return how many resources a request would take of the whole cluster; None if there are too few.
+
+        ``properties`` is the condition of all groups, '' = none.  Raises UnknownProperty, BadCondition.
+        """
+        for group in groups:
+            for level in group.levels:
+                if level.property not in self.columns:
+                    raise UnknownProperty(level.property, self.columns)
+        common = self._check(properties).sql
+        checked = [Group(self._check(group.filter).sql, group.levels) for group in groups]
+        with self._conditions.guarded() as tx:
+            if len(checked) == 1:
+                return tx.request_sizes.count([common, checked[0].filter], checked[0].levels)
+            rows, pools = tx.request_sizes.pools(checked, common)
+        return _fit_all(checked, rows, pools)
+
+    def lack(self, groups: Sequence[Group], properties: str, conditions: Sequence[str]) -> str:
+        """Return in one sentence which resources are missing for a request that has no size.
+
+        ``conditions``: of each group as the user wrote it, without the conditions that rules have added.
+        """
+        common = self._check(properties).sql
+        for group, user_condition in zip(groups, conditions, strict=True):
+            both = [common, self._check(group.filter).sql]
+            with self._conditions.guarded() as tx:
+                if tx.request_sizes.count(both, group.levels) is None:
+                    return _lack(group, tx.request_sizes.blocks(both, group.levels), user_condition)
+        return "each part of the request can be satisfied alone, but not all parts together"
+
+
+#: How messages name a value of a property, if not by the name of the property.
+_LABELS = {"network_address": "node", "resource_id": "resource"}
+
+
+def _lack(group: Group, blocks: int, condition: str) -> str:
+    """Return the sentence; ``blocks``: number of values of the outermost level that satisfy the inner levels."""
+    outermost, *inner = group.levels
+    label = _LABELS.get(outermost.property, outermost.property) + ("s" if blocks != 1 else "")
+    if inner:
+        label += " with " + "/".join(f"{level.property}={format_quantity(level.quantity)}" for level in inner)
+    verb = f'match "{condition}"' if condition else "can be used"
+    return f"{blocks} {label} {verb}, {format_quantity(outermost.quantity)} asked"
+
+
+def _fit_all(
+    groups: Sequence[Group], rows: Sequence[Mapping[str, str | int | None]], pools: Sequence[int]
+) -> int | None:
+    """Return how many resources groups take together that exclude each other; None if there are too few."""
+    from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup, numbering
+    from oar.lib.facts.resource_set import from_positions
+
+    names = rows[0].keys() if rows else ()
+    columns = {name: [row[name] for row in rows] for name in names}
+    order = numbering(columns, range(len(rows)))
+    layout = Layout({name: [column[row] for row in order] for name, column in columns.items()}, len(rows))
+    bits = sorted(range(len(rows)), key=lambda bit: order[bit])
+    request = tuple(
+        PooledGroup(from_positions(bit for bit, row in enumerate(order) if pools[row] >> number & 1), group.levels)
+        for number, group in enumerate(groups)
+    )
+    if not rows:
+        return None
+    taken = Hierarchy(layout, bits).request(request).fit((1 << len(rows)) - 1)
+    return taken.bit_count() or None

@@ -1,0 +1,81 @@
+"""Challenges and SSH keys of jobs: generated, or imported from the user.  Nothing here is logged or shown."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.facts.records import JobKeys
+from oar.lib.submission.checks import BadSubmission, Code
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+LEAST_RSA_BITS = 2048
+#: Random bytes of a challenge.
+_CHALLENGE_BYTES = 20
+BAD_KEY = "fail to extract the public key. Please verify that the job key to import is valid."
+
+
+class KeyPair(NamedTuple):
+    """A private and a public key in the formats of OpenSSH."""
+
+    private: str
+    public: str
+
+
+def generate() -> KeyPair:
+    """Return a new Ed25519 pair without passphrase."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return _pair(Ed25519PrivateKey.generate())
+
+
+def read(private: str, public: str | None = None) -> KeyPair:
+    """Return the pair of a private key that a user gives; a public key must belong to it.
+
+    RSA of at least 2048 bits, ECDSA and Ed25519 are accepted, without passphrase.  Raises BadSubmission.
+    """
+    pair = _pair(_load(private))
+    if public is not None and public.split()[:2] != pair.public.split()[:2]:
+        raise BadSubmission(Code.REQUEST, BAD_KEY)
+    return pair
+
+
+def with_challenges(keys: Sequence[KeyPair], count: int) -> list[JobKeys]:
+    """Return a new challenge for each of ``count`` jobs, and its keys if there are any."""
+    random = os.urandom(_CHALLENGE_BYTES * count)
+    challenges = [
+        str(int.from_bytes(random[start : start + _CHALLENGE_BYTES], "big"))
+        for start in range(0, len(random), _CHALLENGE_BYTES)
+    ]
+    if not keys:
+        return [JobKeys(challenge, None, None) for challenge in challenges]
+    return [JobKeys(challenge, key.private, key.public) for challenge, key in zip(challenges, keys, strict=True)]
+
+
+def _load(text: str) -> "PrivateKeyTypes":
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
+
+    data = (text.strip() + "\n").encode("utf-8", "replace")
+    load = load_ssh_private_key if b"OPENSSH PRIVATE KEY" in data else load_pem_private_key
+    try:
+        key: PrivateKeyTypes = load(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: there is a passphrase
+        raise BadSubmission(Code.REQUEST, BAD_KEY) from None
+    if isinstance(key, RSAPrivateKey) and key.key_size >= LEAST_RSA_BITS:
+        return key
+    if isinstance(key, EllipticCurvePrivateKey | Ed25519PrivateKey):
+        return key
+    raise BadSubmission(Code.REQUEST, BAD_KEY)
+
+
+def _pair(key: "PrivateKeyTypes") -> KeyPair:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return KeyPair(private.decode(), public.decode())

@@ -1,0 +1,53 @@
+"""The records of a job that is submitted: as the user describes it, and once it has been read and completed."""
+
+from typing import NamedTuple
+
+from oar.lib.facts.records import JobSpec
+from oar.lib.facts.request import ResourceRequest
+from oar.lib.facts.states import JobType
+
+
+class Submission(NamedTuple):
+    """A job as the user describes it; the texts here are read by ``preparation.prepare``."""
+
+    spec: JobSpec
+    is_interactive: bool = False
+    requests: tuple[str, ...] = ()  #: each ``-l``
+    nodes: tuple[str, ...] = ()  #: the only nodes that the job may have
+    excluded: tuple[str, ...] = ()  #: nodes that the job may not have
+    reservation: str | None = None  #: ``start[,end]``
+    signal: str | None = None  #: number or name of the signal for a checkpoint
+    verbosity: int = 0  #: 0 to 2
+
+
+class ImportedKey(NamedTuple):
+    """A private key that the user gives to the job, and its public key if that is given, too."""
+
+    private: str
+    public: str | None = None
+
+    def __repr__(self) -> str:
+        """Return a text without the key, which is secret."""
+        return "ImportedKey()"
+
+
+class Proposal(NamedTuple):
+    """A submission that has been read; the admission rules may change it."""
+
+    spec: JobSpec
+    job_type: JobType
+    requests: tuple[ResourceRequest, ...]
+    is_interactive: bool = False  #: a session follows; not so for a reservation without command
+    start: int = 0  #: date of a reservation, 0 = none
+    use_job_key: bool = False
+    imported_key: ImportedKey | None = None
+    nodes: tuple[str, ...] = ()  #: nodes that the user has named
+    later_properties: str = ""  #: a condition for the scheduler that does not count for whether the job can ever run
+    verbosity: int = 0  #: 0 to 2
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def stored_properties(self) -> str:
+        """The condition on resources that the scheduler uses."""
+        conditions = [condition for condition in (self.spec.properties, self.later_properties) if condition]
+        return " AND ".join(f"({part})" for part in conditions) if len(conditions) > 1 else "".join(conditions)

@@ -1,0 +1,121 @@
+"""A copy of a job that has ended, which its owner or the system submits.
+
+The copy takes over the array, the keys, and the dependents of the old job.  It has a challenge of its own.  Admission
+rules are not run again.
+
+See docs/design/launch.rst, "Resubmission".
+"""
+
+from typing import TYPE_CHECKING
+
+from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
+from oar.lib.facts.errors import BadRequest, NoSuchJob, NotAllowed, WrongState
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import Job, JobKeys, JobSpec, Moldable, User
+from oar.lib.facts.request import GROWING
+from oar.lib.facts.states import JobState, JobType, Reservation, job_letter
+from oar.lib.submission import job_environment, job_keys, submit
+from oar.lib.submission.job_keys import KeyPair
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.db.walltime_changes import WalltimeChange
+
+_ENDED = frozenset({JobState.ERROR, JobState.TERMINATED, JobState.FINISHING})
+
+
+def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> int:
+    """Submit a copy of a job that has ended, as its owner or an administrator; return its id.
+
+    Raises NoSuchJob, BadRequest, WrongState, NotAllowed.
+    """
+    job = tx.jobs.lock(job_id)
+    if job is None:
+        raise NoSuchJob(job_id)
+    if job.job_type is not JobType.PASSIVE or job.reservation is not Reservation.NONE:
+        raise BadRequest("an interactive job or a reservation cannot be resubmitted.")
+    if job.state not in _ENDED:
+        raise WrongState("the job must be in Error or Terminated state.")
+    if not user.is_admin and user.name != job.user:
+        raise NotAllowed("you are not the right user.")
+    submit.check_stored_bytes(tx, config, job.user, job.env, 1)
+    copy_id = copy(tx, job_id)
+    tx.outbox.append(Wake(Tag.QSUB))
+    return copy_id
+
+
+def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
+    """Insert a copy of a job, on which the dependents of the job depend from now on; return its id.
+
+    ``automatically``: at most once for each job, whichever process asks for it.  The caller wakes the server.
+    Raises NoSuchJob, WrongState.
+    """
+    job = tx.jobs.get(job_id)
+    new_id = tx.new_jobs.new_id()
+    if automatically and not tx.resubmissions.note(job_id, new_id):
+        raise WrongState(f"job {job_id} was resubmitted before.")
+    keys = _keys(tx, job)
+    spec = _spec(job, tx.jobs.types([job_id]).get(job_id, ()))
+    change = tx.walltime_changes.find(job_id)
+    alternatives = [
+        NewAlternative(_submitted_walltime(moldable, job, change), moldable.groups)
+        for moldable in tx.jobs.moldables([job_id])[job_id]
+    ]
+    is_reservation = job.reservation is not Reservation.NONE
+    first = NewJob(
+        spec,
+        job_type=job.job_type,
+        state=JobState.WAITING,
+        message=submit.job_message(
+            spec,
+            letter=job_letter(is_reservation=is_reservation, is_interactive=False),
+            resources=_size(job),
+            walltime=alternatives[0].walltime,
+        ),
+        reservation=Reservation.TO_SCHEDULE if is_reservation else Reservation.NONE,
+        start_time=job.start_time if is_reservation else 0,
+        id=new_id,
+        array_id=job.array_id,
+        array_index=job.array_index,
+        resubmit_job_id=job.id,
+    )
+    tx.new_jobs.insert(JobBatch(first, alternatives), keys)
+    if GROWING in spec.types:
+        tx.walltime_changes.ask_all([new_id], change.granted + change.pending)
+    tx.jobs.follow_resubmission(job_id, new_id)
+    return new_id
+
+
+def _spec(job: Job, types: tuple[str, ...]) -> JobSpec:
+    """Return the specification with which a job was submitted, without its dependencies."""
+    columns = {name: getattr(job, name) for name in JobSpec._fields if name in Job._fields}
+    present = {name: value for name, value in columns.items() if value is not None}
+    is_named_by_number = job.cpuset_name == f"{job.user}_{job.id}"
+    return JobSpec(**present)._replace(
+        types=types,
+        array_limit=job.array_limit or None,
+        cpuset_name=None if is_named_by_number else job.cpuset_name,
+        env=job_environment.read(job.env),
+    )
+
+
+def _keys(tx: "Transaction", job: Job) -> list[JobKeys]:
+    """Return a new challenge with the keys of a job.  Raises WrongState if another live job uses them."""
+    former = tx.secrets.find(job.id)
+    if former is None or former.private_key is None or former.public_key is None:
+        return job_keys.with_challenges([], 1)
+    if tx.secrets.is_key_in_use(former.public_key, job.user, but=job.id):
+        raise WrongState("another active job is using the same ssh keys.")
+    return job_keys.with_challenges([KeyPair(former.private_key, former.public_key)], 1)
+
+
+def _submitted_walltime(moldable: Moldable, job: Job, change: "WalltimeChange") -> int:
+    """Return the walltime with which a job was submitted, whatever it was granted later."""
+    return moldable.walltime - (change.granted if moldable.id == job.assigned_moldable else 0)
+
+
+def _size(job: Job) -> int:
+    """Return how many resources the message of a job names; the next round writes the right number."""
+    size = job.message.removeprefix("R=").partition(",")[0]
+    return int(size) if size.isascii() and size.isdigit() else 0

@@ -1,0 +1,218 @@
+"""Files that users give to jobs that fetch them (stage-in): copies in one directory, and their rows.
+
+A copy is named by its MD5 sum and its owner, and is not made twice.  A user who knows a sum, or makes another file with
+the same sum, never gets the file of another user.  A copy is removed some days after the start of its last job.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Protocol
+
+from oar.lib.config.files import Config
+from oar.lib.db.staged_files import StagedFile
+from oar.lib.submission.checks import BadSubmission, Code
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
+
+_SUM = re.compile(r"[0-9a-f]{32}\Z")
+_COPY = re.compile(r"[0-9a-f]{32}\.")  #: how the name of a copy begins; the name of the owner follows
+#: Kinds of archives by the ends of their names, longer ones first.
+_KINDS = {
+    ".tar.gz": "tar.gz",
+    ".tar.bz2": "tar.bz2",
+    ".tgz": "tar.gz",
+    ".tbz2": "tar.bz2",
+    ".tar": "tar",
+    ".zip": "zip",
+}
+#: Seconds for which a copy may belong to a job that is not inserted yet.
+_GRACE = 3600.0
+#: Seconds between the creation of a file and its lock.
+_MOMENT = 10.0
+_HOUR = 3600
+_BLOCK = 1 << 20
+
+
+class FilesOfUser(Protocol):
+    """The files of a user, opened with the rights of the user."""
+
+    def md5sum(self, path: str) -> str:
+        """Return the MD5 sum of a plain file.  Raises OSError."""
+
+    def pour(self, path: str, target: IO[bytes], most: int) -> None:
+        """Write at most so many bytes of a plain file to an open one.  Raises OSError."""
+
+
+class Staging:
+    """The stage-in directory, for one user."""
+
+    def __init__(self, database: "Database", config: Config, owner: str, files: FilesOfUser) -> None:
+        self._database = database
+        self._config = config
+        self._owner = owner
+        self._files = files
+
+    @contextmanager
+    def staged(self, path: str | None, md5sum: str | None) -> Iterator[int]:
+        """Have a copy ready for the job that is submitted meanwhile; yield its id.  A refused job leaves no copy.
+
+        ``path``: of the user's file, None for a file that was staged before; ``md5sum``: that it must have.
+        Raises BadSubmission.
+        """
+        expected = _read_sum(md5sum)
+        copy, is_new = (self._existing(expected or ""), False) if path is None else self._take(path, expected)
+        try:
+            yield copy.id
+        except BaseException:
+            if is_new:
+                self._remove(copy)
+            raise
+        self._remove_unused()
+
+    def _existing(self, md5sum: str) -> StagedFile:
+        """Return the copy with this sum.  Raises BadSubmission."""
+        copy = self._find(md5sum)
+        if copy is None:
+            raise _refusal(f"you have no staged file with the checksum {md5sum}: give the file with --stagein.")
+        return copy
+
+    def _take(self, path: str, expected: str | None) -> tuple[StagedFile, bool]:
+        """Return a copy of the user's file, and whether it is new.  Raises BadSubmission."""
+        try:
+            md5sum = self._files.md5sum(path)
+            _check_sum(md5sum, expected)
+            copy = self._find(md5sum)
+            return (copy, False) if copy else (self._copy(path, expected), True)
+        except OSError:
+            raise BadSubmission(Code.FILE, f"Cannot open the stage-in file {path}.", prefix="[ERROR] ") from None
+
+    def _location(self, md5sum: str) -> str:
+        return os.path.join(self._config.stagein_dir, f"{md5sum}.{self._owner}")
+
+    def _find(self, md5sum: str) -> StagedFile | None:
+        """Return the copy with this sum if it exists; it is not removed for a while."""
+        with self._database.snapshot() as tx:
+            copy = tx.staged_files.find(md5sum, self._location(md5sum))
+        try:
+            if copy is not None:
+                os.utime(copy.location)
+        except OSError:
+            return None
+        return copy
+
+    def _copy(self, path: str, expected: str | None) -> StagedFile:
+        """Copy the user's file; the sum is that of the copy: the file may change.  Raises BadSubmission, OSError."""
+        unfinished, descriptor = self._create()
+        limit = self._config.api_max_upload
+        try:
+            with os.fdopen(descriptor, "r+b") as file:
+                self._files.pour(path, file, limit + 1)
+                file.flush()
+                size, md5sum = _measure(file.fileno())
+            if size > limit:
+                raise _refusal(f"the stage-in file is larger than {limit} bytes.")
+            _check_sum(md5sum, expected)
+            location = self._location(md5sum)
+            os.rename(unfinished, location)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(unfinished)
+            raise
+        with self._database.begin() as tx:
+            return tx.staged_files.find(md5sum, location) or tx.staged_files.add(md5sum, location, _kind(path), size)
+
+    def _create(self) -> tuple[str, int]:
+        """Return path and descriptor of a new file, locked for as long as it is written.  Raises BadSubmission."""
+        directory = self._config.stagein_dir
+        try:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            self._remove_broken(directory)
+            path = os.path.join(directory, f".{os.getpid()}.{time.time_ns()}")
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        except OSError as error:
+            raise _refusal(f"cannot write to {directory}: {error.strerror}.") from None
+        return path, descriptor
+
+    def _remove_broken(self, directory: str) -> None:
+        """Remove the files of processes that were killed while they copied, or before they inserted the row."""
+        paths = {name: os.path.join(directory, name) for name in os.listdir(directory)}
+        copies = {path for name, path in paths.items() if _COPY.match(name) and not _is_fresh(path)}
+        with self._database.snapshot() as tx:
+            without_row = copies - tx.staged_files.locations(copies)
+        for name, path in paths.items():
+            is_unfinished = name.startswith(".") and not _is_fresh(path, _MOMENT)
+            if path in without_row or (is_unfinished and _is_unlocked(path)):
+                with suppress(OSError):
+                    os.unlink(path)
+
+    def _remove(self, copy: StagedFile) -> None:
+        """Remove a copy for which no job was submitted, unless another job uses it."""
+        with self._database.begin() as tx:
+            is_removed = tx.staged_files.remove_unless_named(copy.id)
+        if is_removed:
+            with suppress(OSError):
+                os.unlink(copy.location)
+
+    def _remove_unused(self) -> None:
+        """Remove the copies that no job has used for as long as the site keeps them."""
+        with self._database.begin() as tx:
+            for copy in tx.staged_files.unused(tx.now - self._config.stagein_cache_expiry * _HOUR):
+                if not _is_fresh(copy.location):
+                    tx.staged_files.remove(copy.id)
+                    with suppress(OSError):
+                        os.unlink(copy.location)
+
+
+def _refusal(text: str) -> BadSubmission:
+    return BadSubmission(Code.FILE, text)
+
+
+def _read_sum(text: str | None) -> str | None:
+    if text is None:
+        return None
+    if not _SUM.match(text.lower()):
+        raise _refusal(f'"{text}" is not an MD5 sum: 32 hexadecimal digits.')
+    return text.lower()
+
+
+def _check_sum(md5sum: str, expected: str | None) -> None:
+    if expected is not None and md5sum != expected:
+        raise _refusal("stage-in checksum mismatch.")
+
+
+def _is_fresh(path: str, seconds: float = _GRACE) -> bool:
+    try:
+        return os.stat(path).st_mtime > time.time() - seconds
+    except OSError:
+        return False
+
+
+def _is_unlocked(path: str) -> bool:
+    """Whether no process writes a file any more: one that does holds a lock on it."""
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _measure(descriptor: int) -> tuple[int, str]:
+    """Return the size and the MD5 sum of an open file."""
+    digest, size = hashlib.md5(usedforsecurity=False), 0
+    while block := os.pread(descriptor, _BLOCK, size):
+        digest.update(block)
+        size += len(block)
+    return size, digest.hexdigest()
+
+
+def _kind(path: str) -> str:
+    """Return the kind of archive that a file is, '' if it is none."""
+    return next((kind for suffix, kind in _KINDS.items() if path.lower().endswith(suffix)), "")

@@ -1,0 +1,178 @@
+"""Submission of a proposal: its admission and the insertion of its jobs, in one transaction.
+
+The jobs are inserted in their first real state; a submission that is refused leaves no row.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.config.files import Config
+from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import JobSpec
+from oar.lib.facts.request import GROWING, JobTypes, format_job_message
+from oar.lib.facts.states import EventType, JobLetter, JobState, JobType, JobTypeName, Reservation, job_letter
+from oar.lib.submission import dependencies, job_keys
+from oar.lib.submission.admission import Admission, admit
+from oar.lib.submission.admission_rules import RuleOutput
+from oar.lib.submission.checks import BadSubmission, Code, default_file_name
+from oar.lib.submission.feasibility import asker_of, open_cluster
+from oar.lib.submission.job_keys import KeyPair
+from oar.lib.submission.proposal import Proposal
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
+    from oar.lib.db.transaction import Transaction
+
+
+class Submitted(NamedTuple):
+    """The jobs that were submitted."""
+
+    ids: tuple[int, ...]
+    output: RuleOutput
+    warnings: tuple[str, ...]
+    keys: Mapping[int, KeyPair]  #: by job; empty if no keys are asked for
+
+
+def submit(database: "Database", config: Config, proposal: Proposal) -> Submitted:
+    """Admit a proposal, and insert its jobs; the server is woken after the commit.
+
+    Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
+    """
+    database.ready()
+    with open_cluster(database, asker_of(config, proposal.spec.user)) as cluster, database.begin() as tx:
+        admission = admit(tx, database, cluster, config, proposal)
+        proposal, spec = admission.proposal, admission.proposal.spec
+        keys = _keys(tx, proposal)
+        new = _new_jobs(tx, admission)
+        check_stored_bytes(tx, config, spec.user, spec.stored_env, spec.array_size)
+        warnings = (*proposal.warnings, *_check_cpuset(tx, spec), *_container_warnings(tx, proposal))
+        ids = tx.new_jobs.insert(new, job_keys.with_challenges(keys, spec.array_size))
+        if GROWING in spec.types:
+            _ask_growth(tx, config, proposal, ids)
+        if config.oarsub_store_adm_rules_outputs:
+            _store_output(tx, ids[0], admission.output)
+        tx.outbox.append(Wake(Tag.QSUB_INTERACTIVE if proposal.is_interactive else Tag.QSUB))
+    return Submitted(tuple(ids), admission.output, warnings, dict(zip(ids, keys, strict=True)) if keys else {})
+
+
+def check_stored_bytes(tx: "Transaction", config: Config, user: str, env: str | None, jobs: int) -> None:
+    """Refuse more scripts and variables than the live jobs of one user may have.  Raises BadSubmission."""
+    size, limit = len((env or "").encode()) * jobs, config.max_kept_bytes_per_user
+    if not size:
+        return
+    stored = tx.submission_checks.kept_bytes(user)
+    if stored + size > limit:
+        raise BadSubmission(
+            Code.REQUEST,
+            f"the live jobs of {user} hold {stored} bytes of scripts and variables, {size} more would exceed the limit"
+            f" of {limit}: wait until jobs have ended, or submit without --spool and --env.",
+        )
+
+
+def _keys(tx: "Transaction", proposal: Proposal) -> list[KeyPair]:
+    """Return the key pair of each job, none without job keys."""
+    imported, array_size = proposal.imported_key, proposal.spec.array_size
+    if imported is None:
+        return [job_keys.generate() for _ in range(array_size)] if proposal.use_job_key else []
+    if array_size > 1:
+        raise BadSubmission(Code.REQUEST, "a job key cannot be imported for an array job.")
+    pair = job_keys.read(imported.private, imported.public)
+    if tx.secrets.is_key_in_use(pair.public, proposal.spec.user):
+        raise BadSubmission(Code.REQUEST, "Another job is using the same ssh keys", prefix="/!\\ ")
+    return [pair]
+
+
+def _check_cpuset(tx: "Transaction", spec: JobSpec) -> list[str]:
+    """Refuse a name of cpuset that could belong to another user; return warnings."""
+    name = spec.cpuset_name
+    if name is None:
+        return []
+    import pwd
+
+    for match in re.finditer("_", name):
+        try:
+            pwd.getpwnam(f"{spec.user}_{name[: match.start()]}")
+        except KeyError:
+            continue
+        raise BadSubmission(Code.REQUEST, f'invalid cpuset name "{name}".')
+    cpuset = _cpuset(spec)
+    return [
+        f"cpuset name {cpuset} is used by job {job_id}." for job_id in tx.submission_checks.jobs_of_cpuset(cpuset)[:1]
+    ]
+
+
+def _cpuset(spec: JobSpec) -> str:
+    """Return the name of the cpuset of a job, '' if it is made of the job's number."""
+    return f"{spec.user}_{spec.cpuset_name}" if spec.cpuset_name else ""
+
+
+def _container_warnings(tx: "Transaction", proposal: Proposal) -> list[str]:
+    """Warn of a container that is too small for the job, which is accepted, and waits."""
+    reference = JobTypes(proposal.spec.types).value(JobTypeName.INNER)
+    container = tx.submission_checks.find_container(reference) if reference else None
+    if container is None:
+        return []
+    warnings = []
+    for group in proposal.requests[0].groups:
+        outermost = group.levels[0]
+        held = tx.submission_checks.values_in_container(container.id, outermost.property)
+        if 0 < held < outermost.quantity:
+            warnings.append(f"container job {container.id} holds only {held} {outermost.property}")
+    return warnings
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def _new_jobs(tx: "Transaction", admission: Admission) -> JobBatch:
+    """Return the rows of the jobs.  Raises BadSubmission for dependencies on unknown jobs."""
+    proposal, spec = admission.proposal, admission.proposal.spec
+    has_files = proposal.job_type is JobType.PASSIVE
+    first = NewJob(
+        spec=spec._replace(
+            cpuset_name=_cpuset(spec),
+            properties=proposal.stored_properties,
+            stdout_file=(spec.stdout_file or default_file_name(spec.name, "stdout")) if has_files else None,
+            stderr_file=(spec.stderr_file or default_file_name(spec.name, "stderr")) if has_files else None,
+        ),
+        job_type=proposal.job_type,
+        state=JobState.HOLD if spec.hold else JobState.WAITING,
+        message=job_message(
+            spec,
+            letter=job_letter(is_reservation=bool(proposal.start), is_interactive=proposal.is_interactive),
+            resources=admission.size,
+            walltime=proposal.requests[0].walltime or 0,
+        ),
+        reservation=Reservation.TO_SCHEDULE if proposal.start else Reservation.NONE,
+        start_time=proposal.start,
+    )
+    alternatives = [NewAlternative(request.walltime or 0, request.groups) for request in proposal.requests]
+    return JobBatch(first, alternatives, dependencies.find(tx, spec), dependencies.find_indexed(tx, spec))
+
+
+def job_message(spec: JobSpec, *, letter: JobLetter, resources: int, walltime: int) -> str:
+    """Return the first message of a job."""
+    return format_job_message(
+        resources=resources,
+        walltime=walltime,
+        letter=letter,
+        name=spec.name or "",
+        queue=spec.queue,
+        project=spec.project,
+        types=spec.types,
+        array_limit=spec.array_limit or 0,
+    )
+
+
+def _ask_growth(tx: "Transaction", config: Config, proposal: Proposal, ids: Sequence[int]) -> None:
+    from oar.lib.submission import type_checks
+
+    tx.walltime_changes.ask_all(ids, type_checks.growth(proposal, config))
+
+
+def _store_output(tx: "Transaction", job_id: int, output: RuleOutput) -> None:
+    for event, text in ((EventType.ADM_RULES_MSG_OUT, output.out), (EventType.ADM_RULES_MSG_ERR, output.err)):
+        if text:
+            tx.events.add(event, job_id, text)

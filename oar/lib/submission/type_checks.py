@@ -1,0 +1,73 @@
+"""Job types that mean less than their user thinks: impossible dates, dates that are over, types without effect.
+
+The admission rules decide which types there are; what they leave is checked here.
+"""
+
+from collections.abc import Iterator
+
+from oar.lib.config.files import Config
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.request import GROWING, JobTypes
+from oar.lib.facts.states import JobTypeName
+from oar.lib.facts.times import parse_date
+from oar.lib.submission.checks import BadSubmission, Code
+from oar.lib.submission.proposal import Proposal
+
+#: Types whose value is a date.
+DATED = (JobTypeName.POSTPONE, JobTypeName.DEADLINE, JobTypeName.EXPIRE)
+_EXCLUDE_TIMESHARING = (JobTypeName.CONTAINER, JobTypeName.PLACEHOLDER)
+
+
+def check(proposal: Proposal, config: Config, now: int) -> tuple[str, ...]:
+    """Refuse types that no job can have; return warnings about the others.  Raises BadSubmission."""
+    types = JobTypes(proposal.spec.types)
+    if GROWING in proposal.spec.types:
+        growth(proposal, config)
+    for job_type in types:
+        if job_type.name in DATED:
+            try:
+                parse_date(job_type.value or "")
+            except BadRequest as error:
+                raise BadSubmission(Code.REQUEST, f"the type {job_type.name} needs a date: {error}") from None
+    return tuple(_warnings(proposal, types, now))
+
+
+def growth(proposal: Proposal, config: Config) -> int:
+    """Return by how many seconds a job with ``walltime=best`` may grow.  Raises BadSubmission."""
+    from oar.lib.jobs import walltime
+
+    try:
+        return walltime.growth(config, proposal.spec.queue, _shortest_walltime(proposal))
+    except BadRequest as error:
+        raise BadSubmission(Code.REQUEST, f"walltime=best: {error}") from None
+
+
+def _shortest_walltime(proposal: Proposal) -> int:
+    return min(request.walltime or 0 for request in proposal.requests)
+
+
+def _warnings(proposal: Proposal, types: JobTypes, now: int) -> Iterator[str]:
+    """Tell which types do nothing, or end the job at once."""
+    if JobTypeName.NOOP in types and proposal.spec.command.strip():
+        yield "a noop job runs nothing: its command is ignored."
+    yield from _date_warnings(types, _shortest_walltime(proposal), now)
+    if JobTypeName.AR in types and not proposal.start:
+        yield "the type ar=hard is for reservations (-r): it has no effect."
+    if JobTypeName.CONTAINER_USERS in types and JobTypeName.CONTAINER not in types:
+        yield "the type container_users is for containers (-t container): it has no effect."
+    for other in _EXCLUDE_TIMESHARING:
+        if JobTypeName.TIMESHARING in types and other in types:
+            yield f"the type timesharing has no effect beside {other}."
+
+
+def _date_warnings(types: JobTypes, walltime: int, now: int) -> Iterator[str]:
+    for name, value in types:
+        if name not in DATED:
+            continue
+        date, shown = parse_date(value or ""), f"{name}={value}"
+        if name == JobTypeName.POSTPONE and date <= now:
+            yield f"the date of the type {shown} is in the past: it has no effect."
+        elif name == JobTypeName.EXPIRE and date <= now:
+            yield f"the date of the type {shown} is in the past: the job will go to Error."
+        elif name == JobTypeName.DEADLINE and date < now + walltime:
+            yield f"the job cannot end before the date of the type {shown}: it will go to Error."

@@ -1,0 +1,1 @@
+"""What users see of jobs, nodes and consumption: records, from which every format is made."""

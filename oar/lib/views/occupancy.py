@@ -1,0 +1,84 @@
+"""The occupancy of nodes: how many resources of each are free, used or out of service."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from oar.lib.facts.states import ResourceState
+from oar.lib.views.nodes import ResourceView
+
+
+class Condition(StrEnum):
+    """Whether a resource can be used at the moment; the first condition that is true counts."""
+
+    DEAD = "dead"
+    ABSENT = "absent"
+    SUSPECTED = "suspected"
+    USED = "used"  #: a job is on it
+    DRAINING = "draining"  #: no job will be started on it
+    FREE = "free"
+
+
+_OUT_OF_SERVICE = {
+    ResourceState.DEAD: Condition.DEAD,
+    ResourceState.ABSENT: Condition.ABSENT,
+    ResourceState.SUSPECTED: Condition.SUSPECTED,
+}
+#: In the order in which they are shown.
+SHOWN = (
+    *(Condition.FREE, Condition.USED, Condition.DRAINING),
+    *(Condition.ABSENT, Condition.SUSPECTED, Condition.DEAD),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOccupancy:
+    """The numbers of resources of a node by condition."""
+
+    node: str
+    total: int
+    numbers: dict[Condition, int]
+    is_draining: bool  #: jobs may still be on it
+
+    @property
+    def record(self) -> dict[str, object]:
+        """The fields for machine formats."""
+        return {
+            "total": self.total,
+            **{condition.value: self.numbers[condition] for condition in SHOWN},
+            "drain": self.is_draining,
+        }
+
+
+def condition_of(resource: ResourceView) -> Condition:
+    """Return the condition of a resource."""
+    if resource.state in _OUT_OF_SERVICE:
+        return _OUT_OF_SERVICE[resource.state]
+    if resource.jobs:
+        return Condition.USED
+    return Condition.DRAINING if _is_drained(resource) else Condition.FREE
+
+
+def by_node(resources: Iterable[ResourceView]) -> list[NodeOccupancy]:
+    """Return the occupancy of each node, in the order of the resources."""
+    nodes: dict[str, list[ResourceView]] = {}
+    for resource in resources:
+        nodes.setdefault(resource.node, []).append(resource)
+    return [_of_node(name, of_node) for name, of_node in nodes.items()]
+
+
+def total(nodes: Sequence[NodeOccupancy]) -> NodeOccupancy:
+    """Return the sums for several nodes."""
+    numbers = {condition: sum(node.numbers[condition] for node in nodes) for condition in Condition}
+    return NodeOccupancy("total", sum(node.total for node in nodes), numbers, is_draining=False)
+
+
+def _of_node(name: str, resources: Sequence[ResourceView]) -> NodeOccupancy:
+    conditions = [condition_of(resource) for resource in resources]
+    numbers = {condition: conditions.count(condition) for condition in Condition}
+    is_draining = any(_is_drained(resource) and resource.state is ResourceState.ALIVE for resource in resources)
+    return NodeOccupancy(name, len(resources), numbers, is_draining)
+
+
+def _is_drained(resource: ResourceView) -> bool:
+    return bool(resource.columns["drain"] == "YES")

@@ -1,0 +1,49 @@
+"""What users may see of the jobs of others."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.facts.records import Job, User
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+
+
+class Privacy(NamedTuple):
+    """What a user may see of the jobs of others."""
+
+    user: User | None  #: None: the user is unknown
+    shows_requests: bool = False
+    hides_commands: bool = False
+
+    def command(self, job: Job) -> str:
+        """Return the command of a job, '' if the user may not see it."""
+        is_hidden = self.user is None or (self.hides_commands and not self._owns(job))
+        return "" if is_hidden else job.command or ""
+
+    def initial_request(self, job: Job) -> str:
+        """Return the command line of a submission, '' if the user may not see it."""
+        is_open = self.user is not None and self.shows_requests and not self.hides_commands
+        return job.initial_request or "" if is_open or self._owns(job) else ""
+
+    def hidden_columns(self) -> frozenset[str]:
+        """Return the columns of ``jobs`` whose values in the rows of others are hidden, from conditions too."""
+        if self.user is not None and self.user.is_admin:
+            return frozenset()
+        hidden = {"job_env", "notify"}
+        if not self.shows_requests or self.hides_commands or self.user is None:
+            hidden.add("initial_request")
+        if self.hides_commands or self.user is None:
+            hidden.add("command")
+        return frozenset(hidden)
+
+    def _owns(self, job: Job) -> bool:
+        return self.user is not None and (self.user.is_admin or self.user.name == job.user)
+
+
+def privacy_for(config: "Config", user: User | None) -> Privacy:
+    """Return what oar.conf lets a user see."""
+    return Privacy(
+        user,
+        shows_requests=config.oarstat_show_other_users_initial_request,
+        hides_commands=config.oarstat_private,
+    )

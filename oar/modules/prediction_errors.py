@@ -1,0 +1,63 @@
+"""``kao honesty``: how far the starts of jobs were from the predictions of the scheduler."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from oar.lib import runtime
+from oar.lib.db.job_predictions import Errors
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.formats import Format, dump
+from oar.lib.facts.times import format_signed_duration
+
+DAY = 86400
+
+_COLUMNS = "{:<14.14} {:<12} {:>7} {:>12} {:>15} {:>7} {:>16}"
+_HEAD = _COLUMNS.format("queue", "foretold", "jobs", "half within", "9 in 10 within", "late", "9 in 10 late by")
+
+
+class ErrorsOfQueue(NamedTuple):
+    """The errors of one kind of prediction in one queue."""
+
+    horizon: str  #: ``at first``, or ``within 1 h``: when the predicted start was first so near
+    errors: Errors
+
+    @property
+    def record(self) -> dict[str, object]:
+        """The fields for machine formats; durations in seconds."""
+        return {"foretold": self.horizon, **self.errors._asdict()}
+
+    @property
+    def text(self) -> str:
+        """A line of the table."""
+        queue, jobs, half, most, late, most_late = self.errors
+        durations = [format_signed_duration(seconds).removeprefix("+") for seconds in (half, most, most_late)]
+        return _COLUMNS.format(queue or "all", self.horizon, jobs, durations[0], durations[1], late, durations[2])
+
+
+def report(days: int, machine: Format | None) -> str:
+    """Return the errors of the predictions for the jobs that started in the last days, as text."""
+    opened = runtime.open_runtime("kao")
+    try:
+        with opened.database.snapshot() as tx:
+            lines = errors_by_queue(tx, tx.now - days * DAY)
+    finally:
+        opened.close()
+    if machine:
+        return dump([line.record for line in lines], machine)
+    return table(lines, days)
+
+
+def errors_by_queue(tx: Transaction, since: int) -> list[ErrorsOfQueue]:
+    """Return the errors of the predictions for the jobs that started since a date, by queue and horizon."""
+    return [
+        ErrorsOfQueue(horizon, errors)
+        for horizon, is_near in (("at first", False), ("within 1 h", True))
+        for errors in tx.job_predictions.errors(since, is_near=is_near)
+    ]
+
+
+def table(lines: Sequence[ErrorsOfQueue], days: int) -> str:
+    """Return the table for people."""
+    if not lines:
+        return f"No job that had to wait has started in the last {days} days.\n"
+    return "".join(f"{line}\n" for line in (_HEAD, *(line.text for line in lines)))

@@ -1,0 +1,31 @@
+"""What every action of a bipbip works with, and its result if it has to be repeated."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.io.remote.pool import Remote
+from oar.lib.runtime import DEFAULT_OARDIR
+
+log = logging.getLogger("bipbip")
+
+
+@dataclass(frozen=True, slots=True)
+class ActionContext:
+    """The configuration, the database and the nodes, for an action."""
+
+    config: Config
+    database: Database
+    remote: Remote
+    interrupted: Callable[[int], bool]  #: whether a kill or a signal waits for the launch of the job
+    run_in_thread: Callable[[str, Callable[[], None]], None]  #: start a named thread that may outlive the action
+    oardir: str = DEFAULT_OARDIR  #: directory of the programs of the site that are configured without a path
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAfter:
+    """The result of an action that is not over: it has to be repeated after so many seconds."""
+
+    seconds: float

@@ -1,0 +1,299 @@
+"""All data of a job that its launch and its end need, and the input of the programs on its nodes.
+
+See docs/design/nodes.rst, "Job resource manager".
+
+``read`` reads a job in a transaction; everything else is a pure function of a job and of oar.conf.
+"""
+
+import hashlib
+import socket
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from oar.lib.config.files import Config
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts import output_names
+from oar.lib.facts.node_protocol import ControlSignal
+from oar.lib.facts.records import Job, JobKeys, JobRun, Resource
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.states import JobType, JobTypeName, Reservation
+from oar.lib.facts.times import format_duration
+from oar.lib.submission import job_environment
+
+#: Property of a resource: the GPU of its node that goes with it.
+GPU_PROPERTY = "gpudevice"
+LOOPBACK = ("localhost", "127.", "::1")
+#: Names of the built-in job resource manager, old ones too.
+BUILT_IN_MANAGERS = frozenset(
+    {
+        "job_resource_manager_cgroups.py",
+        "job_resource_manager_cgroups.pl",
+        "job_resource_manager.pl",
+        "cpuset_manager.pl",
+    }
+)
+
+
+@dataclass(frozen=True)
+class JobData:
+    """A job with everything that its launch and its end need."""
+
+    job: Job
+    type_texts: tuple[str, ...]
+    walltime: int
+    resources: tuple[Resource, ...]
+    keys: JobKeys
+    run: JobRun | None
+    gpu_hosts: tuple[str, ...] = ()  #: nodes with GPUs of which the job has none: it may use none of them
+
+    @cached_property
+    def types(self) -> JobTypes:
+        """The types of the job, parsed."""
+        return JobTypes(self.type_texts)
+
+    @property
+    def is_noop(self) -> bool:
+        """Whether the job only books resources."""
+        return JobTypeName.NOOP in self.types
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether its command runs on a frontend instead of its nodes (deploy, cosystem, or a job without nodes)."""
+        return JobTypeName.DEPLOY in self.types or JobTypeName.COSYSTEM in self.types or not self.hosts
+
+    @property
+    def is_reservation(self) -> bool:
+        """Whether it is an advance reservation."""
+        return self.job.reservation is not Reservation.NONE
+
+    @property
+    def is_interactive(self) -> bool:
+        """Whether an oarsub waits for its shell."""
+        return self.job.job_type is JobType.INTERACTIVE
+
+    @cached_property
+    def hosts(self) -> tuple[str, ...]:
+        """The job's nodes, sorted."""
+        default_resources = [resource for resource in self.resources if resource.type == "default"]
+        return tuple(sorted({resource.network_address for resource in default_resources if resource.network_address}))
+
+    def exec_host(self, config: Config) -> str:
+        """Return the node on which the command runs."""
+        if JobTypeName.DEPLOY in self.types:
+            return config.deploy_hostname
+        if JobTypeName.COSYSTEM in self.types or not self.hosts:
+            return config.cosystem_hostname
+        return self.hosts[0]
+
+    def processors(self, config: Config) -> dict[str, list[str]]:
+        """Return the processors of the job by node, for the nodes that have to be prepared.
+
+        Empty when no job resource manager is configured, or the job runs elsewhere.
+        """
+        property_name = config.job_resource_manager_property_db_field
+        if not property_name or self.is_elsewhere or self.is_noop or JobTypeName.DESKTOP_COMPUTING in self.types:
+            return {}
+        types = {"default", config.scheduler_resources_always_assigned_type}
+        nodes: dict[str, list[str]] = {}
+        for resource in self.resources:
+            if resource.type in types and resource.network_address:
+                nodes.setdefault(resource.network_address, []).append(str(resource.properties.get(property_name) or ""))
+        return nodes
+
+
+def read(tx: Transaction, job_id: int) -> JobData | None:
+    """Return a job with its data, None if it does not exist."""
+    job = tx.jobs.find(job_id)
+    if job is None:
+        return None
+    moldables = tx.jobs.moldables([job_id]).get(job_id, [])
+    chosen = next((moldable for moldable in moldables if moldable.id == job.assigned_moldable), None)
+    assigned = tx.jobs.assigned([job_id], current=True).get(job_id, [])
+    resources = tuple(tx.resources.select([moldable.id for moldable in assigned])) if assigned else ()
+    return JobData(
+        job=job,
+        type_texts=tx.jobs.types([job_id], current=True).get(job_id, ()),
+        walltime=chosen.walltime if chosen else 0,
+        resources=resources,
+        keys=tx.secrets.find(job_id) or JobKeys("", None, None),
+        run=tx.job_runs.find(job_id),
+        gpu_hosts=_gpu_hosts(tx, resources),
+    )
+
+
+def _gpu_hosts(tx: Transaction, resources: Collection[Resource]) -> tuple[str, ...]:
+    """Return the nodes with GPUs of which none is among these resources.  A site may have no such property at all."""
+    if not any(GPU_PROPERTY in resource.properties for resource in resources):
+        return ()
+    with_gpu = [resource for resource in resources if resource.properties.get(GPU_PROPERTY) not in (None, "")]
+    nodes = {resource.network_address for resource in resources if resource.network_address}
+    others = nodes - {resource.network_address for resource in with_gpu}
+    return tuple(tx.resources.nodes_with(others, GPU_PROPERTY)) if others else ()
+
+
+def manager_data(data: JobData, config: Config) -> dict[str, Any]:
+    """Return the input of the job resource manager for ``init`` and ``clean``."""
+    job = data.job
+    return {
+        "job_id": job.id,
+        "name": job.cpuset_name,
+        "user": job.user,
+        "job_user": job.user,
+        "nodes": data.processors(config),
+        "cpuset_path": config.cpuset_path or None,
+        "compute_thread_siblings": config.compute_thread_siblings,
+        "ssh_keys": _ssh_keys(data, config),
+        "oar_tmp_directory": config.oar_runtime_directory,
+        "types": types_of(data),
+        "resources": [dict(resource.properties) for resource in data.resources],
+        "gpu_hosts": list(data.gpu_hosts),
+        "node_file_db_fields": config.node_file_db_field,
+        "node_file_db_fields_distinct_values": config.node_file_db_field_distinct_values,
+        "array_id": job.array_id,
+        "array_index": job.array_index,
+        "job_env": job_environment.variables_of(job.env),
+        "stdout_file": file_name(job.stdout_file, data, config),
+        "stderr_file": file_name(job.stderr_file, data, config),
+        "launching_directory": job.launching_directory,
+        "job_name": job.name or "",
+        "project": job.project,
+        "walltime": format_duration(data.walltime),
+        "walltime_seconds": data.walltime,
+        "log_level": config.log_level,
+        "options": manager_options(config),
+    }
+
+
+def manager_options(config: Config) -> dict[str, Any]:
+    """Return the options of oar.conf for control groups on nodes."""
+    return {
+        "cgroup_manager": config.cgroup_manager,
+        "memory": config.jrm_memory,
+        "processes": config.jrm_processes,
+        "devices": config.jrm_devices,
+        "mem_nodes": config.jrm_mem_nodes,
+        "clear_dirs": list(config.jrm_clear_dirs),
+        "max_uptime": config.jrm_max_uptime,
+    }
+
+
+def oarexec_data(data: JobData, config: Config, attempt: int, *, init: bool) -> dict[str, Any]:
+    """Return the input of oarexec; with ``init`` it prepares the node first."""
+    job = data.job
+    confined = bool(data.processors(config)) and bool(config.cpuset_path)
+    shared = manager_data(data, config)
+    return {
+        **{name: shared[name] for name in (_SHARED if data.processors(config) else _SHARED + _FILES)},
+        "name": job.name or "",
+        "reservation": str(job.reservation),
+        "mode": str(job.job_type),
+        "command": job_environment.command_in_job(job.command or "", job.env),
+        "script": job_environment.script_of(job.env),
+        "challenge": data.keys.challenge,
+        "almighty_hostname": report_host(config),
+        "almighty_port": config.server_port,
+        "checkpoint_signal": job.checkpoint_signal,
+        "prologue": config.prologue_exec_file,
+        "epilogue": config.epilogue_exec_file,
+        "passive_job_hook": config.passive_job_hook_exec_file,
+        "pro_epi_timeout": config.prologue_epilogue_timeout,
+        "tmp_directory": config.oar_runtime_directory,
+        "detach_oarexec": config.detach_job_from_server,
+        "debug_mode": config.oarexec_debug_mode,
+        "deploy_cosystem_job_exec_system": config.deploy_cosystem_job_exec_system if data.is_elsewhere else "none",
+        "cpuset_full_path": f"{config.cpuset_path}/{job.cpuset_name}" if confined else None,
+        "attempt": attempt,
+        "kill_grace": config.job_kill_grace,
+        "interactive_connect_timeout": config.interactive_connect_timeout,
+        "init": shared if init else None,
+    }
+
+
+#: Fields that oarexec gets with the same values as the job resource manager.
+_SHARED = (
+    *("job_id", "array_id", "array_index", "user", "job_user", "job_name", "project", "types", "stdout_file"),
+    *("stderr_file", "launching_directory", "walltime", "walltime_seconds", "options", "job_env"),
+)
+#: Further ones on a host where no job resource manager writes the files of the job.
+_FILES = ("resources", "node_file_db_fields", "node_file_db_fields_distinct_values")
+
+
+def probe_data(jobs: Iterable[JobData], config: Config, *, fence: int = 0) -> dict[str, Any]:
+    """Return the input of node_probe; ``fence``: the node refuses all attempts up to that number from now on."""
+    return {
+        "oar_tmp_directory": config.oar_runtime_directory,
+        "cpuset_path": config.cpuset_path or None,
+        "options": manager_options(config),
+        "jobs": [
+            {
+                "job_id": data.job.id,
+                "name": data.job.cpuset_name,
+                "user": data.job.user,
+                "challenge": hashlib.sha256(data.keys.challenge.encode()).hexdigest(),
+                "attempt": data.run.attempt if data.run else 0,
+                "fence": bool(fence),
+            }
+            for data in jobs
+        ],
+    }
+
+
+def sweep_data(jobs: Collection[JobData], config: Config) -> dict[str, Any]:
+    """Return the input of a sweep: the jobs that may be on the node."""
+    return {
+        "oar_tmp_directory": config.oar_runtime_directory,
+        "cpuset_path": config.cpuset_path or None,
+        "options": manager_options(config),
+        "jobs": [{"job_id": data.job.id, "name": data.job.cpuset_name} for data in jobs],
+    }
+
+
+def suspend_data(data: JobData, config: Config) -> dict[str, Any]:
+    """Return the input of the suspend and resume manager."""
+    return {
+        "job_id": data.job.id,
+        "name": data.job.cpuset_name,
+        "user": data.job.user,
+        "cpuset_path": config.cpuset_path or None,
+        "options": manager_options(config),
+    }
+
+
+def control_data(job_id: int, config: Config, signal: ControlSignal, user_signal: int | None = None) -> dict[str, Any]:
+    """Return the input of ``oarexec ctl``: the signal for oarexec, and with URG the one for the user's command."""
+    return {
+        "job_id": job_id,
+        "tmp_directory": config.oar_runtime_directory,
+        "signal": signal,
+        "user_signal": user_signal,
+    }
+
+
+def types_of(data: JobData) -> dict[str, str | int]:
+    """Return the types by name, each with its value or 1."""
+    return {type_.name: 1 if type_.value is None else type_.value for type_ in data.types}
+
+
+def file_name(name: str | None, data: JobData, config: Config) -> str | None:
+    """Return the name of an output file with its patterns replaced."""
+    return None if name is None else output_names.expand(name, data.job, data.exec_host(config))
+
+
+def report_host(config: Config) -> str:
+    """Return the name under which nodes reach the server."""
+    if config.server_hostname.startswith(LOOPBACK):
+        return socket.gethostname()
+    return config.server_hostname
+
+
+def _ssh_keys(data: JobData, config: Config) -> dict[str, Any] | None:
+    keys = data.keys
+    if not (keys.private_key and keys.public_key):
+        return None
+    private = f"{config.oar_runtime_directory}/{data.job.user}_{data.job.id}.jobkey"
+    return {
+        "public": {"file_name": config.oar_ssh_authorized_keys_file, "key": keys.public_key},
+        "private": {"file_name": private, "key": keys.private_key},
+    }

@@ -1,0 +1,408 @@
+"""LAUNCH: bring a job that has its resources to Running.
+
+The phase of the launch is stored before or after each step, so a launch can be broken off at any instruction: the next
+attempt goes on after the stored phase.  From ``EXEC_SENT`` on only the node knows what happened, and it is asked.  An
+attempt that the node has never seen is forbidden there before another one is made.  So the user's command is started
+at most once.
+
+See docs/design/launch.rst, "Launch".
+"""
+
+import contextlib
+import json
+import time
+from dataclasses import replace
+
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.errors import DatabaseUnavailable, NodeUnavailable
+from oar.lib.facts.messages import Ask, Due, Effect, JobAction, OarsubLine, Tag, Wake
+from oar.lib.facts.node_protocol import ExecLine, ExecOrder, NodeAction, NodeFault, ProbeAnswer
+from oar.lib.facts.records import Cause
+from oar.lib.facts.request import GROWING
+from oar.lib.facts.states import EndCode, EventType, ExecCode, JobState, Phase
+from oar.lib.io.logs import of_job
+from oar.lib.io.remote.dialogue import Dialogue
+from oar.lib.io.remote.requests import CommandRan, NodeRequest
+from oar.lib.jobs import lifecycle
+from oar.lib.rules import incidents
+from oar.lib.rules.end_causes import read_fault
+from oar.modules.runner.actions import job_data, nodes, probe
+from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
+from oar.modules.runner.actions.job_data import JobData
+from oar.modules.runner.actions.preparation import (
+    Launch,
+    LaunchFailed,
+    drop_hosts,
+    prepare,
+    prepare_hosts,
+    run_prologue,
+)
+
+MAX_ATTEMPTS = 3
+STARTED_SECONDS = 30
+#: Time for oarexec besides its prologue and the connection to the node.
+EXEC_SECONDS = 30
+LONGEST_RECOVERY_PAUSE = 30
+ATTACHED_RECEIVE_SECONDS = 3600.0
+#: An exit code above this one means that oarexec was killed by a signal: the node knows how far it had come.
+SIGNAL_EXIT_BASE = 128
+#: How long a launch waits for a line before it checks for a kill request.
+KILL_CHECK_SECONDS = 1.0
+
+#: States of a job whose launch goes on.
+_STATES_OF_LAUNCH = (JobState.LAUNCHING, JobState.RUNNING)
+#: Phases after which only the node knows what happened.
+_ONLY_NODE_KNOWS = (Phase.EXEC_SENT, Phase.GO)
+
+
+class KillRequested(Exception):
+    """The job has a kill request, and its command has not been started."""
+
+
+def launch_job(context: ActionContext, job_id: int) -> RetryAfter | None:
+    """Bring a job to Running, starting from the phase that a former attempt reached."""
+    with context.database.begin() as tx:
+        data = _claim(tx, context, job_id)
+    if data is None or data.run is None:
+        return None
+    launch = Launch(context, data, data.run)
+    try:
+        if data.is_noop:
+            _launch_noop(launch)
+            return None
+        if data.run.phase in _ONLY_NODE_KNOWS:
+            return _recover(launch)
+        prepare(launch)
+        return _execute(launch)
+    except LaunchFailed as failure:
+        _give_up(launch, failure)
+    except KillRequested:
+        _report_end(launch, ExecCode.KILLED)
+    return None
+
+
+def _claim(tx: Transaction, context: ActionContext, job_id: int) -> JobData | None:
+    """Return the data of a job to launch, new or left by a former attempt; None if there is nothing to launch."""
+    data = job_data.read(tx, job_id)
+    if data is None:
+        return None
+    if data.job.state is JobState.TO_LAUNCH:
+        return _begin_launch(tx, context, data)
+    phase = data.run.phase if data.run else Phase.CLAIMED
+    if data.job.state is JobState.LAUNCHING and phase is not Phase.FAILED:
+        if data.run is None:
+            tx.job_runs.claim(job_id, data.exec_host(context.config))
+        return replace(data, run=tx.job_runs.find(job_id))
+    return data if data.job.state is JobState.RUNNING and phase is Phase.GO else None
+
+
+def _begin_launch(tx: Transaction, context: ActionContext, data: JobData) -> JobData | None:
+    """Move a job from toLaunch to Launching; None if it is not toLaunch any more, or has no resources."""
+    job_id = data.job.id
+    if not lifecycle.move(tx, job_id, JobState.LAUNCHING):
+        return None
+    if not data.resources:
+        tx.jobs.update(job_id, message="No resource assigned")
+        tx.events.add(EventType.BIPBIP_BAD_JOBID, job_id, f"[bipbip {job_id}] No resource assigned")
+        lifecycle.move_all(tx, [job_id], JobState.ERROR, because={job_id: Cause(EndCode.NO_RESOURCES)})
+        return None
+    if data.is_interactive and not data.is_reservation:
+        tx.outbox.append(Ask(JobAction.TELL, job_id, (OarsubLine.STARTING,)))
+    tx.job_runs.claim(job_id, data.exec_host(context.config))
+    return replace(data, run=tx.job_runs.find(job_id))
+
+
+def _launch_noop(launch: Launch) -> None:
+    run_prologue(launch)
+    with launch.context.database.begin() as tx:
+        if tx.kill_requests.find(launch.id):
+            raise KillRequested
+        lifecycle.move(tx, launch.id, JobState.RUNNING)
+        tx.job_runs.update(launch.id, phase=Phase.STARTED)
+        tx.outbox.extend(_start_effects(launch.data))
+
+
+def _start_effects(data: JobData) -> list[Effect]:
+    """Return the effects of the start of a job: Sarko must watch its end, the scheduler may extend its walltime."""
+    effects: list[Effect] = [Due(_first_deadline(data))]
+    return [*effects, Wake(Tag.WALLTIME)] if GROWING in data.type_texts else effects
+
+
+def _first_deadline(data: JobData) -> int:
+    """Return when Sarko has to act on a job that starts: the date of its checkpoint, or of the end of its walltime."""
+    return data.job.start_time + data.walltime - (data.job.checkpoint or -1)
+
+
+# -- oarexec ------------------------------------------------------------------------------------------------------
+
+
+def _execute(launch: Launch) -> RetryAfter | None:
+    """Start oarexec on the head and follow it until the command runs.
+
+    Raises LaunchFailed, KillRequested, DatabaseUnavailable.
+    """
+    _note_exec_sent(launch)
+    config = launch.context.config
+    start_seconds = config.prologue_epilogue_timeout + EXEC_SECONDS + config.oar_ssh_connection_timeout
+    attached_seconds = 0 if config.detach_job_from_server else launch.data.walltime + config.jobdel_walltime
+    init = launch.head in launch.data.processors(config) and launch.head not in launch.prepared
+    data = job_data.oarexec_data(launch.data, config, launch.run.attempt, init=init)
+    request = NodeRequest("oarexec", NodeAction.RUN, data)
+    try:
+        dialogue = launch.context.remote.dialogue(launch.head, request, start_seconds + attached_seconds)
+    except NodeUnavailable as error:
+        return _change_head(launch, _unreachable_event(launch), str(error).removeprefix(f"{launch.head}: "))
+    try:
+        return _follow_start(launch, dialogue, time.monotonic() + start_seconds)
+    except NodeUnavailable as error:
+        of_job(log, launch.id).info("%s", error)
+        return _recover(launch)
+    except DatabaseUnavailable:
+        dialogue.close()  # an oarexec that waits for GO learns at once that none will come from here
+        raise
+
+
+def _note_exec_sent(launch: Launch) -> None:
+    """Store the phase EXEC_SENT before oarexec is sent.  Raises KillRequested."""
+    with launch.context.database.begin() as tx:
+        if tx.kill_requests.find(launch.id):
+            raise KillRequested
+        tx.job_runs.update(launch.id, phase=launch.run.phase if launch.run.phase is Phase.GO else Phase.EXEC_SENT)
+
+
+def _follow_start(launch: Launch, dialogue: Dialogue, deadline: float) -> RetryAfter | None:
+    """Follow the lines of oarexec until the command runs, or has failed, or the head must be asked what happened."""
+    is_go_sent = False
+    while True:
+        answer = dialogue.receive(STARTED_SECONDS if is_go_sent else KILL_CHECK_SECONDS)
+        match answer:
+            case str() as line if line == ExecLine.READY:
+                _send_go(launch, dialogue)
+                is_go_sent = True
+            case str() as line if line == ExecLine.STARTED:
+                _note_started(launch, dialogue)
+                return None
+            case str() as line if line.startswith(ExecLine.END):
+                return _note_early_end(launch, dialogue, line)
+            case str() as line if line.startswith(ExecLine.FAULT):
+                _store_fault(launch, line)
+            case str() as line if line.startswith(ExecLine.INIT) and line != f"{ExecLine.INIT} 0":
+                return _change_head(launch, EventType.CPUSET_ERROR, _manager_error(dialogue))
+            case str() as line if line.startswith((ExecLine.ALREADY, ExecLine.STALE)) or time.monotonic() > deadline:
+                dialogue.close()  # the last case: a node that writes line after line without an end
+                return _recover(launch)
+            case CommandRan(exit=code, stderr=text):
+                return _note_exit_of_oarexec(launch, code, text, is_go_sent=is_go_sent)
+            case None:
+                if not is_go_sent:
+                    _stop_if_killed(launch, dialogue)
+                if is_go_sent or time.monotonic() > deadline:
+                    dialogue.close()
+                    return _recover(launch)
+
+
+def _manager_error(dialogue: Dialogue) -> str:
+    """Return the error of the job resource manager."""
+    answer = dialogue.receive(STARTED_SECONDS)
+    return answer.stderr.strip() if isinstance(answer, CommandRan) else "the job resource manager failed"
+
+
+def _stop_if_killed(launch: Launch, dialogue: Dialogue) -> None:
+    """Break off the launch of a job that must end; its GO has not been sent.  Raises KillRequested."""
+    if launch.context.interrupted(launch.id) and _must_end(launch):
+        dialogue.send(ExecOrder.ABORT)
+        dialogue.close()
+        raise KillRequested
+
+
+def _must_end(launch: Launch) -> bool:
+    """Whether the job must end: an interruption may also mean a signal for it, or come too late."""
+    with launch.context.database.begin() as tx:
+        job, run = tx.jobs.get(launch.id), tx.job_runs.find(launch.id)
+        has_kill_request = tx.kill_requests.find(launch.id) is not None
+    return has_kill_request or job.state not in _STATES_OF_LAUNCH or bool(run and run.report_date)
+
+
+def _has_other_head(launch: Launch) -> bool:
+    """Whether the job can use another of its hosts as its head: it is a reservation with several nodes."""
+    return launch.data.is_reservation and launch.head in launch.data.hosts and len(launch.data.hosts) > 1
+
+
+def _change_head(launch: Launch, event: EventType, error: str) -> RetryAfter | None:
+    """Go on with another head, if the job is a reservation: on this head nothing was started.  Raises LaunchFailed."""
+    if not _has_other_head(launch):
+        raise LaunchFailed(event, f"[bipbip {launch.id}] {launch.head}: {error}", [launch.head])
+    drop_hosts(launch, event, {launch.head: error})
+    prepare_hosts(launch, set(launch.data.processors(launch.context.config)))
+    with launch.context.database.begin() as tx:
+        tx.job_runs.update(launch.id, head_host=launch.head)
+    return _execute(launch)
+
+
+def _unreachable_event(launch: Launch) -> EventType:
+    """Return the type of event for a head that cannot be reached."""
+    if launch.data.processors(launch.context.config):
+        return EventType.CPUSET_ERROR
+    return EventType.PING_CHECKER_NODE_SUSPECTED
+
+
+def _send_go(launch: Launch, dialogue: Dialogue) -> None:
+    """Move the job to Running, then send GO.  Raises KillRequested."""
+    with launch.context.database.begin() as tx:
+        job = tx.jobs.lock(launch.id)
+        may_start = tx.kill_requests.find(launch.id) is None and (
+            (job is not None and job.state is JobState.RUNNING) or lifecycle.move(tx, launch.id, JobState.RUNNING)
+        )
+        if may_start:
+            tx.job_runs.update(launch.id, phase=Phase.GO)
+            tx.outbox.extend(_start_effects(launch.data))
+    if not may_start:
+        dialogue.send(ExecOrder.ABORT)
+        raise KillRequested
+    dialogue.send(f"{ExecOrder.GO} {launch.run.attempt}")
+
+
+def _note_started(launch: Launch, dialogue: Dialogue) -> None:
+    """Store that the command runs, tell a waiting oarsub, and stay with an attached job."""
+    data = launch.data
+    with launch.context.database.begin() as tx:
+        tx.commit_asynchronously()  # the node knows that the command runs
+        tx.job_runs.note_started(launch.id, dialogue.boot_id)
+        if data.is_interactive and not data.is_reservation:
+            tx.outbox.append(Ask(JobAction.TELL, launch.id, (OarsubLine.GOOD_JOB,)))
+    if launch.context.config.detach_job_from_server:
+        dialogue.close()
+    else:
+        launch.context.run_in_thread(f"job {launch.id}", lambda: _follow_attached(launch, dialogue))
+
+
+def _follow_attached(launch: Launch, dialogue: Dialogue) -> None:
+    """Follow an attached job until it ends.  If the session is lost, oarexec reports the end of the job by TCP."""
+    status: int | None = None
+    try:
+        while True:
+            match dialogue.receive(ATTACHED_RECEIVE_SECONDS):
+                case str() as line if line.startswith(ExecLine.END):
+                    status = _status_of(line)
+                case CommandRan(exit=code, stderr=text):
+                    return _report_end(launch, code, status, text)
+    except NodeUnavailable as error:
+        of_job(log, launch.id).info("%s", error)
+
+
+def _note_early_end(launch: Launch, dialogue: Dialogue, line: str) -> RetryAfter | None:
+    """Store the end of a command that could not be started, or has ended already (oarexec is attached)."""
+    answer = dialogue.receive(STARTED_SECONDS)
+    if not isinstance(answer, CommandRan):
+        dialogue.close()
+        return _recover(launch)
+    _report_end(launch, answer.exit, _status_of(line), answer.stderr)
+    return None
+
+
+def _store_fault(launch: Launch, line: str) -> None:
+    try:
+        fault = read_fault(json.loads(line.removeprefix(ExecLine.FAULT)))
+    except ValueError:
+        fault = None
+    if fault:
+        with launch.context.database.begin() as tx:
+            tx.job_runs.note_fault(launch.id, fault)
+
+
+def _status_of(line: str) -> int | None:
+    return probe.read_status(line.rpartition(" ")[2])
+
+
+def _note_exit_of_oarexec(launch: Launch, code: int, text: str, *, is_go_sent: bool) -> RetryAfter | None:
+    """Decide what follows from the exit of an oarexec that has written nothing about the command."""
+    of_job(log, launch.id).info("oarexec ended with %s: %s", code, text)
+    if code in (ExecCode.OK, ExecCode.STALE) or code > SIGNAL_EXIT_BASE or is_go_sent:
+        return _recover(launch)
+    _report_end(launch, code, None, text)
+    return None
+
+
+def _report_end(
+    launch: Launch, code: int, status: int | None = None, text: str = "", *, fault: NodeFault | None = None
+) -> None:
+    """Store the end of a job before the start of its command was confirmed; the action END does the rest."""
+    with launch.context.database.begin() as tx:
+        if tx.job_runs.report(launch.id, code, status) and text:
+            tx.job_runs.update(launch.id, detail=text)
+        if fault:
+            tx.job_runs.note_fault(launch.id, fault)
+        tx.outbox.append(Ask(JobAction.END, launch.id))
+        if launch.data.is_interactive and not launch.data.is_reservation:
+            line = OarsubLine.JOB_KILLED if code == ExecCode.KILLED else OarsubLine.BAD_JOB
+            tx.outbox.append(Ask(JobAction.TELL, launch.id, (line,)))
+
+
+# -- recovery: only the node knows what happened ----------------------------------------------------------------------
+
+
+def _recover(launch: Launch) -> RetryAfter | None:
+    """Ask the head how far the launch has come, and go on from there.  Raises LaunchFailed, KillRequested."""
+    with launch.context.database.begin() as tx:
+        run, now = tx.job_runs.find(launch.id), tx.now
+    if run is None:
+        return None
+    launch.run = run
+    finding = probe.ask_one(launch.context, launch.head, launch.data, fence=run.attempt)
+    match finding.answer:
+        case ProbeAnswer.NEVER | ProbeAnswer.ABORTED:
+            return _try_again(launch)
+        case ProbeAnswer.STARTED | ProbeAnswer.RUNNING:
+            with launch.context.database.begin() as tx:
+                probe.note_recovered(tx, launch.data, finding.boot_id)
+            return None
+        case ProbeAnswer.ENDED | ProbeAnswer.DIED:
+            _report_end(launch, finding.code, finding.status, fault=finding.fault)
+            return None
+        case _ if now - run.updated > launch.context.config.launch_unknown_timeout:
+            # Without GO, which is sent after the phase of that name is stored, the command cannot have been started.
+            if run.phase is not Phase.GO and _has_other_head(launch):
+                return _change_head(launch, _unreachable_event(launch), f"did not answer ({finding.answer})")
+            state = "state unknown" if run.phase is Phase.GO else incidents.NOT_STARTED
+            text = f"[bipbip {launch.id}] {state}: {launch.head} did not answer ({finding.answer})"
+            raise LaunchFailed(EventType.LAUNCHING_OAREXEC_TIMEOUT, text, [launch.head])
+        case _:
+            return RetryAfter(min(max(1, now - run.updated), LONGEST_RECOVERY_PAUSE))
+
+
+def _try_again(launch: Launch) -> RetryAfter | None:
+    """Launch again: the head did not start the command, and refuses the former attempts from now on."""
+    if launch.run.attempt >= MAX_ATTEMPTS:
+        raise LaunchFailed(
+            EventType.LAUNCHING_OAREXEC_TIMEOUT,
+            f"[bipbip {launch.id}] {incidents.NOT_STARTED} after {launch.run.attempt} attempts on {launch.head}",
+            [launch.head],
+        )
+    with launch.context.database.begin() as tx:
+        tx.job_runs.update(launch.id, attempt=launch.run.attempt + 1)
+    launch.run = launch.run._replace(attempt=launch.run.attempt + 1)
+    return _execute(launch)
+
+
+def _give_up(launch: Launch, failure: LaunchFailed) -> None:
+    """Clean the prepared hosts, then write the event of the failure; NodeChangeState treats it."""
+    of_job(log, launch.id).warning("the launch is given up: %s", failure)
+    config = launch.context.config
+    hosts = (launch.prepared | {launch.head}) & set(launch.data.processors(config)) - set(failure.hosts)
+    if hosts:
+        data = job_data.manager_data(launch.data, config)
+        with contextlib.suppress(nodes.ManagerMissing):  # then the launch has failed for this
+            nodes.manage(launch.context, NodeAction.CLEAN, hosts, data, config.oar_ssh_connection_timeout)
+    with launch.context.database.begin() as tx:
+        if launch.data.is_interactive:
+            tx.outbox.append(Ask(JobAction.TELL, launch.id, (failure.line,)))
+        if tx.jobs.get(launch.id).state is JobState.RUNNING:
+            # The database says Running although the command was never started: it ends as a job that died.
+            tx.job_runs.report(launch.id, ExecCode.NOT_CONFIRMED, None)
+            tx.outbox.append(Ask(JobAction.END, launch.id))
+            return
+        tx.events.add(failure.event, launch.id, str(failure), to_check=True, hosts=failure.hosts)
+        if launch.data.is_reservation and incidents.spares_reservations(failure.event):
+            tx.events.add(EventType.RESERVATION_NO_NODE, launch.id, str(failure), to_check=True)
+        tx.job_runs.update(launch.id, phase=Phase.FAILED)
+        tx.outbox.append(Wake(Tag.CHSTATE))

@@ -1,0 +1,95 @@
+"""Many nodes at once: the job resource manager, and whether nodes answer."""
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oar.lib.config.files import Config
+from oar.lib.facts.node_protocol import NodeAction
+from oar.lib.io import ping_checker
+from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome, TimedOut, Unreachable
+from oar.modules.runner.actions.context import ActionContext, log
+from oar.modules.runner.actions.job_data import BUILT_IN_MANAGERS
+
+#: The built-in manager (``oar/tools/job_resource_manager_cgroups.py``).
+MANAGER = "job_resource_manager_cgroups"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """The result of an action on one node."""
+
+    succeeded: bool
+    error: str = ""
+    lines: tuple[str, ...] = ()
+    reached: bool = True
+
+
+class ManagerMissing(Exception):
+    """The site's job resource manager cannot be read."""
+
+
+def site_manager(config: Config) -> str | None:
+    """Return the path of the site's own job resource manager, None if it is the built-in one."""
+    path = config.job_resource_manager_file
+    return None if not path or Path(path).name in BUILT_IN_MANAGERS else path
+
+
+def manage(
+    context: ActionContext, action: NodeAction, hosts: Collection[str], data: Mapping[str, Any], seconds: float
+) -> dict[str, NodeAnswer]:
+    """Run ``action`` of the job resource manager on each host.  Raises ManagerMissing.
+
+    All its actions can be repeated: they run a second time on a host whose connection broke meanwhile.
+    """
+    request = _manager_request(context, action, data)
+    limit = time.monotonic() + seconds
+    outcomes = context.remote.run(dict.fromkeys(hosts, request), seconds)
+    broken = [host for host, outcome in outcomes.items() if isinstance(outcome, Unreachable) and outcome.began]
+    remaining_seconds = limit - time.monotonic()
+    if broken and remaining_seconds > 0:
+        outcomes |= context.remote.run(dict.fromkeys(broken, request), remaining_seconds)
+    if context.config.debug_remote_commands:
+        for host, outcome in outcomes.items():
+            log.info("%s on %s: %s", action, host, outcome)
+    return {host: answer_of(outcome) for host, outcome in outcomes.items()}
+
+
+def answer_of(outcome: Outcome) -> NodeAnswer:
+    """Return the answer that an outcome stands for; exit code 0 means success."""
+    if isinstance(outcome, CommandRan):
+        text = outcome.stderr.strip().replace("\n", " ")
+        return NodeAnswer(outcome.exit == 0, text or f"exit code {outcome.exit}", outcome.lines)
+    if isinstance(outcome, TimedOut):
+        return NodeAnswer(False, f"no answer within {outcome.seconds:.0f} s", reached=False)
+    return NodeAnswer(False, outcome.error, reached=False)
+
+
+def has_checker(config: Config) -> bool:
+    """Whether the site has configured a ping checker."""
+    return ping_checker.is_configured(config)
+
+
+def unreachable(context: ActionContext, hosts: Collection[str]) -> dict[str, str]:
+    """Return the hosts that do not answer the ping checker, each with the text of the error."""
+    return dict.fromkeys(ping_checker.silent_hosts(context.config, hosts), "does not answer the ping checker")
+
+
+def _manager_request(context: ActionContext, action: NodeAction, data: Mapping[str, Any]) -> NodeRequest:
+    path = site_manager(context.config)
+    return NodeRequest(MANAGER, action, data) if path is None else site_program(context, path, action, data)
+
+
+def site_program(context: ActionContext, path: str, action: NodeAction, data: Mapping[str, Any]) -> NodeRequest:
+    """Return the request that runs a program of the site on a node (``oar/tools/site_script.py``).
+
+    Raises ManagerMissing.
+    """
+    program = Path(context.oardir) / path
+    try:
+        source = program.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise ManagerMissing(f"cannot read {program}: {error.strerror}") from None
+    return NodeRequest("site_script", action, {"file": program.name, "source": source, "data": data})

@@ -1,0 +1,87 @@
+"""ENERGY: run the commands of the site that halt and wake the nodes chosen by a round.
+
+See docs/design/planner.rst, "Energy".
+
+The orders are the open events HALT_NODE and WAKEUP_NODE.  A node is halted only when it is Absent, so that no job can
+be on it; an order for a node waits for older ones of it.  An order whose command was running when the server died is
+carried out again.
+"""
+
+import shlex
+from collections.abc import Collection, Sequence
+
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.messages import Mail
+from oar.lib.facts.records import Event
+from oar.lib.facts.states import UNCHANGED, EventType, ResourceState
+from oar.lib.io import processes
+from oar.lib.resources import nodes
+from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
+
+ENERGY_ORDERS = (EventType.HALT_NODE, EventType.WAKEUP_NODE)
+
+#: Pause before the states of the nodes are read again.
+AGAIN_SECONDS = 2.0
+
+
+def carry_out(context: ActionContext) -> RetryAfter | None:
+    """Carry out the orders that are possible now; the others are tried again later."""
+    with context.database.snapshot() as tx:
+        orders = tx.events.open(ENERGY_ORDERS)
+        resources = tx.resources.of_nodes({host for order in orders for host in order.hosts})
+    leaving = {resource.network_address for resource in resources if resource.next_state == ResourceState.ABSENT}
+    asleep = {resource.network_address for resource in resources if resource.state is ResourceState.ABSENT}
+    asleep -= {resource.network_address for resource in resources if resource.next_state != UNCHANGED}
+    waiting: set[str] = set()
+    for order in orders:
+        if (waiting | leaving).intersection(order.hosts):
+            waiting.update(order.hosts)
+            continue
+        # A node that was made Alive meanwhile, or is Suspected, is left alone.
+        hosts = [host for host in order.hosts if host in asleep]
+        _note(context, order, hosts, _run(context, order, hosts))
+    return RetryAfter(AGAIN_SECONDS) if waiting else None
+
+
+def _run(context: ActionContext, order: Event, hosts: Sequence[str]) -> str:
+    """Run the command of an order; return the text of its error, '' if it succeeded."""
+    config, is_halt = context.config, order.type == EventType.HALT_NODE
+    command = config.scheduler_node_manager_sleep_cmd if is_halt else config.scheduler_node_manager_wake_up_cmd
+    if not command or not hosts:
+        return ""
+    log.info("%s %s", "halting" if is_halt else "waking", ", ".join(hosts))
+    stdin = "".join(f"{host}\n" for host in hosts).encode()
+    outcome = processes.run([*shlex.split(command), *hosts], timeout=config.scheduler_timeout, stdin=stdin)
+    if outcome.succeeded:
+        return ""
+    error = f"no end within {config.scheduler_timeout} s" if outcome.timed_out else outcome.output.strip()
+    return f"{command} {' '.join(hosts)}: {error or processes.describe_exit(outcome.code or 0)}"
+
+
+def _note(context: ActionContext, order: Event, hosts: Collection[str], error: str) -> None:
+    """Store that an order is carried out; nodes whose command failed are to be Suspected."""
+    with context.database.begin() as tx:
+        tx.events.done([order.id])
+        if error:
+            log.error("%s", error)
+            tx.outbox.append(Mail("Nodes cannot be halted or woken", error))
+            if order.type == EventType.HALT_NODE:
+                resources = tx.resources.of_nodes(order.hosts)
+                absent = [resource.id for resource in resources if resource.state is ResourceState.ABSENT]
+                nodes.ask_state(tx, absent, ResourceState.SUSPECTED)
+        elif order.type == EventType.HALT_NODE:
+            _bring_back(context, tx, hosts)
+
+
+def _bring_back(context: ActionContext, tx: Transaction, hosts: Collection[str]) -> None:
+    """Wake the nodes that somebody made Alive while the command halted them: a job must not start on them."""
+    resources = tx.resources.of_nodes(hosts)
+    alive = [resource for resource in resources if ResourceState.ALIVE in (resource.state, resource.next_state)]
+    if not alive:
+        return
+    may_wake = bool(context.config.scheduler_node_manager_wake_up_cmd)
+    state = ResourceState.ABSENT if may_wake else ResourceState.SUSPECTED
+    nodes.ask_state(tx, [resource.id for resource in alive], state)
+    if may_wake:
+        names = {resource.network_address for resource in alive}
+        nodes.order_wake(tx, names, "[bipbip] made Alive while they were halted")

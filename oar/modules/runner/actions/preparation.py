@@ -1,0 +1,136 @@
+"""The part of a launch that comes before oarexec: the nodes of the job are prepared, the server prologue is run.
+
+Nodes that fail are dropped from an advance reservation that has others; for any other job the launch has failed.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from oar.lib.facts.messages import OarsubLine, Tag, Wake
+from oar.lib.facts.node_protocol import NodeAction
+from oar.lib.facts.records import JobRun
+from oar.lib.facts.states import EventType, Phase
+from oar.modules.runner.actions import job_data, nodes
+from oar.modules.runner.actions.context import ActionContext
+from oar.modules.runner.actions.job_data import JobData
+from oar.modules.runner.actions.server_scripts import ScriptFailure, ScriptFailureKind, SiteScript, run_script
+
+
+class LaunchFailed(Exception):
+    """The launch has to be given up."""
+
+    def __init__(
+        self, event: EventType, text: str, hosts: Collection[str] = (), line: OarsubLine = OarsubLine.BAD_HEAD
+    ) -> None:
+        super().__init__(text)
+        self.event = event
+        self.hosts = tuple(hosts)
+        self.line = line  #: what a waiting oarsub is told
+
+
+@dataclass(slots=True)
+class Launch:
+    """A launch that is going on."""
+
+    context: ActionContext
+    data: JobData
+    run: JobRun
+    prepared: set[str] = field(default_factory=set)  #: hosts on which the job resource manager has done its work
+
+    @property
+    def id(self) -> int:
+        """The id of the job."""
+        return self.data.job.id
+
+    @property
+    def head(self) -> str:
+        """The host on which the command of the job runs."""
+        return self.data.exec_host(self.context.config)
+
+
+def prepare(launch: Launch) -> None:
+    """Prepare the nodes, then run the server prologue.  Raises LaunchFailed.
+
+    The head is left to the session of oarexec, which saves a connection, unless it must be ready for the prologue.
+    """
+    hosts = set(launch.data.processors(launch.context.config))
+    if not _must_head_be_ready_for_prologue(launch):
+        hosts.discard(launch.head)
+    prepare_hosts(launch, hosts)
+    _ping(launch)
+    run_prologue(launch)
+
+
+def prepare_hosts(launch: Launch, hosts: set[str]) -> None:
+    """Let the job resource manager prepare hosts.  Raises LaunchFailed.
+
+    If a reservation loses some of them, the others are prepared again with the shorter list of nodes.
+    """
+    launch.prepared = set()
+    while hosts:
+        failures = {host: answer.error for host, answer in _run_manager(launch, hosts).items() if not answer.succeeded}
+        launch.prepared = hosts = hosts - set(failures)
+        if not failures:
+            return
+        drop_hosts(launch, EventType.CPUSET_ERROR, failures)
+
+
+def _must_head_be_ready_for_prologue(launch: Launch) -> bool:
+    """Whether there is a server prologue, or the site's own job resource manager, which oarexec cannot run."""
+    config = launch.context.config
+    return bool(config.server_prologue_exec_file) or nodes.site_manager(config) is not None
+
+
+def _run_manager(launch: Launch, hosts: Collection[str]) -> dict[str, nodes.NodeAnswer]:
+    config = launch.context.config
+    data = job_data.manager_data(launch.data, config)
+    try:
+        return nodes.manage(launch.context, NodeAction.INIT, hosts, data, config.oar_ssh_connection_timeout)
+    except nodes.ManagerMissing as error:
+        raise LaunchFailed(EventType.CPUSET_MANAGER_FILE, f"[bipbip {launch.id}] {error}") from None
+
+
+def _ping(launch: Launch) -> None:
+    """Ping the job's hosts if the site has a checker; without one, ``init`` or oarexec notice dead nodes."""
+    if nodes.has_checker(launch.context.config):
+        failures = nodes.unreachable(launch.context, launch.data.hosts)
+        if failures:
+            drop_hosts(launch, EventType.PING_CHECKER_NODE_SUSPECTED, failures)
+            prepare_hosts(launch, launch.prepared - set(failures))
+
+
+def drop_hosts(launch: Launch, event: EventType, failures: Mapping[str, str]) -> None:
+    """Take failed hosts (with the text of each failure) from a reservation that has others.
+
+    Raises LaunchFailed for any other job.
+    """
+    text = "; ".join(f"{host}: {failure}" for host, failure in sorted(failures.items()))
+    description = f"[bipbip {launch.id}] {text}"
+    remaining_hosts = [host for host in launch.data.hosts if host not in failures]
+    if not (launch.data.is_reservation and remaining_hosts):
+        has_no_node = launch.data.is_reservation and event is EventType.PING_CHECKER_NODE_SUSPECTED
+        event = EventType.RESERVATION_NO_NODE if has_no_node else event
+        raise LaunchFailed(event, description, failures, OarsubLine.BAD_NODES)
+    with launch.context.database.begin() as tx:
+        tx.events.add(event, launch.id, description, to_check=True, hosts=failures)
+        tx.jobs.update(launch.id, message=f"One or several nodes are not responding correctly({event})")
+        tx.jobs.release_resources(launch.id, failures)
+        data = job_data.read(tx, launch.id)
+        tx.outbox.append(Wake(Tag.CHSTATE))
+    if data is not None:
+        launch.data = data
+
+
+def run_prologue(launch: Launch) -> None:
+    """Run the server prologue, at least once: after a crash it may run again.  Raises LaunchFailed."""
+    config = launch.context.config
+    if not config.server_prologue_exec_file or launch.run.phase is Phase.PROLOGUE_OK:
+        return
+    try:
+        run_script(config, SiteScript.PROLOGUE, launch.data, launch.run.attempt)
+    except ScriptFailure as failure:
+        is_late = failure.kind is ScriptFailureKind.TIMEOUT
+        line = OarsubLine.LONG_PROLOGUE if is_late else OarsubLine.BAD_PROLOGUE
+        raise LaunchFailed(failure.event, f"[bipbip {launch.id}] {failure}", (), line) from None
+    with launch.context.database.begin() as tx:
+        tx.job_runs.update(launch.id, phase=Phase.PROLOGUE_OK)

@@ -1,0 +1,191 @@
+"""PROBE: ask a host about its jobs.  SWEEP: remove what former jobs left on a host.
+
+See docs/design/launch.rst, "Probes and sweeps".
+"""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.messages import Ask, JobAction, Tag, Wake
+from oar.lib.facts.node_protocol import NodeAction, NodeFault, ProbeAnswer
+from oar.lib.facts.states import EventType, ExecCode, JobState, Phase
+from oar.lib.io.remote.requests import CommandRan, NodeRequest
+from oar.lib.jobs import lifecycle
+from oar.lib.rules.end_causes import read_fault
+from oar.lib.views.job_usage import count_processors, read_usage
+from oar.modules.runner.actions import job_data, nodes
+from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
+from oar.modules.runner.actions.job_data import JobData
+
+SECONDS = 20
+PROBED = (JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING)
+#: Pause before a host that did not answer is asked again.
+AGAIN_SECONDS = 10
+LOST_SECONDS = 60
+#: After so many silences in a row Finaud tests the host although it has a job.
+LOST_AFTER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The answer of a host about a job."""
+
+    answer: ProbeAnswer
+    code: int = ExecCode.DIED
+    status: int | None = None
+    frozen: bool = False
+    boot_id: str = ""
+    fault: NodeFault | None = None
+    usage: Any = None  #: what the job has used there so far, as the node reports it
+
+
+SILENT = Finding(ProbeAnswer.SILENT)
+
+
+def ask(context: ActionContext, host: str, jobs: Collection[JobData], *, fence: int = 0) -> dict[int, Finding]:
+    """Ask a host about its jobs; return the findings by job.  A job without an answer is SILENT."""
+    request = NodeRequest("node_probe", NodeAction.PROBE, job_data.probe_data(jobs, context.config, fence=fence))
+    outcome = context.remote.run({host: request}, SECONDS)[host]
+    findings = dict.fromkeys((data.job.id for data in jobs), SILENT)
+    if isinstance(outcome, CommandRan):
+        for line in outcome.lines:
+            _read_answer(findings, line)
+    else:
+        log.info("probe of %s: %s", host, nodes.answer_of(outcome).error)
+    return findings
+
+
+def ask_one(context: ActionContext, host: str, data: JobData, *, fence: int = 0) -> Finding:
+    """Ask a host about one job."""
+    return ask(context, host, [data], fence=fence)[data.job.id]
+
+
+def _read_answer(findings: dict[int, Finding], line: str) -> None:
+    """Put one answer into the findings; an answer about another job is dropped, since a node may lie."""
+    try:
+        report = json.loads(line)
+        job_id = int(report["job_id"])
+        finding = Finding(
+            ProbeAnswer(report["answer"]),
+            _number(report.get("code"), ExecCode.DIED),
+            read_status(report.get("status")),
+            report.get("frozen") is True,
+            str(report.get("boot_id", ""))[:64],
+            read_fault(report.get("reason")),
+            report.get("usage"),
+        )
+    except (ValueError, KeyError, TypeError, OverflowError):
+        log.warning("the probe answered %.200r", line)
+        return
+    if job_id in findings:
+        findings[job_id] = finding
+
+
+def _number(value: Any, default: int) -> int:
+    return value if isinstance(value, int) and 0 <= value <= 255 else default
+
+
+def read_status(value: Any) -> int | None:
+    """Return a raw wait status that is written in digits; None for ``N``."""
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() and int(text) <= 0xFFFF else None
+
+
+def probe(context: ActionContext, host: str) -> RetryAfter | None:
+    """Ask a host about all jobs that should run there, and store what follows from its answers."""
+    with context.database.begin() as tx:
+        ids = tx.job_runs.jobs_of_head(host)
+        candidates = [job_data.read(tx, job_id) for job_id in ids]
+        running_jobs = [data for data in candidates if data and data.job.state in PROBED]
+        for data in running_jobs:
+            if data.is_noop:
+                tx.job_runs.update(data.job.id)  # nothing runs on a node: there is nothing to ask
+    jobs = [data for data in running_jobs if not data.is_noop]
+    if not jobs:
+        return None
+    findings = ask(context, host, jobs)
+    for data in jobs:
+        with context.database.begin() as tx:
+            note_finding(tx, data, findings[data.job.id])
+            if findings[data.job.id].answer is ProbeAnswer.RUNNING:
+                note_usage(tx, context, data, host, findings[data.job.id])
+    silent = all(finding is SILENT for finding in findings.values())
+    with context.database.begin() as tx:
+        silences = tx.job_runs.note_silence(host, silent=silent)
+        if silences == LOST_AFTER:
+            log.warning("%s has not answered %d times: Finaud tests it", host, silences)
+            tx.outbox.append(Wake(Tag.FINAUD))
+    if not silent:
+        return None
+    return RetryAfter(AGAIN_SECONDS if silences < LOST_AFTER else LOST_SECONDS)
+
+
+def note_finding(tx: Transaction, data: JobData, finding: Finding) -> None:
+    """Store what follows from a finding about a job that should run."""
+    job_id = data.job.id
+    match finding.answer:
+        case ProbeAnswer.ENDED:
+            note_end(tx, job_id, finding.code, finding.status)
+            if finding.fault:
+                tx.job_runs.note_fault(job_id, finding.fault)
+        case ProbeAnswer.DIED:
+            note_end(tx, job_id, ExecCode.DIED, None)
+        case ProbeAnswer.NEVER | ProbeAnswer.ABORTED if data.run and data.run.phase is Phase.GO:
+            tx.outbox.append(Ask(JobAction.RUN, job_id))  # the GO was lost: the launch goes on
+        case ProbeAnswer.NEVER | ProbeAnswer.ABORTED:
+            note_end(tx, job_id, ExecCode.DIED, None)
+        case ProbeAnswer.STARTED | ProbeAnswer.RUNNING:
+            note_recovered(tx, data, finding.boot_id)
+            _note_frozen(tx, data, finding)
+
+
+def note_usage(tx: Transaction, context: ActionContext, data: JobData, host: str, finding: Finding) -> None:
+    """Store what a job has used so far on the node that was asked."""
+    values = data.processors(context.config).get(host)
+    if values is not None and finding.usage:
+        tx.job_ends.add_usage([(data.job.id, read_usage(host, count_processors(values), finding.usage))])
+
+
+def _note_frozen(tx: Transaction, data: JobData, finding: Finding) -> None:
+    """Ask for a job to be frozen or thawed on its nodes where they do not agree with its state."""
+    if data.job.state is JobState.SUSPENDED and not finding.frozen:
+        tx.outbox.append(Ask(JobAction.SUSPEND, data.job.id))
+    elif data.job.state is JobState.RUNNING and finding.frozen:
+        tx.outbox.append(Ask(JobAction.RESUME, data.job.id))
+
+
+def note_end(tx: Transaction, job_id: int, code: int, status: int | None) -> None:
+    """Store the end of a job that a probe has found."""
+    if tx.job_runs.report(job_id, code, status):
+        tx.outbox.append(Ask(JobAction.END, job_id))
+
+
+def note_recovered(tx: Transaction, data: JobData, boot_id: str) -> None:
+    """Store that the command of a job runs, and move the job to Running."""
+    job_id = data.job.id
+    if not tx.job_runs.note_started(job_id, boot_id):
+        tx.job_runs.update(job_id)
+        return
+    lifecycle.move(tx, job_id, JobState.RUNNING)
+    tx.events.add(EventType.JOB_RECOVERED, job_id, f"[bipbip {job_id}] the node said that the job runs")
+
+
+def sweep(context: ActionContext, host: str) -> RetryAfter | None:
+    """Remove what former jobs left on a host that comes back."""
+    with context.database.begin() as tx:
+        if host not in tx.resources.to_sweep():
+            return None
+        jobs = [data for data in (job_data.read(tx, job_id) for job_id in tx.jobs.on_nodes([host])) if data]
+    request = NodeRequest(nodes.MANAGER, NodeAction.SWEEP, job_data.sweep_data(jobs, context.config))
+    seconds = context.config.oar_ssh_connection_timeout
+    answer = nodes.answer_of(context.remote.run({host: request}, seconds)[host])
+    log.info("sweep of %s: %s %s", host, "done" if answer.succeeded else answer.error, " ".join(answer.lines))
+    if not answer.succeeded:
+        return RetryAfter(AGAIN_SECONDS)
+    with context.database.begin() as tx:
+        tx.events.add(EventType.NODE_SWEPT, 0, f"[bipbip] {host} is clean", to_check=True, hosts=[host])
+        tx.outbox.append(Wake(Tag.CHSTATE))
+    return None

@@ -1,0 +1,105 @@
+"""KILL and SIGNAL: requests to the oarexec of a running job.
+
+See docs/design/launch.rst, "Signals".
+"""
+
+from oar.lib.db.job_runs import SignalEvent
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.messages import Ask, JobAction
+from oar.lib.facts.node_protocol import ControlSignal, NodeAction
+from oar.lib.facts.states import EventType, JobState, KillState, Phase
+from oar.lib.io.logs import of_job
+from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome
+from oar.modules.runner.actions import job_data, nodes, probe
+from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
+from oar.modules.runner.actions.job_data import JobData
+
+SECONDS = 20
+#: Exit code of ``oarexec ctl``: the job has no oarexec on this host.
+NO_OAREXEC = 1
+#: A kill that did not reach the node is repeated after this time, until Sarko's time limit for kills.
+KILL_AGAIN_SECONDS = 5
+_KILLABLE = (JobState.LAUNCHING, JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING)
+#: Phases in which there may be an oarexec that can get the signal.
+_PHASES_WITH_OAREXEC = (Phase.EXEC_SENT, Phase.GO, Phase.STARTED)
+
+
+def kill(context: ActionContext, job_id: int) -> RetryAfter | None:
+    """Ask oarexec to end the job."""
+    with context.database.begin() as tx:
+        data = job_data.read(tx, job_id)
+        request = tx.kill_requests.find(job_id)
+    if data is None or data.job.state not in _KILLABLE or request is None:
+        return None
+    if request.state is not KillState.TIMER_ARMED or data.run is None or data.run.phase not in _PHASES_WITH_OAREXEC:
+        return None
+    match _control(context, data, ControlSignal.END):
+        case CommandRan(exit=0):
+            return None
+        case CommandRan(exit=code) if code == NO_OAREXEC:
+            return _treat_missing_oarexec(context, data)
+        case outcome:
+            error = nodes.answer_of(outcome).error
+            host = data.exec_host(context.config)
+            of_job(log, job_id).warning("the kill did not arrive at %s: %s", host, error)
+            return RetryAfter(KILL_AGAIN_SECONDS)
+
+
+def _treat_missing_oarexec(context: ActionContext, data: JobData) -> RetryAfter | None:
+    """Find out whether a job without oarexec has ended or was never started."""
+    if data.job.state is JobState.LAUNCHING:
+        with context.database.begin() as tx:
+            tx.outbox.append(Ask(JobAction.RUN, data.job.id))  # the launch itself finds the kill request
+        return None
+    finding = probe.ask_one(context, data.exec_host(context.config), data)
+    with context.database.begin() as tx:
+        probe.note_finding(tx, data, finding)
+    return RetryAfter(KILL_AGAIN_SECONDS) if finding is probe.SILENT else None
+
+
+def signal(context: ActionContext, job_id: int) -> RetryAfter | None:
+    """Send the signals that are requested for a job: for its checkpoint, or by a user."""
+    with context.database.begin() as tx:
+        data = job_data.read(tx, job_id)
+        requests = [
+            request
+            for request in tx.job_runs.signal_requests(tx.now - context.config.oar_ssh_connection_timeout)
+            if request.job_id == job_id
+        ]
+    for request in requests:
+        if data is None or data.job.state not in (JobState.RUNNING, JobState.SUSPENDED):
+            error = "the job is not running"
+        else:
+            error = _send(context, data, request.type)
+        with context.database.begin() as tx:
+            host = data.exec_host(context.config) if data else ""
+            _note(tx, request, host, error)
+    return None
+
+
+def _send(context: ActionContext, data: JobData, event: str) -> str:
+    """Send the signal of a request; return the text of the error, '' if it was sent."""
+    if event == EventType.CHECKPOINT:
+        outcome = _control(context, data, ControlSignal.CHECKPOINT)
+    else:
+        outcome = _control(context, data, ControlSignal.USER, int(event.rpartition("_")[2]))
+    return "" if isinstance(outcome, CommandRan) and outcome.exit == 0 else nodes.answer_of(outcome).error
+
+
+def _note(tx: Transaction, request: SignalEvent, host: str, error: str) -> None:
+    """Write the event of a signal that was sent, or could not be."""
+    job_id, event = request.job_id, request.type
+    is_checkpoint = event == EventType.CHECKPOINT
+    if error:
+        result = EventType.CHECKPOINT_ERROR if is_checkpoint else EventType.SIG_ERROR
+        tx.events.add(result, job_id, f"[bipbip {job_id}] {host}: {error}")
+        return
+    result = EventType.CHECKPOINT_SUCCESS if is_checkpoint else EventType.SIG_SUCCESS
+    about = "to checkpoint itself" if is_checkpoint else f"of the signal {event.rpartition('_')[2]}"
+    tx.events.add(result, job_id, f"[bipbip {job_id}] The job was notified {about} on {host}")
+
+
+def _control(context: ActionContext, data: JobData, control: ControlSignal, user_signal: int | None = None) -> Outcome:
+    host = data.exec_host(context.config)
+    control_data = job_data.control_data(data.job.id, context.config, control, user_signal)
+    return context.remote.run({host: NodeRequest("oarexec", NodeAction.CTL, control_data)}, SECONDS)[host]

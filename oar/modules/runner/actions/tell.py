@@ -1,0 +1,90 @@
+"""TELL: send lines to the oarsub that waits for a job.
+
+See docs/design/events.rst, "Notices".
+
+A line may be lost.  Where its loss matters, it is followed by an event or a change of state.
+"""
+
+import time
+from collections.abc import Sequence
+
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.messages import Due, OarsubLine, Tag, Wake
+from oar.lib.facts.records import Cause, Job
+from oar.lib.facts.states import EndCode, EventType, JobState, JobType, Reservation
+from oar.lib.io.logs import of_job
+from oar.lib.io.oarsub_lines import REFUSED, tell_oarsub
+from oar.lib.jobs import control, lifecycle
+from oar.modules.runner.actions.context import ActionContext, log
+
+TRIES = 3
+#: Seconds between the tries for a line whose arrival matters.
+PAUSE = 3.0
+
+
+def tell(context: ActionContext, job_id: int, lines: Sequence[str]) -> None:
+    """Send lines to the oarsub that waits for a job; a reservation in toAckReservation is acknowledged instead."""
+    with context.database.begin() as tx:
+        job = tx.jobs.find(job_id)
+    if job is None:
+        return
+    if job.state is JobState.TO_ACK_RESERVATION:
+        _acknowledge(context, job)
+        return
+    for line in lines:
+        error = _send(context, job, line, tries=TRIES if line == OarsubLine.GOOD_JOB else 1)
+        if error and line == OarsubLine.GOOD_JOB:
+            with context.database.begin() as tx:
+                _note_lost(tx, job_id, error)
+        elif error == REFUSED and _needs_oarsub(job):
+            _end_abandoned_job(context, job, line)
+            return
+
+
+def _needs_oarsub(job: Job) -> bool:
+    """Whether a job is of no use without the oarsub that waits for its start."""
+    is_session = job.job_type is JobType.INTERACTIVE and job.reservation is Reservation.NONE
+    return is_session and job.state in (JobState.WAITING, JobState.HOLD)
+
+
+def _end_abandoned_job(context: ActionContext, job: Job, line: str) -> None:
+    """Ask for the end of a job whose oarsub is gone: its address refuses all tries."""
+    for _ in range(TRIES - 1):
+        time.sleep(PAUSE)
+        if _send(context, job, line, tries=1) != REFUSED:
+            return
+    with context.database.begin() as tx:
+        text = f"[bipbip {job.id}] nobody waits any more for the interactive job at {job.info_type}"
+        tx.events.add(EventType.LOST_SESSION, job.id, text)
+        control.ask_end(tx, {job.id: Cause(EndCode.SESSION_LOST)})
+
+
+def _acknowledge(context: ActionContext, job: Job) -> None:
+    """Tell oarsub that its reservation is accepted, and move the job to Waiting; end it if oarsub is gone."""
+    error = _send(context, job, OarsubLine.GOOD_RESERVATION, tries=TRIES)
+    with context.database.begin() as tx:
+        if error:
+            _note_lost(tx, job.id, error)
+        elif lifecycle.move(tx, job.id, JobState.WAITING):
+            tx.outbox += [Wake(Tag.TERM), Due(job.start_time)]
+
+
+def _note_lost(tx: Transaction, job_id: int, error: str) -> None:
+    tx.events.add(EventType.CANNOT_NOTIFY_OARSUB, job_id, f"Can not notify oarsub for the job {job_id} ({error})")
+    control.ask_end(tx, {job_id: Cause(EndCode.NOT_HEARD, {"text": error})})
+
+
+def _send(context: ActionContext, job: Job, line: str, *, tries: int) -> str:
+    """Send one line; return the text of the error, '' if it arrived or no oarsub waits (a job of the API)."""
+    address = job.info_type or ""
+    if ":" not in address:
+        return ""
+    error = ""
+    for attempt in range(tries):
+        if attempt:
+            time.sleep(PAUSE)
+        error = tell_oarsub(address, line, context.config.oarsub_notify_timeout)
+        if not error:
+            return ""
+    of_job(log, job.id).info("oarsub at %s was not told: %s", address, error)
+    return error

@@ -1,0 +1,250 @@
+"""Bipbip: carries out actions on jobs, many at a time, over warm connections to the nodes.
+
+As a worker it reads actions of the Runner from standard input and writes answers and effects to standard output; one
+thread works on each action.  By hand, ``oar-bipbip JOB_ID`` carries out the actions that one job needs, and ends with
+exit code 0 (done), 1 (nothing to do) or 2 (failed).
+"""
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import BinaryIO
+
+from oar.lib import runtime
+from oar.lib.config.files import Config
+from oar.lib.db.lock_keys import job_lock
+from oar.lib.db.locks import Locks
+from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.messages import Ask, Effect, JobAction
+from oar.lib.io import logs
+from oar.lib.io.remote.pool import Remote
+from oar.lib.io.remote.requests import RemoteSettings
+from oar.lib.runtime import Runtime
+from oar.modules.runner import protocol
+from oar.modules.runner.actions import finish, launch, notification_commands, power, probe, signals, suspend, tell
+from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
+from oar.modules.runner.dispatch import (
+    LIMITED,
+    MESSAGE_KINDS,
+    NOTICES_AT_A_TIME,
+    OTHERS_AT_A_TIME,
+    TELLS_AT_A_TIME,
+    Action,
+    ActionKind,
+    next_action,
+)
+from oar.modules.runner.protocol import ActionEnded, InterruptLaunch, PipeMessage, RunAction
+
+#: An action on a job that another process works on is repeated after so long.
+BUSY_SECONDS = 2.0
+#: An action that lost the database is repeated after so long; it does not count as a failure of its job.
+UNAVAILABLE_SECONDS = 2.0
+#: After the end of the Runner, running actions get so long to reach their end.
+LAST_SECONDS = 10.0
+
+#: The function for each kind of action.
+WORK: dict[ActionKind, Callable[[ActionContext, Action], RetryAfter | None]] = {
+    ActionKind.LAUNCH: lambda context, action: launch.launch_job(context, action.job_id),
+    ActionKind.END: lambda context, action: finish.finish(context, action.job_id),
+    ActionKind.KILL: lambda context, action: signals.kill(context, action.job_id),
+    ActionKind.SIGNAL: lambda context, action: signals.signal(context, action.job_id),
+    ActionKind.SUSPEND: lambda context, action: suspend.suspend(context, action.job_id),
+    ActionKind.RESUME: lambda context, action: suspend.resume(context, action.job_id),
+    ActionKind.PROBE: lambda context, action: probe.probe(context, action.host),
+    ActionKind.SWEEP: lambda context, action: probe.sweep(context, action.host),
+    ActionKind.TELL: lambda context, action: tell.tell(context, action.job_id, action.args),
+    ActionKind.NOTICE: lambda context, action: notification_commands.run_command(context, action.job_id, action.args),
+    ActionKind.ENERGY: lambda context, _: power.carry_out(context),
+    ActionKind.HEAL: lambda context, action: notification_commands.heal(context, action.args),
+}
+
+
+def remote_settings(config: Config, home: str | None = None) -> RemoteSettings:
+    """Return the settings of oar.conf for connections to nodes."""
+    return RemoteSettings(
+        openssh_cmd=tuple(config.openssh_cmd.split()),
+        transport=config.oar_ssh_transport,
+        pool_max=config.oar_ssh_pool_max,
+        pool_idle=config.oar_ssh_pool_idle,
+        privilege_cmd=tuple(config.oar_privilege_cmd.split()),
+        control_directory=f"{config.oar_run_dir}/ipc",
+        home=home or os.path.expanduser("~"),
+    )
+
+
+class JobLocks:
+    """The jobs that this process works on, locked in the database for as long as it lives."""
+
+    def __init__(self, runtime_: Runtime) -> None:
+        self._database = runtime_.database
+        self._mutex = threading.Lock()
+        self._locks: Locks | None = None
+
+    def acquire(self, job_id: int) -> bool:
+        """Take a job unless another process works on it."""
+        with self._mutex:
+            if self._locks is None or not self._locks.alive():
+                self._locks = self._database.locks()
+            return self._locks.acquire(job_lock(job_id))
+
+    def release(self, job_id: int) -> None:
+        """Release a job; a lost connection has released it already."""
+        with self._mutex:
+            try:
+                if self._locks is not None:
+                    self._locks.release(job_lock(job_id))
+            except DatabaseUnavailable:
+                self._locks = None
+
+
+class Bipbip:
+    """The running actions of this process; ``answer`` sends a message to the Runner."""
+
+    def __init__(self, runtime_: Runtime, remote: Remote, answer: Callable[[PipeMessage], None]) -> None:
+        self._runtime = runtime_
+        self._locks = JobLocks(runtime_)
+        self._answer = answer
+        self._interrupted: set[int] = set()
+        self._context = ActionContext(
+            config=runtime_.config,
+            database=runtime_.database,
+            remote=remote,
+            interrupted=self._interrupted.__contains__,
+            run_in_thread=self._run_in_thread,
+            oardir=runtime_.oardir,
+        )
+
+    def take(self, message: PipeMessage, pool: ThreadPoolExecutor) -> None:
+        """Start the action, or the interruption, that the Runner asks for."""
+        match message:
+            case RunAction(action):
+                self._follow_configuration()
+                pool.submit(self.carry_out, action)
+            case InterruptLaunch(job_id):
+                self._interrupted.add(job_id)
+
+    def _follow_configuration(self) -> None:
+        """Read oar.conf again if it has changed, for the actions that start now; a bad one changes nothing."""
+        config = self._runtime.changed_config()
+        if config is not None:
+            self._context = replace(self._context, config=config)
+            logs.set_up(config, "Bipbip")
+
+    def carry_out(self, action: Action) -> ActionEnded:
+        """Carry out an action and send its answer to the Runner, whatever happens in it."""
+        answer = self._run(action)
+        if action.kind is ActionKind.LAUNCH:
+            self._interrupted.discard(action.job_id)
+        self._answer(answer)
+        return answer
+
+    def _run(self, action: Action) -> ActionEnded:
+        """Run an action with the lock of its job; every exception becomes an answer."""
+        locked = bool(action.job_id) and action.kind not in MESSAGE_KINDS
+        try:
+            if locked and not self._locks.acquire(action.job_id):
+                return ActionEnded(action, BUSY_SECONDS)
+            try:
+                later = WORK[action.kind](self._context, action)
+            finally:
+                if locked:
+                    self._locks.release(action.job_id)
+        except DatabaseUnavailable as error:
+            logs.of_job(log, action.job_id).error("%s on %s has to wait: %s", action.kind, action.host, error)
+            return ActionEnded(action, UNAVAILABLE_SECONDS)
+        except Exception:  # noqa: BLE001 - the guard of an action: no error may end the other actions
+            logs.of_job(log, action.job_id).exception("%s on %s broke off", action.kind, action.host)
+            return ActionEnded(action, failed=True)
+        return ActionEnded(action, later.seconds if later else None)
+
+    def _run_in_thread(self, name: str, body: Callable[[], None]) -> None:
+        threading.Thread(target=body, name=name, daemon=True).start()
+
+
+class Answers:
+    """Sends messages to the Runner, from any thread."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._mutex = threading.Lock()
+
+    def write(self, message: PipeMessage) -> None:
+        """Write one line.  If the Runner has ended it is lost: the next Runner finds the same in the database."""
+        line = protocol.encode(message)
+        with self._mutex, contextlib.suppress(BrokenPipeError):
+            self._stream.write(line)
+            self._stream.flush()
+
+    def deliver(self, effects: Sequence[Effect]) -> None:
+        """Pass on the effects of a transaction."""
+        for effect in effects:
+            self.write(effect)
+
+
+def work(runtime_: Runtime, remote: Remote, answers: Answers, requests: BinaryIO) -> None:
+    """Carry out the actions that the Runner sends, until it closes the pipe."""
+    bipbip = Bipbip(runtime_, remote, answers.write)
+    limits = (NOTICES_AT_A_TIME, TELLS_AT_A_TIME, OTHERS_AT_A_TIME)
+    threads = runtime_.config.max_concurrent_jobs_starting_or_terminating + sum(limits)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="action")
+    for line in requests:
+        bipbip.take(protocol.decode(line), pool)
+    # The Runner has ended.  Running actions may reach their end; the next Runner repeats the others.
+    threading.Timer(LAST_SECONDS, os._exit, (0,)).start()
+    pool.shutdown(wait=True, cancel_futures=True)
+    os._exit(0)
+
+
+def handle(runtime_: Runtime, remote: Remote, job_id: int) -> int:
+    """Carry out the actions that one job needs, one after the other; return the exit code."""
+    bipbip = Bipbip(runtime_, remote, lambda _: None)
+    handled = False
+    while True:
+        with runtime_.database.begin() as tx:
+            jobs = tx.job_runs.in_hand([job_id])
+        action = next_action(jobs[0], 0) if jobs else None
+        if action is None or action.kind not in LIMITED:
+            return 0 if handled else 1
+        answer = bipbip.carry_out(action)
+        if answer.failed:
+            return 2
+        if answer.retry_after is not None:
+            threading.Event().wait(answer.retry_after)
+        handled = True
+
+
+def _reserve_stdout() -> BinaryIO:
+    """Return the pipe to the Runner; from now on, standard output goes to standard error."""
+    stream = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return stream
+
+
+def main() -> None:
+    """Run as a program."""
+    worker = sys.argv[1:2] == ["--worker"]
+    answers = Answers(_reserve_stdout() if worker else sys.stdout.buffer)
+    opened = runtime.open_runtime("bipbip", deliver=answers.deliver if worker else None)
+
+    def lost(node: str) -> None:
+        """Ask for a probe of a node whose connection broke: it may have died."""
+        answers.write(Ask(JobAction.PROBE, 0, (node,)))
+
+    settings = remote_settings(opened.config)
+    remote_of = Remote(settings, lost=lost) if worker else Remote(settings)
+    with logs.logging_to(opened.config, "Bipbip"), remote_of as remote:
+        if worker:
+            work(opened, remote, answers, sys.stdin.buffer)
+        if not sys.argv[1:] or not sys.argv[1].isdigit():
+            sys.stderr.write("usage: oar-bipbip JOB_ID\n")
+            sys.exit(2)
+        code = handle(opened, remote, int(sys.argv[1]))
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,392 @@
+"""The Runner: gives the actions on jobs to its bipbips, stores the end reports of nodes, sends notices to users.
+
+The list of actions is the database; the copy in memory is made again at each look.  A doorbell (``Ask``) only says
+which job to look at.  A report is answered after its commit, so that oarexec may forget it.
+
+See docs/design/launch.rst, "Actions", and docs/design/bus.rst, "End reports".
+"""
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Collection, Iterable, Sequence
+
+from oar.lib import runtime
+from oar.lib.db.lock_keys import SERVER_LOCK
+from oar.lib.db.locks import Lock
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts import frames
+from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.frames import BadFrame, EndReport, Frame, Hello, Load, Ping, Pong, Ready, ReportReply, StopChild
+from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
+from oar.lib.facts.states import EventType, ExecCode
+from oar.lib.facts.version import VERSION
+from oar.lib.io import bus, logs, processes
+from oar.lib.jobs import recovery
+from oar.lib.runtime import Runtime
+from oar.modules.runner.actions.finish import note_finishing
+from oar.modules.runner.actions.power import ENERGY_ORDERS
+from oar.modules.runner.bipbip_process import BipbipProcess
+from oar.modules.runner.dispatch import (
+    HOST_ACTIONS,
+    JOB_ACTIONS,
+    Action,
+    ActionKind,
+    Dispatch,
+    host_action,
+    next_action,
+)
+from oar.modules.runner.end_reports import EndReports
+from oar.modules.runner.protocol import ActionEnded, InterruptLaunch, RunAction
+from oar.modules.runner.user_notices import UserNotices
+
+log = logging.getLogger("runner")
+
+LOOK_SECONDS = 5.0
+#: A job whose action failed so often is ended (docs/design/launch.rst, "Actions").
+MAX_FAILURES = 5
+#: After Stop, running actions get so long to reach a safe point; less when the server has died, since the next server
+#: waits for this process to end.
+DRAIN_SECONDS = 30.0
+ORPHAN_SECONDS = 4.0
+LOAD_SECONDS = 10.0
+#: Leon is woken again for a kill request that it has not treated within this time.
+STALE_KILL_SECONDS = 10
+BAD_SCHEMA = NOT_CONFIGURED = 1
+NO_DATABASE = 3
+ALREADY_RUNNING = 4
+
+
+class Runner:
+    """The main loop of the Runner and its state."""
+
+    def __init__(self, runtime_: Runtime, dealer: bus.Dealer, lock: Lock) -> None:
+        config = runtime_.config
+        self._runtime = runtime_
+        self._database = runtime_.database
+        self._database.deliver = self._deliver
+        self._dealer = dealer
+        self._lock = lock
+        self._dispatch = Dispatch(config.max_concurrent_jobs_starting_or_terminating, config.bipbip_workers)
+        self._notices = UserNotices(config, runtime_.database, self._dispatch.add)
+        self._end_reports = EndReports()
+        self._bipbips: dict[int, BipbipProcess] = {}
+        self._poll = bus.Poll(dealer)
+        self._reports: list[EndReport] = []  #: that have come and are not stored
+        self._doorbells: list[Ask] = []  #: that have come and are not treated
+        self._started = 0  #: database clock at the start: jobs without news since then are probed
+        self._next_look = 0.0
+        self._next_load = 0.0
+        self._draining: float | None = None
+        self._parent: processes.ParentWatch | None = None
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    def run(self, signals: processes.Signals, parent: processes.ParentWatch | None) -> int:
+        """Work until told to stop; return the exit code."""
+        self._poll.add(signals)
+        self._parent = parent
+        if parent:
+            self._poll.add(parent)
+        for number in range(self._dispatch.workers):
+            self._start(number)
+        self._tell(Ready())
+        while not self._is_over(signals):
+            if self._turn(signals):
+                log.error("another OAR server has taken over: %s", self._database.lock_holder(SERVER_LOCK))
+                return ALREADY_RUNNING
+        for bipbip in self._bipbips.values():
+            bipbip.end()
+        for bipbip in self._bipbips.values():
+            bipbip.close()
+        self._notices.mailer.close(5)
+        return 0
+
+    def _is_over(self, signals: processes.Signals) -> bool:
+        if self._draining is None and signals.stop:
+            self._draining = time.monotonic() + DRAIN_SECONDS
+        if self._parent is not None and self._parent.is_gone():
+            self._poll.remove(self._parent)
+            self._parent = None
+            self._draining = min(self._draining or float("inf"), time.monotonic() + ORPHAN_SECONDS)
+        busy = any(action.kind is not ActionKind.NOTICE for action in self._dispatch.running)
+        return self._draining is not None and (not busy or time.monotonic() > self._draining)
+
+    def _turn(self, signals: processes.Signals) -> bool:
+        """Wait for messages, treat them, give the due actions to bipbips; True if another server has the lock."""
+        for source in self._poll.wait(self._patience()):
+            if source is self._dealer:
+                for data in self._dealer.receive():
+                    self._receive(data)
+            elif isinstance(source, BipbipProcess):
+                self._read_answers(source)
+            elif source is signals:
+                signals.clear()
+        try:
+            self._store_reports()
+            self._follow_doorbells()
+            if time.monotonic() >= self._next_look:
+                if not self._lock.take():
+                    return True
+                self._follow_configuration()
+                self._look()
+                self._next_look = time.monotonic() + LOOK_SECONDS
+        except DatabaseUnavailable as error:
+            log.error("the database cannot be reached: %s", error)
+            self._next_look = time.monotonic() + LOOK_SECONDS
+        self._start_due_actions()
+        self._report_load()
+        return False
+
+    def _patience(self) -> float:
+        now = time.monotonic()
+        times = [self._next_look, self._next_load, self._dispatch.next_due()]
+        return max(0.0, min((date for date in times if date is not None), default=now + LOOK_SECONDS) - now)
+
+    def _receive(self, data: bytes) -> None:
+        try:
+            self._treat(frames.decode(data))
+        except BadFrame as error:
+            log.warning("bad frame from the server: %s", error)
+
+    def _treat(self, frame: Frame) -> None:
+        match frame:
+            case Ask():
+                self._doorbells.append(frame)
+            case EndReport():
+                self._reports.append(frame)
+            case Notice():
+                self._notices.send(frame)
+            case Mail(subject, text):
+                log.warning("%s: %s", subject, text.strip().replace("\n", "; "))
+                self._notices.mailer.administrators(subject, text)
+            case Ping():
+                self._tell(Pong())
+            case StopChild():
+                self._draining = time.monotonic() + DRAIN_SECONDS
+            case _:
+                log.warning("unexpected frame %s", frame)
+
+    def _tell(self, frame: Frame) -> None:
+        self._dealer.send(frames.encode(frame))
+
+    def _deliver(self, effects: Sequence[Effect]) -> None:
+        """Treat the effects that are for the Runner itself; send the others to Almighty."""
+        for effect in effects:
+            if isinstance(effect, Ask | Notice | Mail):
+                self._treat(effect)
+            else:
+                self._tell(effect)
+
+    def _report_load(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_load:
+            self._next_load = now + LOAD_SECONDS
+            running = len(self._dispatch.running)
+            self._tell(Load(len(self._dispatch) - running, running))
+
+    # -- actions -----------------------------------------------------------------------------------------------------
+
+    def _follow_doorbells(self) -> None:
+        """Add the actions that are asked for by name, and the next action of each job that was rung for."""
+        if not self._doorbells:
+            return
+        doorbells, self._doorbells = self._doorbells, []
+        try:
+            self._add_actions_for(doorbells)
+        except DatabaseUnavailable:
+            self._doorbells = doorbells + self._doorbells
+            raise
+
+    def _add_actions_for(self, doorbells: Collection[Ask]) -> None:
+        ids = {ask.job_id for ask in doorbells if ask.job_id}
+        with self._database.begin() as tx:
+            jobs = {job.job_id: job for job in tx.job_runs.in_hand(ids)} if ids else {}
+            told_jobs = [ask.job_id for ask in doorbells if ask.action is JobAction.TELL]
+            owners = tx.jobs.owners(told_jobs) if told_jobs else {}
+        for ask in dict.fromkeys(doorbells):
+            if ask.action in HOST_ACTIONS:
+                self._add(host_action(HOST_ACTIONS[ask.action], host) for host in ask.lines)
+            elif ask.action is JobAction.ENERGY:
+                self._add([Action(ActionKind.ENERGY)])
+            elif ask.action is JobAction.HEAL:
+                self._add([Action(ActionKind.HEAL, args=ask.lines)])
+            elif ask.action is JobAction.TELL:
+                self._add([Action(ActionKind.TELL, ask.job_id, args=ask.lines, user=owners.get(ask.job_id, ""))])
+            elif ask.job_id in jobs:
+                job = jobs[ask.job_id]
+                kind = JOB_ACTIONS.get(ask.action)
+                action = Action(kind, job.job_id, job.head_host) if kind else next_action(job, 0)
+                self._add([action] if action else [])
+
+    def _follow_configuration(self) -> None:
+        """Read oar.conf again if it has changed; a bad one changes nothing.  Bipbips read it themselves."""
+        config = self._runtime.changed_config()
+        if config is None:
+            return
+        self._runtime.config = config
+        self._notices.follow_configuration(config)
+        logs.set_up(config, "Runner")
+        log.info("the configuration was read again")
+
+    def _look(self) -> None:
+        """Add all actions that the database calls for, with or without a doorbell."""
+        config = self._runtime.config
+        with self._database.begin() as tx:
+            # Requests that were made while no server was running have waited long enough.
+            stale = tx.now - STALE_KILL_SECONDS if self._started else tx.now + 1
+            self._started = self._started or tx.now
+            period = config.job_probe_frequency
+            probe_before = max(self._started, tx.now - period) if period else self._started
+            jobs = tx.job_runs.in_hand(probe_before=probe_before)
+            live = tx.job_runs.live()
+            signals = tx.job_runs.signal_requests(tx.now - config.oar_ssh_connection_timeout)
+            sweeps = tx.resources.to_sweep()
+            has_orders = bool(tx.events.open(ENERGY_ORDERS))
+            if tx.kill_requests.is_leon_late(stale):
+                tx.outbox.append(Wake(Tag.QDEL))
+        self._dispatch.forget_jobs(live)
+        self._add(action for job in jobs if (action := next_action(job, probe_before)))
+        heads = {job.job_id: job.head_host for job in jobs}
+        self._add(Action(ActionKind.SIGNAL, signal.job_id, heads.get(signal.job_id, "")) for signal in signals)
+        self._add(host_action(ActionKind.SWEEP, host) for host in sweeps)
+        self._add([Action(ActionKind.ENERGY)] if has_orders else [])
+
+    def _add(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            self._dispatch.add(action)
+            for worker, launch in self._dispatch.interrupted_by(action):
+                self._bipbips[worker].write(InterruptLaunch(launch.job_id))
+
+    # -- bipbips ---------------------------------------------------------------------------------------------------
+
+    def _start(self, number: int) -> None:
+        self._bipbips[number] = BipbipProcess(number)
+        self._poll.add(self._bipbips[number])
+
+    def _start_due_actions(self) -> None:
+        """Give the due actions to their bipbips; kill the bipbips whose actions take too long."""
+        if self._draining is not None:
+            return
+        now = time.monotonic()
+        for number, action in self._dispatch.due(now):
+            if not self._bipbips[number].write(RunAction(action)):
+                self._bipbips[number].kill()  # its end is treated in the next turn
+        for number, action in self._dispatch.older_than(self._runtime.config.bipbip_max_duration, now):
+            logs.of_job(log, action.job_id).error("%s takes too long: its bipbip is killed", action.kind)
+            self._bipbips[number].kill()
+
+    def _read_answers(self, bipbip: BipbipProcess) -> None:
+        answers, is_running = bipbip.read()
+        for answer in answers:
+            match answer:
+                case ActionEnded(action, _, True):
+                    self._note_failure(action)
+                case ActionEnded(action, retry_after, _):
+                    self._dispatch.finish(action, time.monotonic(), retry_after)
+                case RunAction() | InterruptLaunch():
+                    log.warning("unexpected answer %s", answer)
+                case effect:
+                    self._deliver([effect])
+        if not is_running:
+            self._replace(bipbip)
+
+    def _replace(self, bipbip: BipbipProcess) -> None:
+        """Replace a bipbip that has ended; its actions count as failed and are repeated."""
+        self._poll.remove(bipbip)
+        bipbip.close()
+        if self._draining is None:
+            log.error("bipbip %d is gone: it is replaced", bipbip.number)
+            self._start(bipbip.number)
+        for action in self._dispatch.of_worker(bipbip.number):
+            self._note_failure(action)
+
+    def _note_failure(self, action: Action) -> None:
+        """Have a failed action repeated; end its job if a launch or an end has failed too often."""
+        failures = self._dispatch.fail(action, time.monotonic())
+        if failures < MAX_FAILURES or action.kind not in (ActionKind.LAUNCH, ActionKind.END):
+            return
+        logs.of_job(log, action.job_id).error("%s broke off %d times: the job is given up", action.kind, failures)
+        self._dispatch.give_up(action)
+        try:
+            with self._database.begin() as tx:
+                _give_up(tx, action.job_id)
+        except DatabaseUnavailable as error:  # the next look finds the job again
+            log.error("the database cannot be reached: %s", error)
+
+    # -- reports of nodes ------------------------------------------------------------------------------------------
+
+    def _store_reports(self) -> None:
+        """Store the end reports that have come, all in one transaction; then answer them."""
+        if not self._reports:
+            return
+        reports, self._reports = self._reports, []
+        try:
+            with self._database.begin() as tx:
+                answers = self._end_reports.store(tx, reports)
+        except DatabaseUnavailable:
+            return  # without an answer, oarexec reports again
+        for report, answer in zip(reports, answers, strict=True):
+            if report.peer >= 0:
+                self._tell(ReportReply(report.peer, answer))
+
+
+def _give_up(tx: Transaction, job_id: int) -> None:
+    """End a job whose actions fail again and again by an internal error."""
+    text = f"[Runner] internal error: the actions on the job {job_id} broke off {MAX_FAILURES} times"
+    tx.job_runs.report(job_id, ExecCode.DIED, None)
+    note_finishing(tx, job_id, ExecCode.DIED, None)
+    tx.events.add(EventType.EXIT_VALUE_OAREXEC, job_id, text, to_check=True)
+    tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+def serve(opened: Runtime, endpoint: str) -> int:
+    """Run the Runner; return exit code 4 if another server is running, 1 if the schema has another version."""
+    with opened.database.snapshot() as tx:
+        version = tx.schema_version.find()
+    if version != VERSION:
+        log.error("the database has the schema %s, this is OAR %s: run oar-database --setup", version, VERSION)
+        return BAD_SCHEMA
+    with bus.connected(endpoint) as dealer, opened.database.hold_lock(SERVER_LOCK) as lock:
+        if lock is None:
+            log.error("another OAR server is running: %s", opened.database.lock_holder(SERVER_LOCK))
+            return ALREADY_RUNNING
+        if not _has_rules(opened):
+            log.error("no admission rule is enabled: anybody could use the admin queue. Add the rules again, or set")
+            log.error("ADMISSION_RULES_ACK_EMPTY=yes in oar.conf if that is meant")
+            return NOT_CONFIGURED
+        dealer.send(frames.encode(Hello("bipbip_commander", os.getpid())))
+        with processes.signals() as signals:
+            runner = Runner(opened, dealer, lock)
+            with opened.database.begin() as tx:
+                recovery.repair(tx)
+            return runner.run(signals, processes.watch_parent(os.environ))
+
+
+def _has_rules(opened: Runtime) -> bool:
+    """Whether an admission rule is enabled, or the administrator has said that none is needed."""
+    config = opened.config
+    if config.admission_rules_ack_empty or config.admission_rules_in_files:
+        return True
+    with opened.database.snapshot() as tx:
+        return bool(tx.admission_rules.all(enabled=True))
+
+
+def main() -> None:
+    """Run as a program: ``--worker ENDPOINT``."""
+    if sys.argv[1:2] != ["--worker"] or len(sys.argv) != 3:
+        sys.stderr.write("oar-bipbip-commander is started by oar-almighty\n")
+        sys.exit(2)
+    opened = runtime.open_runtime("bipbip_commander")
+    with logs.logging_to(opened.config, "Runner"):
+        try:
+            code = serve(opened, sys.argv[2])
+        except DatabaseUnavailable as error:
+            log.error("the database cannot be reached: %s", error)
+            code = NO_DATABASE
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""A bipbip as the Runner sees it: a child process and the pipes to it."""
+
+import contextlib
+import os
+import subprocess
+import sys
+
+from oar.modules.runner import protocol
+
+#: A bipbip that was told to end has so long to do so.
+END_SECONDS = 4.0
+
+
+class BipbipProcess:
+    """A bipbip and the pipes to it; a poll sees when it has written, or is gone."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-m", "oar.modules.runner.bipbip", "--worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests = self._process.stdin
+        self._answers = self._process.stdout
+        os.set_blocking(self._answers.fileno(), False)
+        self._partial = b""
+
+    def fileno(self) -> int:
+        """Return the descriptor of its answers."""
+        return self._answers.fileno()
+
+    def write(self, message: protocol.PipeMessage) -> bool:
+        """Send a message; False if it does not read any more."""
+        try:
+            self._requests.write(protocol.encode(message))
+            self._requests.flush()
+        except OSError:
+            return False
+        return True
+
+    def read(self) -> tuple[list[protocol.PipeMessage], bool]:
+        """Return the messages that it has written, and whether it still runs."""
+        data = self._answers.read(1 << 20)
+        if data is None:
+            return [], True
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        return [protocol.decode(line) for line in lines], data != b""
+
+    def kill(self) -> None:
+        """Kill it at once."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """Close the pipe to it, which tells it to end."""
+        with contextlib.suppress(OSError):  # it ended before it had read everything
+            self._requests.close()
+
+    def close(self) -> None:
+        """Let it end, or kill it after END_SECONDS; reap it."""
+        self.end()
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._answers.close()

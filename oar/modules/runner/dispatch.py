@@ -1,0 +1,256 @@
+"""Dispatch: which action of the Runner goes to which bipbip, and when.  Pure.
+
+One action at a time works on a job.  Ends and launches share a limit (``MAX_CONCURRENT_JOBS_STARTING_OR_TERMINATING``)
+in which ends come first, so that a burst of submissions cannot keep nodes occupied.  Kills, signals and probes have
+another limit.  So have the commands of users and the lines for their oarsubs, since users decide how long those take.
+An action goes to the bipbip that talks to its host, whose connection is warm.  A failed action is tried again after
+1, 2, 4 ... 60 s (docs/design/launch.rst, "Dispatch").
+"""
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from oar.lib.db.job_runs import InHand
+from oar.lib.facts.messages import JobAction
+from oar.lib.facts.states import JobState, Phase
+
+#: Limit of running actions other than launches, ends, and those whose duration users decide.
+OTHERS_AT_A_TIME = 64
+#: Limits of running TELL actions, of all users and of one: an oarsub may wait, be gone, or be stopped by its user.
+TELLS_AT_A_TIME = 32
+TELLS_OF_A_USER = 8
+#: Limits of running commands of users, of all and of one user, and of the waiting commands or lines of one user.
+NOTICES_AT_A_TIME = 16
+NOTICES_OF_A_USER = 4
+NOTICES_WAITING = 5000
+LONGEST_PAUSE = 60
+
+
+class ActionKind(StrEnum):
+    """The kinds of actions of a bipbip."""
+
+    END = "END"  #: bring a finishing job to its end
+    LAUNCH = "LAUNCH"  #: bring a job that has its resources to Running, from the phase that a former attempt reached
+    KILL = "KILL"  #: ask oarexec to end the job
+    SIGNAL = "SIGNAL"  #: send the checkpoint signal, or a user's
+    SUSPEND = "SUSPEND"  #: freeze the job on its nodes
+    RESUME = "RESUME"  #: thaw it
+    PROBE = "PROBE"  #: ask a host about its jobs
+    SWEEP = "SWEEP"  #: remove what former jobs left on a host
+    TELL = "TELL"  #: send lines to a waiting oarsub
+    NOTICE = "NOTICE"  #: run a command of the owner of a job; the first of ``args`` is his name
+    ENERGY = "ENERGY"  #: halt and wake the nodes that rounds have chosen
+    HEAL = "HEAL"  #: the site's script for suspected nodes
+
+
+#: Kinds under the limit of launches and ends, in order of preference.
+LIMITED = (ActionKind.END, ActionKind.LAUNCH)
+
+#: Kinds that only send messages about a job: they need not wait for other actions on the job.
+MESSAGE_KINDS = (ActionKind.TELL, ActionKind.NOTICE)
+
+#: The actions on hosts that a doorbell may ask for.
+HOST_ACTIONS = {JobAction.SWEEP: ActionKind.SWEEP, JobAction.PROBE: ActionKind.PROBE}
+
+#: The actions on jobs that a doorbell may ask for; the others are found in the database.
+JOB_ACTIONS = {
+    JobAction.KILL: ActionKind.KILL,
+    JobAction.SIGNAL: ActionKind.SIGNAL,
+    JobAction.SUSPEND: ActionKind.SUSPEND,
+    JobAction.RESUME: ActionKind.RESUME,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action on a job (``job_id``), or on a host when ``job_id`` is 0."""
+
+    kind: ActionKind
+    job_id: int = 0
+    host: str = field(default="", compare=False)  #: of a job: its head, where the command runs
+    args: tuple[str, ...] = ()
+    user: str = field(default="", compare=False)  #: of TELL: the owner of the oarsub
+
+    @property
+    def subject(self) -> str:
+        """The job, host or kind of messages that no two running actions have in common."""
+        if self.kind in MESSAGE_KINDS:
+            return f"{self.kind} {self.job_id}"
+        return f"job {self.job_id}" if self.job_id else f"{self.kind} {' '.join(self.args)}"
+
+
+def host_action(kind: ActionKind, host: str) -> Action:
+    """Return an action on a host."""
+    return Action(kind, 0, host, (host,))
+
+
+def next_action(job: InHand, probe_before: int) -> Action | None:
+    """Return the action that a job between its launch and its end needs, None if it needs none.
+
+    ``probe_before``: a job is probed if nothing has been heard of it since that date.
+    """
+    host = job.head_host
+    if job.state is JobState.TO_LAUNCH or (job.state is JobState.LAUNCHING and not job.report_date):
+        return None if job.phase is Phase.FAILED else Action(ActionKind.LAUNCH, job.job_id, host)
+    if job.state is JobState.TO_ACK_RESERVATION:
+        return Action(ActionKind.TELL, job.job_id)
+    if job.report_date or job.state is JobState.FINISHING:
+        return None if job.phase is Phase.CLEANED else Action(ActionKind.END, job.job_id, host)
+    if job.phase is Phase.GO:
+        return Action(ActionKind.LAUNCH, job.job_id, host)
+    return host_action(ActionKind.PROBE, host) if host and job.updated < probe_before else None
+
+
+@dataclass(slots=True)
+class _Waiting:
+    action: Action
+    order: int
+    not_before: float = 0.0
+
+
+@dataclass(slots=True)
+class _Running:
+    action: Action
+    worker: int
+    since: float
+    again: bool = False  #: it was added once more meanwhile
+
+
+class Dispatch:
+    """The waiting and the running actions.  Times are those of a monotonic clock."""
+
+    def __init__(self, limit: int, workers: int) -> None:
+        self.limit = limit
+        self.workers = workers
+        self._waiting: dict[Action, _Waiting] = {}
+        self._running: dict[Action, _Running] = {}
+        self._failures: dict[Action, int] = {}
+        self._order = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._running)
+
+    @property
+    def running(self) -> list[Action]:
+        """The running actions."""
+        return list(self._running)
+
+    def add(self, action: Action) -> bool:
+        """Add an action; one that waits already is not added again, one that runs will be repeated.
+
+        False: the action is refused, since too many commands or lines of its user are waiting.
+        """
+        if action in self._running:
+            self._running[action].again = action.kind not in LIMITED
+        elif action not in self._waiting:
+            if _message_queue(action) and self._waiting_in(_message_queue(action)) >= NOTICES_WAITING:
+                return False
+            self._order += 1
+            self._waiting[action] = _Waiting(action, self._order)
+        return True
+
+    def _waiting_in(self, message_queue: str) -> int:
+        return sum(_message_queue(action) == message_queue for action in self._waiting)
+
+    def due(self, now: float) -> list[tuple[int, Action]]:
+        """Return the actions that may start, each with the number of its bipbip; they count as running from now on."""
+        started = []
+        busy = {action.subject for action in self._running}
+        used = Counter(name for action in self._running for name, _ in self._limits_of(action))
+        for waiting in sorted(self._waiting.values(), key=_preference):
+            action = waiting.action
+            limits = self._limits_of(action)
+            if waiting.not_before > now or action.subject in busy or any(used[name] >= limit for name, limit in limits):
+                continue
+            used.update(name for name, _ in limits)
+            busy.add(action.subject)
+            worker = self.worker_of(action)
+            del self._waiting[action]
+            self._running[action] = _Running(action, worker, now)
+            started.append((worker, action))
+        return started
+
+    def _limits_of(self, action: Action) -> tuple[tuple[str, int], ...]:
+        """Return the limits that an action counts against: name and number."""
+        if action.kind in LIMITED:
+            return (("limited", self.limit),)
+        if action.kind is ActionKind.NOTICE:
+            return ("notices", NOTICES_AT_A_TIME), (_message_queue(action), NOTICES_OF_A_USER)
+        if action.kind is ActionKind.TELL:
+            all_tells = ("tells", TELLS_AT_A_TIME)
+            return (all_tells, (_message_queue(action), TELLS_OF_A_USER)) if action.user else (all_tells,)
+        return (("others", OTHERS_AT_A_TIME),)
+
+    def worker_of(self, action: Action) -> int:
+        """Return the bipbip that talks to the action's host."""
+        return zlib.crc32((action.host or str(action.job_id)).encode()) % self.workers
+
+    def next_due(self) -> float | None:
+        """Return when the next pause of an action ends, None if there is no pause."""
+        return min((waiting.not_before for waiting in self._waiting.values() if waiting.not_before), default=None)
+
+    def interrupted_by(self, action: Action) -> list[tuple[int, Action]]:
+        """Return the launch that a kill, a signal or an end interrupts, with its bipbip."""
+        if action.kind not in (ActionKind.KILL, ActionKind.SIGNAL, ActionKind.END):
+            return []
+        launch = self._running.get(Action(ActionKind.LAUNCH, action.job_id))
+        return [(launch.worker, launch.action)] if launch else []
+
+    def finish(self, action: Action, now: float, retry_after: float | None = None) -> None:
+        """Take a running action off; ``retry_after``: it has to be repeated after so many seconds."""
+        running = self._running.pop(action, None)
+        self._failures.pop(action, None)
+        if running is None:
+            return
+        if retry_after is not None:
+            self._again(action, now + retry_after)
+        elif running.again:
+            self._again(running.action, now)
+
+    def fail(self, action: Action, now: float) -> int:
+        """Have a failed action repeated after a pause; return the number of its failures in a row."""
+        self._running.pop(action, None)
+        failures = self._failures.get(action, 0) + 1
+        self._failures[action] = failures
+        self._again(action, now + min(2 ** (failures - 1), LONGEST_PAUSE))
+        return failures
+
+    def give_up(self, action: Action) -> None:
+        """Remove a waiting action."""
+        self._waiting.pop(action, None)
+        self._failures.pop(action, None)
+
+    def of_worker(self, worker: int) -> list[Action]:
+        """Return the running actions of a bipbip."""
+        return [running.action for running in self._running.values() if running.worker == worker]
+
+    def older_than(self, seconds: float, now: float) -> list[tuple[int, Action]]:
+        """Return the actions that have run longer than this, each with its bipbip."""
+        return [(running.worker, running.action) for running in self._running.values() if running.since + seconds < now]
+
+    def forget_jobs(self, live_jobs: Iterable[int]) -> None:
+        """Remove the waiting actions on other jobs than ``live_jobs``; messages about those jobs are still sent."""
+        live_ids = set(live_jobs)
+        for action in [action for action in self._waiting if action.job_id and action.kind not in MESSAGE_KINDS]:
+            if action.job_id not in live_ids:
+                self.give_up(action)
+
+    def _again(self, action: Action, not_before: float) -> None:
+        self._order += 1
+        self._waiting[action] = _Waiting(action, self._order, not_before)
+
+
+def _message_queue(action: Action) -> str:
+    """Return the kind and the user of a message, which have limits together; '' for other actions."""
+    if action.kind is ActionKind.NOTICE:
+        return f"notices of {''.join(action.args[:1])}"
+    return f"tells of {action.user}" if action.kind is ActionKind.TELL and action.user else ""
+
+
+def _preference(waiting: _Waiting) -> tuple[int, int]:
+    """Return the sort key: ends first, since a job that ends needs no kill any more; launches last; then by age."""
+    rank = {ActionKind.END: 0, ActionKind.LAUNCH: 2}.get(waiting.action.kind, 1)
+    return rank, waiting.order

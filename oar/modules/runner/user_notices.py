@@ -1,0 +1,73 @@
+"""Notices to the owners of jobs: sent by mail, or by a command that a bipbip runs (``oarsub --notify``)."""
+
+import logging
+from collections.abc import Callable
+
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.errors import BadRequest, DatabaseUnavailable
+from oar.lib.facts.messages import Notice
+from oar.lib.facts.states import EventType
+from oar.lib.io.logs import of_job
+from oar.lib.io.mailer import Mailer
+from oar.lib.rules.notices import Subscription, mail_subject, parse_subscription
+from oar.modules.runner.array_mails import ArrayMails
+from oar.modules.runner.dispatch import Action, ActionKind
+
+log = logging.getLogger("runner")
+
+
+class UserNotices:
+    """Sends notices; ``add_action`` takes the actions that run commands of users, and returns whether they will run."""
+
+    def __init__(self, config: Config, database: Database, add_action: Callable[[Action], bool]) -> None:
+        self.mailer = Mailer(config)
+        self._database = database
+        self._array_mails = ArrayMails(database)
+        self._add_action = add_action
+
+    def follow_configuration(self, config: Config) -> None:
+        """Use another mail server from now on; the mails that wait are sent all the same."""
+        self.mailer.close(0)
+        self.mailer = Mailer(config)
+
+    def send(self, notice: Notice) -> None:
+        """Mail the owner of a job, or have his command run, as the job's subscription says."""
+        try:
+            subscription = parse_subscription(notice.notify)
+            if subscription.way == "exec":
+                self._run_command(notice, subscription)
+                return
+            for mail in [notice] if subscription.is_each else self._array_mails.instead_of(notice):
+                self._mail(mail, subscription)
+        except (BadRequest, DatabaseUnavailable) as error:
+            of_job(log, notice.job_id).warning("the notice %s is not sent: %s", notice.tag, error)
+
+    def _run_command(self, notice: Notice, subscription: Subscription) -> None:
+        if not subscription.wants(notice.tag):
+            return
+        about_job = (str(notice.job_id), notice.job_name, notice.tag, notice.text)
+        args = (notice.user, notice.host, notice.tag, *subscription.targets, *about_job)
+        if self._add_action(Action(ActionKind.NOTICE, notice.job_id, notice.host, args)):
+            return
+        with self._database.begin() as tx:
+            text = f"[{notice.tag}] {subscription.targets[0]} on {notice.host}: too many commands are waiting"
+            tx.events.add(EventType.USER_EXEC_NOTIFICATION_ERROR, notice.job_id, text)
+
+    def _mail(self, notice: Notice, subscription: Subscription) -> None:
+        if subscription.wants(notice.tag):
+            subject = mail_subject(notice.tag, notice.job_id, notice.job_name, self.mailer.instance)
+            text = f"{notice.text}\n\n{notice.why}" if notice.why else notice.text
+            self.mailer.user(
+                subscription.targets, subject, text, lambda error: self._note_mail(notice, error), notice.user
+            )
+
+    def _note_mail(self, notice: Notice, error: str) -> None:
+        """Write the event of a mail that was sent, or could not be (called by the mailer's thread)."""
+        event = EventType.MAIL_NOTIFICATION_ERROR if error else EventType.USER_MAIL_NOTIFICATION
+        text = f"[{notice.tag}] {notice.notify}" + (f": {error}" if error else "")
+        try:
+            with self._database.begin() as tx:
+                tx.events.add(event, notice.job_id, text)
+        except DatabaseUnavailable as unavailable:
+            of_job(log, notice.job_id).warning("a mail cannot be noted: %s", unavailable)

@@ -1,0 +1,60 @@
+"""Restarts of the Runner: when it is started again, and when the server ends because it cannot run.  Pure."""
+
+import logging
+from dataclasses import dataclass
+
+from oar.modules.child_programs import DATABASE_PATIENCE
+
+log = logging.getLogger("oar.modules.almighty")
+
+#: Pause between two starts of the Runner, in seconds; it grows up to the longest one once the Runner has been ready.
+RETRY_SECONDS = 2.0
+LONGEST_PAUSE = 60.0
+
+# Exit codes of the Runner and of the server.
+EXIT_CONFIGURATION = 1
+EXIT_DATABASE = 3
+EXIT_RUNNING = 4
+
+
+@dataclass(slots=True)
+class RunnerRestarts:
+    """The history of the Runner's starts.  Times are those of a monotonic clock.
+
+    ``orphan_patience``: so long, in seconds, may another Runner hold the lock of the database.
+    """
+
+    orphan_patience: float
+    is_ready: bool = False  #: it has been ready once
+    first_start: float = 0.0
+    next_start: float = 0.0
+    locked_out_since: float | None = None  #: since when another Runner holds the lock
+    pause: float = RETRY_SECONDS
+
+    def note_start(self, now: float) -> None:
+        """Plan the next start, in case this one fails."""
+        self.next_start = now + self.pause
+        if self.is_ready:
+            self.pause = min(2 * self.pause, LONGEST_PAUSE)
+
+    def note_ready(self) -> bool:
+        """Take note that the Runner works; return whether this is the first time."""
+        is_first, self.is_ready = not self.is_ready, True
+        self.pause = RETRY_SECONDS
+        self.locked_out_since = None
+        return is_first
+
+    def exit_code_after(self, runner_code: int | None, now: float) -> int | None:
+        """Return the exit code of the server if it must end after this end of the Runner; None if it goes on."""
+        is_locked_out = runner_code == EXIT_RUNNING
+        self.locked_out_since = (self.locked_out_since or now) if is_locked_out else None
+        if self.locked_out_since is not None and now - self.locked_out_since >= self.orphan_patience:
+            log.error("an Almighty process must be already started")
+            return EXIT_RUNNING
+        if runner_code == EXIT_CONFIGURATION and not self.is_ready:
+            log.error("the Runner cannot start: see above")
+            return EXIT_CONFIGURATION
+        if not self.is_ready and now - self.first_start > DATABASE_PATIENCE:
+            log.error("the database could not be reached for %d s", DATABASE_PATIENCE)
+            return EXIT_DATABASE
+        return None

@@ -1,0 +1,56 @@
+"""The status of the server: the record that ``oarnotify --status`` shows."""
+
+import os
+import time
+from typing import Any
+
+from oar.lib.facts.frames import Load
+from oar.lib.facts.version import VERSION
+from oar.modules.automaton import Automaton, Lane, result_of
+from oar.modules.child_programs import RUNNER
+from oar.modules.supervisor import SupervisedChild, Supervisor
+
+
+def server_status(
+    automaton: Automaton, children: Supervisor, load: Load, *, is_ready: bool, start: int, now: float
+) -> dict[str, Any]:
+    """Return the status record; its dates are epochs, its durations seconds.
+
+    ``start``: date of the server's start; ``now``: the automaton's clock; ``load``: of the Runner.
+
+    """
+    epoch = time.time() - now
+    return {
+        "version": VERSION,
+        "pid": os.getpid(),
+        "start": start,
+        "ready": is_ready,
+        "lanes": {
+            lane.value: {"running": automaton.running[lane], "waiting": list(automaton.queues[lane])} for lane in Lane
+        },
+        "modules": {
+            module.value: {
+                **_process(children.workers[module]),
+                "passes": record.passes,
+                "failures": record.failures,
+                "last_start": None if record.started is None else round(epoch + record.started, 3),
+                "last_duration": round(record.duration, 3),
+                "last_code": record.code,
+                "last_result": None if record.ended is None else result_of(module, record.code),
+            }
+            for module, record in automaton.records.items()
+        },
+        "runner": {
+            **_process(children.workers[RUNNER]),
+            "waiting": load.waiting,
+            "running": load.running,
+        },
+    }
+
+
+def _process(worker: SupervisedChild) -> dict[str, Any]:
+    return {
+        "pid": worker.child.pid if worker.child else None,
+        "state": worker.state.value,
+        "restarts": max(0, worker.starts - 1),
+    }

@@ -1,0 +1,153 @@
+"""Transactions, reconnection, locks: oar/lib/db/database.py on a real PostgreSQL."""
+
+import threading
+from collections.abc import Sequence
+
+import psycopg2
+import pytest
+
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.db.lock_keys import job_lock
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.messages import Effect, Tag, Wake
+from tests.postgres import PostgreSQL
+
+
+@pytest.fixture
+def delivered() -> list[Effect]:
+    return []
+
+
+@pytest.fixture
+def telling(settings: DatabaseSettings, delivered: list[Effect]) -> Database:
+    def deliver(effects: Sequence[Effect]) -> None:
+        delivered.extend(effects)
+
+    return Database(settings, deliver=deliver)
+
+
+def test_effects_leave_after_the_commit_and_only_then(telling: Database, delivered: list[Effect]) -> None:
+    with telling.begin() as tx:
+        tx.outbox.append(Wake(Tag.QSUB))
+        assert delivered == []
+    assert delivered == [Wake(Tag.QSUB)]
+
+
+def test_a_transaction_that_fails_changes_and_tells_nothing(telling: Database, delivered: list[Effect]) -> None:
+    with pytest.raises(RuntimeError), telling.begin() as tx:
+        tx.execute("INSERT INTO queues (queue_name) VALUES ('lost')")
+        tx.outbox.append(Wake(Tag.QSUB))
+        raise RuntimeError
+    with telling.begin() as tx:
+        assert not tx.queues.exists("lost")
+    assert delivered == []
+
+
+def test_a_connection_that_died_while_idle_is_replaced(database: Database) -> None:
+    with database.begin() as tx:
+        pid = tx.value("SELECT pg_backend_pid()")
+    other = Database(database.settings)
+    with other.begin() as tx:
+        tx.value("SELECT pg_terminate_backend(%s)", (pid,))
+    with database.begin() as tx:
+        assert tx.value("SELECT pg_backend_pid()") != pid
+
+
+def test_a_connection_that_dies_in_use_is_reported_as_such(database: Database) -> None:
+    other = Database(database.settings)
+    with pytest.raises(DatabaseUnavailable), database.begin() as tx:
+        pid = tx.value("SELECT pg_backend_pid()")
+        with other.begin() as killer:
+            killer.value("SELECT pg_terminate_backend(%s)", (pid,))
+        tx.value("SELECT 1")
+
+
+def test_work_is_done_again_after_a_deadlock(database: Database) -> None:
+    meeting = threading.Barrier(2, timeout=10)
+    met: set[str] = set()
+
+    def lock_both(first: str, second: str) -> None:
+        def work(tx: Transaction) -> None:
+            tx.execute("UPDATE queues SET priority = priority + 1 WHERE queue_name = %s", (first,))
+            if first not in met:
+                met.add(first)
+                meeting.wait()
+            tx.execute("UPDATE queues SET priority = priority + 1 WHERE queue_name = %s", (second,))
+
+        database.run(work)
+
+    other = threading.Thread(target=lock_both, args=("admin", "default"))
+    other.start()
+    lock_both("default", "admin")
+    other.join(20)
+    with database.begin() as tx:
+        priorities = {queue.name: queue.priority for queue in tx.queues.all()}
+    assert (priorities["admin"], priorities["default"]) == (12, 4)
+
+
+def test_the_readonly_login_cannot_write_and_cannot_see_secrets(database: Database) -> None:
+    for sql in ("INSERT INTO queues (queue_name) VALUES ('x')", "SELECT * FROM challenges", "SELECT * FROM job_runs"):
+        with pytest.raises(psycopg2.Error), database.readonly() as tx:
+            tx.execute(sql)
+
+
+def test_an_advisory_lock_is_held_by_one_and_freed_with_its_connection(database: Database) -> None:
+    ours, theirs = database.locks(), database.locks()
+    assert ours.acquire(job_lock(42))
+    assert not theirs.acquire(job_lock(42))
+    assert "oar:test" in database.lock_holder(job_lock(42))
+    ours.close()
+    with database.begin() as tx:  # the server notices the end of the connection on its own time
+        while tx.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"):
+            pass
+    assert theirs.acquire(job_lock(42))
+    theirs.release(job_lock(42))
+    assert theirs.alive()
+    theirs.close()
+
+
+def test_a_database_that_is_not_there_is_reported_in_one_line(settings: DatabaseSettings) -> None:
+    absent = DatabaseSettings(host="/nonexistent", patience=0)
+    with pytest.raises(DatabaseUnavailable) as error, Database(absent).begin():
+        pass
+    assert "\n" not in str(error.value)
+
+
+_CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name"
+
+
+def test_who_waits_for_its_second_connection_gives_the_first_back(
+    settings: DatabaseSettings, postgres: PostgreSQL
+) -> None:
+    hasty = Database(settings._replace(patience=0))
+    client = Database(settings._replace(patience=0.05), application="oar:client")
+    postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT 1")
+    postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{settings.name}'")
+    try:
+        with pytest.raises(DatabaseUnavailable, match="too many connections"):
+            hasty.ready()
+        with client.begin() as tx:  # there is place for one again
+            assert tx.value(f"{_CONNECTIONS} = 'oar:client'") == 1
+        with pytest.raises(DatabaseUnavailable, match="too many connections"):
+            client.ready()
+        with hasty.begin() as tx:
+            assert tx.value(f"{_CONNECTIONS} = 'oar:client'") == 0
+    finally:
+        hasty.close()
+        postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT -1")
+    with client.begin() as tx:
+        assert tx.value(f"{_CONNECTIONS} = 'oar:client'") == 1
+    client.ready()
+    with client.begin() as tx, client.readonly() as reader:
+        assert reader.value("SELECT current_user") == settings.ro_user
+        assert tx.value(f"{_CONNECTIONS} = 'oar:client'") == 2
+    client.close()
+
+
+def test_the_clock_is_the_databases_or_the_tests(database: Database) -> None:
+    with database.begin() as tx:
+        assert abs(tx.now - tx.value("SELECT EXTRACT(EPOCH FROM clock_timestamp())::bigint")) <= 1
+    with Database(database.settings, clock=lambda: 1000).begin() as tx:
+        assert tx.now == 1000

@@ -1,0 +1,95 @@
+"""Conditions in rounds: evaluated once, in memory where that is possible, and never at the cost of others."""
+
+import pytest
+
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.snapshot_reader import SnapshotReader
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.db.user_sql import Conditions
+from oar.lib.facts.states import EventType, JobState, ReasonCode
+from oar.lib.runtime import Runtime
+from tests.builders import add_resources
+from tests.db.test_meta_sched import clocked, submit  # noqa: F401 - a fixture
+
+#: A condition that the database takes for ever to evaluate, as an older version has stored it.
+ENDLESS = "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i % 2 FROM n) SELECT count(*) FROM n) > 0"
+
+
+def store_condition(database: Database, job: int, text: str) -> None:
+    with database.begin() as tx:
+        tx.execute("UPDATE jobs SET properties = %s WHERE job_id = %s", (text, job))
+
+
+def states_of(database: Database) -> dict[int, JobState]:
+    with database.begin() as tx:
+        return {row[0]: JobState(row[1]) for row in tx.rows("SELECT job_id, state FROM jobs")}
+
+
+def reason_of(database: Database, job: int) -> str:
+    with database.begin() as tx:
+        code: str = tx.value("SELECT code FROM job_reasons WHERE job_id = %s", (job,))
+    return code
+
+
+def test_a_condition_of_the_language_asks_no_server_twice(
+    clocked: Database,  # noqa: F811
+    runtime: Runtime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    add_resources(clocked, nodes=2)
+    asked: list[str] = []
+    ids = Conditions.ids
+
+    def ask(self: Conditions, text: str) -> list[int]:
+        asked.append(text)
+        return ids(self, text)
+
+    monkeypatch.setattr(Conditions, "ids", ask)
+    for text in ("network_address = 'node-1'", "lower(network_address) = 'node-2'"):
+        store_condition(clocked, submit(clocked), text)
+    reader = SnapshotReader(clocked, runtime.config)
+    pools = [pool.members.bit_count() for pool in reader.read().snapshot.pools]
+    assert (sorted(pools), asked) == ([2, 2], ["lower(network_address) = 'node-2'"])
+    submit(clocked)
+    reader.read()
+    assert asked == ["lower(network_address) = 'node-2'"]
+
+
+def test_a_stored_condition_that_is_none_concerns_its_job_only(clocked: Database, runtime: Runtime) -> None:  # noqa: F811
+    add_resources(clocked, nodes=2)
+    bad, good = submit(clocked), submit(clocked, user="bob")
+    store_condition(clocked, bad, ENDLESS)
+    MetaScheduler(runtime).round()
+    assert states_of(clocked) == {bad: JobState.WAITING, good: JobState.TO_LAUNCH}
+    assert reason_of(clocked, bad) == ReasonCode.CONDITION
+
+
+def test_a_condition_that_takes_too_long_is_put_aside_and_named(
+    clocked: Database,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only who may use all of SQL can still write one that is so slow."""
+    config = Config(user_sql_full_users=("alice",), user_sql_round_seconds=0.5)
+    add_resources(clocked, nodes=2)
+    slow, other, good = submit(clocked), submit(clocked), submit(clocked, user="bob")
+    store_condition(clocked, slow, ENDLESS)
+    store_condition(clocked, other, f"true AND {ENDLESS}")
+    scheduler = MetaScheduler(Runtime(config, clocked))
+    scheduler.round()
+    assert states_of(clocked)[good] is JobState.TO_LAUNCH
+    assert {reason_of(clocked, slow), reason_of(clocked, other)} == {ReasonCode.CONDITION}
+    with clocked.begin() as tx:
+        texts = tx.column("SELECT description FROM event_logs WHERE type = %s", (EventType.CONDITION_TOO_SLOW,))
+    assert len(texts) == 1
+    assert "the condition of alice takes longer than 0.10 s" in texts[0]
+    asked: list[str] = []
+
+    def ask(self: Conditions, text: str) -> list[int]:
+        asked.append(text)
+        return []
+
+    monkeypatch.setattr(Conditions, "ids", ask)
+    submit(clocked, user="bob")
+    scheduler.round()
+    assert ENDLESS not in asked

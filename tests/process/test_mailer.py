@@ -1,0 +1,200 @@
+"""Mails through a real SMTP dialogue, lines to a listening oarsub."""
+
+import email
+import email.policy
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from oar.cli.oarsub_parts.listener import Listener
+from oar.lib.config.files import Config
+from oar.lib.io.hourly_limit import HourlyLimit
+from oar.lib.io.mailer import Mailer, MailQueue, QueuedMail
+from oar.lib.io.oarsub_lines import tell_oarsub
+from tests.process.this_machine import wait_until
+from tests.smtp import MailServer
+
+
+@pytest.fixture
+def smtp() -> Iterator[MailServer]:
+    with MailServer() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def configured(server: MailServer) -> Config:
+    return Config(mail_smtp_server=server.address, mail_sender="oar@site", mail_recipient=("root@site", "admin@site"))
+
+
+def test_administrators_get_a_mail_with_subject_and_text(smtp: MailServer) -> None:
+    mailer = Mailer(configured(smtp))
+    mailer.administrators("Start OAR server", "it is up")
+    mailer.close(20)
+    assert len(smtp.mails) == 1
+    assert "Subject: Start OAR server" in smtp.mails[0].text
+    assert "To: root@site, admin@site" in smtp.mails[0].text
+    assert "it is up" in smtp.mails[0].text
+
+
+def test_a_flood_of_one_subject_ends_in_one_digest(smtp: MailServer) -> None:
+    mailer = Mailer(configured(smtp))
+    for number in range(30):
+        mailer.administrators("Suspecting nodes", f"node {number}")
+    mailer.close(20)
+    assert len(smtp.mails) == 21
+    assert "10 more mails" in smtp.mails[-1].text
+
+
+def test_a_newline_in_a_job_name_adds_no_header(smtp: MailServer) -> None:
+    told: list[str] = []
+    mailer = Mailer(configured(smtp))
+    mailer.user(["a@b"], "é x\r\nBcc: evil@c\n\nbody", "text", told.append)
+    mailer.close(20)
+    assert told == [""]
+    assert smtp.mails[0].recipients == ("a@b",)
+    message = email.message_from_string(smtp.mails[0].text, policy=email.policy.default)
+    assert message.keys() == [
+        *("From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted"),
+        *("Content-Type", "Content-Transfer-Encoding", "MIME-Version"),
+    ]
+    assert message["Subject"] == "é x  Bcc: evil@c  body"
+    assert message.get_payload() == "text\n"
+
+
+def test_who_is_refused_is_told_and_the_others_get_their_mail(smtp: MailServer) -> None:
+    told: list[str] = []
+    mailer = Mailer(configured(smtp))
+    mailer.user(["refused@b", "a@b"], "s", "t", told.append)
+    mailer.user(["refused@b"], "s", "t", told.append)
+    mailer.close(20)
+    assert [mail.recipients for mail in smtp.mails] == [("a@b",)]
+    assert told[0] == "refused for refused@b"
+    assert "no such user" in told[1]
+
+
+@pytest.mark.parametrize("way", ["silent", "dripping"])
+def test_a_mail_server_that_comes_to_no_end_is_left_and_the_next_mail_goes_out(smtp: MailServer, way: str) -> None:
+    told: list[str] = []
+    mailer = Mailer(configured(smtp), step=0.2 if way == "silent" else 20, longest=0.2 if way == "dripping" else 20)
+    mailer.user([f"{way}@b"], "s", "t", told.append)
+    mailer.user(["a@b"], "s", "t", told.append)
+    mailer.close(20)
+    assert len(told) == 2
+    assert told[0] != ""
+    assert told[1] == ""
+    assert [mail.recipients for mail in smtp.mails] == [("a@b",)]
+
+
+def test_a_mail_server_that_is_not_there_is_told_and_stops_nobody() -> None:
+    told: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    mailer = Mailer(Config(mail_smtp_server=f"127.0.0.1:{port}", mail_sender="oar@site"))
+    mailer.user(["a@b"], "s", "t", told.append)
+    mailer.close(20)
+    assert len(told) == 1
+    assert "refused" in told[0]
+
+
+def test_closing_does_not_wait_for_a_mail_server_that_is_silent_even_when_a_thousand_mails_wait() -> None:
+    problems: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = Config(mail_smtp_server=f"127.0.0.1:{silent.getsockname()[1]}", mail_sender="oar@site.org")
+        mailer = Mailer(config)
+        while not problems:
+            mailer.user(["alice@site.org"], "subject", "text", problems.append)
+        mailer.close(0.1)
+        assert problems == ["too many mails are waiting"]
+
+
+def test_users_who_are_told_of_much_keep_no_mail_from_the_administrator(smtp: MailServer) -> None:
+    mailer = Mailer(configured(smtp), step=0.2)
+    problems: list[str] = []
+    while "too many mails are waiting" not in problems:
+        mailer.user(["silent@b"], "s", "t", problems.append)
+    mailer.administrators("a node is lost", "t")
+    wait_until(lambda: smtp.mails)
+    mailer.close(0.1)
+    assert smtp.mails[0].recipients == ("root@site", "admin@site")
+
+
+def test_a_user_who_is_told_of_much_takes_neither_the_turn_nor_the_place_of_another() -> None:
+    def mail(owner: str, number: int) -> QueuedMail:
+        return QueuedMail((f"{owner}@b",), f"{owner} {number}", "", owner=owner)
+
+    waiting = MailQueue(max_of_users=6)
+    refused = [waiting.add(mail("eve", number)) for number in range(1, 10)]
+    assert [each.subject for each in refused if each] == ["eve 7", "eve 8", "eve 9"]
+    displaced = [waiting.add(mail("alice", number)) for number in range(1, 6)]
+    assert [each.subject for each in displaced if each] == ["eve 6", "eve 5", "eve 4", "alice 4", "alice 5"]
+    waiting.add(mail("bob", 1))
+    waiting.add(QueuedMail(("root@b",), "a node is lost", "", is_limited=True))
+    assert len(waiting) == 7
+    taken = []
+    while found := waiting.take():
+        taken.append(found.subject)
+    assert taken == ["a node is lost", "eve 1", "alice 1", "bob 1", "eve 2", "alice 2", "alice 3"]
+    assert (len(waiting), waiting.take()) == (0, None)
+    for number in range(6):
+        assert waiting.add(mail(f"user{number}", 1)) is None
+    assert waiting.add(late := mail("late", 1)) is late
+    assert len([waiting.take() for _ in range(6)]) == 6
+    assert waiting.take() is None
+
+
+def test_without_configuration_nothing_is_sent() -> None:
+    told: list[str] = []
+    mailer = Mailer(Config())
+    mailer.administrators("s", "t")
+    mailer.user(["a@b"], "s", "t", told.append)
+    mailer.close(1)
+    assert told == ["mail is not configured"]
+
+
+def test_the_limit_is_by_name_and_hour() -> None:
+    limit = HourlyLimit(2)
+    assert [limit.allows("a", 0.0), limit.allows("a", 1.0), limit.allows("a", 2.0)] == [True, True, False]
+    assert limit.allows("b", 2.0)
+    assert limit.digests(3.0) == []
+    assert limit.next_digest(3.0) == 3597.0
+    assert limit.digests(3601.0) == [("a", 1)]
+    assert limit.next_digest(3601.0) is None
+    assert limit.allows("a", 3601.0)
+
+
+def test_a_waiting_oarsub_gets_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as waiting:
+        waiting.settimeout(20)
+        assert tell_oarsub(f"127.0.0.1:{waiting.getsockname()[1]}", "GOOD\nJOB", 5) == ""
+        connection, _ = waiting.accept()
+        with connection:
+            assert connection.makefile("rb").read() == b"GOOD JOB\n"
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:0", "host:99999", "a b:c"])
+def test_a_bad_address_is_said_to_be_one(address: str) -> None:
+    assert "is not host:port" in tell_oarsub(address, "GOOD JOB", 1)
+
+
+def test_an_oarsub_that_is_gone_is_said_to_be() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert "refused" in tell_oarsub(f"127.0.0.1:{port}", "GOOD JOB", 5)
+
+
+def test_who_is_not_the_server_is_not_listened_to_and_ends_no_waiting() -> None:
+    listener = Listener("127.0.0.2")
+    address = ("127.0.0.1", listener.port)
+    with (
+        socket.create_connection(address, source_address=("127.0.0.1", 0)) as stranger,
+        socket.create_connection(address, source_address=("127.0.0.2", 0)) as server,
+    ):
+        stranger.sendall(b"JOB KILLED\n")
+        server.sendall(b"GOOD JOB\n")
+        assert listener.next_line(20) == "GOOD JOB"
+    listener.close()

@@ -1,0 +1,144 @@
+"""The search in the slots against the rule itself: every instant is tried, on a naive timeline."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oar.kao.facts.job_types import SharingKey
+from oar.kao.facts.snapshot import FOREVER
+from oar.kao.planner.resources import slots as slots_module
+from oar.kao.planner.resources.slot_search import earliest, fit_at
+from oar.kao.planner.resources.slots import SlotQuery, SlotSet
+from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup
+from oar.lib.facts.records import Level
+from oar.lib.facts.request import ALL, BEST, BEST_HALF
+from oar.lib.facts.states import JobTypeName
+
+CORES = 12
+ALL_CORES = (1 << CORES) - 1
+HIERARCHY = Hierarchy(
+    Layout(
+        {
+            "switch": [core // 6 for core in range(CORES)],
+            "node": [core // 3 for core in range(CORES)],
+            "core": list(range(CORES)),
+        },
+        CORES,
+    ),
+    range(CORES),
+)
+KEYS: list[SharingKey] = [
+    (JobTypeName.TIMESHARING, "a"),
+    (JobTypeName.TIMESHARING, "b"),
+    (JobTypeName.PLACEHOLDER, "x"),
+]
+
+
+NAMES = [["core"], ["core"], ["node"], ["node", "core"], ["switch", "node"], ["switch", "node", "core"]]
+
+
+class Timeline:
+    """Who is where at each second."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.occupants: list[list[tuple[int, SharingKey | None]]] = [[] for _ in range(length + 1)]
+
+    def occupy(self, start: int, end: int, taken: int, key: SharingKey | None) -> None:
+        for date in range(max(0, start), min(end, self.length + 1)):
+            self.occupants[date].append((taken, key))
+
+    def free(self, start: int, end: int, keys: frozenset[SharingKey]) -> int:
+        free = ALL_CORES
+        for date in range(start, min(end, self.length + 1)):
+            for taken, key in self.occupants[date]:
+                if key is None or key not in keys:
+                    free &= ~taken
+        return free
+
+    def earliest(self, ask: SlotQuery, begin: int) -> tuple[int, int] | None:
+        ends = [
+            date
+            for date in range(begin + 1, self.length + 1)
+            if any(each not in self.occupants[date] for each in self.occupants[date - 1])
+            or any(each not in self.occupants[date - 1] for each in self.occupants[date])
+        ]
+        for date in (begin, *ends):
+            resources = ask.request.fit(self.free(date, date + ask.duration, ask.keys) & ask.usable)
+            if resources:
+                return date, resources
+        return None
+
+
+def random_ask(rng: random.Random) -> SlotQuery:
+    quantity = [1, 1, 2, 3, 4, ALL, BEST, BEST_HALF]
+    groups = []
+    for _ in range(rng.choice([1, 1, 1, 2])):
+        names = rng.choice(
+            [["core"], ["core"], ["node"], ["node", "core"], ["switch", "node"], ["switch", "node", "core"]]
+        )
+        pool = ALL_CORES if rng.random() < 0.7 else rng.getrandbits(CORES)
+        groups.append(PooledGroup(pool, tuple(Level(name, rng.choice(quantity)) for name in names)))
+    usable = ALL_CORES if rng.random() < 0.8 else rng.getrandbits(CORES)
+    keys = frozenset(rng.sample(KEYS, rng.choice([0, 0, 1, 2])))
+    return SlotQuery(HIERARCHY.request(tuple(groups)), usable, rng.randint(1, 15), keys, str(usable))
+
+
+@given(st.integers(0, 10**9), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_the_search_finds_what_trying_every_instant_finds(seed: int, has_small_pages: bool) -> None:
+    rng = random.Random(seed)
+    length = 60
+    timeline, slots = Timeline(8 * length), SlotSet(0, ALL_CORES)
+    for _ in range(rng.randint(0, 30)):
+        start = rng.randint(-5, length - 1)
+        end = min(length, start + rng.randint(1, 20))
+        taken = rng.getrandbits(CORES) & rng.getrandbits(CORES) or 1
+        key = rng.choice([None, None, *KEYS])
+        timeline.occupy(start, end, taken, key)
+        slots.occupy(start, end, taken, key)
+        if has_small_pages and rng.random() < 0.3:
+            slots = halved(slots)
+    for _ in range(12):
+        ask, begin = random_ask(rng), rng.choice([0, 0, rng.randint(0, length)])
+        found = earliest(slots, ask, begin)
+        expected = timeline.earliest(ask, begin)
+        assert (found and (found.start, found.resources)) == expected
+        if found:
+            assert fit_at(slots, ask, found.start) == found.resources
+            assert slots.copy().free_between(found.start, found.start + ask.duration, ask.keys) == timeline.free(
+                found.start, found.start + ask.duration, ask.keys
+            )
+            end = found.start + rng.randint(1, 12)
+            key = rng.choice(sorted(ask.keys)) if ask.keys and rng.random() < 0.7 else None
+            timeline.occupy(found.start, end, found.resources, key)
+            slots.occupy(found.start, end, found.resources, key)
+
+
+def halved(slots: SlotSet) -> SlotSet:
+    """Cut a page in two, as happens when it has grown."""
+    at = max(range(len(slots.pages)), key=lambda index: len(slots.pages[index].starts))
+    if len(slots.pages[at].starts) > 1:
+        second = slots.pages[at].halve(ALL_CORES)
+        slots.pages.insert(at + 1, second)
+        slots._firsts.insert(at + 1, second.starts[0])
+    return slots
+
+
+def test_a_page_that_grows_is_cut() -> None:
+    slots = SlotSet(0, ALL_CORES)
+    for date in range(slots_module.LARGEST_PAGE + 10):
+        slots.occupy(date, FOREVER, 1 << (date % 3))
+    assert len(slots.pages) > 1
+    assert slots.free_between(500, 501) == ALL_CORES & ~0b111
+
+
+def test_nothing_is_found_after_the_latest_start() -> None:
+    slots = SlotSet(0, ALL_CORES)
+    slots.occupy(0, 10, ALL_CORES)
+    ask = SlotQuery(HIERARCHY.request((PooledGroup(ALL_CORES, (Level("core", 1),)),)), ALL_CORES, 5)
+    assert earliest(slots, ask, 0, latest=9) is None
+    found = earliest(slots, ask, 0, latest=10)
+    assert found is not None
+    assert found.start == 10

@@ -1,0 +1,62 @@
+"""Programs on nodes and the server have the same words and exit codes, although no file has them for both."""
+
+from enum import Enum
+
+import node_base
+import node_protocol
+import node_session
+import oarexec_user
+import pytest
+
+from oar.lib.facts import node_protocol as server
+from oar.lib.facts.states import ExecCode
+from oar.lib.io.remote import bootstrap
+
+
+def members(words: type) -> dict[str, str | int]:
+    """Return names and values of an enumeration of the server, or of a class of constants of a node."""
+    if issubclass(words, Enum):
+        return {member.name: member.value for member in words}
+    return {name: value for name, value in vars(words).items() if name.isupper()}
+
+
+@pytest.mark.parametrize(
+    ("on_server", "on_node"),
+    [
+        (server.SessionOrder, node_session.SessionRequest),
+        (server.NodeAction, node_protocol.ProgramAction),
+        (server.ExecLine, node_protocol.OarexecLine),
+        (server.ExecOrder, node_protocol.ServerOrder),
+        (server.ReportAnswer, node_protocol.EndReceipt),
+        (server.NodeFaultKind, node_protocol.FaultKind),
+    ],
+)
+def test_both_sides_have_the_same_words(on_server: type, on_node: type) -> None:
+    assert members(on_node) == members(on_server)
+
+
+def test_a_node_answers_of_a_job_what_the_server_expects_of_a_node_that_speaks() -> None:
+    silent = {"SILENT": "silent"}
+    assert members(node_protocol.JobAnswer) | silent == members(server.ProbeAnswer)
+
+
+def test_a_node_answers_of_a_job_its_phase_or_that_it_has_none() -> None:
+    phases = members(node_protocol.OarexecPhase)
+    assert members(node_protocol.JobAnswer) == phases | {"NEVER": "never", "DIED": "died"}
+
+
+def test_oarexec_ends_with_the_codes_that_the_server_explains() -> None:
+    before_oarexec = {"TRANSFER": 30, "NO_INTERPRETER": bootstrap.NO_INTERPRETER}
+    made_by_the_server = {"NOT_CONFIRMED": 50, "DIED": 60}
+    unexplained = {"UNEXPECTED": 70}
+    explained = members(ExecCode) | unexplained
+    assert members(node_protocol.OarexecExit) | before_oarexec | made_by_the_server == explained
+
+
+def test_oarexec_takes_the_signals_that_the_server_sends() -> None:
+    assert set(server.ControlSignal) <= oarexec_user.CONTROL_SIGNALS
+
+
+def test_the_session_understands_what_programs_say_to_it() -> None:
+    said = (node_base.INDEPENDENT.encode(), node_base.DETACHED.encode())
+    assert said == (node_session.INDEPENDENT, node_session.DETACHED)
