@@ -271,7 +271,7 @@ def test_a_code_of_another_version_is_told_by_its_text() -> None:
 
 
 def test_a_limit_of_another_version_is_told_by_its_text() -> None:
-    reason = WaitReason(NOW, ReasonCode.LIMIT, "not planned in this round", {"jobs": 3, "limit": "moon"})
+    reason = WaitReason(NOW, ReasonCode.LIMIT, "not planned in this round", {"count": 3, "limit": "moon"})
     assert reason_sentence(reason) == "Not planned in this round."
 
 

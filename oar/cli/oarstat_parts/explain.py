@@ -129,8 +129,9 @@ def _lines(each: Explanation, changes: Mapping[int, str], ended: EndExplanation 
     lines += [f"    In front: {_other(other)}" for other in each.in_front]
     if each.start:
         lines += _experience(each.start)
-    if each.reason and "fairshare" in each.reason.data:
-        lines.append(f"    Fair share: {_share(job, each.reason.data['fairshare'])}")
+    share = each.reason.data.get("fairshare") if each.reason else None
+    if share:
+        lines.append(f"    Fair share: {_share(job, share)}")
     if job.id in changes:
         change = changes[job.id]
         lines.append(f"    Would start now: {f'with {change}' if change else _NO_CHANGE}")

@@ -189,7 +189,7 @@ def array_limit(array: int, most: int) -> Reason:
 def limit(before: int, which: RoundLimit) -> Reason:
     """A limit of the round was reached before this job's turn."""
     text = f"not planned in this round: {before} jobs before it"
-    return Reason(ReasonCode.LIMIT, text, {"jobs": before, "limit": which})
+    return Reason(ReasonCode.LIMIT, text, {"count": before, "limit": which})
 
 
 def waits_for_nodes(hosts: Sequence[str]) -> Reason:

@@ -61,13 +61,16 @@ _LABELS: Mapping[ReasonCode | str, str] = {
     ReasonCode.INTERNAL: "error",
 }
 
+#: What may be raised by data that another version has written.
+_INCOMPLETE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+
 
 def reason_sentence(reason: WaitReason) -> str:
     """Return a reason as a whole sentence with its numbers; its short text if its data is incomplete."""
     write = _SENTENCES.get(reason.code)
     try:
         text = write(reason.data) if write else ""
-    except (KeyError, TypeError, ValueError, IndexError):  # written by another version, or by an external scheduler
+    except _INCOMPLETE:
         text = ""
     return text or f"{reason.text[:1].upper()}{reason.text[1:].rstrip('.')}."
 
@@ -77,7 +80,7 @@ def reason_label(reason: WaitReason) -> str:
     form = _LABELS.get(reason.code, reason.code.lower())
     try:
         return f"({form.format(**reason.data)})"
-    except (KeyError, IndexError, TypeError):
+    except _INCOMPLETE:
         return f"({form.partition(' {')[0]})"
 
 
@@ -184,7 +187,7 @@ def _token(data: Mapping[str, Any]) -> str:
 
 
 def _limit(data: Mapping[str, Any]) -> str:
-    count = data["jobs"]
+    count = data["count"]
     return {
         RoundLimit.JOBS: f"A round plans a limited number of jobs: {count} were before it.",
         RoundLimit.TIME: f"The time limit of the round was reached after {count} jobs.",

@@ -232,11 +232,12 @@ def outlooks(tx: "Transaction", jobs: Sequence[Job]) -> list[Outlook]:
 
 
 def jobs_of(reason: WaitReason | None) -> list[int]:
-    """Return the jobs that a reason names, those of reservations first."""
+    """Return the jobs that a reason names, those of reservations first; what another version wrote may be no job."""
     if reason is None:
         return []
-    values = [*reason.data.get("reservations", ()), *reason.data.get("jobs", ()), reason.data.get("job")]
-    return list(dict.fromkeys(value for value in values if isinstance(value, int)))
+    lists = [reason.data.get("reservations"), reason.data.get("jobs"), [reason.data.get("job")]]
+    values = [value for each in lists if isinstance(each, list) for value in each]
+    return list(dict.fromkeys(value for value in values if type(value) is int))
 
 
 # ----------------------------------------------------------------------------------------------------- predicted starts
