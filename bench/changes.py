@@ -83,7 +83,7 @@ CHANGES: dict[str, Callable[[Snapshot], Snapshot]] = {
 
 def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
     """Return the situation after a plan: what was to start runs."""
-    places = {launch.placement.job_id: launch.placement for launch in plan.launches}
+    places = {start.placement.job_id: start.placement for start in plan.started}
     begun = [
         RunningJob(
             job.id,

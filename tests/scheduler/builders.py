@@ -176,8 +176,8 @@ class Result:
     def where(self, job: int) -> ResourceSet:
         return self.placements[job].resources
 
-    def launched(self) -> list[int]:
-        return [launch.placement.job_id for launch in self.plan.launches]
+    def started(self) -> list[int]:
+        return [start.placement.job_id for start in self.plan.started]
 
     def reason(self, job: int) -> str:
         return self.plan.reasons[job].text

@@ -23,7 +23,7 @@ def test_only_so_many_start_and_the_others_leave_their_place_to_everybody_else()
     for _ in range(3):
         cluster.job("/core=1", array_id=1, array_limit=2)
     result = cluster.job("/core=2").plan()
-    assert result.launched() == [1, 2, 4]
+    assert result.started() == [1, 2, 4]
     assert (result.start(3), result.code(3)) == (hours(1) + 1, ReasonCode.ARRAY)
     assert result.reason(3) == "waiting for one of the 2 jobs that may run at a time of the array 1"
     assert result.plan.messages[3].startswith("R=1,W=1:0:0,J=B,A=2 (waiting for one of the 2 jobs")
@@ -39,7 +39,7 @@ def test_running_jobs_of_the_array_count_until_they_have_ended() -> None:
 
 def test_arrays_do_not_count_for_each_other() -> None:
     cluster = Cluster().run(1, array_id=1, array_limit=1, id=1)
-    assert cluster.job(array_id=2, array_limit=1).job(array_id=1).plan().launched() == [2, 3]
+    assert cluster.job(array_id=2, array_limit=1).job(array_id=1).plan().started() == [2, 3]
 
 
 def test_jobs_for_which_there_is_no_room_at_the_date_of_their_reservation_are_refused() -> None:

@@ -136,7 +136,7 @@ def _meet(one: Occupation, other: Occupation) -> bool:
 def test_every_job_has_a_place_or_a_reason_and_one_that_does_not_start_has_one(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     plan = schedule(snapshot)
-    started = {launch.placement.job_id for launch in plan.launches}
+    started = {start.placement.job_id for start in plan.started}
     answered = {answer.job_id for answer in (*plan.refused, *plan.expired)}
     for job in snapshot.waiting:
         if job.id not in started | answered:
@@ -192,7 +192,7 @@ def test_a_besteffort_job_dies_only_for_one_that_needs_its_place_now(seed: int) 
         assert place.resources & running[kill.job_id].resources
         assert place.start <= snapshot.now + snapshot.settings.security_time
         assert parse_types(running[kill.job_id]).is_besteffort
-        assert kill.for_job not in {launch.placement.job_id for launch in plan.launches}
+        assert kill.for_job not in {start.placement.job_id for start in plan.started}
 
 
 @given(seeds)
@@ -201,13 +201,13 @@ def test_what_starts_is_on_living_resources_that_nobody_holds(seed: int) -> None
     snapshot = random_cluster(seed).snapshot()
     states = snapshot.resources.states
     jobs = {job.id: job for job in snapshot.waiting}
-    for launch in schedule(snapshot).launches:
-        types = parse_types(jobs[launch.placement.job_id])
+    for start in schedule(snapshot).started:
+        types = parse_types(jobs[start.placement.job_id])
         alive = snapshot.resources.where(states, ResourceState.ALIVE)
-        assert not launch.placement.resources & ~alive
+        assert not start.placement.resources & ~alive
         for holder in snapshot.running:
             other = parse_types(holder)
-            is_held = holder.state is not JobState.SUSPENDED and holder.resources & launch.placement.resources
+            is_held = holder.state is not JobState.SUSPENDED and holder.resources & start.placement.resources
             if is_held and (types.inner, types.shared_keys) == (other.inner, frozenset()):
                 assert other.sharing_key is not None
 
@@ -275,7 +275,7 @@ def test_a_reservation_keeps_its_resources_its_start_and_its_end(seed: int) -> N
     plan = schedule(snapshot)
     placements = {place.job_id: place for place in plan.placements}
     over = {answer.job_id for answer in plan.expired}
-    started = {launch.placement.job_id: launch.placement for launch in plan.launches}
+    started = {start.placement.job_id: start.placement for start in plan.started}
     alive = snapshot.resources.where(snapshot.resources.states, ResourceState.ALIVE)
     for job in snapshot.waiting:
         if job.granted is None:

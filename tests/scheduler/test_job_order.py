@@ -47,7 +47,7 @@ def test_without_any_consumption_targets_alone_decide() -> None:
 def test_who_had_less_goes_first_and_everybody_is_told_why() -> None:
     cluster = Cluster(1, 1).job(user="ann").job(user="bob").job(user="eve")
     result = fair(cluster)
-    assert result.launched() == [3]
+    assert result.started() == [3]
     assert [result.start(job) for job in (3, 1, 2)] == [0, hours(1) + 1, 2 * hours(1) + 2]
     assert "(Karma=1.450," in result.plan.messages[1]
     assert result.plan.reasons[1].data["fairshare"] == {
@@ -160,7 +160,7 @@ def test_a_plug_in_that_is_not_installed_is_named() -> None:
     sort = sorting(Config(job_priority=JobPriority.CUSTOM, custom_job_sorting="nowhere"))
     result = custom(Cluster(1, 1).job(), sort)
     assert '"nowhere"' in result.plan.troubles[0]
-    assert result.launched() == [1]
+    assert result.started() == [1]
 
 
 def test_a_plug_in_is_found_by_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,4 +266,4 @@ def test_the_quota_scheduler_asks_only_that_required_jobs_have_ended() -> None:
     cluster = Cluster().ended(1, JobState.ERROR).job(after=[1], id=2)
     assert cluster.plan().code(2) == ReasonCode.DEPENDENCY
     cluster.queues = (Queue("default", 2, f"{POLICIES}_and_fairsharing_and_quotas", QueueState.ACTIVE),)
-    assert cluster.plan().launched() == [2]
+    assert cluster.plan().started() == [2]

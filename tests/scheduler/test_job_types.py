@@ -66,17 +66,17 @@ def test_a_form_that_is_none_is_refused(text: str) -> None:
 )
 def test_jobs_share_if_their_tags_are_equal(text: str, other: dict[str, Any], shares: bool) -> None:
     cluster = Cluster(1, 1).run(0b1, types=(text,), user="ann", name="fem").job(types=(text,), **other)
-    assert bool(cluster.plan().launched()) is shares
+    assert bool(cluster.plan().started()) is shares
 
 
 def test_a_restricted_job_does_not_join_those_that_share_with_all() -> None:
     cluster = Cluster(1, 1).run(0b1, types=("timesharing",), user="ann").job(types=("timesharing=user,*",))
-    assert cluster.plan().launched() == []
+    assert cluster.plan().started() == []
 
 
 def test_containers_and_placeholders_share_with_nobody() -> None:
     for types in (("timesharing", "container"), ("timesharing", "placeholder=x")):
-        assert Cluster(1, 1).run(0b1, types=types).job(types=("timesharing",)).plan().launched() == []
+        assert Cluster(1, 1).run(0b1, types=types).job(types=("timesharing",)).plan().started() == []
 
 
 # --------------------------------------------------------------------------------------------------------- placeholders
@@ -88,18 +88,18 @@ def test_containers_and_placeholders_share_with_nobody() -> None:
 def test_a_placeholder_is_free_for_those_that_it_allows(words: tuple[str, str]) -> None:
     place, allowed = words
     cluster = Cluster(1, 1).run(0b1, types=(f"{place}=x",))
-    assert cluster.job(types=(f"{allowed}=x",)).job().job(types=(f"{allowed}=y",)).plan().launched() == [2]
+    assert cluster.job(types=(f"{allowed}=x",)).job().job(types=(f"{allowed}=y",)).plan().started() == [2]
 
 
 def test_jobs_on_a_placeholder_exclude_each_other() -> None:
     cluster = Cluster(1, 2).run(0b11, types=("placeholder=x",)).run(0b01, types=("allowed=x",))
     result = cluster.job(types=("allowed=x",)).job("/core=2", types=("allowed=x",)).plan()
-    assert (result.launched(), result.where(3), result.start(4)) == ([3], 0b10, H + 1)
+    assert (result.started(), result.where(3), result.start(4)) == ([3], 0b10, H + 1)
 
 
 def test_placeholders_of_one_name_add_up() -> None:
     cluster = Cluster(1, 2).run(0b01, types=("placeholder=x",)).run(0b10, types=("placeholder=x",))
-    assert cluster.job("/core=2", types=("allowed=x",)).plan().launched() == [3]
+    assert cluster.job("/core=2", types=("allowed=x",)).plan().started() == [3]
 
 
 def test_a_placeholder_is_not_put_over_a_job_that_it_would_allow() -> None:
@@ -109,7 +109,7 @@ def test_a_placeholder_is_not_put_over_a_job_that_it_would_allow() -> None:
 
 def test_permissions_to_share_add_up_resource_by_resource() -> None:
     cluster = Cluster(1, 2).run(0b01, types=("placeholder=x",)).run(0b10, types=("timesharing",))
-    assert cluster.job("/core=2", types=("allowed=x", "timesharing")).plan().launched() == [3]
+    assert cluster.job("/core=2", types=("allowed=x", "timesharing")).plan().started() == [3]
 
 
 # ----------------------------------------------------------------------------------------------------------- containers
@@ -118,12 +118,12 @@ def test_permissions_to_share_add_up_resource_by_resource() -> None:
 def test_containers_of_one_name_are_one_space() -> None:
     cluster = Cluster(1, 2).run(0b01, types=("container=c",)).run(0b10, types=("container=c",))
     result = cluster.job("/core=2", types=("inner=c",), walltime=60).plan()
-    assert (result.launched(), result.where(3)) == ([3], 0b11)
+    assert (result.started(), result.where(3)) == ([3], 0b11)
 
 
 def test_a_container_is_named_by_its_number_too() -> None:
     cluster = Cluster(1, 1).run(0b1, types=("container=c",), id=7).job(types=("inner=7",), walltime=60)
-    assert cluster.plan().launched() == [8]
+    assert cluster.plan().started() == [8]
 
 
 def test_containers_may_be_inside_containers() -> None:
@@ -133,7 +133,7 @@ def test_containers_may_be_inside_containers() -> None:
     result = cluster.plan()
     assert result.where(3) == result.where(2)
     assert (result.start(3), result.where(4) & result.where(2)) == (0, 0)
-    assert result.launched() == [2, 4], "the inner container does not run yet"
+    assert result.started() == [2, 4], "the inner container does not run yet"
 
 
 def test_inner_jobs_may_last_as_long_as_what_is_left_of_the_container() -> None:
@@ -147,7 +147,7 @@ def test_inner_jobs_may_last_as_long_as_what_is_left_of_the_container() -> None:
 
 def test_inner_jobs_take_nothing_outside() -> None:
     cluster = Cluster(1, 2).run(0b01, types=("container=c",)).job(types=("inner=c",), walltime=60).job()
-    assert cluster.plan().launched() == [2, 3]
+    assert cluster.plan().started() == [2, 3]
 
 
 def test_an_inner_job_waits_for_a_container_that_waits_or_comes_later_or_is_on_hold() -> None:
@@ -167,21 +167,21 @@ def test_a_running_inner_job_whose_container_is_gone_is_in_the_common_space() ->
 def test_sharing_works_inside_containers() -> None:
     cluster = Cluster(1, 1).run(0b1, types=("container=c",), walltime=2 * H)
     cluster.run(0b1, types=("inner=c", "timesharing")).job(types=("inner=c", "timesharing"))
-    assert cluster.plan().launched() == [3]
+    assert cluster.plan().started() == [3]
 
 
 # ------------------------------------------------------------------------------------------------------- suspended jobs
 
 
 def test_what_a_suspended_job_lends_is_configured() -> None:
-    def launched(*types: str) -> list[int]:
+    def started(*types: str) -> list[int]:
         cluster = Cluster(1, 2, suspended_types=types).run(0b11, state=JobState.SUSPENDED)
         cluster.resources = replace(cluster.resources, types=("default", "licence"))
-        return cluster.job().job().plan().launched()
+        return cluster.job().job().plan().started()
 
-    assert launched("default", "licence") == [2, 3]
-    assert launched("default") == [2]
-    assert launched() == []
+    assert started("default", "licence") == [2, 3]
+    assert started("default") == [2]
+    assert started() == []
 
 
 def test_time_spent_suspended_is_added_to_the_end() -> None:
@@ -212,7 +212,7 @@ def test_how_long_a_gap_a_besteffort_job_needs(settings: dict[str, int], walltim
 def test_a_besteffort_job_that_shares_is_not_killed() -> None:
     cluster = Cluster(1, 1).run(0b1, types=("besteffort", "timesharing"), queue="besteffort")
     result = cluster.job(types=("timesharing",)).plan()
-    assert (result.kills(), result.launched()) == ({}, [2])
+    assert (result.kills(), result.started()) == ({}, [2])
 
 
 @pytest.mark.parametrize("what", ["dependency", "token", "node", "quota", "killed"])
@@ -265,7 +265,7 @@ def test_a_place_after_the_date_of_expiry_is_not_kept() -> None:
 
 def test_a_job_expires_after_its_date_and_not_at_it() -> None:
     text = format_date(NOW)
-    assert Cluster().job(types=(f"expire={text}",)).plan().launched() == [1]
+    assert Cluster().job(types=(f"expire={text}",)).plan().started() == [1]
     past = format_date(NOW - 1)
     errors = Cluster().job(types=(f"expire={past}",)).plan().errors()
     assert errors == {1: f"Job will never run (expire={past}), setting it to error"}
@@ -337,7 +337,7 @@ def test_a_window_that_is_over_with_the_required_job_ends_the_job() -> None:
     cluster = Cluster().ended(5).job(after=[Dependency(6, 5, "", "", "]+49")], id=6)
     message = "Job cancelled because its dependency requirements will never be met"
     assert cluster.plan().errors() == {6: message}
-    assert Cluster().ended(5).job(after=[Dependency(6, 5, "", "", "]+50")], id=6).plan().launched() == [6]
+    assert Cluster().ended(5).job(after=[Dependency(6, 5, "", "", "]+50")], id=6).plan().started() == [6]
 
 
 @pytest.mark.parametrize(
@@ -359,13 +359,13 @@ def test_conditions_of_a_dependency_on_an_ended_job(
     own = Cluster().ended(5, state, code).job(after=[Dependency(6, 5, condition)], id=6).plan()
     by_key = Cluster(dependency_condition=condition).ended(5, state, code).job(after=[5], id=6).plan()
     for result in (own, by_key):
-        assert bool(result.launched()) is is_met
+        assert bool(result.started()) is is_met
         assert is_met or result.reason(6) == "dependency on job 5 cannot be satisfied"
 
 
 def test_the_condition_of_a_dependency_wins_over_the_key() -> None:
     cluster = Cluster(dependency_condition=DependencyCondition.ANY).ended(5, JobState.ERROR, None)
-    assert cluster.job(after=[Dependency(6, 5, "ok")], id=6).plan().launched() == []
+    assert cluster.job(after=[Dependency(6, 5, "ok")], id=6).plan().started() == []
 
 
 def test_a_job_that_never_started_does_not_meet_the_condition_of_a_start() -> None:

@@ -43,7 +43,7 @@ def with_pool(job: WaitingJob, pool: int) -> WaitingJob:
 
 
 def running(job: WaitingJob, plan: Plan) -> RunningJob:
-    place = next(each.placement for each in plan.launches if each.placement.job_id == job.id)
+    place = next(each.placement for each in plan.started if each.placement.job_id == job.id)
     same = {name: getattr(job, name) for name in SAME}
     return RunningJob(
         **same,
@@ -57,7 +57,7 @@ def running(job: WaitingJob, plan: Plan) -> RunningJob:
 
 def carried_out(snapshot: Snapshot, plan: Plan, now: int) -> Snapshot:
     """The situation some time after a plan."""
-    started = {each.placement.job_id for each in plan.launches}
+    started = {each.placement.job_id for each in plan.started}
     gone = {each.job_id for each in (*plan.refused, *plan.expired)}
     placed = {each.job_id: each for each in plan.placements}
     accepted = {each.job_id: each.start for each in plan.accepted}
@@ -209,7 +209,7 @@ def test_quotas_and_what_has_started_under_them_cost_no_search() -> None:
     for number in range(20):
         cluster.job("/core=2", user=("ann", "bob")[number % 2])
     plan, memory, searches = planned(cluster.snapshot())
-    assert (searches, len(plan.launches)) == (20, 2)
+    assert (searches, len(plan.started)) == (20, 2)
     later = carried_out(cluster.snapshot(), plan, NOW + 10)
     plan, memory, searches = planned(later, memory)
     assert (searches, plan) == (0, schedule(later))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oar.kao.facts.plan import Kill, KillAction, Launch, Placement, Plan
+from oar.kao.facts.plan import JobStart, Kill, KillAction, Placement, Plan
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.plan_check import faults_of, without
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
@@ -110,7 +110,7 @@ def test_a_refused_job_leaves_nothing_in_the_plan_but_its_reason() -> None:
     plan = replace(schedule(snapshot), kills=(Kill(9, 1, KillAction.KILL),))
     left = without(plan, {1: "why"})
     assert [place.job_id for place in left.placements] == [2]
-    assert [launch.placement.job_id for launch in left.launches] == [2]
+    assert [start.placement.job_id for start in left.started] == [2]
     assert (left.kills, left.reasons[1].code) == ((), ReasonCode.INTERNAL)
-    assert isinstance(left.launches[0], Launch)
+    assert isinstance(left.started[0], JobStart)
     assert "why" in left.troubles[-1]

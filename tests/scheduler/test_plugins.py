@@ -63,13 +63,13 @@ def test_a_plug_in_chooses_the_resources_and_the_planner_the_start() -> None:
     assert (result.start(2), result.where(2)) == (0, 0b0110)
     assert (result.start(3), result.where(3)) == (hours(1) + 1, 0b1111)
     assert (result.start(4), result.where(4)) == (0, 0b0001)
-    assert result.launched() == [2, 4]
+    assert result.started() == [2, 4]
 
 
 def test_without_plug_ins_such_types_mean_nothing() -> None:
     assert planned(
         Cluster(1, 1).job(types=("find=mine:9",)).job(types=("assign=mine",)), SiteExtensions()
-    ).launched() == [1]
+    ).started() == [1]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_without_plug_ins_such_types_mean_nothing() -> None:
 def test_a_plug_in_that_fails_costs_only_its_job(function: Callable[..., Any], trouble: str) -> None:
     cluster = Cluster(1, 2).run(0b1).job(types=("find=mine",)).job()
     result = planned(cluster, with_plugin(FIND_PLUGINS, function))
-    assert (result.code(2), result.launched()) == (ReasonCode.INTERNAL, [3])
+    assert (result.code(2), result.started()) == (ReasonCode.INTERNAL, [3])
     assert trouble in result.plan.failures[0].trace
 
 
@@ -92,7 +92,7 @@ def test_a_plug_in_that_is_not_installed_is_named_in_the_reason() -> None:
     result = planned(cluster, with_plugin(FIND_PLUGINS, last_ones))
     assert result.reason(1) == 'no plug-in "other" of the group oar.find_func is installed'
     assert result.reason(2) == 'no plug-in "other" of the group oar.assign_func is installed'
-    assert (result.code(1), result.launched()) == (ReasonCode.INTERNAL, [3])
+    assert (result.code(1), result.started()) == (ReasonCode.INTERNAL, [3])
 
 
 def test_a_plug_in_chooses_for_reservations_too() -> None:
@@ -150,7 +150,7 @@ def place(start: int, resources: ResourceSet, walltime: int = hours(1), alternat
 def test_a_place_that_cannot_be_is_refused(function: Callable[..., Any], flaw: str) -> None:
     cluster = Cluster(3, 1).run(0b1, id=1).job(types=("assign=mine",)).job().state(ResourceState.SUSPECTED, 2)
     result = planned(cluster, with_plugin(ASSIGN_PLUGINS, function))
-    assert (result.code(2), result.launched()) == (ReasonCode.INTERNAL, [3])
+    assert (result.code(2), result.started()) == (ReasonCode.INTERNAL, [3])
     assert flaw in result.plan.failures[0].trace
 
 
@@ -183,7 +183,7 @@ def test_a_plug_in_that_raises_stops_no_round() -> None:
         raise RuntimeError("broken")
 
     result = planned(Cluster().job(), SiteExtensions(before_group=extra))
-    assert result.launched() == [1]
+    assert result.started() == [1]
     assert result.plan.troubles == ("EXTRA_METASCHED: RuntimeError: broken",)
 
 

@@ -304,7 +304,7 @@ def hindered(seed: int) -> Snapshot:
 
 def unexplained(snapshot: Snapshot, plan: Plan) -> set[int]:
     """Return the jobs that neither start nor are answered, and have no reason."""
-    started = {launch.placement.job_id for launch in plan.launches}
+    started = {start.placement.job_id for start in plan.started}
     answered = {answer.job_id for answer in (*plan.refused, *plan.expired)}
     return {job.id for job in snapshot.waiting} - started - answered - plan.reasons.keys()
 

@@ -136,7 +136,7 @@ def due(cluster: Cluster, request: str, start: int, held: int, **given: Any) -> 
 def test_a_reservation_waits_as_long_as_none_of_its_resources_is_usable() -> None:
     cluster = Cluster(2, 1).state(ResourceState.SUSPECTED, 0, 1)
     result = due(cluster, "/node=2", NOW - 1000, 0b11)
-    assert (result.launched(), result.start(1), result.code(1)) == ([], 1, ReasonCode.LAUNCH)
+    assert (result.started(), result.start(1), result.code(1)) == ([], 1, ReasonCode.LAUNCH)
     assert result.plan.troubles == (
         "[1] advance reservation is waiting because not all resources are available yet (timeout in 0 seconds)",
     )
@@ -156,11 +156,11 @@ def test_a_reduced_reservation_tells_its_new_size_and_walltime() -> None:
 
 @pytest.mark.parametrize("types", [("noop=standby",), ("deploy=standby",), ("cosystem=standby",)])
 def test_a_standby_reservation_starts_on_nodes_that_sleep_long_enough(types: tuple[str, ...]) -> None:
-    def launched(upto: int) -> list[int]:
-        return due(Cluster(1, 1).state(ResourceState.ABSENT, 0, upto=upto), "/node=1", NOW, 0b1, types=types).launched()
+    def started(upto: int) -> list[int]:
+        return due(Cluster(1, 1).state(ResourceState.ABSENT, 0, upto=upto), "/node=1", NOW, 0b1, types=types).started()
 
-    assert launched(NOW + H + 1 + 600) == []
-    assert launched(NOW + H + 1 + 601) == [1]
+    assert started(NOW + H + 1 + 600) == []
+    assert started(NOW + H + 1 + 601) == [1]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_standby_reservation_starts_on_nodes_that_sleep_long_enough(types: tup
 )
 def test_a_permissive_reservation_without_processes_starts_on_anything(types: tuple[str, ...], starts: bool) -> None:
     cluster = Cluster(1, 1).state(ResourceState.SUSPECTED, 0)
-    assert bool(due(cluster, "/node=1", NOW, 0b1, types=types).launched()) is starts
+    assert bool(due(cluster, "/node=1", NOW, 0b1, types=types).started()) is starts
 
 
 def test_a_hard_reservation_waits_until_it_is_complete_or_over() -> None:
@@ -182,9 +182,9 @@ def test_a_hard_reservation_waits_until_it_is_complete_or_over() -> None:
         cluster = Cluster(2, 1).state(ResourceState.SUSPECTED, 1)
         return due(cluster, "/node=2", NOW - since, 0b11, types=("ar=hard",))
 
-    assert (result(H - 1).launched(), result(H - 1).plan.expired) == ([], ())
+    assert (result(H - 1).started(), result(H - 1).plan.expired) == ([], ())
     assert [answer.job_id for answer in result(H).plan.expired] == [1]
-    assert due(Cluster(2, 1), "/node=2", NOW - 400, 0b11, types=("ar=hard",)).launched() == [1]
+    assert due(Cluster(2, 1), "/node=2", NOW - 400, 0b11, types=("ar=hard",)).started() == [1]
 
 
 def test_a_reservation_waits_for_who_holds_its_place_and_has_besteffort_jobs_killed() -> None:
@@ -198,7 +198,7 @@ def test_a_reservation_waits_for_who_holds_its_place_and_has_besteffort_jobs_kil
 def test_a_reservation_waits_for_the_jobs_that_it_requires() -> None:
     cluster = Cluster(2, 1).run(0b10, id=5)
     assert due(cluster, "/core=1", NOW, 0b1, after=[5]).code(6) == ReasonCode.DEPENDENCY
-    assert due(Cluster(2, 1).ended(5), "/core=1", NOW, 0b1, after=[5]).launched() == [6]
+    assert due(Cluster(2, 1).ended(5), "/core=1", NOW, 0b1, after=[5]).started() == [6]
 
 
 def test_a_reservation_waits_for_its_tokens_and_takes_them_from_those_behind() -> None:
@@ -208,9 +208,9 @@ def test_a_reservation_waits_for_its_tokens_and_takes_them_from_those_behind() -
         cluster.reservation("/core=1", NOW, 0b1, types=("token:lic=2",), queue="admin")
         return cluster.job("/core=1", types=("token:lic=1",)).plan()
 
-    assert (result(1).launched(), result(1).reason(1)) == ([2], "no enough tokens: lic (1 < 2)")
-    assert (result(2).launched(), result(2).code(2)) == ([1], ReasonCode.TOKEN)
-    assert result(3).launched() == [1, 2]
+    assert (result(1).started(), result(1).reason(1)) == ([2], "no enough tokens: lic (1 < 2)")
+    assert (result(2).started(), result(2).code(2)) == ([1], ReasonCode.TOKEN)
+    assert result(3).started() == [1, 2]
 
 
 def test_resources_of_everybody_keep_no_reservation_and_no_resumption_from_its_place() -> None:
@@ -222,10 +222,10 @@ def test_resources_of_everybody_keep_no_reservation_and_no_resumption_from_its_p
     running = Cluster(3, 1, always_assigned_type="licence")
     running.resources = cluster.resources
     result = due(running.run(0b110, id=5), "/core=1", NOW, 0b101)
-    assert (result.launched(), result.where(6)) == ([6], 0b101)
+    assert (result.started(), result.where(6)) == ([6], 0b101)
     absent = replace(cluster.resources, states=(*cluster.resources.states[:2], ResourceState.ABSENT))
     running.resources = absent
-    assert (running.plan().launched(), running.plan().where(6)) == ([6], 0b001)
+    assert (running.plan().started(), running.plan().where(6)) == ([6], 0b001)
 
 
 # ------------------------------------------------------------------------------------------------------- resources lost
@@ -243,7 +243,7 @@ def test_a_reservation_that_finds_none_tries_until_it_is_over() -> None:
         return lost(cluster.reservation("/core=1", start, 0b1, id=1)).plan()
 
     for start in (NOW + H, NOW - H + 1):
-        assert (result(start).plan.lost, result(start).launched(), result(start).plan.expired) == ((1,), [], ())
+        assert (result(start).plan.lost, result(start).started(), result(start).plan.expired) == ((1,), [], ())
         assert result(start).plan.messages[1] == "No resource for reservation"
         assert result(start).code(1) == ReasonCode.NO_SLOT
     assert [answer.message for answer in result(NOW - H).plan.expired] == [

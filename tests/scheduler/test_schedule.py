@@ -22,7 +22,7 @@ H = hours(1)
 
 def test_a_job_on_an_idle_machine_starts_at_once() -> None:
     result = Cluster().job("/node=1").plan()
-    assert result.launched() == [1]
+    assert result.started() == [1]
     assert result.start(1) == 0
     assert result.code(1) is None
     assert result.plan.messages[1] == "R=2,W=1:0:0,J=B"
@@ -58,7 +58,7 @@ def test_a_job_that_would_delay_an_earlier_one_waits() -> None:
 def test_a_job_past_its_walltime_keeps_its_resources() -> None:
     result = Cluster(nodes=1).run(0b11, walltime=H, since=2 * H).job("/node=1").plan()
     assert result.start(2) == 1
-    assert result.launched() == []
+    assert result.started() == []
 
 
 def test_a_minimal_hole_keeps_short_jobs_out_of_shorter_gaps() -> None:
@@ -98,7 +98,7 @@ def test_an_impossible_request_is_named() -> None:
 def test_a_request_on_a_property_that_does_not_exist_is_its_own_trouble() -> None:
     result = Cluster().job("/colour=1").job("/node=1").plan()
     assert 'there is no property "colour"' in result.reason(1)
-    assert result.launched() == [2]
+    assert result.started() == [2]
 
 
 def test_a_filter_that_the_database_refuses_is_its_own_trouble() -> None:
@@ -114,7 +114,7 @@ def test_dead_nodes_are_no_nodes() -> None:
 
 def test_a_node_that_leaves_takes_no_job_that_outlasts_it() -> None:
     cluster = Cluster(nodes=1).state(ResourceState.ALIVE, 0, upto=NOW + H)
-    assert cluster.job("/node=1", walltime=H - 1).plan().launched() == [1]
+    assert cluster.job("/node=1", walltime=H - 1).plan().started() == [1]
     result = Cluster(nodes=1).state(ResourceState.ALIVE, 0, upto=NOW + H).job("/node=1", walltime=H).plan()
     assert result.reason(1) == "no matching slot"
 
@@ -122,14 +122,14 @@ def test_a_node_that_leaves_takes_no_job_that_outlasts_it() -> None:
 @pytest.mark.parametrize("code", [0, 1, 2147483646, 2147483647])
 def test_the_codes_of_available_upto_set_no_limit(code: int) -> None:
     cluster = Cluster(nodes=1).state(ResourceState.ALIVE, 0, upto=code)
-    assert cluster.job("/node=1", walltime=1000 * H).plan().launched() == [1]
+    assert cluster.job("/node=1", walltime=1000 * H).plan().started() == [1]
 
 
 def test_a_sleeping_node_is_planned_and_waited_for() -> None:
     cluster = Cluster(nodes=1, may_wake=True).state(ResourceState.ABSENT, 0, upto=2147483646).job("/node=1")
     result = cluster.plan()
     assert result.start(1) == 0
-    assert result.launched() == []
+    assert result.started() == []
     assert result.reason(1) == "waiting for n0 to be Alive"
 
 
@@ -140,12 +140,12 @@ def test_a_sleeping_node_is_not_used_without_energy_saving() -> None:
 
 def test_a_standby_job_starts_on_a_sleeping_node() -> None:
     cluster = Cluster(nodes=1, may_wake=True).state(ResourceState.ABSENT, 0, upto=2147483646)
-    assert cluster.job("/node=1", types=("noop=standby",)).plan().launched() == [1]
+    assert cluster.job("/node=1", types=("noop=standby",)).plan().started() == [1]
 
 
 def test_a_permissive_noop_job_starts_on_a_suspected_node() -> None:
     cluster = Cluster(nodes=1).state(ResourceState.SUSPECTED, 0)
-    assert cluster.job("/node=1", types=("noop", "state=permissive")).plan().launched() == [1]
+    assert cluster.job("/node=1", types=("noop", "state=permissive")).plan().started() == [1]
 
 
 def test_resources_for_everybody_are_added_to_every_job() -> None:
@@ -173,7 +173,7 @@ def _retyped(cluster: Cluster, kind: str, members: int) -> ResourceColumns:
 
 def test_a_queue_of_higher_priority_goes_first() -> None:
     result = Cluster(nodes=1).job("/node=1").job("/node=1", queue="admin").plan()
-    assert result.launched() == [2]
+    assert result.started() == [2]
     assert result.start(1) == H + 1
 
 
@@ -191,14 +191,14 @@ def test_a_stopped_queue_is_not_planned_but_its_jobs_hold_their_place() -> None:
 
 def test_only_so_many_jobs_are_planned_in_a_round() -> None:
     result = Cluster(max_jobs=2).job().job().job().plan()
-    assert result.launched() == [1, 2]
+    assert result.started() == [1, 2]
     assert result.reason(3) == "not planned in this round: 2 jobs before it"
 
 
 def test_planning_stops_at_the_timeout() -> None:
     clock = iter([0.0, 5.0, 20.0, 20.0, 20.0])
     plan = schedule(Cluster().job().job().job().snapshot(), lambda: next(clock, 20.0))
-    assert [launch.placement.job_id for launch in plan.launches] == [1, 2]
+    assert [start.placement.job_id for start in plan.started] == [1, 2]
     assert plan.reasons[3].code == ReasonCode.LIMIT
     assert plan.troubles == ("some jobs were not scheduled because the scheduler's timeout was reached (10 s)",)
 
@@ -207,7 +207,7 @@ def test_without_backfilling_the_first_job_that_waits_ends_the_queue() -> None:
     cluster = Cluster(nodes=2).run(0b11)
     cluster.queues = (Queue("default", 2, "kamelot_fifo", QueueState.ACTIVE),)
     result = cluster.job("/node=2").job("/node=1").plan()
-    assert result.launched() == []
+    assert result.started() == []
     assert (result.start(2), result.code(2)) == (None, ReasonCode.BUSY), "nothing is planned for later"
     assert result.code(3) == ReasonCode.LIMIT
 
@@ -218,14 +218,14 @@ def test_without_backfilling_a_queue_ends_its_own_planning_only() -> None:
     cluster.queues = (strict, Queue("default", 2, "", QueueState.ACTIVE))
     cluster.job("/node=2", queue="strict").job("/core=1", queue="strict").job("/core=1")
     result = cluster.plan()
-    assert result.launched() == [4]
+    assert result.started() == [4]
     assert (result.code(2), result.code(3)) == (ReasonCode.BUSY, ReasonCode.LIMIT)
 
 
 def test_without_backfilling_jobs_start_in_their_order_as_long_as_they_can() -> None:
     cluster = Cluster(nodes=2)
     cluster.queues = (Queue("default", 2, "kamelot-fifo", QueueState.ACTIVE),)
-    assert cluster.job("/core=1").job("/core=3").job("/core=1").plan().launched() == [1, 2]
+    assert cluster.job("/core=1").job("/core=3").job("/core=1").plan().started() == [1, 2]
 
 
 # ----------------------------------------------------------------------------------------------- besteffort
@@ -237,13 +237,13 @@ def besteffort(cluster: Cluster, request: str = "/node=1", **given: Any) -> Clus
 
 def test_besteffort_jobs_take_what_is_left() -> None:
     result = besteffort(Cluster(nodes=1)).job("/node=1").plan()
-    assert result.launched() == [2]
+    assert result.started() == [2]
     assert result.start(1) == H + 1
 
 
 def test_a_besteffort_job_needs_a_gap_of_five_minutes_only() -> None:
     cluster = Cluster(nodes=1).reservation("/node=1", NOW + 400, 0b11)
-    assert besteffort(cluster, walltime=10 * H).plan().launched() == [2]
+    assert besteffort(cluster, walltime=10 * H).plan().started() == [2]
 
 
 def test_besteffort_jobs_exclude_each_other_for_their_whole_walltime() -> None:
@@ -257,16 +257,16 @@ def test_a_besteffort_job_in_the_way_is_killed_and_the_other_starts_later() -> N
     assert result.kills() == {1: "KILL"}
     assert result.plan.kills[0].for_job == 2
     assert result.start(2) == 0
-    assert result.launched() == []
+    assert result.started() == []
     assert result.reason(2) == "waiting for besteffort job 1 to end"
 
 
 def test_jobs_that_do_not_need_its_place_start_although_one_is_killed() -> None:
     cluster = Cluster(nodes=3).run(0b11, queue="besteffort", types=("besteffort",))
-    assert cluster.job("/node=3", walltime=60, after=[9]).ended(9).job("/node=1").plan().launched() == []
+    assert cluster.job("/node=3", walltime=60, after=[9]).ended(9).job("/node=1").plan().started() == []
     cluster = Cluster(nodes=3).run(0b110000, queue="besteffort", types=("besteffort",)).job("/node=2").job("/node=1")
     result = cluster.plan()
-    assert result.launched() == [2]
+    assert result.started() == [2]
     assert result.kills() == {1: "KILL"}
 
 
@@ -298,7 +298,7 @@ def test_besteffort_jobs_are_killed_ahead_of_what_begins_soon() -> None:
 
 def test_a_job_being_killed_does_not_start() -> None:
     result = Cluster().job(is_killed=True).plan()
-    assert result.launched() == []
+    assert result.started() == []
     assert result.code(1) == ReasonCode.LAUNCH
 
 
@@ -331,7 +331,7 @@ def test_a_required_job_that_comes_later_is_planned_first() -> None:
 )
 def test_how_the_required_job_ended_decides(condition: str, state: JobState, code: int | None, starts: bool) -> None:
     result = Cluster().ended(1, state, code).job(after=[Dependency(2, 1, condition)]).plan()
-    assert result.launched() == ([2] if starts else [])
+    assert result.started() == ([2] if starts else [])
     if not starts:
         assert result.reason(2) == "dependency on job 1 cannot be satisfied"
 
@@ -342,7 +342,7 @@ def test_a_required_job_on_hold_says_nothing_about_the_start() -> None:
 
 
 def test_a_job_may_start_with_the_one_it_requires() -> None:
-    assert Cluster().run(0b1).job(after=[Dependency(2, 1, "start")]).plan().launched() == [2]
+    assert Cluster().run(0b1).job(after=[Dependency(2, 1, "start")]).plan().started() == [2]
 
 
 def test_a_window_relative_to_the_start_needs_only_the_start() -> None:
@@ -358,7 +358,7 @@ def test_a_window_that_is_over_ends_the_job() -> None:
 def test_jobs_that_wait_for_each_other_are_told_so() -> None:
     result = Cluster().job(after=[2]).job(after=[1]).job().plan()
     assert (result.code(1), result.code(2)) == (ReasonCode.DEPENDENCY, ReasonCode.DEPENDENCY)
-    assert result.launched() == [3]
+    assert result.started() == [3]
 
 
 # ----------------------------------------------------------------------------------------------- sharing, spaces
@@ -368,14 +368,14 @@ def test_timesharing_jobs_of_equal_tags_share() -> None:
     cluster = Cluster(nodes=1).run(0b11, types=("timesharing=user,*",), user="ann")
     cluster.job("/node=1", types=("timesharing=user,*",), user="ann").job("/node=1", types=("timesharing",))
     result = cluster.plan()
-    assert result.launched() == [2]
+    assert result.started() == [2]
     assert result.start(3) == H + 1
 
 
 def test_a_job_may_use_a_placeholder_that_allows_it() -> None:
     cluster = Cluster(nodes=1).run(0b11, types=("placeholder=x",))
     result = cluster.job("/node=1", types=("allowed=x",)).job("/node=1", types=("allowed=x",)).plan()
-    assert result.launched() == [2]
+    assert result.started() == [2]
     assert result.start(3) == H + 1
 
 
@@ -384,7 +384,7 @@ def test_an_inner_job_lives_in_its_container() -> None:
     result = cluster.job("/node=1", types=("inner=1",), walltime=2 * H).job("/node=1").plan()
     assert result.where(2) == 0b110000
     assert result.where(3) == 0b11
-    assert result.launched() == [2, 3]
+    assert result.started() == [2, 3]
 
 
 def test_an_inner_job_that_outlasts_its_container_has_no_slot() -> None:
@@ -422,7 +422,7 @@ def test_a_container_that_waits_for_its_nodes_starts_no_inner_job() -> None:
 
 def test_a_suspended_job_lends_its_cores() -> None:
     cluster = Cluster(nodes=1).run(0b11, state=JobState.SUSPENDED)
-    assert cluster.job("/node=1").plan().launched() == [2]
+    assert cluster.job("/node=1").plan().started() == [2]
     kept = Cluster(nodes=1, suspended_types=()).run(0b11, state=JobState.SUSPENDED)
     assert kept.job("/node=1").plan().start(2) == H + 1
 
@@ -497,7 +497,7 @@ def test_tokens_are_counted_down() -> None:
     cluster.tokens = {"lic": 3, "dead": None}
     cluster.job(types=("token:lic=2",)).job(types=("token:lic=2",)).job(types=("token:dead=1",))
     result = cluster.plan()
-    assert result.launched() == [1]
+    assert result.started() == [1]
     assert result.reason(2) == "no enough tokens: lic (1 < 2)"
     assert result.reason(3) == "token value cannot be retrieved (dead)"
 
@@ -505,7 +505,7 @@ def test_tokens_are_counted_down() -> None:
 def test_a_type_with_a_bad_value_is_its_own_trouble() -> None:
     result = Cluster().job(types=("timesharing=everybody",)).job().plan()
     assert "timesharing=everybody" in result.reason(1)
-    assert result.launched() == [2]
+    assert result.started() == [2]
 
 
 # ----------------------------------------------------------------------------------------------- reservations
@@ -537,26 +537,26 @@ def test_a_reservation_may_be_given_suspected_nodes() -> None:
 
 def test_a_due_reservation_starts() -> None:
     result = Cluster().reservation("/node=1", NOW, 0b11).plan()
-    assert result.launched() == [1]
-    assert result.plan.launches[0].old_walltime == 0
+    assert result.started() == [1]
+    assert result.plan.started[0].old_walltime == 0
 
 
 def test_a_reservation_that_starts_late_ends_at_its_date() -> None:
-    launch = Cluster().reservation("/node=1", NOW - 60, 0b11).plan().plan.launches[0]
-    assert launch.placement.start == NOW
-    assert launch.placement.walltime == H - 60
-    assert launch.old_walltime == H
+    start = Cluster().reservation("/node=1", NOW - 60, 0b11).plan().plan.started[0]
+    assert start.placement.start == NOW
+    assert start.placement.walltime == H - 60
+    assert start.old_walltime == H
 
 
 def test_a_reservation_waits_for_its_nodes_then_starts_without_them() -> None:
     waiting = Cluster(nodes=2).state(ResourceState.SUSPECTED, 1).reservation("/node=2", NOW - 299, 0b1111).plan()
-    assert waiting.launched() == []
+    assert waiting.started() == []
     assert waiting.start(1) == 1
     late = Cluster(nodes=2).state(ResourceState.SUSPECTED, 1).reservation("/node=2", NOW - 300, 0b1111).plan()
-    assert late.plan.launches[0].is_reduced
+    assert late.plan.started[0].is_reduced
     assert late.where(1) == 0b0011
     hard = Cluster(nodes=2).state(ResourceState.SUSPECTED, 1)
-    assert hard.reservation("/node=2", NOW - 300, 0b1111, types=("ar=hard",)).plan().launched() == []
+    assert hard.reservation("/node=2", NOW - 300, 0b1111, types=("ar=hard",)).plan().started() == []
 
 
 def test_a_reservation_that_nothing_is_left_of_expires_at_its_end() -> None:
@@ -602,7 +602,7 @@ def test_a_job_that_waits_for_woken_nodes_keeps_them() -> None:
 def test_a_job_that_may_start_at_once_does_not_wait_for_woken_nodes() -> None:
     cluster = Cluster(nodes=2, cores=1, may_wake=True).state(ResourceState.ABSENT, 1, upto=NOW + 5 * H)
     result = cluster.job("/node=1", promised=StoredPlacement(90, NOW - 3, 0b10), id=9).plan()
-    assert (result.where(9), result.launched()) == (0b01, [9])
+    assert (result.where(9), result.started()) == (0b01, [9])
 
 
 def test_a_node_that_nobody_uses_is_halted() -> None:

@@ -10,8 +10,8 @@ from oar.kao.planner.walltime_grants import (
     GrantDecision,
     GrantSteps,
     PlannedStart,
+    RequestedWalltime,
     WalltimeGrants,
-    WalltimeRequest,
 )
 from oar.lib.facts.states import ResourceState
 from oar.lib.facts.times import format_date
@@ -26,7 +26,7 @@ def decide(cluster: Cluster, pending: int, steps: GrantSteps | None = None, **gi
     jobs = {job.id: job for job in snapshot.waiting}
     promises = [PlannedStart(jobs[each.job_id], each.start, each.resources) for each in schedule(snapshot).placements]
     changes = WalltimeGrants(snapshot, promises, {"_": steps or GrantSteps()})
-    return changes.decide(WalltimeRequest(1, pending, **{"requested_at": NOW, **given}))
+    return changes.decide(RequestedWalltime(1, pending, **{"requested_at": NOW, **given}))
 
 
 def running(**given: Any) -> Cluster:

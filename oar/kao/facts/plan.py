@@ -41,7 +41,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class JobStart:
     """A job that starts now."""
 
     placement: Placement
@@ -93,7 +93,7 @@ class Plan:
     reasons: Mapping[int, Reason] = field(default_factory=dict)  #: of each job that does not start now
     messages: Mapping[int, str] = field(default_factory=dict)  #: text of ``jobs.message``
     karma: Mapping[int, float] = field(default_factory=dict)
-    launches: tuple[Launch, ...] = ()
+    started: tuple[JobStart, ...] = ()
     kills: tuple[Kill, ...] = ()
     accepted: tuple[Answer, ...] = ()  #: new reservations that have a placement
     refused: tuple[Answer, ...] = ()  #: jobs that go to toError

@@ -72,7 +72,7 @@ def without(plan: Plan, faults: Mapping[int, str]) -> Plan:
         plan,
         placements=tuple(placement for placement in plan.placements if placement.job_id not in faults),
         reasons=dict(sorted({**plan.reasons, **internal}.items())),
-        launches=tuple(launch for launch in plan.launches if launch.placement.job_id not in faults),
+        started=tuple(start for start in plan.started if start.placement.job_id not in faults),
         kills=tuple(kill for kill in plan.kills if kill.for_job not in faults),
         accepted=tuple(answer for answer in plan.accepted if answer.job_id not in faults),
         troubles=(*plan.troubles, *refusals),

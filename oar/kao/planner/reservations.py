@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from oar.kao.facts import reasons
-from oar.kao.facts.plan import Answer, Launch, Placement, Reason
+from oar.kao.facts.plan import Answer, JobStart, Placement, Reason
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.containers import Containers
 from oar.kao.planner.placement.placement_search import PlacementSearch
@@ -34,7 +34,7 @@ class _Step:
 
     placement: Placement | None = None  #: for the gantt tables
     reason: Reason | None = None  #: why it does not start
-    launch: Launch | None = None
+    start: JobStart | None = None
     is_expired: bool = False
     clears_way: bool = False  #: besteffort jobs on its resources must leave
     log: str = ""
@@ -89,8 +89,8 @@ class Reservations:
             decisions.placements[job.id] = step.placement
             if step.clears_way:
                 self._starts.clear_way(job, step.placement)
-        if step.launch:
-            decisions.launches.append(step.launch)
+        if step.start:
+            decisions.started.append(step.start)
             decisions.reasons.pop(job.id, None)
         else:
             decisions.reasons[job.id] = step.reason or reasons.no_slot("its resources are lost")
@@ -159,7 +159,7 @@ class Reservations:
         )
         is_reduced = present != placement.resources
         self._bookings.tokens.take(types)
-        return _Step(started, launch=Launch(started, placement.walltime if delay else 0, is_reduced))
+        return _Step(started, start=JobStart(started, placement.walltime if delay else 0, is_reduced))
 
     def _accepted_placement(self, job: WaitingJob) -> Placement | None:
         """Return the placement of an accepted reservation without the resources that every job has; None if lost."""

@@ -168,8 +168,8 @@ class Round:
             },
             messages=messages.of(self._jobs),
             karma=dict(sorted(decisions.karma.items())),
-            launches=tuple(
-                replace(launch, placement=_with_shared(launch.placement, shared)) for launch in decisions.launches
+            started=tuple(
+                replace(start, placement=_with_shared(start.placement, shared)) for start in decisions.started
             ),
             kills=tuple(decisions.kills.values()),
             accepted=tuple(decisions.accepted),
@@ -274,7 +274,7 @@ class Round:
     def _explain_other_jobs(self) -> None:
         """Give a reason to the jobs that were not decided on."""
         decisions = self._decisions
-        settled = {launch.placement.job_id for launch in decisions.launches}
+        settled = {start.placement.job_id for start in decisions.started}
         settled |= {answer.job_id for answer in (*decisions.refused, *decisions.expired)}
         for job in self._jobs.values():
             if job.id not in decisions.reasons and job.id not in settled:

@@ -5,7 +5,7 @@ See docs/design/planner.rst, "Starts".
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes
-from oar.kao.facts.plan import Launch, Placement, Reason
+from oar.kao.facts.plan import JobStart, Placement, Reason
 from oar.kao.facts.snapshot import RunningJob, WaitingJob
 from oar.kao.planner import suspension
 from oar.kao.planner.besteffort import order_to_leave
@@ -43,7 +43,7 @@ class Starts:
         if obstacle:
             self._decisions.reasons[job.id] = obstacle
         else:
-            self._decisions.launches.append(Launch(placement))
+            self._decisions.started.append(JobStart(placement))
 
     def clear_way(self, job: WaitingJob, placement: Placement) -> None:
         """Order the besteffort jobs on a placement to leave, if nothing else keeps the job from starting soon."""

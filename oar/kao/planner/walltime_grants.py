@@ -14,7 +14,7 @@ from oar.lib.facts.times import seconds_of
 
 
 @dataclass(frozen=True, slots=True)
-class WalltimeRequest:
+class RequestedWalltime:
     """A requested change of the walltime of a running job.  Durations are in seconds."""
 
     job_id: int
@@ -68,7 +68,7 @@ class WalltimeGrants:
         self._steps = steps
         self._running = {job.id: job for job in snapshot.running}
 
-    def decide(self, request: WalltimeRequest) -> GrantDecision:
+    def decide(self, request: RequestedWalltime) -> GrantDecision:
         """Decide on one request."""
         job = self._running.get(request.job_id)
         if job is None:
@@ -83,7 +83,7 @@ class WalltimeGrants:
         grant = self._before_next_jobs(request, job, grant)
         return LATER if grant <= 0 or (request.is_whole and grant < request.pending) else GrantDecision(grant)
 
-    def _step(self, request: WalltimeRequest, job: RunningJob, steps: GrantSteps) -> int:
+    def _step(self, request: RequestedWalltime, job: RunningJob, steps: GrantSteps) -> int:
         """Return how many seconds the steps of the queue allow now; 0 = not yet."""
         if request.is_forced:
             return request.pending
@@ -111,7 +111,7 @@ class WalltimeGrants:
             dates += [max(ends)] if ends else []
         return dates
 
-    def _before_next_jobs(self, request: WalltimeRequest, job: RunningJob, grant: int) -> int:
+    def _before_next_jobs(self, request: RequestedWalltime, job: RunningJob, grant: int) -> int:
         """Return the grant cut so that the job ends before those planned on its resources start."""
         security_time = self._snapshot.settings.security_time
         types = parse_types_or_none(job)

@@ -5,7 +5,7 @@ Each move is a compare-and-set: jobs may have been deleted or held, and nodes ma
 
 from collections.abc import Collection, Sequence
 
-from oar.kao.facts.plan import Kill, KillAction, Launch, Plan
+from oar.kao.facts.plan import JobStart, Kill, KillAction, Plan
 from oar.kao.rounds.situation import Alterations, Situation
 from oar.lib.db.rounds import JobRow, StartRow
 from oar.lib.db.transaction import Transaction
@@ -20,16 +20,16 @@ from oar.lib.jobs import control, lifecycle
 _Event = tuple[str, int, str]
 
 
-def start_jobs(tx: Transaction, situation: Situation, launches: Sequence[Launch]) -> set[int]:
+def start_jobs(tx: Transaction, situation: Situation, starts: Sequence[JobStart]) -> set[int]:
     """Move the jobs to toLaunch that can still be started; return their ids."""
-    if not launches:
+    if not starts:
         return set()
-    by_job = {launch.placement.job_id: launch for launch in launches}
+    by_job = {start.placement.job_id: start for start in starts}
     waiting = set(tx.rounds.lock_waiting(by_job))
     waiting -= _altered_since(tx, situation.alterations)
     resources = situation.snapshot.resources
     types = {job.id: JobTypes(job.types) for job in situation.snapshot.waiting if job.id in by_job}
-    needed = {job_id: tuple(resources.ids_of(launch.placement.resources)) for job_id, launch in by_job.items()}
+    needed = {job_id: tuple(resources.ids_of(start.placement.resources)) for job_id, start in by_job.items()}
     alive = tx.rounds.share_alive({number for ids in needed.values() for number in ids})
     rows: list[StartRow] = []
     for job_id in sorted(waiting):
@@ -84,7 +84,7 @@ def _cause_of_refusal(row: JobRow, message: str) -> Cause:
 
 
 def remind_runner(tx: Transaction, situation: Situation) -> None:
-    """Ask the Runner again for the launches and answers that it may have missed."""
+    """Ask the Runner again for the starts and answers that it may have missed."""
     tx.outbox.extend(Ask(JobAction.RUN, row.id) for row in situation.in_state(JobState.TO_LAUNCH))
     tx.outbox.extend(
         Ask(JobAction.TELL, row.id, (OarsubLine.GOOD_RESERVATION,))
@@ -126,15 +126,15 @@ def kill_besteffort_jobs(tx: Transaction, kills: Sequence[Kill]) -> None:
 def write_reservation_events(tx: Transaction, plan: Plan, started: Collection[int]) -> None:
     """Write the events of reservations that start late or reduced, and of those whose resources were lost."""
     events: list[_Event] = []
-    for launch in plan.launches:
-        job_id = launch.placement.job_id
+    for start in plan.started:
+        job_id = start.placement.job_id
         if job_id not in started:
             continue
-        if launch.is_reduced:
+        if start.is_reduced:
             text = f"[MetaSched] Reduce the number of resources for the job {job_id}."
             events.append((EventType.SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION, job_id, text))
-        if launch.old_walltime:
-            old, new = format_duration(launch.old_walltime), format_duration(launch.placement.walltime)
+        if start.old_walltime:
+            old, new = format_duration(start.old_walltime), format_duration(start.placement.walltime)
             events.append((EventType.REDUCE_RESERVATION_WALLTIME, job_id, f"Change walltime from {old} to {new}"))
     for job_id in plan.regained:
         text = f"[MetaSched] Renewed resources for the reservation {job_id}."

@@ -155,12 +155,12 @@ class MetaScheduler:
     def _predictions(self, situation: Situation, plan: Plan) -> list[tuple[int, str]]:
         """Return the lines for interactive jobs that wait: those that changed, and those not heard for a while."""
         starts = {placement.job_id: placement.start for placement in plan.placements}
-        launched = {launch.placement.job_id for launch in plan.launches}
+        started = {start.placement.job_id for start in plan.started}
         told: dict[int, tuple[str, int]] = {}
         lines = []
         for job in situation.snapshot.waiting:
             is_asking = job.is_interactive and job.reservation is Reservation.NONE and job.state is JobState.WAITING
-            if not is_asking or job.id in launched or job.id not in plan.messages:
+            if not is_asking or job.id in started or job.id not in plan.messages:
                 continue
             text = prediction_text(plan, job.id, starts.get(job.id))
             before, date = self._told.get(job.id, ("", 0))

@@ -62,7 +62,7 @@ class PlanWriter:
 
     def write(self, tx: Transaction, situation: Situation, plan: Plan) -> set[int]:
         """Write a plan; return the ids of the jobs that start."""
-        started = start_jobs(tx, situation, plan.launches)
+        started = start_jobs(tx, situation, plan.started)
         answer_reservations(tx, plan)
         kill_besteffort_jobs(tx, plan.kills)
         write_reservation_events(tx, plan, started)
@@ -149,7 +149,7 @@ def _stored_reasons(
 ) -> dict[int, tuple[Reason, StoredReason]]:
     """Return the reasons of a plan with their stored forms, which are those of the last round where nothing changed."""
     answered = {answer.job_id for answer in (*plan.refused, *plan.expired)}
-    overtaken = {launch.placement.job_id: reasons.overtaken() for launch in plan.launches}
+    overtaken = {start.placement.job_id: reasons.overtaken() for start in plan.started}
     stored: dict[int, tuple[Reason, StoredReason]] = {}
     for job_id, reason in {**plan.reasons, **overtaken}.items():
         if job_id not in started and job_id not in answered:

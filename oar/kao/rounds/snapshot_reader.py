@@ -16,12 +16,12 @@ from oar.kao.rounds import time_zone
 from oar.kao.rounds.consumption import read_consumption
 from oar.kao.rounds.filter_pools import FilterPools, Filters
 from oar.kao.rounds.job_cache import CachedJob, JobCache
-from oar.kao.rounds.job_records import JobRecords, read_job_rows
 from oar.kao.rounds.numbered_resources import ResourceNumbering
 from oar.kao.rounds.planner_settings import settings_of
 from oar.kao.rounds.policy_files import PolicyFiles
 from oar.kao.rounds.resource_versions import ResourceVersions
 from oar.kao.rounds.situation import HypotheticalJob, Situation, TokenCounts
+from oar.kao.rounds.snapshot_jobs import SnapshotJobs, read_job_rows
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.rounds import Rounds
@@ -83,7 +83,7 @@ class SnapshotReader:
             owners = _owners(waiting)
             self._pools.read_columns(tx, owners, resources)
         pools = self._pools.read(owners, resources)
-        records = JobRecords(rows, resources, self._pools.numbers)
+        records = SnapshotJobs(rows, resources, self._pools.numbers)
         types = [job.types for job in cache.jobs.values() if job.row.state not in CURRENT]
         snapshot = Snapshot(
             now=now,

@@ -3,7 +3,7 @@
 See docs/design/planner.rst, "Walltime changes".
 """
 
-from oar.kao.planner.walltime_grants import GrantDecision, GrantSteps, PlannedStart, WalltimeGrants, WalltimeRequest
+from oar.kao.planner.walltime_grants import GrantDecision, GrantSteps, PlannedStart, RequestedWalltime, WalltimeGrants
 from oar.kao.rounds.situation import Situation
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -43,7 +43,7 @@ class WalltimeUpdates:
         grants = WalltimeGrants(situation.snapshot, _planned_starts(tx, situation), self._steps)
         is_changed = False
         for row in rows:
-            request = WalltimeRequest(
+            request = RequestedWalltime(
                 row.job_id, row.pending, row.force, row.delay_next_jobs, row.whole, row.granted, row.timeout, row.asked
             )
             decision = grants.decide(request)

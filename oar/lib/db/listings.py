@@ -88,7 +88,7 @@ class Assigned(NamedTuple):
     nodes: tuple[str, ...]
 
 
-class PlannedStart(NamedTuple):
+class Prediction(NamedTuple):
     """When the scheduler plans to start a job, and with which alternative."""
 
     start: int
@@ -111,10 +111,10 @@ class Listings(Table):
         rows = self._tx.rows(_ASSIGNED, (list(ids),)) if ids else []
         return {row[0]: Assigned(tuple(row[1]), tuple(sorted(row[2] or ()))) for row in rows}
 
-    def predictions(self, ids: Collection[int]) -> dict[int, PlannedStart]:
+    def predictions(self, ids: Collection[int]) -> dict[int, Prediction]:
         """Return the earliest predicted start of each job that has one."""
         rows = self._tx.rows(_PREDICTIONS, (list(ids),)) if ids else []
-        return {row[0]: PlannedStart(row[1], row[2]) for row in rows}
+        return {row[0]: Prediction(row[1], row[2]) for row in rows}
 
     def walltimes(self, ids: Collection[int]) -> dict[int, int]:
         """Return how long jobs run, ran or will run at most."""

@@ -7,7 +7,7 @@ others (docs/design/formats.rst, "Privacy").
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.db.listings import Assigned, PlannedResource, PlannedStart
+from oar.lib.db.listings import Assigned, PlannedResource, Prediction
 from oar.lib.facts import output_names
 from oar.lib.facts.records import Cause, Dependency, Event, Job, Moldable
 from oar.lib.facts.request import format_wanted_resources
@@ -32,7 +32,7 @@ class JobView(NamedTuple):
     dependencies: tuple[Dependency, ...]
     assigned: Assigned
     planned: tuple[PlannedResource, ...]  #: of an accepted reservation that has not started
-    prediction: PlannedStart | None
+    prediction: Prediction | None
     events: tuple[Event, ...]
     command: str  #: '' if the user may not see it
     initial_request: str  #: '' if the user may not see it

@@ -14,7 +14,7 @@ MAX_BOUNDS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class JobUsage:
+class JobDemand:
     """What one job would add to a counter: so many resources from its start to its end."""
 
     start: int
@@ -55,7 +55,7 @@ class UsageCounter:
                 values.insert(step, values[step - 1])
         return step
 
-    def first_excess(self, begin: int, stop: int, job: JobUsage, rule: QuotaRule) -> int | None:
+    def first_excess(self, begin: int, stop: int, job: JobDemand, rule: QuotaRule) -> int | None:
         """Return the first date from ``begin`` to ``stop`` at which the usage with a job exceeds a rule."""
         first, last = bisect_right(self.dates, begin) - 1, bisect_left(self.dates, stop)
         if rule.seconds < 0 and not self._may_exceed(first, last, job, rule):
@@ -66,20 +66,20 @@ class UsageCounter:
                 return date
         return None
 
-    def _may_exceed(self, first: int, last: int, job: JobUsage, rule: QuotaRule) -> bool:
+    def _may_exceed(self, first: int, last: int, job: JobDemand, rule: QuotaRule) -> bool:
         resources, jobs = max(self.resources[first:last]), max(self.jobs[first:last])
         return 0 <= rule.resources < resources + job.resources or 0 <= rule.jobs <= jobs
 
-    def usage(self, date: int, job: JobUsage) -> Usage:
+    def usage(self, date: int, job: JobDemand) -> Usage:
         """Return the usage at a date with a job added."""
         return self._usage(bisect_right(self.dates, date) - 1, date, job)
 
-    def _usage(self, step: int, date: int, job: JobUsage) -> Usage:
+    def _usage(self, step: int, date: int, job: JobDemand) -> Usage:
         resources = self.resources[step]
         seconds = self.products[step] - date * resources + job.resources * (job.end - date)
         return resources + job.resources, self.jobs[step] + 1, seconds
 
-    def next_room(self, date: int, job: JobUsage, rule: QuotaRule) -> int:
+    def next_room(self, date: int, job: JobDemand, rule: QuotaRule) -> int:
         """Return the first date from ``date`` on at which a job like this could begin under a rule; FOREVER = never."""
         job_seconds = job.resources * (job.end - job.start)
         for step in range(bisect_right(self.dates, date) - 1, len(self.dates)):
@@ -142,7 +142,7 @@ class RuleInForce:
         if self.rule.seconds < 0:
             return self._search_steps(start, resources, walltime)
         while start < self.stop and start + walltime > self.begin:
-            job = JobUsage(start, start + walltime, resources)
+            job = JobDemand(start, start + walltime, resources)
             date = self.counter.first_excess(max(start, self.begin), min(self.stop, job.end), job, self.rule)
             if date is None:
                 break

@@ -11,7 +11,7 @@ from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import FOREVER, PlannedJob, QuotaRule, Quotas, Snapshot
 from oar.kao.planner.limits.counter_differences import CountedJob
-from oar.kao.planner.limits.quota_counters import JobUsage, RuleInForce, UsageCounter
+from oar.kao.planner.limits.quota_counters import JobDemand, RuleInForce, UsageCounter
 from oar.kao.planner.limits.quota_rules import COUNTED_TYPE, Pattern, Usage, binding_rules, pattern_of, rule_key
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.resource_set import ResourceSet
@@ -74,7 +74,7 @@ class QuotaUsage:
         if not self._shapes or not types.counts_in_quotas:
             return None
         count = (placement.resources & self._counted).bit_count()
-        usage = JobUsage(placement.start, placement.end, count)
+        usage = JobDemand(placement.start, placement.end, count)
         rules = self._rules_in_force(job)
         for limit in rules:
             begin, end = max(usage.start, limit.begin), min(limit.stop, usage.end)
@@ -149,7 +149,7 @@ class QuotaUsage:
                 self.enter(waiting, types[waiting.id], waiting.start_time, end, waiting.granted.resources)
 
 
-def _first_start(rules: Sequence[RuleInForce], usage: JobUsage) -> int:
+def _first_start(rules: Sequence[RuleInForce], usage: JobDemand) -> int:
     """Return the first start that all rules allow to a job of this size; FOREVER = none."""
     start, walltime = usage.start, usage.end - usage.start
     has_moved = True

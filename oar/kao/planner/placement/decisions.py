@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from oar.kao.facts import reasons
-from oar.kao.facts.plan import Answer, Failure, Kill, Launch, Placement, Reason
+from oar.kao.facts.plan import Answer, Failure, JobStart, Kill, Placement, Reason
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.site.site_extensions import MissingPlugin
 from oar.lib.facts.states import ReasonCode
@@ -21,7 +21,7 @@ class Decisions:
     reasons: dict[int, Reason] = field(default_factory=dict)
     karma: dict[int, float] = field(default_factory=dict)
     shares: dict[int, Mapping[str, float]] = field(default_factory=dict)  #: fair share, for the data of the reason
-    launches: list[Launch] = field(default_factory=list)
+    started: list[JobStart] = field(default_factory=list)
     kills: dict[int, Kill] = field(default_factory=dict)
     accepted: list[Answer] = field(default_factory=list)
     refused: list[Answer] = field(default_factory=list)

@@ -83,7 +83,7 @@ def _placed_alternatives(jobs: Mapping[int, CachedJob], starts: Mapping[int, int
     return alternatives
 
 
-class JobRecords:
+class SnapshotJobs:
     """Makes records of jobs."""
 
     def __init__(self, rows: JobRows, resources: NumberedResources, pools: Mapping[Filters, int]) -> None:
