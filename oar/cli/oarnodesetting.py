@@ -243,6 +243,9 @@ def _add(context: Context, names: Sequence[str], wish: NodeSettings) -> int:
     given = {setting.name: setting.value for setting in wish.settings}
     if given.get("type", "default") == "default" and not all(given.get("network_address", name) for name in names):
         return _tell([PropertyProblem(SettingError.VALUE, "network_address", "a compute resource is on a host")])
+    problems = _not_hosts(names)
+    if problems:
+        return _tell(problems)
     with context.database.begin() as tx:
         ids = nodes.add(tx, names, wish.settings, wish.state or ResourceState.ALIVE)
         if wish.maintenance == "on":
@@ -252,6 +255,17 @@ def _add(context: Context, names: Sequence[str], wish: NodeSettings) -> int:
         _print_settings(wish.settings, dict.fromkeys(given, 1))
     note(context)
     return 0
+
+
+def _not_hosts(names: Sequence[str]) -> list[PropertyProblem]:
+    """Return a problem for each name that no host can have; what is on no host has an empty one."""
+    problems = []
+    for name in filter(None, names):
+        try:
+            properties.check_host(name)
+        except ValueError as error:
+            problems.append(PropertyProblem(SettingError.VALUE, "network_address", str(error)))
+    return problems
 
 
 def _change(context: Context, targets: Targets, wish: NodeSettings, patience: int) -> int:
@@ -319,7 +333,7 @@ def _print(targets: Targets, wish: NodeSettings, counts: Mapping[str, int]) -> N
 
 def _print_settings(settings: Sequence[Setting], counts: Mapping[str, int]) -> None:
     for name, value in settings:
-        what = f"Unset property {name}" if value is None else f"Set property {name} to '{value}'"
+        what = f"Unset property {name}" if value is None else f"Set property {name} to {str(value)!r}"
         click.echo(f"{what}... {counts[name]} resource(s) updated.")
 
 

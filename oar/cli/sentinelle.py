@@ -1,6 +1,5 @@
 """sentinelle: runs a command on many hosts and tells on which it failed."""
 
-import re
 import shlex
 import subprocess
 import sys
@@ -14,10 +13,9 @@ import click
 from oar.cli.common.command import ADMIN, NUMBER, Context, Stop, oar_command, option
 from oar.cli.common.selection import show_usage
 from oar.lib.config.kinds import COMMAND
+from oar.lib.facts.host_names import is_host_name
 
 A_HOST_WAS_BAD = 2
-#: A name that is no option of ssh.
-_HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:-]*")
 
 
 class HostResult(NamedTuple):
@@ -64,8 +62,8 @@ def main(
     if not hosts:
         return show_usage()
     for host in hosts:
-        if not _HOST.fullmatch(host):
-            raise Stop(f"Error: '{host}' is not the name of a host")
+        if not is_host_name(host):
+            raise Stop(f"Error: {host!r} is not the name of a host")
     if window < 1 or timeout < 1:
         raise Stop("Error: --window and --timeout are numbers from 1 on")
     reach = _words(connector or context.runtime.config.openssh_cmd)

@@ -88,6 +88,38 @@ def test_something_that_is_on_no_host(console: Console) -> None:
     assert console.values("type") == ["licence"]
 
 
+NO_HOST = "is not the name of a host: write letters, digits and . _ - or an IP address"
+
+
+@pytest.mark.parametrize("name", ["bad name;x", "-oProxyCommand=x", "a'b", "n1.", "10.0.0", "n" * 101])
+def test_what_is_no_name_of_a_host_becomes_no_node(console: Console, tmp_path: Path, name: str) -> None:
+    names = tmp_path / "hosts"
+    names.write_text(f"n1\n{name}\n")
+    refusal = CommandResult(9, "", f"/!\\ Cannot update property network_address: {name!r} {NO_HOST}\n")
+    assert console.nodesetting("-a", "-f", names) == refusal
+    assert console.nodesetting("-a", f"-hn1,{name}") == refusal
+    assert console.nodesetting("-a", f"-hn1,{name}", "-p", "type=licence") == refusal
+    assert console.nodesetting("-a", "-h", "n1", "-p", f"network_address={name}") == refusal
+    assert console.values("network_address") == []
+
+
+def test_a_node_with_a_name_that_is_refused_now_can_still_be_led(console: Console) -> None:
+    with console.database.begin() as tx:
+        tx.execute("INSERT INTO resources (network_address) VALUES ('bad name;x')")
+    assert console.nodesetting("-n", "-h", "bad name;x", "-s", "Dead").out == "bad name;x --> Dead\n"
+    assert console.nodesetting("-h", "bad name;x", "-p", "network_address=n1").exit == 0
+    assert console.values("network_address") == ["n1"]
+
+
+def test_machines_have_names_of_hosts(console: Console) -> None:
+    for options in (["--host-prefix", "bad name;x"], ["--host-suffix", "'"], ["--host-prefix", "", "--host0", "12"]):
+        for way in ([], ["-x"], ["-Y"], ["-R"]):
+            refused = console.type(oar_resources_add.main, "-H", 2, *options, *way)
+            assert refused.exit == 1
+            assert "is not the name of a host" in refused.err.splitlines()[-1]
+    assert console.values("network_address") == []
+
+
 # -- oarnodesetting: properties ---------------------------------------------------------------------------------------
 
 
@@ -103,6 +135,16 @@ def test_a_property_is_set_and_unset_with_its_history(console: Console, sent: li
     assert console.nodesetting("-h", "node-1", "-p", "cpu!").out == "Unset property cpu... 2 resource(s) updated.\n"
     assert console.values("cpu") == [None, None]
     assert console.history("cpu") == [("64", False), ("64", False), ("<unset>", True), ("<unset>", True)]
+
+
+def test_a_value_in_quotes_is_shown_with_them(console: Console) -> None:
+    add_resources(console.database, nodes=1, cores=1)
+    assert console.nodesetting("-h", "node-1", "-p", "switch='sw1'").out == (
+        "Set property switch to \"'sw1'\"... 1 resource(s) updated.\n"
+    )
+    assert console.nodesetting("-h", "node-1", "-p", "cpu='1'").err == (
+        "/!\\ Cannot update property cpu: \"'1'\" is not an integer\n"
+    )
 
 
 def first(console: Console) -> int:

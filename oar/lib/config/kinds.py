@@ -17,7 +17,6 @@ Words = tuple[str, ...]
 
 _TRUE = frozenset({"yes", "1", "true"})
 _FALSE = frozenset({"no", "0", "false"})
-_HOST = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*\Z"
 _PAIR = r"""(?x)\s*(?:"(?P<dkey>[^"]*)"|'(?P<skey>[^']*)'|(?P<key>[^\s"'=:,{}]+))
         \s*(?:=>|=|:)\s*
         (?:"(?P<dvalue>[^"]*)"|'(?P<svalue>[^']*)'|(?P<value>[^\s"',{}]+))\s*(?:,|\Z)"""
@@ -200,7 +199,9 @@ def _read_float(text: str) -> float:
 
 
 def _read_host(text: str) -> str:
-    if not re.match(_HOST, text):
+    from oar.lib.facts.host_names import is_host_name
+
+    if not is_host_name(text):
         raise ValueError("write a host name or an address")
     return text
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.host_names import is_host_name
 
 #: Which cores are on which processor: in blocks, or in turn.
 ROUND_ROBIN = "RR"
@@ -89,6 +90,12 @@ def _check(machines: Machines) -> None:
         raise BadTopology("Syntax error, need a # of host.")
     if min(machines.cpus, machines.cores, machines.threads) <= 0 or machines.gpus < 0:
         raise BadTopology("Syntax error, numbers of cpus, cores and threads must be positive.")
+    for host in (0, machines.hosts - 1):
+        if not is_host_name(_name(machines, host)):
+            raise BadTopology(
+                f"{_name(machines, host)!r} is not the name of a host: write letters, digits and . _ - in"
+                " --host-prefix and --host-suffix."
+            )
     if machines.gpus > 1:
         per_cpu, remainder = divmod(machines.gpus, machines.cpus)
         if remainder or machines.cores % per_cpu:
@@ -106,9 +113,13 @@ def _devices(machines: Machines) -> list[str]:
     return [number.strip() for number in machines.gpu_topology.split(",")] if machines.gpu_topology else []
 
 
+def _name(machines: Machines, host: int) -> str:
+    return f"{machines.prefix}{machines.first_host + host}{machines.suffix}"
+
+
 def _of_host(machines: Machines, host: int, numbers: Sequence[Sequence[str]]) -> Iterator[NewResource]:
     """Return the resources of one machine.  ``numbers``: of the threads of each core."""
-    name = f"{machines.prefix}{machines.first_host + host}{machines.suffix}"
+    name = _name(machines, host)
     cores = machines.cpus * machines.cores
     for position in range(cores):
         cpu = machines.first_cpu + host * machines.cpus + position // machines.cores

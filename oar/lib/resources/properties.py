@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.facts.errors import UserError
+from oar.lib.facts.host_names import is_host_name
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import SYSTEM_PROPERTIES, Job, Moldable, PropertyValue
 
@@ -110,15 +111,23 @@ def _value(name: str, text: str, type_: str) -> PropertyValue:
             raise ValueError("write YES or NO")
         return text.upper()
     if name == "cpuset" and not _CPUSET.match(text):
-        raise ValueError(f"'{text}' is no list of processors, such as 0, 0,16 or 0-3")
+        raise ValueError(f"{text!r} is no list of processors, such as 0, 0,16 or 0-3")
+    if name == "network_address" and text:
+        check_host(text)
     if len(text) > LONGEST_TEXT or "\0" in text:
         raise ValueError(f"a text has at most {LONGEST_TEXT} characters")
     return text
 
 
+def check_host(name: str) -> None:
+    """Refuse what is no name of a host.  Raises ValueError."""
+    if not is_host_name(name):
+        raise ValueError(f"{name!r} is not the name of a host: write letters, digits and . _ - or an IP address")
+
+
 def _number(name: str, text: str, largest: int) -> int:
     if not _INTEGER.match(text) or abs(int(text)) > largest:
-        raise ValueError(f"'{text}' is not an integer")
+        raise ValueError(f"{text!r} is not an integer")
     number = int(text)
     if name == "available_upto" and not 0 <= number <= LATEST_DATE:
         raise ValueError(f"{number} is not between 0 and {LATEST_DATE}")
