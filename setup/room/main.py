@@ -116,8 +116,9 @@ def _room(options: argparse.Namespace) -> Room:
 def _start(options: argparse.Namespace) -> int:
     if problem := levels.missing():
         raise RoomError(problem)
-    if not 1 <= options.nodes <= 1000:
-        raise RoomError("--nodes must be between 1 and 1000")
+    for option, number in (("--nodes", options.nodes), ("--cores", options.cores)):
+        if not 1 <= number <= 1000:
+            raise RoomError(f"{option} must be between 1 and 1000")
     name = layout.check_name(options.room)
     shown = tuple(layout.check_shown(path) for path in options.show)
     levels.become_root_of_a_namespace(sys.argv[1:])
@@ -132,6 +133,8 @@ def _start(options: argparse.Namespace) -> int:
         keeper.stop(room)
         raise
     print(levels.describe(is_rootless=room.is_rootless))
+    if options.cores > (processors := len(os.sched_getaffinity(0))):
+        print(f"The {options.cores} cores of each node share the processors of this computer, which has {processors}.")
     print(f"Room {name!r} is up: server and {options.nodes} nodes, logs in {room.logs}.")
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -95,8 +96,11 @@ def _write_configuration(room: Room, settings: Sequence[str]) -> None:
 
 
 def _declare_resources(room: Room) -> None:
-    inside(
-        room,
-        "root",
-        f"oar_resources_add --execute --hosts {room.nodes} --cpus 1 --cores {room.cores} --host-prefix node-",
-    )
+    size = f"--hosts {room.nodes} --cpus 1 --cores {room.cores} --cputopo {processors_of_cores(room.cores)}"
+    inside(room, "root", f"oar_resources_add --execute {size} --host-prefix node-")
+
+
+def processors_of_cores(cores: int) -> str:
+    """The processor of each core of a node: those that this computer has, again and again if they are fewer."""
+    processors = sorted(os.sched_getaffinity(0))
+    return ",".join(str(processors[core % len(processors)]) for core in range(cores))

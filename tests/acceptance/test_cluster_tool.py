@@ -191,6 +191,23 @@ def test_what_a_killed_room_could_not_remove_goes_at_the_next_start() -> None:
     assert not traces_of(room.room)
 
 
+def test_cores_that_the_computer_does_not_have_share_those_it_has() -> None:
+    processors = os.sched_getaffinity(0)
+    cores = str(2 * len(processors) + 1)
+    name = f"shared-{os.getpid()}"
+    started = checked(tool("start", "--nodes", "1", "--cores", cores, "--fast-db", room=name, deadline=300))
+    room = Cluster(name)
+    try:
+        assert f"The {cores} cores of each node share the processors of this computer" in started.out
+        (job,) = room.as_user("alice").submit_all("-l nodes=1,walltime=0:1 'oarprint cpuset | sort -u > seen'")
+        room.wait_for_state(job, "Terminated")
+        assert room.as_user("alice").run("cat seen").split() == [str(number) for number in sorted(processors)]
+        assert room.sql("SELECT count(*), min(state), max(state) FROM resources") == [[cores, "Alive", "Alive"]]
+    finally:
+        room.stop()
+    assert "--cores must be between 1 and 1000" in tool("start", "--cores", "0", room=name).err
+
+
 def test_a_room_ends_with_the_process_it_was_made_for() -> None:
     name = f"lent-{os.getpid()}"
     with subprocess.Popen(["sleep", "300"]) as owner:
