@@ -74,7 +74,7 @@ def command(name: str, *arguments: str) -> list[str]:
     """Return the arguments of Python that run a command as its installed program does."""
     program = (
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-        f"from oar.cli.common.program import run; run('oar.cli.{name}')"
+        f"from oar.cli.common.start_up import run; run('oar.cli.{name}')"
     )
     return ["-c", program, *arguments]
 

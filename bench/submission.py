@@ -27,7 +27,7 @@ _RESOURCES = """
     INSERT INTO resources (network_address, cpuset, state_num)
     SELECT 'node-' || node, core::text, 1 FROM generate_series(1, %s) node, generate_series(0, %s) core
     ORDER BY node, core"""
-_PROGRAM = "import sys; sys.path.insert(0, {path!r}); from oar.cli.common.program import run; run('oar.cli.oarsub')"
+_PROGRAM = "import sys; sys.path.insert(0, {path!r}); from oar.cli.common.start_up import run; run('oar.cli.oarsub')"
 
 
 def main() -> None:

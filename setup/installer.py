@@ -104,8 +104,8 @@ for word do case $word in --en* | --s* | -S* | -[!-]*S*) asks=perhaps ;; esac; d
 [ ! "$asks" ] || OAR_SUBMIT_ENV=$(env -0 | head -c 96001 | base64 -w 0)
 export OAR_SUBMIT_ENV OAR_SUBMIT_DEFAULTS
 """
-#: A command that stays runs beside a shell of the user's, which he can end: oar/cli/common/long_running.py sees that it
-#: is gone.
+#: A command that runs long is a child of a shell of the user, which he can end; oar/cli/common/end_with_caller.py sees
+#: that the shell is gone.
 _STAYING = """\
 stays=
 for word do case $word in {patterns}) stays=yes ;; esac; done
@@ -254,7 +254,7 @@ def _quick_program(target: Target, name: str) -> None:
         f'os.environ["OARDIR"] = "{target.programs}"',
         f'sys.path.append("{target.venv}/{packages.relative_to(target.under(target.venv))}")',
         "",
-        "from oar.cli.common.program import run",
+        "from oar.cli.common.start_up import run",
         "",
         f'run("{module_of(name)}")',
         "",

@@ -3,8 +3,8 @@
 import click
 
 from oar.cli.common.command import Context, machine_formats, oar_command, option
-from oar.cli.common.outcomes import OutcomeReport
-from oar.cli.common.selection import Wanted, select_jobs, show_usage
+from oar.cli.common.job_outcomes import OutcomeReport
+from oar.cli.common.job_selection import Wanted, select_jobs, show_usage
 from oar.lib.facts.errors import NoSuchJob, UserError
 from oar.lib.facts.formats import Format
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import click
 
 from oar.cli.common.command import Context, Stop, machine_formats, oar_command, option
-from oar.cli.common.outcomes import OutcomeReport
-from oar.cli.common.selection import Wanted, job_selection, select_jobs, show_usage
+from oar.cli.common.job_outcomes import OutcomeReport
+from oar.cli.common.job_selection import Wanted, job_selection, select_jobs, show_usage
 from oar.lib.facts.errors import ServerUnavailable
 from oar.lib.facts.formats import Format
 from oar.lib.facts.messages import Ask, JobAction

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from oar.cli.common.command import Context, machine_formats, oar_command, option
-from oar.cli.common.outcomes import OutcomeReport
-from oar.cli.common.selection import Wanted, job_selection, select_jobs, show_usage
+from oar.cli.common.job_outcomes import OutcomeReport
+from oar.cli.common.job_selection import Wanted, job_selection, select_jobs, show_usage
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.formats import Format
 from oar.lib.facts.states import JobState

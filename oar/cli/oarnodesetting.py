@@ -9,7 +9,7 @@ import click
 
 from oar.cli.common.administration import note, warn
 from oar.cli.common.command import ADMIN, NUMBER, Context, Stop, oar_command, option
-from oar.cli.common.selection import show_usage
+from oar.cli.common.job_selection import show_usage
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.states import FINAL, ResourceState
 from oar.lib.resources import nodes, properties

@@ -6,7 +6,7 @@ import click
 
 from oar.cli.common.administration import note
 from oar.cli.common.command import ADMIN, Context, Stop, oar_command, option
-from oar.cli.common.selection import show_usage
+from oar.cli.common.job_selection import show_usage
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.resources import properties

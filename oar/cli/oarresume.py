@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from oar.cli.common.command import Context, machine_formats, oar_command
-from oar.cli.common.selection import Wanted, job_selection
+from oar.cli.common.job_selection import Wanted, job_selection
 from oar.cli.oarhold import hold_rules, request
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.formats import Format

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import click
 
 from oar.cli.common.command import COUNT, Context, machine_formats, oar_command, option
-from oar.cli.common.outcomes import OutcomeReport
-from oar.cli.common.selection import is_id
+from oar.cli.common.job_outcomes import OutcomeReport
+from oar.cli.common.job_selection import is_id
 from oar.lib.facts.errors import NoSuchJob, NotAllowed
 from oar.lib.facts.formats import Format
 from oar.lib.facts.records import User

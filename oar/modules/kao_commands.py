@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from oar.kao.facts.json_codec import from_json, to_json
 from oar.kao.facts.plan import Plan
+from oar.kao.facts.record_json import from_json, to_json
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds import snapshot_files, time_zone, token_scripts, what_if

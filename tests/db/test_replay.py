@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from oar.kao.facts.json_codec import from_json, to_json
 from oar.kao.facts.plan import Plan
+from oar.kao.facts.record_json import from_json, to_json
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.snapshot_reader import SnapshotReader

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from oar.kao.facts.json_codec import from_json
 from oar.kao.facts.plan import Failure, Plan
+from oar.kao.facts.record_json import from_json
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.schedule import schedule

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from oar.kao.planner.limits.quota_calendar import Calendar, parse_once, parse_weekly
+from oar.kao.planner.limits.quota_calendar import Calendar, parse_single, parse_weekly
 from oar.kao.planner.limits.quota_files import parse_json
 from oar.lib.facts.times import format_date, parse_date
 
@@ -122,7 +122,7 @@ def test_each_minute_has_the_rules_that_its_weekday_and_clock_say(seed: int) -> 
 
 
 def test_dates_of_a_single_stretch_are_local() -> None:
-    once = parse_once("2031-07-23 19:30", "2031-08-29 08:30", "x")
+    once = parse_single("2031-07-23 19:30", "2031-08-29 08:30", "x")
     assert (once.begin, once.end) == (parse_date("2031-07-23 19:30:00"), parse_date("2031-08-29 08:30:00"))
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import parse_types
-from oar.kao.facts.json_codec import from_json, to_json
 from oar.kao.facts.plan import Placement
+from oar.kao.facts.record_json import from_json, to_json
 from oar.kao.facts.snapshot import PlannedJob, QuotaPeriod, QuotaRule, Quotas, Snapshot, WaitingJob
 from oar.kao.planner.limits.quota_files import QuotaFileError, parse_json, parse_statements
 from oar.kao.planner.limits.quota_rules import binding_rules

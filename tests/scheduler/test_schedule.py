@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from oar.kao.facts.json_codec import from_json, to_json
 from oar.kao.facts.plan import Plan
+from oar.kao.facts.record_json import from_json, to_json
 from oar.kao.facts.snapshot import Pool, ResourceColumns, Snapshot, StoredPlacement
 from oar.kao.planner.schedule import schedule
 from oar.lib.facts.records import Dependency, Queue

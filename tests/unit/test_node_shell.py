@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from oar.cli.common import node_shell
-from oar.cli.common.as_user import UserFiles
 from oar.cli.common.node_shell import NodeConnection, quick_connection
+from oar.cli.common.user_files import UserFiles
 from oar.lib.config.files import Config
 from oar.lib.facts.records import User
 

@@ -10,7 +10,7 @@ REPOSITORY = Path(__file__).parent.parent.parent
 _START = f"""
 import sys
 sys.path.insert(0, {str(REPOSITORY)!r})
-from oar.cli.common.program import load_late
+from oar.cli.common.start_up import load_late
 """
 
 

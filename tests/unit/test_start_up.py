@@ -57,7 +57,7 @@ def loaded_by(code: str) -> set[str]:
 def loaded_to_start(command: str) -> set[str]:
     """Return the modules that a command has loaded when it has read its options."""
     parsed = f"load('oar.cli.{command}').make_context({command!r}, {COMMANDS[command]!r})"
-    return loaded_by(f"from oar.cli.common.program import load; {parsed}")
+    return loaded_by(f"from oar.cli.common.start_up import load; {parsed}")
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import oar
-from oar.cli.common.as_user import UserFiles
+from oar.cli.common.user_files import UserFiles
 from oar.lib.config.files import Config
 
 #: What the client sends along; the node's sshd accepts these and no others.

@@ -9,9 +9,9 @@ from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.times import format_date, format_duration
 from oar.lib.rules.end_cause_texts import format_exit_code
 from oar.lib.rules.wait_reason_texts import WAITING_FOR
-from oar.lib.views import explanations
-from oar.lib.views.explanations import Explanation, Firmness, PredictedStart
+from oar.lib.views import wait_explanations
 from oar.lib.views.job_ends import JobEnd, job_ends
+from oar.lib.views.wait_explanations import Explanation, Firmness, PredictedStart
 
 if TYPE_CHECKING:
     from oar.cli.common.command import Context
@@ -32,7 +32,7 @@ def explained(
     context: "Context", tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, with_change: bool
 ) -> str:
     """Return what there is to say of jobs.  ``with_change``: also what would let the waiting ones start now."""
-    found = explanations.explain(tx, jobs, context.runtime.config)
+    found = wait_explanations.explain(tx, jobs, context.runtime.config)
     changes = _changes(context, found) if with_change else {}
     ended = end_explanations(tx, [job for job in jobs if job.is_final])
     if machine:
@@ -58,7 +58,7 @@ _HEAD = (("Job id", "User", "Queue", "Predicted start", "Why"), ("-" * 10, "-" *
 
 def starts(tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, header: bool = True) -> str:
     """Return a line for each job that has not started: when it is foreseen to start, and what it waits for."""
-    found = explanations.outlooks(tx, jobs)
+    found = wait_explanations.outlooks(tx, jobs)
     if machine:
         return dump({each.job.id: each.record for each in found}, machine)
     rows = [

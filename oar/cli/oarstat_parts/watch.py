@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from oar.cli.common.long_running import staying
+from oar.cli.common.end_with_caller import ending_with_caller
 from oar.lib.facts.errors import BadRequest, DatabaseUnavailable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def repeat(context: "Context", seconds: int, show: Callable[[], str]) -> None:
     """Print what ``show`` returns until somebody interrupts: drawn over the last on a terminal, else below it."""
     draw = _draw if sys.stdout.isatty() else _append
     try:
-        with staying():
+        with ending_with_caller():
             draw(show())
             while True:
                 context.database.close()  # no connection is kept from others between two looks

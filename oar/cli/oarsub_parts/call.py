@@ -3,8 +3,8 @@
 import os
 from typing import NamedTuple
 
-from oar.cli.common.as_user import UserFiles
 from oar.cli.common.command import Context
+from oar.cli.common.user_files import UserFiles
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.cli.oarsub_parts.printer import Printer
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from oar.cli.common.command import Stop
-from oar.cli.common.long_running import staying
+from oar.cli.common.end_with_caller import ending_with_caller
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.job_shell import JobShell
 from oar.cli.oarsub_parts.options import OarsubOptions
@@ -39,7 +39,7 @@ def connect(call: OarsubCall, names: frozenset[str]) -> int:
             return 0
     _check(jobs[0], context.user, JobTypes(types.get(jobs[0].id, ())))
     shell = JobShell(call, jobs[0].id, is_main=False)
-    with staying(), shell.connection():
+    with ending_with_caller(), shell.connection():
         return shell.run()
 
 

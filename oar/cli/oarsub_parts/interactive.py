@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import click
 
 from oar.cli.common.command import Context, Hangup
-from oar.cli.common.long_running import staying
+from oar.cli.common.end_with_caller import ending_with_caller
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.job_shell import JobShell
 from oar.cli.oarsub_parts.job_start import StartWait
@@ -24,7 +24,7 @@ def open_interactive(call: OarsubCall, submitter: Submitter) -> int:
     listener = Listener(context.runtime.config.server_hostname)
     address = f"{call.host}:{listener.port}"
     try:
-        with staying(), deleting_at_departure(context, address):
+        with ending_with_caller(), deleting_at_departure(context, address):
             submitted = submitter.submit(address)
             submitter.tell(submitted)
             call.printer.comment("Interactive mode: waiting...")

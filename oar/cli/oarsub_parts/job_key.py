@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from oar.cli.common.as_user import UserFiles
+from oar.cli.common.user_files import UserFiles
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.proposal import ImportedKey, Proposal

@@ -9,7 +9,7 @@ See docs/design/bus.rst, "Lines to oarsub".
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.cli.common.command import Context, Stop
-from oar.cli.common.long_running import staying
+from oar.cli.common.end_with_caller import ending_with_caller
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.interactive import deleting_at_departure
 from oar.cli.oarsub_parts.listener import Listener
@@ -46,7 +46,7 @@ def reserve(call: OarsubCall, submitter: Submitter) -> int:
     listener = Listener(context.runtime.config.server_hostname)
     address = f"{call.host}:{listener.port}"
     try:
-        with staying(), deleting_at_departure(context, address):
+        with ending_with_caller(), deleting_at_departure(context, address):
             submitted = submitter.submit(address)
             job_id = submitted.ids[0]
             submitter.tell(submitted)

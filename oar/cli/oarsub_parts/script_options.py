@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from oar.cli.common.as_user import UserFiles
 from oar.cli.common.command import USER, BadOption, Command, Context, Stop
+from oar.cli.common.user_files import UserFiles
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.initial_request import script_line
 from oar.cli.oarsub_parts.options import ArraySize, OarsubOptions

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Sequence
 
-from oar.cli.common.as_user import UserFiles
 from oar.cli.common.command import Stop
+from oar.cli.common.user_files import UserFiles
 from oar.cli.oarsub_parts import job_key
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.caller_environment import job_variables

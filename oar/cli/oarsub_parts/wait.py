@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from oar.cli.common.command import Context, Hangup
-from oar.cli.common.long_running import staying
+from oar.cli.common.end_with_caller import ending_with_caller
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.states import FINAL, JobState
 
@@ -31,7 +31,7 @@ def wait(context: Context, ids: Sequence[int], *, kill: bool) -> int:
     end of the program that the user started, without a question.  Raises Hangup.
     """
     awaited = list(ids)
-    with staying():
+    with ending_with_caller():
         try:
             return _wait(context, awaited, kill=kill)
         except Hangup:

@@ -1,6 +1,6 @@
 """What the planner answers: a ``Plan``, with a ``Placement`` or a ``Reason`` for each waiting job.
 
-Frozen values, written to a file and read back by ``oar.kao.facts.json_codec``.  Sets of resources are ints whose bits
+Frozen values, written to a file and read back by ``oar.kao.facts.record_json``.  Sets of resources are ints whose bits
 number ``Snapshot.resources``.
 """
 
@@ -80,7 +80,7 @@ class Failure:
     """An exception raised while a job was planned."""
 
     job_id: int
-    cause: str  #: its class, file and line: equal for all jobs that fail in the same way
+    origin: str  #: its class, file and line: equal for all jobs that fail in the same way
     trace: str  #: the traceback
 
 

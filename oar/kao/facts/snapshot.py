@@ -1,6 +1,6 @@
 """What the planner decides on: a ``Snapshot`` of the jobs, the resources and the settings at one instant.
 
-Frozen values, written to a file and read back by ``oar.kao.facts.json_codec``, so that a round that went wrong on one
+Frozen values, written to a file and read back by ``oar.kao.facts.record_json``, so that a round that went wrong on one
 machine can be planned again on another.  Sets of resources are ints whose bits number ``Snapshot.resources``.  A group
 of a request names its pool by the number in ``Snapshot.pools``: a filter that a thousand jobs share is kept once.
 """

@@ -28,7 +28,7 @@ class PlanGuard:
         self._checked: dict[int, Placement] = {}
         self._faults: dict[int, str] = {}
         self._troubles: tuple[str, ...] = ()
-        self._causes: set[str] = set()
+        self._failure_origins: set[str] = set()
 
     def without_faults(self, snapshot: Snapshot, plan: Plan, requests: CompiledRequests) -> Plan:
         """Return the plan without the jobs that have faults; the same object if there are none.
@@ -47,15 +47,15 @@ class PlanGuard:
         return without(plan, faults) if faults else plan
 
     def log_troubles(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Log the troubles that the last round did not have, and failures with new causes, whose round is saved."""
+        """Log the troubles that the last round did not have, and failures of new origin, whose round is saved."""
         for line in plan.troubles:
             if line not in self._troubles:
                 log.warning("%s", line)
         self._troubles = plan.troubles
-        failures = {failure.cause: failure for failure in plan.failures if failure.cause not in self._causes}
+        failures = {failure.origin: failure for failure in plan.failures if failure.origin not in self._failure_origins}
         if not failures:
             return
-        self._causes |= failures.keys()
+        self._failure_origins |= failures.keys()
         path = save_latest(snapshot, self._directory, "failed-round", MAX_SAVED_ROUNDS)
         for failure in failures.values():
             log.error("[%d] cannot be planned; the round is saved in %s\n%s", failure.job_id, path, failure.trace)

@@ -4,7 +4,7 @@ import logging
 import os
 from pathlib import Path
 
-from oar.kao.facts.json_codec import to_json
+from oar.kao.facts.record_json import to_json
 from oar.kao.facts.snapshot import Snapshot
 
 log = logging.getLogger(__name__)

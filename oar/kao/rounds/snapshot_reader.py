@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds import time_zone
-from oar.kao.rounds.consumption import read_consumption
+from oar.kao.rounds.consumption_reader import read_consumption
 from oar.kao.rounds.filter_pools import FilterPools, Filters
 from oar.kao.rounds.job_cache import CachedJob, JobCache
 from oar.kao.rounds.numbered_resources import ResourceNumbering

@@ -1,6 +1,6 @@
-"""The time zone in which dates of types are read and dates are written.
+"""The time zone of a round: dates in the types of jobs are read in it, and dates in messages are written in it.
 
-It goes with a saved round, so that it is planned alike, and tells the same dates, on a machine elsewhere.
+It is saved with a round.  So the round is planned alike, and its messages have the same dates, on another machine.
 """
 
 import os

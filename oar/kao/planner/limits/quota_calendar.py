@@ -1,4 +1,4 @@
-"""Which rules of quotas hold when: periods of the week, and single stretches of time.
+"""The calendar of quotas: in which periods of the week, and in which single periods, which rules hold.
 
 Days are those of the calendar, in local time: one with a change of the clock has 23 or 25 hours.
 
@@ -21,8 +21,8 @@ OTHERWISE = "quotas"
 
 
 @dataclass(frozen=True, slots=True)
-class Weekly:
-    """A period that comes again on days of the week."""
+class WeeklyPeriod:
+    """A period of a day that returns each week, on some days of the week."""
 
     name: str
     days: frozenset[int]
@@ -30,13 +30,13 @@ class Weekly:
     end: int  #: above 1440: of the next day
 
     def minutes(self) -> list[tuple[int, int]]:
-        """Return its stretches in a week, in minutes; one may go on over the end of the week."""
+        """Return its begins and ends in a week, in minutes; one may go on over the end of the week."""
         return [(day * _DAY + self.begin, day * _DAY + self.end) for day in sorted(self.days)]
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
-    """A stretch of time."""
+class SinglePeriod:
+    """A period between two dates."""
 
     name: str
     begin: int
@@ -45,32 +45,32 @@ class Once:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """Periods: a single one wins over weekly ones, the first over the later ones."""
+    """All periods.  Where several meet, a single one wins over weekly ones, and an earlier one over a later one."""
 
-    weekly: tuple[Weekly, ...] = ()
-    once: tuple[Once, ...] = ()
+    weekly: tuple[WeeklyPeriod, ...] = ()
+    single: tuple[SinglePeriod, ...] = ()
     default: str = OTHERWISE
 
     def names(self) -> set[str]:
         """Return the names of rules that the periods use."""
-        return {each.name for each in self.weekly} | {each.name for each in self.once} | {self.default}
+        return {each.name for each in self.weekly} | {each.name for each in self.single} | {self.default}
 
     def overlaps(self) -> list[tuple[str, str]]:
         """Return the weekly periods that have time in common."""
         return [
-            (one.name, other.name)
-            for at, one in enumerate(self.weekly)
-            for other in self.weekly[at + 1 :]
-            if one.name != other.name and _meet(one, other)
+            (first.name, second.name)
+            for index, first in enumerate(self.weekly)
+            for second in self.weekly[index + 1 :]
+            if first.name != second.name and _meet(first, second)
         ]
 
     def expand(self, since: int, until: int) -> list[tuple[int, str]]:
         """Return which rules hold from ``since`` until ``until``: the dates at which that changes, with the names."""
-        found: list[tuple[int, str]] = []
+        changes: list[tuple[int, str]] = []
         for begin, name in self._steps(since, until):
-            if not found or found[-1][1] != name:
-                found.append((max(begin, since), name))
-        return found
+            if not changes or changes[-1][1] != name:
+                changes.append((max(begin, since), name))
+        return changes
 
     def _steps(self, since: int, until: int) -> Iterator[tuple[int, str]]:
         """Go through the days; each is cut where anything begins or ends."""
@@ -80,35 +80,35 @@ class Calendar:
             begin, end = local_minute(midnight, 0), local_minute(midnight, _DAY)
             if begin >= until:
                 return
-            stretches = [*self.once, *self._weekly_of(since, day - 1), *self._weekly_of(since, day)]
-            cuts = {begin, *(date for each in stretches for date in (each.begin, each.end) if begin < date < end)}
+            periods = [*self.single, *self._weekly_of(since, day - 1), *self._weekly_of(since, day)]
+            cuts = {begin, *(date for each in periods for date in (each.begin, each.end) if begin < date < end)}
             if begin <= since < end:
                 cuts.add(since)
             for cut in sorted(cuts):
                 if since <= cut < until:
-                    yield cut, next((each.name for each in stretches if each.begin <= cut < each.end), self.default)
+                    yield cut, next((each.name for each in periods if each.begin <= cut < each.end), self.default)
             day += 1
 
-    def _weekly_of(self, since: int, day: int) -> list[Once]:
+    def _weekly_of(self, since: int, day: int) -> list[SinglePeriod]:
         midnight, weekday = local_midnight(since, day)
         return [
-            Once(each.name, local_minute(midnight, each.begin), local_minute(midnight, each.end))
+            SinglePeriod(each.name, local_minute(midnight, each.begin), local_minute(midnight, each.end))
             for each in self.weekly
             if weekday in each.days
         ]
 
 
-def _meet(one: Weekly, other: Weekly) -> bool:
+def _meet(first: WeeklyPeriod, second: WeeklyPeriod) -> bool:
     week = 7 * _DAY
     return any(
         max(a, c + shift) < min(b, d + shift)
-        for a, b in one.minutes()
-        for c, d in other.minutes()
+        for a, b in first.minutes()
+        for c, d in second.minutes()
         for shift in (-week, 0, week)
     )
 
 
-def parse_weekly(text: str, name: str) -> Weekly | None:
+def parse_weekly(text: str, name: str) -> WeeklyPeriod | None:
     """Read ``<hours> <weekdays> * *``; None for the default.  Raises BadRequest."""
     words = text.split()
     if words in (["default"], ["*", "*", "*", "*"]):
@@ -116,15 +116,15 @@ def parse_weekly(text: str, name: str) -> Weekly | None:
     if len(words) != 4 or words[2:] != ["*", "*"]:
         raise BadRequest(f'"{text}" is not "<hours> <weekdays> * *" or "default"')
     begin, end = _hours(words[0])
-    return Weekly(name, _weekdays(words[1]), begin, end)
+    return WeeklyPeriod(name, _weekdays(words[1]), begin, end)
 
 
-def parse_once(begin: str, end: str, name: str) -> Once:
-    """Read the two dates of a single stretch of time.  Raises BadRequest."""
-    once = Once(name, parse_date(begin), parse_date(end))
-    if once.end <= once.begin:
+def parse_single(begin: str, end: str, name: str) -> SinglePeriod:
+    """Read the two dates of a single period.  Raises BadRequest."""
+    period = SinglePeriod(name, parse_date(begin), parse_date(end))
+    if period.end <= period.begin:
         raise BadRequest(f'"{end}" is not after "{begin}"')
-    return once
+    return period
 
 
 def _hours(text: str) -> tuple[int, int]:

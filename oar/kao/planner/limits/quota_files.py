@@ -8,7 +8,14 @@ from functools import partial
 from typing import Any
 
 from oar.kao.facts.snapshot import FOREVER, QuotaPeriod, QuotaRule, Quotas
-from oar.kao.planner.limits.quota_calendar import OTHERWISE, Calendar, Once, Weekly, parse_once, parse_weekly
+from oar.kao.planner.limits.quota_calendar import (
+    OTHERWISE,
+    Calendar,
+    SinglePeriod,
+    WeeklyPeriod,
+    parse_single,
+    parse_weekly,
+)
 from oar.lib.facts.errors import BadRequest
 
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?"
@@ -152,7 +159,7 @@ class _JsonReader:
     def _calendar(self) -> Calendar | None:
         if not (self._content.get("periodical") or self._content.get("oneshot")):
             return None
-        weekly: list[Weekly] = []
+        weekly: list[WeeklyPeriod] = []
         default = OTHERWISE
         for when, name, *_ in self._entries("periodical", 2):
             period = self._read(when, partial(parse_weekly, when, name))
@@ -160,11 +167,11 @@ class _JsonReader:
                 default = name
             else:
                 weekly.append(period)
-        once: list[Once] = [
-            self._read(begin, partial(parse_once, begin, end, name))
+        single: list[SinglePeriod] = [
+            self._read(begin, partial(parse_single, begin, end, name))
             for begin, end, name, *_ in self._entries("oneshot", 3)
         ]
-        return Calendar(tuple(weekly), tuple(once), default)
+        return Calendar(tuple(weekly), tuple(single), default)
 
     def _entries(self, name: str, least: int) -> list[list[str]]:
         entries = self._content.get(name, [])

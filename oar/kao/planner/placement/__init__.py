@@ -1,1 +1,1 @@
-"""The placement of one job: bookings of the jobs before it, search, reuse of the last round, explanations."""
+"""The placement of one job: bookings of the jobs before it, search, reuse of the last round, reasons."""

@@ -42,8 +42,8 @@ class Decisions:
         except Exception as error:  # noqa: BLE001 - one job must not end the round
             self.reasons[job.id] = self._internal(job, f"{type(error).__name__}: {error}")
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            cause = f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
-            self.failures.append(Failure(job.id, cause, traceback.format_exc()))
+            origin = f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
+            self.failures.append(Failure(job.id, origin, traceback.format_exc()))
 
     def _internal(self, job: WaitingJob, detail: str) -> Reason:
         """Return the reason of a job whose planning failed; it names the first round that failed so."""

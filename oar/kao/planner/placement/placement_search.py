@@ -9,7 +9,7 @@ from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, Alternative, WaitingJob
-from oar.kao.planner.placement.explanations import Explanations
+from oar.kao.planner.placement.placement_reasons import PlacementReasons
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.slot_search import earliest, fit_at
@@ -32,7 +32,7 @@ class PlacementSearch:
         self._usable = context.usable
         self._requests = context.requests
         self._plugins = plugins
-        self.explanations = Explanations(context)
+        self.reasons = PlacementReasons(context)
 
     def best(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
         """Return the placement that ends first; without one, the reason of the first alternative."""
@@ -110,13 +110,13 @@ class PlacementSearch:
         query = self._query(task.job, alternative, task.types, task.rules)
         if isinstance(query, Reason):
             return query
-        obstacle = self.explanations.obstacle(query, alternative, task.types)
+        obstacle = self.reasons.obstacle(query, alternative, task.types)
         if obstacle:
             return obstacle
         match = self._search(task, alternative, query, begin, latest)
         if match and task.rules.has_quotas:
             return self._under_quotas(task, alternative, query, match, latest)
-        return _placement(task, alternative, match) if match else self.explanations.never_free(query, task.types)
+        return _placement(task, alternative, match) if match else self.reasons.never_free(query, task.types)
 
     def _search(
         self, task: PlacementTask, alternative: Alternative, query: SlotQuery, begin: int, latest: int

@@ -45,7 +45,7 @@ class Placer:
         self._containers = containers
         self._dependencies = dependencies
         self._search = search
-        self._explanations = search.explanations
+        self._placement_reasons = search.reasons
         self._reuse = reuse
 
     def place(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules) -> PlacementOutcome:
@@ -111,7 +111,7 @@ class Placer:
             return PlacementOutcome(reason=reason)
         if best.start > self._now:
             are_quotas_same = not self._reuse.has_counted_more
-            reason = self._explanations.later_start(task, best, last, are_quotas_same=are_quotas_same)
+            reason = self._placement_reasons.later_start(task, best, last, are_quotas_same=are_quotas_same)
         if reason and task.rules.is_now_only:
             return PlacementOutcome(reason=reason)
         self._bookings.enter(task.job, best, task.types)

@@ -1,4 +1,4 @@
-"""Snapshots and plans as JSON, both ways.  The field types of the records say how each value is read back."""
+"""Records (snapshots and plans) to JSON and back.  The types of the fields say how each value is read back."""
 
 import json
 import types

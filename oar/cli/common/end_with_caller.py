@@ -1,8 +1,9 @@
-"""Commands that stay for a while: they end with the process that their user has started.
+"""The end of a command that runs long: it ends with the process that its user has started.
 
-They run as oar, to whom a user can send no signal.  What he has started is a shell of his own that waits for the
-command (``setup/installer.py`` writes it); when that is ended, by ``kill`` or ``timeout``, the command sees that it is
-gone.  The kernel would not tell: a signal at the death of a parent needs the parent's right to send it.
+The command runs as the account oar, to whose processes a user can send no signal.  What the user has started is a
+shell of his own that waits for the command (``setup/installer.py`` writes it).  When ``kill`` or ``timeout`` ends this
+shell, the command sees that its parent is gone.  The kernel would not tell it: a signal at the death of a parent needs
+the parent's right to send it.
 """
 
 import os
@@ -20,8 +21,8 @@ _DEPARTURES = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def staying() -> Iterator[None]:
-    """Stay for a while: ^C raises KeyboardInterrupt, SIGTERM and the end of the caller Hangup, as SIGHUP does."""
+def ending_with_caller() -> Iterator[None]:
+    """Run with these signals: ^C raises KeyboardInterrupt; SIGTERM, SIGHUP and the end of the caller raise Hangup."""
     former = {number: signal.signal(number, _hang_up_once) for number in _DEPARTURES}
     # What a shell starts in the background ignores these; the terminal's are meant for it all the same.
     former[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -40,8 +41,8 @@ def staying() -> Iterator[None]:
 
 def _hang_up_once(number: int, frame: object) -> NoReturn:
     """The terminal and the caller mostly go together: the second signal must not disturb what the first lets do."""
-    for each in _DEPARTURES:
-        signal.signal(each, signal.SIG_IGN)
+    for departure in _DEPARTURES:
+        signal.signal(departure, signal.SIG_IGN)
     hang_up(number, frame)
 
 

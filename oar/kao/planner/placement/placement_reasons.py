@@ -1,4 +1,4 @@
-"""Explanations: why a job can get no placement, and why its placement does not start earlier.
+"""The reasons of placement: why a job can get no placement, and why its placement does not start earlier.
 
 The texts are in ``oar.kao.facts.reasons``.
 
@@ -19,7 +19,7 @@ from oar.lib.facts.records import Level
 from oar.lib.facts.states import ReasonCode
 
 
-class Explanations:
+class PlacementReasons:
     """Explains the results of searches."""
 
     def __init__(self, context: RoundContext) -> None:

@@ -1,4 +1,4 @@
-"""How the program of a user command begins: with as little as can be, for a command is over in a moment."""
+"""The start of a user command: few modules are loaded, because the start is most of the time of a short command."""
 
 import gc
 import sys
@@ -32,16 +32,16 @@ def load_late(name: str) -> None:
         return
     module, loader, lock, begun = module_from_spec(spec), spec.loader, RLock(), False
 
-    def attribute(wanted: str) -> object:
+    def attribute(attribute_name: str) -> object:
         nonlocal begun
         with lock:  # another thread waits until all of it is there
             if not begun:
                 begun = True
                 loader.exec_module(module)
         try:
-            return vars(module)[wanted]
+            return vars(module)[attribute_name]
         except KeyError:
-            raise AttributeError(f"module {name!r} has no attribute {wanted!r}") from None
+            raise AttributeError(f"module {name!r} has no attribute {attribute_name!r}") from None
 
     vars(module)["__getattr__"] = attribute
     sys.modules[name] = module
