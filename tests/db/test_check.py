@@ -131,7 +131,7 @@ BREAKS: dict[str, tuple[Callable[[Transaction, int], object], str]] = {
         "resource_logs: 1 rows: the state of a resource has no open row",
     ),
     "two versions": (
-        lambda tx, _: tx.execute("INSERT INTO schema (version) VALUES ('3.1.0')"),
+        lambda tx, _: tx.execute("INSERT INTO schema (version) VALUES ('3.0.0')"),
         "schema: 1 rows: there must be one row",
     ),
     "alembic": (

@@ -13,6 +13,7 @@ from oar.lib.db.database import Database
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Queue, User
 from oar.lib.facts.states import QueueState
+from oar.lib.facts.version import VERSION
 from oar.lib.runtime import Runtime
 from tests.builders import add_job
 
@@ -43,7 +44,7 @@ def test_a_database_of_another_version_is_refused(database: Database) -> None:
     with database.begin() as tx:
         tx.execute("UPDATE schema SET version = '2.5.10'")
     assert invoke(oarstat.main, [], runtime=runtime, user=EVE) == CommandResult(
-        1, "", "[ERROR] OAR database version mismatch. Current version is 2.5.10 while 3.1.0 is required.\n"
+        1, "", f"[ERROR] OAR database version mismatch. Current version is 2.5.10 while {VERSION} is required.\n"
     )
     with database.begin() as tx:
         tx.execute("DELETE FROM schema")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.db import migrations
+from oar.lib.db import migrations, schema_reservations
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import SCHEMA_LOCK, SERVER_LOCK
@@ -15,24 +15,12 @@ from oar.lib.db.statements import Connection
 from oar.lib.facts.errors import SchemaError
 from oar.lib.facts.version import VERSION
 from tests.conftest import SETUP
+from tests.db.catalog import catalog
 from tests.postgres import PostgreSQL
 
-STEP = '''
-"""{what}"""
-
-from alembic import op
-
-revision = "{version}"
-down_revision = "{before}"
-
-
-def upgrade():
-    op.execute("{statement}")
-
-
-def downgrade():
-    raise NotImplementedError("there is no way back: restore the backup")
-'''
+#: The version before this.
+OLD = "3.1.0"
+NEW_TABLES = schema_reservations.TABLES
 
 
 @pytest.fixture
@@ -55,25 +43,28 @@ def own(postgres: PostgreSQL, template: DatabaseSettings) -> Iterator[DatabaseSe
     postgres.execute("DROP DATABASE migrated WITH (FORCE)")
 
 
-def add_step(directory: Path, version: str, before: str, statement: str) -> None:
-    text = STEP.format(what="A step.", version=version, before=before, statement=statement)
-    (directory / "versions" / f"{version}.py").write_text(text)
+def change_last_step(directory: Path, *statements: str) -> None:
+    """Put statements before those of the last migration."""
+    path = directory / "versions" / f"{VERSION}.py"
+    lines = "".join(f'    op.execute("{statement}")\n' for statement in statements)
+    text = path.read_text()
+    head, body = text.split('    """Create what new installations have."""\n')
+    path.write_text(f'{head}    """Create what new installations have."""\n{lines}{body}')
 
 
-def make_old(settings: DatabaseSettings, version: str = "3.0.9") -> None:
-    """Pretend that the database is at an earlier version of ours."""
+def make_old(settings: DatabaseSettings) -> None:
+    """Make the database one of the version before this."""
+    old = (Path(__file__).parent / "old_schemas" / f"{OLD}_reservations.sql").read_text()
     with Database(settings).begin() as tx:
-        tx.execute("UPDATE schema SET version = %s", (version,))
-        tx.execute("UPDATE alembic_version SET version_num = %s", (version,))
-
-
-def baseline(directory: Path, version: str = "3.0.9") -> None:
-    """Put an earlier version before the shipped first one."""
-    add_step(directory, version, "", "SELECT 1")
-    path = directory / "versions" / f"{version}.py"
-    path.write_text(path.read_text().replace('down_revision = ""', "down_revision = None"))
-    first = directory / "versions" / "3.1.0.py"
-    first.write_text(first.read_text().replace("down_revision = None", f'down_revision = "{version}"'))
+        for view in schema_reservations.VIEWS:
+            tx.execute(f"DROP VIEW IF EXISTS public.{view} CASCADE")
+        for table in NEW_TABLES:
+            tx.execute(f"DROP TABLE public.{table}")
+        tx.execute("ALTER TABLE queues DROP CONSTRAINT queues_state_check")
+        tx.execute("ALTER TABLE queues ADD CONSTRAINT queues_state_check CHECK (state IN ('Active', 'notActive'))")
+        tx.execute(old)
+        tx.execute("UPDATE schema SET version = %s", (OLD,))
+        tx.execute("UPDATE alembic_version SET version_num = %s", (OLD,))
 
 
 def versions(settings: DatabaseSettings) -> tuple[object, object]:
@@ -91,56 +82,52 @@ def test_the_newest_migration_is_the_version_of_the_program() -> None:
     assert ScriptDirectory.from_config(configuration).get_heads() == [VERSION]
 
 
-def test_an_older_database_is_upgraded_and_the_documented_row_follows(own: DatabaseSettings, directory: Path) -> None:
-    baseline(directory)
+def test_a_database_in_use_is_upgraded_to_what_is_installed(
+    own: DatabaseSettings, directory: Path, postgres: PostgreSQL, settings: DatabaseSettings
+) -> None:
     make_old(own)
-    first = directory / "versions" / "3.1.0.py"
-    first.write_text(
-        first.read_text().replace(
-            '    """Leave',
-            '    from alembic import op\n\n    op.execute(\'ALTER TABLE queues ADD COLUMN colour text\')\n    """Leave',
-        )
-    )
+    with Database(own).begin() as tx:
+        job = tx.value("INSERT INTO jobs (job_user, state) VALUES ('alice', 'Running') RETURNING job_id")
+        tx.execute("INSERT INTO queues (queue_name, state) VALUES ('night', 'notActive')")
     said: list[str] = []
     Migrator(own, directory, say=said.append).setup()
     assert said == [
-        "The current schema version is 3.0.9. Upgrading to 3.1.0.",
+        f"The current schema version is {OLD}. Upgrading to {VERSION}.",
         "There is no way back but your backup of the database.",
     ]
-    assert versions(own) == ("3.1.0", "3.1.0")
+    assert versions(own) == (VERSION, VERSION)
     with Database(own).readonly() as tx:
-        assert tx.value("SELECT count(colour) FROM queues") == 0
+        assert tx.value("SELECT job_user FROM jobs WHERE job_id = %s", (job,)) == "alice"
+        assert tx.value("SELECT state FROM queues WHERE queue_name = 'night'") == "notActive"
+    upgraded, installed = (postgres.connect(name, own.user) for name in (own.name, settings.name))
+    try:
+        assert catalog(upgraded) == catalog(installed)
+    finally:
+        upgraded.close()
+        installed.close()
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(own: DatabaseSettings, directory: Path) -> None:
-    baseline(directory)
     make_old(own)
-    first = directory / "versions" / "3.1.0.py"
-    first.write_text(
-        first.read_text().replace(
-            '    """Leave',
-            "    from alembic import op\n\n    op.execute('ALTER TABLE queues ADD COLUMN colour text')\n"
-            '    op.execute(\'ALTER TABLE nothing ADD COLUMN colour text\')\n    """Leave',
-        )
+    change_last_step(
+        directory, "ALTER TABLE queues ADD COLUMN colour text", "ALTER TABLE nothing ADD COLUMN colour text"
     )
     with pytest.raises(SchemaError, match=r'relation "nothing" does not exist$'):
         Migrator(own, directory).setup()
-    assert versions(own) == ("3.0.9", "3.0.9")
+    assert versions(own) == (OLD, OLD)
     with Database(own).begin() as tx:
         assert tx.value("SELECT count(*) FROM information_schema.columns WHERE column_name = 'colour'") == 0
 
 
 def test_a_dry_upgrade_prints_the_statements(own: DatabaseSettings, directory: Path) -> None:
-    baseline(directory)
     make_old(own)
     said: list[str] = []
     Migrator(own, directory, say=said.append, dry=True).setup()
-    assert "INSERT INTO schema (version, name) VALUES ('3.1.0', '')" in "\n".join(said)
-    assert versions(own) == ("3.0.9", "3.0.9")
+    assert f"INSERT INTO schema (version, name) VALUES ('{VERSION}', '')" in "\n".join(said)
+    assert versions(own) == (OLD, OLD)
 
 
 def test_the_statements_of_an_upgrade_can_be_shown(own: DatabaseSettings, directory: Path) -> None:
-    baseline(directory)
     make_old(own)
     shown: list[str] = []
     Migrator(own, directory, show=shown.append).setup()
@@ -157,11 +144,10 @@ def test_the_statements_of_an_upgrade_can_be_shown(own: DatabaseSettings, direct
 def test_nobody_upgrades_under_a_running_server_or_another_upgrade(
     own: DatabaseSettings, directory: Path, lock: tuple[int, int], message: str
 ) -> None:
-    baseline(directory)
     make_old(own)
     with Database(own, application="oar:other").hold_lock(lock), pytest.raises(SchemaError, match=message):
         Migrator(own, directory).setup()
-    assert versions(own) == ("3.0.9", "3.0.9")
+    assert versions(own) == (OLD, OLD)
 
 
 def test_a_database_in_use_is_not_emptied_by_mistake(own: DatabaseSettings) -> None:

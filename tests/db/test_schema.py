@@ -221,16 +221,6 @@ def test_view_jobs(database: Database, reservation: dict[str, int]) -> None:
     assert waiting == (100, 0, 0, 0, 2000, inner)
 
 
-def test_views_of_reservations(database: Database, reservation: dict[str, int]) -> None:
-    with database.readonly() as tx:
-        attributes = tx.rows("SELECT ar_number, owner, name, account, start_time, end_time FROM view_ar_attribute")
-        inner = tx.column("SELECT job_id FROM view_ar_jobs WHERE ar_id = %s ORDER BY 1", (reservation["container"],))
-        usage = tx.row("SELECT ar_number, job_duration > 50, ar_duration FROM view_ar_time_usage")
-    assert attributes == [(reservation["container"], "alice", "container", "default", 1000, 1500)]
-    assert inner == [reservation[name] for name in ("running", "waiting", "ended")]
-    assert usage == (reservation["container"], True, 500)
-
-
 def test_view_nodes(database: Database) -> None:
     with database.begin() as tx:
         ids = tx.column(

@@ -211,6 +211,7 @@ def read_rules(directory: Path) -> list[ShippedRule]:
 def install(owner: MigrationConnection, directory: Path, ro_user: str, rules: Sequence[ShippedRule] = ()) -> None:
     """Create all tables, the rows that a new database begins with and the grants, inside the caller's transaction."""
     owner.run_file(directory / "schema.sql")
+    owner.run_file(directory / "reservations.sql")
     owner.run_file(directory / "data.sql")
     for rule in rules:
         values = [sql.Literal(value) for value in (rule.priority, "YES" if rule.enabled else "NO", rule.text)]
@@ -279,7 +280,7 @@ class Migrator:
             if not exists:
                 create_database(admin, self.settings)
         if self._dry and not exists:
-            self._say("The schema would follow: setup/database/schema.sql, data.sql, grants.sql.")
+            self._say("The schema would follow: setup/database/schema.sql, reservations.sql, data.sql, grants.sql.")
             return
         with self._admin(self.settings.name) as inside:
             secure_database(inside, self.settings)

@@ -47,8 +47,7 @@ _DELETES = (
             "job_predictions",
             "job_ends",
             "job_usage",
-            "reservation_logs",
-            "reservation_usage",
+            "reservation_jobs",
             "auto_resubmissions",
             "jobs",
         )

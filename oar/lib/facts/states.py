@@ -209,6 +209,7 @@ class QueueState(StrEnum):
 
     ACTIVE = "Active"
     NOT_ACTIVE = "notActive"
+    ORPHANED = "orphaned"  #: removed; it stays until the last of its advance reservations is over
 
 
 class DependencyCondition(StrEnum):

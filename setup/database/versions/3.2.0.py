@@ -1,0 +1,35 @@
+"""Advance reservations as objects: tables and views of ``reservations.sql``.
+
+The tables and views of earlier versions that have the same names were never written to, and are dropped.
+"""
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "3.2.0"
+down_revision = "3.1.0"
+
+#: In an order in which no view is dropped before one that reads it.
+_OLD_VIEWS = ("view_ar_time_usage", "view_ar_jobs", "view_ar_usage", "view_ar_log", "view_ar_attribute")
+_OLD_TABLES = ("reservation_usage", "reservation_logs")
+
+
+def upgrade():
+    """Create what new installations have."""
+    for view in _OLD_VIEWS:
+        op.execute(f"DROP VIEW IF EXISTS public.{view}")
+    for table in _OLD_TABLES:
+        op.execute(f"DROP TABLE IF EXISTS public.{table}")
+    text = Path(__file__).resolve().parents[1].joinpath("reservations.sql").read_text(encoding="utf-8")
+    op.execute(text)
+    op.execute("ALTER TABLE public.queues DROP CONSTRAINT queues_state_check")
+    op.execute(
+        "ALTER TABLE public.queues ADD CONSTRAINT queues_state_check"
+        " CHECK (state IN ('Active', 'notActive', 'orphaned'))"
+    )
+
+
+def downgrade():
+    """Refuse: the way back is the backup."""
+    raise NotImplementedError("there is no way back: restore the backup")
