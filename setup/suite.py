@@ -1,53 +1,65 @@
-"""Runs the parts of the test suite one after another, each with a time limit, and ends with a verdict.
+"""Runs the parts of the test suite one after another and ends with a verdict.
 
 Parts: style (ruff), types (mypy), tests (what needs no cluster, on all cores), cluster (acceptance tests in two rooms).
+A part takes the time it needs; only one that prints nothing for 15 minutes is ended, and the verdict names the tests
+that were running.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
+import json
 import os
-import re
 import shutil
 import signal
-import subprocess
 import sys
-import threading
+import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import installer
+import watched
 from room import kernel, layout
 
 _PYTHON = "/usr/bin/python3"
 
 
+#: So long may a part print nothing; a single test that hangs fails much earlier (pyproject.toml, "timeout").
+_SILENCE = 900.0
+
+
 @dataclass(frozen=True)
 class Part:
-    """A part of the suite: what is run, and for how long at most."""
+    """A part of the suite: what is run."""
 
     name: str
-    seconds: int
     commands: tuple[tuple[str, ...], ...]
 
 
+_PYTEST = ("pytest", "-p", "tests.journal")
 PARTS = (
-    Part("style", 120, (("ruff", "check", "--no-cache", "."), ("ruff", "format", "--no-cache", "--check", "."))),
-    Part("types", 300, (("mypy",),)),
+    Part("style", (("ruff", "check", "--no-cache", "."), ("ruff", "format", "--no-cache", "--check", "."))),
+    Part("types", (("mypy",),)),
     Part(
         "tests",
-        1200,
-        (("pytest", "-n", "2", "-o", "faulthandler_timeout=100", "--ignore", "tests/acceptance", "tests"),),
+        ((*_PYTEST, "-n", "2", "--ignore", "tests/acceptance", "tests"),),
     ),
-    Part("cluster", 1200, (("pytest", "-n", "2", "--dist", "loadgroup", "--durations", "10", "tests/acceptance"),)),
+    Part("cluster", ((*_PYTEST, "-n", "2", "--dist", "loadgroup", "--durations", "10", "tests/acceptance"),)),
 )
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What tests/journal.py wrote down: the tests that have begun and not ended, and why tests were skipped."""
+
+    running: Sequence[str] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,7 @@ class Outcome:
     is_good: bool
     seconds: float
     last_line: str
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 def sources() -> Path:
@@ -94,70 +107,48 @@ def environment(top: Path) -> Path:
     return place
 
 
-def run_part(part: Part, top: Path, venv: Path) -> Outcome:
+def run_part(part: Part, top: Path, venv: Path, silence: float = _SILENCE) -> Outcome:
     """Run the commands of a part; the first that fails ends it."""
     print(f"\n==== {part.name} ====", flush=True)
     started = time.monotonic()
-    last = ""
-    for name, *arguments in part.commands:
-        program = [str(venv / "bin" / "python"), "-m", name, *arguments]
-        code, last = _stream(program, top, part.seconds - (time.monotonic() - started))
-        if code:
-            return Outcome(part.name, False, time.monotonic() - started, last)
-    return Outcome(part.name, True, time.monotonic() - started, last)
+    with tempfile.TemporaryDirectory(prefix="oar-suite-") as directory:
+        journal = Path(directory, "journal")
+        end = watched.End(0, "")
+        for name, *arguments in part.commands:
+            program = [str(venv / "bin" / "python"), "-m", name, *arguments]
+            end = watched.run(program, top, _environment_of_tests(journal), silence)
+            if end.code or end.stood_still:
+                break
+        story = read_journal(journal)
+    last = _stood_still(silence, story.running) if end.stood_still else end.last_line
+    is_good = end.code == 0 and not end.stood_still
+    return Outcome(part.name, is_good, time.monotonic() - started, last, story.skipped)
 
 
-def _stream(program: Sequence[str], top: Path, seconds: float) -> tuple[int, str]:
-    """Run a program, pass on what it prints; its exit code and its last line that says something."""
+def _environment_of_tests(journal: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH")}
-    process = subprocess.Popen(
-        program,
-        cwd=top,
-        env=kept,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    signal.signal(signal.SIGCHLD, lambda *_: _bury_orphans(process.pid))
-    over_time = threading.Timer(max(seconds, 1), _end_group, [process.pid])
-    over_time.start()
-    last = ""
-    try:
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            last = line.strip() or last
-        code = process.wait()
-    except BaseException:
-        _end_group(process.pid)
-        raise
-    finally:
-        over_time.cancel()
-    if over_time.finished.is_set() and code < 0:
-        last = f"ended by signal {-code}: the time limit of {seconds:.0f} s, or another hand"
-    return code, re.sub(r"^=+ | =+$", "", last)
+    return {**kept, "OAR_TEST_JOURNAL": str(journal)}
 
 
-def _bury_orphans(own: int) -> None:
-    """Reap what tests leave behind, as the first process of a machine does (in containers often nobody does)."""
-    with contextlib.suppress(ChildProcessError):
-        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            if ended.si_pid == own:
-                return
-            os.waitpid(ended.si_pid, os.WNOHANG)
+def read_journal(path: Path) -> Journal:
+    """Read what tests/journal.py wrote; a part without tests has written nothing."""
+    running: dict[str, None] = {}
+    skipped: dict[str, str] = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        event, test, text = json.loads(line)
+        if event == "begun":
+            running[test] = None
+        elif event == "ended":
+            running.pop(test, None)
+        else:
+            skipped[test] = text
+    return Journal(tuple(running), skipped)
 
 
-def _end_group(pid: int) -> None:
-    """End a program and all that it started in its session."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(pid, number)
-        except ProcessLookupError:
-            return
-        time.sleep(5 if number == signal.SIGTERM else 0)
+def _stood_still(silence: float, running: Sequence[str]) -> str:
+    """Say why a part was ended though it was not finished."""
+    tests = f"these tests were running: {', '.join(running)}" if running else "no test was running"
+    return f"ended, because it printed nothing for {silence:.0f} s; {tests}"
 
 
 def verdict(outcomes: Sequence[Outcome]) -> str:
@@ -166,8 +157,14 @@ def verdict(outcomes: Sequence[Outcome]) -> str:
     for outcome in outcomes:
         word = "ok    " if outcome.is_good else "FAILED"
         lines.append(f"{word} {outcome.part:<8} {outcome.seconds:6.1f} s  {outcome.last_line}")
-    good = all(outcome.is_good for outcome in outcomes)
-    lines.append("Everything passed." if good else "NOT everything passed.")
+        lines += [f"       NOT TESTED: {test}: {reason}" for test, reason in outcome.skipped.items()]
+    skipped = sum(len(outcome.skipped) for outcome in outcomes)
+    if not all(outcome.is_good for outcome in outcomes):
+        lines.append("NOT everything passed.")
+    elif skipped:
+        lines.append(f"NOT everything was tested: {skipped} skipped, the rest passed.")
+    else:
+        lines.append(f"Everything passed, in {sum(outcome.seconds for outcome in outcomes):.0f} s.")
     return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from oar.lib.db import migrations
@@ -14,6 +15,10 @@ from tests.postgres import PostgreSQL
 
 # A suite that a shell has started in the background ignores ^C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says how busy the machine is, not whether the code is right.
+hypothesis.settings.register_profile("suite", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("suite")
 
 SETUP = Path(__file__).parent.parent / "setup" / "database"
 

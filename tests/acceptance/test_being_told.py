@@ -18,8 +18,6 @@ import pytest
 from tests.acceptance.conftest import MAIL_PORT
 from tests.acceptance.harness import TOOL, Cluster, Person, wait_until
 
-pytestmark = pytest.mark.timeout(200)
-
 SMTP = Path(__file__).resolve().parent.parent / "smtp.py"
 #: Writes down who it is, where, and what it was told.
 TELL = """#!/bin/sh

@@ -13,8 +13,6 @@ import pytest
 
 from tests.acceptance.harness import TOOL, Cluster, checked, tool, wait_until
 
-pytestmark = pytest.mark.timeout(180)
-
 SSH = "ssh -p 6667 -o BatchMode=yes -o ConnectTimeout=4"
 
 

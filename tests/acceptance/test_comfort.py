@@ -10,8 +10,6 @@ import pytest
 
 from tests.acceptance.harness import Cluster, Person, Result, wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 SECRET = "Xk29-not-for-others"
 
 

@@ -24,8 +24,6 @@ from tests.acceptance.faults import (
 )
 from tests.acceptance.harness import Cluster, wait_until
 
-pytestmark = pytest.mark.timeout(180)
-
 #: Steps at which one of many actions of a bipbip can be held while the others go on.
 OF_BIPBIPS = [
     Step("Launching", EARLY),

@@ -12,8 +12,6 @@ import pytest
 
 from tests.acceptance.harness import TOOL, tool, wait_until
 
-pytestmark = pytest.mark.timeout(240)
-
 DEMO = TOOL.parent / "demo"
 #: A room of our own: somebody may be looking at the one called demo.
 ROOM = f"demo-{os.getpid()}"

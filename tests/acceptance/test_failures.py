@@ -10,8 +10,6 @@ import pytest
 from tests.acceptance.faults import EARLY, KILLED, LATE, NEVER_RAN, RAN, Machine, Scene, Step, assert_sound
 from tests.acceptance.harness import Cluster, Service, wait_until
 
-pytestmark = pytest.mark.timeout(180)
-
 NOT_HELD = Step("nowhere")
 
 

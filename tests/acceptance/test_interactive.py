@@ -9,8 +9,6 @@ import pytest
 from tests.acceptance.harness import Cluster, Person, wait_until
 from tests.acceptance.terminal import INTERRUPT, SUSPEND, Terminal
 
-pytestmark = pytest.mark.timeout(180)
-
 PROMPT = r"\$ "
 ONE = "-l /resource_id=1"
 ON_NODE_1 = f"-p \"network_address='node-1'\" {ONE}"

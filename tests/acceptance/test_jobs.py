@@ -11,8 +11,6 @@ import pytest
 from tests.acceptance.faults import Machine
 from tests.acceptance.harness import Cluster, Person, wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 HEAD = "-p \"network_address='node-1'\" -l /resource_id=1"
 
 

@@ -8,8 +8,6 @@ import pytest
 
 from tests.acceptance.harness import Cluster, Person, wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 WAITING = "# Advance reservation request: waiting for validation...\n"
 
 

@@ -10,8 +10,6 @@ import pytest
 from tests.acceptance.conftest import keep_logs
 from tests.acceptance.harness import Cluster, Node, wait_until
 
-pytestmark = pytest.mark.timeout(240)
-
 #: Who looks for trouble looks more often than on a real site.
 IMPATIENT = {
     "JOB_PROBE_FREQUENCY": 2,

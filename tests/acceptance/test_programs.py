@@ -14,7 +14,7 @@ from tests.acceptance.conftest import looked_after
 from tests.acceptance.harness import Cluster, wait_until
 from tests.acceptance.programs import Desk, environment
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("programs")]
+pytestmark = pytest.mark.xdist_group("programs")
 
 FINAL = {"Terminated", "Error"}
 

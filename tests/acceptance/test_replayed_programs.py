@@ -12,8 +12,6 @@ import yaml
 
 from tests.acceptance.harness import Cluster, Person, wait_until
 
-pytestmark = pytest.mark.timeout(200)
-
 CORE = "-l core=1,walltime=0:10"
 
 

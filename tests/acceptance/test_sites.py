@@ -11,8 +11,6 @@ from tests.acceptance.conftest import keep_logs
 from tests.acceptance.harness import Cluster, wait_until
 from tests.documents import SOURCE, named_blocks
 
-pytestmark = pytest.mark.timeout(180)
-
 SETTINGS = {
     "SCHEDULER_NODE_MANAGER_SLEEP_CMD": "/home/site/halt",
     "SCHEDULER_NODE_MANAGER_WAKE_UP_CMD": "/home/site/wake",

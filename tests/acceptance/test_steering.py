@@ -8,8 +8,6 @@ import pytest
 
 from tests.acceptance.harness import Cluster, Person, wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def alice(cluster: Cluster) -> Person:

@@ -306,7 +306,7 @@ class TestScript:
         result = site.oarsub("-S", tmp_path / "x")
         assert (result.exit, result.err) == (0, f"# Warning: {tmp_path / 'x'} is not executable.\n")
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
     @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
     def test_whatever_stands_in_a_script_gets_an_answer(
         self, site: LoginNode, script: Callable[[str], str], text: str

@@ -217,7 +217,7 @@ def hostile_words() -> st.SearchStrategy[str]:
     return st.lists(pieces, max_size=8).map("".join)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     option=st.sampled_from(
         [

@@ -135,7 +135,7 @@ def disturbed(snapshot: Snapshot, dice: random.Random) -> Snapshot:
     return snapshot
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(st.integers(0, 10**9))
 @example(1).via("something is free that was not")
 @example(3).via("a place is taken")

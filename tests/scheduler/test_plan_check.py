@@ -33,7 +33,7 @@ def changed(cluster: Cluster, job: int, **given: Any) -> dict[int, str]:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_what_the_planner_makes_passes(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     assert wrong(snapshot, schedule(snapshot)) == {}

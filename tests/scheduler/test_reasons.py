@@ -310,7 +310,7 @@ def unexplained(snapshot: Snapshot, plan: Plan) -> set[int]:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_job_is_left_without_a_reason_that_can_be_told(seed: int) -> None:
     snapshot = hindered(seed)
     plan = schedule(snapshot)

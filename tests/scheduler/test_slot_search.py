@@ -86,7 +86,7 @@ def random_ask(rng: random.Random) -> SlotQuery:
 
 
 @given(st.integers(0, 10**9), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_search_finds_what_trying_every_instant_finds(seed: int, has_small_pages: bool) -> None:
     rng = random.Random(seed)
     length = 60

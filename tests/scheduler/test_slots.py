@@ -28,7 +28,7 @@ def row(slots: SlotSet) -> list[tuple[int, int]]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(occupants)
 def test_entering_many_at_once_gives_the_same(wanted: list[tuple[int, int, int, SharingKey | None]]) -> None:
     together, one_by_one = SlotSet(10, 255), SlotSet(10, 255)

@@ -1,0 +1,52 @@
+"""A plugin of pytest that writes down which tests begin, end and are skipped.
+
+setup/suite.py reads it: its verdict names the tests that hang and those that were skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+#: Names the file; without it nothing is written.
+VARIABLE = "OAR_TEST_JOURNAL"
+
+
+class Journal:
+    """Writes a line for each event, at once."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def _write(self, event: str, test: str, text: str = "") -> None:
+        self._file.write(json.dumps([event, test, text]) + "\n")
+        self._file.flush()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """A test begins, on whatever worker."""
+        self._write("begun", nodeid)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """It has ended, with all that was cleared up after it."""
+        self._write("ended", nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """One of its phases has ended."""
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self._write("skipped", report.nodeid, report.longrepr[2].removeprefix("Skipped: "))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
+    """Keep the journal in the process that hears of all tests."""
+    path = os.environ.get(VARIABLE)
+    if not path or hasattr(config, "workerinput"):
+        return (yield)
+    with Path(path).open("a", encoding="utf-8") as file:
+        config.pluginmanager.register(Journal(file), "oar-journal")
+        return (yield)

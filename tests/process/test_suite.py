@@ -1,0 +1,71 @@
+"""setup/test: a part may be slow, but not stand still; the verdict names what hung and what was not tested."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import suite
+import watched
+
+from tests.process.this_machine import wait_until
+
+VENV = Path(sys.prefix)
+#: Long enough for a program to start on a busy machine.
+BRIEF = 15.0
+
+
+def run(script: str, silence: float) -> watched.End:
+    """Run shell text as a part's program is run."""
+    return watched.run(["/bin/sh", "-c", script], Path("/"), dict(os.environ), silence)
+
+
+def test_a_program_that_prints_a_dot_now_and_then_takes_the_time_it_needs() -> None:
+    slow = "for i in 1 2 3 4 5 6; do printf .; sleep 0.5; done; echo; echo '=== 6 passed ==='; exit 3"
+    assert run(slow, silence=2.5) == watched.End(3, "6 passed")
+
+
+def test_a_program_that_prints_nothing_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    end = run(f"sleep 1000 & echo $! > {tmp_path}/child; echo begun; wait", silence=1)
+    assert (end.stood_still, end.last_line) == (True, "begun")
+    child = int((tmp_path / "child").read_text())
+    wait_until(lambda: not Path(f"/proc/{child}").exists())
+
+
+def test_a_child_that_stays_behind_delays_nothing(tmp_path: Path) -> None:
+    end = run(f"sleep 1000 & echo $! > {tmp_path}/child; echo done", silence=900)
+    assert end == watched.End(0, "done")
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+
+
+def outcome_of(tests: str, directory: Path, silence: float = 900) -> suite.Outcome:
+    """Run a file of tests as a part of the suite."""
+    (directory / "test_it.py").write_text(f"import time, pytest\n{tests}")
+    options = ("-n", "2", "-c", os.devnull, "-p", "no:cacheprovider", "-p", "tests.journal")
+    part = suite.Part("tests", (("pytest", *options, "test_it.py"),))
+    return suite.run_part(part, directory, VENV, silence)
+
+
+def test_the_verdict_names_the_tests_that_hang(tmp_path: Path) -> None:
+    outcome = outcome_of("def test_good(): pass\ndef test_hangs(): time.sleep(1000)\n", tmp_path, BRIEF)
+    assert not outcome.is_good
+    assert outcome.last_line == (
+        "ended, because it printed nothing for 15 s; these tests were running: test_it.py::test_hangs"
+    )
+    assert suite.verdict([outcome]).endswith("NOT everything passed.")
+
+
+def test_the_verdict_names_the_tests_that_were_skipped(tmp_path: Path) -> None:
+    outcome = outcome_of("def test_good(): pass\ndef test_not_here(): pytest.skip('no such kernel')\n", tmp_path)
+    assert outcome.is_good
+    lines = suite.verdict([outcome]).splitlines()
+    assert lines[-2:] == [
+        "       NOT TESTED: test_it.py::test_not_here: no such kernel",
+        "NOT everything was tested: 1 skipped, the rest passed.",
+    ]
+
+
+@pytest.mark.parametrize(("body", "is_good"), [("pass", True), ("assert 0", False)])
+def test_a_part_is_as_good_as_its_tests(tmp_path: Path, body: str, *, is_good: bool) -> None:
+    assert outcome_of(f"def test_one(): {body}\n", tmp_path).is_good is is_good
