@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.errors import Bug, UserError
-from oar.lib.facts.messages import Ask, JobAction, Mail, OarsubLine, Tag, Wake
+from oar.lib.facts.messages import Ask, Mail, Tag, Wake
 from oar.lib.facts.records import Cause, Event, Job
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import EndCode, EventType, JobState, QueueState
@@ -231,8 +231,6 @@ def _tell(tx: "Transaction", decision: _Decision) -> None:
     verdict = decision.verdict
     if verdict.refused:
         tx.events.add(EventType.SUSPEND_ERROR, decision.job.id, f"[NodeChangeState] {verdict.refused}")
-    if verdict.held:
-        tx.outbox.append(Ask(JobAction.TELL, decision.job.id, (OarsubLine.HELD,)))
     if verdict.notice and decision.job.notify:
         tx.outbox.append(control.deletion_notice(decision.job, decision.event))
     if verdict.action:

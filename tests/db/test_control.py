@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Effect, Notice, NoticeTag, Tag, Wake
+from oar.lib.facts.messages import Ask, Effect, JobAction, Notice, NoticeTag, Tag, Wake
 from oar.lib.facts.records import Event, User
 from oar.lib.facts.states import EventType, JobState, JobType, KillState, Reservation
 from oar.lib.jobs import control, lifecycle
@@ -275,20 +275,50 @@ def resume(database: Database, user: User, job_id: int, rules: HoldRules = STRIC
         return control.resume(tx, user, [job_id], rules)[0].refusal
 
 
-def test_a_hold_is_a_request_that_the_server_carries_out(database: Database, sent: list[Effect]) -> None:
+def test_a_hold_is_in_force_when_it_is_acknowledged(database: Database, sent: list[Effect]) -> None:
     job_id = add_job(database)
     assert hold(database, ALICE, job_id).refusal is None
-    assert [(event.type, event.to_check) for event in events_of(database, job_id)] == [("HOLD_WAITING_JOB", True)]
-    assert sent == [Wake(Tag.CHSTATE)]
+    assert state_of(database, job_id) is JobState.HOLD
+    assert [(event.type, event.to_check) for event in events_of(database, job_id)] == [("HOLD_WAITING_JOB", False)]
+    assert sent == []
+    assert resume(database, ALICE, job_id) is None
     assert state_of(database, job_id) is JobState.WAITING
+    assert [(event.type, event.to_check) for event in events_of(database, job_id)][1:] == [("RESUME_JOB", False)]
+    assert sent == [Wake(Tag.QRESUME)]
+
+
+def test_a_job_that_is_about_to_go_on_is_held_at_once(database: Database, sent: list[Effect]) -> None:
+    job_id = add_job(database, JobState.SUSPENDED, on=add_resources(database))
+    assert resume(database, ROOT, job_id) is None
+    assert state_of(database, job_id) is JobState.RESUMING
+    sent.clear()
+    assert hold(database, ROOT, job_id, running=True).refusal is None
+    assert state_of(database, job_id) is JobState.SUSPENDED
+    assert sent == [Wake(Tag.TERM)]
+
+
+def test_the_oarsub_that_waits_for_a_job_hears_that_it_is_held(database: Database, sent: list[Effect]) -> None:
+    job_id = add_job(database, job_type=JobType.INTERACTIVE, info_type="frontend:4242")
+    hold(database, ALICE, job_id)
+    assert sent == [Ask(JobAction.TELL, job_id)]
+
+
+def test_a_running_job_is_suspended_by_the_server(database: Database, sent: list[Effect]) -> None:
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
+    sent.clear()
+    assert hold(database, ROOT, job_id, running=True).refusal is None
+    assert [(event.type, event.to_check) for event in events_of(database, job_id)] == [("HOLD_RUNNING_JOB", True)]
+    assert sent == [Wake(Tag.CHSTATE)]
 
 
 @pytest.mark.parametrize("state", list(JobState))
 def test_which_jobs_may_be_held(database: Database, state: JobState) -> None:
-    job_id = add_job(database, state, on=add_resources(database))
-    plain, running = hold(database, ROOT, job_id), hold(database, ROOT, job_id, running=True)
+    nodes = add_resources(database)
+    plain = hold(database, ROOT, add_job(database, state, on=nodes))
+    running = hold(database, ROOT, add_job(database, state, on=nodes), running=True)
     assert (plain.refusal is None) is (state in ("Waiting", "Resuming"))
     assert (running.refusal is None) is (state in ("Waiting", "Resuming", "toLaunch", "Launching", "Running"))
+    assert (plain.refusal is ControlRefusal.HAS_BEGUN) is (state in ("toLaunch", "Launching", "Running"))
 
 
 def test_an_accepted_reservation_cannot_be_held(database: Database) -> None:
@@ -334,7 +364,7 @@ def test_who_may_resume(database: Database) -> None:
     assert resume(database, ALICE, 4711) is ControlRefusal.UNKNOWN_JOB
 
 
-def test_a_request_changes_nothing_by_itself(database: Database) -> None:
+def test_a_request_for_a_running_job_changes_nothing_by_itself(database: Database) -> None:
     job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
     hold(database, ROOT, job_id, running=True)
     delete(database, ROOT, job_id)

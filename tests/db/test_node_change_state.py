@@ -282,11 +282,13 @@ def steer(runtime: Runtime, job_id: int, what: str) -> None:
 
 
 def test_a_waiting_job_is_held_and_let_go(runtime: Runtime, sent: list[Effect]) -> None:
-    job_id = add_job(runtime.database, job_type=JobType.INTERACTIVE)
-    steer(runtime, job_id, "hold")
+    job_id = add_job(runtime.database, job_type=JobType.INTERACTIVE, info_type="frontend:4242")
+    happen(runtime.database, "HOLD_WAITING_JOB", job_id)
+    ncs.run(runtime)
     assert state_of(runtime.database, job_id) is JobState.HOLD
-    assert Ask(JobAction.TELL, job_id, ("Start prediction: undefined (Hold)",)) in sent
-    steer(runtime, job_id, "resume")
+    assert Ask(JobAction.TELL, job_id) in sent
+    happen(runtime.database, "RESUME_JOB", job_id)
+    ncs.run(runtime)
     assert state_of(runtime.database, job_id) is JobState.WAITING
     assert Wake(Tag.QRESUME) in sent
     assert unchecked(runtime.database) == []

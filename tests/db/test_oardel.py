@@ -17,6 +17,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.records import User
 from oar.lib.facts.states import EventType, JobState, JobType, Reservation
 from oar.lib.io import bus
+from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources
 
@@ -338,7 +339,7 @@ def test_why_a_job_is_not_held(frontend: Frontend) -> None:
     for options, job_id, reason in [
         ((), 4711, "this job does not exist."),
         ((), others, "you are not the right user."),
-        ((), running, "the job is not in the right state (try '-r' option)."),
+        ((), running, "the job is not in the right state: it has begun (try '-r' option)."),
         ((), reserved, "the job is not in the right state (try '-r' option)."),
         (("-r",), running, "only oar or root users can use '-r' option."),
     ]:
@@ -434,18 +435,22 @@ def test_each_job_is_asked_for(frontend: Frontend, monkeypatch: pytest.MonkeyPat
 
 
 def test_all_jobs_of_a_user_are_held_and_go_on(frontend: Frontend) -> None:
-    job_id = add_job(frontend.database)
-    held = add_job(frontend.database, JobState.HOLD)
     running = frontend.running()
+
+    def end(tx: Transaction) -> bool:
+        return lifecycle.move(tx, job_id, JobState.ERROR)
+
     for words in (("-u",), ("--all",), ("-u", "--state", "W")):
+        job_id = add_job(frontend.database)
         result = frontend.type(oarhold.main, *words)
         assert result == CommandResult(0, f"[{job_id}] Hold request was sent to the OAR server.\n", result.err)
-    for words in (("-u",), ("-u", "--state", "Hold")):
-        result = frontend.type(oarresume.main, *words)
-        assert result == CommandResult(0, f"[{held}] Resume request was sent to the OAR server.\n", result.err)
+        result = frontend.type(oarresume.main, "-u", "--state", "Hold")
+        assert result == CommandResult(0, f"[{job_id}] Resume request was sent to the OAR server.\n", result.err)
+        assert frontend.ask(end)
     assert frontend.type(oarhold.main, "-u", "--state", "R").exit == 1
+    waiting = add_job(frontend.database)
     told = json.loads(frontend.type(oarhold.main, "-J", "-r", "--all", user=ROOT).out)
-    assert [(each["job_id"], each["ok"]) for each in told] == [(job_id, True), (running, True)]
+    assert [(each["job_id"], each["ok"]) for each in told] == [(running, True), (waiting, True)]
 
 
 def test_nobody_acts_on_jobs_of_others_by_naming_them(frontend: Frontend) -> None:

@@ -504,6 +504,15 @@ class TestWaitingOarsub:
         with world.database.begin() as tx:
             assert tx.kill_requests.jobs([job_id]) == {job_id}
 
+    def test_it_hears_that_its_job_is_held(self, world: World) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            tell(world.context, self.waiting(world, address), ())
+            tell(world.context, self.waiting(world, address, JobState.HOLD), ())
+            connection, _ = listener.accept()
+            with connection, connection.makefile() as lines:
+                assert lines.read() == "Start prediction: undefined (Hold)\n"
+
     def test_a_launch_that_is_broken_off_is_told(self, world: World) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             job_id = self.waiting(world, f"127.0.0.1:{listener.getsockname()[1]}", JobState.TO_LAUNCH)

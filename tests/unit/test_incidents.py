@@ -317,10 +317,6 @@ def test_any_hold_stops_what_waits_or_is_about_to_go_on(type_: str) -> None:
     assert steered(type_, JobState.RESUMING) == Verdict(state=JobState.SUSPENDED, tag=Tag.TERM)
 
 
-def test_whoever_waits_for_a_held_job_is_told() -> None:
-    assert steered("HOLD_WAITING_JOB", JobState.WAITING, job_type=JobType.INTERACTIVE).held
-
-
 def test_an_accepted_reservation_is_not_held() -> None:
     assert steered("HOLD_WAITING_JOB", JobState.WAITING, reservation=Reservation.SCHEDULED) == Verdict()
 

@@ -276,15 +276,22 @@ _READERS: Mapping[Any, Callable[[object], Any]] = {
 # -- what commands, old programs and nodes write ----------------------------------------------------------------------
 
 #: Commands of the tag and job endpoints that speak of a job.  Anybody may write there: these only make the Runner look
-#: at the job, and what it does is decided by the database.  Suspending, resuming, cleaning and telling are done as they
-#: are asked, so they come over the server's own endpoint alone.
+#: at the job, and what it does, or tells the oarsub that waits, is decided by the database.  Suspending, resuming and
+#: cleaning are done as they are asked, so they come over the server's own endpoint alone, as the lines to be told do.
 _JOB_COMMANDS = {
     "OARRUN": JobAction.RUN,
     "OARRUNJOB": JobAction.RUN,
     "LEONEXTERMINATE": JobAction.EXTERMINATE,
     **{
         action.value: action
-        for action in (JobAction.RUN, JobAction.END, JobAction.EXTERMINATE, JobAction.KILL, JobAction.SIGNAL)
+        for action in (
+            JobAction.RUN,
+            JobAction.END,
+            JobAction.EXTERMINATE,
+            JobAction.KILL,
+            JobAction.SIGNAL,
+            JobAction.TELL,
+        )
     },
 }
 
@@ -327,4 +334,6 @@ def decode_request(data: bytes) -> Wake | Ask | EndReport | Energy:
         return decode_tag("_".join(["OAREXEC", str(job_id), *_arguments(content.get("args"))]))
     if command not in _JOB_COMMANDS:
         raise BadFrame(f"unknown command {command!r:.80}")
+    if content.get("args"):
+        raise BadFrame(f"{command} from outside takes no arguments")
     return Ask(_JOB_COMMANDS[command], job_id)

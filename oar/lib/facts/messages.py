@@ -86,7 +86,7 @@ class Wake(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """Ring the Runner for a job.  ``lines`` go to the waiting oarsub with TELL."""
+    """Ring the Runner for a job.  ``lines`` go to the waiting oarsub with TELL; without any, it hears of the state."""
 
     action: JobAction
     job_id: int

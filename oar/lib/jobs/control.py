@@ -1,7 +1,7 @@
 """Requests to delete, hold, resume or signal jobs: rights and conditions, for the commands and the server's modules.
 
-A request is stored here as a row or an event; the server's modules carry it out (docs/design/launch.rst, "Kill
-requests").
+A request that needs no node is carried out here: a job is held or let go in the transaction of the command.  Any other
+is stored as a row or an event, and the server's modules carry it out (docs/design/launch.rst, "Kill requests").
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -38,6 +38,7 @@ class ControlRefusal(Enum):
     NOT_FINISHING = auto()
     NOT_LONG_ENOUGH = auto()  #: it has been Finishing for too short a time
     WRONG_STATE = auto()
+    HAS_BEGUN = auto()  #: it was to be held, and has started
     ADMIN_HOLD = auto()  #: only administrators may suspend jobs
     ADMIN_RESUME = auto()  #: only administrators may resume Suspended jobs
 
@@ -267,11 +268,12 @@ class HoldRules(NamedTuple):
 
 
 def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *, running: bool) -> list[ControlOutcome]:
-    """Ask for waiting jobs to be held, with ``running`` also for running jobs to be suspended.
+    """Hold waiting jobs; with ``running`` also ask for running jobs to be suspended.
 
-    ``text`` of a refusal: why a job of this type is never suspended.
+    The jobs are locked: a round that is about to start one of them either finds it on hold, or has started it before,
+    and then the answer says so.  ``text`` of a refusal: why a job of this type is never suspended.
     """
-    jobs = {job.id: job for job in tx.jobs.select(ids)}
+    jobs = tx.jobs.lock_all(ids)
     types = tx.jobs.types(jobs) if running else {}
     answers = []
     for job_id in ids:
@@ -281,9 +283,34 @@ def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *,
         if refusal is None and running:
             text = _why_never_suspended(types.get(job_id, ()), rules)
         answers.append(ControlOutcome(job_id, ControlRefusal.WRONG_STATE if text else refusal, text))
+    accepted = [jobs[answer.job_id] for answer in answers if answer.refusal is None]
     type_ = EventType.HOLD_RUNNING_JOB if running else EventType.HOLD_WAITING_JOB
-    _request(tx, type_, answers, f"User {user.name} requested to hold the job")
+    _note_requests(tx, type_, accepted, f"User {user.name} requested to hold the job", SUSPENDABLE)
+    _move(tx, accepted, {JobState.WAITING: JobState.HOLD, JobState.RESUMING: JobState.SUSPENDED})
+    if any(job.state is JobState.RESUMING for job in accepted):
+        tx.outbox.append(Wake(Tag.TERM))
     return answers
+
+
+def _note_requests(
+    tx: "Transaction", type_: EventType, jobs: Sequence[Job], text: str, asked: Collection[JobState] = ()
+) -> None:
+    """Write the events of requests; NodeChangeState is to treat those for jobs in the states ``asked``."""
+    for to_check in (True, False):
+        events = [(type_, job.id, f"{text} {job.id}") for job in jobs if (job.state in asked) is to_check]
+        tx.events.add_many(events, to_check=to_check)
+        if events and to_check:
+            tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+def _move(tx: "Transaction", jobs: Sequence[Job], targets: Mapping[JobState, JobState]) -> None:
+    """Move the locked jobs that are in one of some states to the next one."""
+    from oar.lib.jobs import lifecycle
+
+    for source, target in targets.items():
+        ids = [job.id for job in jobs if job.state is source]
+        if ids:
+            lifecycle.move_all(tx, ids, target, (source,))
 
 
 def _why_never_suspended(types: Sequence[str], rules: HoldRules) -> str:
@@ -303,14 +330,18 @@ def _why_not_held(user: User, job: Job, rules: HoldRules, running: bool) -> Cont
         return None
     if job.state is JobState.RESUMING or (running and job.state in SUSPENDABLE):
         return None
-    return ControlRefusal.WRONG_STATE
+    return ControlRefusal.HAS_BEGUN if job.state in SUSPENDABLE else ControlRefusal.WRONG_STATE
 
 
 def resume(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules) -> list[ControlOutcome]:
-    """Ask for held and suspended jobs to be resumed."""
-    jobs = {job.id: job for job in tx.jobs.select(ids)}
+    """Let held jobs be scheduled again, and suspended jobs go on as soon as their resources are free."""
+    jobs = tx.jobs.lock_all(ids)
     answers = [ControlOutcome(job_id, _why_not_resumed(user, jobs.get(job_id), rules)) for job_id in ids]
-    _request(tx, EventType.RESUME_JOB, answers, f"User {user.name} requested to resume the job")
+    accepted = [jobs[answer.job_id] for answer in answers if answer.refusal is None]
+    _note_requests(tx, EventType.RESUME_JOB, accepted, f"User {user.name} requested to resume the job")
+    _move(tx, accepted, {JobState.HOLD: JobState.WAITING, JobState.SUSPENDED: JobState.RESUMING})
+    if accepted:
+        tx.outbox.append(Wake(Tag.QRESUME))
     return answers
 
 
@@ -324,13 +355,6 @@ def _why_not_resumed(user: User, job: Job | None, rules: HoldRules) -> ControlRe
     if job.state is not JobState.SUSPENDED:
         return ControlRefusal.WRONG_STATE
     return None if user.is_admin or rules.users_may_suspend else ControlRefusal.ADMIN_RESUME
-
-
-def _request(tx: "Transaction", type_: EventType, answers: Sequence[ControlOutcome], text: str) -> None:
-    accepted = [answer.job_id for answer in answers if answer.refusal is None]
-    if accepted:
-        tx.events.add_many([(type_, job_id, f"{text} {job_id}") for job_id in accepted], to_check=True)
-        tx.outbox.append(Wake(Tag.CHSTATE))
 
 
 # -- arrays -----------------------------------------------------------------------------------------------------------

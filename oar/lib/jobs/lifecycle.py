@@ -96,6 +96,8 @@ def _effects(job: "MovedJob", to: JobState, cause: Cause | None, used: str) -> l
     effects: list[Effect] = []
     if to is JobState.TO_LAUNCH:
         effects.append(Ask(JobAction.RUN, job.id))
+    if to is JobState.HOLD and ":" in (job.info_type or ""):  # an oarsub waits for its start
+        effects.append(Ask(JobAction.TELL, job.id))
     if to in FINAL:
         effects.append(Wake(Tag.CHSTATE))
     if to is JobState.RUNNING and job.suspended:  # its end is a date again

@@ -108,7 +108,8 @@ INCIDENTS: Mapping[EventType, Incident] = {
     EventType.SERVER_EPILOGUE_ERROR: _SCRIPT_ERROR,
 }
 
-#: Requests of oarhold and oarresume.
+#: Requests of oarhold and oarresume.  They carry out themselves what needs no node; an event of such a request that is
+#: still to be treated comes from a frontend with an older version.
 _HOLDS = frozenset({EventType.HOLD_WAITING_JOB, EventType.HOLD_RUNNING_JOB})
 _HOLDS_AND_RESUMES = _HOLDS | {EventType.RESUME_JOB}
 
@@ -199,7 +200,6 @@ class Verdict(NamedTuple):
     not_resubmitted: str = ""  #: why the job is not resubmitted although the event allows it
     stops_queues: bool = False
     notice: bool = False  #: tell the user that his job has a kill request
-    held: bool = False  #: tell the waiting oarsub that the job is held
     action: JobAction | None = None  #: for the Runner
     refused: str = ""  #: why the job is not suspended
     tag: Tag | None = None
@@ -370,7 +370,7 @@ def _hold(facts: JobFacts, site: IncidentSettings, *, running: bool) -> Verdict:
     job = facts.job
     match job.state:
         case JobState.WAITING if job.reservation is not Reservation.SCHEDULED:
-            return Verdict(state=JobState.HOLD, held=job.job_type is JobType.INTERACTIVE)
+            return Verdict(state=JobState.HOLD)
         case JobState.RESUMING:
             return Verdict(state=JobState.SUSPENDED, tag=Tag.TERM)
         case JobState.TO_LAUNCH | JobState.LAUNCHING if running:

@@ -23,7 +23,10 @@ PAUSE = 3.0
 
 
 def tell(context: ActionContext, job_id: int, lines: Sequence[str]) -> None:
-    """Send lines to the oarsub that waits for a job; a reservation in toAckReservation is acknowledged instead."""
+    """Send lines to the oarsub that waits for a job; without any, what the state of the job means for it.
+
+    A reservation in toAckReservation is acknowledged instead.
+    """
     with context.database.begin() as tx:
         job = tx.jobs.find(job_id)
     if job is None:
@@ -31,7 +34,7 @@ def tell(context: ActionContext, job_id: int, lines: Sequence[str]) -> None:
     if job.state is JobState.TO_ACK_RESERVATION:
         _acknowledge(context, job)
         return
-    for line in lines:
+    for line in lines or _lines_of_state(job):
         error = _send(context, job, line, tries=TRIES if line == OarsubLine.GOOD_JOB else 1)
         if error and line == OarsubLine.GOOD_JOB:
             with context.database.begin() as tx:
@@ -39,6 +42,10 @@ def tell(context: ActionContext, job_id: int, lines: Sequence[str]) -> None:
         elif error == REFUSED and _needs_oarsub(job):
             _end_abandoned_job(context, job, line)
             return
+
+
+def _lines_of_state(job: Job) -> tuple[str, ...]:
+    return (OarsubLine.HELD,) if job.state is JobState.HOLD and job.job_type is JobType.INTERACTIVE else ()
 
 
 def _needs_oarsub(job: Job) -> bool:
