@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from oar.kao.rounds import external_schedulers
-from oar.kao.rounds.meta_sched import DONE, MetaScheduler
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.round_results import DONE
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail
 from oar.lib.facts.records import Queue

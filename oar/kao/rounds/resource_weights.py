@@ -1,0 +1,26 @@
+"""The property ``scheduler_priority``: near which resources there are besteffort and timesharing jobs."""
+
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+
+
+class ResourceWeights:
+    """Keeps ``scheduler_priority`` of all resources up to date."""
+
+    def __init__(self, database: Database, config: Config) -> None:
+        self._database = database
+        self._levels = [name for name in config.scheduler_priority_hierarchy_order.split("/") if name]
+        self._are_changes_logged = config.log_scheduler_priority_changes
+        self._may_be_set = True  #: there may be weights; the first round looks
+
+    def update(self) -> None:
+        """Compute the weights anew, as long as there are such jobs, and once after the last of them."""
+        if not self._levels:
+            return
+        with self._database.begin() as tx:
+            has_shared_jobs = tx.resources.has_shared_jobs()
+            if has_shared_jobs or self._may_be_set:
+                columns = tx.resources.columns()
+                levels = [name for name in self._levels if name in columns]
+                tx.resources.weigh(levels, logged=self._are_changes_logged)
+            self._may_be_set = has_shared_jobs

@@ -1,0 +1,38 @@
+"""The lock of rounds: two rounds are never made at the same time.
+
+See docs/design/locks.rst, "Advisory locks".
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from oar.lib.db.database import Database
+from oar.lib.db.lock_keys import ROUND_LOCK
+from oar.lib.db.locks import Locks
+from oar.lib.facts.errors import Unavailable
+
+
+class RoundLock:
+    """Holds the lock on a connection of its own, which is kept from round to round."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._locks: Locks | None = None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other rounds from beginning.  Raises Unavailable when another round is going on."""
+        if self._locks is None or not self._locks.alive():
+            self._locks = self._database.locks()
+        if not self._locks.acquire(ROUND_LOCK):
+            raise Unavailable(f"another round is going on: {self._database.lock_holder(ROUND_LOCK)}")
+        try:
+            yield
+        finally:
+            self._locks.release(ROUND_LOCK)
+
+    def close(self) -> None:
+        """Give back the connection."""
+        if self._locks:
+            self._locks.close()
+            self._locks = None
