@@ -50,7 +50,7 @@ def site(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     add_rules(database)
     with database.begin() as tx:
         tx.execute("UPDATE resources SET besteffort = 'NO' WHERE network_address = 'node-1'")
-    return Site(database, Config(log_file=str(tmp_path / "oar.log")))
+    return Site(database, Config(log_file=str(tmp_path / "oar.log"), scheduler_token_scripts={"matlab": "echo 9"}))
 
 
 def account(name: str) -> pwd.struct_passwd:

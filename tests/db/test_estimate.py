@@ -230,13 +230,17 @@ def test_a_file_that_is_not_there_is_told(database: Database, tmp_path: Path) ->
     assert result.err.startswith(f"# Warning: cannot read {path}: No such file or directory")
 
 
-def test_tokens_are_known_from_the_last_round(site: Site) -> None:
+def test_tokens_are_known_from_the_last_round(database: Database) -> None:
+    add_resources(at(database, NOW))
+    add_rules(database)
+    site = Site(database, Config(scheduler_token_scripts={"matlab": "echo 2"}))
     assert site.record("-t", "token:matlab=3", "true")["start"] == NOW
     assert site.oarsub("-t", "token:matlab=3", "true").exit == 0
     site.scheduler.round()
     record = site.record("-t", "token:matlab=3", "true")
     assert (record["start"], record["reasons"][0]["code"]) == (None, "TOKEN")
     assert [job.state for job in site.jobs()] == [JobState.WAITING]
+    site.scheduler.close()
 
 
 class TestSleepingNodes:

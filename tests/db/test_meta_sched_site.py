@@ -11,12 +11,14 @@ import yaml
 
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.policy_files import NO_QUOTAS
+from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Effect, Mail, Tag, Wake
 from oar.lib.facts.states import JobPriority, JobState
 from oar.lib.facts.times import format_date
 from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
+from oar.lib.views import explanations
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import NOW, at, job, submit
 
@@ -155,12 +157,27 @@ def test_tokens_are_counted_by_scripts(clocked: Database, scheduler_with: Make, 
     script = tmp_path / "free"
     script.write_text(f"#!/bin/sh\necho $1 >> {calls}\necho 3\n")
     script.chmod(0o755)
-    two, more, none = (submit(clocked, types=(f"token:{text}",)) for text in ("matlab=2", "matlab=2", "other=1"))
+    two, more = (submit(clocked, types=("token:matlab=2",)) for _ in range(2))
     scheduler_with(scheduler_token_scripts={"matlab": f"{script} matlab"}).round()
     assert state_of(clocked, two) is JobState.TO_LAUNCH
     assert job(clocked, more, "scheduler_info") == "no enough tokens: matlab (1 < 2)"
-    assert job(clocked, none, "scheduler_info") == "token value cannot be retrieved (other)"
     assert calls.read_text() == "matlab\n"
+
+
+def test_a_job_whose_token_has_no_script_any_more_is_told_so(
+    clocked: Database, scheduler_with: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_resources(clocked)
+    stuck, good = submit(clocked, types=("token:gone=1",)), submit(clocked)
+    scheduler = scheduler_with()
+    for _ in range(3):
+        scheduler.round()
+    assert state_of(clocked, good) is JobState.TO_LAUNCH
+    assert "gone" not in caplog.text
+    with clocked.snapshot() as tx:
+        (told,) = explanations.explain(tx, [tx.jobs.get(stuck)], Config())
+    assert told.sentence == "It needs tokens gone, and this site has none of that name (any more)."
+    assert told.advice.solution.endswith(f"SCHEDULER_TOKEN_SCRIPTS; oardel {stuck} deletes the job.")
 
 
 @pytest.mark.parametrize("body", ["exit 3", "echo many", "exec sleep 30"])

@@ -125,6 +125,15 @@ def test_what_a_submission_would_refuse_is_refused(site: Site) -> None:
     assert site.ask(lambda tx: tx.events.of_types(job.id, [EventType.ALTER])) == []
 
 
+def test_a_job_that_could_never_start_is_not_altered_but_refused(site: Site) -> None:
+    site.config = site.config.replace(scheduler_token_scripts={"matlab": "echo 1"})
+    job = site.submit("-t", "token:matlab=1")
+    site.config = site.config.replace(scheduler_token_scripts=None)
+    assert site.alter("-l", "nodes=2", job.id) == refused(
+        job, 'this site has no token "matlab" (SCHEDULER_TOKEN_SCRIPTS): it has none.'
+    )
+
+
 def test_no_queue_is_entered_round_what_its_rules_ask_for(site: Site, database: Database) -> None:
     with database.begin() as tx:
         for name in ("short", "first", "free"):

@@ -186,6 +186,29 @@ def test_what_is_refused_names_the_reason_and_leaves_no_row(
     assert site.told == []
 
 
+@pytest.mark.parametrize(
+    ("scripts", "there"), [({}, "it has none."), ({"matlab": "echo 1", "ansys": "x"}, "its tokens are ansys, matlab.")]
+)
+def test_a_token_that_nobody_counts_is_refused(site: LoginNode, scripts: dict[str, str], there: str) -> None:
+    site.config = site.config.replace(scheduler_token_scripts=scripts)
+    result = site.oarsub("-t", "token:x=3", "true")
+    text = f'# Error: this site has no token "x" (SCHEDULER_TOKEN_SCRIPTS): {there}\n{VERIFY}'
+    assert (result.exit, result.err) == (8, text)
+    assert site.is_empty()
+
+
+def test_a_token_that_is_counted_is_accepted(site: LoginNode) -> None:
+    site.config = site.config.replace(scheduler_token_scripts={"matlab": "echo 1"})
+    site.submit("-t", "token:matlab=3", "true")
+
+
+def test_a_token_without_a_number_is_refused_whatever_the_rules_say(site: LoginNode) -> None:
+    add_rules(site.database, "types.append('token:matlab')", defaults=False)
+    site.config = site.config.replace(scheduler_token_scripts={"matlab": "echo 1"})
+    result = site.oarsub("true")
+    assert (result.exit, result.err) == (8, f"# Error: token:matlab is not token:<name>=<number>\n{VERIFY}")
+
+
 def test_a_rule_that_is_broken_is_the_administrators_affair(site: LoginNode, tmp_path: Path) -> None:
     add_rules(site.database, "boom", defaults=False)
     site.config = site.config.replace(log_file=str(tmp_path / "oar.log"))

@@ -184,6 +184,8 @@ def test_tokens_limits_and_arrays_give_their_numbers() -> None:
     few.tokens = {"matlab": None}
     silent = "The number of tokens matlab is unknown: the site's command gave no number."
     expect(few, 1, ReasonCode.TOKEN, silent)
+    few.tokens = {}
+    expect(few, 1, ReasonCode.TOKEN, "It needs tokens matlab, and this site has none of that name (any more).")
     many = Cluster(max_jobs=1).job().job()
     expect(many, 2, ReasonCode.LIMIT, "A round plans a limited number of jobs: 1 were before it.")
     mine = Cluster(max_jobs_per_user=1, job_priority=JobPriority.FAIRSHARE, is_priority_explicit=True).job().job()

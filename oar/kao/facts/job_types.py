@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from oar.kao.facts.snapshot import PlannedJob, WaitingJob
 from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.request import JobTypes
+from oar.lib.facts.request import JobTypes, parse_token
 from oar.lib.facts.states import JobTypeName
 from oar.lib.facts.times import parse_date
 
@@ -98,7 +98,7 @@ def parse_types(job: PlannedJob) -> ParsedTypes:
         expire_text=types.value(JobTypeName.EXPIRE) or "",
         deadline=dates[JobTypeName.DEADLINE],
         deadline_text=types.value(JobTypeName.DEADLINE) or "",
-        tokens=tuple(_token(text) for text in types.values(JobTypeName.TOKEN)),
+        tokens=tuple(parse_token(text) for text in types.values(JobTypeName.TOKEN)),
         qos=_factor(types, JobTypeName.QOS, largest=1.0),
         nice=_factor(types, JobTypeName.NICE),
         unreadable_date=unreadable_date,
@@ -159,13 +159,6 @@ def _dates(types: JobTypes) -> tuple[dict[JobTypeName, int], str]:
         if values:
             dates[name] = max(values) if name is JobTypeName.POSTPONE else min(values)
     return dates, ""
-
-
-def _token(text: str) -> tuple[str, int]:
-    name, _, count = text.partition("=")
-    if not (name and count.isascii() and count.isdigit()):
-        raise BadRequest(f"token:{text} is not token:<name>=<number>")
-    return name, int(count)
 
 
 def _plugin_call(types: JobTypes, kind: JobTypeName) -> PluginCall | None:

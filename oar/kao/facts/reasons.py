@@ -162,6 +162,11 @@ def no_tokens(name: str) -> Reason:
     return Reason(ReasonCode.TOKEN, f"token value cannot be retrieved ({name})", {"token": name})
 
 
+def no_script(name: str) -> Reason:
+    """The site has no such token, or no longer."""
+    return Reason(ReasonCode.TOKEN, f"there is no token {name} (any more)", {"token": name, "has_script": False})
+
+
 def quota(rule: QuotaRule, used: tuple[int, int, int], freed: int) -> Reason:
     """A rule forbids an earlier start, or any; ``freed``: when it allows one."""
     key = [rule.queue, rule.project, rule.type, rule.user]

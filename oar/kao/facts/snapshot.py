@@ -266,7 +266,9 @@ class Snapshot:
     required: tuple[RequiredJob, ...] = ()
     held_containers: tuple[str, ...] = ()  #: names and job ids of containers on hold
     consumption: Mapping[int, ConsumptionSums] = field(default_factory=dict)  #: by priority of queues
-    tokens: Mapping[str, int | None] = field(default_factory=dict)  #: free tokens by name; None = unknown
+    tokens: Mapping[str, int | None] = field(
+        default_factory=dict
+    )  #: free tokens by name; None = unknown; not there = no script
     woken: Mapping[str, int] = field(default_factory=dict)  #: nodes with the date of their last WAKEUP_NODE event
     quotas: Quotas | None = None
     settings: Settings = field(default_factory=Settings)

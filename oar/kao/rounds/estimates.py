@@ -71,11 +71,14 @@ class Estimate:
 
 def present(database: Database, config: Config, supposed: Sequence[HypotheticalJob] = ()) -> Situation:
     """Return the present situation, with jobs that are only supposed."""
-    return SnapshotReader(database, config).read(_tokens(database), supposed)
+    return SnapshotReader(database, config).read(_tokens(database, config.scheduler_token_scripts or {}), supposed)
 
 
-def _tokens(database: Database) -> TokenCounts:
-    """Return who says how many tokens are free, as far as the reasons of waiting jobs tell."""
+def _tokens(database: Database, scripts: Collection[str]) -> TokenCounts:
+    """Return who says how many tokens are free, as far as the reasons of waiting jobs tell.
+
+    ``scripts``: the names of the tokens that are counted.
+    """
     with database.snapshot() as tx:
         reasons = [
             json.loads(each.data) for each in tx.job_waits.stored_reasons().values() if each.code == ReasonCode.TOKEN
@@ -83,7 +86,7 @@ def _tokens(database: Database) -> TokenCounts:
     known = {each["token"]: each.get("have") for each in reasons}
 
     def tokens(names: Iterable[str]) -> Mapping[str, int | None]:
-        return {name: known.get(name, ENOUGH) for name in names}
+        return {name: known.get(name, ENOUGH) for name in names if name in scripts}
 
     return tokens
 

@@ -156,7 +156,7 @@ def _asked_once(ask: TokenCounts) -> TokenCounts:
     def tokens(names: Iterable[str]) -> Mapping[str, int | None]:
         wanted = list(names)
         known.update(ask([name for name in wanted if name not in known]))
-        return {name: known[name] for name in wanted}
+        return {name: known[name] for name in wanted if name in known}
 
     return tokens
 

@@ -11,7 +11,7 @@ from oar.lib.facts.messages import Mail
 from oar.lib.facts.records import Dependency
 from oar.lib.facts.states import JobState
 
-#: Returns the number of free tokens for each of some names; None = unknown.
+#: Returns the number of free tokens for those of some names that have a script; None = unknown.
 TokenCounts = Callable[[Iterable[str]], Mapping[str, int | None]]
 
 

@@ -21,8 +21,8 @@ AT_ONCE = 16
 
 
 def ask(commands: Mapping[str, str], timeout: float, names: Iterable[str]) -> dict[str, int | None]:
-    """Return how many tokens of some names are free, by the scripts of these names; None = nobody could say."""
-    wanted = list(names)
+    """Return how many tokens are free, of those of some names that have a script; None = it could not say."""
+    wanted = [name for name in names if name in commands]
     if not wanted:
         return {}
     with ThreadPoolExecutor(min(AT_ONCE, len(wanted))) as pool:
@@ -30,10 +30,7 @@ def ask(commands: Mapping[str, str], timeout: float, names: Iterable[str]) -> di
 
 
 def _ask(commands: Mapping[str, str], timeout: float, name: str) -> int | None:
-    command = commands.get(name)
-    if command is None:
-        log.warning("there is no script for the token %s in SCHEDULER_TOKEN_SCRIPTS", name)
-        return None
+    command = commands[name]
     outcome = run(shlex.split(command), timeout=timeout)
     match = _NUMBER.match(outcome.output) if outcome.succeeded else None
     if match is None:

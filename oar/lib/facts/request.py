@@ -246,6 +246,18 @@ def parse_type(text: str) -> TypeText:
     return TypeText(_OLD_TYPE_NAMES.get(name, name), value)
 
 
+def parse_token(value: str) -> tuple[str, int]:
+    """Return the name and the number of tokens of the value of a type ``token:<name>=<number>``.  Raises BadRequest.
+
+    >>> parse_token("matlab=2")
+    ('matlab', 2)
+    """
+    name, _, count = value.partition("=")
+    if not (name and count.isascii() and count.isdigit()):
+        raise BadRequest(f"token:{value} is not token:<name>=<number>")
+    return name, int(count)
+
+
 class JobTypes:
     """The types of one job, as questions."""
 

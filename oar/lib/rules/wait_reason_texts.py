@@ -183,6 +183,8 @@ def _deadline(data: Mapping[str, Any]) -> str:
 def _token(data: Mapping[str, Any]) -> str:
     if "have" in data:
         return f"It needs {data['want']} tokens {data['token']}, and there are {data['have']}."
+    if not data.get("has_script", True):
+        return f"It needs tokens {data['token']}, and this site has none of that name (any more)."
     return f"The number of tokens {data['token']} is unknown: the site's command gave no number."
 
 

@@ -3,13 +3,14 @@
 The admission rules decide which types there are; what they leave is checked here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.request import GROWING, JobTypes
+from oar.lib.facts.request import GROWING, JobTypes, parse_token
 from oar.lib.facts.states import JobTypeName
 from oar.lib.facts.times import parse_date
+from oar.lib.submission import checks
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.proposal import Proposal
 
@@ -29,7 +30,21 @@ def check(proposal: Proposal, config: Config, now: int) -> tuple[str, ...]:
                 parse_date(job_type.value or "")
             except BadRequest as error:
                 raise BadSubmission(Code.REQUEST, f"the type {job_type.name} needs a date: {error}") from None
+    _check_tokens(types, tuple(config.scheduler_token_scripts or ()))
     return tuple(_warnings(proposal, types, now))
+
+
+def _check_tokens(types: JobTypes, known: Sequence[str]) -> None:
+    """Refuse tokens that no script counts: the job would wait for ever.  ``known``: the names of those that exist."""
+    for value in types.values(JobTypeName.TOKEN):
+        try:
+            name, _ = parse_token(value)
+        except BadRequest as error:
+            raise BadSubmission(Code.REQUEST, str(error)) from None
+        if name not in known:
+            there = f"its tokens are {', '.join(sorted(known))}." if known else "it has none."
+            text = f"this site has no token {checks.quote(name)} (SCHEDULER_TOKEN_SCRIPTS): {there}"
+            raise BadSubmission(Code.REQUEST, text)
 
 
 def growth(proposal: Proposal, config: Config) -> int:

@@ -60,6 +60,9 @@ def advise_on_request(job: Job, reason: WaitReason | None) -> Advice:
     code, data = (reason.code, reason.data) if reason else ("", {})
     if code == ReasonCode.QUEUE:
         return Advice("", f"oaralter {job.id} -q QUEUE moves it to another queue.")
+    if code == ReasonCode.TOKEN and not data.get("has_script", True):
+        helps = "An administrator can name a script for the token in SCHEDULER_TOKEN_SCRIPTS"
+        return Advice("", f"{helps}; oardel {job.id} deletes the job.")
     is_about_resources = code in (ReasonCode.IMPOSSIBLE, ReasonCode.CONDITION)
     is_hopeless = (
         is_about_resources

@@ -14,18 +14,22 @@ class FreeTokens:
     """The tokens that jobs may still take in a round."""
 
     def __init__(self, counts: Mapping[str, int | None]) -> None:
-        """``counts``: the free tokens by name; None = unknown."""
+        """``counts``: the free tokens by name; None = unknown.  A name that is not there has no script."""
         self._counts = dict(counts)
 
     def take(self, types: ParsedTypes) -> None:
         """Let a job that starts now take its tokens."""
         for name, count in types.tokens:
-            self._counts[name] = (self._counts.get(name) or 0) - count
+            free = self._counts.get(name)
+            if free is not None:
+                self._counts[name] = free - count
 
     def shortage(self, types: ParsedTypes) -> Reason | None:
         """Return the reason why a job has too few tokens to start now; None if it has enough."""
         for name, count in types.tokens:
-            free = self._counts.get(name)
+            if name not in self._counts:
+                return reasons.no_script(name)
+            free = self._counts[name]
             if free is None:
                 return reasons.no_tokens(name)
             if free < count:
