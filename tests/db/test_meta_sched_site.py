@@ -18,7 +18,7 @@ from oar.lib.facts.states import JobPriority, JobState
 from oar.lib.facts.times import format_date
 from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
-from oar.lib.views import explanations
+from oar.lib.views import wait_explanations
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import NOW, at, job, submit
 
@@ -175,7 +175,7 @@ def test_a_job_whose_token_has_no_script_any_more_is_told_so(
     assert state_of(clocked, good) is JobState.TO_LAUNCH
     assert "gone" not in caplog.text
     with clocked.snapshot() as tx:
-        (told,) = explanations.explain(tx, [tx.jobs.get(stuck)], Config())
+        (told,) = wait_explanations.explain(tx, [tx.jobs.get(stuck)], Config())
     assert told.sentence == "It needs tokens gone, and this site has none of that name (any more)."
     assert told.advice.solution.endswith(f"SCHEDULER_TOKEN_SCRIPTS; oardel {stuck} deletes the job.")
 
