@@ -4,9 +4,9 @@ INSERT INTO schema (version, name) VALUES ('3.2.0', '');
 INSERT INTO alembic_version (version_num) VALUES ('3.2.0');
 
 INSERT INTO queues (queue_name, priority, scheduler_policy, state) VALUES
-    ('admin', 10, 'oar_sched_gantt_with_timesharing', 'Active'),
-    ('default', 2, 'oar_sched_gantt_with_timesharing', 'Active'),
-    ('besteffort', 0, 'oar_sched_gantt_with_timesharing', 'Active');
+    ('admin', 10, 'kamelot', 'Active'),
+    ('default', 2, 'kamelot', 'Active'),
+    ('besteffort', 0, 'kamelot', 'Active');
 
 INSERT INTO scheduler (name, script, description) VALUES
     ('oar_sched_gantt_with_timesharing', 'oar_sched_gantt_with_timesharing', 'First in, first out'),

@@ -193,6 +193,14 @@ def test_only_one_counts_at_a_time(books: Books) -> None:
     assert books.windows() == {}
 
 
+def test_cron_hears_nothing_while_all_is_well(books: Books) -> None:
+    books.job(MIDNIGHT, MIDNIGHT + 10)
+    for arguments in (["-q"], ["-q"], ["-q", "--reinitialize"], ["-q", "--delete-before", "1"]):
+        assert books.run(*arguments) == CommandResult(0, "", "")
+    with books.database.hold_lock(ACCOUNTING_LOCK):
+        assert books.run("-q").err.startswith("[ACCOUNTING] Another oaraccounting is running")
+
+
 def test_windows_of_two_widths_are_not_mixed(books: Books) -> None:
     books.job(MIDNIGHT, MIDNIGHT + 10, walltime=3600)
     books.count("-q")

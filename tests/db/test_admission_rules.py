@@ -61,12 +61,25 @@ def account(name: str) -> pwd.struct_passwd:
 
 
 class TestDefaultRules:
-    def test_there_are_seventeen_of_which_one_is_an_example(self, site: Site) -> None:
+    def test_there_are_eighteen_of_which_two_are_disabled(self, site: Site) -> None:
         with site.database.begin() as tx:
             rules = tx.admission_rules.all()
-        assert [rule.priority for rule in rules] == list(range(1, 18))
-        assert [rule.priority for rule in rules if not rule.enabled] == [13]
+        assert [rule.priority for rule in rules] == list(range(1, 19))
+        assert [rule.priority for rule in rules if not rule.enabled] == [13, 18]
         assert all(rule.text.startswith("# ") for rule in rules)
+
+    def test_the_longest_walltime_holds_once_its_rule_is_turned_on(self, site: Site) -> None:
+        with site.database.begin() as tx:
+            (rule,) = [rule for rule in tx.admission_rules.all() if rule.priority == 18]
+        week, more = ("-l", "nodes=1,walltime=168"), ("-l", "nodes=1,walltime=168:0:1")
+        assert site.submit(*more, "x").exit == 0
+        assert site.rule("--modify", rule.id, "--enabled").exit == 0
+        assert site.submit(*week, "x").exit == 0
+        refused = site.submit(*week, *more, "x")
+        assert (refused.exit, refused.err) == (
+            254,
+            "[ADMISSION RULE] Error: the walltime of a job is at most 168 hours.\n",
+        )
 
     @pytest.mark.parametrize("user", [ROOT, OAR])
     def test_administrators_do_not_submit(self, site: Site, user: User) -> None:
@@ -374,9 +387,9 @@ class TestCommand:
         out = site.rule("-S", user=ALICE).out
         assert re.search(r"^--- \(15\) RULE #\d+\n# Set the default walltime\n---\n", out, re.MULTILINE)
         assert re.search(r"^--- \(DISABLED/13\) RULE #\d+\n# Example: ", out, re.MULTILINE)
-        assert len(self.ids(site)) == 17
+        assert len(self.ids(site)) == 18
         assert len(self.ids(site, "-Y")) == 16
-        assert len(self.ids(site, "-N")) == 1
+        assert len(self.ids(site, "-N")) == 2
 
     def test_one_rule_in_full_or_without_head(self, site: Site) -> None:
         first = self.ids(site)[0]

@@ -325,7 +325,9 @@ def test_a_name_that_is_no_program_stops_the_queue(site: Site, name: str, sent: 
 def test_a_program_replaces_a_policy_of_ours_where_schedulers_are_external(site: Site) -> None:
     ids = add_resources(site.database, nodes=1, cores=2)
     number, urgent = submit(site.database), submit(site.database, queue="admin")
-    site.program("place(jobs[0][1], now, rows('SELECT max(resource_id) FROM resources')[0][0])", name="kamelot")
+    site.program("place(jobs[0][1], now, rows('SELECT max(resource_id) FROM resources')[0][0])", name="kamelot_fifo")
+    with site.database.begin() as tx:
+        tx.queues.update("default", policy="kamelot_fifo")
     site.scheduler(metascheduler_mode="external").round()
     assert (held(site.database, number), held(site.database, urgent)) == (ids[1:], ids[:1])
 

@@ -85,6 +85,8 @@ def test_a_missing_file_of_quotas_stops_nothing(
 def test_who_asks_for_quotas_without_a_queue_that_obeys_them_is_told_once(
     clocked: Database, scheduler_with: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
+    with clocked.begin() as tx:
+        tx.execute("UPDATE queues SET scheduler_policy = 'oar_sched_gantt_with_timesharing'")
     scheduler = scheduler_with(quotas=True)
     scheduler.round()
     scheduler.round()

@@ -8,7 +8,10 @@ import pytest
 
 from oar.cli import oar_database
 from oar.cli.common.command import CommandResult, invoke
+from oar.kao.facts.queue_policies import POLICIES
+from oar.kao.facts.snapshot import Settings
 from oar.lib.facts.records import User
+from oar.lib.facts.states import JobPriority
 from oar.lib.facts.version import VERSION
 from tests.db.catalog import catalog
 from tests.postgres import PostgreSQL
@@ -135,6 +138,27 @@ def test_the_shipped_rules_are_inserted_unless_refused(run: Run, postgres: Postg
     assert enabled() == len(files)
     run("--reset", "-y", "--no-admission-rules")
     assert enabled() == 0
+
+
+def test_rules_that_are_off_say_how_a_new_installation_turns_them_on(run: Run, postgres: PostgreSQL) -> None:
+    run("--create")
+    connection = postgres.connect("fresh", "fresh_rw")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id, rule FROM admission_rules WHERE enabled = 'NO' AND rule LIKE '%%LONGEST_WALLTIME%%'")
+        ((number, text),) = cursor.fetchall()
+    connection.close()
+    assert text.splitlines()[0].endswith(f"; to turn it on: oaradmissionrules --modify {number} --enabled")
+
+
+def test_the_queues_of_a_new_installation_obey_quotas(run: Run, postgres: PostgreSQL) -> None:
+    run("--create")
+    connection = postgres.connect("fresh", "fresh_rw")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT scheduler_policy FROM queues")
+        policies = [POLICIES[name] for (name,) in cursor.fetchall()]
+    connection.close()
+    assert {policy.has_quotas(Settings(has_quotas=True)) for policy in policies} == {True}
+    assert {policy.order_by(Settings()) for policy in policies} == {JobPriority.FIFO}
 
 
 def test_check_tells_what_is_wrong(run: Run, postgres: PostgreSQL) -> None:

@@ -22,15 +22,15 @@ from tests.db.console import Console
 LISTED = """\
 admin
 	priority = 10
-	{label} = oar_sched_gantt_with_timesharing
+	{label} = kamelot
 	state = Active
 besteffort
 	priority = 0
-	{label} = oar_sched_gantt_with_timesharing
+	{label} = kamelot
 	state = Active
 default
 	priority = 2
-	{label} = oar_sched_gantt_with_timesharing
+	{label} = kamelot
 	state = Active
 """
 

@@ -98,9 +98,9 @@ def test_the_first_rows(database: Database) -> None:
         assert tx.rows("SELECT version, name FROM schema") == [(VERSION, "")]
         assert tx.rows("SELECT version_num FROM alembic_version") == [(VERSION,)]
         assert tx.rows("SELECT queue_name, priority, scheduler_policy, state FROM queues ORDER BY priority DESC") == [
-            ("admin", 10, "oar_sched_gantt_with_timesharing", "Active"),
-            ("default", 2, "oar_sched_gantt_with_timesharing", "Active"),
-            ("besteffort", 0, "oar_sched_gantt_with_timesharing", "Active"),
+            ("admin", 10, "kamelot", "Active"),
+            ("default", 2, "kamelot", "Active"),
+            ("besteffort", 0, "kamelot", "Active"),
         ]
         for table in ("gantt_jobs_predictions", "gantt_jobs_predictions_visu"):
             assert tx.rows(f"SELECT moldable_job_id, start_time FROM {table}") == [(0, 0)]
