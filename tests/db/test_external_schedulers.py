@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oar.kao.rounds import external_schedulers
+from oar.kao.rounds import scheduler_programs
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.round_results import DONE
 from oar.lib.db.database import Database
@@ -265,9 +265,9 @@ def test_besteffort_jobs_of_its_queue_come_after_all_others(site: Site) -> None:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs are given a second."""
-    monkeypatch.setattr(external_schedulers, "PATIENCE", 0)
-    monkeypatch.setattr(external_schedulers, "LEAST_SECONDS", 1.0)
-    monkeypatch.setattr(external_schedulers, "GRACE", 0.2)
+    monkeypatch.setattr(scheduler_programs, "PATIENCE", 0)
+    monkeypatch.setattr(scheduler_programs, "LEAST_SECONDS", 1.0)
+    monkeypatch.setattr(scheduler_programs, "GRACE", 0.2)
 
 
 @pytest.mark.usefixtures("hurried")

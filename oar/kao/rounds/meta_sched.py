@@ -16,7 +16,7 @@ from oar.kao.facts.plan import Plan
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds import plugins, token_scripts
-from oar.kao.rounds.external_schedulers import ExternalSchedulers, RoundPrograms
+from oar.kao.rounds.external_schedulers import ExternalSchedulers
 from oar.kao.rounds.garbage_collection import resting
 from oar.kao.rounds.interactive_predictions import InteractivePredictions
 from oar.kao.rounds.plan_faults import PlanGuard
@@ -24,6 +24,7 @@ from oar.kao.rounds.plan_writer import PlanWriter
 from oar.kao.rounds.resource_weights import ResourceWeights
 from oar.kao.rounds.round_lock import RoundLock
 from oar.kao.rounds.round_results import exit_code, next_start
+from oar.kao.rounds.scheduler_programs import SchedulerPrograms
 from oar.kao.rounds.situation import Situation, TokenCounts
 from oar.kao.rounds.snapshot_files import save_latest
 from oar.kao.rounds.snapshot_reader import CACHE_LIFETIME, SnapshotReader
@@ -52,7 +53,7 @@ class MetaScheduler:
         self._writer = PlanWriter(keeps_all_plans=runtime.config.scheduler_log_decisions)
         self._lock = RoundLock(runtime.database)
         self._last_date = 0
-        self._programs = ExternalSchedulers(runtime)
+        self._programs = SchedulerPrograms(runtime)
         self._timings = TimingLog(runtime.config)
         self._has_extra = plugins.has_extra(runtime.config)
         self._config = runtime.config
@@ -115,7 +116,8 @@ class MetaScheduler:
             save_latest(situation.snapshot, self._run_dir, "round", self._rounds_kept)
         if self._memory is None or not 0 <= now - self._planned_anew < CACHE_LIFETIME:
             self._memory, self._planned_anew = None, now
-        outside = RoundPrograms(self._programs, situation)
+        may_start_jobs = self._config.scheduler_launcher_optimization
+        outside = ExternalSchedulers(self._database, self._programs, situation, may_start_jobs=may_start_jobs)
         site = plugins.site_of(self._config, outside)
         this = Round(situation.snapshot, lambda: time.monotonic() - begin - outside.seconds, self._memory, site)
         made = this.plan(announce)

@@ -1,0 +1,109 @@
+"""The programs that are schedulers of the site: each is run as a process; how often it has failed in a row is counted.
+
+See docs/design/planner.rst, "Schedulers of the site".
+"""
+
+import logging
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from oar.kao.facts.queue_policies import policy_of
+from oar.lib.facts.messages import Mail
+from oar.lib.facts.records import Queue
+from oar.lib.facts.states import QueueState
+from oar.lib.facts.times import format_date
+from oar.lib.io import processes
+from oar.lib.runtime import DEFAULT_PATH, Runtime
+
+log = logging.getLogger(__name__)
+
+#: Names of programs: they are joined to a directory, and come from the database.
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*\Z", re.ASCII)
+#: A program may take so many times SCHEDULER_TIMEOUT, and at least so many seconds.
+PATIENCE, LEAST_SECONDS = 3, 30.0
+#: Between SIGTERM and SIGKILL.
+GRACE = 5.0
+#: So much of what it writes is read.
+LONGEST_OUTPUT = 1 << 26
+#: And so much of each line goes to the log.
+LONGEST_LINE = 1000
+#: The exit code of a program that put jobs into toError.
+GAVE_UP = 1
+GOOD_CODES = (0, GAVE_UP)
+
+
+class ProgramOutput(NamedTuple):
+    """What a program that has ended well wrote to its standard output."""
+
+    lines: list[str]
+    gave_up: bool
+
+
+class SchedulerPrograms:
+    """The programs of a site.  Their failures are known as long as the scheduler is warm."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        config = runtime.config
+        self._database = runtime.database
+        self._directory = Path(runtime.oardir) / config.schedulers_path
+        self._is_everywhere = config.metascheduler_mode == "external"
+        self._limit = max(PATIENCE * config.scheduler_timeout, LEAST_SECONDS)
+        self._most_failures = config.external_scheduler_max_failures
+        self._failures: dict[str, int] = {}
+        self._environment = {"OARCONFFILE": runtime.conf_file, "OARDIR": runtime.oardir, "PATH": DEFAULT_PATH}
+
+    def plans(self, queue: Queue) -> bool:
+        """Whether the jobs of a queue are planned by a program."""
+        if policy_of(queue.policy) is None:
+            return True
+        return self._is_everywhere and bool(_NAME.match(queue.policy)) and os.access(self._program(queue), os.X_OK)
+
+    def run(self, queue: Queue, now: int) -> ProgramOutput | None:
+        """Run the program of a queue; return what it wrote and how it ended, None if it failed."""
+        if not _NAME.match(queue.policy):
+            self._failed(queue, f"Execution of {queue.policy} failed (this cannot be the name of a program)")
+            return None
+        argv = [str(self._program(queue)), queue.name, str(now), format_date(now)]
+        outcome = processes.run(
+            argv, timeout=self._limit, environment=self._environment, grace=GRACE, tail_bytes=LONGEST_OUTPUT
+        )
+        was_started = outcome.code is not None or outcome.timed_out
+        lines = outcome.output.splitlines() if was_started else []
+        for line in lines:
+            log.info("Read on the scheduler output:%s", line[:LONGEST_LINE])
+        trouble = self._trouble(queue.policy, outcome, now)
+        if trouble:
+            self._failed(queue, trouble)
+            return None
+        self._failures.pop(queue.name, None)
+        return ProgramOutput(lines, gave_up=outcome.code == GAVE_UP)
+
+    def _program(self, queue: Queue) -> Path:
+        return self._directory / queue.policy
+
+    def _trouble(self, name: str, outcome: processes.CommandOutcome, now: int) -> str:
+        """Return what is wrong with the end of a program; '' if nothing is."""
+        if outcome.timed_out:
+            return f"Execution of {name} failed (signal=15: no end within {self._limit:.0f} s)"
+        if outcome.code is None:
+            return f"Execution of {name} failed ({outcome.output})"
+        if outcome.code < 0:
+            return f"Execution of {name} failed (signal={-outcome.code})"
+        if outcome.code in GOOD_CODES:
+            return ""
+        return f"Scheduler {name} returned a bad value: {outcome.code}, at time {now}"
+
+    def _failed(self, queue: Queue, trouble: str) -> None:
+        """Note a failure; after too many in a row the queue is stopped, and the administrator told."""
+        count = self._failures[queue.name] = self._failures.get(queue.name, 0) + 1
+        if count < self._most_failures:
+            log.error("%s. Failure %d of %d in a row; queue %s waits", trouble, count, self._most_failures, queue.name)
+            return
+        text = f"{trouble}. Disabling queue {queue.name} (see oarnotify)"
+        log.error("%s", text)
+        del self._failures[queue.name]
+        with self._database.begin() as tx:
+            tx.queues.set_state([queue.name], QueueState.NOT_ACTIVE)
+            tx.outbox.append(Mail(f"Queue {queue.name} stopped", text))
