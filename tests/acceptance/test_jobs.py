@@ -272,6 +272,24 @@ def test_a_signal_reaches_the_command(cluster: Cluster, alice: Person, options: 
     assert events(cluster, job) & {"CHECKPOINT_SUCCESS", "SIG_SUCCESS"}
 
 
+@pytest.mark.parametrize(
+    ("option", "cause", "sentence"),
+    [
+        ("-c", "CHECKPOINT_SIGNAL", "by signal SIGUSR2, by which OAR asked for a checkpoint"),
+        ("-s TERM", "SIGNAL_SENT", "by signal SIGTERM, which OAR sent as asked: User alice requested the signal 15"),
+    ],
+)
+def test_who_does_not_catch_a_signal_of_oar_is_told_whose_it_was(
+    cluster: Cluster, alice: Person, option: str, cause: str, sentence: str
+) -> None:
+    job = alice.submit("-l /resource_id=1 'exec sleep 1000'")
+    runs(cluster, job)
+    alice.run(f"oardel {option} {job}")
+    assert set(ended(cluster, job)) == {job}
+    assert cluster.cause(job) == cause
+    assert sentence in alice.run(f"oarstat --explain {job}")
+
+
 def test_a_job_is_told_to_write_a_checkpoint_before_its_end(cluster: Cluster, alice: Person) -> None:
     job = alice.submit(f"--checkpoint 15 --signal 10 -l /resource_id=1,walltime=0:0:17 '{TRAP.format('USR1')}'")
     assert ended(cluster, job) == {job: ("Terminated", str(5 << 8))}

@@ -59,6 +59,24 @@ def test_what_the_node_found_is_part_of_the_cause(database: Database) -> None:
     assert found == Cause(EndCode.OUTPUT_DENIED, {"node": "node-1", "path": "/root/é", "errno": "EACCES"})
 
 
+def test_a_signal_that_a_user_had_oar_send_is_known_with_its_request(database: Database) -> None:
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
+    with database.begin() as tx:
+        control.request_signal(tx, ALICE, job_id, 15)
+        control.request_signal(tx, ROOT, job_id, 10)
+        tx.job_runs.claim(job_id, "node-1")
+        tx.job_runs.report(job_id, ExecCode.SIGNALLED, 15)
+        lifecycle.move(tx, job_id, JobState.FINISHING)
+        tx.jobs.update(job_id, exit_code=15)
+    text = f"User alice requested the signal 15 for the job {job_id}"
+    assert end(database, job_id) == Cause(EndCode.SIGNAL_SENT, {"signal": 15, "text": text})
+
+
+def test_the_checkpoint_signal_of_a_job_is_known_as_oar_s_own(database: Database) -> None:
+    job_id = finishing(database, ExecCode.CHECKPOINTED, 10, checkpoint_signal=10)
+    assert end(database, job_id) == Cause(EndCode.CHECKPOINT_SIGNAL, {"signal": 10})
+
+
 def test_the_memory_that_ran_out_is_named_by_node(database: Database) -> None:
     job_id = finishing(database, ExecCode.OK, 137 << 8)
     good, bad = NodeUsage("node-1", 2, 1.5, 1000, 2000, 0, 0), NodeUsage("node-2", 2, 0.5, 2000, 2000, 4, 0)

@@ -39,6 +39,16 @@ def fault(kind: NodeFaultKind, errno: str = "", path: str = "/data/x", **more: s
         (reported(ExecCode.CHECKPOINTED), "CHECKPOINT", {}),
         (reported(ExecCode.CHECKPOINTED, 256), "EXIT_STATUS", {"status": 1}),
         (reported(ExecCode.SIGNALLED, 10), "SIGNAL", {"signal": 10}),
+        (
+            reported(ExecCode.SIGNALLED, 15, signals={10: "no", 15: "User bob requested it"}),
+            *("SIGNAL_SENT", {"signal": 15, "text": "User bob requested it"}),
+        ),
+        (reported(ExecCode.OK, 15, signals={15: "it came too late"}), "SIGNAL", {"signal": 15}),
+        (reported(ExecCode.SIGNALLED, 11, signals={15: ""}), "SIGNAL", {"signal": 11}),
+        (reported(ExecCode.CHECKPOINTED, 12, checkpoint_signal=12), "CHECKPOINT_SIGNAL", {"signal": 12}),
+        (reported(ExecCode.CHECKPOINTED_EPILOGUE, 140, checkpoint_signal=12), "CHECKPOINT_SIGNAL", {"signal": 12}),
+        (reported(ExecCode.CHECKPOINTED, 9, checkpoint_signal=12, signals={9: "x"}), "SIGNAL_SENT", None),
+        (reported(ExecCode.SIGNALLED, 12, checkpoint_signal=12), "SIGNAL", {"signal": 12}),
         (reported(ExecCode.EPILOGUE), "EPILOGUE", {"node": "node1"}),
         (reported(ExecCode.EPILOGUE, 256), "EXIT_STATUS", {"status": 1}),
         (reported(ExecCode.PROLOGUE, None), "PROLOGUE", {"node": "node1"}),
@@ -178,6 +188,22 @@ def test_a_job_whose_time_was_over_is_told_the_command_for_more() -> None:
         " OAR gave it up."
     )
     assert "walltime=3:0:0; or, while it runs: oarwalltime 7" in told.advice
+
+
+def test_a_command_that_a_signal_of_oar_has_ended_is_told_who_asked_and_how_to_catch_it() -> None:
+    data = {"signal": 15, "text": "User bob requested the signal 15 for the job 7"}
+    told = cause_text(Cause(EndCode.SIGNAL_SENT, data), 7)
+    assert told.sentence == (
+        "Its command was ended by signal SIGTERM, which OAR sent as asked: User bob requested the signal 15 for the"
+        " job 7."
+    )
+    assert "trap 'COMMAND' TERM" in told.advice
+    told = cause_text(Cause(EndCode.CHECKPOINT_SIGNAL, {"signal": 12}), 7)
+    assert told.sentence == (
+        "Its command was ended by signal SIGUSR2, by which OAR asked for a checkpoint: the command did not catch it."
+    )
+    assert "trap 'COMMAND' USR2" in told.advice
+    assert "oarsub --checkpoint SECONDS --signal SIGNAL" in told.advice
 
 
 def test_a_status_above_128_is_told_as_the_signal_that_shells_mean() -> None:

@@ -6,13 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 
 from oar.lib.db.statements import Row, Table
 from oar.lib.facts.records import Cause, NodeUsage
-from oar.lib.facts.states import EndCode, Phase
+from oar.lib.facts.states import EndCode, Phase, signal_event
 from oar.lib.rules import end_causes
-from oar.lib.rules.end_causes import EndEvent, EndFacts
+from oar.lib.rules.end_causes import LAST_SIGNAL, EndEvent, EndFacts
 
 #: The facts of an end, a row for each job: the walltime is that of the alternative that ran.
 _FACTS = """
     SELECT j.job_id, j.exit_code, j.message, COALESCE(m.moldable_walltime, 0), j.start_time, j.stop_time,
+        j.checkpoint_signal,
         f.frag_id_job, f.frag_cause, f.frag_data, r.oarexec_code, r.phase, r.head_host, r.detail, r.reason
     FROM jobs j
     LEFT JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
@@ -40,7 +41,9 @@ _ADD_USAGE = """
         oom_kills = COALESCE(EXCLUDED.oom_kills, job_usage.oom_kills),
         forks_denied = COALESCE(EXCLUDED.forks_denied, job_usage.forks_denied)"""
 
-_EVENT_TYPES = [str(type_) for type_ in end_causes.EVENTS]
+#: The signals that users can have sent, by the type of the event that asks for them.
+_SIGNALS = {signal_event(number): number for number in range(1, LAST_SIGNAL + 1)}
+_EVENT_TYPES = [*(str(type_) for type_ in end_causes.EVENTS), *_SIGNALS]
 
 
 class JobEnds(Table):
@@ -50,11 +53,22 @@ class JobEnds(Table):
         """Return the facts that the causes of ends are found from, for jobs that are about to get their final state."""
         jobs = list(ids)
         events: dict[int, list[EndEvent]] = defaultdict(list)
+        signals: dict[int, dict[int, str]] = defaultdict(dict)
         for job_id, type_, description, hosts in self._tx.rows(_EVENTS, (jobs, _EVENT_TYPES)):
-            events[job_id].append(EndEvent(type_, description, tuple(hosts)))
+            if type_ in _SIGNALS:
+                signals[job_id][_SIGNALS[type_]] = description
+            else:
+                events[job_id].append(EndEvent(type_, description, tuple(hosts)))
         usage = self.usage(jobs)
-        rows = self._tx.rows(_FACTS, (jobs,))
-        return [_facts(row, events.get(row[0], ()), usage.get(row[0], ())) for row in rows]
+        facts = [_facts(row) for row in self._tx.rows(_FACTS, (jobs,))]
+        return [
+            each._replace(
+                events=events.get(each.job_id, ()),
+                usage=usage.get(each.job_id, ()),
+                signals=signals.get(each.job_id, {}),
+            )
+            for each in facts
+        ]
 
     def store(self, causes: Mapping[int, Cause]) -> None:
         """Store the causes of the ends of jobs; a cause that is stored already stays."""
@@ -88,8 +102,9 @@ def read_cause(code: str, data: str) -> Cause:
         return Cause(EndCode.UNKNOWN, {"text": code} if code else {})
 
 
-def _facts(row: Row, events: Sequence[EndEvent], usage: Sequence[NodeUsage]) -> EndFacts:
-    job_id, exit_code, message, walltime, start, stop, *request, oarexec, phase, head, detail, fault = row
+def _facts(row: Row) -> EndFacts:
+    job_id, exit_code, message, walltime, start, stop, checkpoint_signal, *others = row
+    *request, oarexec, phase, head, detail, fault = others
     return EndFacts(
         job_id=job_id,
         exit_code=exit_code,
@@ -102,8 +117,7 @@ def _facts(row: Row, events: Sequence[EndEvent], usage: Sequence[NodeUsage]) -> 
         head=head or "",
         detail=detail or "",
         fault=end_causes.read_fault(json.loads(fault)) if fault else None,
-        events=events,
-        usage=usage,
+        checkpoint_signal=checkpoint_signal,
     )
 
 

@@ -385,6 +385,8 @@ class EndCode(StrEnum):
     NOT_EXECUTABLE = "NOT_EXECUTABLE"  #: exit status 126: its command is not executable
     NOT_FOUND = "NOT_FOUND"  #: exit status 127: its command was not found
     SIGNAL = "SIGNAL"  #: its command was ended by a signal that OAR did not send
+    SIGNAL_SENT = "SIGNAL_SENT"  #: its command was ended by a signal that a user had OAR send
+    CHECKPOINT_SIGNAL = "CHECKPOINT_SIGNAL"  #: its command was ended by the signal that asks for a checkpoint
     CHECKPOINT = "CHECKPOINT"  #: it ended well after it was asked to write a checkpoint
     SESSION_OVER = "SESSION_OVER"  #: the session of an interactive job is over
     SESSION_LOST = "SESSION_LOST"  #: the session of an interactive job was lost, or no user connected to it

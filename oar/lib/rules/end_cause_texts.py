@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from oar.lib.facts.records import Cause
 from oar.lib.facts.states import EndCode
 from oar.lib.facts.times import format_duration
+from oar.lib.rules.end_causes import LAST_SIGNAL
 
 #: A shell whose command was ended by a signal ends with this and the number of the signal.
 BY_SIGNAL = 128
-LAST_SIGNAL = 64
 
 
 class CauseText(NamedTuple):
@@ -28,6 +28,7 @@ _RESUBMIT = "Submit it again: oarsub --resubmit {id}"
 _JOB_IS_RIGHT = f"The job itself is correct. {_RESUBMIT}"
 _REPORT = f"{_JOB_IS_RIGHT} (if it happens again, tell the administrators)"
 _OTHER_FILES = "Give other names when you submit it: oarsub -O FILE -E FILE"
+_CATCH_SIGNAL = "Let the command catch it (in a shell script: trap 'COMMAND' {trap_name})."
 
 #: Two templates for each cause: what happened, and what to do.
 _TEXTS: Mapping[EndCode, tuple[str, str]] = {
@@ -43,6 +44,15 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
         "Write its full path, and check that it is installed on the nodes. {stderr}",
     ),
     EndCode.SIGNAL: ("Its command was ended by signal {signal_name}, which OAR did not send.", "{stderr}"),
+    EndCode.SIGNAL_SENT: (
+        "Its command was ended by signal {signal_name}, which OAR sent as asked{detail}.",
+        f"A signal of `oardel -s` goes to the first process of the job. {_CATCH_SIGNAL} {_RESUBMIT}",
+    ),
+    EndCode.CHECKPOINT_SIGNAL: (
+        "Its command was ended by signal {signal_name}, by which OAR asked for a checkpoint: the command did not catch"
+        " it.",
+        f"{_CATCH_SIGNAL} Or choose the signal that it catches: oarsub --checkpoint SECONDS --signal SIGNAL.",
+    ),
     EndCode.CHECKPOINT: ("It ended well after it was asked to write a checkpoint.", "To go on: oarsub --resubmit {id}"),
     EndCode.SESSION_OVER: ("Its interactive session is over.", ""),
     EndCode.SESSION_LOST: (
@@ -188,6 +198,7 @@ def _values(cause: Cause, job_id: int, stderr_file: str) -> _Values:
         values |= {"nodes_memory": _memory_of(data.get("nodes")), "memory_advice": _memory_advice(data, job_id)}
     if isinstance(data.get("signal"), int):
         values["signal_name"] = signal_name(data["signal"])
+        values["trap_name"] = signal_name(data["signal"]).removeprefix("SIG")
     values["how"] = f"signal {values['signal_name']}" if "signal" in data else f"exit status {values['status']}"
     values["shell_hint"] = _shell_hint(data.get("status"))
     if cause.code is EndCode.WALLTIME:

@@ -14,6 +14,8 @@ from oar.lib.facts.states import EndCode, EventType, ExecCode, Phase
 
 #: Exit statuses of shells for a command that cannot be executed, or was not found.
 CANNOT_EXECUTE, NOT_FOUND = 126, 127
+#: The largest number of a signal.
+LAST_SIGNAL = 64
 #: Length at which texts of nodes and events are cut in the data of a cause.
 LONGEST_TEXT = 500
 
@@ -85,6 +87,8 @@ class EndFacts(NamedTuple):
     fault: NodeFault | None = None  #: what failed on the head
     events: Sequence[EndEvent] = ()  #: of the types in ``EVENTS``, oldest first
     usage: Sequence[NodeUsage] = ()
+    checkpoint_signal: int = 0
+    signals: Mapping[int, str] = {}  #: those that users had OAR send, each with the text of the last request
 
 
 #: The longest text that a node may say of a failure.
@@ -160,8 +164,20 @@ def _of_status(facts: EndFacts) -> Cause:
     hindered = _hindrance(facts)
     if hindered:
         return Cause(hindered.code, data | dict(hindered.data))
+    if number:
+        return _of_signal(facts, number)
     codes = {CANNOT_EXECUTE: EndCode.NOT_EXECUTABLE, NOT_FOUND: EndCode.NOT_FOUND}
-    return Cause(EndCode.SIGNAL if number else codes.get(status, EndCode.EXIT_STATUS), data)
+    return Cause(codes.get(status, EndCode.EXIT_STATUS), data)
+
+
+def _of_signal(facts: EndFacts, number: int) -> Cause:
+    """Return the cause of a command that was ended by a signal: oarexec tells whether it has sent one."""
+    data = {"signal": number}
+    if facts.oarexec_code in _CHECKPOINTED and number == facts.checkpoint_signal:
+        return Cause(EndCode.CHECKPOINT_SIGNAL, data)
+    if facts.oarexec_code in (ExecCode.SIGNALLED, *_CHECKPOINTED) and number in facts.signals:
+        return Cause(EndCode.SIGNAL_SENT, data | {"text": _short(facts.signals[number])})
+    return Cause(EndCode.SIGNAL, data)
 
 
 def _hindrance(facts: EndFacts) -> Cause | None:
