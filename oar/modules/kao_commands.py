@@ -1,5 +1,6 @@
-"""The commands of ``kao`` that look at rounds: ``save`` writes one to a file, ``plan`` plans it, ``honesty`` measures.
+"""``kao``, the scheduler by hand: make a round, or look at one.
 
+    kao round                               make a round now, as the server does: jobs start, predictions change
     kao save FILE                           write what a round would be decided on now
     kao plan FILE                           plan it: the same file gives the same plan everywhere
     kao plan FILE --json                    the plan with all that is in it
@@ -9,7 +10,7 @@
     kao plan FILE --explain JOB             only this job, with the smallest change that would let it start now
     kao honesty                             how far the starts of jobs were from what had been foretold
 
-None of them changes anything.  The file holds names of users, projects and nodes, and the requests of waiting jobs.
+All but ``round`` change nothing.  The file holds names of users, projects and nodes, and the requests of waiting jobs.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from oar.kao.facts.plan import Plan
 from oar.kao.facts.record_json import from_json, to_json
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.schedule import schedule
-from oar.kao.rounds import snapshot_files, time_zone, token_scripts, what_if
+from oar.kao.rounds import meta_sched, snapshot_files, time_zone, token_scripts, what_if
 from oar.kao.rounds.policy_files import PolicyFiles, parse_quotas
 from oar.kao.rounds.snapshot_reader import SnapshotReader
 from oar.lib import runtime
@@ -30,15 +31,20 @@ from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.facts.formats import Format
 from oar.lib.facts.times import format_date, parse_duration
-from oar.modules import prediction_errors
+from oar.modules import prediction_errors, worker
 
 #: ``kao honesty`` looks back so many days.
 DAYS = 30
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of these commands; return the exit code."""
+    """Run one of these commands; return the exit code.  Without a command, print what there is."""
+    if not arguments:
+        _parser().print_help()
+        return worker.USAGE
     options = _parser().parse_args(arguments)
+    if options.command == "round":
+        return worker.one_shot("meta_sched", lambda opened, order: meta_sched.run(opened))
     try:
         sys.stdout.write(_answer(options))
     except OarError as error:
@@ -59,7 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kao", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="save|plan|honesty")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="round|save|plan|honesty")
+    commands.add_parser("round", help="make a round")
     commands.add_parser("save", help="write a round to a file").add_argument("file", type=Path)
     plan = commands.add_parser("plan", help="plan a round from a file")
     plan.add_argument("file", type=Path)

@@ -33,12 +33,12 @@ class _Scheduler:
 
 
 def main() -> int:
-    """Run as a program: one round, a worker, or a command that looks at rounds (``oar.modules.kao_commands``)."""
-    if sys.argv[1:2] and sys.argv[1] in ("save", "plan", "honesty", "-h", "--help"):
-        from oar.modules import kao_commands
+    """Run as a program: a worker, or a command of ``kao`` (``oar.modules.kao_commands``)."""
+    if sys.argv[1:2] == ["--worker"]:
+        return worker.main_of_scheduler("meta_sched", _Scheduler().run)
+    from oar.modules import kao_commands
 
-        return kao_commands.main(sys.argv[1:])
-    return worker.main_of_scheduler("meta_sched", _Scheduler().run)
+    return kao_commands.main(sys.argv[1:])
 
 
 if __name__ == "__main__":
