@@ -1,0 +1,51 @@
+"""The jobs of a submission that is only tried, as rows that could be in the database.  Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from oar.kao.rounds.situation import HypotheticalJob
+from oar.lib.db.rounds import GroupRow, JobRow, MoldableRow
+from oar.lib.facts.records import Dependency
+from oar.lib.facts.states import JobState, JobType, Reservation
+from oar.lib.submission.proposal import Proposal
+
+#: Alternatives of hypothetical jobs are numbered from here; no real one is.
+_FIRST_ALTERNATIVE = 2**61
+
+
+def hypothetical_jobs(
+    proposal: Proposal, first: int, dependencies: Iterable[Sequence[Dependency]], now: int
+) -> list[HypotheticalJob]:
+    """Return the jobs of a proposal; ``first``: the id of the first one, ``dependencies``: those of each job."""
+    return [_job(proposal, first, index, own, now) for index, own in enumerate(dependencies)]
+
+
+def _job(proposal: Proposal, first: int, index: int, dependencies: Sequence[Dependency], now: int) -> HypotheticalJob:
+    """Return a job; ``first``: number of the first job of its array, ``index``: its place there, from 0."""
+    spec, number = proposal.spec, first + index
+    row = JobRow(
+        id=number,
+        queue=spec.queue,
+        user=spec.user,
+        project=spec.project,
+        name=spec.name or "",
+        state=JobState.WAITING,
+        reservation=Reservation.TO_SCHEDULE if proposal.start else Reservation.NONE,
+        is_interactive=proposal.job_type is JobType.INTERACTIVE,
+        array_id=first,
+        array_limit=spec.array_limit or 0,
+        properties=proposal.stored_properties,
+        submission_time=now,
+        start_time=proposal.start,
+        checkpoint=spec.checkpoint,
+    )
+    moldables = tuple(
+        MoldableRow(
+            _FIRST_ALTERNATIVE + index * len(proposal.requests) + choice,
+            number,
+            request.walltime or 0,
+            tuple(GroupRow(group.filter, group.levels) for group in request.groups),
+        )
+        for choice, request in enumerate(proposal.requests)
+    )
+    own_dependencies = tuple(dependency._replace(job_id=number) for dependency in dependencies)
+    return HypotheticalJob(row, spec.types, moldables, own_dependencies)
