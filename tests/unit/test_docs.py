@@ -33,7 +33,7 @@ OF_SOURCES = {
     "setup/install": "setup/installer.py",
 }
 #: What has a name like a command and is none: accounts, a schema, a key, the program that travels to nodes, policies.
-NO_COMMANDS = {"oar", "oar_ro", "oar_public", "oarsh_key", "oarexec", *POLICIES}
+NO_COMMANDS = {"oar", "oar_ro", "oar_public", "oar_event", "oar_job_end", "oarsh_key", "oarexec", *POLICIES}
 
 
 @cache

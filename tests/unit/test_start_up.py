@@ -37,7 +37,7 @@ MOST_OF_OURS = {
     "oardel": 28,
     "oarhold": 28,
     "oarresume": 29,
-    "oarwalltime": 31,
+    "oarwalltime": 32,
     "oaralter": 28,
     "oarsub": 35,
 }

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from oar.lib.db.statements import Table
 from oar.lib.facts.states import ALWAYS_AVAILABLE
+from oar.lib.facts.topics import Topic
 
 _BY_USER = """
     SELECT accounting_user, accounting_project, min(window_start), max(window_stop),
@@ -136,7 +137,7 @@ class Accounting(Table):
 
     def count(self, ids: Collection[int], rules: Rules) -> list[WindowChange]:
         """Add the consumption of ended jobs to the windows, and mark the jobs; return what was added, by window."""
-        self._tx.topics.add("accounting")
+        self._changed(Topic.ACCOUNTING)
         values = {**rules._asdict(), "ids": list(ids), "end_of_time": ALWAYS_AVAILABLE}
         return [WindowChange(*row) for row in self._tx.rows(_COUNT, values)]
 
@@ -154,10 +155,10 @@ class Accounting(Table):
 
     def delete_before(self, date: int) -> int:
         """Remove the windows that ended before a date; return the number of rows."""
-        self._tx.topics.add("accounting")
+        self._changed(Topic.ACCOUNTING)
         return self._tx.execute("DELETE FROM accounting WHERE window_stop < %s", (date,))
 
     def clear(self) -> None:
         """Remove all windows."""
-        self._tx.topics.add("accounting")
+        self._changed(Topic.ACCOUNTING)
         self._tx.execute("DELETE FROM accounting")

@@ -1,7 +1,8 @@
 """The database: transactions begin and end here.
 
 One transaction is one unit of work.  Its clock (``tx.now``) is the database's, read once at its start; what it leaves
-to be sent outside (``tx.outbox``) is delivered after the commit, never before, and never when it is rolled back.
+to be sent outside (``tx.outbox``) is delivered after the commit, never before, and never when it is rolled back; so
+are the notifications to those who listen to the database.
 """
 
 import time
@@ -149,13 +150,14 @@ class Database:
         with self._guard(connection):
             try:
                 yield tx
-                connection.cursor().execute(self._commit(tx.topics))
+                connection.cursor().execute("COMMIT")
             except BaseException:
                 self._roll_back(connection)
                 raise
             finally:
                 tx.end()
-        self._pool.keep_writer(connection)
+        if self._notify(connection, tx):
+            self._pool.keep_writer(connection)
 
     def _started(self, kind: str) -> tuple[Connection, int]:
         """Return a connection on which a transaction has begun, and the time; an idle one may be dead."""
@@ -172,10 +174,25 @@ class Database:
                 if idle is None:
                     raise unavailable(error) from error
 
-    def _commit(self, topics: set[str]) -> str:
-        if not (topics and self.settings.notify):
-            return "COMMIT"
-        return "".join(f"NOTIFY oar_event, '{topic}'; " for topic in sorted(topics)) + "COMMIT"
+    def _notify(self, connection: Connection, tx: Transaction) -> bool:
+        """Tell listeners what a transaction has changed; whether the connection can be used again.
+
+        It is a transaction of its own: a commit that notifies holds a lock of the whole database until it is on disk.
+        What gets lost is no error: the change is committed, and who listens also looks by himself.
+        """
+        if not (self.settings.notify and (tx.topics or tx.ended)):
+            return True
+        from oar.lib.db.notifications import notification
+
+        try:
+            connection.cursor().execute(notification(tx.topics, tx.ended))
+        except psycopg2.Error as error:
+            import logging
+
+            logging.getLogger(__name__).info("a notification is lost: %s", str(error).partition("\n")[0])
+            connection.close()
+            return False
+        return True
 
     @contextmanager
     def _guard(self, connection: Connection) -> Iterator[None]:

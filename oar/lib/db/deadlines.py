@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from oar.lib.db.statements import Table
 from oar.lib.facts.states import JobState
+from oar.lib.facts.topics import Topic
 
 #: Kills that were sent, and whether the job has obeyed.
 _KILL_TIMERS = """
@@ -108,10 +109,14 @@ class Deadlines(Table):
 
     def expire_desktops(self) -> set[str]:
         """Ask the state Suspected for desktop computers that did not call in time; return their nodes."""
-        self._tx.topics.add("resources")
-        return set(self._tx.column(_EXPIRE_DESKTOPS, (self._tx.now,)))
+        return self._expire(_EXPIRE_DESKTOPS, self._tx.now)
 
     def expire_suspected(self, seconds: int) -> set[str]:
         """Ask the state Dead for resources that have been Suspected for longer than ``seconds``; return their nodes."""
-        self._tx.topics.add("resources")
-        return set(self._tx.column(_EXPIRE_SUSPECTED, (self._tx.now - seconds,)))
+        return self._expire(_EXPIRE_SUSPECTED, self._tx.now - seconds)
+
+    def _expire(self, sql: str, date: int) -> set[str]:
+        nodes = set(self._tx.column(sql, (date,)))
+        if nodes:
+            self._changed(Topic.RESOURCES)
+        return nodes

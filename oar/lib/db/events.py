@@ -6,6 +6,7 @@ from typing import Any
 
 from oar.lib.db.statements import Row, Table
 from oar.lib.facts.records import Event
+from oar.lib.facts.topics import Topic
 
 _COLUMNS = "e.event_id, e.type, e.job_id, e.date, e.description, e.to_check"
 #: Events to act on, oldest first.
@@ -60,6 +61,7 @@ class Events(Table):
         """Write an event; return its id.  ``to_check``: NodeChangeState has to act on it."""
         row = (str(type_), job_id, self._tx.now, description, "YES" if to_check else "NO")
         event_id: int = self._tx.value(_INSERT, row)
+        self._changed(Topic.EVENTS)
         if hosts:
             self._tx.execute(_INSERT_HOSTS, (event_id, sorted(set(hosts))))
         return event_id
@@ -70,6 +72,7 @@ class Events(Table):
             types, jobs, texts = (list(column) for column in zip(*events, strict=True))
             flag = "YES" if to_check else "NO"
             self._tx.execute(_INSERT_MANY, (self._tx.now, flag, [str(type_) for type_ in types], jobs, texts))
+            self._changed(Topic.EVENTS)
 
     def pending(self, limit: int = 1000, *, after: int = 0) -> list[Event]:
         """Return the oldest events to act on, of those with an id above ``after``."""
@@ -105,10 +108,12 @@ class Events(Table):
             "UPDATE event_logs SET to_check = 'NO' WHERE job_id = %s AND type = %s AND to_check = 'YES'",
             (job_id, str(type_)),
         )
+        self._changed(Topic.EVENTS)
 
     def done(self, ids: Collection[int]) -> None:
         """Mark events as done."""
         self._tx.execute("UPDATE event_logs SET to_check = 'NO' WHERE event_id = ANY(%s)", (list(ids),))
+        self._changed(Topic.EVENTS)
 
     def of_jobs(self, ids: Collection[int]) -> dict[int, list[Event]]:
         """Return the events of jobs, oldest first."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oar.lib.db.statements import Table
+from oar.lib.facts.topics import Topic
 
 #: What is new or has changed.  ``sets`` are resources, each as the text of an array.
 _STORE = """
@@ -93,6 +94,7 @@ class Gantt(Table):
         for table in _TABLES:
             self._tx.execute(_DELETE_OTHERS.format(table=table), ([prediction.moldable for prediction in predictions],))
         self._tx.execute(_STORE, _values(predictions, now))
+        self._changed(Topic.GANTT)
 
     def change(self, gone: Collection[int], predictions: Iterable[PredictionRow], now: int, *, log: bool) -> None:
         """Store the predictions of a plan that are new, and remove the alternatives that it has no more (``gone``).
@@ -104,7 +106,7 @@ class Gantt(Table):
         self._store(list(predictions), now)
         if log:
             self._tx.execute(_LOG, {"now": now})
-        self._tx.topics.add("gantt")
+        self._changed(Topic.GANTT)
 
     def store_date(self, now: int) -> None:
         """Store the date of a round that changed nothing else."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from oar.lib.db.statements import Row, Table
 from oar.lib.facts.records import Cause, NodeUsage
 from oar.lib.facts.states import EndCode, Phase, signal_event
+from oar.lib.facts.topics import Topic
 from oar.lib.rules import end_causes
 from oar.lib.rules.end_causes import LAST_SIGNAL, EndEvent, EndFacts
 
@@ -75,6 +76,7 @@ class JobEnds(Table):
         rows = [(job_id, self._tx.now, str(cause.code), json.dumps(cause.data)) for job_id, cause in causes.items()]
         if rows:
             self._tx.insert_many(_STORE, rows)
+            self._changed(Topic.JOBS)
 
     def causes(self, ids: Collection[int]) -> dict[int, Cause]:
         """Return the stored causes of the ends of jobs."""
@@ -84,6 +86,7 @@ class JobEnds(Table):
         """Store what jobs used on nodes: ``(job id, usage)`` each."""
         if usages:
             self._tx.insert_many(_ADD_USAGE, [(job_id, *usage) for job_id, usage in usages])
+            self._changed(Topic.JOBS)
 
     def usage(self, ids: Collection[int]) -> dict[int, list[NodeUsage]]:
         """Return what jobs used, a list of nodes for each job, sorted by name."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oar.lib.db.statements import Table
+from oar.lib.facts.topics import Topic
 
 _PENDING = "SELECT job_id, near_date > 0 FROM job_predictions WHERE real_start = 0"
 _TELL_FIRST = """
@@ -68,20 +69,24 @@ class JobPredictions(Table):
         if starts:
             queues = [start.queue for start in starts]
             self._tx.execute(_TELL_FIRST, {**self._columns(starts), "queues": queues})
+            self._changed(Topic.GANTT)
 
     def tell_near(self, starts: Sequence[ToldStart]) -> None:
         """Store the start that jobs are told when it has come near."""
         if starts:
             self._tx.execute(_TELL_NEAR, self._columns(starts))
+            self._changed(Topic.GANTT)
 
     def note_starts(self, dates: Mapping[int, int]) -> None:
         """Store when jobs really started."""
         if dates:
             self._tx.execute(_NOTE_STARTS, {"ids": list(dates), "starts": list(dates.values())})
+            self._changed(Topic.GANTT)
 
     def forget_before(self, date: int) -> None:
         """Remove the rows of jobs that started before a date, or at it."""
-        self._tx.execute(_FORGET, (date,))
+        if self._tx.execute(_FORGET, (date,)):
+            self._changed(Topic.GANTT)
 
     def errors(self, since: int, *, is_near: bool = False) -> list[Errors]:
         """Return how far the starts since a date were from what was told first, or when near.

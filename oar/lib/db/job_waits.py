@@ -7,6 +7,7 @@ from typing import NamedTuple
 from oar.lib.db.statements import Table
 from oar.lib.facts.records import StateChange, WaitReason
 from oar.lib.facts.states import JobState, ReasonCode, reason_code
+from oar.lib.facts.topics import Topic
 from oar.lib.rules.wait_times import Waits, WaitSum, fold_changes
 
 #: So many changes of the reason of a job may be stored one by one, and so many stay when they are more.
@@ -112,6 +113,7 @@ class JobWaits(Table):
             "reasons": [reason.reason for reason in reasons.values()],
             "data": [reason.data for reason in reasons.values()],
         }
+        self._changed(Topic.JOBS)
         return self._tx.column(_EXPLAIN, values)
 
     def fold(self, ids: Collection[int], states: Mapping[int, Sequence[StateChange]]) -> None:
@@ -130,11 +132,13 @@ class JobWaits(Table):
                 "kept": CHANGES_LEFT,
             }
             self._tx.execute(_FOLD, values)
+            self._changed(Topic.JOBS)
 
     def forget_reasons(self, ids: Collection[int]) -> None:
         """Remove the reasons of jobs that start."""
         if ids:
             self._tx.execute("DELETE FROM job_reasons WHERE job_id = ANY(%s)", (sorted(ids),))
+            self._changed(Topic.JOBS)
 
     def awaited_jobs(self, ids: Collection[int]) -> dict[int, AwaitedJob]:
         """Return those of some jobs that exist, as jobs that others wait for."""

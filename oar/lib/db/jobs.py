@@ -16,6 +16,7 @@ from oar.lib.facts.states import (
     JobType,
     Reservation,
 )
+from oar.lib.facts.topics import Topic
 
 _COLUMNS = """
     j.job_id, j.array_id, j.array_index, j.array_limit, j.job_name, j.job_user, j.project, j.queue_name, j.state,
@@ -304,16 +305,20 @@ class Jobs(Table):
         moved = [_moved(row) for row in sorted(self._tx.rows(_MOVE, parameters))]
         if moved:
             self._tx.execute(_LOG_MOVE, parameters | {"ids": [job.id for job in moved]})
-            self._tx.topics.add("jobs")
+            self._changed(Topic.JOBS)
+            if to in FINAL:
+                self._tx.ended.update(job.id for job in moved)
         return moved
 
     def close(self, ids: Collection[int]) -> None:
         """Make all rows of jobs final, and give their resources back.  Only ``oar.lib.jobs.lifecycle`` calls this."""
         self._tx.execute(_CLOSE, {"ids": sorted(ids), "now": self._tx.now})
+        self._changed(Topic.JOBS, Topic.RESOURCES, Topic.GANTT)
 
     def mark_suspended(self, ids: Collection[int]) -> None:
         """Note that jobs were suspended at least once."""
         self._tx.execute("UPDATE jobs SET suspended = 'YES' WHERE job_id = ANY(%s)", (list(ids),))
+        self._changed(Topic.JOBS)
 
     def update(self, job_id: int, **columns: Any) -> None:
         """Set columns other than the state of one job."""
@@ -321,35 +326,42 @@ class Jobs(Table):
             raise ValueError("a state changes by move")
         assignments = ", ".join(f"{name} = %({name})s" for name in columns)
         self._tx.execute(f"UPDATE jobs SET {assignments} WHERE job_id = %(id)s", columns | {"id": job_id})
+        self._changed(Topic.JOBS)
 
     def set_message(self, ids: Collection[int], message: str) -> None:
         """Set the message of jobs."""
         self._tx.execute("UPDATE jobs SET message = %s WHERE job_id = ANY(%s)", (message, sorted(ids)))
+        self._changed(Topic.JOBS)
 
     def set_start_now(self, ids: Collection[int]) -> None:
         """Set the start date of those of some jobs that have none to the date of the transaction."""
         self._tx.execute(
             "UPDATE jobs SET start_time = %s WHERE job_id = ANY(%s) AND start_time = 0", (self._tx.now, sorted(ids))
         )
+        self._changed(Topic.JOBS)
 
     def insert_types(self, types: Mapping[int, Sequence[str]]) -> None:
         """Insert the types of jobs."""
         rows = [(job_id, text) for job_id, texts in types.items() for text in texts]
         if rows:
             self._tx.insert_many("INSERT INTO job_types (job_id, type) VALUES %s", rows)
+            self._changed(Topic.JOBS)
 
     def follow_resubmission(self, old: int, new: int) -> None:
         """Let the jobs that depend on ``old`` depend on ``new``."""
         self._tx.execute("UPDATE job_dependencies SET job_id_required = %s WHERE job_id_required = %s", (new, old))
+        self._changed(Topic.JOBS)
 
     def mark_types(self, job_id: int, text: str, index: Index) -> int:
         """Mark a type of a job as current or as history; return the number of rows."""
+        self._changed(Topic.JOBS)
         return self._tx.execute(
             "UPDATE job_types SET types_index = %s WHERE job_id = %s AND type = %s", (index, job_id, text)
         )
 
     def release_resources(self, job_id: int, nodes: Collection[str]) -> int:
         """Take from a job the resources that it has on some nodes; return their number."""
+        self._changed(Topic.JOBS)
         return self._tx.execute(
             "UPDATE assigned_resources a SET assigned_resource_index = 'LOG' FROM jobs j, resources r"
             " WHERE j.job_id = %s AND a.moldable_job_id = j.assigned_moldable_job AND r.resource_id = a.resource_id"

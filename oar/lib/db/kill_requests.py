@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from oar.lib.db.statements import Row, Table
 from oar.lib.facts.records import Cause, KillRequest
 from oar.lib.facts.states import KillState
+from oar.lib.facts.topics import Topic
 
 #: The first request of a job is the cause of its end.
 _ASK = """
@@ -32,6 +33,7 @@ class KillRequests(Table):
         ids = sorted(causes)
         codes = [str(causes[job_id].code) for job_id in ids]
         data = [json.dumps(causes[job_id].data) for job_id in ids]
+        self._changed(Topic.JOBS)
         return sorted(self._tx.column(_ASK, (self._tx.now, ids, codes, data)))
 
     def find(self, job_id: int) -> KillRequest | None:
@@ -53,6 +55,7 @@ class KillRequests(Table):
 
     def move(self, ids: Collection[int], to: KillState, sources: Collection[KillState]) -> list[int]:
         """Give requests the state ``to`` if they are in one of ``sources``; return the jobs whose request was."""
+        self._changed(Topic.JOBS)
         return sorted(self._tx.column(_MOVE, (to, sorted(ids), [str(state) for state in sources])))
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from oar.lib.db.statements import Table
 from oar.lib.facts.records import Dependency, Group, JobKeys, JobSpec
 from oar.lib.facts.states import JobState, JobType, Reservation
+from oar.lib.facts.topics import Topic
 
 _NEW_IDS = """
     SELECT ARRAY(SELECT nextval('jobs_job_id_seq') FROM generate_series(1, %(jobs)s)),
@@ -136,7 +137,7 @@ class NewJobs(Table):
             parameters = (indexed.condition, indexed.min_shift, indexed.max_shift, ids, list(indexed.required))
             self._tx.execute(_INDEXED_DEPENDENCIES, parameters)
         self._insert_secrets(ids, keys)
-        self._tx.topics.add("jobs")
+        self._changed(Topic.JOBS)
         return ids
 
     def replace_requests(self, job_id: int, alternatives: Sequence[NewAlternative]) -> None:
@@ -144,12 +145,14 @@ class NewJobs(Table):
         self._tx.execute(_DELETE_REQUESTS, (job_id,))
         _, moldables, groups = self._new_ids(1, alternatives, jobs=0)
         self._insert_requests(alternatives, [job_id], moldables, groups)
+        self._changed(Topic.JOBS)
 
     def replace_dependencies(self, job_id: int, dependencies: Sequence[Dependency]) -> None:
         """Replace the dependencies of a job."""
         self._tx.execute("DELETE FROM job_dependencies WHERE job_id = %s", (job_id,))
         if dependencies:
             self._insert_dependencies([job_id], dependencies)
+        self._changed(Topic.JOBS)
 
     def _new_ids(self, count: int, alternatives: Sequence[NewAlternative], *, jobs: int) -> list[list[int]]:
         """Return fresh ids, ascending: of so many jobs, and of the alternatives and groups of ``count`` jobs."""

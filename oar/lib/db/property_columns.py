@@ -10,6 +10,7 @@ import psycopg2.errors
 from oar.lib.db.lock_keys import SCHEMA_LOCK
 from oar.lib.db.statements import Table, quoted
 from oar.lib.facts.errors import Busy
+from oar.lib.facts.topics import Topic
 
 #: How long a change of the table waits for those who read it.
 LOCK_TIMEOUT = "10s"
@@ -45,6 +46,7 @@ class PropertyColumns(Table):
             "UPDATE job_resource_descriptions SET res_job_resource_type = %s WHERE res_job_resource_type = %s",
             (new, old),
         )
+        self._changed(Topic.JOBS)
         self._tx.execute("UPDATE resource_logs SET attribute = %s WHERE attribute = %s", (new, old))
 
     def counts(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
@@ -67,4 +69,4 @@ class PropertyColumns(Table):
             self._tx.execute(f"ALTER TABLE resources {change}")
         except psycopg2.errors.LockNotAvailable as error:
             raise Busy("the table is busy, try again") from error
-        self._tx.topics.add("resources")
+        self._changed(Topic.RESOURCES)

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from oar.lib.db.statements import Table
+from oar.lib.facts.topics import Topic
 
 _JOBS_OF_RESOURCE = """
     SELECT DISTINCT m.moldable_job_id FROM assigned_resources a
@@ -70,4 +71,4 @@ class Purge(Table):
         """Remove jobs that have ended from all tables."""
         for rows in _DELETES:
             self._tx.execute(f"DELETE FROM {rows}", {"ids": list(ids)})
-        self._tx.topics.add("jobs")
+        self._changed(Topic.JOBS, Topic.GANTT, Topic.EVENTS)

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from oar.lib.db.statements import Table
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import QueueState
+from oar.lib.facts.topics import Topic
 
 
 class Queues(Table):
@@ -25,7 +26,7 @@ class Queues(Table):
             "INSERT INTO queues (queue_name, priority, scheduler_policy, state) VALUES (%s, %s, %s, %s)",
             (queue.name, queue.priority, queue.policy, queue.state),
         )
-        self._tx.topics.add("queues")
+        self._changed(Topic.QUEUES)
 
     def update(self, name: str, *, priority: int | None = None, policy: str | None = None) -> None:
         """Change the priority or the policy of a queue; None leaves it as it is."""
@@ -34,16 +35,16 @@ class Queues(Table):
             " WHERE queue_name = %s",
             (priority, policy, name),
         )
-        self._tx.topics.add("queues")
+        self._changed(Topic.QUEUES)
 
     def delete(self, name: str) -> None:
         """Remove a queue."""
         self._tx.execute("DELETE FROM queues WHERE queue_name = %s", (name,))
-        self._tx.topics.add("queues")
+        self._changed(Topic.QUEUES)
 
     def set_state(self, names: Collection[str] | None, state: QueueState) -> int:
         """Give queues a state, all queues with None; return the number of those that had another."""
-        self._tx.topics.add("queues")
+        self._changed(Topic.QUEUES)
         return self._tx.execute(
             "UPDATE queues SET state = %s WHERE state <> %s AND (%s OR queue_name = ANY(%s))",
             (state, state, names is None, list(names or ())),

@@ -9,6 +9,7 @@ See docs/design/schema.rst, "Repairs".
 from oar.lib.db.predicates import ENDED, LIVE
 from oar.lib.db.statements import Table
 from oar.lib.facts.states import CURRENT, JobState
+from oar.lib.facts.topics import Topic
 
 #: The open row of a live job's state log says its state; an ended job has none.
 _STATE_LOGS = f"""
@@ -57,6 +58,7 @@ class Repairs(Table):
         """Make state logs, marks of liveness, kill requests and plan agree with the states of the jobs."""
         for sql in (_STATE_LOGS, _ENDED_JOBS, _PLAN):
             self._tx.execute(sql, {"now": self._tx.now})
+        self._changed(Topic.JOBS, Topic.GANTT)
 
     def without_resources(self) -> list[tuple[int, JobState]]:
         """Return the jobs whose state says that they have resources, and that have none, by id."""

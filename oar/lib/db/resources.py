@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from oar.lib.db.statements import Row, Table, quoted
 from oar.lib.facts.records import PropertyValue, Resource
 from oar.lib.facts.states import STATE_NUMBERS, UNCHANGED, ResourceState
+from oar.lib.facts.topics import Topic
 
 #: Names and types of the columns of resources, in their order.
 _COLUMNS = """
@@ -164,7 +165,7 @@ class Resources(Table):
         ``finaud``: the system decides this, and may take it back.
         """
         parameters = {"to": to, "finaud": _flag(finaud), "ids": list(ids)}
-        self._tx.topics.add("resources")
+        self._changed(Topic.RESOURCES)
         return self._tx.execute(_ASK.format(where="resource_id = ANY(%(ids)s)"), parameters)
 
     def ask_state_of_node(
@@ -179,7 +180,7 @@ class Resources(Table):
         if decided_by_finaud is not None:
             where += " AND finaud_decision = %(decided)s"
         parameters = {"to": to, "finaud": "YES", "node": node, "seen": seen, "decided": _flag(decided_by_finaud)}
-        self._tx.topics.add("resources")
+        self._changed(Topic.RESOURCES)
         return self._tx.execute(_ASK.format(where=where), parameters)
 
     def to_sweep(self) -> list[str]:
@@ -194,7 +195,7 @@ class Resources(Table):
         """Give resources a state, and write it to their log.  Only ``oar.lib.resources.nodes`` calls this."""
         parameters = {"ids": sorted(ids), "to": to, "number": STATE_NUMBERS[to], "finaud": _flag(finaud)}
         self._tx.execute(_MOVE, parameters)
-        self._tx.topics.add("resources")
+        self._changed(Topic.RESOURCES)
         self.log(ids, "state", str(to), finaud=finaud)
 
     def clear_asked_state(self, ids: Collection[int]) -> None:
@@ -203,6 +204,7 @@ class Resources(Table):
             "UPDATE resources SET next_state = %s, next_finaud_decision = 'NO' WHERE resource_id = ANY(%s)",
             (UNCHANGED, sorted(ids)),
         )
+        self._changed(Topic.RESOURCES)
 
     def log(self, ids: Collection[int], attribute: str, value: str, *, finaud: bool = False) -> None:
         """Note the value of an attribute from now on: open an interval of its history, and close the one before."""
@@ -214,6 +216,7 @@ class Resources(Table):
             "finaud": _flag(finaud),
         }
         self._tx.execute(_LOG_VALUES, parameters)
+        self._changed(Topic.RESOURCES)
 
     def begin_log(self, values: Sequence[tuple[int, str, str]]) -> None:
         """Begin the history of new resources: ``(resource id, attribute, value)`` each."""
@@ -221,6 +224,7 @@ class Resources(Table):
             "INSERT INTO resource_logs (resource_id, attribute, value, date_start) VALUES %s",
             [(*value, self._tx.now) for value in values],
         )
+        self._changed(Topic.RESOURCES)
 
     def close_log(self, ids: Collection[int], attribute: str) -> None:
         """Close the open interval of the history of an attribute."""
@@ -228,6 +232,7 @@ class Resources(Table):
             "UPDATE resource_logs SET date_stop = %s WHERE resource_id = ANY(%s) AND attribute = %s AND date_stop = 0",
             (self._tx.now, sorted(ids), attribute),
         )
+        self._changed(Topic.RESOURCES)
 
     def checkable_nodes(self) -> dict[str, bool]:
         """Return the nodes that Finaud may test, each with whether it is Alive (else Suspected)."""
@@ -243,7 +248,8 @@ class Resources(Table):
 
     def recount_suspended(self) -> None:
         """Recompute ``suspended_jobs`` from the jobs that are Suspended."""
-        self._tx.execute(_RECOUNT_SUSPENDED)
+        if self._tx.execute(_RECOUNT_SUSPENDED):
+            self._changed(Topic.RESOURCES)
 
     def ids_of_nodes(self, names: Collection[str]) -> dict[str, list[int]]:
         """Return the ids of the resources of those of some nodes that exist, by node."""
@@ -274,6 +280,7 @@ class Resources(Table):
 
     def keep_asleep(self, ids: Collection[int]) -> list[int]:
         """Let nobody halt or wake resources until ``wake_as_before``; return those for which that is new."""
+        self._changed(Topic.RESOURCES)
         return self._tx.column(
             "UPDATE resources SET last_available_upto = available_upto, available_upto = 0"
             " WHERE resource_id = ANY(%s) AND available_upto <> 0 RETURNING resource_id",
@@ -282,6 +289,7 @@ class Resources(Table):
 
     def wake_as_before(self, ids: Collection[int]) -> list[tuple[int, int]]:
         """Undo ``keep_asleep``; return the resources that change, each with its new ``available_upto``."""
+        self._changed(Topic.RESOURCES)
         rows = self._tx.rows(
             "UPDATE resources SET available_upto = last_available_upto WHERE resource_id = ANY(%s)"
             " AND last_available_upto <> 0 AND available_upto <> last_available_upto"
@@ -294,7 +302,7 @@ class Resources(Table):
         """Remove a resource with its history."""
         for table in ("resources", "resource_logs", "assigned_resources", *_PLANS):
             self._tx.execute(f"DELETE FROM {table} WHERE resource_id = %s", (resource_id,))
-        self._tx.topics.add("resources")
+        self._changed(Topic.RESOURCES, Topic.JOBS, Topic.GANTT)
 
     def has_shared_jobs(self) -> bool:
         """Whether any job that has resources is of the types that weigh on them (``weigh``)."""
@@ -313,6 +321,8 @@ class Resources(Table):
             for rank, name in enumerate(levels, 1)
         ]
         changed = self._tx.rows(_WEIGH.format(shared=_SHARED_JOBS, weights=" UNION ALL ".join(parts)))
+        if changed:
+            self._changed(Topic.RESOURCES)
         if logged and changed:
             dates = self._tx.now, self._tx.now
             self._tx.insert_many(
@@ -329,13 +339,13 @@ class Resources(Table):
             f"INSERT INTO resources ({columns}) VALUES %s RETURNING resource_id",
             [tuple(row[name] for name in names) for row in rows],
         )
-        self._tx.topics.add("resources")
+        self._changed(Topic.RESOURCES)
         return [row[0] for row in returned]
 
     def set_property(self, ids: Collection[int], name: str, value: PropertyValue) -> list[int]:
         """Set a column of resources, whose name has been checked; return the resources whose value was another."""
         column = quoted(name, has_parameters=True)
-        self._tx.topics.add("resources")
+        self._changed(Topic.RESOURCES)
         return self._tx.column(
             f"UPDATE resources SET {column} = %s WHERE resource_id = ANY(%s) AND {column} IS DISTINCT FROM %s"
             " RETURNING resource_id",

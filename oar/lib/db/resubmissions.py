@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from oar.lib.db.statements import Table
+from oar.lib.facts.topics import Topic
 
 _NOTE = "INSERT INTO auto_resubmissions (job_id, new_job_id) VALUES (%s, %s) ON CONFLICT DO NOTHING"
 _COPIES = "SELECT job_id, new_job_id FROM auto_resubmissions WHERE job_id = ANY(%s)"
@@ -31,6 +32,7 @@ class Resubmissions(Table):
 
     def note(self, job_id: int, copy: int) -> bool:
         """Note that a job was submitted again as ``copy``; False if it has a copy already."""
+        self._changed(Topic.JOBS)
         return self._tx.execute(_NOTE, (job_id, copy)) == 1
 
     def copies(self, ids: Collection[int]) -> dict[int, int]:

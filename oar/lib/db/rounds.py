@@ -15,6 +15,7 @@ from oar.lib.facts.errors import ConfigError
 from oar.lib.facts.live_jobs import LiveJob
 from oar.lib.facts.records import Dependency, Level, PropertyValue
 from oar.lib.facts.states import JobState, Reservation, ResourceState
+from oar.lib.facts.topics import Topic
 
 #: The jobs that a round looks at: all live ones but those on hold.
 _LOOKED_AT = f"{LIVE} AND j.state <> 'Hold'"
@@ -352,18 +353,21 @@ class Rounds(Table):
             "INSERT INTO assigned_resources (moldable_job_id, resource_id) VALUES %s",
             [(row.moldable, number) for row in rows for number in row.resources],
         )
+        self._changed(Topic.JOBS)
 
     def tell(self, texts: Collection[JobText]) -> None:
         """Write messages, texts and karmas into jobs that still wait."""
         if texts:
             columns = zip(*((text.job_id, text.message, text.info, text.karma) for text in texts), strict=True)
             self._tx.execute(_TELL, [list(column) for column in columns])
+            self._changed(Topic.JOBS)
 
     def end_negotiation(self, job_id: int) -> None:
         """Note that a reservation has been accepted or refused."""
         self._tx.execute(
             "UPDATE jobs SET reservation = 'Scheduled' WHERE job_id = %s AND reservation = 'toSchedule'", (job_id,)
         )
+        self._changed(Topic.JOBS)
 
 
 def _job(row: Row) -> JobRow:

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from oar.lib.db.statements import Table
+from oar.lib.facts.topics import Topic
 
 _FIND = "SELECT file_id, location FROM files WHERE md5sum = %s AND location = %s ORDER BY file_id LIMIT 1"
 _INSERT = """
@@ -48,6 +49,7 @@ class StagedFiles(Table):
     def remove(self, file_id: int) -> None:
         """Remove a file, also from the jobs that name it; they have ended."""
         self._tx.execute("UPDATE jobs SET file_id = NULL WHERE file_id = %s", (file_id,))
+        self._changed(Topic.JOBS)
         self._tx.execute("DELETE FROM files WHERE file_id = %s", (file_id,))
 
     def unused(self, since: int) -> list[StagedFile]:

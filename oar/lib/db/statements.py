@@ -20,6 +20,7 @@ if not _ssl_was_loaded:
 
 if TYPE_CHECKING:
     from oar.lib.facts.messages import Effect
+    from oar.lib.facts.topics import Topic
 
 __all__ = ["Connection", "Parameters", "Row", "Statements", "Table", "psycopg2", "quoted"]
 
@@ -35,7 +36,8 @@ class Statements:
         self._cursor = connection.cursor()
         self.now = now  #: clock of the database at the start of the transaction, epoch seconds
         self.outbox: list[Effect] = []  #: what is sent after the commit
-        self.topics: set[str] = set()  #: topics of NOTIFY oar_event: jobs, resources, gantt, queues, accounting
+        self.topics: set[Topic] = set()  #: what listeners are told after the commit
+        self.ended: set[int] = set()  #: the jobs of whose end they are told
 
     def end(self) -> None:
         """Let go of the connection: statements after the end of the transaction would be transactions of their own."""
@@ -108,6 +110,10 @@ class Table:
 
     def __init__(self, tx: Statements) -> None:
         self._tx = tx
+
+    def _changed(self, *topics: "Topic") -> None:
+        """Let listeners be told, after the commit, that something of these topics has changed."""
+        self._tx.topics.update(topics)
 
 
 def quoted(name: str, *, has_parameters: bool = False) -> str:

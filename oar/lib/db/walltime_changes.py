@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from oar.lib.db.statements import Table
+from oar.lib.facts.topics import Topic
 
 _FIND = """
     SELECT pending, force = 'YES', delay_next_jobs = 'YES', whole = 'YES', timeout,
@@ -92,10 +93,12 @@ class WalltimeChanges(Table):
             "timeout": change.timeout,
         }
         self._tx.execute(_ASK, values)
+        self._changed(Topic.JOBS)
 
     def ask_all(self, ids: Collection[int], pending: int) -> None:
         """Store for new jobs the request of ``pending`` more seconds, which are granted once they run."""
         self._tx.execute(_ASK_ALL, (pending, list(ids)))
+        self._changed(Topic.JOBS)
 
     def pending(self) -> list[PendingWalltime]:
         """Return the pending changes of running jobs, by job id; jobs and changes are locked."""
@@ -107,11 +110,13 @@ class WalltimeChanges(Table):
         walltime: int = self._tx.value(_CHANGE_WALLTIME, (seconds, change.moldable))
         values = {"left": left, "seconds": seconds, "more": max(0, seconds), "job": change.job_id}
         self._tx.execute(_GRANT, values)
+        self._changed(Topic.JOBS)
         return walltime
 
     def drop(self, job_id: int) -> None:
         """Drop a pending change."""
         self._tx.execute(_DROP, (job_id,))
+        self._changed(Topic.JOBS)
 
 
 def _flag(value: bool) -> str:
