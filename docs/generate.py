@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from oar.cli.common.command import ADMIN, USER, Command, Style
-from oar.lib.config.keys import GROUPS, Config
+from oar.lib.config.keys import GROUPS, UNREAD, Config
 from oar.lib.config.kinds import Key
 from oar.lib.facts.states import (
     FINAL,
@@ -81,32 +81,22 @@ def meanings(enumeration: type[Enum]) -> Mapping[str, str]:
 
 def keys() -> str:
     """Every key of oar.conf in its group; those that nothing uses at the end."""
-    text = _text_of_programs()
-    used = {option.name for option in Config.options() if _is_used(option, text)}
+    unused = UNREAD | {option.name for option in Config.options() if option.fixed}
     parts, heading = [], ""
     for option in Config.options():
         if option.name in GROUPS:
             heading = title(GROUPS[option.name], "-")
-        if option.name in used:
+        if option.name not in unused:
             parts.append(heading + _key(option))
             heading = ""
-    unused = [code(option.key) for option in Config.options() if option.name not in used]
+    names = [code(option.key) for option in Config.options() if option.name in unused]
     parts.append(title("Keys without effect", "-"))
-    parts.append("These keys are accepted, and their values are checked. Nothing in this release uses them.\n\n")
-    parts.append("\n".join([*(f"{key}," for key in unused[:-1]), f"{unused[-1]}."]) + "\n\n")
+    parts.append(
+        "These keys are accepted, and their values are checked. Nothing in this release uses them.\n"
+        "``oar-conf --check`` names those that a file sets.\n\n"
+    )
+    parts.append("\n".join([*(f"{name}," for name in names[:-1]), f"{names[-1]}."]) + "\n\n")
     return "".join(parts)
-
-
-def _text_of_programs() -> str:
-    """All sources in which a use of a key would stand."""
-    declarations = SOURCE / "oar" / "lib" / "config"
-    files = [path for path in sorted((SOURCE / "oar").rglob("*")) if path.is_file() and path.parent != declarations]
-    files += sorted((SOURCE / "setup" / "database" / "admission_rules").glob("*.py"))
-    return "\n".join(path.read_text() for path in files if path.suffix in ("", ".py"))
-
-
-def _is_used(option: "Key[object]", text: str) -> bool:
-    return bool(re.search(rf"\.{option.name}\b|\b{option.key}\b|\"{option.name}\"", text))
 
 
 def _key(option: "Key[object]") -> str:

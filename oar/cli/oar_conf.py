@@ -4,6 +4,7 @@ import click
 
 from oar.cli.common.command import ADMIN, Context, Stop, oar_command, option
 from oar.lib.config.files import Config, Parsed, option_of, quoted, sample
+from oar.lib.config.keys import UNREAD
 from oar.lib.config.kinds import Key
 from oar.lib.runtime import conf_file, read_config
 
@@ -32,8 +33,8 @@ def main(context: Context, key: str | None, check: bool, as_sample: bool) -> int
 
 
 def _check(parsed: Parsed) -> int:
-    """Print all that is wrong; 1 if a value or a key is bad."""
-    for problem in parsed.warnings:
+    """Print all that is wrong or without effect; 1 if a value or a key is bad."""
+    for problem in (*parsed.warnings, *parsed.unread):
         click.echo(f"/!\\ {problem}", err=True)
     for problem in parsed.errors:
         click.echo(f"[ERROR] {problem}", err=True)
@@ -52,4 +53,6 @@ def _line(option: Key[object], parsed: Parsed, *, is_listed: bool = False) -> st
     """Return an assignment and where it comes from; passwords are not listed."""
     value = getattr(parsed.config, option.name)
     text = "***" if is_listed and option.secret and value else option.text(value)
-    return f"{option.key}={quoted(text)}  # {parsed.origins.get(option.key, 'default')}"
+    origin = parsed.origins.get(option.key, "default")
+    note = ", not in this version" if option.name in UNREAD else ""
+    return f"{option.key}={quoted(text)}  # {origin}{note}"

@@ -71,6 +71,18 @@ def test_a_check_names_all_that_is_wrong(file: Path) -> None:
     ]
 
 
+def test_keys_of_other_versions_are_named(file: Path) -> None:
+    file.write_text("QUOTAS=yes\nHIERARCHY_LABELS=core\nPHOENIX_DBFILE=/x\n")
+    assert oar_conf(file, "--check") == CommandResult(
+        0,
+        "",
+        f"/!\\ {file}:2: HIERARCHY_LABELS: not in this version, it has no effect\n"
+        f"/!\\ {file}:3: PHOENIX_DBFILE: not in this version, it has no effect\n",
+    )
+    assert f'HIERARCHY_LABELS="core"  # {file}:2, not in this version' in oar_conf(file).out.splitlines()
+    assert oar_conf(file, "API_URL").out == 'API_URL=""  # default, not in this version\n'
+
+
 @pytest.mark.parametrize(
     ("text", "code"), [("", 0), ("QUEUE=a\nQUEUE=b\n", 0), ("SEVER_PORT=1\n", 1), ("LOG_LEVEL=x\n", 1)]
 )

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from oar.lib.config.keys import GROUPS, Config
+from oar.lib.config.keys import GROUPS, UNREAD, Config
 from oar.lib.config.kinds import Key
 
 __all__ = ["Config", "ConfigProblem", "Parsed", "option_of", "parse", "sample"]
@@ -37,6 +37,7 @@ class Parsed(NamedTuple):
     errors: tuple[ConfigProblem, ...]
     warnings: tuple[ConfigProblem, ...]
     origins: Mapping[str, str]  #: key -> "file:line", only keys that the file sets
+    unread: tuple[ConfigProblem, ...] = ()  #: keys of other versions: known, and without effect
 
 
 class _Assignment(NamedTuple):
@@ -62,6 +63,7 @@ def parse(text: str, origin: str = "oar.conf") -> Parsed:
     places: dict[str, int] = {}
     errors: list[ConfigProblem] = []
     warnings: list[ConfigProblem] = []
+    unread: list[ConfigProblem] = []
     for item in _assignments(text, origin, errors):
         option = names.get(item.key)
         if option is None:
@@ -74,6 +76,8 @@ def parse(text: str, origin: str = "oar.conf") -> Parsed:
                 ConfigProblem(origin, item.line, item.key, f"set again: line {places[option.key]} does not count")
             )
         places[option.key] = item.line
+        if option.name in UNREAD:
+            unread.append(ConfigProblem(origin, item.line, item.key, "not in this version, it has no effect"))
         values.pop(option.name, None)
         try:
             values[option.name] = option.read(item.text)
@@ -86,7 +90,8 @@ def parse(text: str, origin: str = "oar.conf") -> Parsed:
             del values[option.name]
     config = Config(**values)
     config = _agree(config, origin, places, errors, warnings)
-    return Parsed(config, tuple(errors), tuple(warnings), {key: f"{origin}:{line}" for key, line in places.items()})
+    origins = {key: f"{origin}:{line}" for key, line in places.items()}
+    return Parsed(config, tuple(errors), tuple(warnings), origins, tuple(unread))
 
 
 def option_of(key: str) -> "Key[Any] | None":
@@ -214,9 +219,10 @@ def sample() -> str:
 
 def _entry(option: "Key[Any]") -> str:
     text = option.text(option.default) if option.shipped is None else option.shipped
-    aliases = f"  Older names: {', '.join(option.aliases)}." if option.aliases else ""
+    notes = "  Not in this version." if option.name in UNREAD else ""
+    notes += f"  Older names: {', '.join(option.aliases)}." if option.aliases else ""
     return (
-        f"\n# {option.doc}  ({option.kind.name}){aliases}\n"
+        f"\n# {option.doc}  ({option.kind.name}){notes}\n"
         f"{'#' if option.shipped is None else ''}{option.key}={quoted(text)}\n"
     )
 

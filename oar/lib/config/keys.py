@@ -350,12 +350,7 @@ class Config(Values):
     metascheduler_mode = Key(one_of("internal", "external"), "internal", "Where waiting jobs are planned.")
     metascheduler_oar3_with_oar2 = Key(BOOLEAN, False, "Write lines to SERVER_PORT instead of the jobs' port.")
     schedulers_path = Key(TEXT, "schedulers", "Directory of external schedulers, relative to OARDIR.")
-    hierarchy_labels = Key(
-        WORDS,
-        ("resource_id", "network_address"),
-        "Properties that are levels of requests.",
-        shipped="resource_id,network_address,cpu,core",
-    )
+    hierarchy_labels = Key(WORDS, ("resource_id", "network_address"), "Properties that are levels of requests.")
     kamelot_get_resources_hierarchy_mode = Key(TEXT, "default", "Accepted, not used.")
     max_job_per_queues_group_scheduling_round = Key(
         POSITIVE, 1000, "Waiting jobs planned per round and group of queues.", aliases="MAX_JOB_PER_SCHEDULING_ROUND"
@@ -544,6 +539,36 @@ class Config(Values):
         is_timed = bool(self.scheduler_node_manager_idle_time and self.scheduler_node_manager_sleep_time)
         return is_timed and self.scheduler_node_manager_sleep_cmd is not None
 
+
+#: The options that no program of this version reads.  A test finds them out.
+UNREAD: frozenset[str] = frozenset(
+    {
+        *("sqlalchemy_pool_size", "sqlalchemy_max_overflow", "sqlalchemy_pool_timeout", "sqlalchemy_pool_recycle"),
+        *("sqlalchemy_echo", "oarstat_default_field", "desktop_computing_allow_create_node"),
+        *("desktop_computing_expiry", "stageout_dir", "scheduler_nb_processes", "inserts_from_file"),
+        *("storable_recursion_limit", "metascheduler_oar3_with_oar2", "hierarchy_labels"),
+        *("kamelot_get_resources_hierarchy_mode", "quotas_period", "energy_saving_internal", "energy_saving_mode"),
+        *("energy_saving_node_manager_sleep_cmd", "energy_saving_node_manager_wake_up_cmd"),
+        *("energy_saving_node_manager_wakeup_timeout", "energy_saving_nodes_keepalive"),
+        *("energy_saving_window_size", "energy_saving_window_time", "energy_saving_window_timeout"),
+        *("energy_saving_window_forker_bypass", "energy_max_cycles_until_refresh", "api_root_path", "api_url"),
+        *("api_absolute_uris", "api_default_data_structure", "api_default_max_items_number", "api_max_limit"),
+        *("api_max_body", "api_jobs_uri_default_params", "api_submission_workers", "api_cors_origins"),
+        *("api_anonymous_read", "api_accounting_private", "api_basic_auth", "htpasswd_file", "api_trust_ident"),
+        *("api_trusted_proxies", "api_secret_key", "api_secret_algorithm", "api_access_token_expire_minutes"),
+        *("api_revoked_tokens", "api_user_regex", "api_admin_group", "api_admission_rules", "api_select_all"),
+        *("api_media", "api_media_roots", "api_metrics_networks", "api_oar2_unescape", "api_stress_factor_script"),
+        *("api_resources_list_generation_cmd", "api_html_header", "api_html_form", "api_colmet_extract_path"),
+        *("api_colmet_hdf5_path_prefix", "proxy", "proxy_traefik_entrypoint", "proxy_traefik_rules_file"),
+        *("oar_proxy_base_url", "phoenix_status_file", "phoenix_logdir", "phoenix_soft_rebootcmd"),
+        *("phoenix_hard_rebootcmd", "phoenix_soft_timeout", "phoenix_hard_timeout", "phoenix_cmd_timeout"),
+        *("phoenix_max_reboots", "phoenix_broken_nodes", "retention_jobs", "retention_job_state_logs"),
+        *("retention_event_logs", "retention_resource_logs", "retention_gantt_log", "retention_challenges"),
+        *("retention_accounting", "retention_reservation_logs", "retention_reservation_usage"),
+        *("db_archive_hostname", "db_archive_base_name", "db_archive_base_login", "db_archive_base_passwd"),
+        *("archive_log_file", "archive_log_level", "hash_tables_to_archive"),
+    }
+)
 
 #: Name of the first option of each group of the sample file -> title of the group.
 GROUPS: Mapping[str, str] = {
