@@ -113,14 +113,15 @@ def _is_meant(job: Job) -> bool:
 # -- delete, force, toggle --------------------------------------------------------------------------------------------
 
 
-def _delete(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
+def _delete(context: Context, report: OutcomeReport, wanted: Sequence[int]) -> None:
     config = context.runtime.config
     with context.database.begin() as tx:
-        answers = control.delete(tx, context.user, ids, with_inner=config.kill_inner_jobs_with_container)
+        answers = control.delete(tx, context.user, wanted, with_inner=config.kill_inner_jobs_with_container)
     _tell(report, answers, "Deleting the job", lambda answer: f"Cannot frag {answer.job_id} ; {_reason(answer)}")
-    registered = [str(answer.job_id) for answer in answers if not answer.refusal]
-    if registered:
-        report.say(f"The job(s) [ {' '.join(registered)} ] will be deleted in the near future.")
+    for has_ended, end in ((False, "will be deleted in the near future."), (True, "had ended before.")):
+        ids = [answer.job_id for answer in answers if answer.refusal is None and answer.has_ended is has_ended]
+        if ids:
+            report.say(f"The job(s) [ {' '.join(map(str, ids))} ] {end}")
 
 
 def _force(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
@@ -134,14 +135,14 @@ def _force(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
 def _tell(
     report: OutcomeReport, answers: Sequence[ControlOutcome], begin: str, why: Callable[[ControlOutcome], str]
 ) -> None:
-    """Tell which requests are registered, and of the others why they are not."""
+    """Tell which requests are registered, which had nothing to do, and of the others why they are not."""
     for answer in answers:
         line = f"{begin} = {answer.job_id} ..."
         if answer.refusal:
             report.say(f"{line}ERROR.")
             report.bad(answer.job_id, CODES[answer.refusal], why(answer))
         else:
-            report.good(answer.job_id, f"{line}REGISTERED.")
+            report.good(answer.job_id, f"{line}{'ENDED' if answer.has_ended else 'REGISTERED'}.")
 
 
 def _reason(answer: ControlOutcome) -> str:

@@ -71,7 +71,8 @@ def test_a_second_deletion_is_refused_and_the_server_is_told_again(database: Dat
 def test_who_deletes_a_job_that_has_ended_has_what_he_wants(database: Database, sent: list[Effect]) -> None:
     job_id = add_job(database, JobState.ERROR)
     sent.clear()
-    assert delete(database, ALICE, job_id) == [None]
+    with database.begin() as tx:
+        assert control.delete(tx, ALICE, [job_id], with_inner=True) == [ControlOutcome(job_id, has_ended=True)]
     assert kill_of(database, job_id) is None
     assert sent == []
 

@@ -143,8 +143,13 @@ def test_a_refused_deletion_says_why(frontend: Frontend, whose: str | None, reas
 
 
 def test_a_job_that_has_ended_is_a_success(frontend: Frontend) -> None:
-    job_id = add_job(frontend.database, JobState.ERROR)
-    assert frontend.oardel(job_id).exit == 0
+    ended, live = add_job(frontend.database, JobState.ERROR), add_job(frontend.database)
+    assert frontend.oardel(ended) == CommandResult(
+        0, f"Deleting the job = {ended} ...ENDED.\nThe job(s) [ {ended} ] had ended before.\n", ""
+    )
+    assert frontend.oardel(ended, live).out.endswith(
+        f"The job(s) [ {live} ] will be deleted in the near future.\nThe job(s) [ {ended} ] had ended before.\n"
+    )
 
 
 def test_several_different_failures_have_a_code_of_their_own(frontend: Frontend) -> None:

@@ -50,6 +50,7 @@ class ControlOutcome(NamedTuple):
     refusal: ControlRefusal | None = None  #: None = the request is registered, or carried out
     text: str = ""  #: detail for the user; see the functions that set it
     seconds: int = 0  #: of ``force_end``: how long the job has been Finishing
+    has_ended: bool = False  #: of ``delete``: there was nothing to do
 
 
 # -- the end of jobs --------------------------------------------------------------------------------------------------
@@ -62,8 +63,11 @@ def delete(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: boo
     """
     jobs = {job.id: job for job in tx.jobs.select(ids)}
     killed = tx.kill_requests.jobs([job.id for job in jobs.values() if not job.is_final])
-    answers = {job_id: ControlOutcome(job_id, _why_not_deleted(user, jobs.get(job_id), killed)) for job_id in ids}
-    live_ids = [job_id for job_id, answer in answers.items() if answer.refusal is None and not jobs[job_id].is_final]
+    answers = {}
+    for job_id in ids:
+        refusal = _why_not_deleted(user, jobs.get(job_id), killed)
+        answers[job_id] = ControlOutcome(job_id, refusal, has_ended=refusal is None and jobs[job_id].is_final)
+    live_ids = [job_id for job_id, answer in answers.items() if answer.refusal is None and not answer.has_ended]
     ask_end(tx, {job_id: _deletion(user, jobs[job_id]) for job_id in live_ids}, by=user.name, with_inner=with_inner)
     if killed:  # again, in case the server has missed the first one
         _ring_leon(tx)
