@@ -101,7 +101,9 @@ def test_a_job_gets_more_time_and_less(cluster: Cluster, alice: Person) -> None:
     cluster.sql(f"UPDATE jobs SET start_time = start_time - 600 WHERE job_id = {longer}")
     refused = cluster.as_user("bob").attempt(f"oarwalltime {shorter} +0:1")
     assert (refused.code, refused.out) == (3, f"Forbidden: job {shorter} does not belong to you.\n")
-    assert alice.run(f"oarwalltime {shorter} 0:0:1") == accepted.format(shorter)
+    refused = alice.attempt(f"oarwalltime {shorter} 0:0:0")
+    assert (refused.code, f"To end it: oardel {shorter}" in refused.out) == (3, True)
+    assert alice.run(f"oarwalltime {shorter} 0:0:15") == accepted.format(shorter)
     ends(cluster, shorter, "Error")
     story = ("WALLTIME_REQUEST", "WALLTIME_CHANGED", "WALLTIME")
     assert told(cluster, shorter, *story) == [*story]

@@ -156,7 +156,7 @@ def request(tx: "Transaction", config: "Config", user: User | None, job_id: int,
         _check_change(tx, user, job, seconds, limits, original=walltime - former.granted)
         _check_most(user, seconds, former, _most(limits, walltime - former.granted), verb)
     if seconds < 0:
-        seconds = max(seconds, _end_now(tx, job, walltime))
+        _check_least(tx, job, walltime, seconds)
     _store(tx, user, job, wish, seconds=seconds, timeout=limits.timeout)
     return f"walltime change request {verb} for job {job_id}, it will be handled shortly"
 
@@ -231,10 +231,16 @@ def _check_most(user: User, seconds: int, former: WalltimeChange, most: int, ver
     raise ChangeRefused(WalltimeOutcome.FORBIDDEN, text)
 
 
-def _end_now(tx: "Transaction", job: Job, walltime: int) -> int:
-    """Return the (negative) difference that would end a job now: a walltime is never shorter than the time used."""
-    suspended = tx.jobs.suspended_times([job.id]).get(job.id, 0)
-    return min(0, tx.now - (job.start_time + walltime + suspended))
+def _check_least(tx: "Transaction", job: Job, walltime: int, seconds: int) -> None:
+    """Refuse a walltime shorter than the time that a job has used: it would end the job.  Raises ChangeRefused."""
+    used = tx.now - job.start_time - tx.jobs.suspended_times([job.id]).get(job.id, 0)
+    if walltime + seconds >= used:
+        return
+    raise ChangeRefused(
+        WalltimeOutcome.FORBIDDEN,
+        f"job {job.id} has used {format_duration(used)} of its {format_duration(walltime)} already, it cannot get"
+        f" {format_duration(-seconds)} less (5 minutes less are -0:5). To end it: oardel {job.id}",
+    )
 
 
 def _store(tx: "Transaction", user: User, job: Job, wish: WalltimeRequest, *, seconds: int, timeout: int) -> None:
