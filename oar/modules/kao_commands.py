@@ -23,9 +23,12 @@ from oar.kao.facts.plan import Plan
 from oar.kao.facts.record_json import from_json, to_json
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.schedule import schedule
-from oar.kao.rounds import meta_sched, snapshot_files, time_zone, token_scripts, what_if
-from oar.kao.rounds.policy_files import PolicyFiles, parse_quotas
-from oar.kao.rounds.snapshot_reader import SnapshotReader
+from oar.kao.rounds import meta_sched, snapshot_files
+from oar.kao.rounds.hypothetical import what_if
+from oar.kao.rounds.reading import time_zone
+from oar.kao.rounds.reading.policy_files import PolicyFiles, parse_quotas
+from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
+from oar.kao.rounds.site import token_scripts
 from oar.lib import runtime
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest, OarError

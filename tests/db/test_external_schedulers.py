@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from oar.kao.rounds import scheduler_programs
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.round_results import DONE
+from oar.kao.rounds.site import scheduler_programs
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail
 from oar.lib.facts.records import Queue

@@ -3,7 +3,7 @@
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
-from oar.kao.rounds.snapshot_reader import SnapshotReader
+from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.user_sql import Conditions

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oar.kao.rounds import prediction_history
+from oar.kao.rounds.writing import prediction_history
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database

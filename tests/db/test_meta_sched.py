@@ -6,8 +6,8 @@ import psycopg2.extensions
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler, run
+from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.kao.rounds.round_results import AGAIN, DONE, KILL
-from oar.kao.rounds.snapshot_reader import SnapshotReader
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import ROUND_LOCK

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from oar.kao.rounds.meta_sched import MetaScheduler
-from oar.kao.rounds.policy_files import NO_QUOTAS
+from oar.kao.rounds.reading.policy_files import NO_QUOTAS
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Effect, Mail, Tag, Wake

@@ -14,7 +14,7 @@ from oar.kao.facts.plan import Plan
 from oar.kao.facts.record_json import from_json, to_json
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.meta_sched import MetaScheduler
-from oar.kao.rounds.snapshot_reader import SnapshotReader
+from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
-from oar.kao.rounds.snapshot_reader import CACHE_LIFETIME, SnapshotReader
+from oar.kao.rounds.reading.snapshot_reader import CACHE_LIFETIME, SnapshotReader
 from oar.lib.db.database import Database
 from oar.lib.db.rounds import ResourceRow, Rounds
 from oar.lib.facts.records import Dependency, PropertyValue

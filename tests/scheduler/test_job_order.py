@@ -11,8 +11,8 @@ from oar.kao.facts.snapshot import ConsumptionSums, FairShare, Snapshot, Weights
 from oar.kao.planner.fair_share import share_of
 from oar.kao.planner.schedule import schedule
 from oar.kao.planner.site.site_extensions import JobSorting, SiteExtensions
-from oar.kao.rounds.plugins import sorting
-from oar.kao.rounds.policy_files import parse_weights
+from oar.kao.rounds.reading.policy_files import parse_weights
+from oar.kao.rounds.site.plugins import sorting
 from oar.lib.config.files import Config
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import JobPriority, JobState, QueueState, ReasonCode

@@ -14,8 +14,8 @@ from oar.kao.planner.resources.spaces import Spaces
 from oar.kao.planner.schedule import Round
 from oar.kao.planner.site.plugin_choices import FreeSpace
 from oar.kao.planner.site.site_extensions import ASSIGN_PLUGINS, FIND_PLUGINS, MissingPlugin, SiteExtensions
-from oar.kao.rounds import plugins
-from oar.kao.rounds.plugins import has_extra, site_of
+from oar.kao.rounds.site import plugins
+from oar.kao.rounds.site.plugins import has_extra, site_of
 from oar.lib.config.files import Config
 from oar.lib.facts.hierarchy import PooledGroup
 from oar.lib.facts.records import Queue

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oar.kao.facts.snapshot import QuotaRule, Quotas, Snapshot
-from oar.kao.rounds.policy_files import PolicyFiles
+from oar.kao.rounds.reading.policy_files import PolicyFiles
 from oar.lib.config.files import Config
 from oar.lib.facts.messages import Mail
 from oar.lib.facts.records import Queue

@@ -15,10 +15,10 @@ from oar.kao.planner.limits.quota_files import QuotaFile, parse_json, parse_stat
 from oar.kao.planner.limits.quota_rules import binding_rules
 from oar.kao.planner.schedule import schedule
 from oar.kao.planner.site.site_extensions import ASSIGN_PLUGINS, FIND_PLUGINS, SiteExtensions
-from oar.kao.rounds import what_if
-from oar.kao.rounds.planner_settings import settings_of
-from oar.kao.rounds.plugins import EXTRA_PLUGINS, SORTING_PLUGINS
-from oar.kao.rounds.policy_files import parse_weights
+from oar.kao.rounds.hypothetical import what_if
+from oar.kao.rounds.reading.planner_settings import settings_of
+from oar.kao.rounds.reading.policy_files import parse_weights
+from oar.kao.rounds.site.plugins import EXTRA_PLUGINS, SORTING_PLUGINS
 from oar.lib.config.files import parse
 from oar.lib.db.job_predictions import Errors
 from oar.lib.facts.states import JobPriority, ReasonCode, RoundLimit

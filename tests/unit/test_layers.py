@@ -26,7 +26,15 @@ PLANNER = {
     "oar.kao.planner.placement",
     "oar.kao.planner",
 }
-BELOW_FACES = {*LIBRARY, *SERVICES, *PLANNER, "oar.lib.io", "oar.lib", "oar.kao.rounds"}
+BELOW_ROUNDS = {*LIBRARY, *SERVICES, *PLANNER, "oar.lib.io", "oar.lib"}
+ROUNDS = {
+    "oar.kao.rounds.reading",
+    "oar.kao.rounds.site",
+    "oar.kao.rounds.writing",
+    "oar.kao.rounds.hypothetical",
+    "oar.kao.rounds",
+}
+BELOW_FACES = {*BELOW_ROUNDS, *ROUNDS}
 MAY_USE: dict[str, set[str]] = {
     "oar.lib.facts": set(),
     "oar.lib.config": {"oar.lib.facts"},
@@ -46,6 +54,10 @@ MAY_USE: dict[str, set[str]] = {
     "oar.kao.planner.site": {"oar.lib.facts", "oar.kao.facts", "oar.kao.planner.resources"},
     "oar.kao.planner.placement": {"oar.lib.facts", *PLANNER - {"oar.kao.planner"}},
     "oar.kao.planner": {"oar.lib.facts", *PLANNER},
+    "oar.kao.rounds.reading": BELOW_ROUNDS,
+    "oar.kao.rounds.site": {*BELOW_ROUNDS, "oar.kao.rounds.reading"},
+    "oar.kao.rounds.writing": {*BELOW_ROUNDS, "oar.kao.rounds.reading"},
+    "oar.kao.rounds.hypothetical": {*BELOW_ROUNDS, "oar.kao.rounds.reading", "oar.kao.rounds.site"},
     "oar.kao.rounds": BELOW_FACES,
     "oar.modules": {*BELOW_FACES, "oar.modules.runner", "oar.modules.runner.actions"},
     "oar.modules.runner.actions": {*BELOW_FACES, "oar.lib.io.remote"},

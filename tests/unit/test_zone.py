@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oar.kao.rounds import time_zone
+from oar.kao.rounds.reading import time_zone
 from oar.lib.facts.times import format_date
 
 NOW = 1_800_000_000

@@ -45,7 +45,7 @@ def _changes(context: "Context", found: Sequence[Explanation]) -> dict[int, str]
     waiting = [each.job.id for each in found if each.reason]
     if not waiting:
         return {}
-    from oar.kao.rounds import estimates
+    from oar.kao.rounds.hypothetical import estimates
 
     return estimates.smallest_changes(context.database, context.runtime.config, waiting)
 

@@ -6,8 +6,8 @@ import click
 
 from oar.cli.common.render import visible
 from oar.cli.oarsub_parts.call import OarsubCall
-from oar.kao.rounds import estimates
-from oar.kao.rounds.estimate_records import Estimate
+from oar.kao.rounds.hypothetical import estimates
+from oar.kao.rounds.hypothetical.estimate_records import Estimate
 from oar.lib.facts.formats import dump
 from oar.lib.facts.times import format_date
 from oar.lib.submission import admission

@@ -15,21 +15,21 @@ from pathlib import Path
 from oar.kao.facts.plan import Plan
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.schedule import Round
-from oar.kao.rounds import plugins, token_scripts
-from oar.kao.rounds.external_schedulers import ExternalSchedulers
 from oar.kao.rounds.garbage_collection import resting
 from oar.kao.rounds.interactive_predictions import InteractivePredictions
 from oar.kao.rounds.plan_faults import PlanGuard
-from oar.kao.rounds.plan_writer import PlanWriter
+from oar.kao.rounds.reading.situation import Situation, TokenCounts
+from oar.kao.rounds.reading.snapshot_reader import CACHE_LIFETIME, SnapshotReader
 from oar.kao.rounds.resource_weights import ResourceWeights
 from oar.kao.rounds.round_lock import RoundLock
 from oar.kao.rounds.round_results import exit_code, next_start
-from oar.kao.rounds.scheduler_programs import SchedulerPrograms
-from oar.kao.rounds.situation import Situation, TokenCounts
+from oar.kao.rounds.site import plugins, token_scripts
+from oar.kao.rounds.site.external_schedulers import ExternalSchedulers
+from oar.kao.rounds.site.scheduler_programs import SchedulerPrograms
 from oar.kao.rounds.snapshot_files import save_latest
-from oar.kao.rounds.snapshot_reader import CACHE_LIFETIME, SnapshotReader
 from oar.kao.rounds.timing_log import TimingLog
-from oar.kao.rounds.walltime_updates import WalltimeUpdates
+from oar.kao.rounds.writing.plan_writer import PlanWriter
+from oar.kao.rounds.writing.walltime_updates import WalltimeUpdates
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Ask, JobAction, Mail
 from oar.lib.facts.states import QueueState

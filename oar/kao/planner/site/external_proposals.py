@@ -1,6 +1,6 @@
 """Proposals of external schedulers: programs of the site that plan the jobs of a queue.
 
-How they are asked is in ``oar.kao.rounds.external_schedulers``; how their placements are checked and booked, in
+How they are asked is in ``oar.kao.rounds.site.external_schedulers``; how their placements are checked and booked, in
 ``oar.kao.planner.proposal_review``.
 
 See docs/design/planner.rst, "Schedulers of the site".

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from oar.kao.facts.snapshot import Snapshot
-from oar.kao.rounds import time_zone
-from oar.kao.rounds.consumption_reader import read_consumption
-from oar.kao.rounds.filter_pools import FilterPools, Filters
-from oar.kao.rounds.job_cache import CachedJob, JobCache
-from oar.kao.rounds.numbered_resources import ResourceNumbering
-from oar.kao.rounds.planner_settings import settings_of
-from oar.kao.rounds.policy_files import PolicyFiles
-from oar.kao.rounds.resource_versions import ResourceVersions
-from oar.kao.rounds.situation import HypotheticalJob, Situation, TokenCounts
-from oar.kao.rounds.snapshot_jobs import SnapshotJobs, read_job_rows
+from oar.kao.rounds.reading import time_zone
+from oar.kao.rounds.reading.consumption_reader import read_consumption
+from oar.kao.rounds.reading.filter_pools import FilterPools, Filters
+from oar.kao.rounds.reading.job_cache import CachedJob, JobCache
+from oar.kao.rounds.reading.numbered_resources import ResourceNumbering
+from oar.kao.rounds.reading.planner_settings import settings_of
+from oar.kao.rounds.reading.policy_files import PolicyFiles
+from oar.kao.rounds.reading.resource_versions import ResourceVersions
+from oar.kao.rounds.reading.situation import HypotheticalJob, Situation, TokenCounts
+from oar.kao.rounds.reading.snapshot_jobs import SnapshotJobs, read_job_rows
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.rounds import Rounds

@@ -6,7 +6,7 @@ Each move is a compare-and-set: jobs may have been deleted or held, and nodes ma
 from collections.abc import Collection, Sequence
 
 from oar.kao.facts.plan import JobStart, Kill, KillAction, Plan
-from oar.kao.rounds.situation import Alterations, Situation
+from oar.kao.rounds.reading.situation import Alterations, Situation
 from oar.lib.db.rounds import JobRow, StartRow
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Ask, JobAction, OarsubLine, Tag, Wake

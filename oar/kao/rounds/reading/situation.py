@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from oar.kao.facts.snapshot import Snapshot
-from oar.kao.rounds.filter_pools import Deferral
+from oar.kao.rounds.reading.filter_pools import Deferral
 from oar.lib.db.job_waits import StoredReason
 from oar.lib.db.rounds import JobRow, MoldableRow
 from oar.lib.facts.messages import Mail

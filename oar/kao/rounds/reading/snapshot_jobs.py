@@ -12,9 +12,9 @@ from oar.kao.facts.snapshot import (
     StoredPlacement,
     WaitingJob,
 )
-from oar.kao.rounds.filter_pools import Filters
-from oar.kao.rounds.job_cache import CachedJob
-from oar.kao.rounds.numbered_resources import NumberedResources
+from oar.kao.rounds.reading.filter_pools import Filters
+from oar.kao.rounds.reading.job_cache import CachedJob
+from oar.kao.rounds.reading.numbered_resources import NumberedResources
 from oar.lib.db.rounds import DependencyRow, GroupRow, JobRow, MoldableRow
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.live_jobs import shared

@@ -6,8 +6,8 @@ Rows are read again when their version has changed, requests only when their job
 from dataclasses import dataclass, field
 
 from oar.kao.facts.snapshot import WaitingJob
-from oar.kao.rounds.filter_pools import Filters
-from oar.kao.rounds.situation import Alterations, HypotheticalJob
+from oar.kao.rounds.reading.filter_pools import Filters
+from oar.kao.rounds.reading.situation import Alterations, HypotheticalJob
 from oar.lib.db.rounds import JobRow, MoldableRow, Rounds
 from oar.lib.facts.states import JobState
 

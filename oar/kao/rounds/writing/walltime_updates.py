@@ -4,7 +4,7 @@ See docs/design/planner.rst, "Walltime changes".
 """
 
 from oar.kao.planner.walltime_grants import GrantDecision, GrantSteps, PlannedStart, RequestedWalltime, WalltimeGrants
-from oar.kao.rounds.situation import Situation
+from oar.kao.rounds.reading.situation import Situation
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction

@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.queue_policies import policy_of
 from oar.kao.planner.schedule import schedule
-from oar.kao.rounds import plugins, what_if
-from oar.kao.rounds.estimate_records import Estimate, Estimates, estimates_from
-from oar.kao.rounds.hypothetical_jobs import hypothetical_jobs
-from oar.kao.rounds.situation import HypotheticalJob, Situation, TokenCounts
-from oar.kao.rounds.snapshot_reader import SnapshotReader
+from oar.kao.rounds.hypothetical import what_if
+from oar.kao.rounds.hypothetical.estimate_records import Estimate, Estimates, estimates_from
+from oar.kao.rounds.hypothetical.hypothetical_jobs import hypothetical_jobs
+from oar.kao.rounds.reading.situation import HypotheticalJob, Situation, TokenCounts
+from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
+from oar.kao.rounds.site import plugins
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.records import WaitReason

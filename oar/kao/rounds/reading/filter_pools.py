@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from oar.kao.facts.snapshot import Pool
-from oar.kao.rounds.numbered_resources import NumberedResources
-from oar.kao.rounds.resource_versions import LAST_USE
+from oar.kao.rounds.reading.numbered_resources import NumberedResources
+from oar.kao.rounds.reading.resource_versions import LAST_USE
 from oar.lib.conditions.in_memory import ColumnIndex, NotInMemory, evaluate
 from oar.lib.conditions.parser import ConditionTable, ParsedCondition, parse
 from oar.lib.conditions.tree import columns as columns_of

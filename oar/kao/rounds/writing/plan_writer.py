@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from oar.kao.facts import reasons
 from oar.kao.facts.plan import Plan, Reason
-from oar.kao.rounds.filter_pools import Deferral
-from oar.kao.rounds.job_moves import (
+from oar.kao.rounds.reading.filter_pools import Deferral
+from oar.kao.rounds.reading.situation import Situation
+from oar.kao.rounds.writing.job_moves import (
     answer_reservations,
     end_refused_jobs,
     kill_besteffort_jobs,
@@ -21,8 +22,7 @@ from oar.kao.rounds.job_moves import (
     start_jobs,
     write_reservation_events,
 )
-from oar.kao.rounds.prediction_history import PredictionHistory
-from oar.kao.rounds.situation import Situation
+from oar.kao.rounds.writing.prediction_history import PredictionHistory
 from oar.lib.db.gantt import PredictionRow
 from oar.lib.db.job_waits import StoredReason
 from oar.lib.db.rounds import JobText

@@ -13,9 +13,9 @@ from collections.abc import Collection, Sequence
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.site.external_proposals import SchedulerProposal
-from oar.kao.rounds.scheduler_programs import GAVE_UP, ProgramOutput, SchedulerPrograms
-from oar.kao.rounds.scheduler_proposals import ProposalReader, WrittenTables, occupied
-from oar.kao.rounds.situation import Situation
+from oar.kao.rounds.reading.situation import Situation
+from oar.kao.rounds.site.scheduler_programs import GAVE_UP, ProgramOutput, SchedulerPrograms
+from oar.kao.rounds.site.scheduler_proposals import ProposalReader, WrittenTables, occupied
 from oar.lib.db.database import Database
 from oar.lib.facts.records import Queue
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Snapshot
-from oar.kao.rounds.situation import HypotheticalJob, Situation
+from oar.kao.rounds.reading.situation import HypotheticalJob, Situation
 from oar.lib.facts.records import WaitReason
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import EndCode, ResourceState

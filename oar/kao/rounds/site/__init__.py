@@ -1,0 +1,1 @@
+"""What the site adds to rounds: schedulers, plug-ins, token scripts."""

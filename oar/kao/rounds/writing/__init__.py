@@ -1,0 +1,1 @@
+"""What a round writes: the plan, moves of jobs, predictions, changes of walltimes."""
