@@ -24,7 +24,7 @@ from oar.lib.facts.states import (
     ResourceState,
     signal_event,
 )
-from oar.lib.io.remote.channels import Channel
+from oar.lib.io.remote.channels import SessionChannel
 from oar.lib.io.remote.pool import Remote
 from oar.lib.io.remote.requests import RemoteSettings
 from oar.lib.io.remote.transports import CannotReach, LocalTransport
@@ -346,7 +346,7 @@ class WithoutOne(LocalTransport):
         super().__init__(prefix)
         self._node = node
 
-    def open(self, node: str, command: str, seconds: float) -> Channel:
+    def open(self, node: str, command: str, seconds: float) -> SessionChannel:
         if node == self._node:
             raise CannotReach("no route to host")
         return super().open(node, command, seconds)

@@ -19,7 +19,7 @@ class ChannelLost(Exception):
     """The channel is broken; the message says how."""
 
 
-class Channel(Protocol):
+class SessionChannel(Protocol):
     """One started session.  ``read`` never blocks; it is called when ``fileno`` is readable."""
 
     def fileno(self) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from oar.lib.facts.node_protocol import SessionOrder
 from oar.lib.io.remote import bootstrap
-from oar.lib.io.remote.channels import Channel, ChannelLost
+from oar.lib.io.remote.channels import ChannelLost, SessionChannel
 from oar.lib.io.remote.requests import NodeCommand, NodeRequest
 
 WRITE_SECONDS = 10.0
@@ -56,7 +56,7 @@ Sink = Callable[[Event], None]
 class NodeSession:
     """One node's warm session.  Thread-safe; ``feed`` is called by the reading thread alone."""
 
-    def __init__(self, node: str, channel: Channel) -> None:
+    def __init__(self, node: str, channel: SessionChannel) -> None:
         self.node = node
         self.channel = channel
         self.boot_id = ""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from oar.lib.io.remote.channels import Channel, ParamikoChannel, ProcessChannel
+from oar.lib.io.remote.channels import ParamikoChannel, ProcessChannel, SessionChannel
 from oar.lib.io.remote.requests import RemoteSettings
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Transport(Protocol):
 
     name: str
 
-    def open(self, node: str, command: str, seconds: float) -> Channel:
+    def open(self, node: str, command: str, seconds: float) -> SessionChannel:
         """Start a shell command on a node.  Raises CannotReach."""
 
 
@@ -135,7 +135,7 @@ class LocalTransport:
     def __init__(self, prefix: Sequence[str] = ()) -> None:
         self._prefix = tuple(prefix)
 
-    def open(self, node: str, command: str, seconds: float) -> Channel:
+    def open(self, node: str, command: str, seconds: float) -> SessionChannel:
         """Start the command in a shell of this machine."""
         check_name(node)
         return start([*self._prefix, "/bin/sh", "-c", command])
@@ -153,7 +153,7 @@ class OpensshTransport:
             path = f"{settings.control_directory}/cm-%C"
             self._argv += ["-oControlMaster=auto", f"-oControlPath={path}", "-oControlPersist=600"]
 
-    def open(self, node: str, command: str, seconds: float) -> Channel:
+    def open(self, node: str, command: str, seconds: float) -> SessionChannel:
         """Start the ssh client; an unreachable node is noticed when the session does not answer."""
         check_name(node)
         limit = max(1, int(seconds))
@@ -192,7 +192,7 @@ class ParamikoTransport:
         self._lock = threading.Lock()
         self._keys: list[paramiko.PKey] | None = None
 
-    def open(self, node: str, command: str, seconds: float) -> Channel:
+    def open(self, node: str, command: str, seconds: float) -> SessionChannel:
         """Connect, check the host's key, authenticate, start the command."""
         import paramiko
 
