@@ -1,6 +1,6 @@
 """One round of planning: ``schedule(snapshot) -> plan``.  Pure: the same snapshot always gives the same plan.
 
-``oar.kao.planner`` draws the stages of a round.
+``oar/kao/planner/__init__.py`` draws the stages of a round, and defines its words.
 
 See docs/design/planner.rst, "A round".
 """
