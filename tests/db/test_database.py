@@ -1,17 +1,22 @@
 """Transactions, reconnection, locks: oar/lib/db/database.py on a real PostgreSQL."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import psycopg2
 import pytest
 
+from oar.cli import oarqueue
+from oar.cli.common.command import CommandResult, invoke
+from oar.lib.db import connections
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import job_lock
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.errors import DatabaseFull, DatabaseUnavailable
 from oar.lib.facts.messages import Effect, Tag, Wake
+from oar.lib.facts.records import User
 from tests.postgres import PostgreSQL
 
 
@@ -122,7 +127,7 @@ def test_who_waits_for_its_second_connection_gives_the_first_back(
     settings: DatabaseSettings, postgres: PostgreSQL
 ) -> None:
     hasty = Database(settings._replace(patience=0))
-    client = Database(settings._replace(patience=0.05), application="oar:client")
+    client = Database(settings._replace(patience=0.5), application="oar:client")
     postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT 1")
     postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{settings.name}'")
     try:
@@ -151,3 +156,52 @@ def test_the_clock_is_the_databases_or_the_tests(database: Database) -> None:
         assert abs(tx.now - tx.value("SELECT EXTRACT(EPOCH FROM clock_timestamp())::bigint")) <= 1
     with Database(database.settings, clock=lambda: 1000).begin() as tx:
         assert tx.now == 1000
+
+
+class _FakeTime:
+    """A clock that moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def full(settings: DatabaseSettings, postgres: PostgreSQL) -> Iterator[DatabaseSettings]:
+    """A PostgreSQL whose connections are all taken."""
+    postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT 0")
+    yield settings
+    postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT -1")
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_who_waits_for_a_connection_gives_up_after_the_time_that_is_set(
+    full: DatabaseSettings, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    clock, told = _FakeTime(), list[DatabaseUnavailable]()
+    monkeypatch.setattr(connections, "time", clock)
+    database = Database(full._replace(patience=20, host=full.host if is_full else "/nonexistent"))
+    database.when_waiting(told.append)
+    with pytest.raises(DatabaseUnavailable) as error, database.begin():
+        pass
+    assert 10 <= clock.now - 1000.0 <= 20
+    assert [isinstance(each, DatabaseFull) for each in (*told, error.value)] == [is_full, is_full]
+
+
+def test_a_command_tells_the_time_for_which_it_waits_for_a_free_connection(
+    full: DatabaseSettings, tmp_path: Path
+) -> None:
+    conf = tmp_path / "oar.conf"
+    conf.write_text(f'DB_HOSTNAME="{full.host}"\nDB_BASE_NAME="{full.name}"\nMAX_DB_CONNECTION_TIMEOUT="3"\n')
+    result = invoke(oarqueue.main, ["-l"], user=User("root", 0), environment={"OARCONFFILE": str(conf)})
+    assert result == CommandResult(
+        2,
+        "",
+        f"/!\\ the OAR database at {full.host}:5432 has no free connection, trying for 3 s.\n"
+        "[ERROR] the OAR database has no free connection, try again later.\n",
+    )

@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.facts import frames
 from oar.lib.facts.frames import Status, StatusQuestion
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.io import bus
 from oar.lib.io.doorbell import Doorbell
+from tests.postgres import PostgreSQL
 from tests.process.this_machine import free_ports, is_alive, wait_until
 
 CONTROL = Path(__file__).with_name("server_control.py")
@@ -180,6 +183,27 @@ def test_each_process_of_the_server_may_be_killed(installation: Installation) ->
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["passes"] > before)
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
     assert installation.pid() == almighty
+
+
+def test_the_server_goes_on_when_the_database_has_a_free_connection_again(
+    installation: Installation, settings: DatabaseSettings, postgres: PostgreSQL
+) -> None:
+    installation.configure(MAX_DB_CONNECTION_TIMEOUT=1)
+    assert installation.control("start").returncode == 0
+    wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+    postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT 0")
+    try:
+        postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{settings.name}'")
+        with Doorbell("127.0.0.1", installation.tags) as bell:
+            bell.ring(Wake(Tag.QSUB))
+        wait_until(lambda: installation.state()["modules"]["meta_sched"]["failures"] >= 2)
+        wait_until(lambda: re.search(r"\|Runner/.*the database cannot be reached", installation.log()))
+    finally:
+        postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT -1")
+    wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+    database = Database(settings)
+    wait_until(lambda: "bipbip_commander" in database.lock_holder(SERVER_LOCK))
+    database.close()
 
 
 def test_a_reload_is_heard(installation: Installation) -> None:

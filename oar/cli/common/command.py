@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 import click
 
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import DatabaseUnavailable, NotAllowed, OarError, Refused
+from oar.lib.facts.errors import DatabaseFull, DatabaseUnavailable, NotAllowed, OarError, Refused
 from oar.lib.facts.formats import Format
 from oar.lib.facts.records import User
 from oar.lib.facts.version import CODENAME, VERSION
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 else:
     ParamType = click.ParamType  # generic only since click 8.4
 
+_FULL = "the OAR database has no free connection, try again later."
 Function = TypeVar("Function", bound=Callable[..., Any])
 ExitCodes = Mapping[type[BaseException], int]
 
@@ -367,10 +368,12 @@ class Context:
             self._runtime.database.when_waiting(self._tell_waiting)
         return self._runtime
 
-    def _tell_waiting(self) -> None:
+    def _tell_waiting(self, problem: DatabaseUnavailable) -> None:
         settings = self.runtime.database.settings
-        where = f"{settings.host}:{settings.port}"
-        self.warn(f"cannot reach the OAR database at {where}, trying for {settings.patience} s.")
+        where = f"the OAR database at {settings.host}:{settings.port}"
+        is_full = isinstance(problem, DatabaseFull)
+        what = f"{where} has no free connection" if is_full else f"cannot reach {where}"
+        self.warn(f"{what}, trying for {settings.patience:g} s.")
 
     @property
     def database(self) -> Database:
@@ -499,7 +502,7 @@ class Command(click.Command):
         if isinstance(error, Stop | Refused):
             return str(error)
         if isinstance(error, DatabaseUnavailable):
-            return f"{self.style.error}cannot reach the OAR database."
+            return self.style.error + (_FULL if isinstance(error, DatabaseFull) else "cannot reach the OAR database.")
         if isinstance(error, OarError):
             return f"{self.style.error}{error}"
         if isinstance(error, click.UsageError):

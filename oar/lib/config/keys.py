@@ -87,7 +87,11 @@ class Config(Values):
     )
     user_sql_full_users = Key(WORDS, (), "Users who may write conditions in all of PostgreSQL's SQL.")
     db_notify = Key(BOOLEAN, True, "Send NOTIFY oar_event after changes, for the API and the web pages.")
-    max_db_connection_timeout = Key(SOME_SECONDS, 30, "Commands give up reaching the database after this time.")
+    max_db_connection_timeout = Key(
+        SOME_SECONDS,
+        30,
+        "Commands give up reaching the database, or waiting for a free connection, after this time.",
+    )
     sqlalchemy_pool_size = unset(POSITIVE, "Connections kept by the API; the library's default if not set.")
     sqlalchemy_max_overflow = unset(INTEGER, "Connections beyond these; the library's default if not set.")
     sqlalchemy_pool_timeout = unset(SOME_SECONDS, "Wait for a free connection; the library's default if not set.")

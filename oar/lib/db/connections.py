@@ -9,16 +9,15 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from oar.lib.db.statements import Connection, psycopg2
-from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.errors import DatabaseFull, DatabaseUnavailable
 
 #: Who waits for a connection is told so after this time, in seconds.
 SILENT_SECONDS = 0.8
-#: Seconds between tries to connect: they double up to the longest, that of a server that is down or of a full one.
+#: Seconds between tries to connect: they double up to the longest, that of a server that is down or of a full one, of
+#: which a connection becomes free at any moment.
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 6.0
 LONGEST_PAUSE_IF_FULL = 0.8
-#: A server that is full becomes free again: it is asked for so many times longer.
-PATIENCE_IF_FULL = 10
 
 #: No statement here is worth compiling: that alone took oaraccounting five of its six seconds.
 _SESSION = (
@@ -42,7 +41,7 @@ class DatabaseSettings(NamedTuple):
     ro_user: str = "oar_ro"
     ro_password: str = ""
     user_sql_timeout: int = 5  #: seconds given to one SQL text of a user
-    patience: float = 30  #: seconds after which connecting is given up; 0 = one try
+    patience: float = 30  #: seconds after which connecting is given up, also if all are taken; 0 = one try
     notify: bool = True  #: send NOTIFY oar_event with the commits that ask for it
 
     def __repr__(self) -> str:
@@ -68,7 +67,8 @@ class ConnectionPool:
         self._reader = _Login(settings.ro_user, settings.ro_password, _SESSION_RO)
         self._idle_writers: list[Connection] = []
         self._idle_readers: list[Connection] = []
-        self.on_wait: Callable[[], None] | None = None  #: called once, when connecting takes longer than a moment
+        #: Called once with the error, when connecting takes longer than a moment.
+        self.on_wait: Callable[[DatabaseUnavailable], None] | None = None
 
     def new_writer(self) -> Connection:
         """Open a connection of the login that reads and writes.  Raises DatabaseUnavailable."""
@@ -111,7 +111,7 @@ class ConnectionPool:
             self.close()
 
     def _connect(self, *logins: _Login) -> list[Connection]:
-        """Connect with each login, trying again for ``settings.patience`` seconds, and for longer if it is only full.
+        """Connect with each login, trying again for ``settings.patience`` seconds.
 
         Who waits keeps no connection: PostgreSQL may be full because many wait for their second one.
         """
@@ -126,18 +126,19 @@ class ConnectionPool:
                 for connection in opened:
                     connection.close()
                 self.close()
-                waited, full = time.monotonic() - begin, _is_full(error)
-                if waited + pause > self._settings.patience * (PATIENCE_IF_FULL if full else 1):
-                    raise unavailable(error) from error
-                self._tell_of_wait(waited)
+                waited, problem = time.monotonic() - begin, unavailable(error)
+                if waited + pause > self._settings.patience:
+                    raise problem from error
+                self._tell_of_wait(waited, problem)
                 time.sleep(random_pause(pause / 2, pause))
-                pause = min(2 * pause, LONGEST_PAUSE_IF_FULL if full else LONGEST_PAUSE)
+                is_full = isinstance(problem, DatabaseFull)
+                pause = min(2 * pause, LONGEST_PAUSE_IF_FULL if is_full else LONGEST_PAUSE)
             else:
                 return opened
 
-    def _tell_of_wait(self, waited: float) -> None:
+    def _tell_of_wait(self, waited: float, problem: DatabaseUnavailable) -> None:
         if self.on_wait and waited >= SILENT_SECONDS:
-            self.on_wait()
+            self.on_wait(problem)
             self.on_wait = None
 
     def _open(self, login: _Login) -> Connection:
@@ -159,7 +160,8 @@ class ConnectionPool:
 
 def unavailable(error: Exception) -> DatabaseUnavailable:
     """Return the error of a database that cannot be reached, in one line."""
-    return DatabaseUnavailable(str(error).strip().partition("\n")[0] or type(error).__name__)
+    kind = DatabaseFull if _is_full(error) else DatabaseUnavailable
+    return kind(str(error).strip().partition("\n")[0] or type(error).__name__)
 
 
 def random_pause(shortest: float, longest: float) -> float:
@@ -176,6 +178,6 @@ def _popped(idle: list[Connection]) -> Connection | None:
     return None
 
 
-def _is_full(error: psycopg2.Error) -> bool:
+def _is_full(error: Exception) -> bool:
     """Whether PostgreSQL is there and has no connection left (it gives no code to those whom it does not let in)."""
     return any(words in str(error) for words in ("too many clients", "too many connections", "connection slots"))

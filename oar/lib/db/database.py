@@ -113,8 +113,8 @@ class Database:
         """
         self._pool.ready()
 
-    def when_waiting(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` once, when connecting takes longer than a moment."""
+    def when_waiting(self, tell: Callable[[DatabaseUnavailable], None]) -> None:
+        """Call ``tell`` once with the error, when connecting takes longer than a moment."""
         self._pool.on_wait = tell
 
     def close(self) -> None:

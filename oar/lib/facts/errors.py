@@ -11,6 +11,7 @@
     ├── SchemaError        the database is not as this version needs it: oar-database
     ├── Unavailable        database, bus or node: try again
     │   ├── DatabaseUnavailable
+    │   │   └── DatabaseFull       it has no connection left
     │   ├── ServerUnavailable
     │   ├── Busy               somebody else is working on the same
     │   ├── AlreadyRunning     another server has the ports or the lock
@@ -96,6 +97,10 @@ class Unavailable(OarError):
 
 class DatabaseUnavailable(Unavailable):
     """PostgreSQL cannot be reached."""
+
+
+class DatabaseFull(DatabaseUnavailable):
+    """PostgreSQL is there, and has no connection left."""
 
 
 class ServerUnavailable(Unavailable):
