@@ -7,7 +7,7 @@ import re
 import socket
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -260,9 +260,9 @@ class TestScript:
         assert site.count("moldable_job_descriptions") == 1
 
     def test_values_are_unquoted_as_nextflow_writes_them(self, site: LoginNode, script: Callable[[str], str]) -> None:
-        path = script("#!/bin/bash\n#OAR -d \"/data/some\\ dir\"\n#OAR -n 'it is'\n#OAR -p \"cpuset='1'\"\n")
+        path = script("#!/bin/bash\n#OAR -d \"/data/some\\ dir \"\n#OAR -n 'it is'\n#OAR -p \"cpuset='1'\"\n")
         job = site.submit("-S", path)
-        assert (job.launching_directory, job.name) == ("/data/some dir", "it is")
+        assert (job.launching_directory, job.name) == ("/data/some dir ", "it is")
 
     def test_a_file_that_does_not_begin_as_a_script_is_not_scanned(
         self, site: LoginNode, script: Callable[[str], str]
@@ -515,3 +515,12 @@ def _here() -> Iterator[None]:
     here = os.getcwd()
     yield
     os.chdir(here)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("-d", "/data/dir ", "-O", "out "), ("-d /data/dir ", "-Oout "), ("--directory=/data/dir ", "--stdout", "out ")],
+)
+def test_blanks_belong_to_the_names_of_files_and_to_nothing_else(site: LoginNode, words: Sequence[str]) -> None:
+    job = site.submit(*words, "-l  walltime=1 ", "-n", " name ", "true")
+    assert (job.launching_directory, job.stdout_file, job.name) == ("/data/dir ", "out ", "name")

@@ -139,6 +139,10 @@ class PlainOption(click.Option):
         self.help = help
 
 
+class PathOption(PlainOption):
+    """An option whose argument names a file: blanks at its ends belong to the name."""
+
+
 def option(*declarations: str, **settings: Any) -> Callable[[Function], Function]:
     """Declare an option; ``settings`` are click's."""
     return click.option(*declarations, **{"cls": PlainOption, **settings})
@@ -186,7 +190,7 @@ class _KnownOption(NamedTuple):
     """An option as the parser knows it."""
 
     spelling: str  #: the name that click is given: its longest, for of short ones it first sees whether they are long
-    takes: str  #: "" nothing, "text" an argument; "optional", "digits", "attached": one that may be left out
+    takes: str  #: "" nothing, "text" and "path" an argument; "optional", "digits", "attached": one that may be left out
 
 
 class _WordReader:
@@ -280,13 +284,13 @@ class _WordReader:
                 self._give(known, letters[: len(letters) - len(rest)])
                 letters = rest
             else:
-                self._give(known, letters or self._next(known, letter))
+                self._give(known, letters.lstrip(BLANKS) if letters else self._next(known, letter))
                 letters = ""
 
     def _next(self, known: _KnownOption, name: str) -> str:
         """Take the next argument as the option's own, if it is one.  Raises BadOption."""
         following = self._left[-1] if self._left else None
-        if known.takes == "text":
+        if known.takes in ("text", "path"):
             if following is None:
                 raise BadOption(f"Option {name} requires an argument")
             return self._left.pop()
@@ -297,7 +301,7 @@ class _WordReader:
         return self._left.pop()
 
     def _give(self, known: _KnownOption, value: str) -> None:
-        self.options += [known.spelling, value.strip(BLANKS)]
+        self.options += [known.spelling, value if known.takes == "path" else value.strip(BLANKS)]
 
 
 def _taken_by(option: click.Option) -> str:
@@ -305,7 +309,7 @@ def _taken_by(option: click.Option) -> str:
         return ""
     if isinstance(option, OptionalArgument):
         return "attached" if option.attached else "digits" if option.numeric else "optional"
-    return "text"
+    return "path" if isinstance(option, PathOption) else "text"
 
 
 def _name_of(parameter: click.Parameter) -> str:

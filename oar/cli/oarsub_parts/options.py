@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from oar.cli.common.command import COUNT, NUMBER, USER, Command, Number, option, optional_argument
+from oar.cli.common.command import COUNT, NUMBER, USER, Command, Number, PathOption, option, optional_argument
 from oar.lib.facts.formats import Format
 from oar.lib.facts.records import JobSpec
 from oar.lib.facts.states import JobTypeName
@@ -94,7 +94,13 @@ _DECLARATIONS: Sequence[Decorator] = (
     option("-I", "--interactive", is_flag=True, help="Submit a job with a shell, and open the shell here."),
     option("-l", "--resource", "requests", multiple=True, metavar="REQUEST", help="Resources and walltime."),
     option("--array", type=ARRAY, metavar="N[%M]", help="Submit an array of N jobs, of which at most M run at a time."),
-    option("--array-param-file", "parameter_file", metavar="FILE", help="Submit one job for each line of FILE."),
+    option(
+        "--array-param-file",
+        "parameter_file",
+        cls=PathOption,
+        metavar="FILE",
+        help="Submit one job for each line of FILE.",
+    ),
     option(
         "-S",
         "--scanscript",
@@ -111,7 +117,7 @@ _DECLARATIONS: Sequence[Decorator] = (
     option("--checkpoint", type=NUMBER, metavar="SECONDS", help="Send a signal to the job SECONDS before its end."),
     option("--signal", metavar="SIGNAL", help="That signal, by number or name."),
     option("-t", "--type", "types", multiple=True, metavar="TYPE", help="Type of the job."),
-    option("-d", "--directory", metavar="DIR", help="Directory in which the command runs."),
+    option("-d", "--directory", cls=PathOption, metavar="DIR", help="Directory in which the command runs."),
     option("--project", metavar="TEXT", help="Project of the job."),
     option("-n", "--name", metavar="TEXT", help="Name of the job."),
     option("-a", "--anterior", "--after", "dependencies", multiple=True, metavar="ID", help="Start after job ID."),
@@ -123,7 +129,14 @@ _DECLARATIONS: Sequence[Decorator] = (
     option("--resubmit", type=NUMBER, metavar="ID", help="Submit a copy of a job that has ended."),
     option("--max-restarts", type=COUNT, metavar="N", help="Make the job idempotent, and resubmit it at most N times."),
     option("-k", "--use-job-key", is_flag=True, help="Give the job an SSH key of its own."),
-    option("-i", "--import-job-key-from-file", "key_file", metavar="FILE", help="Import the job key from FILE."),
+    option(
+        "-i",
+        "--import-job-key-from-file",
+        "key_file",
+        cls=PathOption,
+        metavar="FILE",
+        help="Import the job key from FILE.",
+    ),
     option(
         "--import-job-key-inline",
         "--import-job-key-inline-priv",
@@ -136,11 +149,18 @@ _DECLARATIONS: Sequence[Decorator] = (
     option(
         "--ssh_public_key", "--ssh-public-key", "public_key", metavar="KEY", help="The public key of that private key."
     ),
-    option("-e", "--export-job-key-to-file", "key_export", metavar="FILE", help="Write the job key to FILE."),
-    option("-O", "--stdout", metavar="FILE", help="File for the standard output."),
-    option("-E", "--stderr", metavar="FILE", help="File for the standard error."),
+    option(
+        "-e",
+        "--export-job-key-to-file",
+        "key_export",
+        cls=PathOption,
+        metavar="FILE",
+        help="Write the job key to FILE.",
+    ),
+    option("-O", "--stdout", cls=PathOption, metavar="FILE", help="File for the standard output."),
+    option("-E", "--stderr", cls=PathOption, metavar="FILE", help="File for the standard error."),
     option("--hold", is_flag=True, help="Do not start the job before oarresume releases it."),
-    option("-s", "--stagein", metavar="FILE", help="File for a desktop computing job."),
+    option("-s", "--stagein", cls=PathOption, metavar="FILE", help="File for a desktop computing job."),
     option("--stagein-md5sum", metavar="SUM", help="MD5 sum of that file, or of a file that is staged already."),
     option(
         "--force_cpuset_name",
