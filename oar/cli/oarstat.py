@@ -33,7 +33,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
 
 @oar_command(
     "oarstat",
-    summary="Show the jobs that have not ended, or those that are named.  WORDS that are numbers are job ids.",
+    summary="Show the jobs that have not ended, or those that are named.",
     exit_codes={Hangup: 10},
 )
 @optional_argument("-j", "--job", "jobs", numeric=True, metavar="[ID]", help="This job; OAR_JOB_ID without ID.")
@@ -74,7 +74,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
     help="The layout of the text; 4: start, walltime and time left.",
 )
 @machine_formats
-@click.argument("words", nargs=-1)
+@click.argument("words", nargs=-1, metavar="[JOB_ID]...")
 def main(context: Context, **given: Any) -> None:
     """Check what goes together, then show, once or again and again."""
     asked = Asked(**given)
@@ -234,12 +234,29 @@ class _Oarstat:
 
 
 def _ids(context: Context, jobs: Sequence[int | None], words: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the jobs that are named; None if none is.  Other words mean nothing: some programs give a queue."""
+    """Return the jobs that are named; None if none is.  Raises Stop, BadRequest."""
     numbers = [min(int(word[:20]), LARGEST_NUMBER) for word in words if word and DIGITS.issuperset(word)]
     # A number behind another option is meant by the option that stands without one: --explain --change 12.
     given = [job for job in jobs if job is not None or not numbers]
     named = [_job_of_environment(context, words) if job is None else job for job in given] + numbers
+    _check_others(context, [word for word in words if not DIGITS.issuperset(word)])
     return tuple(dict.fromkeys(named)) if named else None
+
+
+def _check_others(context: Context, words: Sequence[str]) -> None:
+    """Refuse words that are no job ids, but for a queue, which changes nothing.  Raises BadRequest.
+
+    Nextflow names the queue that its jobs asked for, and they may be in another one: so it is no filter.
+    """
+    if not words:
+        return
+    with context.database.snapshot() as tx:
+        queues = {queue.name for queue in tx.queues.all()}
+    for word in words:
+        shown = render.visible(word)
+        if word not in queues:
+            raise BadRequest(f'"{shown}" is no job id. The jobs of a user: oarstat -u {shown}')
+        context.warn(f'the word "{shown}" is ignored. The jobs of a queue: oarstat --queue {shown}')
 
 
 def _job_of_environment(context: Context, words: Sequence[str]) -> int:

@@ -251,12 +251,6 @@ def test_a_job_that_is_named_is_shown_also_when_it_has_ended(cluster: Cluster) -
     assert shown_ids(cluster.shows(ended, "-j", other)) == [ended, other]
 
 
-def test_a_word_that_is_no_number_means_nothing(cluster: Cluster) -> None:
-    job = cluster.job()
-    assert shown_ids(cluster.shows("default")) == [job]
-    assert cluster.shows("-f", "default") == cluster.shows("-f") != ""
-
-
 def test_the_job_may_come_from_the_environment(cluster: Cluster) -> None:
     job = cluster.job()
     assert shown_ids(cluster.shows("-j", environment={"OAR_JOB_ID": str(job)})) == [job]

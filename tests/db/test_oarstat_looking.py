@@ -226,3 +226,19 @@ def test_a_word_that_is_no_job_id_is_named(cluster: Cluster) -> None:
 def test_a_number_behind_another_option_is_the_job_that_is_meant(cluster: Cluster) -> None:
     job = cluster.job()
     assert cluster.shows("-j", "-s", str(job)) == f"{job}: Waiting\n"
+
+
+@pytest.mark.parametrize("words", [["bob"], ["-f", "bob"], ["12", "bob"], ["-J", "12x"], ["-1x"], ["-u", "eve", "bob"]])
+def test_a_word_that_is_no_job_id_is_refused(cluster: Cluster, words: list[str]) -> None:
+    cluster.job()
+    result = cluster.oarstat(*words)
+    assert (result.exit, result.out) == (1, "")
+    if "bob" in words:
+        assert result.err == '# Error: "bob" is no job id. The jobs of a user: oarstat -u bob\n'
+
+
+def test_the_name_of_a_queue_that_nextflow_gives_changes_nothing(cluster: Cluster) -> None:
+    cluster.job(queue="besteffort")
+    result = cluster.oarstat("-f", "default")
+    assert result.out == cluster.oarstat("-f").out != ""
+    assert result.err == '# Warning: the word "default" is ignored. The jobs of a queue: oarstat --queue default\n'
