@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from oar.lib.db.database import Database
+from oar.lib.db.gantt import PredictionRow
 from oar.lib.facts.messages import Ask, Effect, JobAction, Notice, NoticeTag, Tag, Wake
 from oar.lib.facts.records import Event, User
 from oar.lib.facts.states import EventType, JobState, JobType, KillState, Reservation
@@ -286,6 +287,17 @@ def test_a_hold_is_in_force_when_it_is_acknowledged(database: Database, sent: li
     assert state_of(database, job_id) is JobState.WAITING
     assert [(event.type, event.to_check) for event in events_of(database, job_id)][1:] == [("RESUME_JOB", False)]
     assert sent == [Wake(Tag.QRESUME)]
+
+
+def test_a_round_gives_the_place_of_a_held_job_to_others(database: Database, sent: list[Effect]) -> None:
+    job_id, unplanned = add_job(database), add_job(database)
+    with database.begin() as tx:
+        place = PredictionRow(tx.jobs.moldables([job_id])[job_id][0].id, tx.now + 1000, ())
+        tx.gantt.write([place.moldable], [place], tx.now, log=False)
+    hold(database, ALICE, unplanned)
+    assert sent == []
+    hold(database, ALICE, job_id)
+    assert sent == [Wake(Tag.TERM)]
 
 
 def test_a_job_that_is_about_to_go_on_is_held_at_once(database: Database, sent: list[Effect]) -> None:

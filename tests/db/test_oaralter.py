@@ -65,6 +65,12 @@ def refused(job: Job, reason: str) -> CommandResult:
     return CommandResult(1, "", f"/!\\ Cannot alter {job.id}: {reason}\n")
 
 
+def test_a_change_of_a_job_on_hold_wakes_no_round(site: Site) -> None:
+    job = site.submit("--hold")
+    assert site.alter("-n", "new", job.id) == done(job)
+    assert site.told == []
+
+
 def test_what_a_job_is_called_and_counted_for(site: Site) -> None:
     job = site.submit("-n", "old")
     assert site.alter("-n", "new", "--project", "bio", "--notify", "mail:a@example.org", job.id) == done(job)

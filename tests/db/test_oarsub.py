@@ -74,6 +74,7 @@ class TestJob:
 
     def test_hold(self, site: LoginNode) -> None:
         assert site.submit("--hold", "true").state is JobState.HOLD
+        assert site.told == []
 
     def test_the_command_is_kept_as_it_is(self, site: LoginNode) -> None:
         command = '\n\n#!/bin/sh\necho "it\'s" $HOME; é ; %s %(x)s\n'

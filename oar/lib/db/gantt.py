@@ -13,6 +13,9 @@ from typing import Any
 from oar.lib.db.statements import Table
 from oar.lib.facts.topics import Topic
 
+_HAS_PLACE = """
+    SELECT 1 FROM moldable_job_descriptions m JOIN gantt_jobs_predictions p ON p.moldable_job_id = m.moldable_id
+    WHERE m.moldable_job_id = ANY(%s) LIMIT 1"""
 #: What is new or has changed.  ``sets`` are resources, each as the text of an array.
 _STORE = """
     WITH new AS (
@@ -70,6 +73,10 @@ class Gantt(Table):
     def starts(self) -> dict[int, int]:
         """Return the predicted starts by alternative; that of alternative 0 is the date of the round."""
         return dict(self._tx.rows("SELECT moldable_job_id, start_time FROM gantt_jobs_predictions"))
+
+    def has_place(self, jobs: Collection[int]) -> bool:
+        """Whether the plan has a place for any of some jobs."""
+        return self._tx.row(_HAS_PLACE, (sorted(jobs),)) is not None
 
     def resources(self, moldables: Collection[int]) -> dict[int, list[int]]:
         """Return the resources that are planned for some alternatives."""

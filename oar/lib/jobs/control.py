@@ -291,8 +291,9 @@ def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *,
     type_ = EventType.HOLD_RUNNING_JOB if running else EventType.HOLD_WAITING_JOB
     _note_requests(tx, type_, accepted, f"User {user.name} requested to hold the job", SUSPENDABLE)
     _move(tx, accepted, {JobState.WAITING: JobState.HOLD, JobState.RESUMING: JobState.SUSPENDED})
-    if any(job.state is JobState.RESUMING for job in accepted):
-        tx.outbox.append(Wake(Tag.TERM))
+    waiting = [job.id for job in accepted if job.state is JobState.WAITING]
+    if any(job.state is JobState.RESUMING for job in accepted) or tx.gantt.has_place(waiting):
+        tx.outbox.append(Wake(Tag.TERM))  # others may have their places
     return answers
 
 

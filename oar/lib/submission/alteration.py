@@ -108,10 +108,11 @@ def alter(
     altered = _proposal(config, job, types, moldables, changes, now=now)
     admitted = (rehearsals or Rehearsals(database, config)).admit(present, altered, changes)
     with database.begin() as tx:
-        _alterable(user, tx.jobs.lock(job_id), job_id)
+        locked = _alterable(user, tx.jobs.lock(job_id), job_id)
         _write(tx, job, admitted, changes)
         tx.events.add(EventType.ALTER, job_id, f"User {user.name} altered the job {job_id}: {changes}")
-        tx.outbox.append(Wake(Tag.TERM))
+        if locked.state is JobState.WAITING:
+            tx.outbox.append(Wake(Tag.TERM))
 
 
 def _alterable(user: User, job: Job | None, job_id: int) -> Job:

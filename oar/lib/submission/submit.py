@@ -36,7 +36,7 @@ class Submitted(NamedTuple):
 
 
 def submit(database: "Database", config: Config, proposal: Proposal) -> Submitted:
-    """Admit a proposal, and insert its jobs; the server is woken after the commit.
+    """Admit a proposal, and insert its jobs; unless they are on hold, the server is woken after the commit.
 
     Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
     """
@@ -53,7 +53,8 @@ def submit(database: "Database", config: Config, proposal: Proposal) -> Submitte
             _ask_growth(tx, config, proposal, ids)
         if config.oarsub_store_adm_rules_outputs:
             _store_output(tx, ids[0], admission.output)
-        tx.outbox.append(Wake(Tag.QSUB_INTERACTIVE if proposal.is_interactive else Tag.QSUB))
+        if not spec.hold:  # what is on hold is not planned
+            tx.outbox.append(Wake(Tag.QSUB_INTERACTIVE if proposal.is_interactive else Tag.QSUB))
     return Submitted(tuple(ids), admission.output, warnings, dict(zip(ids, keys, strict=True)) if keys else {})
 
 
