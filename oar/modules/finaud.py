@@ -17,7 +17,7 @@ from oar.lib.facts.errors import ConfigError
 from oar.lib.facts.messages import Mail, Tag, Wake
 from oar.lib.facts.states import EventType, ResourceState
 from oar.lib.io.ping_checker import silent_hosts
-from oar.modules.runner.actions.probe import LOST_AFTER
+from oar.modules.runner.actions.probe import LOST_AFTER, TOO_MANY_TO_FAIL
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("finaud")
 
 NOTHING, CHANGE = 0, 1
-#: If more nodes than this were tested and all failed, the server's own network is to blame.
-TOO_MANY_TO_FAIL = 10
 
 
 def run(runtime: "Runtime") -> int:

@@ -63,7 +63,9 @@ def _change_nodes(tx: "Transaction", configs: "Sequence[Config]") -> nodes.State
 
 def _site(config: "Config") -> IncidentSettings:
     return IncidentSettings(
-        config.job_resource_manager_property_db_field is not None, config.max_automatic_resubmissions
+        confines=config.job_resource_manager_property_db_field is not None,
+        max_resubmissions=config.max_automatic_resubmissions,
+        heals=not config.disable_suspected_nodes_repair,
     )
 
 
@@ -108,9 +110,10 @@ def _gather(tx: "Transaction", events: Sequence[Event]) -> dict[int, JobFacts]:
     rerun = {job.id for type_, job in of_jobs if incidents.may_be_rerun(type_, job)}
     standings = tx.resubmissions.facts(rerun)
     kills = tx.events.having(rerun, _KILLS) if rerun else set()
+    unstable = _unstable_hosts(tx, events)
     facts = {}
     for job_id, job in jobs.items():
-        facts[job_id] = JobFacts(job, JobTypes(types.get(job_id, ())), hosts.get(job_id, ()))
+        facts[job_id] = JobFacts(job, JobTypes(types.get(job_id, ())), hosts.get(job_id, ()), unstable_hosts=unstable)
         if job_id in rerun:
             facts[job_id] = facts[job_id]._replace(
                 has_kill_request=standings[job_id].kill_asked,
@@ -121,6 +124,19 @@ def _gather(tx: "Transaction", events: Sequence[Event]) -> dict[int, JobFacts]:
                 chain=tx.resubmissions.chain_length(job_id),
             )
     return facts
+
+
+def _unstable_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str]:
+    """Return the hosts of these events that were rebooted under too many jobs lately, each boot counted once."""
+    rebooted = {host for event in events if event.type == EventType.NODE_REBOOTED for host in event.hosts}
+    if not rebooted:
+        return frozenset()
+    since = tx.now - incidents.REBOOTS_SECONDS
+    return frozenset(
+        host
+        for host, history in tx.events.of_nodes(rebooted, since=since).items()
+        if incidents.count_boots(history) > incidents.REBOOTS_FORGIVEN
+    )
 
 
 def _hosts(tx: "Transaction", ids: Collection[int]) -> dict[int, tuple[str, ...]]:
@@ -214,6 +230,10 @@ def _suspect(tx: "Transaction", decisions: Sequence[_Decision]) -> bool:
     changed = [
         nodes.suspect(tx, hosts, finaud=by_finaud, named=named) for (by_finaud, named), hosts in suspects.items()
     ]
+    nodes.ask_return(tx, {host for decision in decisions for host in decision.verdict.returning})
+    for host in sorted({host for decision in decisions for host in decision.verdict.unstable}):
+        text = f"[NodeChangeState] {host} was rebooted under jobs more than {incidents.REBOOTS_FORGIVEN} times"
+        tx.events.add(EventType.LOG_SUSPECTED, 0, f"{text} within a day: it stays Suspected", hosts=[host])
     return any(changed)
 
 

@@ -13,7 +13,9 @@ from the server                                             to the server
 ``"node": host, "deadline": s, "stdin": text}``
 ``{"op": "line", "id": i, "text": t}`` a line for a child
 ``{"op": "close", "id": i}`` end of file for it
-``{"op": "cancel", "id": i}`` close, TERM, KILL
+``{"op": "cancel", "id": i}`` close, TERM, KILL             ``{"beat": 1}`` every 10 s
+                                                            ``{"left": pid, "exit": code}`` the end of a program
+                                                            whose request was over
 ==========================================================  ======================================================
 
 With ``"quiet": true`` what a command says is thrown away.
@@ -57,6 +59,7 @@ STALE_EXIT = 31
 #: request is over.
 INDEPENDENT, DETACHED = b"\0independent", b"\0detached"
 DONE = b"\0done "  #: a worker has carried out its request; the exit code follows
+BEAT_SECONDS = 10.0  #: the server hears so often that this node lives
 IDLE_WORKERS = 2  #: so many are kept
 REQUESTS_OF_A_WORKER = 500  #: then another takes its place
 
@@ -100,6 +103,7 @@ class SessionLoop:
         self.children: "dict[int | None, Child]" = {}
         self.idle: "list[Child]" = []  #: workers without a request
         self.strays: "list[int]" = []  #: pids of children whose request is over
+        self.next_beat = time.monotonic() + BEAT_SECONDS
         self.buffer = b""
         self.poll = select.poll()
         self.owners: "dict[int, Child]" = {}
@@ -328,7 +332,10 @@ class SessionLoop:
         with contextlib.suppress(OSError):
             while os.read(self.wake_read, READ_SIZE):
                 pass
-        self.strays = [pid for pid in self.strays if not os.waitpid(pid, os.WNOHANG)[0]]
+        for stray in list(self.strays):
+            pid, status = os.waitpid(stray, os.WNOHANG)
+            if pid:
+                self.bury(pid, status)
         for worker in list(self.idle):
             if os.waitpid(worker.pid, os.WNOHANG)[0]:
                 self.idle.remove(worker)
@@ -345,11 +352,16 @@ class SessionLoop:
             while child.request_id in self.children and self.take(child, fd):
                 pass
         if child.request_id not in self.children:
-            self.strays.remove(child.pid)
+            self.bury(child.pid, status)
             return
         if child.partial:
             self.send({"id": child.request_id, "line": child.partial.decode("utf-8", "replace")})
-        self.close(child, os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
+        self.close(child, exit_code(status))
+
+    def bury(self, pid: int, status: int) -> None:
+        """Tell the end of a process whose request was over: what runs a job may have been killed."""
+        self.strays.remove(pid)
+        self.send({"left": pid, "exit": exit_code(status)})
 
     def close(self, child: Child, code: int) -> None:
         """Forget a request and say how it ended."""
@@ -362,9 +374,12 @@ class SessionLoop:
         del self.children[child.request_id]
         self.send({"id": child.request_id, "exit": code, "stderr": child.tail.decode("utf-8", "replace")})
 
-    def enforce(self) -> "float | None":
-        """Cancel what is past its deadline, kill what did not obey; return the seconds until the next such moment."""
+    def enforce(self) -> float:
+        """Do what is due: sign of life, deadlines, kills; return the seconds until something is due again."""
         now = time.monotonic()
+        if now >= self.next_beat:
+            self.next_beat = now + BEAT_SECONDS
+            self.send({"beat": 1})
         for child in self.children.values():
             if child.deadline is not None and now >= child.deadline:
                 self.cancel(child)
@@ -372,7 +387,7 @@ class SessionLoop:
                 child.kill_at = None
                 signal_group(child.pid, signal.SIGKILL)
         moments = [m for c in self.children.values() for m in (c.deadline, c.kill_at) if m is not None]
-        return max(0.0, min(moments) - now) if moments else None
+        return max(0.0, min([self.next_beat, *moments]) - now)
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
@@ -384,8 +399,7 @@ class SessionLoop:
         self.poll.register(self.wake_read, select.POLLIN)
         self.send({"hello": 1, "boot_id": boot_id(), "python": "%d.%d.%d" % sys.version_info[:3]})
         while True:
-            seconds = self.enforce()
-            for fd, _ in self.poll.poll(None if seconds is None else seconds * 1000 + 1):
+            for fd, _ in self.poll.poll(self.enforce() * 1000 + 1):
                 if fd == 0:
                     self.receive()
                 elif fd == self.wake_read:
@@ -490,6 +504,11 @@ def become_account(name: str) -> None:
     for variable in ("USER", "LOGNAME"):
         os.environ[variable] = name
     os.environ["HOME"] = account.pw_dir
+
+
+def exit_code(status: int) -> int:
+    """Return the exit code that a wait status means: 128 + n by signal n."""
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
 def signal_group(pid: int, number: int) -> None:

@@ -380,7 +380,7 @@ CREATE TABLE job_runs (
     report_date bigint NOT NULL DEFAULT 0,
     boot_id varchar(64) NOT NULL DEFAULT '',
     failures integer NOT NULL DEFAULT 0,
-    next_try bigint NOT NULL DEFAULT 0,
+    silent_since bigint NOT NULL DEFAULT 0,
     updated bigint NOT NULL DEFAULT 0,
     detail text NOT NULL DEFAULT '',
     reason text NOT NULL DEFAULT ''

@@ -107,10 +107,10 @@ def test_a_job_that_dies_with_its_node_runs_again_only_if_it_may(scene: Scene, h
     scene.let_end()
     scene.wait_for_end()
     assert scene.facts() == {jobs[0]: KILLED, jobs[1]: KILLED, copy: RAN}
-    assert "OAREXEC_DIED" in scene.events(jobs[0])
-    assert scene.cluster.cause(jobs[0]) == "NODE_LOST"
+    assert "NODE_REBOOTED" in scene.events(jobs[0])
+    assert scene.cluster.cause(jobs[0]) == "NODE_REBOOTED"
     assert scene.cluster.sql(f"SELECT job_id FROM jobs WHERE resubmit_job_id = {jobs[0]}") == []
-    assert state_of(scene.cluster, "node-1") == "Suspected"
+    wait_for_node(scene.cluster, "node-1", "Alive")
 
 
 def test_what_is_left_of_a_job_that_was_given_up_is_killed_before_its_node_is_used(scene: Scene) -> None:

@@ -19,6 +19,7 @@ IMPATIENT = {
     "JOB_KILL_GRACE": 1,
     "JOBDEL_SOFTWALLTIME": 4,
     "JOBDEL_WALLTIME": 8,
+    "NODE_LOST_TIMEOUT": 15,
 }
 
 
@@ -90,6 +91,21 @@ def test_a_job_on_a_dead_node_ends_at_its_walltime(cluster: Cluster) -> None:
 def state_of(cluster: Cluster, node: Node) -> str:
     """The state of a node's resources."""
     return cluster.sql(f"SELECT DISTINCT state FROM resources WHERE network_address = '{node.name}'")[0][0]
+
+
+def test_a_job_on_a_node_that_falls_silent_ends_long_before_its_walltime(cluster: Cluster) -> None:
+    alice = cluster.as_user("alice")
+    job = alice.submit(f"-t idempotent -l nodes=1,walltime=1 {work('3')}")
+    head = started(cluster, job)
+    head.do("power-off")
+    cluster.wait_for_state(job, "Error", deadline=90)
+    assert cluster.cause(job) == "NODE_LOST"
+    assert f"{head.name} does not answer any more" in alice.run(f"oarstat --explain {job}")
+    ((copy,),) = cluster.sql(f"SELECT job_id FROM jobs WHERE resubmit_job_id = {job}")
+    assert_ran_once(cluster, int(copy))
+    assert state_of(cluster, head) == "Suspected"
+    head.do("reboot")
+    wait_until(lambda: state_of(cluster, head) == "Alive", 60, f"{head.name} is Alive again by itself")
 
 
 @pytest.mark.parametrize(("harm", "cure"), [("cut", "heal"), ("hang", "resume")])

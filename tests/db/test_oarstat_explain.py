@@ -183,12 +183,12 @@ def test_a_running_job_whose_first_node_keeps_silent_is_told_so(site: Site) -> N
     job = submit(site.database, "/resource_id=2", state=JobState.RUNNING, on=site.resources)
     with site.database.begin() as tx:
         tx.job_runs.claim(job, "node-1")
-        assert tx.job_runs.note_silence("node-1", silent=True) == 1
+        assert tx.job_runs.note_silence("node-1", tx.now).probes == 1
     trouble = "Of its nodes, node-1, which runs its command, did not answer when it was last asked."
     assert site.record(job)["trouble"] == trouble
     assert f"    Trouble: {trouble}\n    What to do: If it does not go on without" in site.explain(job).out
     with site.database.begin() as tx:
-        tx.job_runs.note_silence("node-1", silent=False)
+        tx.job_runs.note_answer("node-1")
     assert site.record(job)["trouble"] is None
 
 

@@ -231,6 +231,100 @@ def test_an_oarexec_that_died_is_found_dead(world: World) -> None:
     assert world.box.sh("pgrep -u alice sleep || true") == ""
 
 
+class Nowhere(LocalTransport):
+    """A way to nodes of which none can be reached while it is shut."""
+
+    is_shut = True
+
+    def open(self, node: str, command: str, seconds: float) -> SessionChannel:
+        if self.is_shut:
+            raise CannotReach("no route to host")
+        return super().open(node, command, seconds)
+
+
+def silent_for(world: World, seconds: int, node: str = NODE) -> None:
+    """Let a node have been silent for so long."""
+    with world.database.begin() as tx:
+        tx.job_runs.note_silence(node, tx.now - seconds)
+
+
+def test_a_job_whose_node_is_silent_for_a_minute_goes_on_and_is_lost_with_it_later(world: World) -> None:
+    job_id = world.job("sleep 100", types=["idempotent"])
+    launch_job(world.context, job_id)
+    way = Nowhere(world.box.enter())
+    with Remote(RemoteSettings(), way) as remote:
+        context = replace(world.context, remote=remote)
+        silent_for(world, 60)
+        assert probe.probe(context, NODE) is not None
+        assert world.phase(job_id) is Phase.STARTED
+        way.is_shut = False
+        assert probe.probe(context, NODE) is None
+        run = world.run(job_id)
+        assert run is not None
+        assert (run.silent_since, run.failures) == (0, 0)
+    silent_for(world, world.context.config.node_lost_timeout)
+    way.is_shut = True
+    with Remote(RemoteSettings(), way) as remote:
+        context = replace(world.context, remote=remote)
+        assert probe.probe(context, NODE) is None
+        finish.finish(context, job_id)
+    assert world.events(job_id) == [EventType.NODE_LOST, EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB]
+    assert world.cause(job_id) == Cause(EndCode.NODE_LOST, {"nodes": [NODE]})
+    with world.database.begin() as tx:
+        assert {(one.state, one.finaud_decision) for one in tx.resources.of_nodes([NODE])} == {
+            (ResourceState.SUSPECTED, True)
+        }
+        assert EventType.RESUBMIT_JOB_AUTOMATICALLY in world.events(job_id)
+
+
+def test_no_job_is_lost_while_the_server_hears_no_node_at_all(world: World) -> None:
+    nodes = [f"node-{number}" for number in range(2, probe.TOO_MANY_TO_FAIL + 3)]
+    job_id = world.job("sleep 100")
+    launch_job(world.context, job_id)
+    for node in nodes:
+        other = world.job("", JobState.RUNNING)
+        with world.database.begin() as tx:
+            tx.job_runs.claim(other, node)
+            tx.execute("UPDATE job_runs SET phase = 'STARTED', updated = 0 WHERE job_id = %s", (other,))
+    with world.database.begin() as tx:
+        tx.execute("UPDATE job_runs SET updated = 0")
+    for node in (NODE, *nodes[:-1]):
+        silent_for(world, 300, node)
+    with Remote(RemoteSettings(), Nowhere()) as remote:
+        context = replace(world.context, remote=remote)
+        assert probe.probe(context, NODE) is not None
+        assert world.phase(job_id) is Phase.STARTED
+        assert Ask(JobAction.PROBE, 0, (nodes[-1],)) in world.told
+        with world.database.begin() as tx:  # the other one answers
+            tx.execute("UPDATE job_runs SET updated = %s WHERE head_host = %s", (tx.now, nodes[-1]))
+        assert probe.probe(context, NODE) is None
+    assert world.phase(job_id) is Phase.REPORTED
+
+
+def test_a_job_whose_node_was_rebooted_ends_with_that_cause_and_the_node_returns(world: World) -> None:
+    job_id = world.job("sleep 100", types=["idempotent"])
+    launch_job(world.context, job_id)
+    with world.database.begin() as tx:  # nothing else of a reboot can be had in a box
+        tx.job_runs.update(job_id, boot_id="the boot before")
+    pid = (world.box.runtime / f"pid_of_oarexec_for_jobId_{job_id}").read_text().split()[0]
+    world.box.sh(f"kill -9 {pid}")
+
+    def found() -> bool:
+        probe.probe(world.context, NODE)
+        return world.phase(job_id) is Phase.REPORTED
+
+    wait_until(found)
+    finish.finish(world.context, job_id)
+    assert world.events(job_id) == [EventType.NODE_REBOOTED]
+    assert world.cause(job_id) == Cause(EndCode.NODE_REBOOTED, {"nodes": [NODE]})
+    assert EventType.RESUBMIT_JOB_AUTOMATICALLY in world.events(job_id)
+    assert Ask(JobAction.SWEEP, 0, (NODE,)) in world.told
+    assert probe.sweep(world.context, NODE) is None
+    node_change_state.run(Runtime(world.context.config, world.database))
+    with world.database.begin() as tx:
+        assert {one.state for one in tx.resources.of_nodes([NODE])} == {ResourceState.ALIVE}
+
+
 def test_a_working_directory_that_is_not_there_is_the_user_s_error(world: World) -> None:
     job_id = world.job("true")
     with world.database.begin() as tx:
@@ -319,7 +413,7 @@ def test_a_node_that_cannot_be_reached_fails_the_launch_at_once(world: World, tm
         )
         assert launch_job(gone, job_id) is None
     assert world.phase(job_id) is Phase.FAILED
-    assert world.events(job_id) == [EventType.CPUSET_ERROR]
+    assert world.events(job_id) == [EventType.PING_CHECKER_NODE_SUSPECTED]  # Finaud may take it back
 
 
 def test_a_reservation_that_lost_all_its_nodes_ends(world: World, tmp_path: Path) -> None:
@@ -372,7 +466,8 @@ def test_a_reservation_whose_head_alone_is_gone_goes_on_with_another(world: Worl
         assert state_of(world.database, job_id) is JobState.RUNNING
         world.take_report(job_id)
         finish.finish(context, job_id)
-    assert world.events(job_id) == [EventType.CPUSET_ERROR, EventType.SWITCH_INTO_TERMINATE_STATE]
+    ended = [EventType.PING_CHECKER_NODE_SUSPECTED, EventType.SWITCH_INTO_TERMINATE_STATE]
+    assert world.events(job_id) == ended
     assert (world.box.home("alice") / f"OAR.{job_id}.stdout").read_text() == f"{NODE}\n"
     run = world.run(job_id)
     assert run is not None

@@ -185,6 +185,22 @@ def test_a_child_has_no_descriptor_but_its_own_three(session: Session) -> None:
     assert session.end(session.run("descriptors"))[2] == ["0 1 2 3"]  # 3 is the listing itself
 
 
+def test_the_end_of_a_program_that_went_on_by_itself_is_told(session: Session) -> None:
+    number = session.run("detach")
+    code, _, lines = session.end(number)
+    assert code == 0
+    os.kill(int(lines[0]), signal.SIGKILL)
+    while "left" not in (message := session.receive()):
+        pass
+    assert message == {"left": int(lines[0]), "exit": 128 + signal.SIGKILL}
+
+
+def test_a_node_gives_signs_of_life(session: Session) -> None:
+    while "beat" not in (message := session.receive()):
+        pass
+    assert message == {"beat": 1}
+
+
 def test_a_request_past_its_deadline_is_ended(session: Session) -> None:
     code, _, lines = session.end(session.run("sleep", deadline=0.1))
     assert code == 128 + signal.SIGTERM

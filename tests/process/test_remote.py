@@ -96,6 +96,20 @@ def test_a_hanging_node_costs_its_own_deadline_and_no_other_s(remote: Remote, ss
     assert outcomes == {hanging.name: TimedOut(3, began=False), good.name: DONE}
 
 
+def test_the_alarm_is_raised_for_a_node_that_falls_silent(ssh_nodes: SshNodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging, good = ssh_nodes.nodes
+    monkeypatch.setattr("oar.lib.io.remote.session.SILENT_SECONDS", 12.0)
+    monkeypatch.setattr("oar.lib.io.remote.pool.LOOK_SECONDS", 0.1)
+    alarms: list[str] = []
+    with Remote(ssh_nodes.settings("paramiko"), alarm=alarms.append) as remote:
+        assert remote.run({hanging.name: PING, good.name: PING}, 30) == {hanging.name: DONE, good.name: DONE}
+        hanging.signal(signal.SIGSTOP)
+        wait_until(lambda: alarms)
+        hanging.signal(signal.SIGCONT)
+        assert remote.run({hanging.name: PING}, 30) == {hanging.name: DONE}
+    assert alarms == [hanging.name]
+
+
 def test_a_frozen_node_is_said_not_to_answer(ssh_nodes: SshNodes) -> None:
     hanging = ssh_nodes.nodes[0]
     hanging.signal(signal.SIGSTOP)
@@ -248,6 +262,14 @@ def test_what_a_node_says_can_be_kept_whatever_it_is(code: str) -> None:
     assert not session.feed()
     assert isinstance(events[2], Lost)
     assert "unexpected answer" in events[2].error
+
+
+@pytest.mark.parametrize(("code", "is_trouble"), [(0, False), (3, False), (70, True), (137, True)])
+def test_a_program_on_its_own_that_was_killed_is_trouble(code: int, is_trouble: bool) -> None:
+    session = NodeSession("n", Scripted(b'{"beat": 1}\n{"left": 7, "exit": %d}\n' % code, b""))
+    assert session.feed()
+    assert session.take_trouble() is is_trouble
+    assert not session.take_trouble()
 
 
 def test_closing_tells_those_who_wait() -> None:

@@ -83,6 +83,16 @@ def fault(kind: NodeFaultKind, errno: str = "", path: str = "/data/x", **more: s
             "NODE_LOST",
             {"nodes": ["node1"]},
         ),
+        (
+            reported(ExecCode.DIED, None, events=[EndEvent("NODE_LOST", "", ("node1",))]),
+            "NODE_LOST",
+            {"nodes": ["node1"]},
+        ),
+        (
+            reported(ExecCode.DIED, None, events=[EndEvent("NODE_REBOOTED", "", ("node1",))]),
+            "NODE_REBOOTED",
+            {"nodes": ["node1"]},
+        ),
         (reported(events=[EndEvent("SERVER_EPILOGUE_ERROR", "no file")]), "SERVER_EPILOGUE", {"text": "no file"}),
         (reported(status=256, events=[EndEvent("SERVER_EPILOGUE_ERROR", "")]), "EXIT_STATUS", {"status": 1}),
         (EndFacts(7, kill=DELETED), "DELETED", {"by": "alice"}),

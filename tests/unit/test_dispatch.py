@@ -19,7 +19,7 @@ from oar.modules.runner.dispatch import (
     next_action,
 )
 
-ONE = InHand(42, JobState.TO_LAUNCH, None, "n1", 0, 0, 100)
+ONE = InHand(42, JobState.TO_LAUNCH, None, "n1", 0, 100)
 
 
 def begun(dispatch: Dispatch, now: float = 0.0) -> list[Action]:

@@ -21,6 +21,8 @@ from oar.lib.rules.incidents import (
     IncidentSettings,
     JobFacts,
     Verdict,
+    count_boots,
+    describe_reboot,
     event_type,
     events_of,
     judge,
@@ -147,6 +149,29 @@ def test_hosts_that_an_event_names_are_to_blame_and_no_other() -> None:
 def test_a_suspicion_by_a_ping_may_be_taken_back_by_finaud() -> None:
     assert verdict("PING_CHECKER_NODE_SUSPECTED", facts(), hosts=("node-2",)).by_finaud
     assert not verdict("CPUSET_ERROR", facts(), hosts=("node-2",)).by_finaud
+
+
+def test_a_node_that_does_not_answer_may_come_back_by_itself() -> None:
+    found = verdict("NODE_LOST", facts(), hosts=("node-1",))
+    assert (found.state, found.suspects, found.by_finaud, found.returning) == (JobState.ERROR, ("node-1",), True, ())
+    assert not found.resubmit
+    assert verdict("NODE_LOST", facts("idempotent"), hosts=("node-1",)).resubmit
+
+
+def test_a_node_that_was_rebooted_returns_unless_that_happens_again_and_again() -> None:
+    found = verdict("NODE_REBOOTED", facts("idempotent"), hosts=("node-1",))
+    assert (found.suspects, found.by_finaud, found.returning, found.resubmit) == (HOSTS[:1], True, HOSTS[:1], True)
+    broken = facts()._replace(unstable_hosts=frozenset(HOSTS[:1]))
+    again = verdict("NODE_REBOOTED", broken, hosts=("node-1",))
+    assert (again.suspects, again.by_finaud, again.returning, again.unstable) == (HOSTS[:1], False, (), HOSTS[:1])
+    no_repair = judge(Event(1, "NODE_REBOOTED", 42, 0, "", True, HOSTS[:1]), facts(), SITE._replace(heals=False))
+    assert (no_repair.by_finaud, no_repair.returning) == (True, ())
+
+
+def test_a_reboot_that_ended_many_jobs_counts_once() -> None:
+    texts = [f"[bipbip {job}] {describe_reboot('node-1', boot)}" for boot in ("b1", "b2") for job in (1, 2, 3)]
+    events = [Event(number, "NODE_REBOOTED", number, 0, text, False) for number, text in enumerate(texts)]
+    assert count_boots([*events, Event(9, "FINAUD_ERROR", 0, 0, "", False)]) == 2
 
 
 def test_bad_data_is_nobody_elses_fault() -> None:

@@ -120,8 +120,9 @@ class Config(Values):
     )
     bipbip_workers = Key(POSITIVE, 2, "Processes that launch, end and signal jobs.")
     bipbip_max_duration = Key(SOME_SECONDS, 1800, "An action on a job that needs longer is cancelled.")
-    launch_unknown_timeout = Key(SECONDS, 300, "How long a node is asked whether a job has started there.")
+    launch_unknown_timeout = Key(SECONDS, 120, "How long a node is asked whether a job has started there.")
     job_probe_frequency = Key(SECONDS, 300, "Time between two looks at a running job's node; 0 = only at start.")
+    node_lost_timeout = Key(SECONDS, 75, "A job ends if its node does not answer for so long; 0 = at its walltime.")
     max_automatic_resubmissions = Key(INTEGER, 3, "Automatic resubmissions in a row of one piece of work.")
     oarsub_notify_timeout = Key(SOME_SECONDS, 3, "Time to reach a waiting oarsub.")
 

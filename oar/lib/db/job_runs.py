@@ -11,7 +11,7 @@ from oar.lib.facts.states import JobState, Phase
 
 _RUN = """
     SELECT job_id, attempt, phase, head_host, bad_hosts, oarexec_code, script_status, report_date, boot_id, failures,
-        next_try, updated, detail FROM job_runs"""
+        silent_since, updated, detail FROM job_runs"""
 _CLAIM = """
     INSERT INTO job_runs (job_id, attempt, phase, head_host, updated) VALUES (%(id)s, 1, 'CLAIMED', %(head)s, %(now)s)
     ON CONFLICT (job_id) DO UPDATE
@@ -33,7 +33,7 @@ _IN_HAND = """
             SELECT min(s.network_address) FROM assigned_resources a JOIN resources s USING (resource_id)
             WHERE a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
               AND s.type = 'default' AND s.network_address <> ''), ''),
-        COALESCE(r.report_date, 0), COALESCE(r.next_try, 0), COALESCE(r.updated, 0)
+        COALESCE(r.report_date, 0), COALESCE(r.updated, 0)
     FROM jobs j LEFT JOIN job_runs r USING (job_id)
     WHERE j.state <> 'Terminated' AND j.state <> 'Error'
       AND (j.state IN ('toLaunch', 'Launching', 'Finishing', 'toAckReservation')
@@ -64,6 +64,14 @@ _EXTERMINATE = """
     ON CONFLICT (job_id) DO UPDATE SET phase = 'EXTERMINATE', updated = %(now)s
     WHERE job_runs.phase NOT IN ('EXTERMINATE', 'REPORTED', 'EPILOGUE_OK', 'CLEANED')"""
 
+#: The heads of running jobs: those that are silent, the number of those heard since a date, the others.
+_HEARD = """
+    SELECT COALESCE(array_agg(head_host) FILTER (WHERE is_silent), '{}'),
+        count(*) FILTER (WHERE NOT is_silent AND heard >= %(date)s),
+        COALESCE(array_agg(head_host) FILTER (WHERE NOT is_silent AND heard < %(date)s), '{}')
+    FROM (SELECT head_host, bool_or(failures > 0) AS is_silent, max(updated) AS heard FROM job_runs
+        WHERE phase = 'STARTED' AND head_host <> '' GROUP BY head_host) hosts"""
+
 
 class InHand(NamedTuple):
     """A job between its launch and its end, as the Runner has to know it."""
@@ -73,8 +81,22 @@ class InHand(NamedTuple):
     phase: Phase | None  #: None: no bipbip has taken it
     head_host: str
     report_date: int  #: when its end was reported, 0 if it was not
-    next_try: int  #: no action before this date
     updated: int  #: date of its last news
+
+
+class Silence(NamedTuple):
+    """How long a host has not answered."""
+
+    probes: int  #: that it has not answered in a row
+    since: int  #: when the first of them began
+
+
+class HostsHeard(NamedTuple):
+    """The heads of running jobs, by what was heard of them since a date."""
+
+    silent: list[str]  #: did not answer
+    heard: int  #: so many did
+    unknown: list[str]  #: nobody has asked
 
 
 class SignalEvent(NamedTuple):
@@ -161,16 +183,29 @@ class JobRuns(Table):
             == 1
         )
 
-    def note_silence(self, host: str, *, silent: bool) -> int:
-        """Count the probes in a row that a host has not answered (one that it answers: 0); return the count."""
-        return max(
-            self._tx.column(
-                "UPDATE job_runs SET failures = CASE WHEN %s THEN failures + 1 ELSE 0 END"
-                " WHERE head_host = %s RETURNING failures",
-                (silent, host),
-            ),
-            default=0,
+    def note_silence(self, host: str, asked: int) -> Silence:
+        """Note that a host has not answered a probe that began at a date; return its silence."""
+        rows = self._tx.rows(
+            "UPDATE job_runs SET failures = failures + 1,"
+            " silent_since = CASE WHEN failures = 0 THEN %s ELSE silent_since END"
+            " WHERE head_host = %s RETURNING failures, silent_since",
+            (asked, host),
         )
+        return Silence(max((row[0] for row in rows), default=0), min((row[1] for row in rows), default=asked))
+
+    def note_answer(self, host: str) -> None:
+        """Note that a host has answered a probe."""
+        self._tx.execute(
+            "UPDATE job_runs SET failures = 0, silent_since = 0 WHERE head_host = %s AND failures > 0", (host,)
+        )
+
+    def forget_silences(self) -> None:
+        """Begin anew to measure how long hosts do not answer."""
+        self._tx.execute("UPDATE job_runs SET failures = 0, silent_since = 0 WHERE failures > 0")
+
+    def hosts_heard_since(self, date: int) -> HostsHeard:
+        """Return which heads of running jobs are silent, have been heard since a date, or were not asked since."""
+        return HostsHeard(*self._tx.row(_HEARD, {"date": date}) or ([], 0, []))
 
     def silent_hosts(self, times: int) -> set[str]:
         """Return the hosts that have not answered so many probes in a row: Finaud tests them, jobs or not."""

@@ -381,7 +381,7 @@ job_runs = table(
     number("report_date"),
     string("boot_id", 64),
     integer("failures"),
-    number("next_try"),
+    number("silent_since"),
     number("updated"),
     long_text("detail"),
     long_text("reason"),

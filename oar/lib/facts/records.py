@@ -232,7 +232,7 @@ class JobRun(NamedTuple):
     report_date: int
     boot_id: str
     failures: int
-    next_try: int
+    silent_since: int  #: since when its head has not answered, 0 if it does
     updated: int
     detail: str  #: what oarexec said of its end
 

@@ -259,6 +259,8 @@ class EventType(StrEnum):
     USER_SHELL = "USER_SHELL"
     EXIT_VALUE_OAREXEC = "EXIT_VALUE_OAREXEC"
     OAREXEC_DIED = "OAREXEC_DIED"
+    NODE_REBOOTED = "NODE_REBOOTED"
+    NODE_LOST = "NODE_LOST"
     SEND_KILL_JOB = "SEND_KILL_JOB"
     LEON_KILL_BIPBIP_TIMEOUT = "LEON_KILL_BIPBIP_TIMEOUT"
     EXTERMINATE_JOB = "EXTERMINATE_JOB"
@@ -403,7 +405,8 @@ class EndCode(StrEnum):
     NOT_HEARD = "NOT_HEARD"  #: the oarsub that waited for it did not answer
     STOPPED = "STOPPED"  #: it was killed; the cause is unknown
     FORCED = "FORCED"  #: an administrator ended it without waiting for the clean-up of its nodes
-    NODE_LOST = "NODE_LOST"  #: one of its nodes does not answer, or was rebooted
+    NODE_LOST = "NODE_LOST"  #: a node of it does not answer any more
+    NODE_REBOOTED = "NODE_REBOOTED"  #: its node was rebooted while it ran
     OAREXEC_LOST = "OAREXEC_LOST"  #: the program that ran it (oarexec) was killed on its node
     NODE_SETUP = "NODE_SETUP"  #: a node of it could not be prepared
     PROLOGUE = "PROLOGUE"  #: the prologue of the node failed

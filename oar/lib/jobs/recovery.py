@@ -21,6 +21,7 @@ def repair(tx: "Transaction") -> None:
     repairs = tx.repairs
     repairs.make_consistent()
     tx.resources.recount_suspended()
+    tx.job_runs.forget_silences()  # how long a node was silent is measured while somebody asks it
     for job_id, state in repairs.without_resources():
         if state is JobState.TO_LAUNCH:
             _schedule_again(tx, job_id)

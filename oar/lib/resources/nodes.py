@@ -54,6 +54,12 @@ def suspect(tx: "Transaction", nodes: Collection[str], *, finaud: bool, named: b
     return list(nodes_by_resource)
 
 
+def ask_return(tx: "Transaction", names: Collection[str]) -> None:
+    """Ask for nodes that the system suspects, and that answer again, to be Alive; they are swept before."""
+    for name in sorted(names):
+        tx.resources.ask_state_of_node(name, ResourceState.ALIVE, seen=ResourceState.SUSPECTED, decided_by_finaud=True)
+
+
 def apply_pending(tx: "Transaction", *, sweeps: bool) -> StateChanges:
     """Apply the changes of state that are asked for.
 

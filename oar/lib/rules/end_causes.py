@@ -58,6 +58,8 @@ EVENTS: Mapping[EventType, EndCode] = {
     EventType.RESERVATION_NO_NODE: EndCode.NODE_LOST,
     EventType.LAUNCHING_OAREXEC_TIMEOUT: EndCode.LAUNCH_UNKNOWN,
     EventType.EXIT_VALUE_OAREXEC: EndCode.NODE_LOST,
+    EventType.NODE_LOST: EndCode.NODE_LOST,
+    EventType.NODE_REBOOTED: EndCode.NODE_REBOOTED,
     EventType.BIPBIP_BAD_JOBID: EndCode.NO_RESOURCES,
     EventType.LOST_SESSION: EndCode.SESSION_LOST,
 }
@@ -275,11 +277,12 @@ def _of_session(facts: EndFacts) -> Cause:
 
 
 def _of_death(facts: EndFacts) -> Cause:
-    """Return the cause of a job whose oarexec died: the event names its node unless the node works."""
-    lost = sorted(
-        {host for event in facts.events if event.type == EventType.EXIT_VALUE_OAREXEC for host in event.hosts}
-    )
-    return Cause(EndCode.NODE_LOST, {"nodes": lost}) if lost else Cause(EndCode.OAREXEC_LOST, {"node": facts.head})
+    """Return the cause of a job whose oarexec died: an event names its node unless the node works."""
+    for type_ in (EventType.NODE_REBOOTED, EventType.NODE_LOST, EventType.EXIT_VALUE_OAREXEC):
+        nodes = sorted({host for event in facts.events if event.type == type_ for host in event.hosts})
+        if nodes:
+            return Cause(EVENTS[type_], {"nodes": nodes})
+    return Cause(EndCode.OAREXEC_LOST, {"node": facts.head})
 
 
 #: Exit codes of oarexec whose cause depends on the fault on the head.

@@ -6,7 +6,7 @@ Tables and functions of plain values: nothing is read or written here.  NodeChan
 See docs/design/events.rst, "Consequences".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -28,6 +28,10 @@ from oar.lib.facts.states import (
 #: job that fails at once is not run for ever.
 RERUN_STATUS = 99
 RERUN_LEAST_SECONDS = 60
+
+#: A host that was rebooted under more jobs than this within ``REBOOTS_SECONDS`` is broken: it stays Suspected.
+REBOOTS_FORGIVEN = 3
+REBOOTS_SECONDS = 24 * 3600
 
 #: In the description of LAUNCHING_OAREXEC_TIMEOUT: it is proved that the command has not been started.
 NOT_STARTED = "not started"
@@ -58,6 +62,7 @@ class Incident(NamedTuple):
     state: JobState | None = None  #: the next state of the job, if its state allows it
     suspects: Suspects = Suspects.NOBODY
     by_finaud: bool = False  #: Finaud may make the hosts Alive again
+    returns: bool = False  #: the hosts answer: they become Alive again as soon as they are swept
     resubmit: ResubmitRule = ResubmitRule.NEVER
     stops_queues: bool = False
     spares_reservations: bool = False  #: a reservation goes on with its other hosts
@@ -87,8 +92,12 @@ INCIDENTS: Mapping[EventType, Incident] = {
     EventType.CAN_NOT_WRITE_NODE_FILE: _HEAD_ERROR,
     EventType.CAN_NOT_WRITE_PID_FILE: _HEAD_ERROR,
     EventType.USER_SHELL: _HEAD_ERROR,
-    # The Runner names the host, unless the node has proved that it did not reboot and answers.
+    # The Runner names no host if oarexec died on a host that answers and was not rebooted.
     EventType.EXIT_VALUE_OAREXEC: Incident(_ERROR, Suspects.HOSTS, resubmit=ResubmitRule.IF_IDEMPOTENT),
+    EventType.NODE_LOST: Incident(_ERROR, Suspects.HOSTS, by_finaud=True, resubmit=ResubmitRule.IF_IDEMPOTENT),
+    EventType.NODE_REBOOTED: Incident(
+        _ERROR, Suspects.HOSTS, by_finaud=True, returns=True, resubmit=ResubmitRule.IF_IDEMPOTENT
+    ),
     # Hosts whose clean-up failed come as CPUSET_CLEAN_ERROR.
     EventType.EXTERMINATE_JOB: Incident(_ERROR, Suspects.ALL_UNCONFINED),
     EventType.SSH_TRANSFER_TIMEOUT: _HEAD_ERROR,
@@ -176,6 +185,7 @@ class JobFacts(NamedTuple):
     was_resubmitted: bool = False
     chain: int = 0  #: automatic resubmissions that led to it
     oarexec_code: int | None = None
+    unstable_hosts: frozenset[str] = frozenset()  #: that were rebooted under too many jobs lately
 
     @property
     def runs_elsewhere(self) -> bool:
@@ -188,6 +198,7 @@ class IncidentSettings(NamedTuple):
 
     confines: bool = True  #: a job resource manager is configured
     max_resubmissions: int = 3
+    heals: bool = True  #: suspected nodes that answer again may become Alive
 
 
 class Verdict(NamedTuple):
@@ -196,6 +207,8 @@ class Verdict(NamedTuple):
     state: JobState | None = None
     suspects: tuple[str, ...] = ()
     by_finaud: bool = False
+    returning: tuple[str, ...] = ()  #: suspects that are asked to be Alive again
+    unstable: tuple[str, ...] = ()  #: suspects that are not, since they were rebooted too often
     resubmit: bool = False
     not_resubmitted: str = ""  #: why the job is not resubmitted although the event allows it
     stops_queues: bool = False
@@ -217,15 +230,30 @@ def judge(event: Event, facts: JobFacts | None, site: IncidentSettings) -> Verdi
     if incident is None:
         return Verdict()
     state = _state(incident, facts) if facts else None
+    suspects = _suspects(event, incident, facts, site)
+    unstable = tuple(host for host in suspects if incident.returns and facts and host in facts.unstable_hosts)
     resubmit, refusal = _decide_resubmission(event, incident, facts, site) if facts and state else (False, "")
     return Verdict(
         state=state,
-        suspects=_suspects(event, incident, facts, site),
-        by_finaud=incident.by_finaud,
+        suspects=suspects,
+        by_finaud=incident.by_finaud and not unstable,
+        returning=suspects if incident.returns and site.heals and not unstable else (),
+        unstable=unstable,
         resubmit=resubmit,
         not_resubmitted=refusal,
         stops_queues=incident.stops_queues,
     )
+
+
+def describe_reboot(host: str, boot_id: str) -> str:
+    """Return the description of NODE_REBOOTED; it is the same for all jobs that one reboot ended."""
+    return f"{host} was rebooted while the job ran there; its boot id is {boot_id} now"
+
+
+def count_boots(events: Iterable[Event]) -> int:
+    """Return how many boots the events NODE_REBOOTED of a host tell, each boot counted once."""
+    texts = [event.description for event in events if event_type(event.type) is EventType.NODE_REBOOTED]
+    return len({text.partition("] ")[2] for text in texts})
 
 
 def _state(incident: Incident, facts: JobFacts) -> JobState | None:

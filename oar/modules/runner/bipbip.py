@@ -230,12 +230,12 @@ def main() -> None:
     answers = Answers(_reserve_stdout() if worker else sys.stdout.buffer)
     opened = runtime.open_runtime("bipbip", deliver=answers.deliver if worker else None)
 
-    def lost(node: str) -> None:
-        """Ask for a probe of a node whose connection broke: it may have died."""
+    def alarm(node: str) -> None:
+        """Ask for a probe of a node that may have died, or an oarexec on it."""
         answers.write(Ask(JobAction.PROBE, 0, (node,)))
 
     settings = remote_settings(opened.config)
-    remote_of = Remote(settings, lost=lost) if worker else Remote(settings)
+    remote_of = Remote(settings, alarm=alarm) if worker else Remote(settings)
     with logs.logging_to(opened.config, "Bipbip"), remote_of as remote:
         if worker:
             work(opened, remote, answers, sys.stdin.buffer)

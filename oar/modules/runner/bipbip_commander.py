@@ -298,6 +298,7 @@ class Runner:
         bipbip.close()
         if self._draining is None:
             log.error("bipbip %d is gone: it is replaced", bipbip.number)
+            self._started = 0  # nobody listened to its nodes meanwhile: their jobs are probed
             self._start(bipbip.number)
         for action in self._dispatch.of_worker(bipbip.number):
             self._note_failure(action)

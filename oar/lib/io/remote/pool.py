@@ -34,7 +34,7 @@ from oar.lib.io.remote.transports import CannotReach, LocalTransport, Transport,
 
 CONNECTING_THREADS = 64
 IDLE_SECONDS = 2.0  #: a connecting thread with nothing to do ends
-LOOK_SECONDS = 20.0
+LOOK_SECONDS = 5.0
 
 #: The result of opening a session: the session, or how that failed.
 Opened = NodeSession | Outcome
@@ -47,10 +47,10 @@ class Remote:
         self,
         settings: RemoteSettings,
         transport: Transport | None = None,
-        lost: Callable[[str], None] = lambda node: None,
+        alarm: Callable[[str], None] = lambda node: None,
     ) -> None:
-        """``lost`` is called with a node whose session broke by itself: it may have died."""
-        self._lost = lost
+        """``alarm`` is called with a node that may have died, or a program that was on its own there."""
+        self._alarm = alarm
         self.settings = settings
         self.transport = transport or choose(settings)
         privilege = () if isinstance(self.transport, LocalTransport) else settings.privilege_cmd
@@ -232,10 +232,12 @@ class Remote:
                     self._update_registrations()
                 elif not key.data.feed():
                     self._release(key.data)
-                    self._lost(key.data.node)
+                    self._alarm(key.data.node)
+                elif key.data.take_trouble():
+                    self._alarm(key.data.node)
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + LOOK_SECONDS
-                self._close_idle()
+                self._look()
         self._update_registrations()
         for session in self._registered():
             session.end("closed")
@@ -264,11 +266,15 @@ class Remote:
                 del self._sessions[session.node]
         session.channel.close()
 
-    def _close_idle(self) -> None:
+    def _look(self) -> None:
+        """Raise the alarm for nodes that have fallen silent; close idle sessions."""
         oldest = time.monotonic() - self.settings.pool_idle
         with self._lock:
-            idle = [session for session in self._sessions.values() if not session.busy and session.used < oldest]
-        for session in idle:
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            if session.take_trouble():
+                self._alarm(session.node)
+        for session in (one for one in sessions if not one.busy and one.used < oldest):
             self._drop(session)
 
     def close(self) -> None:

@@ -18,6 +18,9 @@ from oar.lib.io.remote.requests import NodeCommand, NodeRequest
 
 WRITE_SECONDS = 10.0
 LONGEST_LINE = 4 << 20  #: a node that sends more without a newline does not speak our language
+SILENT_SECONDS = 30.0  #: a node that gives no sign of life for so long may have died (it gives one every 10 s)
+UNEXPECTED_EXIT = 70  #: the exit code of a program that an error of its own has ended
+SIGNAL_EXIT_BASE = 128  #: a program that ended by signal n has the exit code of this + n
 #: Limits for what a node reports of the end of a program; a longer message ends the session.
 LARGEST_EXIT, LONGEST_STDERR, LONGEST_BOOT_ID = 255, 4096, 64
 
@@ -62,6 +65,8 @@ class NodeSession:
         self.boot_id = ""
         self.lost: str | None = None
         self.used = time.monotonic()
+        self._heard = self.used
+        self._trouble = False
         self._ready = threading.Event()
         self._lock = threading.Lock()
         self._sinks: dict[int, Sink] = {}
@@ -122,6 +127,7 @@ class NodeSession:
         block = self.channel.read()
         if block is None:
             return True
+        self._heard = time.monotonic()
         if not block or len(self._buffer) > LONGEST_LINE:
             self.end(self._closing_error())
             return False
@@ -144,6 +150,10 @@ class NodeSession:
             case {"hello": int(), "boot_id": str(boot_id)}:
                 self.boot_id = _clean(boot_id)[:LONGEST_BOOT_ID]
                 self._ready.set()
+            case {"beat": _}:
+                pass
+            case {"left": _, "exit": int(code)}:
+                self._trouble |= code > SIGNAL_EXIT_BASE or code == UNEXPECTED_EXIT
             case {"id": int(number), "accepted": _}:
                 self._tell(number, Accepted())
             case {"id": int(number), "line": str(text)}:
@@ -156,6 +166,14 @@ class NodeSession:
             case _:
                 return False
         return True
+
+    def take_trouble(self) -> bool:
+        """Whether a program that was on its own was killed, or the node has fallen silent, since the last call."""
+        trouble, self._trouble = self._trouble, False
+        if time.monotonic() - self._heard > SILENT_SECONDS:
+            self._heard = float("inf")  # told once, until the node is heard again
+            return True
+        return trouble
 
     def _tell(self, number: int, event: Event) -> None:
         sink = self._sinks.get(number)

@@ -14,7 +14,7 @@ from typing import Any
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.node_protocol import NodeAction
-from oar.lib.facts.records import NodeUsage
+from oar.lib.facts.records import JobRun, NodeUsage
 from oar.lib.facts.states import EventType, ExecCode, JobState, JobTypeName, Phase
 from oar.lib.io.logs import of_job
 from oar.lib.jobs import control, lifecycle
@@ -29,6 +29,9 @@ from oar.modules.runner.actions.server_scripts import ScriptFailure, SiteScript,
 #: Codes of a normal end, after which a round of the scheduler is asked for at once.
 NORMAL = frozenset({ExecCode.OK, ExecCode.SESSION, ExecCode.CHECKPOINTED, ExecCode.CHECKPOINTED_EPILOGUE, 42})
 
+#: Codes by which the server says that it has no report of the end.
+_UNHEARD = (ExecCode.DIED, ExecCode.NOT_CONFIRMED)
+
 #: Descriptions of events that do not quote oarexec.
 _PHRASES = {
     EventType.SWITCH_INTO_TERMINATE_STATE: "Ask to change the job state",
@@ -37,7 +40,7 @@ _PHRASES = {
 
 #: Descriptions of exit codes of oarexec that come without one.
 _DESCRIPTIONS: Mapping[int, str] = {
-    ExecCode.DIED: "the node answers, but nothing is left of the job there: it was started anew, or oarexec was killed",
+    ExecCode.DIED: "the node answers and was not rebooted, but nothing is left of the job there: oarexec was killed",
 }
 
 
@@ -61,7 +64,7 @@ def finish(context: ActionContext, job_id: int) -> None:
     _probe_failed_job(context, data)
     traces = _epilogue(context, data)
     answers = _clean(context, data)
-    traces += _node_failures(context, data, answers)
+    traces = [*_end_traces(context, data, answers), *traces, *_node_failures(context, data, answers)]
     with context.database.begin() as tx:
         _conclude(tx, context, data, traces)
         tx.job_ends.add_usage(_usage(data, context, answers))
@@ -131,13 +134,22 @@ def _clean(context: ActionContext, data: JobData) -> dict[str, nodes.NodeAnswer]
 
 
 def _node_failures(context: ActionContext, data: JobData, answers: Mapping[str, nodes.NodeAnswer]) -> list[Trace]:
-    """Return the events of nodes that could not be cleaned, or do not answer the ping checker."""
+    """Return the events of nodes that could not be cleaned, or do not answer.
+
+    A node that was not reached is swept when it answers again.
+    """
     traces = []
-    failures = {host: answer.error for host, answer in answers.items() if not answer.succeeded}
-    if failures:
-        text = "; ".join(f"{host}: {error}" for host, error in sorted(failures.items()))
-        of_job(log, data.job.id).warning("not clean: %s", text)
-        traces.append(Trace(EventType.CPUSET_CLEAN_ERROR, text, tuple(sorted(failures))))
+    for event, reached in (
+        (EventType.CPUSET_CLEAN_ERROR, True),
+        (EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB, False),
+    ):
+        failures = {
+            host: answer.error for host, answer in answers.items() if not answer.succeeded and answer.reached is reached
+        }
+        if failures:
+            text = "; ".join(f"{host}: {error}" for host, error in sorted(failures.items()))
+            of_job(log, data.job.id).warning("not clean: %s", text)
+            traces.append(Trace(event, text, tuple(sorted(failures))))
     if context.config.activate_pingchecker_at_job_end and not (data.is_noop or data.is_elsewhere):
         silent = nodes.unreachable(context, data.hosts)
         if silent:
@@ -153,7 +165,7 @@ def _conclude(tx: Transaction, context: ActionContext, data: JobData, traces: Se
     job = tx.jobs.lock(job_id)
     if job is None or job.state is not JobState.FINISHING or (run and run.phase is Phase.CLEANED):
         return
-    for trace in [*_end_traces(context, data), *traces]:
+    for trace in traces:
         tx.events.add(trace.event, job_id, f"[bipbip {job_id}] {trace.text}", to_check=True, hosts=trace.hosts)
         of_job(log, job_id).info("%s: %s", trace.event, trace.text)
     if run is None:
@@ -165,7 +177,7 @@ def _conclude(tx: Transaction, context: ActionContext, data: JobData, traces: Se
     tx.outbox.append(Wake(Tag.BIPBIP))
 
 
-def _end_traces(context: ActionContext, data: JobData) -> list[Trace]:
+def _end_traces(context: ActionContext, data: JobData, answers: Mapping[str, nodes.NodeAnswer]) -> list[Trace]:
     """Return the events that say how the job ended."""
     run = data.run
     if run is None:  # the row of a database of another version
@@ -175,6 +187,10 @@ def _end_traces(context: ActionContext, data: JobData) -> list[Trace]:
     if run.phase is Phase.EXTERMINATE:
         return [Trace(EventType.EXTERMINATE_JOB, "The job did not answer to its kill: it is given up", data.hosts)]
     code = run.oarexec_code or 0
+    if code in _UNHEARD and not data.is_elsewhere:
+        lost = _loss_of_head(context, data, run, answers)
+        if lost:
+            return [lost]
     detail = run.detail.strip() or _DESCRIPTIONS.get(code, f"exit code {code} of oarexec")
     return [
         Trace(event, _PHRASES.get(event, detail), _faulty_hosts(context, data, event, code))
@@ -184,19 +200,27 @@ def _end_traces(context: ActionContext, data: JobData) -> list[Trace]:
 
 def _faulty_hosts(context: ActionContext, data: JobData, event: EventType, code: int) -> tuple[str, ...]:
     """Return the hosts of an event: the head, if the failure was the head's."""
-    if event is not EventType.EXIT_VALUE_OAREXEC or data.is_elsewhere:
-        return ()
-    if code == ExecCode.DIED and _is_head_healthy(context, data):
+    if event is not EventType.EXIT_VALUE_OAREXEC or data.is_elsewhere or code == ExecCode.DIED:
         return ()
     return (data.exec_host(context.config),)
 
 
-def _is_head_healthy(context: ActionContext, data: JobData) -> bool:
-    """Whether the head answers and was not rebooted since the launch: then oarexec was killed, and the node is fine."""
+def _loss_of_head(
+    context: ActionContext, data: JobData, run: JobRun, answers: Mapping[str, nodes.NodeAnswer]
+) -> Trace | None:
+    """Return the event of a head that is gone or was rebooted; None if it works, so that oarexec was killed there."""
     from oar.modules.runner.actions import probe
 
-    finding = probe.ask_one(context, data.exec_host(context.config), data)
-    return finding is not probe.SILENT and bool(data.run) and finding.boot_id == (data.run.boot_id if data.run else "")
+    head = data.exec_host(context.config)
+    if not head:
+        return None
+    cleaned = answers.get(head)
+    finding = probe.SILENT if cleaned and not cleaned.reached else probe.ask_one(context, head, data)
+    if finding is probe.SILENT:
+        return Trace(EventType.NODE_LOST, f"{head} does not answer", (head,))
+    if run.boot_id and finding.boot_id and finding.boot_id != run.boot_id:
+        return Trace(EventType.NODE_REBOOTED, incidents.describe_reboot(head, finding.boot_id), (head,))
+    return None
 
 
 def _usage(

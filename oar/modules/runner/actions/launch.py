@@ -151,7 +151,8 @@ def _execute(launch: Launch) -> RetryAfter | None:
     try:
         dialogue = launch.context.remote.dialogue(launch.head, request, start_seconds + attached_seconds)
     except NodeUnavailable as error:
-        return _change_head(launch, _unreachable_event(launch), str(error).removeprefix(f"{launch.head}: "))
+        text = str(error).removeprefix(f"{launch.head}: ")
+        return _change_head(launch, EventType.PING_CHECKER_NODE_SUSPECTED, text)
     try:
         return _follow_start(launch, dialogue, time.monotonic() + start_seconds)
     except NodeUnavailable as error:
@@ -239,13 +240,6 @@ def _change_head(launch: Launch, event: EventType, error: str) -> RetryAfter | N
     return _execute(launch)
 
 
-def _unreachable_event(launch: Launch) -> EventType:
-    """Return the type of event for a head that cannot be reached."""
-    if launch.data.processors(launch.context.config):
-        return EventType.CPUSET_ERROR
-    return EventType.PING_CHECKER_NODE_SUSPECTED
-
-
 def _send_go(launch: Launch, dialogue: Dialogue) -> None:
     """Move the job to Running, then send GO.  Raises KillRequested."""
     with launch.context.database.begin() as tx:
@@ -254,7 +248,7 @@ def _send_go(launch: Launch, dialogue: Dialogue) -> None:
             (job is not None and job.state is JobState.RUNNING) or lifecycle.move(tx, launch.id, JobState.RUNNING)
         )
         if may_start:
-            tx.job_runs.update(launch.id, phase=Phase.GO)
+            tx.job_runs.update(launch.id, phase=Phase.GO, boot_id=dialogue.boot_id)
             tx.outbox.extend(_start_effects(launch.data))
     if not may_start:
         dialogue.send(ExecOrder.ABORT)
@@ -285,7 +279,7 @@ def _follow_attached(launch: Launch, dialogue: Dialogue) -> None:
                 case str() as line if line.startswith(ExecLine.END):
                     status = _status_of(line)
                 case CommandRan(exit=code, stderr=text):
-                    return _report_end(launch, code, status, text)
+                    return _report_end(launch, ExecCode.DIED if code > SIGNAL_EXIT_BASE else code, status, text)
     except NodeUnavailable as error:
         of_job(log, launch.id).info("%s", error)
 
@@ -361,8 +355,9 @@ def _recover(launch: Launch) -> RetryAfter | None:
             return None
         case _ if now - run.updated > launch.context.config.launch_unknown_timeout:
             # Without GO, which is sent after the phase of that name is stored, the command cannot have been started.
-            if run.phase is not Phase.GO and _has_other_head(launch):
-                return _change_head(launch, _unreachable_event(launch), f"did not answer ({finding.answer})")
+            if run.phase is not Phase.GO and (finding is probe.SILENT or _has_other_head(launch)):
+                text = f"did not answer ({finding.answer}), {incidents.NOT_STARTED}"
+                return _change_head(launch, EventType.PING_CHECKER_NODE_SUSPECTED, text)
             state = "state unknown" if run.phase is Phase.GO else incidents.NOT_STARTED
             text = f"[bipbip {launch.id}] {state}: {launch.head} did not answer ({finding.answer})"
             raise LaunchFailed(EventType.LAUNCHING_OAREXEC_TIMEOUT, text, [launch.head])

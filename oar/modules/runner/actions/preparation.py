@@ -68,11 +68,14 @@ def prepare_hosts(launch: Launch, hosts: set[str]) -> None:
     """
     launch.prepared = set()
     while hosts:
-        failures = {host: answer.error for host, answer in _run_manager(launch, hosts).items() if not answer.succeeded}
+        failures = {host: answer for host, answer in _run_manager(launch, hosts).items() if not answer.succeeded}
         launch.prepared = hosts = hosts - set(failures)
         if not failures:
             return
-        drop_hosts(launch, EventType.CPUSET_ERROR, failures)
+        for event, reached in ((EventType.CPUSET_ERROR, True), (EventType.PING_CHECKER_NODE_SUSPECTED, False)):
+            errors = {host: answer.error for host, answer in failures.items() if answer.reached is reached}
+            if errors:
+                drop_hosts(launch, event, errors)
 
 
 def _must_head_be_ready_for_prologue(launch: Launch) -> bool:

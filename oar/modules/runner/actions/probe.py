@@ -27,6 +27,10 @@ AGAIN_SECONDS = 10
 LOST_SECONDS = 60
 #: After so many silences in a row Finaud tests the host although it has a job.
 LOST_AFTER = 3
+#: If more hosts than this were asked and none answers, the server's own network is to blame.
+TOO_MANY_TO_FAIL = 10
+#: So many other hosts are asked to find that out.
+WITNESSES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ def read_status(value: Any) -> int | None:
 def probe(context: ActionContext, host: str) -> RetryAfter | None:
     """Ask a host about all jobs that should run there, and store what follows from its answers."""
     with context.database.begin() as tx:
+        asked = tx.now
         ids = tx.job_runs.jobs_of_head(host)
         candidates = [job_data.read(tx, job_id) for job_id in ids]
         running_jobs = [data for data in candidates if data and data.job.state in PROBED]
@@ -112,15 +117,45 @@ def probe(context: ActionContext, host: str) -> RetryAfter | None:
             note_finding(tx, data, findings[data.job.id])
             if findings[data.job.id].answer is ProbeAnswer.RUNNING:
                 note_usage(tx, context, data, host, findings[data.job.id])
-    silent = all(finding is SILENT for finding in findings.values())
     with context.database.begin() as tx:
-        silences = tx.job_runs.note_silence(host, silent=silent)
-        if silences == LOST_AFTER:
-            log.warning("%s has not answered %d times: Finaud tests it", host, silences)
-            tx.outbox.append(Wake(Tag.FINAUD))
-    if not silent:
-        return None
-    return RetryAfter(AGAIN_SECONDS if silences < LOST_AFTER else LOST_SECONDS)
+        if any(finding is not SILENT for finding in findings.values()):
+            tx.job_runs.note_answer(host)
+            return None
+        return _note_silence(tx, context.config.node_lost_timeout, host, asked, [data.job.id for data in jobs])
+
+
+def _note_silence(tx: Transaction, limit: int, host: str, asked: int, jobs: Collection[int]) -> RetryAfter | None:
+    """Note that a host has not answered; its jobs have ended if that lasts for ``limit`` seconds (0: never)."""
+    silence = tx.job_runs.note_silence(host, asked)
+    if silence.probes == LOST_AFTER:
+        log.warning("%s has not answered %d times: Finaud tests it", host, silence.probes)
+        tx.outbox.append(Wake(Tag.FINAUD))
+    if not limit:
+        return RetryAfter(AGAIN_SECONDS if silence.probes < LOST_AFTER else LOST_SECONDS)
+    remaining = silence.since + limit - tx.now
+    if remaining > 0:
+        return RetryAfter(min(AGAIN_SECONDS, remaining))
+    if not _is_server_heard(tx, silence.since):
+        return RetryAfter(AGAIN_SECONDS)
+    log.warning("%s has not answered for %d s: its jobs are lost", host, tx.now - silence.since)
+    for job_id in jobs:
+        note_end(tx, job_id, ExecCode.DIED, None)
+    return None
+
+
+def _is_server_heard(tx: Transaction, since: int) -> bool:
+    """Whether silent hosts are to blame for their silence, and not the server's own network.
+
+    If many are silent and none was heard meanwhile, others are asked first.
+    """
+    hosts = tx.job_runs.hosts_heard_since(since)
+    if hosts.heard or len(hosts.silent) <= TOO_MANY_TO_FAIL:
+        return True
+    log.error("none of %d hosts of jobs answers: the server's own network is suspected", len(hosts.silent))
+    witnesses = tuple(sorted(hosts.unknown)[:WITNESSES])
+    if witnesses:
+        tx.outbox.append(Ask(JobAction.PROBE, 0, witnesses))
+    return False
 
 
 def note_finding(tx: Transaction, data: JobData, finding: Finding) -> None:
