@@ -185,6 +185,7 @@ _BLAMED = {
 _AGAIN = {
     ResubmitRule.NEVER: "",
     ResubmitRule.ALWAYS: "yes",
+    ResubmitRule.ONCE: "once",
     ResubmitRule.IF_IDEMPOTENT: "if idempotent",
     ResubmitRule.IF_NOT_STARTED: "if not started, or idempotent",
 }

@@ -251,6 +251,8 @@ def _tell(tx: "Transaction", decision: _Decision) -> None:
     verdict = decision.verdict
     if verdict.refused:
         tx.events.add(EventType.SUSPEND_ERROR, decision.job.id, f"[NodeChangeState] {verdict.refused}")
+    if verdict.mail:
+        tx.outbox.append(Mail("The description of resources is wrong", verdict.mail))
     if verdict.notice and decision.job.notify:
         tx.outbox.append(control.deletion_notice(decision.job, decision.event))
     if verdict.action:

@@ -4,9 +4,11 @@ Data (JSON).  All actions: ``oar_tmp_directory``, ``cpuset_path`` (null: keys an
 {``cgroup_manager``, ``memory``, ``processes``, ``devices``, ``mem_nodes``, ``clear_dirs``, ``max_uptime``,
 ``oardir``}, all optional.
 ``init`` and ``clean``: ``job_id``, ``name`` (of the group), ``user``, ``ssh_keys`` (null: none).  ``init`` also:
-``nodes``, ``compute_thread_siblings``, ``resources``, ``node_file_db_fields``, ``node_file_db_fields_distinct_values``,
-``array_id``, ``array_index``, ``stdout_file``, ``stderr_file``, ``launching_directory``, ``job_name``, ``project``,
-``walltime``, ``walltime_seconds``, ``types``.  ``sweep``: ``jobs`` = [{``job_id``, ``name``}] that may be here.
+``nodes`` (of each the values of the property that names processors), ``nodes_property`` (the name of that property,
+optional), ``compute_thread_siblings``, ``resources``, ``node_file_db_fields``,
+``node_file_db_fields_distinct_values``, ``array_id``, ``array_index``, ``stdout_file``, ``stderr_file``,
+``launching_directory``, ``job_name``, ``project``, ``walltime``, ``walltime_seconds``, ``types``.  ``sweep``:
+``jobs`` = [{``job_id``, ``name``}] that may be here.
 
 ``clean`` says one line ``{"job_id": n, "usage": {...}, "reason": {...}}`` with what the job used on this node, and what
 oarexec found here when something of the job failed (null: nothing, see ``node_faults``); ``sweep`` one line
@@ -158,17 +160,37 @@ def make_group(data: "Data", confinement: "Confinement", groups: "Groups") -> No
 
 def cpus_of(data: "Data") -> "set[int]":
     """Return the processors of the job on this node; raise NodeError if there is none or one does not exist."""
-    cpus = node_kernel.parse_cpus(data["nodes"].get(node_base.this_node(), []))
     online = node_kernel.online_cpus()
+    cpus: "set[int]" = set()
+    for value in data["nodes"].get(node_base.this_node(), []):
+        cpus |= cpus_of_value(data, value, online)
     if not cpus:
-        raise NodeError(ManagerExit.GROUP, "the resources of the job on this node name no processor")
-    if not cpus <= online:
-        missing = node_kernel.cpu_list(cpus - online)
-        text = "processor %s of the resources does not exist on this node" % missing
-        raise NodeError(ManagerExit.GROUP, text)
+        raise NodeError(ManagerExit.DESCRIPTION, "%s names no processor" % described_property(data, ""))
     if data.get("compute_thread_siblings") in (True, 1, "yes", "1"):
         return node_kernel.with_siblings(cpus) & online
     return cpus
+
+
+def cpus_of_value(data: "Data", value: object, online: "set[int]") -> "set[int]":
+    """Return the processors that a value of the property names; raise NodeError if this node does not have them."""
+    with contextlib.suppress(NodeError):
+        cpus = node_kernel.parse_cpus([value])
+        if cpus <= online:
+            return cpus
+    has = node_kernel.read(node_kernel.ONLINE).strip()
+    text = "%s is '%s', but this node has the processors %s only"
+    shown = node_base.escaped(str(value))
+    raise NodeError(ManagerExit.DESCRIPTION, text % (described_property(data, value), shown, has))
+
+
+def described_property(data: "Data", value: object) -> str:
+    """Return the name of the property that names processors, with the resource of this node that has a value."""
+    name = data.get("nodes_property") or ""
+    node = node_base.this_node()
+    for resource in data["resources"]:
+        if resource.get("network_address") == node and str(resource.get(name) or "") == str(value or ""):
+            return "the property %s of resource %s" % (name, resource.get("resource_id"))
+    return "the property %s of its resources here" % (name or "of processors")
 
 
 def memory_nodes(data: "Data", cpus: "set[int]") -> "set[int]":

@@ -14,6 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+ONLINE = "/sys/devices/system/cpu/online"  #: the processors of this node
+
 
 # -- files of the kernel -----------------------------------------------------------------------------------------------
 
@@ -152,7 +154,7 @@ def cpu_list(cpus: "Iterable[int]") -> str:
 
 def online_cpus() -> "set[int]":
     """Return the processors of this node."""
-    return parse_cpus([read("/sys/devices/system/cpu/online")])
+    return parse_cpus([read(ONLINE)])
 
 
 def with_siblings(cpus: "set[int]") -> "set[int]":

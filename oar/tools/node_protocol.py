@@ -126,6 +126,7 @@ class ManagerExit:
     COMMON_LOCK = 16  #: the lock of all jobs is not free
     USER_LOCK = 17  #: the lock of the user is not free
     KEYS_LOCK = 18  #: the lock of the file of the public keys is not free
+    DESCRIPTION = 14  #: a property of the job's resources names what this node does not have
     JOB_FILES = 19  #: the files of the job cannot be written
     INCOMPLETE = 31  #: a key of the data is missing or of another type
 

@@ -11,7 +11,7 @@ import pytest
 from oar.lib.config import files as configuration
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Ask, Due, JobAction, OarsubLine
+from oar.lib.facts.messages import Ask, Due, JobAction, Mail, OarsubLine
 from oar.lib.facts.records import Cause, NodeUsage
 from oar.lib.facts.states import (
     EndCode,
@@ -339,13 +339,20 @@ def test_a_working_directory_that_is_not_there_is_the_user_s_error(world: World)
     assert world.cause(job_id) == Cause(EndCode.DIRECTORY_MISSING, found)
 
 
-def test_processors_that_the_node_does_not_have_are_the_node_s_error(world: World) -> None:
+def test_processors_that_the_node_does_not_have_are_an_error_of_its_description(world: World) -> None:
     with world.database.begin() as tx:
         tx.resources.set_property(world.resources, "cpuset", "4095")
     job_id = world.job("true")
     assert launch_job(world.context, job_id) is None
     assert world.phase(job_id) is Phase.FAILED
-    assert world.events(job_id) == [EventType.CPUSET_ERROR]
+    assert world.events(job_id) == [EventType.CPUSET_PROPERTY_ERROR]
+    cause = world.cause(job_id)
+    assert cause is not None
+    assert (cause.code, cause.data["nodes"]) == (EndCode.NODE_DESCRIPTION, [NODE])
+    named = f"the property cpuset of resource {world.resources[0]} is '4095', but this node has the processors "
+    assert named in cause.data["text"]
+    (mail,) = [effect for effect in world.told if isinstance(effect, Mail) and "description" in effect.subject]
+    assert named in mail.text
 
 
 def test_a_manager_of_the_site_that_is_not_there_fails_launches_and_is_no_node_s_fault(

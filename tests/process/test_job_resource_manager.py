@@ -29,14 +29,17 @@ def test_init_binds_the_job_to_its_processors(box: NodeBox) -> None:
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        (["0", "77"], "processor 77 of the resources does not exist on this node"),
-        (["x"], "'x' is not a processor number"),
-        ([], "name no processor"),
+        (["0", "77"], "the property cpuset of resource 9 is '77', but this node has the processors "),
+        (["x"], "the property cpuset of its resources here is 'x', but this node has the processors "),
+        ([], "the property cpuset of its resources here names no processor"),
     ],
 )
 def test_a_value_that_is_no_processor_is_refused(box: NodeBox, values: list[str], text: str) -> None:
-    done = box.jrm("init", box.init_data(2, nodes={NODE: values}))
-    assert done.exit == 5
+    resources = [{"resource_id": 8, "network_address": "other", "cpuset": "77"}]
+    resources += [{"resource_id": 9, "network_address": NODE, "cpuset": "77"}]
+    data = box.init_data(2, nodes={NODE: values}, nodes_property="cpuset", resources=resources)
+    done = box.jrm("init", data)
+    assert done.exit == 14
     assert done.stderr.startswith(f"[job_resource_manager][2][{NODE}][ERROR] ")
     assert text in done.stderr
 

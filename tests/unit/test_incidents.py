@@ -168,6 +168,15 @@ def test_a_node_that_was_rebooted_returns_unless_that_happens_again_and_again() 
     assert (no_repair.by_finaud, no_repair.returning) == (True, ())
 
 
+def test_a_wrong_description_suspects_two_nodes_at_most() -> None:
+    first = verdict("CPUSET_PROPERTY_ERROR", facts(job=job(state=JobState.LAUNCHING)), hosts=("node-1",))
+    assert (first.state, first.suspects, first.resubmit) == (JobState.ERROR, ("node-1",), True)
+    copy = facts(job=job(state=JobState.LAUNCHING), chain=1)
+    second = verdict("CPUSET_PROPERTY_ERROR", copy, hosts=("node-2",))
+    assert (second.suspects, second.by_finaud, second.resubmit) == (("node-2",), False, False)
+    assert "a third node may fail in the same way" in second.not_resubmitted
+
+
 def test_a_reboot_that_ended_many_jobs_counts_once() -> None:
     texts = [f"[bipbip {job}] {describe_reboot('node-1', boot)}" for boot in ("b1", "b2") for job in (1, 2, 3)]
     events = [Event(number, "NODE_REBOOTED", number, 0, text, False) for number, text in enumerate(texts)]

@@ -53,6 +53,11 @@ def test_oarexec_ends_with_the_codes_that_the_server_explains() -> None:
     assert members(node_protocol.OarexecExit) | before_oarexec | made_by_the_server == explained
 
 
+def test_a_wrong_description_is_told_from_other_failures() -> None:
+    assert node_protocol.ManagerExit.DESCRIPTION == server.WRONG_DESCRIPTION
+    assert list(members(node_protocol.ManagerExit).values()).count(server.WRONG_DESCRIPTION) == 1
+
+
 def test_oarexec_takes_the_signals_that_the_server_sends() -> None:
     assert set(server.ControlSignal) <= oarexec_user.CONTROL_SIGNALS
 

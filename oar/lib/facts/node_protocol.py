@@ -81,6 +81,10 @@ class ProbeAnswer(StrEnum):
     SILENT = "silent"  #: made by the server: the head did not answer
 
 
+#: Exit code of the job resource manager: a property of the job's resources names what the node does not have.
+WRONG_DESCRIPTION = 14
+
+
 class NodeFaultKind(StrEnum):
     """What of a job failed on a node (``oar/tools/node_faults.py``)."""
 

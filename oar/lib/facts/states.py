@@ -289,6 +289,7 @@ class EventType(StrEnum):
     SERVER_EPILOGUE_EXIT_CODE_ERROR = "SERVER_EPILOGUE_EXIT_CODE_ERROR"
     SERVER_EPILOGUE_ERROR = "SERVER_EPILOGUE_ERROR"
     CPUSET_ERROR = "CPUSET_ERROR"
+    CPUSET_PROPERTY_ERROR = "CPUSET_PROPERTY_ERROR"
     CPUSET_CLEAN_ERROR = "CPUSET_CLEAN_ERROR"
     CPUSET_MANAGER_FILE = "CPUSET_MANAGER_FILE"
     SUSPEND_RESUME_MANAGER_FILE = "SUSPEND_RESUME_MANAGER_FILE"
@@ -409,6 +410,7 @@ class EndCode(StrEnum):
     NODE_REBOOTED = "NODE_REBOOTED"  #: its node was rebooted while it ran
     OAREXEC_LOST = "OAREXEC_LOST"  #: the program that ran it (oarexec) was killed on its node
     NODE_SETUP = "NODE_SETUP"  #: a node of it could not be prepared
+    NODE_DESCRIPTION = "NODE_DESCRIPTION"  #: a property of its resources names what a node does not have
     PROLOGUE = "PROLOGUE"  #: the prologue of the node failed
     EPILOGUE = "EPILOGUE"  #: it ended well, but the epilogue of the node failed
     SERVER_PROLOGUE = "SERVER_PROLOGUE"  #: the prologue of the server failed

@@ -93,6 +93,11 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
     EndCode.NODE_REBOOTED: ("{names} was rebooted while the job ran there.", _REPORT),
     EndCode.OAREXEC_LOST: ("The program that ran it (oarexec){on} was killed; the node itself works.", _REPORT),
     EndCode.NODE_SETUP: ("{names} could not be prepared for it{detail}.", _REPORT),
+    EndCode.NODE_DESCRIPTION: (
+        "The description of its resources does not fit {names}{detail}. Its command was not started.",
+        "Tell the administrators: they have to correct that property (oarnodesetting -p). The job itself is correct."
+        f" Then: {_RESUBMIT}",
+    ),
     EndCode.PROLOGUE: ("The prologue of the site failed{on}; its command was not started.", _REPORT),
     EndCode.EPILOGUE: ("Its command ended well, but the epilogue of the site failed{on}.", ""),
     EndCode.SERVER_PROLOGUE: ("The prologue of the server failed; its command was not started{detail}.", _REPORT),

@@ -52,6 +52,7 @@ class ResubmitRule(Enum):
 
     NEVER = auto()
     ALWAYS = auto()  #: the failure is not the job's, and its command has not been started
+    ONCE = auto()  #: as ALWAYS, unless the job was resubmitted before: another such node would fail like this one
     IF_IDEMPOTENT = auto()  #: the command may have been started
     IF_NOT_STARTED = auto()  #: ALWAYS if the event proves that the command has not been started, else IF_IDEMPOTENT
 
@@ -66,6 +67,7 @@ class Incident(NamedTuple):
     resubmit: ResubmitRule = ResubmitRule.NEVER
     stops_queues: bool = False
     spares_reservations: bool = False  #: a reservation goes on with its other hosts
+    told_to_administrators: bool = False  #: they have to correct something: they get a mail with the description
 
 
 _ERROR = JobState.ERROR
@@ -84,6 +86,9 @@ INCIDENTS: Mapping[EventType, Incident] = {
     ),
     EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB: Incident(None, Suspects.HOSTS, by_finaud=True),
     EventType.CPUSET_ERROR: Incident(_ERROR, Suspects.HOSTS, resubmit=ResubmitRule.ALWAYS, spares_reservations=True),
+    EventType.CPUSET_PROPERTY_ERROR: Incident(
+        _ERROR, Suspects.HOSTS, resubmit=ResubmitRule.ONCE, spares_reservations=True, told_to_administrators=True
+    ),
     EventType.CPUSET_CLEAN_ERROR: Incident(JobState.TERMINATED, Suspects.HOSTS),
     EventType.CPUSET_MANAGER_FILE: _PROLOGUE_ERROR,
     EventType.PROLOGUE_ERROR: _HEAD_ERROR,
@@ -212,6 +217,7 @@ class Verdict(NamedTuple):
     resubmit: bool = False
     not_resubmitted: str = ""  #: why the job is not resubmitted although the event allows it
     stops_queues: bool = False
+    mail: str = ""  #: to the administrators
     notice: bool = False  #: tell the user that his job has a kill request
     action: JobAction | None = None  #: for the Runner
     refused: str = ""  #: why the job is not suspended
@@ -242,6 +248,7 @@ def judge(event: Event, facts: JobFacts | None, site: IncidentSettings) -> Verdi
         resubmit=resubmit,
         not_resubmitted=refusal,
         stops_queues=incident.stops_queues,
+        mail=event.description if incident.told_to_administrators else "",
     )
 
 
@@ -321,6 +328,8 @@ def _decide_resubmission(event: Event, incident: Incident, facts: JobFacts, site
     if rule is ResubmitRule.NEVER or (rule is ResubmitRule.IF_IDEMPOTENT and JobTypeName.IDEMPOTENT not in facts.types):
         return False, ""
     refusal = why_not_resubmitted(facts, site.max_resubmissions)
+    if rule is ResubmitRule.ONCE and facts.chain and not refusal:
+        refusal = "it was resubmitted before, and a third node may fail in the same way"
     return not refusal, refusal
 
 

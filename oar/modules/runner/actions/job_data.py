@@ -142,6 +142,7 @@ def manager_data(data: JobData, config: Config) -> dict[str, Any]:
         "user": job.user,
         "job_user": job.user,
         "nodes": data.processors(config),
+        "nodes_property": config.job_resource_manager_property_db_field or "",
         "cpuset_path": config.cpuset_path or None,
         "compute_thread_siblings": config.compute_thread_siblings,
         "ssh_keys": _ssh_keys(data, config),

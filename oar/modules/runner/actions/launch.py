@@ -188,7 +188,8 @@ def _follow_start(launch: Launch, dialogue: Dialogue, deadline: float) -> RetryA
             case str() as line if line.startswith(ExecLine.FAULT):
                 _store_fault(launch, line)
             case str() as line if line.startswith(ExecLine.INIT) and line != f"{ExecLine.INIT} 0":
-                return _change_head(launch, EventType.CPUSET_ERROR, _manager_error(dialogue))
+                event = nodes.manager_event(probe.read_status(line.rpartition(" ")[2]) or 0)
+                return _change_head(launch, event, _manager_error(dialogue))
             case str() as line if line.startswith((ExecLine.ALREADY, ExecLine.STALE)) or time.monotonic() > deadline:
                 dialogue.close()  # the last case: a node that writes line after line without an end
                 return _recover(launch)

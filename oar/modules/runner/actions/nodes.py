@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from oar.lib.config.files import Config
-from oar.lib.facts.node_protocol import NodeAction
+from oar.lib.facts.node_protocol import WRONG_DESCRIPTION, NodeAction
+from oar.lib.facts.states import EventType
 from oar.lib.io import ping_checker
 from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome, TimedOut, Unreachable
 from oar.modules.runner.actions.context import ActionContext, log
@@ -25,6 +26,7 @@ class NodeAnswer:
     error: str = ""
     lines: tuple[str, ...] = ()
     reached: bool = True
+    code: int = 0  #: exit code of the program, if it was reached
 
 
 class ManagerMissing(Exception):
@@ -61,10 +63,23 @@ def answer_of(outcome: Outcome) -> NodeAnswer:
     """Return the answer that an outcome stands for; exit code 0 means success."""
     if isinstance(outcome, CommandRan):
         text = outcome.stderr.strip().replace("\n", " ")
-        return NodeAnswer(outcome.exit == 0, text or f"exit code {outcome.exit}", outcome.lines)
+        return NodeAnswer(outcome.exit == 0, text or f"exit code {outcome.exit}", outcome.lines, code=outcome.exit)
     if isinstance(outcome, TimedOut):
         return NodeAnswer(False, f"no answer within {outcome.seconds:.0f} s", reached=False)
     return NodeAnswer(False, outcome.error, reached=False)
+
+
+def failure_event(config: Config, answer: NodeAnswer) -> EventType:
+    """Return the event of a node that could not be prepared for a job."""
+    if not answer.reached:
+        return EventType.PING_CHECKER_NODE_SUSPECTED
+    is_built_in = site_manager(config) is None
+    return manager_event(answer.code) if is_built_in else EventType.CPUSET_ERROR
+
+
+def manager_event(code: int) -> EventType:
+    """Return the event of an exit code of the built-in manager."""
+    return EventType.CPUSET_PROPERTY_ERROR if code == WRONG_DESCRIPTION else EventType.CPUSET_ERROR
 
 
 def has_checker(config: Config) -> bool:

@@ -15,6 +15,13 @@ from oar.modules.runner.actions.context import ActionContext
 from oar.modules.runner.actions.job_data import JobData
 from oar.modules.runner.actions.server_scripts import ScriptFailure, ScriptFailureKind, SiteScript, run_script
 
+#: Events of nodes that could not be prepared; the first that applies ends the launch of a job that is no reservation.
+_MANAGER_EVENTS = (
+    EventType.CPUSET_PROPERTY_ERROR,
+    EventType.CPUSET_ERROR,
+    EventType.PING_CHECKER_NODE_SUSPECTED,
+)
+
 
 class LaunchFailed(Exception):
     """The launch has to be given up."""
@@ -72,8 +79,9 @@ def prepare_hosts(launch: Launch, hosts: set[str]) -> None:
         launch.prepared = hosts = hosts - set(failures)
         if not failures:
             return
-        for event, reached in ((EventType.CPUSET_ERROR, True), (EventType.PING_CHECKER_NODE_SUSPECTED, False)):
-            errors = {host: answer.error for host, answer in failures.items() if answer.reached is reached}
+        events = {host: nodes.failure_event(launch.context.config, answer) for host, answer in failures.items()}
+        for event in _MANAGER_EVENTS:
+            errors = {host: answer.error for host, answer in failures.items() if events[host] is event}
             if errors:
                 drop_hosts(launch, event, errors)
 
