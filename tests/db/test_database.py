@@ -120,6 +120,38 @@ def test_a_database_that_is_not_there_is_reported_in_one_line(settings: Database
     assert "\n" not in str(error.value)
 
 
+_PID = "SELECT pg_backend_pid()"
+
+
+def test_the_readonly_login_is_used_again_and_finds_nothing_of_its_last_use(database: Database) -> None:
+    with database.readonly() as tx:
+        pid, path = tx.value(_PID), tx.value("SHOW search_path")
+        tx.value("SELECT set_config('search_path', 'nowhere', false), set_config('oar.left', 'x', false)")
+        tx.execute("PREPARE leftover AS SELECT 1")
+    with database.readonly() as tx:
+        assert (tx.value(_PID), tx.value("SHOW search_path")) == (pid, path)
+        assert not tx.value("SELECT current_setting('oar.left', true)")
+        assert tx.value("SELECT count(*) FROM pg_prepared_statements") == 0
+    with pytest.raises(psycopg2.Error), database.readonly() as tx:
+        tx.value("SELECT 1 / 0")
+    with database.readonly() as tx:
+        assert tx.value(_PID) == pid
+        assert tx.value("SHOW transaction_read_only") == "on"
+
+
+def test_a_lost_connection_of_the_readonly_login_is_replaced(database: Database, postgres: PostgreSQL) -> None:
+    with database.readonly() as tx:
+        pid = tx.value(_PID)
+    postgres.execute(f"SELECT pg_terminate_backend({pid}, 30000)")
+    with database.readonly() as tx:
+        assert tx.value(_PID) != pid
+    with pytest.raises(DatabaseUnavailable), database.readonly() as tx:
+        postgres.execute(f"SELECT pg_terminate_backend({tx.value(_PID)})")
+        tx.value("SELECT 1")
+    with database.readonly() as tx:
+        assert tx.value("SELECT current_user") == database.settings.ro_user
+
+
 _CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name"
 
 

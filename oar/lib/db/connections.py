@@ -67,6 +67,7 @@ class ConnectionPool:
         self._reader = _Login(settings.ro_user, settings.ro_password, _SESSION_RO)
         self._idle_writers: list[Connection] = []
         self._idle_readers: list[Connection] = []
+        self._used_readers: list[Connection] = []  #: idle too; who used them may have left something in the session
         #: Called once with the error, when connecting takes longer than a moment.
         self.on_wait: Callable[[DatabaseUnavailable], None] | None = None
 
@@ -84,24 +85,44 @@ class ConnectionPool:
         self._idle_writers.append(connection)
 
     def reader(self) -> Connection:
-        """Take or open a connection of the read-only login; it is never given back.  Raises DatabaseUnavailable."""
+        """Take or open a connection of the read-only login; it is as a new one.  Raises DatabaseUnavailable."""
+        while used := _popped(self._used_readers):
+            try:
+                used.cursor().execute("DISCARD ALL")
+                used.cursor().execute(self._reader.session)
+            except psycopg2.Error:  # it is lost: PostgreSQL was restarted
+                used.close()
+            else:
+                return used
         idle = _popped(self._idle_readers)
         return idle or self._connect(self._reader)[0]
 
+    def keep_reader(self, connection: Connection) -> None:
+        """Keep a connection of the read-only login, on which SQL of users has run, for the next use."""
+        try:
+            connection.cursor().execute("ROLLBACK")
+        except psycopg2.Error:
+            connection.close()
+        else:
+            self._used_readers.append(connection)
+
     def ready(self) -> None:
         """Have an idle connection of each login.  Raises DatabaseUnavailable."""
-        if self._idle_writers and not self._idle_readers:
+        if self._idle_writers and not self._has_reader():
             self._add_reader()
-        if not (self._idle_writers and self._idle_readers):
+        if not (self._idle_writers and self._has_reader()):
             writer, reader = self._connect(self._writer, self._reader)
             self._idle_writers.append(writer)
             self._idle_readers.append(reader)
 
     def close(self) -> None:
         """Close the idle connections."""
-        for idle in (self._idle_writers, self._idle_readers):
+        for idle in (self._idle_writers, self._idle_readers, self._used_readers):
             while connection := _popped(idle):
                 connection.close()
+
+    def _has_reader(self) -> bool:
+        return bool(self._idle_readers or self._used_readers)
 
     def _add_reader(self) -> None:
         """Open the second connection; if that fails give the first one back, as others wait for theirs."""

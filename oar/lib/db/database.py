@@ -88,19 +88,20 @@ class Database:
 
     @contextmanager
     def readonly(self) -> Iterator[Transaction]:
-        """Open a transaction of the read-only login, for SQL text of users; its connection is thrown away.
+        """Open a transaction of the read-only login, for SQL text of users; nothing of it is left for the next one.
 
         Raises DatabaseUnavailable.
         """
         connection = self._pool.reader()
+        tx = Transaction(connection, 0)
+        limit = round(self.settings.user_sql_timeout * 1000)
         try:
             with self._guard(connection):
-                cursor = connection.cursor()
-                cursor.execute("BEGIN READ ONLY")
-                cursor.execute("SET LOCAL statement_timeout TO %s", (self.settings.user_sql_timeout * 1000,))
-                yield Transaction(connection, 0)
+                tx.execute(f"BEGIN READ ONLY; SET LOCAL statement_timeout TO {limit}")
+                yield tx
         finally:
-            connection.close()
+            tx.end()
+            self._pool.keep_reader(connection)
 
     def connection(self) -> Connection:
         """Return a new connection of the read-write login, in autocommit mode; the caller closes it."""
