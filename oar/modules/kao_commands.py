@@ -3,6 +3,7 @@
     kao round                               make a round now, as the server does: jobs start, predictions change
     kao save FILE                           write what a round would be decided on now
     kao plan FILE                           plan it: the same file gives the same plan everywhere
+    kao plan FILE --all                     as if a round planned all jobs, however many and however long
     kao plan FILE --json                    the plan with all that is in it
     kao plan FILE --without-node NODE       as if the node were dead; may be repeated
     kao plan FILE --quotas QUOTAS           as if this file of quotas were in force, in either form
@@ -73,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("save", help="write a round to a file").add_argument("file", type=Path)
     plan = commands.add_parser("plan", help="plan a round from a file")
     plan.add_argument("file", type=Path)
+    plan.add_argument("--all", action="store_true", help="as if a round planned all jobs")
     plan.add_argument("--json", action="store_true", help="write the whole plan")
     plan.add_argument(
         "--without-node",
@@ -120,6 +122,8 @@ def _plan(options: argparse.Namespace) -> str:
 
 
 def _planned(saved: Snapshot, options: argparse.Namespace) -> str:
+    if options.all:
+        saved = what_if.without_limits(saved)
     snapshot = _supposed(saved, options)
     plan = schedule(snapshot)
     if options.explain is not None:

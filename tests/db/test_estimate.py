@@ -1,7 +1,7 @@
 """oarsub --estimate: what a submission would become, with nothing submitted."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,6 +11,7 @@ import yaml
 
 from oar.cli import oarsub
 from oar.cli.common.command import CommandResult
+from oar.kao.rounds.hypothetical import estimates
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -214,7 +215,88 @@ def test_a_queue_with_a_scheduler_of_its_own_cannot_be_asked(site: Site) -> None
         tx.execute("UPDATE queues SET scheduler_policy = 'mine' WHERE queue_name = 'default'")
     code, lines = answer(site.estimate("true"))
     text = "The queue default has a scheduler of its own, mine, which cannot be asked beforehand."
-    assert (code, lines) == (8, [f"# Job would not start: {text}"])
+    assert (code, lines) == (0, [f"# Job would start not before {format_date(NOW)}: {text}"])
+    assert site.record("true")["feasible"] is None
+
+
+#: More than a round plans, with the limit as it is shipped.
+MANY = Config().max_job_per_queues_group_scheduling_round + 1
+
+
+def queue_up(site: Site, jobs: int = MANY) -> None:
+    """Let so many jobs of an hour wait, each for the whole machine."""
+    assert site.oarsub("--array", jobs, "-l", "nodes=2,walltime=1", "true").exit == 0
+
+
+def in_time_for(monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
+    """Let the time of estimates be over after so many looks at the clock."""
+
+    def stopwatch() -> Callable[[], float]:
+        times = iter([0.0] * looks)
+        return lambda: next(times, 31.0)
+
+    monkeypatch.setattr(estimates, "_stopwatch", stopwatch)
+
+
+def test_the_limits_of_a_round_are_none_of_an_estimate(site: Site) -> None:
+    queue_up(site)
+    start = NOW + MANY * 3601
+    code, lines = answer(site.estimate("-l", "nodes=1,walltime=1", "true"))
+    assert (code, lines[0]) == (0, f"# Job would start at {format_date(start)} on node-1")
+    assert lines[1].startswith("# Not now: Its resources are in use until ")
+    record = site.record("-l", "nodes=1,walltime=1", "true")
+    assert (record["feasible"], record["start"], record["not_before"]) == (True, start, None)
+
+
+def test_an_estimate_does_not_wait_for_a_round_nor_keep_one_waiting(site: Site) -> None:
+    with site.scheduler._lock.held():
+        assert site.estimate("true").exit == 0
+
+
+def test_a_job_whose_turn_does_not_come_in_time_is_told_a_date(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue_up(site, 9)
+    in_time_for(monkeypatch, 4)
+    date = NOW + 4 * 3601
+    text = "The time for planning was over after 4 jobs, before its turn."
+    assert answer(site.estimate("-l", "nodes=1,walltime=1", "true")) == (
+        0,
+        [f"# Job would start not before {format_date(date)}: {text}"],
+    )
+    record = site.record("-l", "nodes=1,walltime=1", "true")
+    assert (record["feasible"], record["start"], record["not_before"]) == (None, None, date)
+    assert (record["sentence"], [each["code"] for each in record["reasons"]]) == (text, ["LIMIT"])
+
+
+def test_an_array_whose_turn_does_not_come_in_time_is_told_a_date(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue_up(site, 9)
+    in_time_for(monkeypatch, 4)
+    words = ("--array", 3, "-l", "nodes=1,walltime=1", "true")
+    code, lines = answer(site.estimate(*words))
+    told = f"# 3 jobs would start not before {format_date(NOW + 4 * 3601)}: The time for planning was over after 4 jobs"
+    assert (code, len(lines)) == (0, 1)
+    assert lines[0].startswith(told)
+    record = site.record(*words)
+    assert [each["feasible"] for each in record["jobs"]] == [None] * 3
+    assert yaml.safe_load(site.estimate("-Y", *words).out) == record
+    ElementTree.fromstring(site.estimate("-X", *words).out)
+    assert site.estimate("-D", *words).out.startswith("{\n")
+
+
+def test_a_reservation_gets_the_answer_of_the_next_round(site: Site) -> None:
+    """With the limits of that round: what stands behind them does not keep it away."""
+    queue_up(site)
+    date = NOW + (MANY - 1) * 3601
+    words = ("-r", format_date(date), "-l", "nodes=2,walltime=1")
+    assert answer(site.estimate(*words)) == (0, ["# Reservation valid --> OK"])
+
+
+def test_a_job_in_a_queue_without_backfilling_is_told_its_start(site: Site) -> None:
+    with site.database.begin() as tx:
+        tx.execute("UPDATE queues SET scheduler_policy = 'kamelot_fifo' WHERE queue_name = 'default'")
+    site.fill()
+    queue_up(site, 2)
+    code, lines = answer(site.estimate("-l", "nodes=1,walltime=1", "true"))
+    assert (code, lines[0]) == (0, f"# Job would start at {format_date(NOW + 3 * 3601)} on node-1")
 
 
 def test_a_file_that_is_not_there_is_told(database: Database, tmp_path: Path) -> None:

@@ -101,4 +101,4 @@ def test_a_job_that_a_round_did_not_come_to_is_explained(database: Database, lim
     assert record["in_front"] == []
     told = ask_oarstat(site, "--explain", last).out.splitlines()
     assert told[1] == f"    Why: A round plans a limited number of jobs: {most} were before it."
-    assert told[2] == "    Start: not foreseen"
+    assert told[2] == "    Start: not foreseen yet: the jobs before it are planned first"

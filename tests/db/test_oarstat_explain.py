@@ -10,6 +10,7 @@ import yaml
 
 from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oarstat import main
+from oar.kao.rounds.hypothetical import estimates
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -101,6 +102,16 @@ def test_the_smallest_change_that_would_let_it_start_is_found_on_request(site: S
     assert site.record(full, "--change")["smallest_change"] is None
     assert "no change of one number in its request is enough" in site.explain(full, "--change").out
     assert "Would start now" not in site.explain(wide).out
+
+
+def test_without_time_no_change_is_named_and_none_is_denied(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [submit(site.database, "/resource_id=2") for _ in range(3)]
+    site.round()
+    monkeypatch.setattr(estimates, "_stopwatch", lambda: lambda: 31.0)
+    told = "    Would start now: there was no time to find out with which change\n"
+    assert told in site.explain(jobs[2], "--change").out
+    record = site.record(jobs[2], "--change")
+    assert (record["smallest_change"], record["smallest_change_known"]) == (None, False)
 
 
 def test_the_waiting_time_of_a_job_divides_by_what_it_waited_for(site: Site) -> None:

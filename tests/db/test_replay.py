@@ -74,6 +74,17 @@ def test_a_round_can_be_planned_with_something_changed(saved: Path, capsys: Any)
     assert "no resource satisfies the request: /core=2" in capsys.readouterr().out
 
 
+def test_the_jobs_behind_the_limits_of_a_round_are_planned_on_request(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "round.json"
+    path.write_text(to_json(Cluster(nodes=1, max_jobs=1).job("/node=1").job("/node=1").snapshot()))
+    assert kao_commands.main(["plan", str(path)]) == 0
+    assert "not planned in this round: 1 jobs before it" in capsys.readouterr().out
+    assert kao_commands.main(["plan", str(path), "--all"]) == 0
+    out = capsys.readouterr().out
+    assert "not planned" not in out
+    assert "instead of" not in out
+
+
 def test_what_is_supposed_is_shown_beside_what_would_be_otherwise(saved: Path, capsys: Any) -> None:
     assert kao_commands.main(["plan", str(saved), "--walltime", "1=0:10:0"]) == 0
     head, first, _ = capsys.readouterr().out.splitlines()

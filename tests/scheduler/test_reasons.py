@@ -196,7 +196,10 @@ def test_tokens_limits_and_arrays_give_their_numbers() -> None:
     expect(strict, 3, ReasonCode.LIMIT, "Its queue starts jobs strictly in their order, and one before it waits.")
     clock = iter([0.0, 20.0])
     late = schedule(Cluster().job().job().snapshot(), lambda: next(clock, 20.0)).reasons[2]
-    assert (late.code, told(late)) == (ReasonCode.LIMIT, "The time limit of the round was reached after 1 jobs.")
+    assert (late.code, told(late)) == (
+        ReasonCode.LIMIT,
+        "The time for planning was over after 1 jobs, before its turn.",
+    )
     array = Cluster().job(array_id=1, array_limit=1).job(array_id=1, array_limit=1)
     expect(array, 2, ReasonCode.ARRAY, "Of the array 1, 1 may run at a time, and as many do.")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.cli.common.render import visible
 from oar.lib.db.job_waits import AwaitedJob
 from oar.lib.facts.formats import Format, dump
+from oar.lib.facts.states import ReasonCode
 from oar.lib.facts.times import format_date, format_duration
 from oar.lib.rules.end_cause_texts import format_exit_code
 from oar.lib.rules.wait_reason_texts import WAITING_FOR
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.records import Job
 
+_NO_TIME = "there was no time to find out with which change"
 _NO_CHANGE = "no change of one number in its request is enough"
 
 
@@ -40,8 +42,8 @@ def explained(
     return "\n".join("".join(f"{line}\n" for line in _lines(each, changes, ended.get(each.job.id))) for each in found)
 
 
-def _changes(context: "Context", found: Sequence[Explanation]) -> dict[int, str]:
-    """Return the smallest change that lets each waiting job start now; '' if none does."""
+def _changes(context: "Context", found: Sequence[Explanation]) -> dict[int, str | None]:
+    """Return the smallest change that lets each waiting job start now; '' if none does, None if it is not known."""
     waiting = [each.job.id for each in found if each.reason]
     if not waiting:
         return {}
@@ -105,14 +107,15 @@ def _end_line(job: "Job") -> str:
 # ---------------------------------------------------------------------------------------------------------------- texts
 
 
-def _record(each: Explanation, changes: Mapping[int, str], ended: EndExplanation | None) -> dict[str, object]:
+def _record(each: Explanation, changes: Mapping[int, str | None], ended: EndExplanation | None) -> dict[str, object]:
     record = each.record
     if each.job.id in changes:
         record["smallest_change"] = changes[each.job.id] or None
+        record["smallest_change_known"] = changes[each.job.id] is not None
     return record | dict(ended.record) if ended else record
 
 
-def _lines(each: Explanation, changes: Mapping[int, str], ended: EndExplanation | None) -> list[str]:
+def _lines(each: Explanation, changes: Mapping[int, str | None], ended: EndExplanation | None) -> list[str]:
     job = each.job
     since = format_date(job.submission_time)
     lines = [f"Job {job.id} of {visible(job.user)}, {job.state}, in the queue {visible(job.queue)} since {since}"]
@@ -125,7 +128,8 @@ def _lines(each: Explanation, changes: Mapping[int, str], ended: EndExplanation 
     if each.start:
         lines += _start_lines(each.start)
     elif each.reason:
-        lines.append("    Start: not foreseen")
+        is_later = each.reason.code == ReasonCode.LIMIT
+        lines.append(f"    Start: not foreseen{' yet: the jobs before it are planned first' if is_later else ''}")
     lines += [f"    In front: {_other(other)}" for other in each.in_front]
     if each.start:
         lines += _experience(each.start)
@@ -134,7 +138,8 @@ def _lines(each: Explanation, changes: Mapping[int, str], ended: EndExplanation 
         lines.append(f"    Fair share: {_share(job, share)}")
     if job.id in changes:
         change = changes[job.id]
-        lines.append(f"    Would start now: {f'with {change}' if change else _NO_CHANGE}")
+        known = f"with {change}" if change else _NO_CHANGE
+        lines.append(f"    Would start now: {known if change is not None else _NO_TIME}")
     if job.started:
         lines.append(f"    Started: {format_date(job.started)}")
     lines += _waited(each.waited)

@@ -35,7 +35,7 @@ def estimate(call: OarsubCall, proposal: Proposal) -> int:
     else:
         lines = _reservation(result.jobs) if proposal.start else _lines(result.jobs)
         click.echo("".join(f"# {visible(line)}\n" for line in lines), nl=False)
-    if all(job.start is not None for job in result.jobs):
+    if all(job.is_feasible is not False for job in result.jobs):
         return 0
     return Code.REFUSED_RESERVATION if proposal.start else Code.REQUEST
 
@@ -58,16 +58,22 @@ def _lines(jobs: Sequence[Estimate]) -> list[str]:
     if len(jobs) == 1:
         return _lines_of_job(jobs[0])
     starts = sorted(job.start for job in jobs if job.start is not None)
-    never = [job for job in jobs if job.start is None]
+    unknown = [job for job in jobs if job.not_before is not None]
+    never = [job for job in jobs if job.is_feasible is False]
     lines = []
     if starts:
         lines.append(f"{len(starts)} jobs would start, from {format_date(starts[0])} to {format_date(starts[-1])}")
+    if unknown:
+        first = min(job.not_before or 0 for job in unknown)
+        lines.append(f"{len(unknown)} jobs would start not before {format_date(first)}: {unknown[0].why}")
     if never:
         lines.append(f"{len(never)} jobs would not start: {never[0].why}")
     return lines
 
 
 def _lines_of_job(job: Estimate) -> list[str]:
+    if job.not_before is not None:
+        return [f"Job would start not before {format_date(job.not_before)}: {job.why}"]
     if job.start is None:
         return [f"Job would not start: {job.why}"]
     hosts = f" on {'+'.join(job.hosts)}" if job.hosts else ""

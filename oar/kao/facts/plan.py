@@ -106,3 +106,13 @@ class Plan:
     outside: tuple[int, ...] = ()  #: jobs placed by schedulers of the site: their requests are not checked
     troubles: tuple[str, ...] = ()  #: lines for the log: limits reached, errors of the site's extensions
     failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobForecast:
+    """What becomes of one job if nothing changes and no limit of a round holds."""
+
+    placement: Placement | None = None
+    reason: Reason | None = None  #: why it does not start now, or has no placement
+    refusal: str = ""  #: it can never run: what it would be told
+    not_before: int | None = None  #: there was no time to plan as far as this job: it starts then or later

@@ -1,6 +1,6 @@
 """The jobs of queues of equal priority, placed one after the other in their order, within the limits of the round."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from oar.kao.facts import reasons
@@ -16,6 +16,9 @@ from oar.lib.facts.records import Queue
 from oar.lib.facts.states import RoundLimit
 
 _TIMEOUT = "some jobs were not scheduled because the scheduler's timeout was reached"
+
+#: After so many times its time limit a forecast no longer searches for first dates.
+PATIENCE = 1.5
 
 
 class QueuePlanner:
@@ -41,7 +44,14 @@ class QueuePlanner:
         self._elapsed = elapsed
         self._blocked = blocked
         self.seconds: dict[int, float] = {}  #: how long the placement of each job took
+        self.not_before: dict[int, int] = {}  #: of a wanted job whose turn has not come: it starts then or later
+        self._wanted: frozenset[int] = frozenset()  #: the jobs that a forecast is for; a round has none
+        self._not_before: dict[str, int] = {}  #: when the last job starts, of each queue without backfilling
         self._present_job: tuple[int, float] | None = None  #: the job being placed, and the seconds at its begin
+
+    def look_for(self, jobs: Collection[int]) -> None:
+        """Plan for these jobs only: nothing behind the last of them, and of those that have no turn a first date."""
+        self._wanted = frozenset(jobs)
 
     def place_all(self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], deadline: float) -> None:
         """Place jobs in their order until a limit of the round is reached; ``deadline`` in seconds of the round."""
@@ -50,7 +60,7 @@ class QueuePlanner:
         planned = 0
         limit: Reason | None = None  #: why the other jobs are not planned
         finished_queues: set[str] = set()  #: queues without backfilling whose first job waits
-        for job in self._in_order(jobs, queues, policies):
+        for job in self._as_far_as_wanted(self._in_order(jobs, queues, policies)):
             if self._blocked:
                 decisions.reasons[job.id] = self._blocked
                 continue
@@ -58,14 +68,48 @@ class QueuePlanner:
             limit = limit or self._limit_reached(planned, is_late=elapsed > deadline)
             if limit or job.queue in finished_queues:
                 decisions.reasons[job.id] = limit or reasons.limit(planned, RoundLimit.ORDER)
+                if limit and job.id in self._wanted:
+                    self._bound(policies[job.queue], job, is_searched=elapsed <= PATIENCE * deadline)
                 continue
             planned += 1
             policy = policies[job.queue]
             self._present_job = job.id, elapsed
             decisions.guard(job, partial(self._place, policy))
             if not policy.is_backfilling and not self._starts_now(job):
-                finished_queues.add(job.queue)
+                self._hold_back(job, planned, finished_queues)
         self._lap()
+
+    def _as_far_as_wanted(self, jobs: Sequence[WaitingJob]) -> Sequence[WaitingJob]:
+        """Leave out the jobs behind the last wanted one, if one is among them."""
+        last = max((index for index, job in enumerate(jobs) if job.id in self._wanted), default=len(jobs))
+        return jobs[: last + 1]
+
+    def _hold_back(self, job: WaitingJob, planned: int, finished_queues: set[str]) -> None:
+        """Keep the jobs behind one that waits from starting before it: those of a queue without backfilling.
+
+        A round plans none of them; a forecast does, for later starts.
+        """
+        placement = self._decisions.placements.get(job.id)
+        if not self._wanted or placement is None:
+            finished_queues.add(job.queue)
+            return
+        if placement.start == self._not_before.get(job.queue):
+            self._decisions.reasons[job.id] = reasons.limit(planned - 1, RoundLimit.ORDER)
+        self._not_before[job.queue] = placement.start
+
+    def _bound(self, policy: QueuePolicy, job: WaitingJob, *, is_searched: bool) -> None:
+        """Note before which date a job does not start whose turn has not come; now if it is not searched."""
+        self.not_before[job.id] = self._decisions.now
+        if is_searched:
+            self._decisions.guard(job, partial(self._search_bound, policy))
+
+    def _search_bound(self, policy: QueuePolicy, job: WaitingJob) -> None:
+        found = self._placer.earliest(job, self._types[job.id], self._rules(policy, job))
+        if isinstance(found, Reason):
+            self._decisions.reasons[job.id] = found
+            del self.not_before[job.id]
+        else:
+            self.not_before[job.id] = found
 
     def _in_order(
         self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], policies: Mapping[str, QueuePolicy]
@@ -96,11 +140,7 @@ class QueuePlanner:
 
     def _place(self, policy: QueuePolicy, job: WaitingJob) -> None:
         decisions = self._decisions
-        rules = PlacementRules(
-            dependency_condition=policy.condition(self._settings),
-            has_quotas=policy.has_quotas(self._settings),
-            is_now_only=not policy.is_backfilling,
-        )
+        rules = self._rules(policy, job)
         outcome = self._placer.place(job, self._types[job.id], rules)
         if outcome.error:
             decisions.refused.append(Answer(job.id, outcome.error))
@@ -109,6 +149,14 @@ class QueuePlanner:
         if outcome.placement:
             decisions.placements[job.id] = outcome.placement
             self._starts.start_if_due(job, outcome.placement, rules.dependency_condition)
+
+    def _rules(self, policy: QueuePolicy, job: WaitingJob) -> PlacementRules:
+        return PlacementRules(
+            dependency_condition=policy.condition(self._settings),
+            has_quotas=policy.has_quotas(self._settings),
+            not_before=self._not_before.get(job.queue, 0),
+            is_now_only=not policy.is_backfilling and not self._wanted,
+        )
 
     def _starts_now(self, job: WaitingJob) -> bool:
         placement = self._decisions.placements.get(job.id)

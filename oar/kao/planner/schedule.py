@@ -5,13 +5,13 @@
 See docs/design/planner.rst, "A round".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, parse_types, parse_types_or_none
-from oar.kao.facts.plan import Placement, Plan, Reason
+from oar.kao.facts.plan import JobForecast, Placement, Plan, Reason
 from oar.kao.facts.queue_policies import QueuePolicy, policy_of
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.planner.energy import nodes_to_halt, nodes_to_wake
@@ -113,6 +113,35 @@ class Round:
         self._plan_besteffort()
         return self.finish()
 
+    def forecast(self, jobs: Collection[int]) -> dict[int, JobForecast]:
+        """Return what becomes of some jobs, with no plan for those behind them.
+
+        Of a job whose turn has not come after SCHEDULER_TIMEOUT only a date is known before which it does not start.
+        """
+        self._planner.look_for(jobs)
+        besteffort = {job_id for job_id in jobs if job_id in self._jobs and self._is_besteffort(self._jobs[job_id])}
+        queues_left = {self._jobs[job_id].queue for job_id in jobs if job_id in self._jobs and job_id not in besteffort}
+        for queues in self._groups():
+            if queues_left or besteffort:
+                self._plan_group(queues)
+                queues_left -= {queue.name for queue in queues}
+        if besteffort:
+            self._plan_besteffort()
+        return {job_id: self._forecast_of(job_id) for job_id in jobs}
+
+    def _forecast_of(self, job_id: int) -> JobForecast:
+        decisions, shared = self._decisions, self._usable.shared & self._usable.alive
+        placement, reason = decisions.placements.get(job_id), decisions.reasons.get(job_id)
+        refusal = next((answer.message for answer in decisions.refused if answer.job_id == job_id), "")
+        if not (placement or reason or refusal):
+            reason = self._reason_of_undecided(self._jobs[job_id])
+        return JobForecast(
+            _with_shared(placement, shared) if placement else None,
+            self._with_share(job_id, reason) if reason and not refusal else None,
+            refusal,
+            self._planner.not_before.get(job_id),
+        )
+
     def _groups(self) -> list[list[Queue]]:
         """Return the active queues that have jobs, those of equal priority together, the highest priority first."""
         busy = {job.queue for job in self._jobs.values()} & self._active
@@ -143,12 +172,12 @@ class Round:
         deadline = max(timeout, self._elapsed() + BESTEFFORT_SHARE * timeout)
         for queues in self._groups():
             names = {queue.name for queue in queues}
-            jobs = [
-                job
-                for job in self._jobs.values()
-                if job.queue in names and self._types[job.id].is_besteffort and job.reservation is Reservation.NONE
-            ]
+            jobs = [job for job in self._jobs.values() if job.queue in names and self._is_besteffort(job)]
             self._plan_jobs(jobs, queues, deadline)
+
+    def _is_besteffort(self, job: WaitingJob) -> bool:
+        """Whether a job is planned after the ordinary ones of all queues."""
+        return self._types[job.id].is_besteffort and job.reservation is Reservation.NONE
 
     def finish(self) -> Plan:
         """Return the plan of all decisions."""
@@ -187,8 +216,8 @@ class Round:
 
     # ------------------------------------------------------------------------------------------- for the next round
 
-    def memory(self, plan: Plan) -> RoundMemory:
-        """Return the memory of this round for the next one; ``plan`` is its plan."""
+    def memory(self, plan: Plan | None = None) -> RoundMemory:
+        """Return the memory of this round for the next one; ``plan`` is its plan, which a forecast has not."""
         return replace(
             self._reuse.memory(),
             jobs=self._jobs,
@@ -196,8 +225,14 @@ class Round:
             placements=self._decisions.placements,
             reasons=self._decisions.reasons,
             karma=self._decisions.karma,
-            messages=plan.messages,
+            messages=plan.messages if plan else {},
         )
+
+    @property
+    def decided(self) -> set[int]:
+        """The jobs that were decided on so far."""
+        decisions = self._decisions
+        return {*decisions.placements, *decisions.reasons, *(answer.job_id for answer in decisions.refused)}
 
     @property
     def reused(self) -> int:

@@ -360,6 +360,7 @@ class Config(Values):
     max_job_per_queues_group_scheduling_round = Key(
         POSITIVE, 1000, "Waiting jobs planned per round and group of queues.", aliases="MAX_JOB_PER_SCHEDULING_ROUND"
     )
+    estimate_timeout = Key(POSITIVE, 30, "Seconds that oarsub --estimate and oarstat --explain --change may plan.")
     job_priority = Key(
         one_of(*JobPriority, renamed={"fairsharing": JobPriority.FAIRSHARE}),
         JobPriority.FIFO,

@@ -192,7 +192,7 @@ def _limit(data: Mapping[str, Any]) -> str:
     count = data["count"]
     return {
         RoundLimit.JOBS: f"A round plans a limited number of jobs: {count} were before it.",
-        RoundLimit.TIME: f"The time limit of the round was reached after {count} jobs.",
+        RoundLimit.TIME: f"The time for planning was over after {count} jobs, before its turn.",
         RoundLimit.USER: f"A round plans {count} jobs of each user, and there are as many of his before it.",
         RoundLimit.ORDER: "Its queue starts jobs strictly in their order, and one before it waits.",
     }[RoundLimit(data["limit"])]

@@ -36,9 +36,7 @@ class PlacementSearch:
 
     def best(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
         """Return the placement that ends first; without one, the reason of the first alternative."""
-        begin = max(self._now, task.window.begin, task.types.postpone)
-        if task.types.inner:
-            begin = max(begin, self._spaces.opens_at(task.types.inner))
+        begin = self._begin(task)
         if task.types.assign and self._plugins:
             return self._plugins.placement(task.job, task.types, task.space, begin), None
         best: Placement | None = None
@@ -51,6 +49,21 @@ class PlacementSearch:
             elif refusal is None:
                 refusal = placement
         return self._on_promised_nodes(task, best) if best and task.job.promised else best, refusal
+
+    def earliest(self, task: PlacementTask) -> int | Reason:
+        """Return the earliest start of any alternative; the reason of the first one if none can ever start."""
+        begin = self._begin(task)
+        if task.types.assign:
+            return begin  # a plug-in decides
+        found = [self._of_alternative(task, alternative, begin, FOREVER) for alternative in task.job.alternatives]
+        starts = [each.start for each in found if isinstance(each, Placement)]
+        refusals = [each for each in found if isinstance(each, Reason)]
+        return min(starts, default=begin) if starts or not refusals else refusals[0]
+
+    def _begin(self, task: PlacementTask) -> int:
+        """Return the first date that is looked at for a job."""
+        begin = max(self._now, task.window.begin, task.types.postpone)
+        return max(begin, self._spaces.opens_at(task.types.inner)) if task.types.inner else begin
 
     def at(self, job: WaitingJob, types: ParsedTypes, start: int, rules: PlacementRules) -> Placement | Reason | None:
         """Return the placement of a reservation at exactly its date, by the first alternative that fits.

@@ -17,6 +17,7 @@ class PlacementRules:
     is_reservation: bool = False
     is_distant: bool = False  #: a reservation whose date is so far away that the present state of nodes means nothing
     has_quotas: bool = False
+    not_before: int = 0  #: the job starts then or later
     is_now_only: bool = False  #: the job gets no placement that starts later (a queue without backfilling)
 
 

@@ -10,7 +10,7 @@ from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import WaitingJob
-from oar.kao.planner.limits.dependencies import MISSED_WINDOW, Dependencies, MissedWindow
+from oar.kao.planner.limits.dependencies import MISSED_WINDOW, Dependencies, MissedWindow, StartWindow
 from oar.kao.planner.placement.containers import Containers
 from oar.kao.planner.placement.placement_reuse import PlacementReuse
 from oar.kao.planner.placement.placement_search import PlacementSearch
@@ -62,10 +62,22 @@ class Placer:
             return PlacementOutcome(error=MISSED_WINDOW)
         if isinstance(window, Reason):
             return PlacementOutcome(reason=window)
+        window = window.intersected(StartWindow(rules.not_before))
         shortage = self._bookings.tokens.shortage(types)
         if shortage:
             return PlacementOutcome(reason=shortage)
         return self._place(PlacementTask(job, types, rules, space, window))
+
+    def earliest(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules) -> int | Reason:
+        """Return the first date at which a job could start beside what is booked so far; nothing is booked.
+
+        Whatever is booked later makes it no earlier.  A reason: it could never start.
+        """
+        space = self._containers.space_of(types)
+        window = self._dependencies.window(job, rules.dependency_condition)
+        if isinstance(space, Reason) or not isinstance(window, StartWindow):
+            return self._now  # the container or the required job may be planned later
+        return self._search.earliest(PlacementTask(job, types, rules, space, window))
 
     def _error(self, job: WaitingJob, types: ParsedTypes) -> str:
         """Return why a job can never run; '' if it may."""

@@ -1,9 +1,9 @@
 """What a plan says of jobs that are not submitted: when they would start, where, and why not now.  Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from oar.kao.facts.plan import Placement, Plan
+from oar.kao.facts.plan import JobForecast, Placement
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.reading.situation import HypotheticalJob, Situation
 from oar.lib.facts.records import WaitReason
@@ -16,12 +16,18 @@ from oar.lib.rules.wait_reason_texts import reason_sentence
 class Estimate:
     """The estimate of one job."""
 
-    start: int | None  #: None = it would not start
+    start: int | None  #: None = it would not start, or it is not known when
     walltime: int
     resources: tuple[int, ...]
     hosts: tuple[str, ...]
     reason: WaitReason | None  #: why it would not start now, or not at all
     refusal: str = ""  #: of a reservation, or of a job that can never run: what it would be told
+    not_before: int | None = None  #: it is not known when it would start, but not before this date
+
+    @property
+    def is_feasible(self) -> bool | None:
+        """Whether it would start; None = it is not known when."""
+        return None if self.not_before is not None else self.start is not None
 
     @property
     def why(self) -> str:
@@ -35,8 +41,9 @@ class Estimate:
         waiting = {"code": reason.code, "text": reason.text, "data": reason.data} if reason else None
         refused = {"code": EndCode.REFUSED, "text": self.refusal, "data": {}} if self.refusal else None
         return {
-            "feasible": self.start is not None,
+            "feasible": self.is_feasible,
             "start": self.start,
+            "not_before": self.not_before,
             "walltime": self.walltime,
             "resources": self.resources,
             "hosts": self.hosts,
@@ -53,24 +60,30 @@ class Estimates:
     warnings: tuple[str, ...] = ()  #: what could not be taken into account
 
 
-def estimates_from(situation: Situation, plan: Plan, jobs: Sequence[HypotheticalJob]) -> list[Estimate]:
-    """Return what a plan says of hypothetical jobs, in their order."""
-    refused = {answer.job_id: answer.message for answer in plan.refused}
-    placements = {placement.job_id: placement for placement in plan.placements}
-    resources = situation.snapshot.resources
-    estimates = []
-    for job in jobs:
-        placement, reason = placements.get(job.row.id), plan.reasons.get(job.row.id)
-        refusal = refused.get(job.row.id, "")
-        why = WaitReason(plan.now, reason.code, reason.text, reason.data) if reason and not refusal else None
-        if placement:
-            ids, hosts = resources.ids_of(placement.resources), resources.nodes_of(placement.resources)
-            earliest = 0 if job.row.start_time else _boot_date(situation.snapshot, job, placement)
-            start = max(placement.start, earliest)
-            estimates.append(Estimate(start, placement.walltime, tuple(ids), tuple(hosts), why, refusal))
-        else:
-            estimates.append(Estimate(None, job.moldables[0].walltime, (), (), why, refusal))
-    return estimates
+def estimates_from(
+    situation: Situation, forecasts: Mapping[int, JobForecast], jobs: Sequence[HypotheticalJob]
+) -> list[Estimate]:
+    """Return the estimates of hypothetical jobs, in their order, from the forecasts of all of them."""
+    return [_estimate(situation.snapshot, forecasts[job.row.id], job) for job in jobs]
+
+
+def _estimate(snapshot: Snapshot, forecast: JobForecast, job: HypotheticalJob) -> Estimate:
+    placement, reason = forecast.placement, forecast.reason
+    why = WaitReason(snapshot.now, reason.code, reason.text, reason.data) if reason else None
+    if placement is None:
+        walltime = job.moldables[0].walltime
+        return Estimate(None, walltime, (), (), why, forecast.refusal, _not_before(forecast))
+    resources = snapshot.resources
+    ids, hosts = resources.ids_of(placement.resources), resources.nodes_of(placement.resources)
+    earliest = 0 if job.row.start_time else _boot_date(snapshot, job, placement)
+    start = max(placement.start, earliest)
+    return Estimate(start, placement.walltime, tuple(ids), tuple(hosts), why, forecast.refusal)
+
+
+def _not_before(forecast: JobForecast) -> int | None:
+    """Return before which date a job without a place does not start, if it may start later."""
+    latest = forecast.reason.data.get("latest") if forecast.reason else None
+    return latest if isinstance(latest, int) else forecast.not_before
 
 
 def _boot_date(snapshot: Snapshot, job: HypotheticalJob, placement: Placement) -> int:

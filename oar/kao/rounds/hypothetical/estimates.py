@@ -1,19 +1,20 @@
 """Questions about the present situation: the estimate of a submission, the smallest change that lets a job start now.
 
-The database is read in one read-only transaction, as by a round, and nothing is written.  The site's programs are not
+The database is read in one read-only transaction, as by a round, and nothing is written.  No limit of a round holds,
+but for reservations, which are answered in the next one; ESTIMATE_TIMEOUT limits the time.  The site's programs are not
 run: how many tokens are free is taken from the reasons of the last round.
 """
 
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from oar.kao.facts.plan import Plan
 from oar.kao.facts.queue_policies import policy_of
-from oar.kao.planner.schedule import schedule
+from oar.kao.planner.schedule import Round
 from oar.kao.rounds.hypothetical import what_if
 from oar.kao.rounds.hypothetical.estimate_records import Estimate, Estimates, estimates_from
 from oar.kao.rounds.hypothetical.hypothetical_jobs import hypothetical_jobs
+from oar.kao.rounds.hypothetical.what_if import NoTime, without_limits
 from oar.kao.rounds.reading.situation import HypotheticalJob, Situation, TokenCounts
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.kao.rounds.site import plugins
@@ -52,23 +53,31 @@ def _tokens(database: Database, scripts: Collection[str]) -> TokenCounts:
     return tokens
 
 
-def plan_of(situation: Situation, config: Config) -> Plan:
-    """Plan as a round would, with the limits of a round."""
-    begin = time.monotonic()
-    return schedule(situation.snapshot, lambda: time.monotonic() - begin, site=plugins.site_of(config))
+def smallest_changes(database: Database, config: Config, jobs: Collection[int]) -> dict[int, str | None]:
+    """Return the smallest change of a request with which each of some waiting jobs starts now.
 
-
-def smallest_changes(database: Database, config: Config, jobs: Collection[int]) -> dict[int, str]:
-    """Return the smallest change of a request with which each of some waiting jobs starts now; '' if none is enough."""
+    '' if none is enough; None if ESTIMATE_TIMEOUT was over before that was known.
+    """
+    elapsed = _stopwatch()
     snapshot, site = present(database, config).snapshot, plugins.site_of(config)
     planned_here = {queue.name for queue in snapshot.queues if policy_of(queue.policy) is not None}
     queues = {job.id: job.queue for job in snapshot.waiting}
-    changes = dict.fromkeys(sorted(jobs), "")
+    changes: dict[int, str | None] = dict.fromkeys(sorted(jobs), "")
     for job_id in changes:
         if queues.get(job_id) in planned_here:
-            change = what_if.smallest_change(snapshot, job_id, site)
-            changes[job_id] = change.text if change else ""
+            try:
+                change = what_if.smallest_change(snapshot, job_id, site, elapsed, config.estimate_timeout)
+            except NoTime:
+                changes[job_id] = None
+            else:
+                changes[job_id] = change.text if change else ""
     return changes
+
+
+def _stopwatch() -> Callable[[], float]:
+    """Return what tells the seconds since now."""
+    begin = time.monotonic()
+    return lambda: time.monotonic() - begin
 
 
 def submissions(database: Database, config: Config, proposal: Proposal) -> Estimates:
@@ -76,6 +85,7 @@ def submissions(database: Database, config: Config, proposal: Proposal) -> Estim
 
     Raises BadSubmission.
     """
+    elapsed = _stopwatch()
     with database.snapshot() as tx:
         jobs = hypothetical_jobs(proposal, tx.rounds.next_job(), find_for_each_job(tx, proposal.spec), tx.now)
     situation = present(database, config, jobs)
@@ -83,6 +93,12 @@ def submissions(database: Database, config: Config, proposal: Proposal) -> Estim
     queue = next((queue for queue in situation.snapshot.queues if queue.name == proposal.spec.queue), None)
     if queue and policy_of(queue.policy) is None:
         text = OWN_SCHEDULER.format(queue.name, queue.policy)
-        reason = WaitReason(situation.snapshot.now, ReasonCode.EXTERNAL, text, {})
-        return Estimates(tuple(Estimate(None, job.moldables[0].walltime, (), (), reason) for job in jobs))
-    return Estimates(tuple(estimates_from(situation, plan_of(situation, config), jobs)), warnings)
+        now = situation.snapshot.now
+        reason = WaitReason(now, ReasonCode.EXTERNAL, text, {})
+        unknown = [Estimate(None, job.moldables[0].walltime, (), (), reason, not_before=now) for job in jobs]
+        return Estimates(tuple(unknown), warnings)
+    is_reservation = proposal.start > 0
+    snapshot = situation.snapshot if is_reservation else without_limits(situation.snapshot, config.estimate_timeout)
+    planning = Round(snapshot, elapsed, site=plugins.site_of(config))
+    forecasts = planning.forecast([job.row.id for job in jobs])
+    return Estimates(tuple(estimates_from(situation, forecasts, jobs)), warnings)

@@ -6,10 +6,9 @@ All of it is the planner itself on a snapshot with something changed.  Nothing i
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from oar.kao.facts.plan import Plan
+from oar.kao.facts.plan import JobForecast
 from oar.kao.facts.snapshot import Alternative, Quotas, RequestGroup, Snapshot
-from oar.kao.planner.placement.round_memory import RoundMemory
-from oar.kao.planner.schedule import Round, schedule
+from oar.kao.planner.schedule import Round
 from oar.kao.planner.site.site_extensions import NO_EXTENSIONS, SiteExtensions
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Level
@@ -38,13 +37,13 @@ class HelpfulChange:
         return f"{self.what}={self.new} instead of {self.what}={self.old}"
 
 
-def planned(
-    snapshot: Snapshot, before: RoundMemory | None = None, site: SiteExtensions = NO_EXTENSIONS
-) -> tuple[Plan, RoundMemory]:
-    """Return the plan of a snapshot, and what it leaves for the next of nearly the same."""
-    planning = Round(snapshot, memory=before, site=site)
-    plan = planning.plan()
-    return plan, planning.memory(plan)
+class NoTime(Exception):
+    """The time that was given for an answer is over."""
+
+
+def without_limits(snapshot: Snapshot, seconds: int = 0) -> Snapshot:
+    """Return the situation without the limits of a round; ``seconds``: the time to plan it, 0 = as much as it takes."""
+    return replace(snapshot, settings=replace(snapshot.settings, max_jobs=0, max_jobs_per_user=0, timeout=seconds))
 
 
 def without_nodes(snapshot: Snapshot, nodes: Collection[str]) -> Snapshot:
@@ -76,20 +75,31 @@ def with_quotas(snapshot: Snapshot, quotas: Quotas | None) -> Snapshot:
     return replace(snapshot, quotas=quotas, settings=replace(snapshot.settings, has_quotas=True))
 
 
-def smallest_change(snapshot: Snapshot, job_id: int, site: SiteExtensions = NO_EXTENSIONS) -> HelpfulChange | None:
+def smallest_change(
+    snapshot: Snapshot,
+    job_id: int,
+    site: SiteExtensions = NO_EXTENSIONS,
+    elapsed: Callable[[], float] = lambda: 0.0,
+    seconds: int = 0,
+) -> HelpfulChange | None:
     """Return the change of one number in a request that would let its job start now, and leaves most of what it asks.
 
-    None if the job starts now anyway, or if no such change is enough.  What all jobs before it have is left to them.
+    None if the job starts now anyway, or if no such change is enough.  What all jobs before it have is left to them;
+    no limit of a round holds but that of time: ``seconds`` by ``elapsed``, 0 = none.  Raises NoTime.
     """
-    plan, memory = planned(snapshot, site=site)
+    snapshot = without_limits(snapshot, seconds)
     job = next((each for each in snapshot.waiting if each.id == job_id), None)
-    if job is None or _starts_now(plan, job_id):
+    if job is None:
         return None
-    ahead = _until(snapshot, memory, job_id)
+    planning = Round(snapshot, elapsed, site=site)
+    if _starts_now(planning.forecast([job_id])[job_id], snapshot.now):
+        return None
+    memory, decided = planning.memory(), planning.decided
+    ahead = replace(snapshot, waiting=tuple(each for each in snapshot.waiting if each.id in decided or each.granted))
 
     def is_enough(change: HelpfulChange) -> bool:
         tried = _with_alternatives(ahead, job_id, lambda each: _changed(each, change))
-        return _starts_now(schedule(tried, memory=memory, site=site), job_id)
+        return _starts_now(Round(tried, elapsed, memory, site).forecast([job_id])[job_id], snapshot.now)
 
     found = [
         change
@@ -98,13 +108,6 @@ def smallest_change(snapshot: Snapshot, job_id: int, site: SiteExtensions = NO_E
         if (change := _largest(HelpfulChange(alternative.id, what, old, least), is_enough))
     ]
     return max(found, key=lambda change: (change.new / change.old, change.what), default=None)
-
-
-def _until(snapshot: Snapshot, memory: RoundMemory, job_id: int) -> Snapshot:
-    """Leave out the jobs that are planned behind a job: they do not change what it gets."""
-    order = memory.order()
-    behind = set(order[order.index(job_id) + 1 :]) if job_id in order else set()
-    return replace(snapshot, waiting=tuple(job for job in snapshot.waiting if job.id not in behind))
 
 
 def _numbers(alternative: Alternative) -> list[tuple[str, int, int]]:
@@ -152,5 +155,7 @@ def _with_alternatives(snapshot: Snapshot, job_id: int, change: Callable[[Altern
     return replace(snapshot, waiting=waiting)
 
 
-def _starts_now(plan: Plan, job_id: int) -> bool:
-    return any(place.job_id == job_id and place.start <= plan.now for place in plan.placements)
+def _starts_now(forecast: JobForecast, now: int) -> bool:
+    if forecast.not_before is not None:
+        raise NoTime
+    return forecast.placement is not None and forecast.placement.start <= now
