@@ -5,7 +5,7 @@ See docs/design/schema.rst, "Migrations".
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +76,7 @@ def action(
 @oar_command(
     "oar-database", summary="Create, upgrade, check or drop the database of OAR.", style=ADMIN, admins_only=True
 )
-@click.argument("words", nargs=-1, metavar="[create|upgrade|reset|check|drop]")
+@click.argument("actions", nargs=-1, metavar="[create|upgrade|reset|check|drop]")
 @action("create", "-c", "--create", help="Create logins, database, schema and default data.")
 @action("init", "--init", help="Create schema and default data in an empty database whose logins exist.")
 @action("setup", "-s", "--setup", "--upgrade", help="Bring the schema to the current version, whatever it is now.")
@@ -104,44 +104,46 @@ def action(
 @option("-d", "--debug", "show_sql", is_flag=True, help="Print the SQL.")
 @option("--dry-run", is_flag=True, help="Print the SQL and do nothing.")
 def main(
-    context: Context, words: tuple[str, ...], force_yes: bool, force_sql: bool, conf: str | None, **given: object
+    context: Context, actions: tuple[str, ...], force_yes: bool, force_sql: bool, conf: str | None, **values: object
 ) -> int:
     """Find out what is to be done, and do it."""
-    chosen = _chosen(words, [name.removeprefix("is_") for name, is_on in given.items() if name[:3] == "is_" and is_on])
-    settings = _settings(_read(context, conf), given)
-    options = ActionOptions(**{name: given[name] for name in ActionOptions.__slots__})  # type: ignore[arg-type]
-    _require(settings, create=chosen == "create")
+    flags = [name.removeprefix("is_") for name, is_on in values.items() if name[:3] == "is_" and is_on]
+    action = _chosen(actions, flags)
+    settings = _settings(_read(context, conf), values)
+    options = ActionOptions(**{name: values[name] for name in ActionOptions.__slots__})  # type: ignore[arg-type]
+    _require(settings, create=action == "create")
     if force_sql:
         context.warn("--force-sql is ignored: an upgrade is done as a whole or not at all.")
-    if chosen in WARNINGS and not (force_yes or options.dry_run):
-        _confirm(WARNINGS[chosen].format(name=settings.name))
-    if chosen == "check":
+    if action in WARNINGS and not (force_yes or options.dry_run):
+        _confirm(WARNINGS[action].format(name=settings.name))
+    if action == "check":
         return _check(settings, deep=options.deep)
-    _do(chosen, settings, options)
+    _do(action, settings, options)
     return 0
 
 
 def setup_directory() -> Path:
     """Return where setup/database is: beside the installed program, or in the checkout this module is in."""
-    places = [Path(sys.argv[0]).resolve().parent, Path(__file__).resolve().parent.parent.parent]
-    for place in places:
-        if (place / "setup/database/schema.sql").is_file():
-            return place / "setup/database"
-    raise ConfigError(f"setup/database is neither in {places[0]} nor in {places[1]}: the installation is incomplete.")
+    directories = [Path(sys.argv[0]).resolve().parent, Path(__file__).resolve().parent.parent.parent]
+    for directory in directories:
+        if (directory / "setup/database/schema.sql").is_file():
+            return directory / "setup/database"
+    where = f"neither in {directories[0]} nor in {directories[1]}"
+    raise ConfigError(f"setup/database is {where}: the installation is incomplete.")
 
 
 # -- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _chosen(words: tuple[str, ...], options: list[str]) -> str:
+def _chosen(actions: Sequence[str], flags: Sequence[str]) -> str:
     """Return the one action.  Raises UsageError."""
-    unknown = [word for word in words if word not in WORDS]
+    unknown = [action for action in actions if action not in WORDS]
     if unknown:
         raise click.UsageError(f"Unknown action: {unknown[0]}")
-    actions = sorted({*options, *(WORDS[word] for word in words)})
-    if len(actions) != 1:
-        raise click.UsageError("Only one action can be done at a time." if actions else "What is to be done?")
-    return actions[0]
+    chosen = sorted({*flags, *(WORDS[action] for action in actions)})
+    if len(chosen) != 1:
+        raise click.UsageError("Only one action can be done at a time." if chosen else "What is to be done?")
+    return chosen[0]
 
 
 def _read(context: Context, conf: str | None) -> Config:
@@ -158,9 +160,9 @@ def _read(context: Context, conf: str | None) -> Config:
     return parsed.config
 
 
-def _settings(config: Config, given: Mapping[str, object]) -> DatabaseSettings:
+def _settings(config: Config, options: Mapping[str, object]) -> DatabaseSettings:
     """Return where the database is: options win over the configuration file."""
-    kind = str(given["db_type"] or config.db_type).lower()
+    kind = str(options["db_type"] or config.db_type).lower()
     if kind == "mysql":
         raise Stop("[ERROR] MySQL is not supported.")
     if kind not in ("pg", "psql", "pgsql"):
@@ -173,8 +175,8 @@ def _settings(config: Config, given: Mapping[str, object]) -> DatabaseSettings:
         "ro_user": "db_ro_user",
         "ro_password": "db_ro_pass",
     }
-    changes = {name: given[option] for name, option in names.items() if given[option] is not None}
-    port = given["db_port"]
+    changes = {name: options[option] for name, option in names.items() if options[option] is not None}
+    port = options["db_port"]
     if port is not None:
         if not (str(port).isascii() and str(port).isdigit() and 0 < int(str(port)) < 65536):
             raise Stop(f"[ERROR] {port} is not a port (--db-port: 1 to 65535).")
@@ -185,10 +187,10 @@ def _settings(config: Config, given: Mapping[str, object]) -> DatabaseSettings:
 def _require(settings: DatabaseSettings, *, create: bool) -> None:
     """Refuse to begin without what will be needed.  Raises Stop."""
     through_network = not settings.host.startswith("/")
-    for name, (what, flag, key) in {**REQUIRED, **(PASSWORDS if create and through_network else {})}.items():
+    for name, (item, flag, key) in {**REQUIRED, **(PASSWORDS if create and through_network else {})}.items():
         if not getattr(settings, name):
             raise Stop(
-                f"[ERROR] You must specify the database {what} (--db-{flag} or {key} in the configuration file)."
+                f"[ERROR] You must specify the database {item} (--db-{flag} or {key} in the configuration file)."
             )
 
 
@@ -279,10 +281,10 @@ def _check(settings: DatabaseSettings, *, deep: bool) -> int:
             return _failed(f"OAR database version mismatch. Current version is {version} while {VERSION} is required.")
         if deep:
             with database.snapshot() as tx:
-                found = tx.invariants.violations(settings.ro_user)
-            for violation in found:
+                violations = tx.invariants.violations(settings.ro_user)
+            for violation in violations:
                 click.echo(str(violation))
-            if found:
+            if violations:
                 return EXIT_BAD_ROWS
     except DatabaseUnavailable:
         return _failed("Cannot connect to OAR database.")

@@ -75,11 +75,11 @@ def main(
     path: str | None,
     as_yaml: bool,
     execute: bool,
-    **given: int | str | None,
+    **values: int | str | None,
 ) -> int:
     """Print what would create the resources, or create them."""
     context.require_admin()
-    fields = {name: value for name, value in given.items() if value is not None}
+    fields = {name: value for name, value in values.items() if value is not None}
     machines = Machines(**{"hosts": 0, "each_thread": each_thread, **fields})  # type: ignore[arg-type]
     try:
         topology.units(replace(machines, hosts=min(machines.hosts, 1)))  # before the database is asked
@@ -105,27 +105,27 @@ def main(
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _behind_the_last(context: Context, machines: Machines, given: Mapping[str, object]) -> Machines:
+def _behind_the_last(context: Context, machines: Machines, options: Mapping[str, object]) -> Machines:
     """Return the machines with numbers behind the last ones that are used, where none are given."""
     with context.database.snapshot() as tx:
-        known = tx.resources.columns()
+        columns = tx.resources.columns()
         counts = {
             field: int(tx.property_columns.largest(name) or 0) + 1
             for name, field in _COUNTED.items()
-            if known.get(name) == "integer"
+            if columns.get(name) == "integer"
         }
         names = tx.resources.nodes()
     pattern = re.compile(re.escape(machines.prefix) + r"([0-9]{1,9})" + re.escape(machines.suffix) + r"\Z")
     numbers = [int(match[1]) for match in map(pattern.match, names) if match]
     counts["first_host"] = max(numbers, default=0) + 1
-    return replace(machines, **{name: value for name, value in counts.items() if name not in given})  # type: ignore[arg-type]
+    return replace(machines, **{name: value for name, value in counts.items() if name not in options})  # type: ignore[arg-type]
 
 
 def _missing(context: Context, machines: Machines) -> dict[str, bool]:
     """Return the properties that are not there yet; whether each is a text."""
     with context.database.snapshot() as tx:
-        known = tx.resources.columns()
-    return {name: is_text for name, is_text in topology.property_types(machines).items() if name not in known}
+        columns = tx.resources.columns()
+    return {name: is_text for name, is_text in topology.property_types(machines).items() if name not in columns}
 
 
 # -- lines ------------------------------------------------------------------------------------------------------------
@@ -171,25 +171,25 @@ def _execute(
     """Create or repair the resources, all or nothing.  Raises Stop, Busy."""
     with context.database.begin() as tx:
         if columns:
-            known = tx.resources.columns()
+            column_types = tx.resources.columns()
             for name, is_text in topology.property_types(machines).items():
-                if name not in known:
+                if name not in column_types:
                     properties.add_column(tx, name, is_text=is_text)
-        known = tx.resources.columns()
-        more = _appended(append, known)
-        wanted = [(unit, [*_settings(unit, known), *more]) for unit in units]
+        column_types = tx.resources.columns()
+        appended = _appended(append, column_types)
+        resources = [(unit, [*_settings(unit, column_types), *appended]) for unit in units]
         if repair:
-            _repair(tx, wanted)
+            _repair(tx, resources)
         else:
-            nodes.add_each(tx, [(unit.host, settings) for unit, settings in wanted])
+            nodes.add_each(tx, [(unit.host, settings) for unit, settings in resources])
 
 
 def _appended(text: str, columns: Mapping[str, str]) -> list[Setting]:
     """Return the settings of ``-p a=b -p c=d``.  Raises Stop."""
-    words = shlex.split(text)
-    if len(words) % 2 or any(word not in ("-p", "--property") for word in words[::2]):
+    arguments = shlex.split(text)
+    if len(arguments) % 2 or any(argument not in ("-p", "--property") for argument in arguments[::2]):
         raise Stop(f"[ERROR] only -p NAME=VALUE can be appended, not: {text}")
-    return [_good(properties.parse_setting(word, columns)) for word in words[1::2]]
+    return [_good(properties.parse_setting(argument, columns)) for argument in arguments[1::2]]
 
 
 def _settings(unit: NewResource, columns: Mapping[str, str]) -> list[Setting]:
@@ -203,13 +203,13 @@ def _good(setting: Setting | PropertyProblem) -> Setting:
     return setting
 
 
-def _repair(tx: Transaction, wanted: Sequence[tuple[NewResource, Sequence[Setting]]]) -> None:
+def _repair(tx: Transaction, resources: Sequence[tuple[NewResource, Sequence[Setting]]]) -> None:
     """Set the properties of the resources that exist; each is known by its node and its cpuset.  Raises Stop."""
-    places: dict[tuple[str, object], list[int]] = {}
-    for resource in tx.resources.of_nodes({unit.host for unit, _ in wanted}):
-        places.setdefault((resource.network_address, resource.properties["cpuset"]), []).append(resource.id)
-    for unit, settings in wanted:
-        found = places.get((unit.host, unit.cpuset))
-        if not found:
+    ids_by_cpuset: dict[tuple[str, object], list[int]] = {}
+    for resource in tx.resources.of_nodes({unit.host for unit, _ in resources}):
+        ids_by_cpuset.setdefault((resource.network_address, resource.properties["cpuset"]), []).append(resource.id)
+    for unit, settings in resources:
+        ids = ids_by_cpuset.get((unit.host, unit.cpuset))
+        if not ids:
             raise Stop(f"/!\\ There is no resource of {unit.host} with the cpuset {unit.cpuset}.", 4)
-        properties.set_properties(tx, found, [setting for setting in settings if setting.name != "cpuset"])
+        properties.set_properties(tx, ids, [setting for setting in settings if setting.name != "cpuset"])

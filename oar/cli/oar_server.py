@@ -134,8 +134,8 @@ class Server:
                 click.echo(f"oar-server is started (pid {process.pid}).")
                 return 0
             output.seek(0)
-            said = output.read().decode("utf-8", "replace").strip()
-        click.echo(f"[ERROR] oar-server could not start:\n{said}\n{self._last_log_lines()}".rstrip(), err=True)
+            error_text = output.read().decode("utf-8", "replace").strip()
+        click.echo(f"[ERROR] oar-server could not start:\n{error_text}\n{self._last_log_lines()}".rstrip(), err=True)
         return 1
 
     def stop(self) -> int:
@@ -276,11 +276,11 @@ def _make_keys(account: Account) -> None:
     for name, comment in _KEYS:
         if any((directory / other).exists() for other in (name, name.replace("ed25519", "rsa"))):
             continue
-        made = run(
+        keygen = run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(directory / name)], timeout=60
         )
-        if not made.succeeded:
-            raise Stop(f"[ERROR] cannot make the key {directory / name}: {made.output.strip()}")
+        if not keygen.succeeded:
+            raise Stop(f"[ERROR] cannot make the key {directory / name}: {keygen.output.strip()}")
         for suffix in ("", ".pub"):
             os.chown(directory / f"{name}{suffix}", account.uid, account.gid)
     known_hosts = directory / "known_hosts"

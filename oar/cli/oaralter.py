@@ -4,7 +4,7 @@ import click
 
 from oar.cli.common.command import Context, machine_formats, oar_command, option
 from oar.cli.common.job_outcomes import OutcomeReport
-from oar.cli.common.job_selection import Wanted, select_jobs, show_usage
+from oar.cli.common.job_selection import JobCriteria, select_jobs, show_usage
 from oar.lib.facts.errors import NoSuchJob, UserError
 from oar.lib.facts.formats import Format
 
@@ -28,7 +28,7 @@ FAILED, BAD_ID = 1, 2
 @option("--notify", metavar="[TAGS]mail:ADDRESS|exec:COMMAND", help="Notify somebody else.")
 @option("--array", is_flag=True, help="The identifiers are those of arrays: change all their jobs.")
 @machine_formats
-@click.argument("words", nargs=-1, metavar="JOB_ID...")
+@click.argument("identifiers", nargs=-1, metavar="JOB_ID...")
 def main(
     context: Context,
     *,
@@ -40,7 +40,7 @@ def main(
     project: str | None,
     notify: str | None,
     array: bool,
-    words: tuple[str, ...],
+    identifiers: tuple[str, ...],
     machine: Format | None,
 ) -> int:
     """Change the jobs, each for itself."""
@@ -56,10 +56,10 @@ def main(
         dependencies=tuple(text for text in dependencies if text) if dependencies else None,
         requests=requests or None,
     )
-    if not words or changes == JobChanges():
+    if not identifiers or changes == JobChanges():
         return show_usage()
     report = OutcomeReport(machine)
-    selection = select_jobs(context, Wanted(words, array))
+    selection = select_jobs(context, JobCriteria(identifiers, array))
     report.complain(BAD_ID, selection.complaints)
     database, config = context.database, context.runtime.config
     rehearsals = Rehearsals(database, config)

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import click
 
-from oar.cli.common.command import Context, Stop, machine_formats, oar_command, option
+from oar.cli.common.command import DIGITS, Context, Stop, machine_formats, oar_command, option
 from oar.cli.common.job_outcomes import OutcomeReport
-from oar.cli.common.job_selection import Wanted, job_selection, select_jobs, show_usage
+from oar.cli.common.job_selection import JobCriteria, job_selection, select_jobs, show_usage
 from oar.lib.facts.errors import ServerUnavailable
 from oar.lib.facts.formats import Format
 from oar.lib.facts.messages import Ask, JobAction
@@ -60,18 +60,18 @@ def main(
     besteffort: bool,
     force: bool,
     interactive: bool,
-    wanted: Wanted,
+    criteria: JobCriteria,
     machine: Format | None,
 ) -> int:
     """Act on the jobs."""
-    if wanted.is_nothing:
+    if criteria.is_nothing:
         return show_usage()
     signal = None if checkpoint or signal_text is None else _signal(signal_text)
     if not (checkpoint or signal) and (force or besteffort) and not context.user.is_admin:
         option = "--force-terminate-finishing-job" if force else "-b"
         raise Stop(f"You must be oar or root to use the {option} option", NOT_ADMIN)
     report = OutcomeReport(machine)
-    selection = select_jobs(context, wanted)
+    selection = select_jobs(context, criteria)
     report.complain(BAD_ID, selection.complaints)
     ids = _confirmed(context, selection.ids) if interactive else selection.ids
     if checkpoint or signal:
@@ -113,10 +113,10 @@ def _is_meant(job: Job) -> bool:
 # -- delete, force, toggle --------------------------------------------------------------------------------------------
 
 
-def _delete(context: Context, report: OutcomeReport, wanted: Sequence[int]) -> None:
+def _delete(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
     config = context.runtime.config
     with context.database.begin() as tx:
-        answers = control.delete(tx, context.user, wanted, with_inner=config.kill_inner_jobs_with_container)
+        answers = control.delete(tx, context.user, ids, with_inner=config.kill_inner_jobs_with_container)
     _tell(report, answers, "Deleting the job", lambda answer: f"Cannot frag {answer.job_id} ; {_reason(answer)}")
     for has_ended, end in ((False, "will be deleted in the near future."), (True, "had ended before.")):
         ids = [answer.job_id for answer in answers if answer.refusal is None and answer.has_ended is has_ended]
@@ -176,12 +176,12 @@ class _Signal(NamedTuple):
     name: str
 
 
-class _Words(NamedTuple):
+class _SignalTexts(NamedTuple):
     """How a kind of signal is spoken of."""
 
     begin: str
     verb: str
-    done: str
+    effect: str
 
 
 def _signal(text: str) -> _Signal:
@@ -190,28 +190,28 @@ def _signal(text: str) -> _Signal:
 
     names = {signal.name: signal.value for signal in Signals}
     numbers = {value: name for name, value in names.items()}
-    word = text.upper()
-    for name in (word, f"SIG{word}"):
+    for name in (text.upper(), f"SIG{text.upper()}"):
         if name in names:
             return _Signal(names[name], name)
-    if word.isascii() and word.isdigit() and len(word) <= 2 and 1 <= int(word) <= 64:
-        return _Signal(int(word), numbers.get(int(word), str(int(word))))
+    if DIGITS.issuperset(text) and 1 <= len(text) <= 2 and 1 <= int(text) <= 64:
+        return _Signal(int(text), numbers.get(int(text), str(int(text))))
     raise Stop(f'Unknown signal "{text}"')
 
 
 def _send(context: Context, report: OutcomeReport, ids: Sequence[int], signal: _Signal | None) -> None:
     """Ask for the signals, ring the Runner, and say what came of each."""
-    words = _Words("Checkpointing the job {id} ...", "checkpoint", "checkpoint itself")
+    texts = _SignalTexts("Checkpointing the job {id} ...", "checkpoint", "checkpoint itself")
     if signal:
-        words = _Words(
+        texts = _SignalTexts(
             f"Signaling the job {{id}} with {signal.name} signal.\n", "signal", f"signal itself with {signal.name}"
         )
     with context.database.begin() as tx:
-        asked = [control.request_signal(tx, context.user, one, signal.number if signal else None) for one in ids]
-    unreachable = _ring(context, [one.job_id for one in asked if isinstance(one, SignalRequest)])
+        number = signal.number if signal else None
+        requests = [control.request_signal(tx, context.user, job_id, number) for job_id in ids]
+    unreachable = _ring(context, [request.job_id for request in requests if isinstance(request, SignalRequest)])
     deadline = time.monotonic() + context.runtime.config.oar_ssh_connection_timeout
-    for one in asked:
-        _result(context, report, one, words, unreachable=unreachable, deadline=deadline)
+    for request in requests:
+        _result(context, report, request, texts, unreachable=unreachable, deadline=deadline)
 
 
 def _ring(context: Context, ids: Sequence[int]) -> str:
@@ -229,40 +229,40 @@ def _ring(context: Context, ids: Sequence[int]) -> str:
 def _result(
     context: Context,
     report: OutcomeReport,
-    asked: ControlOutcome | SignalRequest,
-    words: _Words,
+    request: ControlOutcome | SignalRequest,
+    texts: _SignalTexts,
     *,
     unreachable: str,
     deadline: float,
 ) -> None:
     """Tell what came of one request."""
-    job_id = asked.job_id
-    report.say(words.begin.format(id=job_id), end="")
-    if isinstance(asked, SignalRequest) and not unreachable and _wait(context, asked, deadline):
+    job_id = request.job_id
+    report.say(texts.begin.format(id=job_id), end="")
+    if isinstance(request, SignalRequest) and not unreachable and _wait(context, request, deadline):
         report.say("DONE.")
-        report.good(job_id, f"The job {job_id} was notified to {words.done} on {asked.host}.")
+        report.good(job_id, f"The job {job_id} was notified to {texts.effect} on {request.host}.")
         return
     report.say("ERROR.")
-    if isinstance(asked, ControlOutcome):
+    if isinstance(request, ControlOutcome):
         report.bad(
             job_id,
-            CODES[asked.refusal or ControlRefusal.WRONG_STATE],
-            f"Cannot {words.verb} {job_id} ; {_reason(asked)}",
+            CODES[request.refusal or ControlRefusal.WRONG_STATE],
+            f"Cannot {texts.verb} {job_id} ; {_reason(request)}",
         )
     elif unreachable:
         report.bad(job_id, SERVER_UNREACHABLE, unreachable)
     else:
         seconds = context.runtime.config.oar_ssh_connection_timeout
-        host = asked.host or "the node of the job"
+        host = request.host or "the node of the job"
         report.bad(job_id, NODE_UNREACHABLE, f"Cannot contact {host}, operation timed out ({seconds} s).")
 
 
-def _wait(context: Context, asked: SignalRequest, deadline: float) -> bool:
+def _wait(context: Context, request: SignalRequest, deadline: float) -> bool:
     """Wait until the Runner says what came of a signal; whether it was sent."""
     pause = FIRST_LOOK
     while True:
         with context.database.snapshot() as tx:
-            result = control.result_of(tx, asked)
+            result = control.result_of(tx, request)
         if result is not None:
             return result
         if time.monotonic() >= deadline:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from oar.cli.common.command import Context, machine_formats, oar_command, option
 from oar.cli.common.job_outcomes import OutcomeReport
-from oar.cli.common.job_selection import Wanted, job_selection, select_jobs, show_usage
+from oar.cli.common.job_selection import JobCriteria, job_selection, select_jobs, show_usage
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.formats import Format
 from oar.lib.facts.states import JobState
@@ -29,7 +29,7 @@ def hold_rules(context: Context) -> HoldRules:
 
 def request(
     context: Context,
-    wanted: Wanted,
+    criteria: JobCriteria,
     machine: Format | None,
     *,
     verb: str,
@@ -38,10 +38,10 @@ def request(
     ask: Callable[[Transaction, Sequence[int]], list[ControlOutcome]],
 ) -> int:
     """Ask something of the jobs that are meant, and tell what came of it; return the exit code."""
-    if wanted.is_nothing:
+    if criteria.is_nothing:
         return show_usage()
     report = OutcomeReport(machine)
-    selection = select_jobs(context, wanted, states)
+    selection = select_jobs(context, criteria, states)
     report.complain(IMPOSSIBLE, selection.complaints)
     with context.database.begin() as tx:
         answers = ask(tx, selection.ids)
@@ -61,11 +61,11 @@ def request(
 @option("-r", "--running", is_flag=True, help="Suspend jobs that run, too.")
 @job_selection
 @machine_formats
-def main(context: Context, running: bool, wanted: Wanted, machine: Format | None) -> int:
+def main(context: Context, running: bool, criteria: JobCriteria, machine: Format | None) -> int:
     """Hold the jobs."""
 
     def ask(tx: Transaction, ids: Sequence[int]) -> list[ControlOutcome]:
         return control.hold(tx, context.user, ids, hold_rules(context), running=running)
 
     states = control.HOLDABLE | (control.SUSPENDABLE if running else frozenset())
-    return request(context, wanted, machine, verb="hold", states=states, reasons=REASONS, ask=ask)
+    return request(context, criteria, machine, verb="hold", states=states, reasons=REASONS, ask=ask)

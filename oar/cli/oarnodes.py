@@ -45,33 +45,33 @@ def main(
 ) -> None:
     """Check what goes together, then show."""
     by_resource = bool(resources) or sql is not None
-    asked = {"node names": nodes, "--events": events, "--jobs": jobs, "--list": names_only, "--state": state}
-    _exclude("--resource and --sql" if by_resource else "", asked, ("node names", "--events", "--jobs", "--list"))
-    _exclude("--summary" if summary else "", asked, ("--events", "--jobs", "--list", "--state"))
-    _exclude("--free" if free_only else "", asked, ("--events", "--jobs"))
+    options = {"node names": nodes, "--events": events, "--jobs": jobs, "--list": names_only, "--state": state}
+    _exclude("--resource and --sql" if by_resource else "", options, ("node names", "--events", "--jobs", "--list"))
+    _exclude("--summary" if summary else "", options, ("--events", "--jobs", "--list", "--state"))
+    _exclude("--free" if free_only else "", options, ("--events", "--jobs"))
     ids = _ids(context, resources, sql)
-    events_asked, nodes = _events_asked(events, nodes)
+    event_range, nodes = _event_range(events, nodes)
     with context.database.snapshot() as tx:
-        if events_asked or (names_only and not free_only):
+        if event_range or (names_only and not free_only):
             names = [node for node in tx.resources.nodes() if not nodes or node in nodes]
-            text = _events(tx, names, events_asked, machine) if events_asked else _names(names, machine)
+            text = _events(tx, names, event_range, machine) if event_range else _names(names, machine)
             is_empty = not names
         else:
             states_only = state and not (jobs or free_only)
-            shown = resource_views(tx, ids=ids, nodes=nodes or None, states_only=states_only)
-            is_empty = not shown
+            views = resource_views(tx, ids=ids, nodes=nodes or None, states_only=states_only)
+            is_empty = not views
             if free_only:
-                shown = _free(shown)
+                views = _free(views)
             if summary:
-                text = _summary(shown, machine)
+                text = _summary(views, machine)
             elif names_only:
-                text = _names(sorted({each.node for each in shown if each.node}), machine)
+                text = _names(sorted({resource.node for resource in views if resource.node}), machine)
             elif jobs:
-                text = _jobs(tx, shown, machine)
+                text = _jobs(tx, views, machine)
             elif state:
-                text = _states(shown, machine, by_resource=by_resource)
+                text = _states(views, machine, by_resource=by_resource)
             else:
-                text = _full(shown, tx.now, machine, properties_only=by_resource and ids is None)
+                text = _full(views, tx.now, machine, properties_only=by_resource and ids is None)
         unknown = [] if machine else _unknown(tx, nodes)
     click.echo(text, nl=False)
     for complaint in unknown:
@@ -80,22 +80,22 @@ def main(
         click.echo(NOTHING, err=True)
 
 
-def _exclude(option: str, asked: Mapping[str, object], others: Sequence[str]) -> None:
+def _exclude(option: str, options: Mapping[str, object], others: Sequence[str]) -> None:
     """Refuse what cannot stand beside an option ('' if it is not given).  Raises BadRequest."""
     for name in others if option else ():
-        if asked[name]:
+        if options[name]:
             raise BadRequest(f"{option} cannot be combined with {name}")
 
 
 def _unknown(tx: Transaction, nodes: Sequence[str]) -> list[str]:
-    """Return what there is to say of names that no node has."""
-    known = tx.resources.nodes() if nodes else []
-    missing = sorted(set(nodes).difference(known))
+    """Return the complaints about names that no node has."""
+    node_names = tx.resources.nodes() if nodes else []
+    missing = sorted(set(nodes).difference(node_names))
     if not missing:
         return []
     from oar.lib.facts.did_you_mean import did_you_mean
 
-    return [f"node {render.visible(name)} does not exist.{did_you_mean(name, known)}" for name in missing]
+    return [f"node {render.visible(name)} does not exist.{did_you_mean(name, node_names)}" for name in missing]
 
 
 def _ids(context: Context, resources: Sequence[int | None], sql: str | None) -> list[int] | None:
@@ -109,30 +109,30 @@ def _ids(context: Context, resources: Sequence[int | None], sql: str | None) -> 
     return sorted(set(matching).intersection(ids)) if resources and None not in resources else matching
 
 
-class EventsAsked(NamedTuple):
+class EventRange(NamedTuple):
     """Which events of nodes: the last ones of each, or those since a date."""
 
     last: int = LAST_EVENTS
     since: int | None = None
 
 
-def _events_asked(given: Sequence[str | None], nodes: tuple[str, ...]) -> tuple[EventsAsked | None, tuple[str, ...]]:
-    """Return what -e means, and the words that are nodes: a number behind ``last`` is not one.  Raises BadRequest."""
-    if not given:
+def _event_range(values: Sequence[str | None], nodes: tuple[str, ...]) -> tuple[EventRange | None, tuple[str, ...]]:
+    """Return the range that -e names, and the nodes without the number that belongs to ``last``.  Raises BadRequest."""
+    if not values:
         return None, nodes
-    text = given[-1]
+    text = values[-1]
     if text is None:
-        return EventsAsked(), nodes
-    word, *rest = text.split()
-    if word != "last":
-        return EventsAsked(since=parse_date(text)), nodes
-    if not rest and nodes and DIGITS.issuperset(nodes[0]):
-        rest, nodes = [nodes[0]], nodes[1:]
-    if not rest:
-        return EventsAsked(), nodes
-    if len(rest) > 1 or not DIGITS.issuperset(rest[0]):
+        return EventRange(), nodes
+    keyword, *counts = text.split()
+    if keyword != "last":
+        return EventRange(since=parse_date(text)), nodes
+    if not counts and nodes and DIGITS.issuperset(nodes[0]):
+        counts, nodes = [nodes[0]], nodes[1:]
+    if not counts:
+        return EventRange(), nodes
+    if len(counts) > 1 or not DIGITS.issuperset(counts[0]):
         raise BadRequest(f"--events takes a date, last, or last and a number, not '{text}'")
-    return EventsAsked(last=min(int(rest[0][:10]), 1_000_000)), nodes
+    return EventRange(last=min(int(counts[0][:10]), 1_000_000)), nodes
 
 
 # -------------------------------------------------------------------------------------------------------------- texts
@@ -154,14 +154,14 @@ def _with_plain_job(resource: ResourceView) -> dict[str, object]:
     return {**record, "jobs": resource.jobs[0]} if len(resource.jobs) == 1 else record
 
 
-def _states(shown: Sequence[ResourceView], machine: Format | None, *, by_resource: bool) -> str:
+def _states(resources: Sequence[ResourceView], machine: Format | None, *, by_resource: bool) -> str:
     if not machine:
-        return render.resource_states(shown) if by_resource else render.node_states(shown)
+        return render.resource_states(resources) if by_resource else render.node_states(resources)
     if by_resource:
-        return dump({each.id: each.state for each in shown}, machine, one_line=True)
+        return dump({resource.id: resource.state for resource in resources}, machine, one_line=True)
     nodes: dict[str, dict[int, str]] = {}
-    for each in shown:
-        nodes.setdefault(each.node, {})[each.id] = each.state
+    for resource in resources:
+        nodes.setdefault(resource.node, {})[resource.id] = resource.state
     return dump(nodes, machine, one_line=True)
 
 
@@ -193,15 +193,18 @@ def _jobs(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None
     return dump(records, machine, one_line=True)
 
 
-def _events(tx: Transaction, names: Sequence[str], asked: EventsAsked, machine: Format | None) -> str:
-    if asked.since is None:
-        found = tx.events.of_nodes(names, last=asked.last)
+def _events(tx: Transaction, names: Sequence[str], event_range: EventRange, machine: Format | None) -> str:
+    if event_range.since is None:
+        events_by_node = tx.events.of_nodes(names, last=event_range.last)
     else:
-        found = tx.events.of_nodes(names, since=asked.since)
-    events = {node: found[node] for node in names if node in found}
+        events_by_node = tx.events.of_nodes(names, since=event_range.since)
+    events = {node: events_by_node[node] for node in names if node in events_by_node}
     if not machine:
         return render.node_events(events)
     from oar.lib.views.events import event_record
 
-    records = {node: [{**event_record(each), "hostname": node} for each in some] for node, some in events.items()}
+    records = {
+        node: [{**event_record(event), "hostname": node} for event in node_events]
+        for node, node_events in events.items()
+    }
     return dump(records, machine, one_line=True)

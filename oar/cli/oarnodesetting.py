@@ -191,13 +191,13 @@ def _names(hosts: Sequence[str], path: str | None) -> list[str]:
 def _ids(ranges: Sequence[str]) -> list[int]:
     """Return the ids of ``1,3-8``.  Raises Stop."""
     ids: list[int] = []
-    for word in (part.strip() for text in ranges for part in text.split(",")):
-        first, dash, last = word.partition("-")
+    for id_range in (id_range.strip() for text in ranges for id_range in text.split(",")):
+        first, dash, last = id_range.partition("-")
         ends = (first, last if dash else first)
         if not all(end.isascii() and end.isdigit() and len(end) <= LONGEST_ID for end in ends):
-            raise Stop(f'/!\\ "{word}" is not a resource identifier')
+            raise Stop(f'/!\\ "{id_range}" is not a resource identifier')
         if int(ends[1]) - int(ends[0]) >= LONGEST_RANGE:
-            raise Stop(f'/!\\ "{word}" is too many resources')
+            raise Stop(f'/!\\ "{id_range}" is too many resources')
         ids += range(int(ends[0]), int(ends[1]) + 1)
     return list(dict.fromkeys(ids))
 
@@ -208,31 +208,32 @@ def _by_id(context: Context, ranges: Sequence[str], sql: str | None, wish: NodeS
     if sql is not None:
         from oar.lib.db.user_sql import Subject, evaluate
 
-        found = evaluate(context.database, Subject.RESOURCES, sql, context.asker)
-        if not found and not ids:
+        matching = evaluate(context.database, Subject.RESOURCES, sql, context.asker)
+        if not matching and not ids:
             raise Stop("/!\\ Your SQL clause returns nothing and there is no resource specified.", EMPTY_CONDITION)
-        ids = list(dict.fromkeys([*ids, *found]))
+        ids = list(dict.fromkeys([*ids, *matching]))
     with context.database.snapshot() as tx:
-        known = tx.resources.existing(ids)
-    missing = sorted(set(ids) - set(known))
+        existing = tx.resources.existing(ids)
+    missing = sorted(set(ids) - set(existing))
     if missing and wish.maintenance:
         warn(f"The resource {resource} does not exist in OAR database." for resource in missing)
-        return Targets({"": known}, False, [USAGE])
-    if not known:
+        return Targets({"": existing}, False, [USAGE])
+    if not existing:
         warn(["Cannot find resources to set in OAR database."])
         return Targets({}, False, [NOTHING_SELECTED])
     if missing:
         warn([f" {len(missing)} resource(s) cannot be updated."])
-    return Targets({"": known}, False, [SOME_UNKNOWN] if missing else [])
+    return Targets({"": existing}, False, [SOME_UNKNOWN] if missing else [])
 
 
 def _by_name(context: Context, names: Sequence[str]) -> Targets:
     """Return the resources of the hosts that were named."""
     with context.database.snapshot() as tx:
-        known = tx.resources.ids_of_nodes(names)
-    missing = [name for name in names if name not in known]
+        ids_by_node = tx.resources.ids_of_nodes(names)
+    missing = [name for name in names if name not in ids_by_node]
     warn(f"Node {name} does not exist in OAR database." for name in missing)
-    return Targets({name: known[name] for name in names if name in known}, True, [UNKNOWN_NODE] * len(missing))
+    ids = {name: ids_by_node[name] for name in names if name in ids_by_node}
+    return Targets(ids, True, [UNKNOWN_NODE] * len(missing))
 
 
 # -- what is done -----------------------------------------------------------------------------------------------------
@@ -240,8 +241,8 @@ def _by_name(context: Context, names: Sequence[str]) -> Targets:
 
 def _add(context: Context, names: Sequence[str], wish: NodeSettings) -> int:
     """Create a resource for each name."""
-    given = {setting.name: setting.value for setting in wish.settings}
-    if given.get("type", "default") == "default" and not all(given.get("network_address", name) for name in names):
+    values = {setting.name: setting.value for setting in wish.settings}
+    if values.get("type", "default") == "default" and not all(values.get("network_address", name) for name in names):
         return _tell([PropertyProblem(SettingError.VALUE, "network_address", "a compute resource is on a host")])
     problems = _not_hosts(names)
     if problems:
@@ -252,7 +253,7 @@ def _add(context: Context, names: Sequence[str], wish: NodeSettings) -> int:
             nodes.begin_maintenance(tx, ids, by=context.user.name)
     for name in names:
         click.echo(f"New resource added:  {name}")
-        _print_settings(wish.settings, dict.fromkeys(given, 1))
+        _print_settings(wish.settings, dict.fromkeys(values, 1))
     note(context)
     return 0
 
@@ -287,12 +288,12 @@ def _change(context: Context, targets: Targets, wish: NodeSettings, patience: in
 
 def _without_host(tx: Transaction, targets: Targets, wish: NodeSettings) -> PropertyProblem | None:
     """Return the problem if a compute resource would be on no host."""
-    given = {setting.name: setting.value for setting in wish.settings}
-    if given.get("network_address", "x") and given.get("type") != "default":
+    values = {setting.name: setting.value for setting in wish.settings}
+    if values.get("network_address", "x") and values.get("type") != "default":
         return None
     for resource in tx.resources.select(targets.ids):
-        address = given.get("network_address", resource.network_address)
-        if given.get("type", resource.type) == "default" and not address:
+        address = values.get("network_address", resource.network_address)
+        if values.get("type", resource.type) == "default" and not address:
             text = f"resource {resource.id} is a compute resource"
             return PropertyProblem(SettingError.VALUE, "network_address", text)
     return None
@@ -333,8 +334,8 @@ def _print(targets: Targets, wish: NodeSettings, counts: Mapping[str, int]) -> N
 
 def _print_settings(settings: Sequence[Setting], counts: Mapping[str, int]) -> None:
     for name, value in settings:
-        what = f"Unset property {name}" if value is None else f"Set property {name} to {str(value)!r}"
-        click.echo(f"{what}... {counts[name]} resource(s) updated.")
+        change = f"Unset property {name}" if value is None else f"Set property {name} to {str(value)!r}"
+        click.echo(f"{change}... {counts[name]} resource(s) updated.")
 
 
 def _wait(context: Context, doomed: Mapping[str, Sequence[int]], patience: int) -> list[int]:

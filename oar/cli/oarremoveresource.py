@@ -17,45 +17,45 @@ LONGEST_ID = 9
 )
 @option("--purge-jobs", is_flag=True, help="Remove every job that ran there, too, with all its history.")
 @option("--sql", metavar="SQL", help="Remove the resources that satisfy this condition, too.")
-@click.argument("words", nargs=-1, metavar="[RESOURCE_ID]...")
-def main(context: Context, *, purge_jobs: bool, sql: str | None, words: tuple[str, ...]) -> int:
+@click.argument("identifiers", nargs=-1, metavar="[RESOURCE_ID]...")
+def main(context: Context, *, purge_jobs: bool, sql: str | None, identifiers: tuple[str, ...]) -> int:
     """Remove them one by one."""
-    if not words and sql is None:
+    if not identifiers and sql is None:
         return show_usage()
-    ids = list(words)
+    ids = list(identifiers)
     if sql is not None:
         from oar.lib.db.user_sql import Subject, evaluate
 
         matching = evaluate(context.database, Subject.RESOURCES, sql, context.asker)
         ids += [str(resource) for resource in matching]
     code = 0
-    for word in dict.fromkeys(ids):
-        code = _remove(context, word, purge_jobs) or code
+    for identifier in dict.fromkeys(ids):
+        code = _remove(context, identifier, purge_jobs) or code
     note(context)
     return code
 
 
-def _remove(context: Context, word: str, purge_jobs: bool) -> int:
-    click.echo(f"Resource to remove: {word}")
-    if not (word.isascii() and word.isdigit() and len(word) <= LONGEST_ID):
-        warn([f"The resource {word} does not exist in OAR database."])
+def _remove(context: Context, identifier: str, purge_jobs: bool) -> int:
+    click.echo(f"Resource to remove: {identifier}")
+    if not (identifier.isascii() and identifier.isdigit() and len(identifier) <= LONGEST_ID):
+        warn([f"The resource {identifier} does not exist in OAR database."])
         return UNKNOWN
     with context.database.begin() as tx:
-        result = removal.remove(tx, int(word), purge_jobs=purge_jobs)
+        result = removal.remove(tx, int(identifier), purge_jobs=purge_jobs)
     for job in result.purged:
-        click.echo(f"\tRemove the job {job}, it was run on the resource {word}")
+        click.echo(f"\tRemove the job {job}, it was run on the resource {identifier}")
     match result.refusal:
         case RemovalRefusal.UNKNOWN:
-            warn([f"The resource {word} does not exist in OAR database."])
+            warn([f"The resource {identifier} does not exist in OAR database."])
             return UNKNOWN
         case RemovalRefusal.NOT_DEAD:
-            warn([f"The state of the resource {word} must be set to Dead before."])
+            warn([f"The state of the resource {identifier} must be set to Dead before."])
             return NOT_DEAD
         case RemovalRefusal.USED:
-            warn([f"The resource {word} is used by job {result.jobs[0]}."])
+            warn([f"The resource {identifier} is used by job {result.jobs[0]}."])
             return USED
         case RemovalRefusal.NOT_ACCOUNTED:
             warn([f"{len(result.jobs)} job(s) not yet accounted: run oaraccounting first."])
             return NOT_ACCOUNTED
-    click.echo(f"Resource {word} removed.")
+    click.echo(f"Resource {identifier} removed.")
     return 0

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from oar.cli.common.command import Context, machine_formats, oar_command
-from oar.cli.common.job_selection import Wanted, job_selection
+from oar.cli.common.job_selection import JobCriteria, job_selection
 from oar.cli.oarhold import hold_rules, request
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.formats import Format
@@ -21,10 +21,10 @@ REASONS = {
 @oar_command("oarresume", summary="Ask that jobs that are held or suspended go on.")
 @job_selection
 @machine_formats
-def main(context: Context, wanted: Wanted, machine: Format | None) -> int:
+def main(context: Context, criteria: JobCriteria, machine: Format | None) -> int:
     """Resume the jobs."""
 
     def ask(tx: Transaction, ids: Sequence[int]) -> list[ControlOutcome]:
         return control.resume(tx, context.user, ids, hold_rules(context))
 
-    return request(context, wanted, machine, verb="resume", states=control.RESUMABLE, reasons=REASONS, ask=ask)
+    return request(context, criteria, machine, verb="resume", states=control.RESUMABLE, reasons=REASONS, ask=ask)

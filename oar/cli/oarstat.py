@@ -74,23 +74,23 @@ TIMES = 4  #: the layout that shows when jobs start and end
     help="The layout of the text; 4: start, walltime and time left.",
 )
 @machine_formats
-@click.argument("words", nargs=-1, metavar="[JOB_ID]...")
-def main(context: Context, **given: Any) -> None:
+@click.argument("arguments", nargs=-1, metavar="[JOB_ID]...")
+def main(context: Context, **values: Any) -> None:
     """Check what goes together, then show, once or again and again."""
-    asked = Asked(**given)
-    asked.check()
-    shown = _Oarstat(context, asked)
-    if not asked.watch:
+    options = OarstatOptions(**values)
+    options.check()
+    shown = _Oarstat(context, options)
+    if not options.watch:
         click.echo(shown.text(), nl=False, color=True)  # whether there are colours is decided where they are put
         for complaint in shown.complaints:
             context.warn(complaint)
         return
     from oar.cli.oarstat_parts import watch as oarstat_watch
 
-    oarstat_watch.repeat(context, oarstat_watch.read_seconds(asked.watch[-1]), shown.text)
+    oarstat_watch.repeat(context, oarstat_watch.read_seconds(options.watch[-1]), shown.text)
 
 
-class Asked(NamedTuple):
+class OarstatOptions(NamedTuple):
     """What was given on the command line."""
 
     jobs: tuple[int | None, ...]
@@ -121,7 +121,7 @@ class Asked(NamedTuple):
     watch: tuple[str | None, ...]
     layout: int | None
     machine: Format | None
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
 
     def check(self) -> None:
         """Refuse what does not go together.  Raises BadRequest."""
@@ -152,79 +152,79 @@ class Asked(NamedTuple):
 class _Oarstat:
     """One call of the command."""
 
-    def __init__(self, context: Context, asked: Asked) -> None:
+    def __init__(self, context: Context, options: OarstatOptions) -> None:
         self._context = context
-        self._asked = asked
-        self._ids = _ids(context, (*asked.jobs, *asked.explain, *filter(None, asked.usage)), asked.words)
-        self._layout = _layout(context, asked.layout)
+        self._options = options
+        self._ids = _ids(context, (*options.jobs, *options.explain, *filter(None, options.usage)), options.arguments)
+        self._layout = _layout(context, options.layout)
         self.complaints: list[str] = []  #: about what is named and does not exist
 
     def text(self) -> str:
         """Return what is to be shown."""
-        asked, context = self._asked, self._context
-        user = (asked.users[-1] or context.user.name) if asked.users else None
-        if asked.accounting is not None:
-            dates = _dates(asked.accounting, "--accounting")
-            return _accounting(context, dates, user, asked.machine, header=not asked.no_header)
-        if asked.gantt is not None:
-            return _gantt(context, _dates(asked.gantt, "--gantt"), asked.machine, as_chart=asked.ascii)
-        if asked.state and self._ids is None:
+        options, context = self._options, self._context
+        user = (options.users[-1] or context.user.name) if options.users else None
+        if options.accounting is not None:
+            dates = _dates(options.accounting, "--accounting")
+            return _accounting(context, dates, user, options.machine, header=not options.no_header)
+        if options.gantt is not None:
+            return _gantt(context, _dates(options.gantt, "--gantt"), options.machine, as_chart=options.ascii)
+        if options.state and self._ids is None:
             raise Stop("--state can only be used with an id")
-        if (asked.events or asked.properties) and self._ids is None and not asked.arrays:
+        if (options.events or options.properties) and self._ids is None and not options.arrays:
             raise Stop("No job specified")
-        matching = _matching(context, asked.sql)
+        matching = _matching(context, options.sql)
         with context.database.snapshot() as tx:
-            chosen = read_filters(asked.states, asked.since, tx.now)
-            chosen = chosen._replace(name=asked.name, queue=asked.queue, project=asked.project)
-            selection = JobFilter(self._ids, _given(asked.arrays), matching, user, chosen)
+            chosen = read_filters(options.states, options.since, tx.now)
+            chosen = chosen._replace(name=options.name, queue=options.queue, project=options.project)
+            selection = JobFilter(self._ids, _given(options.arrays), matching, user, chosen)
             selection.check()
             text = self._of_jobs(tx, selection)
-            self.complaints = [] if asked.machine else selection.complaints(tx)
+            self.complaints = [] if options.machine else selection.complaints(tx)
         return text
 
     def _of_jobs(self, tx: Transaction, selection: JobFilter) -> str:
-        asked, context, machine = self._asked, self._context, self._asked.machine
-        if asked.state:
+        options, context, machine = self._options, self._context, self._options.machine
+        if options.state:
             return _states(tx, self._ids or (), machine)
         jobs = selection.jobs(tx)
-        if asked.starts or asked.explain or asked.usage:
+        if options.starts or options.explain or options.usage:
             return self._explained(tx, jobs)
-        if asked.events or asked.properties:
-            return (_events if asked.events else _properties)(tx, jobs, machine)
-        if asked.fields is not None:
-            return _fields(context, tx, jobs, asked.fields, machine, header=not asked.no_header)
-        return _full(context, tx, jobs, machine, self._layout) if asked.full or machine else self._table(tx, jobs)
+        if options.events or options.properties:
+            return (_events if options.events else _properties)(tx, jobs, machine)
+        if options.fields is not None:
+            return _fields(context, tx, jobs, options.fields, machine, header=not options.no_header)
+        return _full(context, tx, jobs, machine, self._layout) if options.full or machine else self._table(tx, jobs)
 
     def _explained(self, tx: Transaction, jobs: Sequence[Job]) -> str:
-        asked, machine = self._asked, self._asked.machine
-        if asked.usage and not (asked.starts or asked.explain):
+        options, machine = self._options, self._options.machine
+        if options.usage and not (options.starts or options.explain):
             from oar.cli.oarstat_parts import usage as oarstat_usage
 
-            header = not asked.no_header
-            return oarstat_usage.shown(self._context, tx, jobs, machine, by_node=asked.full, header=header)
+            header = not options.no_header
+            return oarstat_usage.shown(self._context, tx, jobs, machine, by_node=options.full, header=header)
         from oar.cli.oarstat_parts import explain as oarstat_explain
 
-        if asked.starts:
-            return oarstat_explain.starts(tx, jobs, machine, header=not asked.no_header)
-        return oarstat_explain.explained(self._context, tx, jobs, machine, with_change=asked.change)
+        if options.starts:
+            return oarstat_explain.starts(tx, jobs, machine, header=not options.no_header)
+        return oarstat_explain.explained(self._context, tx, jobs, machine, with_change=options.change)
 
     def _table(self, tx: Transaction, jobs: Sequence[Job]) -> str:
-        asked = self._asked
+        options = self._options
         times = places = None
-        if jobs and (asked.resources or self._layout == TIMES):
+        if jobs and (options.resources or self._layout == TIMES):
             from oar.lib.views.jobs import job_times
             from oar.lib.views.nodes import placement_texts
 
             times = job_times(tx, jobs) if self._layout == TIMES else None
-            places = placement_texts(tx, jobs) if asked.resources else None
+            places = placement_texts(tx, jobs) if options.resources else None
         return render.job_table(
             jobs,
             tx.now,
             layout=self._layout,
-            by_array=bool(asked.arrays),
-            folded=asked.compact,
-            header=not asked.no_header,
-            colored=_is_colored(asked.color, self._context),
+            by_array=bool(options.arrays),
+            folded=options.compact,
+            header=not options.no_header,
+            colored=_is_colored(options.color, self._context),
             times=times,
             resources=places,
         )
@@ -233,38 +233,38 @@ class _Oarstat:
 # ------------------------------------------------------------------------------------------------------------ options
 
 
-def _ids(context: Context, jobs: Sequence[int | None], words: Sequence[str]) -> tuple[int, ...] | None:
+def _ids(context: Context, jobs: Sequence[int | None], arguments: Sequence[str]) -> tuple[int, ...] | None:
     """Return the jobs that are named; None if none is.  Raises Stop, BadRequest."""
-    numbers = [min(int(word[:20]), LARGEST_NUMBER) for word in words if word and DIGITS.issuperset(word)]
+    numbers = [min(int(word[:20]), LARGEST_NUMBER) for word in arguments if word and DIGITS.issuperset(word)]
     # A number behind another option is meant by the option that stands without one: --explain --change 12.
-    given = [job for job in jobs if job is not None or not numbers]
-    named = [_job_of_environment(context, words) if job is None else job for job in given] + numbers
-    _check_others(context, [word for word in words if not DIGITS.issuperset(word)])
+    with_option = [job for job in jobs if job is not None or not numbers]
+    named = [_job_of_environment(context, arguments) if job is None else job for job in with_option] + numbers
+    _check_others(context, [word for word in arguments if not DIGITS.issuperset(word)])
     return tuple(dict.fromkeys(named)) if named else None
 
 
-def _check_others(context: Context, words: Sequence[str]) -> None:
+def _check_others(context: Context, names: Sequence[str]) -> None:
     """Refuse words that are no job ids, but for a queue, which changes nothing.  Raises BadRequest.
 
     Nextflow names the queue that its jobs asked for, and they may be in another one: so it is no filter.
     """
-    if not words:
+    if not names:
         return
     with context.database.snapshot() as tx:
         queues = {queue.name for queue in tx.queues.all()}
-    for word in words:
-        shown = render.visible(word)
-        if word not in queues:
+    for name in names:
+        shown = render.visible(name)
+        if name not in queues:
             raise BadRequest(f'"{shown}" is no job id. The jobs of a user: oarstat -u {shown}')
         context.warn(f'the word "{shown}" is ignored. The jobs of a queue: oarstat --queue {shown}')
 
 
-def _job_of_environment(context: Context, words: Sequence[str]) -> int:
+def _job_of_environment(context: Context, arguments: Sequence[str]) -> int:
     for name in ("OAR_JOB_ID", "OAR_JOBID"):
         value = context.environment.get(name, "")
         if value and DIGITS.issuperset(value) and int(value[:20]) <= LARGEST_NUMBER:
             return int(value)
-    other = "".join(f'\n# "{word}" is no job id' for word in words[:1])
+    other = "".join(f'\n# "{argument}" is no job id' for argument in arguments[:1])
     raise Stop(f"/!\\ ERROR: No job id provided in command line or environment variables{other}", EXIT_NO_JOB_GIVEN)
 
 
@@ -273,12 +273,12 @@ def _given(arrays: Sequence[int | None]) -> tuple[int, ...] | None:
     return tuple(array for array in arrays if array is not None) if arrays else None
 
 
-def _layout(context: Context, given: int | None) -> int:
+def _layout(context: Context, option: int | None) -> int:
     """Return the layout of the text: the option's, the environment's, or the site's."""
-    if given is not None:
-        if given not in LAYOUTS:
+    if option is not None:
+        if option not in LAYOUTS:
             raise BadRequest("--format must be 1, 2, 3 or 4")
-        return given
+        return option
     wish = context.environment.get("OAR_OARSTAT_OUTPUT_FORMAT", "")
     if wish in map(str, LAYOUTS):
         return int(wish)
@@ -318,13 +318,13 @@ def _states(tx: Transaction, ids: Collection[int], machine: Format | None) -> st
 
 
 def _events(tx: Transaction, jobs: Sequence[Job], machine: Format | None) -> str:
-    found = tx.events.of_jobs([job.id for job in jobs])
-    events = {job.id: found.get(job.id, []) for job in jobs}
+    events_by_job = tx.events.of_jobs([job.id for job in jobs])
+    events = {job.id: events_by_job.get(job.id, []) for job in jobs}
     if not machine:
         return render.job_events(events)
     records = {
-        job_id: [{"date": each.date, "type": each.type, "description": each.description} for each in some]
-        for job_id, some in events.items()
+        job_id: [{"date": event.date, "type": event.type, "description": event.description} for event in job_events]
+        for job_id, job_events in events.items()
     }
     return dump(records, machine)
 

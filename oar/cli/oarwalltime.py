@@ -31,14 +31,14 @@ _STARTED = (JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING)
 @oar_command(
     "oarwalltime",
     summary="Show how it stands with the walltime of a job, or ask for another one: +h[:m[:s]] more, -h[:m[:s]] less.",
-    signed_words=True,
+    signed_operands=True,
 )
 @option("--force", is_flag=True, help="Apply it at once, not only a while before the end.")
 @option("--whole", is_flag=True, help="All of it or nothing.")
 @option("--delay-next-jobs", is_flag=True, help="Even if jobs that wait start later then.")
 @option("--timeout", type=COUNT, metavar="SECONDS", help="Drop the request if it is not granted by then.")
 @machine_formats
-@click.argument("words", nargs=-1, metavar="JOB_ID [CHANGE]")
+@click.argument("arguments", nargs=-1, metavar="JOB_ID [CHANGE]")
 def main(
     context: Context,
     *,
@@ -46,18 +46,18 @@ def main(
     whole: bool,
     delay_next_jobs: bool,
     timeout: int | None,
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
     machine: Format | None,
 ) -> int:
     """Show or ask."""
-    if len(words) not in (1, 2) or not is_id(words[0]):
+    if len(arguments) not in (1, 2) or not is_id(arguments[0]):
         click.echo("Syntax error.", err=machine is not None)
         click.echo(context.command.get_help(click.get_current_context()), err=machine is not None)
         return BAD_SYNTAX
-    if len(words) == 1:
-        return _show(context, int(words[0]), machine)
-    wish = WalltimeRequest(words[1], force, delay_next_jobs, whole, timeout)
-    return _ask(context, int(words[0]), wish, machine)
+    if len(arguments) == 1:
+        return _show(context, int(arguments[0]), machine)
+    wish = WalltimeRequest(arguments[1], force, delay_next_jobs, whole, timeout)
+    return _ask(context, int(arguments[0]), wish, machine)
 
 
 def _ask(context: Context, job_id: int, wish: WalltimeRequest, machine: Format | None) -> int:

@@ -104,13 +104,15 @@ def _words(connector: str) -> Sequence[str]:
 def _ask(host: str, command: Sequence[str], timeout: int) -> HostResult:
     """Run the command for a host; it is killed when its time is over."""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=timeout, check=False)
+        process = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=timeout, check=False
+        )
     except subprocess.TimeoutExpired as late:
         return HostResult(host, 0, 9, late.stdout or b"")
     except OSError as error:
         raise Stop(f"Error: cannot start {command[0]}: {error.strerror}") from None
-    code = done.returncode
-    return HostResult(host, max(code, 0), max(-code, 0), done.stdout)
+    code = process.returncode
+    return HostResult(host, max(code, 0), max(-code, 0), process.stdout)
 
 
 if __name__ == "__main__":

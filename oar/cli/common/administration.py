@@ -14,10 +14,10 @@ def note(context: Context) -> None:
     """Write one line about a change in the server's log: who did it, by which command."""
     from oar.lib.io.logs import logging_to
 
-    given = click.get_current_context().params
-    words = [f"{name}={value}" for name, value in sorted(given.items()) if value not in ((), None, False)]
+    parameters = click.get_current_context().params
+    parts = [f"{name}={value}" for name, value in sorted(parameters.items()) if value not in ((), None, False)]
     with logging_to(context.runtime.config, "Admin"):
-        log.info("[admin] user=%s command=%s %s", context.user.name, context.command.name, " ".join(words))
+        log.info("[admin] user=%s command=%s %s", context.user.name, context.command.name, " ".join(parts))
 
 
 def warn(lines: Iterable[str]) -> None:
@@ -36,5 +36,6 @@ def warn_of_policies(context: Context, queues: Iterable[str]) -> None:
     for text in queues:
         name, _, policy = (part.strip() for part in f"{text},,".split(",", 3)[:3])
         if policy not in POLICIES and not (directory / policy).is_file():
-            known = ", ".join(sorted(each for each in POLICIES if each))
-            warn([f"No job of queue {name} will start: {policy} is no program in {directory}, and not one of {known}."])
+            policies = ", ".join(sorted(each for each in POLICIES if each))
+            trouble = f"{policy} is no program in {directory}, and not one of {policies}"
+            warn([f"No job of queue {name} will start: {trouble}."])

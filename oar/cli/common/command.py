@@ -176,66 +176,69 @@ def machine_formats(function: Function) -> Function:
     """Declare -D, -X, -Y and -J; the function gets the chosen one as ``machine``."""
 
     def command(*arguments: Any, **options: Any) -> Any:
-        chosen = [each for each in Format if options.pop(f"as_{each}")]
+        chosen = [machine_format for machine_format in Format if options.pop(f"as_{machine_format}")]
         return function(*arguments, machine=chosen[0] if chosen else None, **options)
 
     command.__dict__.update(function.__dict__)
-    for each in reversed(Format):
-        name = f"-{each.value[0].upper()}"
-        option(name, f"--{each}", f"as_{each}", is_flag=True, help=f"Print {each.value.upper()}.")(command)
+    for machine_format in reversed(Format):
+        name = machine_format.value
+        letter = f"-{name[0].upper()}"
+        option(letter, f"--{name}", f"as_{name}", is_flag=True, help=f"Print {name.upper()}.")(command)
     return command  # type: ignore[return-value]
 
 
-class _KnownOption(NamedTuple):
+class _OptionForm(NamedTuple):
     """An option as the parser knows it."""
 
     spelling: str  #: the name that click is given: its longest, for of short ones it first sees whether they are long
     takes: str  #: "" nothing, "text" and "path" an argument; "optional", "digits", "attached": one that may be left out
 
 
-class _WordReader:
+class _OptionReader:
     """Turns what a user wrote into what click cannot misread."""
 
-    def __init__(self, parameters: Iterable[click.Parameter], *, underscores: bool, signed_words: bool = False) -> None:
-        self._short: dict[str, _KnownOption] = {}
-        self._long: dict[str, _KnownOption] = {}
+    def __init__(
+        self, parameters: Iterable[click.Parameter], *, underscores: bool, signed_operands: bool = False
+    ) -> None:
+        self._short: dict[str, _OptionForm] = {}
+        self._long: dict[str, _OptionForm] = {}
         self._underscores = underscores
-        self._signed_words = signed_words
+        self._signed_operands = signed_operands
         for parameter in parameters:
             if isinstance(parameter, click.Option):
-                known = _KnownOption(max(parameter.opts, key=len), _taken_by(parameter))
+                form = _OptionForm(max(parameter.opts, key=len), _taken_by(parameter))
                 for name in parameter.opts:
-                    self._add(name, known)
+                    self._add(name, form)
         self.options: list[str] = []
-        self.words: list[str] = []
-        self.dashes: int | None = None  #: number of words before "--", None if there was none
-        self._left: list[str] = []
+        self.operands: list[str] = []
+        self.dashes: int | None = None  #: number of operands before "--", None if there was none
+        self._unread: list[str] = []
 
     def read(self, arguments: Sequence[str]) -> list[str]:
         """Return the canonical arguments.  Raises BadOption."""
-        self._left = list(reversed(arguments))
-        while self._left:
-            argument = self._left.pop()
+        self._unread = list(reversed(arguments))
+        while self._unread:
+            argument = self._unread.pop()
             if argument == "--":
-                self.dashes = len(self.words)
-                self.words.extend(reversed(self._left))
+                self.dashes = len(self.operands)
+                self.operands.extend(reversed(self._unread))
                 break
             if argument.startswith("--"):
                 self._long_option(argument[2:])
-            elif argument.startswith("-") and argument != "-" and not self._is_signed_word(argument):
+            elif argument.startswith("-") and argument != "-" and not self._is_signed_operand(argument):
                 self._bundle(argument[1:])
             else:
-                self.words.append(argument)
-        return [*self.options, "--", *self.words]
+                self.operands.append(argument)
+        return [*self.options, "--", *self.operands]
 
-    def _is_signed_word(self, argument: str) -> bool:
-        return self._signed_words and bool(self.words) and argument[1] in DIGITS
+    def _is_signed_operand(self, argument: str) -> bool:
+        return self._signed_operands and bool(self.operands) and argument[1] in DIGITS
 
-    def _add(self, name: str, known: _KnownOption) -> None:
+    def _add(self, name: str, form: _OptionForm) -> None:
         if name.startswith("--"):
-            self._long[self._plain(name[2:])] = known
+            self._long[self._plain(name[2:])] = form
         else:
-            self._short[name[1:]] = known
+            self._short[name[1:]] = form
 
     def _plain(self, name: str) -> str:
         return name.replace("_", "-") if self._underscores else name
@@ -243,15 +246,15 @@ class _WordReader:
     def _long_option(self, text: str) -> None:
         written, equals, value = text.partition("=")
         name = self._full_name(written)
-        known = self._long[name]
-        if not known.takes:
+        form = self._long[name]
+        if not form.takes:
             if equals:
                 raise BadOption(f"Option {name} does not take an argument")
-            self.options.append(known.spelling)
+            self.options.append(form.spelling)
         elif equals:
-            self._give(known, value)
+            self._give(form, value)
         else:
-            self._give(known, self._next(known, name))
+            self._give(form, self._next(form, name))
 
     def _full_name(self, written: str) -> str:
         """Return the name of a long option that may be cut short.  Raises BadOption."""
@@ -274,34 +277,34 @@ class _WordReader:
         """Read what follows one dash: flags, and at the end perhaps an option with its argument."""
         while letters:
             letter, letters = letters[0], letters[1:]
-            known = self._short.get(letter)
-            if known is None:
+            form = self._short.get(letter)
+            if form is None:
                 raise BadOption(f"Unknown option: {letter}")
-            if not known.takes:
-                self.options.append(known.spelling)
-            elif known.takes == "digits" and letters:
-                rest = letters.lstrip("0123456789")
-                self._give(known, letters[: len(letters) - len(rest)])
-                letters = rest
+            if not form.takes:
+                self.options.append(form.spelling)
+            elif form.takes == "digits" and letters:
+                after_digits = letters.lstrip("0123456789")
+                self._give(form, letters[: len(letters) - len(after_digits)])
+                letters = after_digits
             else:
-                self._give(known, letters.lstrip(BLANKS) if letters else self._next(known, letter))
+                self._give(form, letters.lstrip(BLANKS) if letters else self._next(form, letter))
                 letters = ""
 
-    def _next(self, known: _KnownOption, name: str) -> str:
+    def _next(self, form: _OptionForm, name: str) -> str:
         """Take the next argument as the option's own, if it is one.  Raises BadOption."""
-        following = self._left[-1] if self._left else None
-        if known.takes in ("text", "path"):
+        following = self._unread[-1] if self._unread else None
+        if form.takes in ("text", "path"):
             if following is None:
                 raise BadOption(f"Option {name} requires an argument")
-            return self._left.pop()
-        if known.takes == "attached" or following is None or following.startswith("-"):
+            return self._unread.pop()
+        if form.takes == "attached" or following is None or following.startswith("-"):
             return ""
-        if known.takes == "digits" and not DIGITS.issuperset(following):
+        if form.takes == "digits" and not DIGITS.issuperset(following):
             return ""
-        return self._left.pop()
+        return self._unread.pop()
 
-    def _give(self, known: _KnownOption, value: str) -> None:
-        self.options += [known.spelling, value if known.takes == "path" else value.strip(BLANKS)]
+    def _give(self, form: _OptionForm, value: str) -> None:
+        self.options += [form.spelling, value if form.takes == "path" else value.strip(BLANKS)]
 
 
 def _taken_by(option: click.Option) -> str:
@@ -442,11 +445,11 @@ class Command(click.Command):
         style: Style,
         not_admin: int,
         exit_codes: ExitCodes,
-        signed_words: bool = False,
+        signed_operands: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__(name, **settings)
-        self.signed_words = signed_words
+        self.signed_operands = signed_operands
         self.style = style
         self.not_admin = not_admin
         self.exit_codes = exit_codes
@@ -462,7 +465,9 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments by GNU's rules."""
-        reader = _WordReader(self.get_params(ctx), underscores=self.style.underscores, signed_words=self.signed_words)
+        reader = _OptionReader(
+            self.get_params(ctx), underscores=self.style.underscores, signed_operands=self.signed_operands
+        )
         canonical = reader.read(args)
         if isinstance(ctx.obj, Context):
             ctx.obj.arguments = tuple(args)
@@ -496,8 +501,9 @@ class Command(click.Command):
     def _report(self, error: Exception) -> int:
         """Print what went wrong, in one line unless the text was made with more; return the exit code."""
         lines = self._sentence(error).split("\n")
-        made = isinstance(error, Stop | Refused)
-        click.echo(_printable("\n".join(lines) if made else " ".join(line.strip() for line in lines)), err=True)
+        has_own_lines = isinstance(error, Stop | Refused)
+        text = "\n".join(lines) if has_own_lines else " ".join(line.strip() for line in lines)
+        click.echo(_printable(text), err=True)
         if isinstance(error, BadOption | click.UsageError) and self.style.usage_after_error:
             click.echo(self.get_usage(click.Context(self, info_name=self.name)), err=True)
         return self._code(error)
@@ -534,7 +540,7 @@ def oar_command(
     admins_only: bool = False,
     not_admin: int = 77,
     exit_codes: ExitCodes | None = None,
-    signed_words: bool = False,
+    signed_operands: bool = False,
     help_names: Sequence[str] = ("-h", "--help"),
     version_names: Sequence[str] = ("-V", "--version"),
 ) -> Callable[[Callable[..., int | None]], Command]:
@@ -542,7 +548,7 @@ def oar_command(
 
     ``admins_only``: others than oar and root end with ``not_admin``; a command that is open in part asks
     ``context.require_admin()`` itself.  ``exit_codes``: what an error ends with where its own code is not right.
-    ``signed_words``: behind a first word, what begins with a minus and a digit is a word, too.
+    ``signed_operands``: behind a first operand, what begins with a minus and a digit is an operand, too.
     """
 
     def decorate(function: Callable[..., int | None]) -> Command:
@@ -560,7 +566,7 @@ def oar_command(
             style=style,
             not_admin=not_admin,
             exit_codes=exit_codes or {},
-            signed_words=signed_words,
+            signed_operands=signed_operands,
             callback=callback,
             params=[*parameters, *common],
             help=summary,

@@ -16,10 +16,10 @@ Function = TypeVar("Function", bound=Callable[..., object])
 MOST_DIGITS = 18
 
 
-class Wanted(NamedTuple):
+class JobCriteria(NamedTuple):
     """The jobs that are meant, as they were named."""
 
-    words: tuple[str, ...] = ()
+    identifiers: tuple[str, ...] = ()
     array: bool = False
     sql: str | None = None
     users: tuple[str | None, ...] = ()  #: None: who asks
@@ -30,7 +30,7 @@ class Wanted(NamedTuple):
     @property
     def is_nothing(self) -> bool:
         """Whether no job was named in any way."""
-        return self == Wanted(array=self.array)
+        return self == JobCriteria(array=self.array)
 
 
 class JobSelection(NamedTuple):
@@ -41,11 +41,11 @@ class JobSelection(NamedTuple):
 
 
 def job_selection(function: Function) -> Function:
-    """Declare the ways to name jobs; the function gets a ``Wanted`` as ``wanted``."""
+    """Declare the ways to name jobs; the function gets ``JobCriteria`` as ``criteria``."""
 
     def command(*arguments: Any, **options: Any) -> Any:
-        named = {name: options.pop(name) for name in Wanted._fields}
-        return function(*arguments, wanted=Wanted(**named), **options)
+        named = {name: options.pop(name) for name in JobCriteria._fields}
+        return function(*arguments, criteria=JobCriteria(**named), **options)
 
     command.__dict__.update(function.__dict__)
     option("--all", "everything", is_flag=True, help="Act on all your jobs; administrators on those of everybody.")(
@@ -58,69 +58,72 @@ def job_selection(function: Function) -> Function:
     )(command)
     option("--sql", "sql", metavar="SQL", help="Act on the jobs that satisfy this SQL condition too.")(command)
     option("--array", is_flag=True, help="The identifiers are those of arrays: act on all their jobs.")(command)
-    click.argument("words", nargs=-1, metavar="[JOB_ID]...")(command)
+    click.argument("identifiers", nargs=-1, metavar="[JOB_ID]...")(command)
     return command  # type: ignore[return-value]
 
 
-def is_id(word: str) -> bool:
+def is_id(text: str) -> bool:
     """Whether a word is the number of a job that can be."""
-    return bool(word) and DIGITS.issuperset(word) and len(word) <= MOST_DIGITS
+    return bool(text) and DIGITS.issuperset(text) and len(text) <= MOST_DIGITS
 
 
-def select_jobs(context: Context, wanted: Wanted, suitable: Collection[JobState] = tuple(JobState)) -> JobSelection:
+def select_jobs(
+    context: Context, criteria: JobCriteria, suitable: Collection[JobState] = tuple(JobState)
+) -> JobSelection:
     """Return the jobs that are meant: those named by id, by a condition, and by whose they are.  Raises BadCondition.
 
     ``suitable``: the states of those that are meant by whose they are and by name, if no state is named.
     """
-    ids = [int(word) for word in wanted.words if is_id(word)]
-    kind = "job array" if wanted.array else "job"
-    complaints = [f'[ERROR] "{word}" is not a valid {kind} identifier' for word in wanted.words if not is_id(word)]
-    if wanted.array and ids:
+    ids = [int(text) for text in criteria.identifiers if is_id(text)]
+    kind = "job array" if criteria.array else "job"
+    unreadable = [text for text in criteria.identifiers if not is_id(text)]
+    complaints = [f'[ERROR] "{text}" is not a valid {kind} identifier' for text in unreadable]
+    if criteria.array and ids:
         with context.database.snapshot() as tx:
             ids, unknown = control.jobs_of_arrays(tx, ids)
-        complaints += [f'[ERROR] "{one}" is not a valid array job' for one in unknown]
-    if wanted.sql is not None:
+        complaints += [f'[ERROR] "{array_id}" is not a valid array job' for array_id in unknown]
+    if criteria.sql is not None:
         from oar.lib.db.user_sql import Subject, evaluate
 
-        found = evaluate(context.database, Subject.JOBS, wanted.sql, context.asker)
-        if not found:
+        matching = evaluate(context.database, Subject.JOBS, criteria.sql, context.asker)
+        if not matching:
             context.warn("no job satisfies the SQL condition.")
-        ids = [*ids, *found]
-    if wanted.everything or wanted.users or wanted.states is not None or wanted.name is not None:
-        ids += _filtered(context, wanted, suitable)
+        ids = [*ids, *matching]
+    if criteria.everything or criteria.users or criteria.states is not None or criteria.name is not None:
+        ids += _filtered(context, criteria, suitable)
     return JobSelection(tuple(dict.fromkeys(ids)), tuple(complaints))
 
 
-def _filtered(context: Context, wanted: Wanted, suitable: Collection[JobState]) -> list[int]:
+def _filtered(context: Context, criteria: JobCriteria, suitable: Collection[JobState]) -> list[int]:
     """Return the live jobs of a user, in some states, of a name; without a user those of who asks.  Raises Stop."""
-    user = _whose(context, wanted)
-    states = _states(wanted.states) if wanted.states is not None else suitable
+    user = _whose(context, criteria)
+    states = _states(criteria.states) if criteria.states is not None else suitable
     with context.database.snapshot() as tx:
         jobs = tx.jobs.live(user)
-    found = [job.id for job in jobs if job.state in states and (wanted.name is None or job.name == wanted.name)]
-    if not found:
+    ids = [job.id for job in jobs if job.state in states and (criteria.name is None or job.name == criteria.name)]
+    if not ids:
         context.warn(f"no such job{f' of {user}' if user else ''}.")
-    return found
+    return ids
 
 
-def _whose(context: Context, wanted: Wanted) -> str | None:
+def _whose(context: Context, criteria: JobCriteria) -> str | None:
     """Return whose jobs are meant; None: those of everybody."""
-    if wanted.everything and context.user.is_admin and not wanted.users:
+    if criteria.everything and context.user.is_admin and not criteria.users:
         return None
-    return next((each for each in reversed(wanted.users) if each), context.user.name)
+    return next((login for login in reversed(criteria.users) if login), context.user.name)
 
 
 def _states(text: str) -> frozenset[JobState]:
     """Return the states that a list of names and letters means.  Raises Stop."""
-    found: set[JobState] = set()
-    for word in text.replace(",", " ").split():
-        meant = states_of(word) - FINAL
+    states: set[JobState] = set()
+    for name in text.replace(",", " ").split():
+        meant = states_of(name) - FINAL
         if not meant:
-            raise Stop(f'Unknown state "{word}"')
-        found |= meant
-    if not found:
+            raise Stop(f'Unknown state "{name}"')
+        states |= meant
+    if not states:
         raise Stop(f'Unknown state "{text}"')
-    return frozenset(found)
+    return frozenset(states)
 
 
 def show_usage() -> int:

@@ -39,14 +39,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGQUIT)
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """Which job a session enters."""
+class JobSession:
+    """A session in a job: where it begins, and what the node is told of it."""
 
     host: str
     job_id: int
     user: str
     cpuset: str  #: path of the job's control group on the host, empty where jobs have none
-    session: str  #: what the node is told of it: main, connect, perhaps with ``:status``
+    kind: str  #: main or connect, perhaps with ``:status``
 
     @property
     def variables(self) -> dict[str, str]:
@@ -55,7 +55,7 @@ class Door:
             "OAR_CPUSET": self.cpuset,
             "OAR_JOB_USER": self.user,
             "OAR_JOB_ID": str(self.job_id),
-            "OAR_SESSION": self.session,
+            "OAR_SESSION": self.kind,
         }
 
 
@@ -63,7 +63,7 @@ class NodeConnection:
     """A way from here to nodes, for one user at his terminal.  Close it."""
 
     def __init__(self, config: Config, files: UserFiles, environment: Mapping[str, str]) -> None:
-        self._words = _words(config)
+        self._ssh = _ssh(config)
         self._files = files
         self._caller = environment
         self._master: int | None = None  #: process of the connection that was begun
@@ -71,26 +71,27 @@ class NodeConnection:
 
     def begin(self, host: str) -> None:
         """Begin to connect, in the background.  What goes wrong shows when the shell is opened."""
-        if self._master is not None or any("Control" in word for word in self._words):
+        if self._master is not None or any("Control" in argument for argument in self._ssh):
             return
         self._host = host
         with suppress(OSError):
             os.unlink(self._path("socket"))
-        words = ["-M", "-S", self._path("socket"), "-N", "-T", "-oBatchMode=yes", *self._forwarding, "--", host]
-        master = _dying("TERM", [self._words[0], *quick_connection(self._words), *self._words[1:], *words])
+        socket = self._path("socket")
+        options = ["-M", "-S", socket, "-N", "-T", "-oBatchMode=yes", *self._forwarding, "--", host]
+        master = _dying("TERM", [self._ssh[0], *quick_connection(self._ssh), *self._ssh[1:], *options])
         self._master = _start(master, self._environment, is_silent=True)
 
-    def shell(self, door: Door) -> int:
+    def shell(self, session: JobSession) -> int:
         """Give the user his shell with this process's own streams; the exit status of ssh, 128 + a signal."""
-        shared = ["-S", self._path("socket"), "-oControlMaster=no", "-q"] if self._is_ready(door.host) else []
+        shared = ["-S", self._path("socket"), "-oControlMaster=no", "-q"] if self._is_ready(session.host) else []
         terminal = ["-t"] if os.isatty(0) else ["-T"]
-        words = [*self._words, *shared, *terminal, *self._forwarding, "--", door.host]
+        command = [*self._ssh, *shared, *terminal, *self._forwarding, "--", session.host]
         with _left_to_the_terminal():
-            ssh = _start(_dying("HUP", words), {**self._environment, **door.variables})
+            process = _start(_dying("HUP", command), {**self._environment, **session.variables})
             try:
-                _, status = os.waitpid(ssh, 0)
+                _, status = os.waitpid(process, 0)
             except BaseException:
-                _end(ssh)
+                _end(process)
                 raise
         code = os.waitstatus_to_exitcode(status)
         return code if code >= 0 else 128 - code
@@ -131,8 +132,8 @@ class NodeConnection:
         path = os.path.join(os.path.expanduser("~"), ".ssh", "sessions")
         os.makedirs(path, mode=0o700, exist_ok=True)
         for name in os.listdir(path):
-            machine, _, rest = name.partition(".")
-            if machine == self._machine and not os.path.exists(f"/proc/{rest.partition('.')[0]}"):
+            machine, _, process = name.partition(".")
+            if machine == self._machine and not os.path.exists(f"/proc/{process.partition('.')[0]}"):
                 with suppress(OSError):
                     os.unlink(os.path.join(path, name))
         return path
@@ -147,11 +148,11 @@ class NodeConnection:
 
     @cached_property
     def _environment(self) -> dict[str, str]:
-        kept = {name: self._caller[name] for name in ("TERM", "LANG") if name in self._caller}
-        kept |= {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.path.expanduser("~")}
+        environment = {name: self._caller[name] for name in ("TERM", "LANG") if name in self._caller}
+        environment |= {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.path.expanduser("~")}
         if self._cookie:
-            kept |= {"DISPLAY": self._caller["DISPLAY"], "XAUTHORITY": self._path("xauth")}
-        return kept
+            environment |= {"DISPLAY": self._caller["DISPLAY"], "XAUTHORITY": self._path("xauth")}
+        return environment
 
     @property
     def _forwarding(self) -> list[str]:
@@ -175,12 +176,12 @@ class NodeConnection:
         return cookie
 
 
-def _words(config: Config) -> list[str]:
+def _ssh(config: Config) -> list[str]:
     """Return ssh with the options that all sessions share."""
     home = os.path.expanduser("~")
-    words = [*shlex.split(config.openssh_cmd), *shlex.split(config.oarsh_openssh_default_options)]
-    words = [word.replace("~oar/", f"{home}/") for word in words]
-    words += [
+    command = [*shlex.split(config.openssh_cmd), *shlex.split(config.oarsh_openssh_default_options)]
+    command = [argument.replace("~oar/", f"{home}/") for argument in command]
+    command += [
         "-oStrictHostKeyChecking=accept-new",
         "-oForwardAgent=no",
         "-oLogLevel=ERROR",
@@ -189,22 +190,22 @@ def _words(config: Config) -> list[str]:
         "oar",
     ]
     key = os.path.join(home, ".ssh", "oarsh_key")
-    return [*words, "-oIdentitiesOnly=yes", "-i", key] if os.path.exists(key) else words
+    return [*command, "-oIdentitiesOnly=yes", "-i", key] if os.path.exists(key) else command
 
 
-def quick_connection(words: Sequence[str]) -> list[str]:
+def quick_connection(ssh: Sequence[str]) -> list[str]:
     """Return the options by which ssh connects without delays of the kernel; none where the site has its own way."""
-    if os.path.basename(words[0]) != "ssh" or any(word.startswith("-J") or _PROXY.search(word) for word in words):
+    if os.path.basename(ssh[0]) != "ssh" or any(text.startswith("-J") or _PROXY.search(text) for text in ssh):
         return []
     program = shlex.join([sys.executable, "-I", "-S", _SSH_SOCKET]).replace("%", "%%")
     return ["-oProxyUseFdpass=yes", f"-oProxyCommand={program} %h %p"]
 
 
-def _start(words: Sequence[str], environment: Mapping[str, str], *, is_silent: bool = False) -> int:
+def _start(command: Sequence[str], environment: Mapping[str, str], *, is_silent: bool = False) -> int:
     """Start a program with our streams, or none; its process id.  The module for this costs as much as a connection."""
     actions = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (range(3) if is_silent else ())]
     return os.posix_spawnp(
-        words[0], list(words), environment, file_actions=actions, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
+        command[0], list(command), environment, file_actions=actions, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
     )
 
 
@@ -219,9 +220,9 @@ def _end(pid: int) -> None:
             time.sleep(_LOOK)
 
 
-def _dying(with_signal: str, words: Sequence[str]) -> list[str]:
-    """Return the words that let a program end when this process does, whatever ends it."""
-    return ["setpriv", "--pdeathsig", with_signal, *words]
+def _dying(with_signal: str, command: Sequence[str]) -> list[str]:
+    """Return the command with which a program ends when this process does, whatever ends it."""
+    return ["setpriv", "--pdeathsig", with_signal, *command]
 
 
 @contextmanager

@@ -144,16 +144,16 @@ def _row_1_array(row: Row) -> str:
     number, letter, job, counts = row
     name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
     date = format_date(job.submission_time)
-    place = f"{number:<9} {job.array_id:<9} {job.array_index:<9}"
-    return f"{place} {name:<10.10} {user:<8.8} {date:<19.19} {letter} {queue:<8.8}{counts}"
+    ids = f"{number:<9} {job.array_id:<9} {job.array_index:<9}"
+    return f"{ids} {name:<10.10} {user:<8.8} {date:<19.19} {letter} {queue:<8.8}{counts}"
 
 
 def _row_2(row: Row, *, now: int, by_array: bool) -> str:
     number, letter, job, counts = row
-    place = f"{number:<9} {job.array_id:<9} {job.array_index:<5}" if by_array else f"{number:<9}"
+    ids = f"{number:<9} {job.array_id:<9} {job.array_index:<5}" if by_array else f"{number:<9}"
     start = job.started
     duration = format_padded_duration((job.stop_time or now) - start if start else 0)
-    return f"{place} {letter} {visible(job.user):<8.8} {duration:>10.10} {visible(job.message)}{counts}"
+    return f"{ids} {letter} {visible(job.user):<8.8} {duration:>10.10} {visible(job.message)}{counts}"
 
 
 def _row_4(row: Row, times: "JobTimes | None", *, by_array: bool) -> str:
@@ -161,12 +161,12 @@ def _row_4(row: Row, times: "JobTimes | None", *, by_array: bool) -> str:
     name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
     start = format_date(times.start or 0) if times else ""
     durations = [times.walltime, times.remaining] if times else [None, None]
-    walltime, left = ("-" if each is None else format_padded_duration(each) for each in durations)
+    walltime, remaining = ("-" if each is None else format_padded_duration(each) for each in durations)
     if by_array:
-        place = f"{number:<9} {job.array_id:<9} {job.array_index:<5} {name:<10.10} {user:<8.8} {queue:<8.8}"
+        identity = f"{number:<9} {job.array_id:<9} {job.array_index:<5} {name:<10.10} {user:<8.8} {queue:<8.8}"
     else:
-        place = f"{number:<10} {name:<14.14} {user:<14.14} {queue:<10.10}"
-    return f"{place} {letter} {start or '-':<19} {walltime:>10} {left:>10}{counts}"
+        identity = f"{number:<10} {name:<14.14} {user:<14.14} {queue:<10.10}"
+    return f"{identity} {letter} {start or '-':<19} {walltime:>10} {remaining:>10}{counts}"
 
 
 def _with_resources(head: str) -> str:
@@ -252,14 +252,14 @@ def _end_values(view: "JobView") -> list[tuple[str, str]]:
     """Return why a job ended and what it used, if it has and if that is known."""
     end, use = view.end, view.usage
     fullest = use.fullest if use else None
-    told = [("cause", f"{end.cause.code}: {end.text.sentence}"), ("advice", end.text.advice)] if end else []
+    values = [("cause", f"{end.cause.code}: {end.text.sentence}"), ("advice", end.text.advice)] if end else []
     if use and use.efficiency is not None:
-        told.append(("cpu_efficiency", f"{100 * use.efficiency:.1f}%"))
+        values.append(("cpu_efficiency", f"{100 * use.efficiency:.1f}%"))
     if fullest:
         from oar.lib.rules.end_cause_texts import memory_size
 
-        told.append(("max_rss", memory_size(fullest.memory_peak)))
-    return [(key, value) for key, value in told if value]
+        values.append(("max_rss", memory_size(fullest.memory_peak)))
+    return [(key, value) for key, value in values if value]
 
 
 def _reserved(view: "JobView") -> str:
@@ -360,10 +360,10 @@ def duration_in_words(seconds: int) -> str:
     >>> duration_in_words(97220), duration_in_words(144000)
     ('1 day 3 hours 20 seconds', '1 day 16 hours 0 second')
     """
-    minutes, rest = divmod(seconds, 60)
+    minutes, rest_of_minute = divmod(seconds, 60)
     parts = [(minutes // 1440, "day"), (minutes // 60 % 24, "hour"), (minutes % 60, "minute")]
-    words = [_counted(number, unit) for number, unit in parts if number]
-    return " ".join([*words, _counted(rest, "second")])
+    parts_in_words = [_counted(number, unit) for number, unit in parts if number]
+    return " ".join([*parts_in_words, _counted(rest_of_minute, "second")])
 
 
 def _counted(number: int, unit: str) -> str:
@@ -422,11 +422,11 @@ def node_jobs(nodes: "Mapping[str, Sequence[JobOnNode]]") -> str:
     return "".join(f"{visible(node)}:\n" + "".join(_job_on_node(each) for each in jobs) for node, jobs in nodes.items())
 
 
-def _job_on_node(each: "JobOnNode") -> str:
-    shown = {key: value for key, value in each.record.items() if key != "projet"}
-    shown |= {"assigned_resources": ", ".join(map(str, each.resources)), "types": ", ".join(each.types)}
-    lines = [f"        {key}: {visible(str(value))}\n" for key, value in shown.items()]
-    return f"    {each.job.id}:\n" + "".join(lines)
+def _job_on_node(job_on_node: "JobOnNode") -> str:
+    fields = {key: value for key, value in job_on_node.record.items() if key != "projet"}
+    fields |= {"assigned_resources": ", ".join(map(str, job_on_node.resources)), "types": ", ".join(job_on_node.types)}
+    lines = [f"        {key}: {visible(str(value))}\n" for key, value in fields.items()]
+    return f"    {job_on_node.job.id}:\n" + "".join(lines)
 
 
 def node_events(events: Mapping[str, Sequence[Event]]) -> str:

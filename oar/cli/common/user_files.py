@@ -50,10 +50,10 @@ class UserFiles:
 
     def md5sum(self, path: str) -> str:
         """Return the MD5 sum of a plain file.  Raises OSError."""
-        code, said = self._run(_SUM, path, b"")
+        code, output = self._run(_SUM, path, b"")
         if code:
             raise PermissionError(f"cannot read {path}")
-        return said.decode("ascii", "replace").split()[0]
+        return output.decode("ascii", "replace").split()[0]
 
     def pour(self, path: str, target: IO[bytes], most: int) -> None:
         """Write at most so many bytes of a plain file to an open one.  Raises OSError.
@@ -62,9 +62,9 @@ class UserFiles:
         """
         import subprocess
 
-        words, identity = self._as_user(["/bin/sh", "-c", _POUR, "sh", path, str(most)])
+        command, identity = self._as_user(["/bin/sh", "-c", _POUR, "sh", path, str(most)])
         quiet = subprocess.DEVNULL
-        with subprocess.Popen(words, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, **identity) as reader:
+        with subprocess.Popen(command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, **identity) as reader:
             source: IO[bytes] = reader.stdout  # type: ignore[assignment]  # it was asked for
             while most and (block := source.read(min(most, _BLOCK))):
                 target.write(block)
@@ -72,37 +72,37 @@ class UserFiles:
         if reader.returncode:
             raise PermissionError(f"cannot read {path}")
 
-    def output(self, words: Sequence[str]) -> bytes:
+    def output(self, command: Sequence[str]) -> bytes:
         """Return what a program prints that runs as the user.  Raises OSError if it fails."""
-        code, data = self._execute(words, b"")
+        code, data = self._execute(command, b"")
         if code:
-            raise OSError(f"{words[0]} ended with {code}")
+            raise OSError(f"{command[0]} ended with {code}")
         return data
 
     def _run(self, script: str, path: str, data: bytes) -> tuple[int, bytes]:
         """Run a piece of shell as the user; its file is an argument, never a part of the text."""
         return self._execute(["/bin/sh", "-c", script, "sh", path, str(LARGEST_FILE)], data)
 
-    def _execute(self, words: Sequence[str], data: bytes) -> tuple[int, bytes]:
+    def _execute(self, command: Sequence[str], data: bytes) -> tuple[int, bytes]:
         """Run a program as the user; its exit code, and what it prints."""
         import subprocess
 
-        words, identity = self._as_user(words)
+        command, identity = self._as_user(command)
         streams: dict[str, Any] = {"input": data, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        done = subprocess.run(words, check=False, **streams, **identity)
-        return done.returncode, done.stdout
+        process = subprocess.run(command, check=False, **streams, **identity)
+        return process.returncode, process.stdout
 
-    def _as_user(self, words: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Any]]:
+    def _as_user(self, command: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Any]]:
         """Return the words and the identity of a process by which a program runs as the user."""
         import pwd
         import shlex
 
         uid = self._user.uid
         if os.geteuid() == uid:
-            return words, {}
+            return command, {}
         if os.geteuid() == 0 or os.getuid() == uid:
             account = pwd.getpwuid(uid)
             groups = os.getgrouplist(account.pw_name, account.pw_gid) if os.geteuid() == 0 else None
             group = account.pw_gid if os.geteuid() == 0 else None
-            return words, {"user": uid, "group": group, "extra_groups": groups}
-        return [*shlex.split(self._privilege), "-u", f"#{uid}", "--", *words], {}
+            return command, {"user": uid, "group": group, "extra_groups": groups}
+        return [*shlex.split(self._privilege), "-u", f"#{uid}", "--", *command], {}

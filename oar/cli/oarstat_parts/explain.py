@@ -33,18 +33,20 @@ class EndExplanation(NamedTuple):
 def explained(
     context: "Context", tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, with_change: bool
 ) -> str:
-    """Return what there is to say of jobs.  ``with_change``: also what would let the waiting ones start now."""
-    found = wait_explanations.explain(tx, jobs, context.runtime.config)
-    changes = _changes(context, found) if with_change else {}
+    """Return the explanations of jobs as text.  ``with_change``: also the change that lets a waiting one start now."""
+    explanations = wait_explanations.explain(tx, jobs, context.runtime.config)
+    changes = _changes(context, explanations) if with_change else {}
     ended = end_explanations(tx, [job for job in jobs if job.is_final])
     if machine:
-        return dump({each.job.id: _record(each, changes, ended.get(each.job.id)) for each in found}, machine)
-    return "\n".join("".join(f"{line}\n" for line in _lines(each, changes, ended.get(each.job.id))) for each in found)
+        records = {each.job.id: _record(each, changes, ended.get(each.job.id)) for each in explanations}
+        return dump(records, machine)
+    texts = [_lines(each, changes, ended.get(each.job.id)) for each in explanations]
+    return "\n".join("".join(f"{line}\n" for line in lines) for lines in texts)
 
 
-def _changes(context: "Context", found: Sequence[Explanation]) -> dict[int, str | None]:
+def _changes(context: "Context", explanations: Sequence[Explanation]) -> dict[int, str | None]:
     """Return the smallest change that lets each waiting job start now; '' if none does, None if it is not known."""
-    waiting = [each.job.id for each in found if each.reason]
+    waiting = [explanation.job.id for explanation in explanations if explanation.reason]
     if not waiting:
         return {}
     from oar.kao.rounds.hypothetical import estimates
@@ -60,12 +62,12 @@ _HEAD = (("Job id", "User", "Queue", "Predicted start", "Why"), ("-" * 10, "-" *
 
 def starts(tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, header: bool = True) -> str:
     """Return a line for each job that has not started: when it is foreseen to start, and what it waits for."""
-    found = wait_explanations.outlooks(tx, jobs)
+    outlooks = wait_explanations.outlooks(tx, jobs)
     if machine:
-        return dump({each.job.id: each.record for each in found}, machine)
+        return dump({outlook.job.id: outlook.record for outlook in outlooks}, machine)
     rows = [
         (str(each.job.id), visible(each.job.user), visible(each.job.queue), _date(each.start), visible(each.why))
-        for each in found
+        for each in outlooks
     ]
     if rows and header:
         rows[:0] = _HEAD
@@ -81,9 +83,9 @@ def _date(date: int | None) -> str:
 
 def end_explanations(tx: "Transaction", jobs: "Sequence[Job]") -> dict[int, EndExplanation]:
     """Return how jobs that have ended did so, by id."""
-    known = job_ends(tx, jobs)
+    ends = job_ends(tx, jobs)
     return {
-        job.id: EndExplanation(_end_lines(job, known.get(job.id)), _end_record(job, known.get(job.id))) for job in jobs
+        job.id: EndExplanation(_end_lines(job, ends.get(job.id)), _end_record(job, ends.get(job.id))) for job in jobs
     }
 
 
@@ -107,42 +109,44 @@ def _end_line(job: "Job") -> str:
 # ---------------------------------------------------------------------------------------------------------------- texts
 
 
-def _record(each: Explanation, changes: Mapping[int, str | None], ended: EndExplanation | None) -> dict[str, object]:
-    record = each.record
-    if each.job.id in changes:
-        record["smallest_change"] = changes[each.job.id] or None
-        record["smallest_change_known"] = changes[each.job.id] is not None
+def _record(
+    explanation: Explanation, changes: Mapping[int, str | None], ended: EndExplanation | None
+) -> dict[str, object]:
+    record = explanation.record
+    if explanation.job.id in changes:
+        record["smallest_change"] = changes[explanation.job.id] or None
+        record["smallest_change_known"] = changes[explanation.job.id] is not None
     return record | dict(ended.record) if ended else record
 
 
-def _lines(each: Explanation, changes: Mapping[int, str | None], ended: EndExplanation | None) -> list[str]:
-    job = each.job
+def _lines(explanation: Explanation, changes: Mapping[int, str | None], ended: EndExplanation | None) -> list[str]:
+    job = explanation.job
     since = format_date(job.submission_time)
     lines = [f"Job {job.id} of {visible(job.user)}, {job.state}, in the queue {visible(job.queue)} since {since}"]
-    if each.sentence:
-        lines.append(f"    Why: {visible(each.sentence)}")
-    if each.advice.trouble:
-        lines.append(f"    Trouble: {visible(each.advice.trouble)}")
-    if each.advice.solution:
-        lines.append(f"    What to do: {each.advice.solution}")
-    if each.start:
-        lines += _start_lines(each.start)
-    elif each.reason:
-        is_later = each.reason.code == ReasonCode.LIMIT
+    if explanation.sentence:
+        lines.append(f"    Why: {visible(explanation.sentence)}")
+    if explanation.advice.trouble:
+        lines.append(f"    Trouble: {visible(explanation.advice.trouble)}")
+    if explanation.advice.solution:
+        lines.append(f"    What to do: {explanation.advice.solution}")
+    if explanation.start:
+        lines += _start_lines(explanation.start)
+    elif explanation.reason:
+        is_later = explanation.reason.code == ReasonCode.LIMIT
         lines.append(f"    Start: not foreseen{' yet: the jobs before it are planned first' if is_later else ''}")
-    lines += [f"    In front: {_other(other)}" for other in each.in_front]
-    if each.start:
-        lines += _experience(each.start)
-    share = each.reason.data.get("fairshare") if each.reason else None
+    lines += [f"    In front: {_other(other)}" for other in explanation.in_front]
+    if explanation.start:
+        lines += _experience(explanation.start)
+    share = explanation.reason.data.get("fairshare") if explanation.reason else None
     if share:
         lines.append(f"    Fair share: {_share(job, share)}")
     if job.id in changes:
         change = changes[job.id]
-        known = f"with {change}" if change else _NO_CHANGE
-        lines.append(f"    Would start now: {known if change is not None else _NO_TIME}")
+        change_text = f"with {change}" if change else _NO_CHANGE
+        lines.append(f"    Would start now: {change_text if change is not None else _NO_TIME}")
     if job.started:
         lines.append(f"    Started: {format_date(job.started)}")
-    lines += _waited(each.waited)
+    lines += _waited(explanation.waited)
     return lines + [f"    {visible(line)}" for line in ended.lines] if ended else lines
 
 
@@ -164,8 +168,8 @@ def _experience(start: PredictedStart) -> list[str]:
     if not start.measured or start.firmness is Firmness.FIXED:
         return []
     half, most = format_duration(start.measured.half), format_duration(start.measured.most)
-    told = f"half of the jobs in this queue started within {half} of what they were told first, 9 in 10 within {most}"
-    return [f"    So far: {told}"]
+    history = f"half of the jobs in this queue started within {half} of what they were told first"
+    return [f"    So far: {history}, 9 in 10 within {most}"]
 
 
 def _share(job: "Job", share: Mapping[str, float]) -> str:

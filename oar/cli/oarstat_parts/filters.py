@@ -49,8 +49,8 @@ class Filters(NamedTuple):
 
     def take(self, job: "Job") -> bool:
         """Whether a job is like that."""
-        wanted = ((self.name, job.name), (self.queue, job.queue), (self.project, job.project))
-        if any(wish is not None and wish != value for wish, value in wanted):
+        comparisons = ((self.name, job.name), (self.queue, job.queue), (self.project, job.project))
+        if any(pattern is not None and pattern != value for pattern, value in comparisons):
             return False
         if self.states is not None and job.state not in self.states:
             return False
@@ -66,16 +66,16 @@ def read_filters(states: str | None, since: str | None, now: int) -> Filters:
 
 
 def _states(text: str) -> frozenset[JobState]:
-    found: set[JobState] = set()
-    for word in (part.strip() for part in text.split(",")):
-        meant = states_of(word)
+    states: set[JobState] = set()
+    for name in (part.strip() for part in text.split(",")):
+        meant = states_of(name)
         if not meant:
             from oar.lib.facts.did_you_mean import did_you_mean
 
             letters = " ".join(dict.fromkeys(STATE_LETTERS.values()))
-            raise Stop(f'# Error: "{word}" is no state: {letters}, or a name{did_you_mean(word, JobState)}')
-        found.update(meant)
-    return frozenset(found)
+            raise Stop(f'# Error: "{name}" is no state: {letters}, or a name{did_you_mean(name, JobState)}')
+        states.update(meant)
+    return frozenset(states)
 
 
 def _since(text: str, now: int) -> int:
@@ -110,20 +110,20 @@ class JobFilter(NamedTuple):
     def jobs(self, tx: "Transaction") -> "list[Job]":
         """Return the jobs, by id: the live ones unless ids, arrays, a condition or a date name others."""
         if self.ids is not None:
-            found = tx.jobs.select(self.ids)
+            jobs = tx.jobs.select(self.ids)
         elif self.arrays:
-            found = tx.jobs.of_arrays(self.arrays)
+            jobs = tx.jobs.of_arrays(self.arrays)
         elif self.matching is not None:
-            found = tx.jobs.select(self.matching)
+            jobs = tx.jobs.select(self.matching)
         else:
-            found = self._live_and_recent(tx)
+            jobs = self._live_and_recent(tx)
         is_open = self.user is None and self.matching is None and self.filters == Filters()
-        return found if is_open else [job for job in found if self._takes(job)]
+        return jobs if is_open else [job for job in jobs if self._takes(job)]
 
     def complaints(self, tx: "Transaction") -> list[str]:
-        """Return what there is to say of jobs and of a queue that are asked for by name and do not exist."""
+        """Return the complaints about jobs and a queue that are asked for by name and do not exist."""
         missing = set(self.ids).difference(tx.jobs.states(self.ids)) if self.ids else set()
-        found = [f"job {job_id} does not exist." for job_id in sorted(missing)]
+        complaints = [f"job {job_id} does not exist." for job_id in sorted(missing)]
         if self.filters.queue is not None:
             queues = [queue.name for queue in tx.queues.all()]
             if self.filters.queue not in queues:
@@ -131,8 +131,8 @@ class JobFilter(NamedTuple):
                 from oar.lib.facts.did_you_mean import did_you_mean
 
                 guess = did_you_mean(self.filters.queue, queues)
-                found.append(f"queue {visible(self.filters.queue)} does not exist.{guess}")
-        return found
+                complaints.append(f"queue {visible(self.filters.queue)} does not exist.{guess}")
+        return complaints
 
     def _live_and_recent(self, tx: "Transaction") -> "list[Job]":
         live = tx.jobs.live(self.user)

@@ -14,7 +14,7 @@ _TYPE = r"(?s)--t(?:y(?:p(?:e)?)?)?(?:=(?P<value>.*))?\Z"
 
 def initial_request(arguments: Iterable[str]) -> str:
     """Return the command line as it is stored; types are spelt ``-t <type>``, as programs look for them."""
-    words: list[str] = ["oarsub"]
+    arguments_kept: list[str] = ["oarsub"]
     secret = ""  #: what the next argument holds: a key, a variable, or nothing that is secret
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -22,17 +22,17 @@ def initial_request(arguments: Iterable[str]) -> str:
         type_option = re.match(_TYPE, argument) if argument.startswith("--t") else None
         announced = _secret_of(name) if is_long and not secret else ""
         if secret:
-            words.append(_hidden(secret, argument))
+            arguments_kept.append(_hidden(secret, argument))
         elif announced and equals:
-            words.append(f"{name}={_hidden(announced, value)}")
+            arguments_kept.append(f"{name}={_hidden(announced, value)}")
         elif type_option:
-            words += ["-t", *([type_option["value"]] if type_option["value"] is not None else [])]
+            arguments_kept += ["-t", *([type_option["value"]] if type_option["value"] is not None else [])]
         elif argument.startswith("-t") and len(argument) > 2:
-            words += ["-t", argument[2:]]
+            arguments_kept += ["-t", argument[2:]]
         else:
-            words.append(argument)
+            arguments_kept.append(argument)
         secret = announced if announced and not equals else ""
-    return " ".join(words)
+    return " ".join(arguments_kept)
 
 
 def script_line(line: str) -> str:

@@ -20,7 +20,7 @@ from oar.lib.jobs import sessions
 from oar.lib.submission.checks import Code
 
 if TYPE_CHECKING:
-    from oar.cli.common.node_shell import Door, NodeConnection
+    from oar.cli.common.node_shell import JobSession, NodeConnection
 
 #: Exit codes: no working directory, the job ended under the session, no session or a broken one.
 NO_DIRECTORY, TERMINATED, BROKEN = 2, 19, 21
@@ -57,13 +57,13 @@ class JobShell:
         """Open the shell; return the exit code of the command once it has ended.  Raises Stop, Hangup."""
         if self._connection is None:
             raise RuntimeError("the connection to the node is not open")
-        door = self._door()
-        self._printer.explain(f"Connect to OAR job {self._job_id} via node {door.host}")
+        session = self._session()
+        self._printer.explain(f"Connect to OAR job {self._job_id} via node {session.host}")
         if self._connection.has_display:
             self._printer.explain("Initialize X11 forwarding...")
         self._context.database.close()
         try:
-            exit_code, messages = self._verdict(self._connection.shell(door))
+            exit_code, messages = self._verdict(self._connection.shell(session))
         except Hangup:  # ssh, which the same signal ends, may be faster
             self._lose("the terminal is gone")
             raise
@@ -73,9 +73,9 @@ class JobShell:
         click.echo(f"Disconnected from OAR job {self._job_id}.")
         return exit_code
 
-    def _door(self) -> "Door":
+    def _session(self) -> "JobSession":
         """Return the host of the shell and the variables for the node.  Raises Stop."""
-        from oar.cli.common.node_shell import Door
+        from oar.cli.common.node_shell import JobSession
 
         with self._context.database.snapshot() as tx:
             job, run = tx.jobs.get(self._job_id), tx.job_runs.find(self._job_id)
@@ -91,7 +91,7 @@ class JobShell:
         is_confined = config.job_resource_manager_property_db_field and config.cpuset_path and not is_elsewhere
         cpuset = f"{config.cpuset_path}/{job.cpuset_name}" if is_confined else ""
         session = ("main" if self._is_main else "connect") + (":status" if self._propagates else "")
-        return Door(run.head_host, job.id, job.user, cpuset, session)
+        return JobSession(run.head_host, job.id, job.user, cpuset, session)
 
     def _verdict(self, code: int) -> tuple[int, Sequence[str]]:
         """Return the exit code of the command, and messages if the session did not just end.  ``code``: of ssh."""

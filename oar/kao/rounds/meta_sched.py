@@ -117,17 +117,17 @@ class MetaScheduler:
         if self._memory is None or not 0 <= now - self._planned_anew < CACHE_LIFETIME:
             self._memory, self._planned_anew = None, now
         may_start_jobs = self._config.scheduler_launcher_optimization
-        outside = ExternalSchedulers(self._database, self._programs, situation, may_start_jobs=may_start_jobs)
-        site = plugins.site_of(self._config, outside)
-        this = Round(situation.snapshot, lambda: time.monotonic() - begin - outside.seconds, self._memory, site)
-        made = this.plan(announce)
-        plan = self._guard.without_faults(situation.snapshot, made, this.requests)
-        self._timings.write(situation.snapshot, plan, this.seconds)
+        external = ExternalSchedulers(self._database, self._programs, situation, may_start_jobs=may_start_jobs)
+        site = plugins.site_of(self._config, external)
+        planning = Round(situation.snapshot, lambda: time.monotonic() - begin - external.seconds, self._memory, site)
+        unchecked = planning.plan(announce)
+        plan = self._guard.without_faults(situation.snapshot, unchecked, planning.requests)
+        self._timings.write(situation.snapshot, plan, planning.seconds)
         self._guard.log_troubles(situation.snapshot, plan)
-        log.debug("%d of %d jobs have not changed", this.reused, len(situation.snapshot.waiting))
-        is_ours = plan is made and not (outside.was_used or self._has_extra)
-        self._memory = this.memory(plan) if is_ours else None
-        if outside.was_used:
+        log.debug("%d of %d jobs have not changed", planning.reused, len(situation.snapshot.waiting))
+        is_ours = plan is unchecked and not (external.was_used or self._has_extra)
+        self._memory = planning.memory(plan) if is_ours else None
+        if external.was_used:
             self._writer.forget()
         return plan
 
@@ -153,12 +153,12 @@ class MetaScheduler:
 
 def _asked_once(ask: TokenCounts) -> TokenCounts:
     """Return what asks the site for each token once, however often it is called."""
-    known: dict[str, int | None] = {}
+    counts: dict[str, int | None] = {}
 
     def tokens(names: Iterable[str]) -> Mapping[str, int | None]:
-        wanted = list(names)
-        known.update(ask([name for name in wanted if name not in known]))
-        return {name: known[name] for name in wanted if name in known}
+        asked_names = list(names)
+        counts.update(ask([name for name in asked_names if name not in counts]))
+        return {name: counts[name] for name in asked_names if name in counts}
 
     return tokens
 

@@ -93,8 +93,8 @@ def _length(node: Node, parts: list[int], lengths: Mapping[str, int]) -> int:
         case Operation("||"):
             length = sum(parts)
         case Call("replace", (_, old, _)):
-            found = len(old.value) if isinstance(old, Text) else 1
-            length = parts[0] + parts[0] // max(1, found) * parts[2]
+            replaced = len(old.value) if isinstance(old, Text) else 1
+            length = parts[0] + parts[0] // max(1, replaced) * parts[2]
         case Call() | Case() | Cast():
             length = max(_NUMBER_WIDTH, *parts)
         case _:

@@ -105,7 +105,7 @@ class _Parser:
         self._text = text
         self._table = table
         self._tokens = tokenise(text)
-        self._place = 0
+        self._position = 0
         self._depth = self._nodes = self._selects = 0
         self._infix: Mapping[_Power, Callable[[Node], Node]] = {
             _Power.OR: self._connected,
@@ -138,30 +138,30 @@ class _Parser:
 
     @property
     def _token(self) -> Token:
-        return self._tokens[self._place]
+        return self._tokens[self._position]
 
-    def _is(self, *words: str) -> bool:
-        """Tell whether these words or operators follow."""
-        tokens = self._tokens[self._place : self._place + len(words)]
-        return len(tokens) == len(words) and all(
-            token.kind in (TokenKind.WORD, TokenKind.OPERATOR) and token.text.lower() == word
-            for token, word in zip(tokens, words, strict=True)
+    def _is(self, *keywords: str) -> bool:
+        """Tell whether these keywords or operators follow."""
+        tokens = self._tokens[self._position : self._position + len(keywords)]
+        return len(tokens) == len(keywords) and all(
+            token.kind in (TokenKind.WORD, TokenKind.OPERATOR) and token.text.lower() == keyword
+            for token, keyword in zip(tokens, keywords, strict=True)
         )
 
-    def _take(self, *words: str) -> bool:
-        """Go past these words or operators if they follow."""
-        if not self._is(*words):
+    def _take(self, *keywords: str) -> bool:
+        """Go past these keywords or operators if they follow."""
+        if not self._is(*keywords):
             return False
-        self._place += len(words)
+        self._position += len(keywords)
         return True
 
-    def _expect(self, word: str) -> None:
-        if not self._take(word):
-            self._unexpected(word)
+    def _expect(self, keyword: str) -> None:
+        if not self._take(keyword):
+            self._unexpected(keyword)
 
     def _next(self) -> Token:
         token = self._token
-        self._place += 1
+        self._position += 1
         return token
 
     def _unexpected(self, expected: str = "") -> NoReturn:
@@ -199,12 +199,12 @@ class _Parser:
         signs = self._repeated("+", "-")
         return self._applied(signs, _Power.CAST) if signs else self._operand()
 
-    def _repeated(self, *words: str) -> list[str]:
-        """Go past all that follow of some words; return them."""
-        words_read = []
-        while any(self._is(word) for word in words):
-            words_read.append(self._next().text.upper())
-        return words_read
+    def _repeated(self, *keywords: str) -> list[str]:
+        """Go past the keywords that follow, as long as they are among these; return them in capitals."""
+        keywords_read = []
+        while any(self._is(keyword) for keyword in keywords):
+            keywords_read.append(self._next().text.upper())
+        return keywords_read
 
     def _applied(self, operators: Sequence[str], least: _Power) -> Node:
         node = self._expression(least)
@@ -217,47 +217,47 @@ class _Parser:
         token = self._token
         if token.kind not in (TokenKind.WORD, TokenKind.OPERATOR):
             return None
-        word = token.text.lower()
-        if word == "not":
-            following = self._tokens[self._place + 1].text.lower()
+        operator = token.text.lower()
+        if operator == "not":
+            following = self._tokens[self._position + 1].text.lower()
             return _Power.MEMBERSHIP if _POWERS.get(following) is _Power.MEMBERSHIP else None
-        return _POWERS.get(word)
+        return _POWERS.get(operator)
 
-    def _connected(self, left: Node) -> Node:
+    def _connected(self, first_operand: Node) -> Node:
         """Read AND, or OR, with all the operands that it connects."""
-        word = self._token.text.lower()
-        parts = [left]
-        while self._take(word):
-            parts.append(self._expression(_Power(_POWERS[word] + 1)))
-        return self._counted(Operation(word.upper(), tuple(parts)))
+        operator = self._token.text.lower()
+        parts = [first_operand]
+        while self._take(operator):
+            parts.append(self._expression(_Power(_POWERS[operator] + 1)))
+        return self._counted(Operation(operator.upper(), tuple(parts)))
 
     def _test(self, operand: Node) -> Node:
         """Read ``IS [NOT] NULL``, TRUE, FALSE or UNKNOWN."""
-        word = self._next().text.upper()
-        if word == "IS":
+        operator = self._next().text.upper()
+        if operator == "IS":
             negation = "NOT " if self._take("not") else ""
             return self._counted(Operation(f"IS {negation}{self._truth_value()}", (operand,)))
-        return self._counted(Operation("IS NULL" if word == "ISNULL" else "IS NOT NULL", (operand,)))
+        return self._counted(Operation("IS NULL" if operator == "ISNULL" else "IS NOT NULL", (operand,)))
 
     def _truth_value(self) -> str:
         if self._token.text.lower() not in ("null", "true", "false", "unknown"):
             self._unexpected("null")
         return self._next().text.upper()
 
-    def _comparison(self, left: Node) -> Node:
+    def _comparison(self, left_operand: Node) -> Node:
         operator = self._next().text
         if operator == "=" and self._take("any"):
-            return self._any_of(left)
-        right = self._expression(_Power.MEMBERSHIP)
+            return self._any_of(left_operand)
+        right_operand = self._expression(_Power.MEMBERSHIP)
         if self._power() is _Power.COMPARISON:
             self._unexpected()
-        left, right = self._text_beside(right, left), self._text_beside(left, right)
-        return self._counted(Operation("<>" if operator == "!=" else operator, (left, right)))
+        operands = self._text_beside(right_operand, left_operand), self._text_beside(left_operand, right_operand)
+        return self._counted(Operation("<>" if operator == "!=" else operator, operands))
 
     def _any_of(self, operand: Node) -> Node:
         """Read ``= ANY (ARRAY[...])`` behind ANY."""
-        for word in ("(", "array", "["):
-            self._expect(word)
+        for keyword in ("(", "array", "["):
+            self._expect(keyword)
         values = self._values(operand)
         self._expect("]")
         self._expect(")")
@@ -266,12 +266,12 @@ class _Parser:
     def _membership(self, operand: Node) -> Node:
         """Read ``[NOT] BETWEEN``, IN, LIKE and ILIKE."""
         is_negated = self._take("not")
-        word = self._next().text.lower()
-        if word == "between":
+        operator = self._next().text.lower()
+        if operator == "between":
             return self._range(operand, is_negated=is_negated)
-        if word == "in":
+        if operator == "in":
             return self._set(operand, is_negated=is_negated)
-        return self._match(operand, f"{'NOT ' if is_negated else ''}{word.upper()}")
+        return self._match(operand, f"{'NOT ' if is_negated else ''}{operator.upper()}")
 
     def _range(self, operand: Node, *, is_negated: bool) -> Node:
         low = self._expression(_Power.OTHER)
@@ -310,17 +310,17 @@ class _Parser:
         bounds.check_pattern(pattern.value, start, is_regular=operator in _REGULAR)
         return self._counted(Operation(operator, (operand, pattern)))
 
-    def _other(self, left: Node) -> Node:
+    def _other(self, operand: Node) -> Node:
         """Read ``||`` and the operators of regular expressions."""
         operator = self._next().text
         if operator in _REGULAR:
-            return self._match(left, operator)
-        return self._counted(Operation("||", (left, self._expression(_Power.SUM))))
+            return self._match(operand, operator)
+        return self._counted(Operation("||", (operand, self._expression(_Power.SUM))))
 
-    def _arithmetic(self, left: Node) -> Node:
+    def _arithmetic(self, left_operand: Node) -> Node:
         operator = self._next().text
-        right = self._expression(_Power.PRODUCT if operator in "+-" else _Power.CAST)
-        return self._counted(Operation(operator, (left, right)))
+        right_operand = self._expression(_Power.PRODUCT if operator in "+-" else _Power.CAST)
+        return self._counted(Operation(operator, (left_operand, right_operand)))
 
     def _cast(self, operand: Node) -> Node:
         self._expect("::")
@@ -328,10 +328,10 @@ class _Parser:
 
     def _type(self) -> str:
         token = self._next()
-        known = TYPES.get(token.text.lower()) if token.kind is TokenKind.WORD else None
-        if known is None:
+        type_name = TYPES.get(token.text.lower()) if token.kind is TokenKind.WORD else None
+        if type_name is None:
             raise invalid(f"unknown type {token.text}", token.start, f" (known: {', '.join(sorted(TYPES))})")
-        return known
+        return type_name
 
     # -- operands
 
@@ -370,10 +370,10 @@ class _Parser:
 
     def _named(self) -> Node:
         """Read what begins with a word: a constant, CASE, CAST, a function or a column."""
-        word = self._token.text.lower()
-        if word in ("true", "false", "null"):
-            self._place += 1
-            return self._counted(Constant(word.upper()))
+        name = self._token.text.lower()
+        if name in ("true", "false", "null"):
+            self._position += 1
+            return self._counted(Constant(name.upper()))
         if self._take("case"):
             return self._case()
         if self._take("cast", "("):
@@ -382,7 +382,7 @@ class _Parser:
             kind = self._type()
             self._expect(")")
             return self._counted(Cast(node, kind))
-        if self._is(word, "("):
+        if self._is(name, "("):
             return self._function()
         return self._column()
 
@@ -392,7 +392,7 @@ class _Parser:
         if name == self._table.name and self._is("."):
             return self._qualified()
         if name in _RESERVED:
-            self._place -= 1
+            self._position -= 1
             self._unexpected()
         return self._counted(self._known_column(name, token))
 
@@ -434,7 +434,7 @@ class _Parser:
         return self._counted(Call(name, tuple(arguments)))
 
     def _arguments(self, name: str) -> Sequence[Node]:
-        """Read the arguments of a function up to their ')', separated by commas or by the words of SQL."""
+        """Read the arguments of a function up to their ')', separated by commas or by keywords."""
         if self._take(")"):
             return []
         if name == "trim":
@@ -445,8 +445,8 @@ class _Parser:
             arguments = [part, self._whole()]
         else:
             arguments = [self._whole()]
-            words = {"substring": ("from", "for")}.get(name, ())
-            while self._take(",") or any(self._take(word) for word in words):
+            separators = {"substring": ("from", "for")}.get(name, ())
+            while self._take(",") or any(self._take(separator) for separator in separators):
                 arguments.append(self._whole())
         self._expect(")")
         return arguments
@@ -487,8 +487,8 @@ class _Parser:
             raise invalid("GROUP BY names another column than SELECT", self._token.start)
         if not self._take("having"):
             return None
-        for word in ("count", "(", "*", ")"):
-            self._expect(word)
+        for keyword in ("count", "(", "*", ")"):
+            self._expect(keyword)
         operator, number = self._next(), self._next()
         if operator.text not in COMPARISONS or number.kind is not TokenKind.NUMBER:
             raise invalid("behind count(*) a comparison with a number is expected", operator.start)

@@ -47,11 +47,11 @@ def statement(tree: Node, table: str, longest_column: int, mask: Mask | None = N
     return Statement(text, tuple(writer.parameters))
 
 
-def joined(parts: Sequence[Statement], word: str = "AND") -> Statement:
+def joined(parts: Sequence[Statement], connective: str = "AND") -> Statement:
     """Return conditions of which all (or, with OR, some) hold; ``true`` if there are none."""
     texts = [f"({part.text})" for part in parts]
     parameters = [parameter for part in parts for parameter in part.parameters]
-    return Statement(f" {word} ".join(texts) or "true", tuple(parameters))
+    return Statement(f" {connective} ".join(texts) or "true", tuple(parameters))
 
 
 def quoted(name: str) -> str:

@@ -15,7 +15,7 @@ def notification(topics: Iterable[str], ended: Iterable[int]) -> str:
     """Return the transaction that tells of topics, and of the ends of jobs."""
     ids = [str(job_id) for job_id in sorted(ended)]
     pieces = (ids[begin : begin + _IDS_IN_PAYLOAD] for begin in range(0, len(ids), _IDS_IN_PAYLOAD))
-    told = [(Channel.EVENT, topic) for topic in sorted(topics)]
-    told += [(Channel.JOB_END, " ".join(piece)) for piece in pieces]
-    notices = "".join(f"NOTIFY {channel}, '{payload}'; " for channel, payload in told)
+    payloads = [(Channel.EVENT, topic) for topic in sorted(topics)]
+    payloads += [(Channel.JOB_END, " ".join(piece)) for piece in pieces]
+    notices = "".join(f"NOTIFY {channel}, '{payload}'; " for channel, payload in payloads)
     return f"BEGIN; SET LOCAL synchronous_commit TO off; {notices}COMMIT"

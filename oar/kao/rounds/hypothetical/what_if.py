@@ -101,13 +101,13 @@ def smallest_change(
         tried = _with_alternatives(ahead, job_id, lambda each: _changed(each, change))
         return _starts_now(Round(tried, elapsed, memory, site).forecast([job_id])[job_id], snapshot.now)
 
-    found = [
+    changes = [
         change
         for alternative in job.alternatives
-        for what, old, least in _numbers(alternative)
-        if (change := _largest(HelpfulChange(alternative.id, what, old, least), is_enough))
+        for item, old, least in _numbers(alternative)
+        if (change := _largest(HelpfulChange(alternative.id, item, old, least), is_enough))
     ]
-    return max(found, key=lambda change: (change.new / change.old, change.what), default=None)
+    return max(changes, key=lambda change: (change.new / change.old, change.what), default=None)
 
 
 def _numbers(alternative: Alternative) -> list[tuple[str, int, int]]:

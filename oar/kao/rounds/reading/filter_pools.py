@@ -118,8 +118,8 @@ class FilterPools:
     ) -> None:
         nothing = (None,) * len(names)
         ordered = [rows.get(number, nothing) for number in resources.columns.ids]
-        for place, name in enumerate(names):
-            self._indexes[name] = ColumnIndex([row[place] for row in ordered], is_text=table.types[name] in _TEXTS)
+        for column, name in enumerate(names):
+            self._indexes[name] = ColumnIndex([row[column] for row in ordered], is_text=table.types[name] in _TEXTS)
 
     def read(self, owners: Mapping[Filters, Collection[str]], resources: NumberedResources) -> tuple[Pool, ...]:
         """Return all pools in the order of their numbers; those of filters that no job has any more are empty.
@@ -152,7 +152,7 @@ class FilterPools:
     def _answer(self, users: Mapping[str, Collection[str]], resources: NumberedResources) -> None:
         """Evaluate conditions that have no answer yet."""
         rows = len(resources.columns.ids)
-        left: dict[str, Collection[str]] = {}
+        unanswered: dict[str, Collection[str]] = {}
         for text, names in users.items():
             condition = self._parsed[text]
             if isinstance(condition, BadCondition) and not self._may_use_sql(names):
@@ -163,9 +163,9 @@ class FilterPools:
                     raise NotInMemory
                 self._answers[text] = evaluate(condition.tree, self._indexes, rows)
             except NotInMemory:
-                left[text] = names
-        if left:
-            self._ask_database(left, resources)
+                unanswered[text] = names
+        if unanswered:
+            self._ask_database(unanswered, resources)
 
     def _may_use_sql(self, users: Collection[str]) -> bool:
         return bool(set(users) & set(self._config.user_sql_full_users))

@@ -47,8 +47,8 @@ class PolicyFile(Generic[T]):
     def read(self, path: str, mails: list[Mail]) -> T:
         """Return what the file says; troubles that are new are added to ``mails``."""
         try:
-            found = os.stat(path)
-            stamp: object = path, found.st_mtime_ns, found.st_size, found.st_ino
+            status = os.stat(path)
+            stamp: object = path, status.st_mtime_ns, status.st_size, status.st_ino
             if stamp == self._stamp:
                 return self._content
             self._stamp = stamp

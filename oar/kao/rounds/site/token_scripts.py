@@ -22,11 +22,11 @@ AT_ONCE = 16
 
 def ask(commands: Mapping[str, str], timeout: float, names: Iterable[str]) -> dict[str, int | None]:
     """Return how many tokens are free, of those of some names that have a script; None = it could not say."""
-    wanted = [name for name in names if name in commands]
-    if not wanted:
+    counted = [name for name in names if name in commands]
+    if not counted:
         return {}
-    with ThreadPoolExecutor(min(AT_ONCE, len(wanted))) as pool:
-        return dict(zip(wanted, pool.map(partial(_ask, commands, timeout), wanted), strict=True))
+    with ThreadPoolExecutor(min(AT_ONCE, len(counted))) as pool:
+        return dict(zip(counted, pool.map(partial(_ask, commands, timeout), counted), strict=True))
 
 
 def _ask(commands: Mapping[str, str], timeout: float, name: str) -> int | None:
