@@ -10,6 +10,7 @@ import click
 from oar.cli.common.administration import note, warn
 from oar.cli.common.command import ADMIN, NUMBER, Context, Stop, oar_command, option
 from oar.cli.common.job_selection import show_usage
+from oar.lib.db.end_listener import EndListener
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.states import FINAL, ResourceState
 from oar.lib.resources import nodes, properties
@@ -21,8 +22,8 @@ CODES = {SettingError.SYSTEM: 8, SettingError.VALUE: 9, SettingError.SYNTAX: 10}
 
 #: Seconds that are waited for each job that must end, if nothing else is asked.
 PATIENCE = 30
-#: Seconds between two looks at a job that must end.
-LOOK = 0.2
+#: Seconds between two looks at a job that must end, and of who is told of the end.
+LOOK, LOOK_IF_TOLD = 0.2, 1.0
 
 #: Digits of the longest resource id, and how many resources one range may name.
 LONGEST_ID = 9
@@ -341,29 +342,32 @@ def _print_settings(settings: Sequence[Setting], counts: Mapping[str, int]) -> N
 def _wait(context: Context, doomed: Mapping[str, Sequence[int]], patience: int) -> list[int]:
     """Show how the jobs end; return the codes of those that do not in time."""
     codes = []
-    for label, jobs in doomed.items():
-        click.echo(f"Check jobs to delete on {label}:")
-        for job_id in jobs:
-            click.echo(f"\t{job_id} ", nl=False)
-            ended = _await_end(context, job_id, patience)
-            click.echo(" Deleted" if ended else " Timeout")
-            codes += [] if ended else [JOBS_LEFT]
+    with EndListener(context.database) as listener:
+        for label, jobs in doomed.items():
+            click.echo(f"Check jobs to delete on {label}:")
+            for job_id in jobs:
+                click.echo(f"\t{job_id} ", nl=False)
+                ended = _await_end(context, listener, job_id, patience)
+                click.echo(" Deleted" if ended else " Timeout")
+                codes += [] if ended else [JOBS_LEFT]
     click.echo("Check done")
     return codes
 
 
-def _await_end(context: Context, job_id: int, patience: int) -> bool:
+def _await_end(context: Context, listener: EndListener, job_id: int, patience: int) -> bool:
     """Wait for the end of a job, a dot for each second; whether it came."""
     begin, dots = time.monotonic(), 0
-    while not _has_ended(context, job_id):
+    while True:
+        pause = LOOK_IF_TOLD if listener.listen() else LOOK
+        if _has_ended(context, job_id):
+            return True
         waited = time.monotonic() - begin
         if waited >= patience:
             return False
         if waited > dots + 1:
             click.echo(".", nl=False)
             dots += 1
-        time.sleep(LOOK)
-    return True
+        listener.wait([job_id], min(pause, patience - waited))
 
 
 def _has_ended(context: Context, job_id: int) -> bool:

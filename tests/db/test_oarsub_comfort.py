@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from oar.cli import oarsub
-from oar.cli.common.command import CommandResult
+from oar.cli.common.command import CommandResult, Context
 from oar.cli.oarsub_parts import wait
+from oar.lib.db import end_listener
 from oar.lib.db.database import Database
+from oar.lib.db.end_listener import EndListener
 from oar.lib.facts.records import Job, User
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
@@ -90,10 +93,11 @@ def site(database: Database) -> Site:
 
 
 @pytest.fixture
-def then(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let something happen while oarsub pauses between two looks."""
+def then(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let something happen while oarsub pauses between two looks, at a site without notifications."""
 
     def when_it_pauses(*what: Callable[[], None]) -> None:
+        site.database.settings = site.database.settings._replace(notify=False)
         acts = iter(what)
         monkeypatch.setattr("time.sleep", lambda seconds: next(acts, lambda: None)())
 
@@ -339,7 +343,63 @@ def test_a_reservation_that_is_waited_for_ends_as_its_job(
     assert site.oarsub("--wait", "-r", "tomorrow 8:00", "-l", "nodes=1,walltime=1", "x").exit == 4
 
 
+def test_who_waits_is_told_of_the_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait, "PAUSE_IF_TOLD", 3600.0)
+    looks: list[wait.Ends] = []
+    look = wait._look
+
+    def look_and_count(context: Context, ids: list[int]) -> wait.Ends:
+        looks.append(look(context, ids))
+        return looks[-1]
+
+    monkeypatch.setattr(wait, "_look", look_and_count)
+
+    def end_all_jobs() -> None:
+        while not (looks and _listeners(site.database)):
+            time.sleep(0.01)
+        for job in site.jobs():
+            with site.database.begin() as tx:
+                tx.execute("UPDATE jobs SET exit_code = 256, state = 'Finishing' WHERE job_id = %s", (job.id,))
+                lifecycle.move(tx, job.id, JobState.TERMINATED)
+
+    acting = threading.Thread(target=end_all_jobs)
+    acting.start()
+    assert Frontend(Database(site.database.settings)).type(oarsub.main, "--array", 3, "--wait", "x").exit == 1
+    acting.join()
+    assert len(looks) == 2
+
+
+def _listeners(database: Database) -> int:
+    with database.snapshot() as tx:
+        count: int = tx.value("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%%'", ())
+    return count
+
+
+def test_who_listens_gives_the_connection_back_when_they_become_scarce(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EndListener(site.database) as listener:
+        assert listener.listen()
+        assert listener.listen()
+        monkeypatch.setattr(end_listener, "SCARCE", 0.0)
+        assert not listener.listen()
+    monkeypatch.setattr(end_listener, "PLENTY", 0.0)
+    with EndListener(site.database) as listener:
+        assert not listener.listen()
+
+
+def test_who_listens_sees_that_postgresql_was_restarted(site: Site) -> None:
+    with EndListener(site.database) as listener:
+        assert listener.listen()
+        with site.database.begin() as tx:
+            tx.value("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN%%'", ())
+        listener.wait([1], 3600)
+        assert not listener.listen()
+
+
 def test_nobody_is_kept_from_the_database_by_those_who_wait(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(end_listener, "PLENTY", 0.0)
+
     def connections() -> object:
         with site.database.snapshot() as tx:
             return tx.value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oar:waiting'")

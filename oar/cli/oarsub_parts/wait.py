@@ -1,8 +1,9 @@
 """oarsub --wait: wait for the ends of the jobs, and end with their exit status.
 
-No connection is held meanwhile, neither to the database nor to the server, which may be down.  The states are read from
-time to time, first often and then ever less often, so that the wait is at most a twentieth longer than the jobs.  If
-the system resubmits a job, its copy is waited for.
+The database tells the command of the ends, and the command looks by itself from time to time.  Where connections to the
+database are scarce, or the site wants no notifications, it holds none and only looks: first often and then ever less
+often, so that the wait is at most a twentieth longer than the jobs.  The server may be down meanwhile.  If the system
+resubmits a job, its copy is waited for.
 """
 
 import sys
@@ -13,6 +14,7 @@ import click
 
 from oar.cli.common.command import Context, Hangup
 from oar.cli.common.end_with_caller import ending_with_caller
+from oar.lib.db.end_listener import EndListener
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.states import FINAL, JobState
 
@@ -20,6 +22,8 @@ EXIT_DETACHED = 1
 EXIT_ERROR = 11  #: the job ended in Error, without a status of its command
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 PART_OF_WAITING = 20
+#: Seconds between two looks of who is told; a notification may be lost.
+PAUSE_IF_TOLD = 15.0
 
 Ends = Mapping[int, tuple[JobState, int | None]]  #: state and wait status of jobs
 
@@ -31,21 +35,21 @@ def wait(context: Context, ids: Sequence[int], *, kill: bool) -> int:
     end of the program that the user started, without a question.  Raises Hangup.
     """
     awaited = list(ids)
-    with ending_with_caller():
+    with ending_with_caller(), EndListener(context.database) as listener:
         try:
-            return _wait(context, awaited, kill=kill)
+            return _wait(context, awaited, listener, kill=kill)
         except Hangup:
             if kill:
                 _delete(context, awaited)
             raise
 
 
-def _wait(context: Context, ids: list[int], *, kill: bool) -> int:
+def _wait(context: Context, ids: list[int], listener: EndListener, *, kill: bool) -> int:
     while True:
         try:
             if _has_terminal():
                 click.echo(f"# Waiting for the job {ids[0]}...", err=True)
-            return worst(_ends(context, ids), ids)
+            return worst(_ends(context, ids, listener), ids)
         except KeyboardInterrupt:
             if kill:
                 click.echo(f"# Caught Interrupt (^C), Deleting the job {ids[0]}...", err=True)
@@ -57,18 +61,20 @@ def _wait(context: Context, ids: list[int], *, kill: bool) -> int:
                 return EXIT_DETACHED
 
 
-def _ends(context: Context, ids: list[int]) -> Ends:
+def _ends(context: Context, ids: list[int], listener: EndListener) -> Ends:
     """Return how the jobs ended, once all of them have; a copy takes the place of its job in ``ids``."""
-    start = time.monotonic()
+    start, left = time.monotonic(), set(ids)
     while True:
+        is_told = listener.listen()
         try:
             ends = _look(context, ids)
         except DatabaseUnavailable:
             context.warn("cannot reach the OAR database, trying again.")
         else:
-            if all(state in FINAL for state, _ in ends.values()):
+            left = {job_id for job_id, (state, _) in ends.items() if state not in FINAL}
+            if not left:
                 return ends
-        time.sleep(pause(time.monotonic() - start))
+        listener.wait(left, PAUSE_IF_TOLD if is_told else pause(time.monotonic() - start))
 
 
 def _look(context: Context, ids: list[int]) -> Ends:

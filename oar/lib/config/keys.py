@@ -86,7 +86,7 @@ class Config(Values):
         FLOAT, 1.0, "Seconds that the conditions of users may take in a round; those of each user a fifth of it."
     )
     user_sql_full_users = Key(WORDS, (), "Users who may write conditions in all of PostgreSQL's SQL.")
-    db_notify = Key(BOOLEAN, True, "Send NOTIFY oar_event after changes, for the API and the web pages.")
+    db_notify = Key(BOOLEAN, True, "Tell listeners of changes by NOTIFY: commands that wait, programs of the site.")
     max_db_connection_timeout = Key(
         SOME_SECONDS,
         30,

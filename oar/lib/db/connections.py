@@ -76,6 +76,13 @@ class ConnectionPool:
         (connection,) = self._connect(self._writer)
         return connection
 
+    def new_writer_at_once(self) -> Connection:
+        """Open such a connection without a second try.  Raises DatabaseUnavailable."""
+        try:
+            return self._open(self._writer)
+        except psycopg2.OperationalError as error:
+            raise unavailable(error) from error
+
     def idle_writer(self) -> Connection | None:
         """Take an idle connection of the login that reads and writes, None if there is none; it may be dead."""
         return _popped(self._idle_writers)

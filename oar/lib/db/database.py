@@ -107,6 +107,10 @@ class Database:
         """Return a new connection of the read-write login, in autocommit mode; the caller closes it."""
         return self._pool.new_writer()
 
+    def connection_at_once(self) -> Connection:
+        """Return one as ``connection`` does, or fail at once.  Raises DatabaseUnavailable."""
+        return self._pool.new_writer_at_once()
+
     def ready(self) -> None:
         """Have a connection of each login at hand.  Work that needs both at once begins with this.
 
