@@ -43,6 +43,7 @@ GRANT SELECT ON
     queues,
     reservation_acl,
     reservation_changes,
+    reservation_intervals,
     reservation_jobs,
     reservation_logs,
     reservation_revisions,

@@ -31,6 +31,7 @@ CREATE TABLE reservations (
     ignore_jobs varchar(3) NOT NULL DEFAULT 'NO' CHECK (ignore_jobs IN ('YES', 'NO')),
     idle_limit bigint NOT NULL DEFAULT 0,
     request text NOT NULL DEFAULT '[]',
+    alternative integer NOT NULL DEFAULT 0,
     resource_list text NOT NULL DEFAULT '[]',
     queue_list text NOT NULL DEFAULT '',
     master_queue_list text NOT NULL DEFAULT '',
@@ -117,6 +118,16 @@ CREATE TABLE reservation_logs (
 );
 CREATE INDEX reservation_logs_reservation ON reservation_logs (reservation_id, reservation_log_id);
 CREATE INDEX reservation_logs_event ON reservation_logs (event, date);
+
+-- Since when, and until when, a resource was granted to a reservation, or missing in it; date_stop 0: it still is.
+CREATE TABLE reservation_intervals (
+    reservation_id bigint NOT NULL,
+    resource_id integer NOT NULL,
+    kind varchar(7) NOT NULL DEFAULT 'granted' CHECK (kind IN ('granted', 'missing')),
+    date_start bigint NOT NULL DEFAULT 0,
+    date_stop bigint NOT NULL DEFAULT 0
+);
+CREATE INDEX reservation_intervals_reservation ON reservation_intervals (reservation_id, resource_id);
 
 -- The bill, one row for each node (network_address '' for resources without node: their type), in slot seconds.
 CREATE TABLE reservation_usage (

@@ -22,6 +22,10 @@ TABLES = {
     Topic.QUEUES: "queues",
     Topic.ACCOUNTING: "accounting",
     Topic.EVENTS: "event_logs",
+    Topic.RESERVATIONS: (
+        "reservations reservation_acl reservation_changes reservation_intervals reservation_jobs reservation_logs"
+        " reservation_revisions reservation_usage reservation_series usersets userset_entries"
+    ),
 }
 TOPIC_OF = {table: topic for topic, tables in TABLES.items() for table in tables.split()}
 #: Tables that nobody is shown, and copies of tables that have a topic.

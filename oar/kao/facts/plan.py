@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from oar.kao.facts.planned_reservations import ReservationStep
 from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.states import ReasonCode
 
@@ -106,6 +107,7 @@ class Plan:
     outside: tuple[int, ...] = ()  #: jobs placed by schedulers of the site: their requests are not checked
     troubles: tuple[str, ...] = ()  #: lines for the log: limits reached, errors of the site's extensions
     failures: tuple[Failure, ...] = ()
+    reservations: tuple[ReservationStep, ...] = ()  #: of advance reservations: what changes
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,6 +228,18 @@ def reservation_date(date: int) -> Reason:
     return Reason(ReasonCode.RESERVED, f"reserved for {format_date(date)}", {"date": date})
 
 
+def before_reservation(number: int, date: int) -> Reason:
+    """The advance reservation that the job is in has not begun."""
+    text = f"waits for the advance reservation {number} to start at {format_date(date)}"
+    return Reason(ReasonCode.ADVANCE, text, {"reservation": number, "date": date})
+
+
+def hard_error(number: int, error: str) -> Reason:
+    """The advance reservation that the job is in is in error, and lets no job start meanwhile."""
+    text = f"the advance reservation {number} is in error: {error} (hard error handling)"
+    return Reason(ReasonCode.ADVANCE, text, {"reservation": number, "error": error})
+
+
 def overtaken() -> Reason:
     """The place was there; before the job could take it, the job or a node of the place changed."""
     return Reason(ReasonCode.LAUNCH, "its nodes changed while it was being started; it is tried again")

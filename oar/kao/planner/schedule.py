@@ -28,8 +28,11 @@ from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.proposal_review import ProposalReview
 from oar.kao.planner.queue_planner import QueuePlanner
+from oar.kao.planner.reservation_decisions import ReservationDecisions
 from oar.kao.planner.reservations import Reservations
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
+from oar.kao.planner.resources.frames import closed_frames, frame_windows, outside_quotas
+from oar.kao.planner.resources.reservation_health import Health, ReservationHealth, healths_of
 from oar.kao.planner.site.choice_check import ChoiceCheck
 from oar.kao.planner.site.plugin_choices import PluginChoices
 from oar.kao.planner.site.site_extensions import NO_EXTENSIONS, SiteExtensions
@@ -74,19 +77,22 @@ class Round:
         self._elapsed = elapsed
         self._memory = memory
         self._decisions = Decisions(snapshot.now, memory.reasons if memory else {})
-        self._types = self._parse_types()
+        self._types = outside_quotas(snapshot, self._parse_types())
         readable = _readable(snapshot, self._types)
-        self._jobs = {job.id: job for job in readable.waiting}
+        frame_ids = {reservation.frame_id for reservation in snapshot.reservations}
+        self._jobs = {job.id: job for job in readable.waiting if job.id not in frame_ids}
         self._policies = {queue.name: policy_of(queue.policy) or QueuePolicy() for queue in snapshot.queues}
         self._active = {queue.name for queue in snapshot.queues if queue.state is QueueState.ACTIVE}
         self.requests = CompiledRequests.of(readable, memory.requests if memory else None)
-        self._bookings = Bookings(readable, self._types)
+        self._health = ReservationHealth(readable, self._types)
+        healths = healths_of(readable, self._health)
+        self._bookings = Bookings(readable, self._types, frame_windows(readable, healths))
         self._usable = self._bookings.spaces.usable
         self._context = RoundContext(readable, self._types, self.requests, self._bookings, self._decisions)
         self._blocked = self._blocked_by_shared_resources()
-        self._assemble()
+        self._assemble(healths)
 
-    def _assemble(self) -> None:
+    def _assemble(self, healths: Mapping[int, Health]) -> None:
         """Make the parts of the planner; reservations without resources are repaired before any job is planned."""
         context, site = self._context, self._site
         check = ChoiceCheck(context.snapshot)
@@ -94,7 +100,9 @@ class Round:
         search = PlacementSearch(context, plugins)
         containers = Containers(context)
         dependencies = Dependencies(context.snapshot, self._bookings.placements)
-        self._starts = Starts(context, dependencies)
+        closed = closed_frames(context.snapshot, healths)
+        self._starts = Starts(context, dependencies, closed)
+        self._reservation_decisions = ReservationDecisions(context, search, self._starts, self._health)
         self._reservations = Reservations(context, containers, search, self._starts)
         self._review = ProposalReview(context, containers, self._starts, check)
         self._repair_reservations()
@@ -107,6 +115,7 @@ class Round:
 
     def plan(self, announce: Callable[[Sequence[str]], None] = lambda names: None) -> Plan:
         """Plan all active queues; ``announce`` is called with the names of each group of queues before its turn."""
+        self._reservation_decisions.decide()
         for queues in self._groups():
             announce([queue.name for queue in queues])
             self._plan_group(queues)
@@ -212,6 +221,7 @@ class Round:
             outside=tuple(sorted(decisions.external)),
             troubles=tuple(decisions.troubles),
             failures=tuple(decisions.failures),
+            reservations=tuple(self._reservation_decisions.steps),
         )
 
     # ------------------------------------------------------------------------------------------- for the next round

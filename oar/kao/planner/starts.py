@@ -3,6 +3,8 @@
 See docs/design/planner.rst, "Starts".
 """
 
+from collections.abc import Mapping
+
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import JobStart, Placement, Reason
@@ -19,7 +21,11 @@ from oar.lib.facts.states import DependencyCondition
 class Starts:
     """Decides which jobs start now, and gives the orders that clear the way for them."""
 
-    def __init__(self, context: RoundContext, dependencies: Dependencies) -> None:
+    def __init__(
+        self, context: RoundContext, dependencies: Dependencies, closed: Mapping[str, Reason] | None = None
+    ) -> None:
+        """``closed``: containers in which no job may start now, with the reasons."""
+        self._closed = closed or {}
         self._now = context.now
         #: besteffort jobs leave for placements that begin until then
         self._horizon = context.now + max(context.settings.besteffort_kill_before, context.settings.security_time)
@@ -52,6 +58,15 @@ class Starts:
         for besteffort_job in self._besteffort_jobs(job, placement):
             self._order_to_leave(besteffort_job, job.id)
 
+    def clear_in_time(self, job: WaitingJob, placement: Placement, margin: int) -> None:
+        """Order the besteffort jobs on a placement to leave ``margin`` seconds before it begins.
+
+        Those that write a checkpoint hear of it so much earlier.
+        """
+        for besteffort_job in self._besteffort_jobs(job, placement):
+            if placement.start - margin - besteffort_job.checkpoint <= self._now:
+                self._order_to_leave(besteffort_job, job.id)
+
     def resume(self) -> tuple[int, ...]:
         """Return the jobs in Resuming that go on now, in order; the besteffort jobs in the way of others must leave."""
         resumed = []
@@ -69,6 +84,8 @@ class Starts:
         inner = self._types[job.id].inner
         if job.is_killed:
             return reasons.killed()
+        if inner in self._closed:
+            return self._closed[inner]
         if inner and not self._holders.is_running(inner):
             return reasons.waits_for_container(inner)
         if not self._dependencies.are_met(job, dependency_condition):

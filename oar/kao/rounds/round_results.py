@@ -3,6 +3,8 @@
 from oar.kao.facts.job_types import expiry_date
 from oar.kao.facts.plan import KillAction, Plan
 from oar.kao.facts.snapshot import Snapshot
+from oar.kao.planner.reservation_decisions import next_dates
+from oar.lib.facts.reservation_states import STARTED
 from oar.lib.facts.states import Reservation
 
 #: Exit codes of a round (docs/how-it-works.rst, "The automaton").
@@ -13,15 +15,18 @@ def exit_code(plan: Plan) -> int:
     """Return what Almighty has to do after a round."""
     if any(kill.action is not KillAction.CHECKPOINT for kill in plan.kills):
         return KILL
-    return AGAIN if any(answer.start <= plan.now + 1 for answer in plan.accepted) else DONE
+    has_begun = any(step.notes and step.state in STARTED for step in plan.reservations)
+    is_near = any(answer.start <= plan.now + 1 for answer in plan.accepted)
+    return AGAIN if has_begun or is_near else DONE
 
 
 def next_start(snapshot: Snapshot, plan: Plan) -> int | None:
-    """Return the first date after now at which a job is to start, or to be given up.
+    """Return the first date after now at which a job is to start, or to be given up, or an advance reservation changes.
 
-    Reservations are not counted: Sarko watches them.
+    Reservation jobs are not counted: Sarko watches them.
     """
     reserved = {job.id for job in snapshot.waiting if job.reservation is not Reservation.NONE}
     starts = (placement.start for placement in plan.placements if placement.job_id not in reserved)
     ends = (expiry_date(job) for job in snapshot.waiting if job.types and job.id not in reserved)
-    return min((date for date in (*starts, *ends) if date > plan.now), default=None)
+    changes = next_dates(snapshot.reservations, plan.reservations)
+    return min((date for date in (*starts, *ends, *changes) if date > plan.now), default=None)

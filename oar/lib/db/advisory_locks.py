@@ -15,6 +15,10 @@ _HELD_SINCE = """
 class AdvisoryLocks(Table):
     """Locks that sessions of PostgreSQL hold; their keys are in ``lock_keys.py``."""
 
+    def take(self, key: tuple[int, int]) -> None:
+        """Wait for a lock, and keep it until the end of the transaction."""
+        self._tx.execute("SELECT pg_advisory_xact_lock(%s, %s)", key)
+
     def holder(self, key: tuple[int, int]) -> str:
         """Return the holder of a lock as ``application (pid n)``, '' if nobody has it."""
         row = self._tx.row(_HOLDER, key)

@@ -64,6 +64,13 @@ _DELETE_REQUESTS = """
                     RETURNING res_group_id)
     DELETE FROM job_resource_descriptions USING groups WHERE res_job_group_id = res_group_id"""
 
+_DELETE_OTHER_REQUESTS = """
+    WITH moldables AS (DELETE FROM moldable_job_descriptions WHERE moldable_job_id = %s AND moldable_id <> %s
+                       RETURNING moldable_id),
+         groups AS (DELETE FROM job_resource_groups USING moldables WHERE res_group_moldable_id = moldable_id
+                    RETURNING res_group_id)
+    DELETE FROM job_resource_descriptions USING groups WHERE res_job_group_id = res_group_id"""
+
 _INDEXED_DEPENDENCIES = """
     INSERT INTO job_dependencies (job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift)
     SELECT id, required, %s, %s, %s FROM unnest(%s::bigint[], %s::bigint[]) dependency(id, required)
@@ -146,6 +153,15 @@ class NewJobs(Table):
         _, moldables, groups = self._new_ids(1, alternatives, jobs=0)
         self._insert_requests(alternatives, [job_id], moldables, groups)
         self._changed(Topic.JOBS)
+
+    def keep_alternative(self, job_id: int, moldable_id: int, walltime: int) -> None:
+        """Let a job that waits have one of its alternatives only, with a walltime."""
+        self._tx.topics.add(Topic.JOBS)
+        self._tx.execute(_DELETE_OTHER_REQUESTS, (job_id, moldable_id))
+        self._tx.execute(
+            "UPDATE moldable_job_descriptions SET moldable_walltime = %s WHERE moldable_id = %s",
+            (walltime, moldable_id),
+        )
 
     def replace_dependencies(self, job_id: int, dependencies: Sequence[Dependency]) -> None:
         """Replace the dependencies of a job."""

@@ -3,7 +3,7 @@
 from sqlalchemy import ARRAY, TIMESTAMP, BigInteger, Column, Computed, Index, Integer, String, Text, text
 
 from oar.lib.db.schema_columns import flag, integer, key, long_text, number, one_of, sequence_number, string, table
-from oar.lib.facts.reservation_states import ChangeAnswer, ReservationState
+from oar.lib.facts.reservation_states import ChangeAnswer, IntervalKind, ReservationState
 
 _LIVE = text("ended = 0")
 
@@ -37,6 +37,7 @@ reservations = table(
     flag("ignore_jobs"),
     number("idle_limit"),
     long_text("request", "[]"),
+    integer("alternative"),
     long_text("resource_list", "[]"),
     long_text("queue_list"),
     long_text("master_queue_list"),
@@ -118,6 +119,15 @@ reservation_logs = table(
     Index("reservation_logs_reservation", "reservation_id", "reservation_log_id"),
     Index("reservation_logs_event", "event", "date"),
 )
+reservation_intervals = table(
+    "reservation_intervals",
+    Column("reservation_id", BigInteger, nullable=False),
+    Column("resource_id", Integer, nullable=False),
+    one_of("kind", 7, "granted", IntervalKind),
+    number("date_start"),
+    number("date_stop"),
+    Index("reservation_intervals_reservation", "reservation_id", "resource_id"),
+)
 reservation_usage = table(
     "reservation_usage",
     sequence_number("reservation_usage_id"),
@@ -183,6 +193,7 @@ VIEWS = (
 TABLES = (
     "reservation_acl",
     "reservation_changes",
+    "reservation_intervals",
     "reservation_jobs",
     "reservation_logs",
     "reservation_revisions",

@@ -9,6 +9,7 @@ from oar.lib.db.statements import Statements
 if TYPE_CHECKING:
     from oar.lib.db.accounting import Accounting
     from oar.lib.db.admission_rules import AdmissionRules
+    from oar.lib.db.advance_reservations import AdvanceReservations
     from oar.lib.db.advisory_locks import AdvisoryLocks
     from oar.lib.db.deadlines import Deadlines
     from oar.lib.db.events import Events
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from oar.lib.db.secrets import Secrets
     from oar.lib.db.staged_files import StagedFiles
     from oar.lib.db.submission_checks import SubmissionChecks
+    from oar.lib.db.usersets import Usersets
     from oar.lib.db.walltime_changes import WalltimeChanges
 
 T = TypeVar("T")
@@ -60,6 +62,7 @@ class Transaction(Statements):
 
     accounting: "Lazy[Accounting]" = Lazy()
     admission_rules: "Lazy[AdmissionRules]" = Lazy()
+    advance_reservations: "Lazy[AdvanceReservations]" = Lazy()
     advisory_locks: "Lazy[AdvisoryLocks]" = Lazy()
     deadlines: "Lazy[Deadlines]" = Lazy()
     events: "Lazy[Events]" = Lazy()
@@ -85,4 +88,5 @@ class Transaction(Statements):
     secrets: "Lazy[Secrets]" = Lazy()
     staged_files: "Lazy[StagedFiles]" = Lazy()
     submission_checks: "Lazy[SubmissionChecks]" = Lazy()
+    usersets: "Lazy[Usersets]" = Lazy()
     walltime_changes: "Lazy[WalltimeChanges]" = Lazy()

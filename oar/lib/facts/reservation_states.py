@@ -77,3 +77,10 @@ class ChangeAnswer(StrEnum):
     GRANTED = "granted"
     REFUSED = "refused"
     DROPPED = "dropped"  #: its reservation ended, or nobody waited any more
+
+
+class IntervalKind(StrEnum):
+    """What a resource was to an advance reservation for a while, ``reservation_intervals.kind``."""
+
+    GRANTED = "granted"
+    MISSING = "missing"

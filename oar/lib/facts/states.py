@@ -401,6 +401,7 @@ class EndCode(StrEnum):
     ADMINISTRATOR = "ADMINISTRATOR"  #: an administrator deleted it
     EVICTED = "EVICTED"  #: it was besteffort, and another job needed its resources
     CONTAINER = "CONTAINER"  #: its container job ended
+    RESERVATION = "RESERVATION"  #: the advance reservation that it was in ended, or was deleted
     NODE_TAKEN = "NODE_TAKEN"  #: a node of it was taken out of service
     SUSPENSION = "SUSPENSION"  #: it could not be suspended or resumed
     NOT_HEARD = "NOT_HEARD"  #: the oarsub that waited for it did not answer
@@ -443,6 +444,7 @@ class ReasonCode(StrEnum):
     NOT_ALIVE = "NOT_ALIVE"  #: the cluster has them, but they are not Alive
     BUSY = "BUSY"  #: other jobs use them
     RESERVATION = "RESERVATION"  #: reservations have them
+    ADVANCE = "ADVANCE"  #: it is in an advance reservation in which it cannot start now
     RESERVED = "RESERVED"  #: it is a reservation that waits for its own date
     NO_SLOT = "NO_SLOT"  #: its resources are never free for long enough
     QUOTA = "QUOTA"  #: with it, a quota would be exceeded

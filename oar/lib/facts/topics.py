@@ -22,3 +22,4 @@ class Topic(StrEnum):
     QUEUES = "queues"  #: queues
     ACCOUNTING = "accounting"  #: consumption
     EVENTS = "events"  #: the log of events
+    RESERVATIONS = "reservations"  #: advance reservations: rows, changes, what belongs to them

@@ -84,6 +84,10 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
         f"{_RESUBMIT}; or submit it with -t besteffort -t idempotent, and OAR submits it again automatically",
     ),
     EndCode.CONTAINER: ("Its container job {container} ended.", "Submit it in another container."),
+    EndCode.RESERVATION: (
+        "It was in the advance reservation {reservation}, which {fate}.",
+        "Submit it in another one, or without --ar.",
+    ),
     EndCode.NODE_TAKEN: ("{names} was taken out of service.", _JOB_IS_RIGHT),
     EndCode.SUSPENSION: ("It could not be suspended or resumed{detail}.", _REPORT),
     EndCode.NOT_HEARD: ("The oarsub that waited for it did not answer{detail}.", "Submit it again."),

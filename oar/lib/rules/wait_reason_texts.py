@@ -19,6 +19,7 @@ WAITING_FOR: Mapping[ReasonCode | WaitStage | str, str] = {
     ReasonCode.NOT_ALIVE: "for nodes that were not alive",
     ReasonCode.BUSY: "for resources that others used",
     ReasonCode.RESERVATION: "behind reservations",
+    ReasonCode.ADVANCE: "for its advance reservation",
     ReasonCode.RESERVED: "for its own date",
     ReasonCode.NO_SLOT: "because its resources were never free for long enough",
     ReasonCode.QUOTA: "because of quotas",
@@ -44,6 +45,7 @@ _LABELS: Mapping[ReasonCode | str, str] = {
     ReasonCode.NOT_ALIVE: "nodes",
     ReasonCode.BUSY: "resources",
     ReasonCode.RESERVATION: "reservation {reservations[0]}",
+    ReasonCode.ADVANCE: "advance reservation {reservation}",
     ReasonCode.RESERVED: "its date",
     ReasonCode.NO_SLOT: "no slot",
     ReasonCode.QUOTA: "quota {rule[0]},{rule[1]},{rule[2]},{rule[3]}",
@@ -128,6 +130,13 @@ def _behind(data: Mapping[str, Any]) -> str:
     by = _named("reservation", data["reservations"])
     text = f"Its resources are reserved until {format_date(data['date'])}, by {by}"
     return f"{text}; {_named('job', data['jobs'])} must end, too." if data.get("jobs") else f"{text}."
+
+
+def _advance(data: Mapping[str, Any]) -> str:
+    if "error" in data:
+        error = f"The advance reservation {data['reservation']} is in error: {data['error']}"
+        return f"{error}; no job of it starts meanwhile (hard error handling)."
+    return f"It waits for the advance reservation {data['reservation']} to start at {format_date(data['date'])}."
 
 
 def _reserved(data: Mapping[str, Any]) -> str:
@@ -239,6 +248,7 @@ _SENTENCES: Mapping[ReasonCode | str, Callable[[Mapping[str, Any]], str]] = {
     ReasonCode.NOT_ALIVE: _not_alive,
     ReasonCode.BUSY: _busy,
     ReasonCode.RESERVATION: _behind,
+    ReasonCode.ADVANCE: _advance,
     ReasonCode.RESERVED: _reserved,
     ReasonCode.NO_SLOT: _no_slot,
     ReasonCode.QUOTA: _quota,

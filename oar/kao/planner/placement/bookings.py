@@ -13,6 +13,7 @@ from oar.kao.planner.limits.array_limits import ArrayLimits
 from oar.kao.planner.limits.counter_differences import CountedJob
 from oar.kao.planner.limits.quota_usage import QuotaUsage
 from oar.kao.planner.limits.tokens import FreeTokens
+from oar.kao.planner.resources.frames import FrameWindow
 from oar.kao.planner.resources.spaces import Occupation, Spaces
 from oar.lib.facts.states import Reservation
 
@@ -20,9 +21,12 @@ from oar.lib.facts.states import Reservation
 class Bookings:
     """All bookings of a round.  At first they are those of the running jobs and the accepted reservations."""
 
-    def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, types: Mapping[int, ParsedTypes], frames: Mapping[int, FrameWindow] | None = None
+    ) -> None:
+        """``frames``: the windows of the frames of advance reservations, by job id."""
         self.placements: dict[int, Placement] = {}  #: by job id; of the jobs placed in this round
-        self.spaces = Spaces(snapshot, types)
+        self.spaces = Spaces(snapshot, types, frames)
         self.quotas = QuotaUsage(snapshot, types)
         self.arrays = ArrayLimits(snapshot)
         self.tokens = FreeTokens(snapshot.tokens)
@@ -49,6 +53,11 @@ class Bookings:
             self.spaces.open(types, occupation)
         if placement.start <= self._now:
             self.tokens.take(types)
+
+    def enter_frame(self, job: WaitingJob, window: FrameWindow, types: ParsedTypes) -> None:
+        """Book an advance reservation that is granted now."""
+        self.reservations.add(job.id)
+        self.spaces.enter_frame(job.id, window, types)
 
     def counters_of(
         self, job: WaitingJob, types: ParsedTypes, *, has_quotas: bool

@@ -96,6 +96,14 @@ class PlacementSearch:
                 return begin
         return 0
 
+    def frame_query(
+        self, job: WaitingJob, alternative: Alternative, types: ParsedTypes, duration: int
+    ) -> SlotQuery | Reason:
+        """Return the query of the frame of an advance reservation, which needs no security time behind it."""
+        is_distant = job.start_time - self._now >= self._settings.reservation_order_threshold
+        query = self._query(job, alternative, types, PlacementRules(is_reservation=True, is_distant=is_distant))
+        return query if isinstance(query, Reason) else replace(query, duration=duration)
+
     def _on_promised_nodes(self, task: PlacementTask, best: Placement) -> Placement:
         """Return the best placement on the nodes that were woken for it in the last round, if they can still be used.
 

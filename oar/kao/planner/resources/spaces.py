@@ -6,12 +6,13 @@ besteffort jobs are entered as well.
 See docs/design/planner.rst, "Spaces".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import le
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.snapshot import FOREVER, RunningJob, Settings, Snapshot, WaitingJob
+from oar.kao.planner.resources.frames import FrameWindow
 from oar.kao.planner.resources.resource_holders import held_resources
 from oar.kao.planner.resources.slots import Occupant, SlotQuery, SlotSet
 from oar.kao.planner.resources.usable_resources import UsableResources
@@ -132,7 +133,11 @@ class Space:
 class Spaces:
     """All spaces of a round.  At first they hold the running jobs and the accepted reservations."""
 
-    def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, types: Mapping[int, ParsedTypes], frames: Mapping[int, FrameWindow] | None = None
+    ) -> None:
+        """``frames``: the windows of the frames of advance reservations, by job id."""
+        self._frames = frames or {}
         self._now = snapshot.now
         self._settings = snapshot.settings
         self._everything = snapshot.resources.everything
@@ -147,18 +152,29 @@ class Spaces:
         for reservation in snapshot.waiting:
             self._open_reservation(reservation, types[reservation.id])
         for job in snapshot.running:
-            held = held_resources(job, snapshot.resources, snapshot.settings)
-            end = max(job.end, self._now) + self._settings.security_time
-            self.of(types[job.id]).enter(Occupation(job.id, job.start_time, end, held), types[job.id])
+            self.of(types[job.id]).enter(self._occupation_of(job, snapshot), types[job.id])
         for reservation in snapshot.waiting:
             if reservation.granted:
-                occupation = reservation_occupation(reservation, self._settings)
+                window = self._frames.get(reservation.id)
+                occupation = (
+                    _taken(reservation.id, window) if window else reservation_occupation(reservation, self._settings)
+                )
                 self.of(types[reservation.id]).enter(occupation, types[reservation.id])
 
     @property
     def common(self) -> Space:
         """The space of all jobs that are in no container."""
         return self._spaces[COMMON]
+
+    def common_without(self, job_ids: Collection[int]) -> Space:
+        """Return the common space as it is without some jobs, for those who ignore them."""
+        space = Space(SlotSet(self._now, self._everything, self.usable.present))
+        for date, resources in self.usable.limits.items():
+            space.slots.occupy(date, FOREVER, resources)
+        for occupation, types in self.common.entered:
+            if occupation.job_id not in job_ids:
+                space.enter(occupation, types)
+        return space
 
     def find(self, name: str) -> Space | None:
         """Return the space of a container, given its name or its job id; None if it is not open yet."""
@@ -188,6 +204,13 @@ class Spaces:
         space = self._spaces.get(name)
         self._spaces[name] = space.with_slots(slots) if space else Space(slots)
 
+    def enter_frame(self, frame_id: int, window: FrameWindow, types: ParsedTypes) -> None:
+        """Enter the frame of an advance reservation that is granted now."""
+        self._frames = {**self._frames, frame_id: window}
+        self.of(types).enter(_taken(frame_id, window), types)
+        if types.container:
+            self.open(types, _lent(frame_id, window))
+
     def block(self, resources: ResourceSet, start: int, end: int, name: str = COMMON) -> None:
         """Keep resources from all jobs of a space for a while: for plug-ins.  Raises ValueError for no such space."""
         space = self.find(name)
@@ -199,14 +222,36 @@ class Spaces:
         """Return the space of a job: that of its container, or the common one if the container is gone."""
         return (self.find(types.inner) if types.inner else None) or self._spaces[COMMON]
 
+    def _occupation_of(self, job: RunningJob, snapshot: Snapshot) -> Occupation:
+        """Return what a running job keeps from the others in its space."""
+        window = self._frames.get(job.id)
+        if window:
+            return _taken(job.id, window)
+        end = max(job.end, self._now) + self._settings.security_time
+        return Occupation(job.id, job.start_time, end, held_resources(job, snapshot.resources, snapshot.settings))
+
     def _open_running(self, job: RunningJob, types: ParsedTypes) -> None:
-        if types.container:
+        if types.container and job.id in self._frames:
+            self.open(types, _lent(job.id, self._frames[job.id]))
+        elif types.container:
             end = job.end + self._settings.security_time
             self.open(types, Occupation(job.id, job.start_time, end, job.resources))
 
     def _open_reservation(self, job: WaitingJob, types: ParsedTypes) -> None:
-        if types.container and job.granted:
+        if types.container and job.id in self._frames:
+            self.open(types, _lent(job.id, self._frames[job.id]))
+        elif types.container and job.granted:
             self.open(types, reservation_occupation(job, self._settings))
+
+
+def _taken(frame_id: int, window: FrameWindow) -> Occupation:
+    """Return what the frame of an advance reservation keeps from the jobs outside."""
+    return Occupation(frame_id, window.start, window.end, window.resources)
+
+
+def _lent(frame_id: int, window: FrameWindow) -> Occupation:
+    """Return what the frame of an advance reservation lends to its jobs."""
+    return Occupation(frame_id, window.start, window.lent_end, window.lent)
 
 
 def reservation_occupation(job: WaitingJob, settings: Settings) -> Occupation:

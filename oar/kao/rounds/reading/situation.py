@@ -7,6 +7,7 @@ from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.reading.filter_pools import Deferral
 from oar.lib.db.job_waits import StoredReason
 from oar.lib.db.rounds import JobRow, MoldableRow
+from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.messages import Mail
 from oar.lib.facts.records import Dependency
 from oar.lib.facts.states import JobState
@@ -38,6 +39,7 @@ class Situation:
     held: Mapping[int, Sequence[int]]  #: alternative -> resource ids that its job holds
     on_hold: Mapping[int, int]  #: jobs on hold -> the date since when
     alterations: Alterations
+    reservations: Mapping[int, AdvanceReservation] = field(default_factory=dict)  #: the live ones, by id
     mails: Sequence[Mail] = ()  #: for the administrator
     deferrals: Sequence[Deferral] = ()  #: conditions that the round has put aside
 

@@ -19,6 +19,7 @@ from oar.kao.rounds.reading.job_cache import CachedJob, JobCache
 from oar.kao.rounds.reading.numbered_resources import ResourceNumbering
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import PolicyFiles
+from oar.kao.rounds.reading.reservation_reader import read_reservations
 from oar.kao.rounds.reading.resource_versions import ResourceVersions
 from oar.kao.rounds.reading.situation import HypotheticalJob, Situation, TokenCounts
 from oar.kao.rounds.reading.snapshot_jobs import SnapshotJobs, read_job_rows
@@ -80,7 +81,8 @@ class SnapshotReader:
             on_hold = rounds.on_hold()
             woken = rounds.woken(now - self._woken_period) if config.energy_saving else {}
             waiting = [job for job in cache.jobs.values() if job.is_waiting]
-            owners = _owners(waiting)
+            reservations = read_reservations(tx)
+            owners = reservations.add_filters(_owners(waiting))
             self._pools.read_columns(tx, owners, resources)
         pools = self._pools.read(owners, resources)
         records = SnapshotJobs(rows, resources, self._pools.numbers)
@@ -90,13 +92,15 @@ class SnapshotReader:
             resources=resources.columns,
             queues=queues,
             pools=pools,
-            waiting=tuple(records.waiting(job) for job in waiting),
+            waiting=reservations.with_grants([records.waiting(job) for job in waiting], resources),
             running=tuple(records.running(row) for row in rows.running),
             required=records.required(cache.jobs),
             held_containers=held_containers,
             consumption=consumption,
             tokens=count_tokens(_token_names((*types, *rows.running_types.values()))),
             woken=woken,
+            reservations=reservations.planned(resources, self._pools.numbers),
+            maintenance=resources.members(reservations.maintenance),
             settings=settings,
             zone=time_zone.local(),
         )
@@ -105,6 +109,7 @@ class SnapshotReader:
         job_rows = {job_id: job.row for job_id, job in cache.jobs.items()}
         return Situation(
             *(snapshot, job_rows, rows.starts, reasons, rows.assigned, on_hold, cache.alterations),
+            reservations={reservation.id: reservation for reservation in reservations.live},
             mails=mails,
             deferrals=tuple(self._pools.deferrals),
         )

@@ -1,0 +1,77 @@
+"""Advance reservations as the planner sees them, and what it decides about them.  Frozen values."""
+
+from dataclasses import dataclass
+
+from oar.lib.facts.reservation_states import LEAVING, ReservationEvent, ReservationState
+from oar.lib.facts.resource_set import ResourceSet
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedReservation:
+    """A live advance reservation; its frame is a job of the snapshot."""
+
+    id: int
+    number: int
+    frame_id: int
+    state: ReservationState
+    revision: int
+    queue: str
+    start: int
+    end: int
+    start_window: int
+    time_offset: int  #: its jobs are over so many seconds before its end
+    is_hard: bool
+    replaces_lost: bool
+    is_flexible: bool
+    ignores_jobs: bool
+    idle_limit: int
+    message: str
+    resources: ResourceSet = 0  #: granted, without those that were removed
+    removed: tuple[int, ...] = ()  #: ids of granted resources that do not exist any more
+    pools: tuple[int, ...] = ()  #: numbers of the pools of its granted request; () before it is granted
+    missing: tuple[int, ...] = ()  #: ids of the resources that were missing in the last round
+    live_jobs: tuple[int, ...] = ()
+    last_job_date: int = 0  #: since when no job of it is live; its start if there never was one
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it is only waiting for its last job."""
+        return self.state in LEAVING
+
+    @property
+    def latest_job_end(self) -> int:
+        """The date at which its jobs have to be over."""
+        return self.end - self.time_offset
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationNote:
+    """A line of the log of an advance reservation, and the state after it."""
+
+    event: ReservationEvent
+    state: ReservationState
+    message: str = ""
+    hostname: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationStep:
+    """What a round decides about one advance reservation; written only if nobody changed it meanwhile."""
+
+    reservation_id: int
+    seen: ReservationState  #: its state when it was decided
+    revision: int  #: its revision then
+    notes: tuple[ReservationNote, ...] = ()  #: in order; the last state is the new one
+    missing: tuple[int, ...] = ()  #: ids of the resources that are missing now
+    message: str = ""  #: the reasons, one a line; of a refusal: why
+    alternative: int = -1  #: of a granted request: the number of the chosen alternative
+    start: int = 0  #: of a granted request
+    end: int = 0  #: of a granted request
+    resources: tuple[int, ...] = ()  #: ids, if they are new
+    proposal: int = 0  #: of a refused request: the earliest start that is possible; 0 = none was found
+    is_over: bool = False  #: its last job is gone: it is to be closed
+
+    @property
+    def state(self) -> ReservationState:
+        """The state after this step."""
+        return self.notes[-1].state if self.notes else self.seen

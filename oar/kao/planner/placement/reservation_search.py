@@ -1,0 +1,131 @@
+"""The search for the place of an advance reservation: all of a request at its date, or the reason why not.
+
+See docs/design/reservations.rst, "Granting".
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from oar.kao.facts.plan import Reason
+from oar.kao.facts.planned_reservations import PlannedReservation
+from oar.kao.facts.snapshot import WaitingJob
+from oar.kao.planner.placement.placement_search import PlacementSearch
+from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.resources.slot_search import earliest, fit_at
+from oar.kao.planner.resources.slots import SlotQuery
+from oar.kao.planner.resources.spaces import Space
+from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.states import JobState
+from oar.lib.facts.times import format_date, format_duration
+
+#: So many obstacles are named in a refusal.
+MAX_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedPlace:
+    """The window and the resources of a request that can be granted."""
+
+    alternative: int  #: its number among those of the request, from 0
+    start: int
+    end: int
+    resources: ResourceSet
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlace:
+    """Why a request is refused, and when it could start instead; 0 = nothing was found."""
+
+    message: str
+    proposal: int = 0
+
+
+class ReservationSearch:
+    """Searches places for requests among what the bookings leave."""
+
+    def __init__(self, context: RoundContext, search: PlacementSearch) -> None:
+        self._now = context.now
+        self._context = context
+        self._search = search
+        self._spaces = context.spaces
+        #: a suspended job has no date at which it is over
+        self._without_end = _union_of_suspended(context)
+        self._running = {job.id for job in context.snapshot.running}
+        self._numbers = {each.frame_id: each.number for each in context.snapshot.reservations}
+
+    def find(self, reservation: PlannedReservation, frame: WaitingJob) -> GrantedPlace | NoPlace:
+        """Return the place of a request at its date, or within its window."""
+        start = max(reservation.start, self._now)
+        if reservation.end - start <= reservation.time_offset:
+            offset = format_duration(reservation.time_offset)
+            return NoPlace(f"the time that is left until its end is not longer than {offset}")
+        queries = list(self._queries(reservation, frame, reservation.end - start))
+        if not queries:
+            return NoPlace("its request cannot be evaluated")
+        space = self._space(reservation)
+        for number, query in queries:
+            if resources := fit_at(space.slots, query, start):
+                return GrantedPlace(number, start, reservation.end, resources)
+        latest = reservation.start + reservation.start_window
+        if reservation.start_window and (later := self._in_window(reservation, queries, space, start, latest)):
+            return later
+        match = earliest(space.slots, queries[0][1], max(start, latest) + 1)
+        return NoPlace(self._obstacles(space, queries[0][1], start), match.start if match else 0)
+
+    def _in_window(
+        self,
+        reservation: PlannedReservation,
+        queries: list[tuple[int, SlotQuery]],
+        space: Space,
+        start: int,
+        latest: int,
+    ) -> GrantedPlace | None:
+        """Return the place with the earliest start; the duration is kept."""
+        best: GrantedPlace | None = None
+        for number, query in queries:
+            match = earliest(space.slots, query, start, best.start - 1 if best else latest)
+            if match:
+                best = GrantedPlace(number, match.start, match.start + query.duration, match.resources)
+        return best
+
+    def _queries(
+        self, reservation: PlannedReservation, frame: WaitingJob, duration: int
+    ) -> Iterator[tuple[int, SlotQuery]]:
+        types = self._context.types[frame.id]
+        for number, alternative in enumerate(frame.alternatives):
+            query = self._search.frame_query(frame, alternative, types, duration)
+            if not isinstance(query, Reason):
+                usable, kind = query.usable & ~self._without_end, f"{query.kind} frame"
+                yield number, replace(query, usable=usable, kind=kind)
+
+    def _space(self, reservation: PlannedReservation) -> Space:
+        """Return the common space; without the running jobs if they are to be ignored."""
+        if not reservation.ignores_jobs:
+            return self._spaces.common
+        return self._spaces.common_without(self._running - self._numbers.keys())
+
+    def _obstacles(self, space: Space, query: SlotQuery, start: int) -> str:
+        """Return the sentence about what is in the way at the date that was asked for."""
+        end = start + query.duration
+        suitable = query.usable & query.request.reach
+        free = space.slots.free_between(start, end, query.keys) & suitable
+        holders = [
+            self._name(occupation.job_id)
+            for occupation, _ in space.entered
+            if occupation.start < end and occupation.end > start and occupation.resources & suitable
+        ]
+        named = ", ".join(holders[:MAX_NAMED]) + (" and others" if len(holders) > MAX_NAMED else "")
+        found = f"only {free.bit_count()} of {suitable.bit_count()} suitable slots are free until {format_date(end)}"
+        return f"{found} ({named})" if named else found
+
+    def _name(self, job_id: int) -> str:
+        number = self._numbers.get(job_id)
+        return f"advance reservation {number}" if number else f"job {job_id}"
+
+
+def _union_of_suspended(context: RoundContext) -> ResourceSet:
+    members = 0
+    for job in context.snapshot.running:
+        if job.state in (JobState.SUSPENDED, JobState.RESUMING):
+            members |= job.resources
+    return members

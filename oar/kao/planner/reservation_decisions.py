@@ -1,0 +1,197 @@
+"""Advance reservations in a round: time and health change their states, and new ones are answered.
+
+Requests are answered before any waiting job is placed: waiting jobs have no promise, and behind many of them a
+reservation for tomorrow could never be granted.  Decisions only; the round writes them.
+
+See docs/design/reservations.rst, "In a round".
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from oar.kao.facts.plan import Placement
+from oar.kao.facts.planned_reservations import PlannedReservation, ReservationNote, ReservationStep
+from oar.kao.facts.snapshot import WaitingJob
+from oar.kao.planner.placement.placement_search import PlacementSearch
+from oar.kao.planner.placement.reservation_search import GrantedPlace, ReservationSearch
+from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.resources.frames import window_of
+from oar.kao.planner.resources.reservation_health import Health, ReservationHealth, state_of
+from oar.kao.planner.starts import Starts
+from oar.lib.facts.reservation_states import INCOMPLETE, STARTED, ReservationEvent, ReservationState
+from oar.lib.facts.states import JobState
+
+#: A change that is written later than this many seconds after its date says so.
+PUNCTUAL = 5
+
+S = ReservationState
+
+
+class ReservationDecisions:
+    """Decides on the advance reservations of a round."""
+
+    def __init__(
+        self, context: RoundContext, search: PlacementSearch, starts: Starts, health: ReservationHealth
+    ) -> None:
+        self._now = context.now
+        self._settings = context.settings
+        self._context = context
+        self._bookings = context.bookings
+        self._decisions = context.decisions
+        self._starts = starts
+        self._health = health
+        self._search = ReservationSearch(context, search)
+        self._frames = {job.id: job for job in context.snapshot.waiting}
+        self.steps: list[ReservationStep] = []
+
+    def decide(self) -> None:
+        """Decide on all reservations: on the granted ones by time and health, then on requests in their order."""
+        reservations = self._context.snapshot.reservations
+        for reservation in reservations:
+            if reservation.state is not S.ASKED:
+                self._follow(reservation)
+        for reservation in reservations:
+            frame = self._frames.get(reservation.frame_id)
+            if reservation.state is S.ASKED and frame:
+                self._decisions.guard(frame, lambda job, asked=reservation: self._answer(asked, job))  # type: ignore[misc]
+
+    # -- granted ones ------------------------------------------------------------------------------------------------
+
+    def _follow(self, reservation: PlannedReservation) -> None:
+        self._keep_place(reservation)
+        if reservation.is_leaving:
+            if not reservation.live_jobs:
+                self.steps.append(self._step(reservation, is_over=True))
+            return
+        health = self._health.of(reservation)
+        notes = tuple(self._notes(reservation, health))
+        missing = self._missing_ids(reservation, health)
+        message = "\n".join(health.reasons)
+        if notes or missing != reservation.missing or message != reservation.message:
+            self.steps.append(self._step(reservation, notes=notes, missing=missing, message=message))
+        if reservation.state not in STARTED:
+            self._clear_way(reservation, health)
+
+    def _keep_place(self, reservation: PlannedReservation) -> None:
+        """Keep the stored placement of a frame that waits."""
+        frame = self._frames.get(reservation.frame_id)
+        if frame and frame.granted:
+            walltime = reservation.end - reservation.start
+            self._decisions.placements[frame.id] = Placement(
+                frame.id, frame.granted.alternative, reservation.start, walltime, reservation.resources
+            )
+
+    def _notes(self, reservation: PlannedReservation, health: Health) -> Iterator[ReservationNote]:
+        """Iterate over what has happened since the last round, in order; states that were skipped come late."""
+        state = reservation.state
+        if reservation.start <= self._now and state not in STARTED:
+            state = S.ERROR if state in INCOMPLETE else S.RUNNING
+            yield ReservationNote(ReservationEvent.STARTED, state, self._lateness(reservation.start))
+        if reservation.end <= self._now:
+            yield ReservationNote(ReservationEvent.ENDED, S.EXITED, self._lateness(reservation.end))
+            return
+        if self._is_idle(reservation):
+            yield ReservationNote(ReservationEvent.IDLE, S.EXITED, f"no job for {reservation.idle_limit} s")
+            return
+        yield from self._health_notes(reservation, health, state)
+
+    def _health_notes(
+        self, reservation: PlannedReservation, health: Health, state: ReservationState
+    ) -> Iterator[ReservationNote]:
+        now_state = state_of(reservation, health, self._now)
+        if health.is_complete:
+            if state is not now_state:
+                yield ReservationNote(ReservationEvent.SATISFIED, now_state)
+        elif state is not now_state or self._missing_ids(reservation, health) != reservation.missing:
+            message, hosts = "\n".join(health.reasons), self._hosts(health)
+            host = hosts[0] if len(hosts) == 1 else ""
+            yield ReservationNote(ReservationEvent.UNSATISFIED, now_state, message, host)
+
+    def _is_idle(self, reservation: PlannedReservation) -> bool:
+        if not reservation.idle_limit or reservation.live_jobs or reservation.start > self._now:
+            return False
+        return self._now >= max(reservation.last_job_date, reservation.start) + reservation.idle_limit
+
+    def _lateness(self, date: int) -> str:
+        late = self._now - date
+        return f"{late} s late" if late > PUNCTUAL else ""
+
+    def _missing_ids(self, reservation: PlannedReservation, health: Health) -> tuple[int, ...]:
+        ids = self._context.snapshot.resources.ids_of(health.missing)
+        return tuple(sorted((*reservation.removed, *ids)))
+
+    def _hosts(self, health: Health) -> list[str]:
+        return self._context.snapshot.resources.nodes_of(health.missing)
+
+    def _clear_way(self, reservation: PlannedReservation, health: Health) -> None:
+        """Order besteffort jobs to leave in time: the resources are clean when the reservation begins."""
+        frame = self._frames.get(reservation.frame_id)
+        if frame is None:
+            return
+        margin = max(self._settings.besteffort_kill_before, reservation.time_offset, self._settings.security_time)
+        present = reservation.resources & ~health.missing
+        placement = Placement(frame.id, 0, reservation.start, reservation.end - reservation.start, present)
+        self._starts.clear_in_time(frame, placement, margin)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def _answer(self, reservation: PlannedReservation, frame: WaitingJob) -> None:
+        if frame.state is not JobState.WAITING:
+            return
+        place = self._search.find(reservation, frame)
+        if isinstance(place, GrantedPlace):
+            self._grant(reservation, frame, place)
+            return
+        self.steps.append(
+            self._step(
+                reservation,
+                notes=(ReservationNote(ReservationEvent.REFUSED, S.REFUSED, place.message),),
+                message=place.message,
+                proposal=place.proposal,
+            )
+        )
+
+    def _grant(self, reservation: PlannedReservation, frame: WaitingJob, place: GrantedPlace) -> None:
+        pools = tuple(group.pool for group in frame.alternatives[place.alternative].groups)
+        granted = replace(
+            reservation, state=S.WAITING, start=place.start, end=place.end, resources=place.resources, pools=pools
+        )
+        health = self._health.of(granted)
+        state = S.WAITING if health.is_complete else S.WARNING
+        notes = [ReservationNote(ReservationEvent.CREATED, state)]
+        if place.start <= self._now:
+            notes.append(ReservationNote(ReservationEvent.STARTED, state_of(granted, health, self._now)))
+        step = self._step(
+            reservation,
+            notes=tuple(notes),
+            missing=self._missing_ids(granted, health),
+            message="\n".join(health.reasons),
+            alternative=place.alternative,
+            start=place.start,
+            end=place.end,
+            resources=tuple(sorted(self._context.snapshot.resources.ids_of(place.resources))),
+        )
+        self.steps.append(step)
+        window = window_of(granted, health.missing, self._settings, self._now)
+        self._bookings.enter_frame(frame, window, self._context.types[frame.id])
+        alternative = frame.alternatives[place.alternative]
+        self._decisions.placements[frame.id] = Placement(
+            frame.id, alternative.id, place.start, place.end - place.start, place.resources
+        )
+        self._clear_way(granted, health)
+
+    def _step(self, reservation: PlannedReservation, **fields: object) -> ReservationStep:
+        step = ReservationStep(reservation.id, reservation.state, reservation.revision)
+        return replace(step, **fields)  # type: ignore[arg-type]
+
+
+def next_dates(reservations: Iterable[PlannedReservation], steps: Iterable[ReservationStep]) -> Iterator[int]:
+    """Iterate over the dates at which the state of a reservation changes by itself, also of those granted now."""
+    for step in steps:
+        yield from (step.start, step.end)
+    for reservation in reservations:
+        if reservation.state is S.ASKED or reservation.is_leaving:
+            continue
+        yield from (reservation.start, reservation.end)
+        if reservation.idle_limit and not reservation.live_jobs:
+            yield max(reservation.last_job_date, reservation.start) + reservation.idle_limit

@@ -1,0 +1,73 @@
+"""The time of advance reservations in the spaces: what their frames occupy, and what they lend to their jobs.
+
+See docs/design/reservations.rst, "In the plan".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from oar.kao.facts import reasons
+from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.plan import Reason
+from oar.kao.facts.planned_reservations import PlannedReservation
+from oar.kao.facts.snapshot import Settings, Snapshot
+from oar.kao.planner.resources.reservation_health import Health, is_inside
+from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.facts.resource_set import ResourceSet
+
+
+@dataclass(frozen=True, slots=True)
+class FrameWindow:
+    """What a frame takes from the common space, and what it lends to its own."""
+
+    start: int
+    end: int
+    resources: ResourceSet  #: all that are granted, missing or not
+    lent_end: int  #: what is lent is lent from the start on; at the end the security time of its jobs is over
+    lent: ResourceSet
+
+
+def window_of(reservation: PlannedReservation, missing: ResourceSet, settings: Settings, now: int) -> FrameWindow:
+    """Return the window of a granted reservation.
+
+    It ends without a security time, since its jobs end before: the next reservation may begin at its end.  Beyond its
+    end it keeps its resources until its last job is gone.
+    """
+    end = reservation.end if reservation.end > now else now + settings.security_time
+    lent = 0 if reservation.is_leaving else reservation.resources & ~missing
+    return FrameWindow(
+        reservation.start, end, reservation.resources, reservation.latest_job_end + settings.security_time, lent
+    )
+
+
+def frame_windows(snapshot: Snapshot, healths: Mapping[int, Health]) -> dict[int, FrameWindow]:
+    """Return the windows of all granted reservations by the job id of their frame."""
+    return {
+        reservation.frame_id: window_of(reservation, healths[reservation.id].missing, snapshot.settings, snapshot.now)
+        for reservation in snapshot.reservations
+        if reservation.state is not ReservationState.ASKED
+    }
+
+
+def closed_frames(snapshot: Snapshot, healths: Mapping[int, Health]) -> dict[str, Reason]:
+    """Return the reservations in which no job may start now, by the name of their space, with the reasons."""
+    closed: dict[str, Reason] = {}
+    for reservation in snapshot.reservations:
+        health = healths.get(reservation.id)
+        if health is None or reservation.is_leaving:
+            continue
+        if reservation.start > snapshot.now:
+            closed[str(reservation.frame_id)] = reasons.before_reservation(reservation.number, reservation.start)
+        elif reservation.is_hard and not health.is_complete:
+            closed[str(reservation.frame_id)] = reasons.hard_error(reservation.number, health.reasons[0])
+    return closed
+
+
+def outside_quotas(snapshot: Snapshot, types: dict[int, ParsedTypes]) -> dict[int, ParsedTypes]:
+    """Return the types of jobs, those inside reservations as types that no quota counts."""
+    names = {str(reservation.frame_id): reservation for reservation in snapshot.reservations}
+    for job_id, job_types in types.items() if names else ():
+        reservation = names.get(job_types.inner)
+        if reservation and is_inside(job_types, reservation):
+            types[job_id] = replace(job_types, counts_in_quotas=False)
+    return types

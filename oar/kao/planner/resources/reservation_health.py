@@ -1,0 +1,129 @@
+"""Which resources of an advance reservation are missing, and why: no job could be started on them now.
+
+See docs/design/reservations.rst, "Health".
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.planned_reservations import PlannedReservation
+from oar.kao.facts.snapshot import RunningJob, Snapshot
+from oar.lib.facts.reservation_states import STARTED, ReservationState
+from oar.lib.facts.resource_set import ResourceSet, positions
+from oar.lib.facts.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, JobTypeName, QueueState, ResourceState
+from oar.lib.facts.times import format_date
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The missing resources of a reservation, with the reasons in the order of the nodes."""
+
+    missing: ResourceSet = 0  #: of those that exist
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is missing."""
+        return not self.reasons
+
+
+def is_inside(types: ParsedTypes, reservation: PlannedReservation) -> bool:
+    """Whether a job of these types belongs to a reservation."""
+    if reservation.is_flexible:
+        return (JobTypeName.PLACEHOLDER, f"ar{reservation.id}") in types.shared_keys
+    return types.inner == str(reservation.frame_id)
+
+
+class ReservationHealth:
+    """Judges the reservations of a snapshot."""
+
+    def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> None:
+        self._snapshot = snapshot
+        self._types = types
+        self._resources = snapshot.resources
+        self._inactive = {queue.name for queue in snapshot.queues if queue.state is QueueState.NOT_ACTIVE}
+
+    def of(self, reservation: PlannedReservation) -> Health:
+        """Return what is missing of a granted reservation now."""
+        if reservation.queue in self._inactive:
+            return Health(reservation.resources, (f"reserved queue {reservation.queue} is disabled",))
+        causes = {number: f"reserved resource {number} was removed" for number in reservation.removed}
+        by_bit: dict[int, str] = {}
+        for bit, cause in self._causes(reservation):
+            by_bit.setdefault(bit, cause)
+        lines = [*causes.values(), *self._lines(reservation, by_bit)]
+        return Health(_union(1 << bit for bit in by_bit), tuple(lines))
+
+    def _causes(self, reservation: PlannedReservation) -> Iterator[tuple[int, str]]:
+        """Iterate over the missing resources by bit, each with half a sentence; the first one of a resource counts."""
+        resources, snapshot = self._resources, self._snapshot
+        has_started = reservation.state in STARTED or reservation.start <= snapshot.now
+        for bit in positions(reservation.resources & snapshot.maintenance):
+            yield bit, "is in maintenance"
+        for bit in positions(reservation.resources):
+            state, upto = resources.states[bit], resources.available_upto[bit]
+            can_be_woken = snapshot.settings.may_wake and upto > snapshot.now
+            if state is ResourceState.ABSENT and not has_started and can_be_woken:
+                continue
+            if state is not ResourceState.ALIVE:
+                yield bit, f"is {state}"
+            if HALTED_NEVER_WOKEN < upto < STANDBY_FOR_EVER and upto < reservation.end:
+                yield bit, f"is available only up to {format_date(upto)}"
+        for bit in positions(reservation.resources & ~self._satisfying(reservation)):
+            yield bit, "no longer satisfies the request"
+        if has_started:
+            for job in self._outsiders(reservation):
+                for bit in positions(reservation.resources & job.resources):
+                    yield bit, f"is still used by job {job.id}"
+
+    def _satisfying(self, reservation: PlannedReservation) -> ResourceSet:
+        """Return the resources that satisfy a condition of the request; all if that cannot be told."""
+        pools = [self._snapshot.pools[number] for number in reservation.pools]
+        if not pools or any(pool.trouble for pool in pools):
+            return self._resources.everything
+        dead = self._resources.where(self._resources.states, ResourceState.DEAD)
+        return _union(pool.members for pool in pools) | dead
+
+    def _outsiders(self, reservation: PlannedReservation) -> Iterator[RunningJob]:
+        for job in self._snapshot.running:
+            types = self._types[job.id]
+            is_ours = job.id == reservation.frame_id or is_inside(types, reservation)
+            if job.resources & reservation.resources and not is_ours and not types.container:
+                yield job
+
+    def _lines(self, reservation: PlannedReservation, causes: Mapping[int, str]) -> list[str]:
+        """Return one line for each cause of each node, in the order of the nodes."""
+        addresses, types, ids = self._resources.addresses, self._resources.types, self._resources.ids
+        lines: dict[str, None] = {}
+        for bit, cause in sorted(causes.items(), key=lambda each: (addresses[each[0]], ids[each[0]])):
+            host = addresses[bit]
+            if not host or cause.startswith(("no longer", "is available")):
+                kind = "" if host else f" ({types[bit]})"
+                lines[f"reserved resource {ids[bit]}{kind} {cause}"] = None
+                continue
+            own = [other for other in positions(reservation.resources) if addresses[other] == host]
+            present = sum(other not in causes for other in own)
+            count = f" ({present} of {len(own)} slots)" if present else ""
+            lines[f"reserved host {host} {cause}{count}"] = None
+        return list(lines)
+
+
+def healths_of(snapshot: Snapshot, health: ReservationHealth) -> dict[int, Health]:
+    """Return the health of each reservation that has been granted, by id."""
+    granted = (each for each in snapshot.reservations if each.state is not ReservationState.ASKED)
+    return {reservation.id: health.of(reservation) for reservation in granted}
+
+
+def state_of(reservation: PlannedReservation, health: Health, now: int) -> ReservationState:
+    """Return the state of a granted reservation that neither ended nor was deleted."""
+    if now >= reservation.start:
+        return ReservationState.RUNNING if health.is_complete else ReservationState.ERROR
+    return ReservationState.WAITING if health.is_complete else ReservationState.WARNING
+
+
+def _union(sets: Iterable[ResourceSet]) -> ResourceSet:
+    members = 0
+    for resources in sets:
+        members |= resources
+    return members

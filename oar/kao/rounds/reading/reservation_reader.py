@@ -1,0 +1,103 @@
+"""The advance reservations of a round, as they are stored and as the planner sees them.
+
+A site without any pays one query.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from oar.kao.facts.planned_reservations import PlannedReservation
+from oar.kao.facts.snapshot import StoredPlacement, WaitingJob
+from oar.kao.rounds.reading.filter_pools import Filters
+from oar.kao.rounds.reading.numbered_resources import NumberedResources
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.advance_reservations import AdvanceReservation, LiveJobCounts
+from oar.lib.facts.reservation_requests import decode
+from oar.lib.facts.reservation_states import ReservationState
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationRows:
+    """The live advance reservations, and what belongs to them."""
+
+    live: Sequence[AdvanceReservation] = ()
+    jobs: Mapping[int, LiveJobCounts] = field(default_factory=dict)  #: by id of the reservation
+    last_job_dates: Mapping[int, int] = field(default_factory=dict)
+    maintenance: Collection[int] = ()  #: ids of granted resources in maintenance
+
+    def add_filters(self, owners: dict[Filters, set[str]]) -> dict[Filters, set[str]]:
+        """Return the filters of jobs together with those of the granted requests, which are judged in each round."""
+        for reservation in self.live:
+            for filters in _filters(reservation):
+                owners.setdefault(filters, set()).add(reservation.owner)
+        return owners
+
+    def planned(self, resources: NumberedResources, pools: Mapping[Filters, int]) -> tuple[PlannedReservation, ...]:
+        """Return the reservations for the planner, by id."""
+        return tuple(self._planned(reservation, resources, pools) for reservation in self.live)
+
+    def with_grants(self, waiting: Sequence[WaitingJob], resources: NumberedResources) -> tuple[WaitingJob, ...]:
+        """Return the waiting jobs, the frames among them with what the rows of their reservations grant."""
+        granted = {each.frame_id: each for each in self.live if each.state is not ReservationState.ASKED}
+        return tuple(_with_grant(job, granted[job.id], resources) if job.id in granted else job for job in waiting)
+
+    def _planned(
+        self, reservation: AdvanceReservation, resources: NumberedResources, pools: Mapping[Filters, int]
+    ) -> PlannedReservation:
+        jobs = self.jobs[reservation.id]
+        return PlannedReservation(
+            id=reservation.id,
+            number=reservation.number,
+            frame_id=reservation.frame_id,
+            state=reservation.state,
+            revision=reservation.revision,
+            queue=reservation.queue,
+            start=reservation.start,
+            end=reservation.end,
+            start_window=reservation.start_window,
+            time_offset=reservation.time_offset,
+            is_hard=reservation.is_hard,
+            replaces_lost=reservation.replaces_lost,
+            is_flexible=reservation.is_flexible,
+            ignores_jobs=reservation.ignores_jobs,
+            idle_limit=reservation.idle_limit,
+            message=reservation.message,
+            resources=resources.members(reservation.resources),
+            removed=tuple(number for number in reservation.resources if number not in resources.bits),
+            pools=tuple(pools[filters] for filters in _filters(reservation)),
+            missing=reservation.missing,
+            live_jobs=(*jobs.running, *jobs.waiting),
+            last_job_date=self.last_job_dates.get(reservation.id, 0),
+        )
+
+
+def read_reservations(tx: Transaction) -> ReservationRows:
+    """Read all live reservations."""
+    live = tx.advance_reservations.live()
+    if not live:
+        return ReservationRows()
+    ids = [reservation.id for reservation in live]
+    granted = {number for reservation in live for number in reservation.resources}
+    return ReservationRows(
+        live,
+        tx.advance_reservations.live_jobs(ids),
+        tx.advance_reservations.last_job_dates([each.id for each in live if each.idle_limit]),
+        tx.resources.in_maintenance(granted),
+    )
+
+
+def _filters(reservation: AdvanceReservation) -> list[Filters]:
+    """Return the filters of the granted request; none before it is granted."""
+    if reservation.state is ReservationState.ASKED:
+        return []
+    alternatives = decode(reservation.request)
+    if reservation.alternative >= len(alternatives):
+        return []
+    return [("", group.filter) for group in alternatives[reservation.alternative].groups]
+
+
+def _with_grant(frame: WaitingJob, reservation: AdvanceReservation, resources: NumberedResources) -> WaitingJob:
+    if not frame.alternatives:
+        return frame
+    place = StoredPlacement(frame.alternatives[0].id, reservation.start, resources.members(reservation.resources))
+    return replace(frame, granted=place) if frame.granted != place else frame

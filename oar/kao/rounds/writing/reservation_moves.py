@@ -1,0 +1,110 @@
+"""What a plan decides about advance reservations, written: states, logs, frames, the ends of their jobs.
+
+Each step is written only if nobody changed its reservation since the snapshot; otherwise the next round decides again.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from oar.kao.facts.planned_reservations import ReservationStep
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationRevision
+from oar.lib.facts.reservation_requests import decode
+from oar.lib.facts.reservation_states import STARTED, IntervalKind, ReservationState
+from oar.lib.reservations import deletion, frames, lifecycle
+
+
+def write_reservations(tx: Transaction, steps: Sequence[ReservationStep]) -> None:
+    """Write what was decided about advance reservations."""
+    if not steps:
+        return
+    present = {
+        reservation.id: reservation
+        for reservation in tx.advance_reservations.lock([each.reservation_id for each in steps])
+    }
+    for step in steps:
+        reservation = present.get(step.reservation_id)
+        if reservation and (reservation.state, reservation.revision) == (step.seen, step.revision):
+            _write(tx, reservation, step)
+
+
+def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> None:
+    if step.is_over:
+        lifecycle.close(tx, reservation)
+    elif step.state is ReservationState.REFUSED:
+        lifecycle.refuse(tx, reservation, step.message, proposal=step.proposal)
+    else:
+        if step.seen is ReservationState.ASKED:
+            reservation = _grant(tx, reservation, step)
+        _change_missing(tx, reservation, step)
+        _move(tx, reservation, step)
+
+
+def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
+    """Store the window and the resources of a request that is granted."""
+    chosen = decode(reservation.request)[step.alternative]
+    granted = reservation._replace(
+        start=step.start, end=step.end, resources=step.resources, alternative=step.alternative
+    )
+    tx.advance_reservations.update(
+        granted.id,
+        start_time=granted.start,
+        end_time=granted.end,
+        resources=list(granted.resources),
+        alternative=granted.alternative,
+        granted_pe=chosen.pe,
+        granted_slots=chosen.slots or len(granted.resources),
+    )
+    tx.advance_reservations.begin_intervals(granted.id, IntervalKind.GRANTED, granted.resources, tx.now)
+    frames.grant(tx, granted)
+    tx.advance_reservations.add_revision(
+        ReservationRevision(
+            granted.id,
+            granted.revision,
+            tx.now,
+            granted.owner,
+            granted.name,
+            granted.account,
+            granted.start,
+            granted.end,
+            chosen.pe,
+            granted_text(tx, granted),
+        )
+    )
+    return granted
+
+
+def granted_text(tx: Transaction, reservation: AdvanceReservation) -> str:
+    """Return the granted resources as ``default@node-1=4,licence=2``."""
+    rows = tx.resources.select(reservation.resources)
+    places = Counter(f"{reservation.queue}@{row.network_address}" if row.network_address else row.type for row in rows)
+    return ",".join(f"{place}={count}" for place, count in sorted(places.items()))
+
+
+def _change_missing(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> None:
+    """Store which resources are missing now, and why."""
+    if (step.missing, step.message) == (reservation.missing, reservation.message):
+        return
+    before, now = set(reservation.missing), set(step.missing)
+    tx.advance_reservations.begin_intervals(reservation.id, IntervalKind.MISSING, now - before, tx.now)
+    tx.advance_reservations.end_intervals(reservation.id, IntervalKind.MISSING, before - now, tx.now)
+    tx.advance_reservations.update(reservation.id, missing=list(step.missing), message=step.message)
+
+
+def _move(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> None:
+    """Move a reservation through the states of a step, and let its frame and its jobs follow."""
+    has_started = reservation.state in STARTED
+    for note in step.notes:
+        if note.state is reservation.state:
+            lifecycle.note(tx, reservation, note.event, message=note.message, hostname=note.hostname)
+            continue
+        moved = lifecycle.move(tx, reservation, note.state, note.event, message=note.message, hostname=note.hostname)
+        if moved is None:
+            return
+        reservation = moved
+        if reservation.state in STARTED and not has_started:
+            frames.start(tx, reservation)
+            has_started = True
+    if reservation.state is ReservationState.EXITED:
+        deletion.end_jobs(tx, reservation, "has ended")
+        lifecycle.close(tx, reservation)

@@ -1,0 +1,349 @@
+"""Advance reservations (``tx.advance_reservations``): their rows, access lists, jobs, history and bills.
+
+Statements are about all reservations at once: never a query for each.  See docs/design/reservations.rst.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+
+from oar.lib.db.statements import Row, Table, psycopg2
+from oar.lib.facts.advance_reservations import (
+    AccessEntry,
+    AdvanceReservation,
+    LiveJobCounts,
+    NewReservation,
+    ReservationChange,
+    ReservationLog,
+    ReservationRevision,
+    ReservationUsage,
+    ResourceInterval,
+)
+from oar.lib.facts.reservation_states import COUNTED, ChangeAnswer, IntervalKind, ReservationState
+from oar.lib.facts.topics import Topic
+
+#: The columns of ``AdvanceReservation``, in its order.
+_COLUMNS = (
+    "reservation_id, ar_id, ar_name, account, owner, owner_group, project, queue_name, submission_time, start_time,"
+    " end_time, start_window, time_offset, state, state_date, ended, error_handling = 'YES', replace_lost = 'YES',"
+    " flex = 'YES', interactive = 'YES', ignore_jobs = 'YES', idle_limit, request, alternative, resource_list,"
+    " queue_list, master_queue_list, checkpoint_name, pe, pe_range, granted_pe, granted_slots, mail_options, mail_list,"
+    " resources, missing, frame_id, series_id, series_index, revision, message, proposal, deleted_by"
+)
+_SELECT = f"SELECT {_COLUMNS} FROM reservations"
+_LIVE = f"{_SELECT} WHERE ended = 0 ORDER BY reservation_id"
+_BY_IDS = f"{_SELECT} WHERE reservation_id = ANY(%s) ORDER BY reservation_id"
+_OF_FRAMES = "SELECT frame_id, reservation_id, ar_id FROM reservations WHERE frame_id = ANY(%s) AND frame_id <> 0"
+#: For each number the live reservation that has it, else the newest one.
+_BY_NUMBERS = f"""
+    SELECT DISTINCT ON (ar_id) {_COLUMNS} FROM reservations WHERE ar_id = ANY(%s)
+    ORDER BY ar_id, (ended = 0) DESC, reservation_id DESC"""
+_LIVE_BY_NAME = f"{_SELECT} WHERE ended = 0 AND ar_name = %s ORDER BY ar_id"
+_LOCK = f"{_SELECT} WHERE reservation_id = ANY(%s) ORDER BY reservation_id FOR NO KEY UPDATE"
+_SHARE = f"{_SELECT} WHERE reservation_id = %s FOR SHARE"
+
+_INSERT = """
+    INSERT INTO reservations (ar_name, account, owner, owner_group, project, queue_name, submission_time, start_time,
+        end_time, start_window, time_offset, state_date, error_handling, replace_lost, flex, interactive, ignore_jobs,
+        idle_limit, request, resource_list, queue_list, master_queue_list, checkpoint_name, pe, pe_range, mail_options,
+        mail_list, series_id, series_index)
+    VALUES (%(name)s, %(account)s, %(owner)s, %(owner_group)s, %(project)s, %(queue)s, %(now)s, %(start)s, %(end)s,
+        %(start_window)s, %(time_offset)s, %(now)s, %(is_hard)s, %(replaces_lost)s, %(is_flexible)s,
+        %(is_interactive)s, %(ignores_jobs)s, %(idle_limit)s, %(request)s, %(resource_list)s, %(queue_list)s,
+        %(master_queue_list)s, %(checkpoint_name)s, %(pe)s, %(pe_range)s, %(mail_options)s, %(mail_list)s,
+        %(series_id)s, %(series_index)s)
+    RETURNING reservation_id, ar_id"""
+_MOVE = """
+    UPDATE reservations SET state = %s, state_date = %s WHERE reservation_id = %s AND ended = 0 AND state = ANY(%s)"""
+_CLOSE = "UPDATE reservations SET ended = %s WHERE reservation_id = ANY(%s) AND ended = 0 RETURNING reservation_id"
+_COUNT = "SELECT count(*) FROM reservations WHERE ended = 0 AND state = ANY(%s)"
+
+_ADD_ACCESS = """
+    INSERT INTO reservation_acl (reservation_id, entry_order, entry, denied)
+    SELECT %s, place, entry, CASE WHEN denied THEN 'YES' ELSE 'NO' END
+    FROM unnest(%s::text[], %s::boolean[]) WITH ORDINALITY AS list (entry, denied, place)"""
+_ACCESS = """
+    SELECT reservation_id, entry, denied = 'YES' FROM reservation_acl
+    WHERE reservation_id = ANY(%s) ORDER BY reservation_id, entry_order"""
+
+_ADD_JOBS = """
+    INSERT INTO reservation_jobs (job_id, reservation_id) SELECT id, %s FROM unnest(%s::bigint[]) AS id
+    ON CONFLICT (job_id) DO UPDATE SET reservation_id = EXCLUDED.reservation_id"""
+_JOBS = "SELECT job_id, reservation_id FROM reservation_jobs WHERE job_id = ANY(%s)"
+_LIVE_JOBS = """
+    SELECT i.reservation_id, j.job_id, j.state IN ('Waiting', 'Hold', 'toAckReservation', 'toError')
+    FROM reservation_jobs i JOIN jobs j ON j.job_id = i.job_id
+    WHERE i.reservation_id = ANY(%s) AND j.state <> 'Terminated' AND j.state <> 'Error'
+    ORDER BY i.reservation_id, j.job_id"""
+
+_LOG = "INSERT INTO reservation_logs (reservation_id, date, event, state, hostname, message, author) VALUES %s"
+_LOGS = """
+    SELECT reservation_id, date, event, state, hostname, message, author FROM reservation_logs
+    WHERE reservation_id = ANY(%s) ORDER BY reservation_id, reservation_log_id"""
+
+_ADD_REVISION = """
+    INSERT INTO reservation_revisions (reservation_id, revision, date, author, ar_name, account, start_time, end_time,
+        granted_pe, granted_resources)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
+_REVISIONS = """
+    SELECT reservation_id, revision, date, author, ar_name, account, start_time, end_time, granted_pe,
+        granted_resources
+    FROM reservation_revisions WHERE reservation_id = %s ORDER BY revision"""
+
+#: When the last job of a reservation ended.
+_LAST_JOBS = """
+    SELECT i.reservation_id, max(j.stop_time) FROM reservation_jobs i JOIN jobs j ON j.job_id = i.job_id
+    WHERE i.reservation_id = ANY(%s) GROUP BY i.reservation_id"""
+_BEGIN_INTERVALS = """
+    INSERT INTO reservation_intervals (reservation_id, resource_id, kind, date_start)
+    SELECT %s, unnest(%s::integer[]), %s, %s"""
+_END_INTERVALS = """
+    UPDATE reservation_intervals SET date_stop = %s
+    WHERE reservation_id = %s AND resource_id = ANY(%s) AND kind = %s AND date_stop = 0"""
+_INTERVALS = """
+    SELECT kind, resource_id, date_start, date_stop FROM reservation_intervals
+    WHERE reservation_id = %s ORDER BY resource_id, date_start"""
+#: When the jobs of a reservation had which resources.
+_JOB_INTERVALS = """
+    SELECT a.resource_id, j.start_time, j.stop_time
+    FROM reservation_jobs i JOIN jobs j ON j.job_id = i.job_id
+    JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job
+    WHERE i.reservation_id = %s AND j.start_time > 0 ORDER BY a.resource_id, j.start_time"""
+_PLACES = """
+    SELECT resource_id, COALESCE(NULLIF(network_address, ''), type) FROM resources WHERE resource_id = ANY(%s)"""
+
+_ADD_USAGE = """
+    INSERT INTO reservation_usage (reservation_id, queue_name, network_address, slots, reserved, used, unusable,
+        termination_time)
+    VALUES %s ON CONFLICT (reservation_id, queue_name, network_address) DO NOTHING"""
+_USAGE = """
+    SELECT queue_name, network_address, slots, reserved, used, unusable, termination_time
+    FROM reservation_usage WHERE reservation_id = %s ORDER BY queue_name, network_address"""
+
+_CHANGE_COLUMNS = "change_id, reservation_id, date, author, change, answer, message, proposal, expires"
+_ASK_CHANGE = """
+    INSERT INTO reservation_changes (reservation_id, date, author, change, expires) VALUES (%s, %s, %s, %s, %s)
+    ON CONFLICT (reservation_id) WHERE answer = '' DO NOTHING RETURNING change_id"""
+_OPEN_CHANGES = f"SELECT {_CHANGE_COLUMNS} FROM reservation_changes WHERE answer = '' ORDER BY change_id"
+_CHANGE = f"SELECT {_CHANGE_COLUMNS} FROM reservation_changes WHERE change_id = %s"
+_ANSWER_CHANGE = """
+    UPDATE reservation_changes SET answer = %s, message = %s, proposal = %s WHERE change_id = %s AND answer = ''"""
+
+#: How often an insertion is tried whose number belongs to a live reservation.
+MAX_NUMBERS_SKIPPED = 1000
+
+
+class AdvanceReservations(Table):
+    """Rows of ``reservations`` and of the tables beside it."""
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def insert(self, new: NewReservation) -> tuple[int, int]:
+        """Insert a request in the state ASKED; return its id and its number.
+
+        A number that belongs to a live reservation is skipped.  Raises RuntimeError if a thousand in a row do.
+        """
+        values = {name: _flag(value) if isinstance(value, bool) else value for name, value in new._asdict().items()}
+        for _ in range(MAX_NUMBERS_SKIPPED):
+            self._tx.execute("SAVEPOINT number")
+            try:
+                row = self._tx.row(_INSERT, {**values, "now": self._tx.now})
+            except psycopg2.errors.UniqueViolation:
+                self._tx.execute("ROLLBACK TO SAVEPOINT number")
+                continue
+            self._tx.execute("RELEASE SAVEPOINT number")
+            self._tx.topics.add(Topic.RESERVATIONS)
+            assert row is not None
+            return row[0], row[1]
+        raise RuntimeError(f"{MAX_NUMBERS_SKIPPED} numbers of advance reservations in a row are in use")
+
+    def live(self) -> list[AdvanceReservation]:
+        """Return all that have not left the system, asked ones too, by id."""
+        return [_reservation(row) for row in self._tx.rows(_LIVE)]
+
+    def select(self, ids: Collection[int]) -> list[AdvanceReservation]:
+        """Return some reservations, by id."""
+        return [_reservation(row) for row in self._tx.rows(_BY_IDS, (list(ids),))] if ids else []
+
+    def by_numbers(self, numbers: Collection[int]) -> dict[int, AdvanceReservation]:
+        """Return for each number the live reservation that has it, else the newest that ended; without unknown ones."""
+        rows = self._tx.rows(_BY_NUMBERS, (list(numbers),)) if numbers else []
+        return {row[1]: _reservation(row) for row in rows}
+
+    def live_by_name(self, name: str) -> list[AdvanceReservation]:
+        """Return the live reservations of a name, by number."""
+        return [_reservation(row) for row in self._tx.rows(_LIVE_BY_NAME, (name,))]
+
+    def lock(self, ids: Collection[int]) -> list[AdvanceReservation]:
+        """Return reservations whose rows nobody else changes until the end of the transaction, by id."""
+        return [_reservation(row) for row in self._tx.rows(_LOCK, (list(ids),))] if ids else []
+
+    def share(self, reservation_id: int) -> AdvanceReservation | None:
+        """Return a reservation that is not changed until the end of the transaction, for a job that enters it."""
+        row = self._tx.row(_SHARE, (reservation_id,))
+        return _reservation(row) if row else None
+
+    def of_frames(self, job_ids: Collection[int]) -> dict[int, tuple[int, int]]:
+        """Return for those of some jobs that are frames the id and the number of their reservation."""
+        rows = self._tx.rows(_OF_FRAMES, (list(job_ids),)) if job_ids else []
+        return {frame: (reservation_id, number) for frame, reservation_id, number in rows}
+
+    def count(self) -> int:
+        """Return how many reservations count in MAX_ADVANCE_RESERVATIONS."""
+        number: int = self._tx.value(_COUNT, ([str(state) for state in COUNTED],))
+        return number
+
+    def move(self, reservation_id: int, to: ReservationState, sources: Collection[ReservationState]) -> bool:
+        """Give a live reservation the state ``to`` if it is in one of ``sources``; for ``lifecycle.move``."""
+        moved = self._tx.execute(_MOVE, (str(to), self._tx.now, reservation_id, [str(state) for state in sources]))
+        self._tx.topics.add(Topic.RESERVATIONS)
+        return moved == 1
+
+    def update(self, reservation_id: int, **columns: object) -> None:
+        """Change columns of a reservation, never its state; values as the table has them."""
+        names = ", ".join(f"{name} = %s" for name in columns)
+        self._tx.execute(
+            f"UPDATE reservations SET {names} WHERE reservation_id = %s", (*columns.values(), reservation_id)
+        )
+        self._tx.topics.add(Topic.RESERVATIONS)
+
+    def close(self, ids: Collection[int], date: int) -> list[int]:
+        """Note that reservations have left the system; return those that had not."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        return sorted(self._tx.column(_CLOSE, (date, list(ids)))) if ids else []
+
+    # -- who may use them, and their jobs ----------------------------------------------------------------------------
+
+    def set_access(self, reservation_id: int, entries: Sequence[AccessEntry]) -> None:
+        """Replace the access list of a reservation."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        self._tx.execute("DELETE FROM reservation_acl WHERE reservation_id = %s", (reservation_id,))
+        texts, denied = [entry.text for entry in entries], [entry.denied for entry in entries]
+        self._tx.execute(_ADD_ACCESS, (reservation_id, texts, denied))
+
+    def access(self, ids: Collection[int]) -> dict[int, tuple[AccessEntry, ...]]:
+        """Return the access lists of reservations, by id."""
+        entries: defaultdict[int, list[AccessEntry]] = defaultdict(list)
+        for reservation_id, text, denied in self._tx.rows(_ACCESS, (list(ids),)) if ids else ():
+            entries[reservation_id].append(AccessEntry(text, denied))
+        return {reservation_id: tuple(entries[reservation_id]) for reservation_id in ids}
+
+    def add_jobs(self, reservation_id: int, job_ids: Sequence[int]) -> None:
+        """Note that jobs belong to a reservation, and to no other."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        self._tx.execute(_ADD_JOBS, (reservation_id, list(job_ids)))
+
+    def remove_job(self, job_id: int) -> None:
+        """Note that a job belongs to no reservation any more."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        self._tx.execute("DELETE FROM reservation_jobs WHERE job_id = %s", (job_id,))
+
+    def of_jobs(self, job_ids: Collection[int]) -> dict[int, int]:
+        """Return the id of the reservation of each of some jobs that has one."""
+        return dict(self._tx.rows(_JOBS, (list(job_ids),))) if job_ids else {}
+
+    def live_jobs(self, ids: Collection[int]) -> dict[int, LiveJobCounts]:
+        """Return the live jobs of reservations, by id of the reservation."""
+        running: defaultdict[int, list[int]] = defaultdict(list)
+        waiting: defaultdict[int, list[int]] = defaultdict(list)
+        for reservation_id, job_id, is_waiting in self._tx.rows(_LIVE_JOBS, (list(ids),)) if ids else ():
+            (waiting if is_waiting else running)[reservation_id].append(job_id)
+        return {number: LiveJobCounts(tuple(running[number]), tuple(waiting[number])) for number in ids}
+
+    def last_job_dates(self, ids: Collection[int]) -> dict[int, int]:
+        """Return when the last job of each reservation ended that had one."""
+        return dict(self._tx.rows(_LAST_JOBS, (list(ids),))) if ids else {}
+
+    # -- history -----------------------------------------------------------------------------------------------------
+
+    def log(self, rows: Iterable[ReservationLog]) -> None:
+        """Write what happened."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        self._tx.insert_many(_LOG, rows)
+
+    def logs(self, ids: Collection[int]) -> list[ReservationLog]:
+        """Return what happened to reservations, each in order of time."""
+        rows = self._tx.rows(_LOGS, (list(ids),)) if ids else []
+        return [ReservationLog(*row)._replace(state=ReservationState(row[3])) for row in rows]
+
+    def add_revision(self, revision: ReservationRevision) -> None:
+        """Write what a reservation is from now on."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        self._tx.execute(_ADD_REVISION, revision)
+
+    def revisions(self, reservation_id: int) -> list[ReservationRevision]:
+        """Return what a reservation ever was, in order."""
+        return [ReservationRevision(*row) for row in self._tx.rows(_REVISIONS, (reservation_id,))]
+
+    def begin_intervals(self, reservation_id: int, kind: IntervalKind, resources: Collection[int], date: int) -> None:
+        """Note what resources are to a reservation from a date on."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        if resources:
+            self._tx.execute(_BEGIN_INTERVALS, (reservation_id, sorted(resources), str(kind), date))
+
+    def end_intervals(self, reservation_id: int, kind: IntervalKind, resources: Collection[int], date: int) -> None:
+        """Note that resources are no longer what they were to a reservation."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        if resources:
+            self._tx.execute(_END_INTERVALS, (date, reservation_id, sorted(resources), str(kind)))
+
+    def intervals(self, reservation_id: int) -> dict[IntervalKind, list[ResourceInterval]]:
+        """Return what resources were to a reservation, by resource and date."""
+        found: dict[IntervalKind, list[ResourceInterval]] = {kind: [] for kind in IntervalKind}
+        for kind, *interval in self._tx.rows(_INTERVALS, (reservation_id,)):
+            found[IntervalKind(kind)].append(ResourceInterval(*interval))
+        return found
+
+    def job_intervals(self, reservation_id: int) -> list[ResourceInterval]:
+        """Return when the jobs of a reservation had which resources."""
+        return [ResourceInterval(*row) for row in self._tx.rows(_JOB_INTERVALS, (reservation_id,))]
+
+    def places(self, resource_ids: Collection[int]) -> dict[int, str]:
+        """Return the node of each resource, its type if it is on no node; without resources that were removed."""
+        return dict(self._tx.rows(_PLACES, (list(resource_ids),)))
+
+    def add_usage(self, reservation_id: int, bill: Sequence[ReservationUsage]) -> None:
+        """Write the bill of a reservation; one that is there already stays."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        self._tx.insert_many(_ADD_USAGE, [(reservation_id, *row) for row in bill])
+
+    def usage(self, reservation_id: int) -> list[ReservationUsage]:
+        """Return the bill of a reservation, by queue and node."""
+        return [ReservationUsage(*row) for row in self._tx.rows(_USAGE, (reservation_id,))]
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def ask_change(self, reservation_id: int, author: str, change: str, expires: int) -> int | None:
+        """Ask for a change; return its id, None if another one of the reservation is not answered yet."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        change_id: int | None = self._tx.value(_ASK_CHANGE, (reservation_id, self._tx.now, author, change, expires))
+        return change_id
+
+    def open_changes(self) -> list[ReservationChange]:
+        """Return the changes that wait for an answer, by id."""
+        return [_change(row) for row in self._tx.rows(_OPEN_CHANGES)]
+
+    def change(self, change_id: int) -> ReservationChange | None:
+        """Return a change; None if there is none of this id."""
+        row = self._tx.row(_CHANGE, (change_id,))
+        return _change(row) if row else None
+
+    def answer_change(self, change_id: int, answer: ChangeAnswer, message: str = "", proposal: int = 0) -> bool:
+        """Answer a change; False if it has an answer already."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        return self._tx.execute(_ANSWER_CHANGE, (str(answer), message, proposal, change_id)) == 1
+
+
+def _flag(value: bool) -> str:
+    return "YES" if value else "NO"
+
+
+def _reservation(row: Row) -> AdvanceReservation:
+    record = AdvanceReservation(*row)
+    return record._replace(
+        state=ReservationState(record.state), resources=tuple(record.resources), missing=tuple(record.missing)
+    )
+
+
+def _change(row: Row) -> ReservationChange:
+    record = ReservationChange(*row)
+    return record._replace(answer=ChangeAnswer(record.answer))

@@ -1,0 +1,61 @@
+"""The deletion of advance reservations, and the end of their jobs."""
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import Cause, User
+from oar.lib.facts.reservation_states import GRANTED, ReservationEvent, ReservationState
+from oar.lib.facts.states import EndCode
+from oar.lib.jobs import control
+from oar.lib.reservations import lifecycle, rights
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+class Deletion(Enum):
+    """What became of the wish to delete a reservation."""
+
+    DELETED = auto()  #: it is gone
+    REGISTERED = auto()  #: its jobs are being ended; it goes with the last one
+    ALREADY = auto()  #: it was being deleted before
+    UNKNOWN = auto()
+    DENIED = auto()
+
+
+class DeletionAnswer(NamedTuple):
+    """The answer to a request to delete a reservation."""
+
+    number: int
+    outcome: Deletion
+
+
+def delete(tx: "Transaction", user: User, reservation: AdvanceReservation | None, number: int) -> DeletionAnswer:
+    """Delete a live reservation: its jobs are asked to end, and it is closed with the last one.
+
+    ``reservation`` is the one that ``number`` names, as read before; None if there is none.
+    """
+    if reservation is None or not reservation.is_live or reservation.state is ReservationState.ASKED:
+        return DeletionAnswer(number, Deletion.UNKNOWN)
+    (locked,) = tx.advance_reservations.lock([reservation.id])
+    if not locked.is_live:
+        return DeletionAnswer(number, Deletion.UNKNOWN)
+    if not rights.may_change(tx, user, locked):
+        return DeletionAnswer(number, Deletion.DENIED)
+    if locked.state not in GRANTED:
+        return DeletionAnswer(number, Deletion.ALREADY)
+    tx.advance_reservations.update(locked.id, deleted_by=user.name)
+    deleted = lifecycle.move(tx, locked, ReservationState.DELETED, ReservationEvent.DELETED, author=user.name)
+    assert deleted is not None  # its row is locked
+    end_jobs(tx, deleted, f"was deleted by {user.name}", by=user.name)
+    tx.outbox.append(Wake(Tag.TERM))
+    return DeletionAnswer(number, Deletion.DELETED if lifecycle.close(tx, deleted) else Deletion.REGISTERED)
+
+
+def end_jobs(tx: "Transaction", reservation: AdvanceReservation, fate: str, *, by: str = control.SYSTEM) -> list[int]:
+    """Ask for the end of all live jobs of a reservation; ``fate`` completes "the advance reservation 12 ..."."""
+    jobs = tx.advance_reservations.live_jobs([reservation.id])[reservation.id]
+    cause = Cause(EndCode.RESERVATION, {"reservation": reservation.number, "fate": fate})
+    return control.ask_end(tx, dict.fromkeys((*jobs.running, *jobs.waiting), cause), by=by)

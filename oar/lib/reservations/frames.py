@@ -1,0 +1,98 @@
+"""The frame of an advance reservation: the job by which it stands in the plan.
+
+No program of it runs, no node is contacted, and no command changes it.  See docs/design/reservations.rst, "The object
+and its frame".
+"""
+
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
+from oar.lib.db.rounds import StartRow
+from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.messages import Ask
+from oar.lib.facts.records import Cause, JobKeys, JobSpec
+from oar.lib.facts.reservation_requests import ReservationAlternative
+from oar.lib.facts.states import EndCode, JobState, JobType, JobTypeName, Reservation
+from oar.lib.jobs import lifecycle
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+#: From Waiting to Running: no bipbip takes part.
+_START = (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING)
+
+
+def types_of(reservation: AdvanceReservation) -> tuple[str, ...]:
+    """Return the types of the frame of a reservation."""
+    space = f"{JobTypeName.PLACEHOLDER}=ar{reservation.id}" if reservation.is_flexible else str(JobTypeName.CONTAINER)
+    return (
+        space,
+        str(JobTypeName.NOOP),
+        f"{JobTypeName.STATE}=permissive",
+        str(JobTypeName.NO_QUOTAS),
+        f"{JobTypeName.AR}={reservation.id}",
+    )
+
+
+def make(
+    tx: "Transaction",
+    reservation: AdvanceReservation,
+    alternatives: Sequence[ReservationAlternative],
+    *,
+    kind: Reservation = Reservation.TO_SCHEDULE,
+) -> int:
+    """Insert the frame of a reservation, with an alternative for each of its request; return its job id."""
+    spec = JobSpec(
+        user=reservation.owner,
+        name=reservation.name or None,
+        project=reservation.project,
+        queue=reservation.queue,
+        types=types_of(reservation),
+        initial_request=f"qrsub ({reservation.number})",
+    )
+    message = f"advance reservation {reservation.number}"
+    job = NewJob(spec, JobType.PASSIVE, JobState.WAITING, message, kind, reservation.start)
+    batch = JobBatch(job, [NewAlternative(reservation.duration, each.groups) for each in alternatives])
+    (job_id,) = tx.new_jobs.insert(batch, [JobKeys(secrets.token_hex(16), None, None)])
+    tx.advance_reservations.update(reservation.id, frame_id=job_id)
+    return job_id
+
+
+def grant(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    """Let the frame be a reservation that is accepted, with the window and the alternative that were granted."""
+    moldables = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id]
+    tx.new_jobs.keep_alternative(reservation.frame_id, moldables[reservation.alternative].id, reservation.duration)
+    tx.jobs.update(reservation.frame_id, reservation=str(Reservation.SCHEDULED), start_time=reservation.start)
+
+
+def start(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    """Let the frame run with all granted resources, from the date at which the reservation begins."""
+    if not lifecycle.move(tx, reservation.frame_id, _START[0]):
+        return
+    (alternative,) = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id]
+    row = StartRow(reservation.frame_id, alternative.id, reservation.start, reservation.resources, reservation.duration)
+    tx.rounds.start([row])
+    for state in _START[1:]:
+        lifecycle.move(tx, reservation.frame_id, state)
+    tx.jobs.update(reservation.frame_id, start_time=reservation.start)
+    tx.outbox[:] = [each for each in tx.outbox if not (isinstance(each, Ask) and each.job_id == reservation.frame_id)]
+
+
+def end(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    """End the frame of a reservation that is over, or was deleted before its start."""
+    frame_id = reservation.frame_id
+    if lifecycle.move(tx, frame_id, JobState.FINISHING):
+        causes = {frame_id: Cause(EndCode.SUCCESS)}
+        lifecycle.move_all(tx, causes, JobState.TERMINATED, because=causes)
+        tx.jobs.update(frame_id, stop_time=min(tx.now, reservation.end), exit_code=0)
+    else:
+        give_up(tx, reservation, f"advance reservation {reservation.number} was deleted")
+
+
+def give_up(tx: "Transaction", reservation: AdvanceReservation, message: str) -> None:
+    """End the frame of a reservation that was refused, or that never began."""
+    causes = {reservation.frame_id: Cause(EndCode.REFUSED, {"text": message})}
+    if lifecycle.move_all(tx, causes, JobState.ERROR, (JobState.WAITING,), because=causes):
+        tx.jobs.set_message([reservation.frame_id], message)

@@ -1,0 +1,87 @@
+"""The only place where an advance reservation changes its state.
+
+A move is a compare-and-set on the state that the caller has seen: of two programs that act at once one wins, and the
+other gets None and drops its action.  What happened is logged in the same transaction; what others must hear is left
+in ``tx.outbox``.
+
+See docs/design/reservations.rst, "States".
+"""
+
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationLog
+from oar.lib.facts.reservation_states import LEAVING, ReservationEvent, ReservationState, may_enter
+from oar.lib.reservations import frames
+from oar.lib.reservations.bills import bill
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+def move(
+    tx: "Transaction",
+    reservation: AdvanceReservation,
+    to: ReservationState,
+    event: ReservationEvent,
+    *,
+    message: str = "",
+    hostname: str = "",
+    author: str = "",
+) -> AdvanceReservation | None:
+    """Move a reservation from the state in ``reservation``; return it as it is then, None if it was moved meanwhile."""
+    if reservation.state not in may_enter(to):
+        return None
+    if not tx.advance_reservations.move(reservation.id, to, (reservation.state,)):
+        return None
+    moved = reservation._replace(state=to, state_date=tx.now)
+    note(tx, moved, event, message=message, hostname=hostname, author=author)
+    return moved
+
+
+def note(
+    tx: "Transaction",
+    reservation: AdvanceReservation,
+    event: ReservationEvent,
+    *,
+    message: str = "",
+    hostname: str = "",
+    author: str = "",
+) -> None:
+    """Log what happened to a reservation; also what is no change of its state."""
+    row = ReservationLog(reservation.id, tx.now, event, reservation.state, hostname, message, author)
+    tx.advance_reservations.log([row])
+
+
+def refuse(
+    tx: "Transaction",
+    reservation: AdvanceReservation,
+    message: str,
+    *,
+    proposal: int = 0,
+    event: ReservationEvent = ReservationEvent.REFUSED,
+    author: str = "",
+) -> bool:
+    """Answer a request with no; return whether it was not answered before.  Its frame ends with it."""
+    refused = move(tx, reservation, ReservationState.REFUSED, event, message=message, author=author)
+    if refused is None:
+        return False
+    tx.advance_reservations.update(reservation.id, message=message, proposal=proposal)
+    tx.advance_reservations.close([reservation.id], tx.now)
+    frames.give_up(tx, reservation, message)
+    return True
+
+
+def close(tx: "Transaction", reservation: AdvanceReservation) -> bool:
+    """Let a reservation leave the system, if it is at its end or deleted and none of its jobs is live.
+
+    The bill is written, and its frame ends.
+    """
+    if reservation.state not in LEAVING or not reservation.is_live:
+        return False
+    if any(tx.advance_reservations.live_jobs([reservation.id])[reservation.id]):
+        return False
+    tx.advance_reservations.add_usage(reservation.id, bill(tx, reservation))
+    note(tx, reservation, ReservationEvent.TERMINATED)
+    frames.end(tx, reservation)
+    tx.advance_reservations.close([reservation.id], tx.now)
+    return True

@@ -1,0 +1,221 @@
+"""Advance reservations on the real database: asked, answered, begun, ended, deleted, by rounds with a clock."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.db.database import Database
+from oar.lib.db.new_jobs import NewAlternative
+from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation
+from oar.lib.facts.records import User
+from oar.lib.facts.request import parse_request
+from oar.lib.facts.reservation_requests import ReservationAlternative, encode
+from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.facts.states import JobState
+from oar.lib.jobs import lifecycle
+from oar.lib.reservations import asking, deletion
+from oar.lib.reservations.asking import TooManyReservations
+from oar.lib.reservations.deletion import Deletion
+from oar.lib.runtime import Runtime
+from tests.builders import add_job, add_resources, state_of
+
+NOW = 1_800_000_000
+HOUR = 3600
+ALICE, BOB = User("alice", 1001), User("bob", 1002)
+
+
+class Site:
+    """A site with a clock: rounds are made at dates that a test chooses."""
+
+    def __init__(self, database: Database, runtime: Runtime) -> None:
+        self.database = database
+        self.scheduler = MetaScheduler(runtime)
+        self.go_to(NOW)
+
+    def go_to(self, date: int) -> None:
+        self.database._clock = lambda: date
+
+    def round(self, date: int | None = None) -> None:
+        if date is not None:
+            self.go_to(date)
+        self.scheduler.round()
+
+    def ask(self, request: str, start: int, end: int, *, owner: str = "alice", limit: int = 0, **fields: Any) -> int:
+        """Ask for a reservation; return its id."""
+        alternatives = [ReservationAlternative(parse_request(request).groups)]
+        new = NewReservation(owner, start, end, encode(alternatives), queue="default", time_offset=6, **fields)
+        with self.database.begin() as tx:
+            return asking.ask(tx, new, [AccessEntry(owner)], limit=limit).id
+
+    def get(self, reservation_id: int) -> AdvanceReservation:
+        with self.database.begin() as tx:
+            return tx.advance_reservations.select([reservation_id])[0]
+
+    def state(self, reservation_id: int) -> S:
+        return self.get(reservation_id).state
+
+    def events(self, reservation_id: int) -> list[str]:
+        with self.database.begin() as tx:
+            return [row.event for row in tx.advance_reservations.logs([reservation_id])]
+
+    def submit_inside(self, reservation_id: int, cores: int = 1, walltime: int = 600) -> int:
+        """Submit a job into a reservation."""
+        frame = self.get(reservation_id).frame_id
+        groups = parse_request(f"/resource_id={cores}").groups
+        job = add_job(self.database, alternatives=[NewAlternative(walltime, groups)], types=(f"inner={frame}",))
+        with self.database.begin() as tx:
+            tx.advance_reservations.add_jobs(reservation_id, [job])
+        return job
+
+    def delete(self, user: User, reservation_id: int) -> Deletion:
+        with self.database.begin() as tx:
+            (reservation,) = tx.advance_reservations.select([reservation_id])
+            return deletion.delete(tx, user, reservation, reservation.number).outcome
+
+    def job(self, job_id: int) -> JobState:
+        return state_of(self.database, job_id)
+
+
+@pytest.fixture
+def site(database: Database, runtime: Runtime) -> Iterator[Site]:
+    made = Site(database, runtime)
+    yield made
+    made.scheduler.close()
+
+
+def test_a_reservation_is_granted_begins_and_ends_at_its_dates(site: Site) -> None:
+    ids = add_resources(site.database, nodes=2, cores=2)
+    number = site.ask("/network_address=1", NOW + 100, NOW + HOUR)
+    assert site.state(number) is S.ASKED
+    site.round()
+    granted = site.get(number)
+    assert (granted.state, granted.resources) == (S.WAITING, tuple(ids[:2]))
+    assert site.scheduler.next_start == NOW + 100
+    site.round(NOW + 100)
+    assert site.state(number) is S.RUNNING
+    assert site.job(granted.frame_id) is JobState.RUNNING
+    assert site.scheduler.next_start == NOW + HOUR
+    site.round(NOW + HOUR)
+    ended = site.get(number)
+    assert (ended.state, ended.ended) == (S.EXITED, NOW + HOUR)
+    assert site.job(granted.frame_id) is JobState.TERMINATED
+    assert site.events(number) == ["CREATED", "START TIME REACHED", "END TIME REACHED", "TERMINATED"]
+
+
+def test_jobs_outside_keep_away_and_jobs_inside_wait_for_its_start(site: Site) -> None:
+    add_resources(site.database, nodes=1, cores=2)
+    number = site.ask("/resource_id=2", NOW + 100, NOW + HOUR)
+    site.round()
+    outside = add_job(site.database, walltime=200)
+    inside = site.submit_inside(number)
+    site.round(NOW + 1)
+    assert (site.job(outside), site.job(inside)) == (JobState.WAITING, JobState.WAITING)
+    site.round(NOW + 100)
+    site.round(NOW + 100)
+    assert (site.job(outside), site.job(inside)) == (JobState.WAITING, JobState.TO_LAUNCH)
+
+
+def test_reservations_back_to_back_are_granted_and_an_overlap_is_refused_with_a_proposal(site: Site) -> None:
+    add_resources(site.database, nodes=1, cores=2)
+    first = site.ask("/resource_id=2", NOW + 100, NOW + 1000)
+    second = site.ask("/resource_id=2", NOW + 1000, NOW + 2000)
+    overlap = site.ask("/resource_id=1", NOW + 500, NOW + 900)
+    site.round()
+    assert [site.state(each) for each in (first, second, overlap)] == [S.WAITING, S.WAITING, S.REFUSED]
+    refused = site.get(overlap)
+    assert refused.proposal == NOW + 2000
+    assert refused.message.startswith("only 0 of 2 suitable slots are free until")
+    assert "advance reservation" in refused.message
+    assert site.job(refused.frame_id) is JobState.ERROR
+
+
+def test_running_jobs_come_first_and_waiting_ones_do_not(site: Site) -> None:
+    ids = add_resources(site.database, nodes=1, cores=2)
+    add_job(site.database, JobState.RUNNING, on=ids[:1], walltime=500)
+    waiting = [add_job(site.database, walltime=36000) for _ in range(3)]
+    refused = site.ask("/resource_id=2", NOW + 100, NOW + HOUR)
+    granted = site.ask("/resource_id=2", NOW + 1000, NOW + HOUR)
+    site.round()
+    assert (site.state(refused), site.state(granted)) == (S.REFUSED, S.WAITING)
+    assert {site.job(each) for each in waiting} == {JobState.WAITING}
+
+
+def test_a_lost_node_is_an_error_that_heals(site: Site) -> None:
+    ids = add_resources(site.database, nodes=2, cores=1)
+    number = site.ask("/resource_id=2", NOW + 100, NOW + HOUR, is_hard=True)
+    site.round()
+    with site.database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Absent' WHERE resource_id = %s", (ids[1],))
+    site.round(NOW + 10)
+    warned = site.get(number)
+    assert (warned.state, warned.missing) == (S.WARNING, (ids[1],))
+    assert warned.message == "reserved host node-2 is Absent"
+    site.round(NOW + 100)
+    inside = site.submit_inside(number)
+    site.round(NOW + 101)
+    assert (site.state(number), site.job(inside)) == (S.ERROR, JobState.WAITING)
+    with site.database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Alive' WHERE resource_id = %s", (ids[1],))
+    site.round(NOW + 200)
+    site.round(NOW + 200)
+    assert (site.state(number), site.job(inside)) == (S.RUNNING, JobState.TO_LAUNCH)
+    assert site.events(number) == [
+        "CREATED",
+        "RESOURCES UNSATISFIED",
+        "START TIME REACHED",
+        "RESOURCES SATISFIED",
+    ]
+
+
+def test_the_owner_deletes_and_its_jobs_go_first(site: Site) -> None:
+    add_resources(site.database, nodes=1, cores=2)
+    number = site.ask("/resource_id=2", NOW, NOW + HOUR)
+    site.round()
+    assert site.state(number) is S.RUNNING
+    inside = site.submit_inside(number)
+    site.round(NOW + 1)
+    assert site.delete(BOB, number) is Deletion.DENIED
+    assert site.delete(ALICE, number) is Deletion.REGISTERED
+    assert site.delete(ALICE, number) is Deletion.ALREADY
+    with site.database.begin() as tx:
+        assert tx.kill_requests.jobs([inside]) == {inside}
+        lifecycle.move(tx, inside, JobState.ERROR)
+    site.round(NOW + 2)
+    assert site.get(number).ended == NOW + 2
+    assert site.delete(ALICE, number) is Deletion.UNKNOWN
+
+
+def test_the_bill_tells_what_was_reserved_used_and_unusable(site: Site) -> None:
+    ids = add_resources(site.database, nodes=2, cores=1)
+    number = site.ask("/resource_id=2", NOW, NOW + 1000)
+    site.round()
+    with site.database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Suspected' WHERE resource_id = %s", (ids[1],))
+    site.round(NOW + 100)
+    with site.database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Alive' WHERE resource_id = %s", (ids[1],))
+    site.round(NOW + 300)
+    site.round(NOW + 1000)
+    with site.database.begin() as tx:
+        bill = [tuple(row[1:6]) for row in tx.advance_reservations.usage(number)]
+    assert bill == [("node-1", 1, 1000, 0, 0), ("node-2", 1, 1000, 0, 200)]
+
+
+def test_the_limit_of_reservations_counts_live_ones(site: Site) -> None:
+    add_resources(site.database)
+    site.ask("/resource_id=1", NOW + 100, NOW + HOUR, limit=1)
+    with pytest.raises(TooManyReservations, match="only 1 advance reservations are allowed per cluster"):
+        site.ask("/resource_id=1", NOW + 100, NOW + HOUR, limit=1)
+
+
+def test_numbers_begin_again_and_skip_those_of_live_reservations(site: Site) -> None:
+    add_resources(site.database)
+    with site.database.begin() as tx:
+        tx.execute("SELECT setval('reservations_reservation_id_seq', 1, false)")
+    assert site.get(site.ask("/resource_id=1", NOW + 100, NOW + HOUR)).number == 1
+    with site.database.begin() as tx:
+        tx.execute("SELECT setval('reservations_reservation_id_seq', 9999998)")
+    last, after_it = (site.ask("/resource_id=1", NOW + 100, NOW + HOUR) for _ in range(2))
+    assert (site.get(last).number, site.get(after_it).number) == (9999999, 2)
