@@ -1,5 +1,8 @@
 """Conditions of users on a real server: what they find, what they cannot reach, and what they cannot cost."""
 
+import time
+from pathlib import Path
+
 import psycopg2
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +17,7 @@ from oar.lib.db.database import Database
 from oar.lib.db.user_sql import SITE, Asker, Subject, condition_table, evaluate, session
 from oar.lib.facts.errors import BadCondition, ConfigError
 from oar.lib.facts.resource_set import positions
-from tests.conditions_corpus import ACCEPTED, COLUMNS, HOSTILE
+from tests.conditions_corpus import ACCEPTED, AT_THE_LIMITS, COLUMNS, HOSTILE
 
 ALICE = Asker("alice", frozenset({"job_env", "notify", "initial_request"}))
 
@@ -125,6 +128,31 @@ def test_a_hostile_condition_is_refused_in_one_line(site: Database) -> None:
         assert tx.rows("SELECT * FROM queues ORDER BY 1") == queues
 
 
+def test_what_is_just_allowed_costs_little_time_and_memory(site: Database) -> None:
+    with site.begin() as tx:
+        tx.execute(
+            "INSERT INTO resources (network_address, host, cpu, cpufreq)"
+            " SELECT 'n' || i, repeat('e', 240) || i, i, 2.4 FROM generate_series(1, 500) i"
+        )
+    for text in AT_THE_LIMITS:
+        with session(site, Subject.RESOURCES, ALICE) as opened:
+            with opened.guarded() as tx:
+                process = tx.value("SELECT pg_backend_pid()")
+            before = peak_of(process)
+            begin = time.monotonic()
+            opened.limit(5)
+            opened.ids(text)
+            assert time.monotonic() - begin < 3, text
+            assert peak_of(process) - before < 48 * 2**20, text
+        _agree(site, text)
+
+
+def peak_of(process: int) -> int:
+    """Return the most memory that a process has had, in bytes."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
 def test_what_sites_write_is_evaluated_by_the_server_and_in_memory_alike(site: Database) -> None:
     in_memory = [text for text in ACCEPTED if _agree(site, text)]
     assert len(in_memory) > len(ACCEPTED) / 2
@@ -152,13 +180,24 @@ def _agree(site: Database, text: str) -> bool:
     return True
 
 
-texts = st.sampled_from(["'a'", "'b'", "'ab'", "'%'", "''", "'_'"])
+texts = st.one_of(
+    st.sampled_from(["'a'", "'b'", "'ab'", "'%'", "''", "'_'"]),
+    st.text(alphabet="aAbBéİı%_.*0 ", max_size=7).map(lambda text: f"'{text}'"),
+)
 tests = st.one_of(
     st.tuples(st.sampled_from(["switch", "cpuset"]), st.sampled_from(["=", "<>", "LIKE", "NOT LIKE", "ILIKE"]), texts),
-    st.tuples(st.just("cpu"), st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), st.sampled_from(["0", "1", "'2'"])),
+    st.tuples(
+        st.just("cpu"),
+        st.sampled_from(["=", "<>", "<", "<=", ">", ">="]),
+        st.sampled_from(["0", "1", "'2'", "'02'", "99999999999", "' 1'"]),
+    ),
     st.tuples(st.sampled_from(["1", "2"]), st.sampled_from(["=", "<", ">="]), st.just("cpu")),
     st.tuples(st.sampled_from(["switch", "cpu"]), st.sampled_from(["IS NULL", "IS NOT NULL"]), st.just("")),
-    st.tuples(st.just("cpu"), st.sampled_from(["IN", "NOT IN"]), st.sampled_from(["(1, 2)", "(0)", "(1, NULL)"])),
+    st.tuples(
+        st.just("cpu"),
+        st.sampled_from(["IN", "NOT IN"]),
+        st.sampled_from(["(1, 2)", "(0)", "(1, NULL)", "('1', 2)", "(NULL)"]),
+    ),
     st.tuples(st.just("switch"), st.sampled_from(["IN", "NOT IN"]), st.sampled_from(["('a', 'b')", "('ab')"])),
     st.tuples(st.just("cpu"), st.sampled_from(["BETWEEN", "NOT BETWEEN"]), st.just("1 AND 2")),
 ).map(" ".join)
@@ -171,7 +210,7 @@ conditions = st.recursive(
     max_leaves=6,
 )
 values = st.tuples(
-    st.sampled_from(["a", "b", "ab", "B", "", "%"]),
+    st.one_of(st.sampled_from(["a", "b", "ab", "B", "", "%", None]), st.text(alphabet="aAbBéİı%_.*0 ", max_size=7)),
     st.sampled_from(["0", "1", "a"]),
     st.sampled_from([0, 1, 2, None]),
 )
@@ -181,7 +220,7 @@ values = st.tuples(
 @given(rows=st.lists(values, min_size=1, max_size=8), text=conditions)
 def test_memory_and_server_agree(database: Database, rows: list[tuple[str, str, int | None]], text: str) -> None:
     with database.begin() as tx:
-        tx.execute("ALTER TABLE resources ALTER cpu DROP NOT NULL")
+        tx.execute("ALTER TABLE resources ALTER cpu DROP NOT NULL, ALTER switch DROP NOT NULL")
         tx.execute("DELETE FROM resources")
         ids = [
             tx.value("INSERT INTO resources (switch, cpuset, cpu) VALUES (%s, %s, %s) RETURNING resource_id", row)

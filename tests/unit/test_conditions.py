@@ -1,5 +1,7 @@
 """The language of conditions: what people write is understood, and nothing else reaches a server."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +46,7 @@ def test_what_could_do_harm_is_refused_in_one_line(text: str) -> None:
     message = refusal(text, RESOURCES)
     assert message.startswith("invalid SQL condition: ")
     assert "\n" not in message
+    assert len(message) < 400
 
 
 @pytest.mark.parametrize(
@@ -147,6 +150,50 @@ def test_a_refusal_names_the_thing_and_its_position(text: str, reason: str) -> N
 )
 def test_operators_bind_as_in_postgresql(text: str, expected: str) -> None:
     assert sql(text).text == expected
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            "^(dahu|yeti)$",
+            "^node-[0-9]+$",
+            "(SSD|NVMe)+",
+            "a+b*c?",
+            "(a+)?",
+            "(ab?c){3}",
+            "[[:alpha:]]+-[^]]*",
+            ".*?x",
+        ),
+        *("^(?:a|b)", "x{2,3}?", "(a+)(b+)", "[(+*)]+", "a{255}b{250}", "(node-[0-9]+)?-site"),
+    ],
+)
+def test_patterns_that_cost_little_are_taken(pattern: str) -> None:
+    assert normal(f"switch ~ '{pattern}'")
+
+
+@pytest.mark.parametrize("pattern", ["[[:a:]" * 42, "[[:" + ":][:" * 60, "[" * 256, "(" * 256, "(?:" * 85, "a{" * 128])
+def test_a_pattern_is_read_in_no_time(pattern: str) -> None:
+    begin = time.process_time()
+    understood(f"switch ~ '{pattern}'")
+    assert time.process_time() - begin < 0.5
+
+
+def test_substring_takes_a_pattern_that_costs_little_and_else_numbers() -> None:
+    assert sql("substring(switch from '[0-9]+')::int > 3").text == '(CAST(substring("switch", %s) AS integer) > 3)'
+    assert sql("substring(switch, 1, 4) = 'a'").text == '(substr("switch", 1, 4) = %s)'
+    assert sql("substring(switch, cpuset) = 'a'").text == '(substr("switch", "cpuset") = %s)'
+
+
+def test_what_is_put_together_is_cut_wherever_it_comes_from() -> None:
+    assert sql("lower(switch) || 'x' = 'ax'").text == '((left(lower("switch")::text, 100) || %s) = %s)'
+    expected = '(replace(left(lower("switch")::text, 100), %s, %s) = %s)'
+    assert sql("replace(lower(switch), 'a', 'b') = ''").text == expected
+
+
+def test_many_numbers_make_no_long_text() -> None:
+    assert normal(" + ".join(["cpu"] * 90) + " > 0")
+    assert normal("cpu || '-' || mem || '-' || cpu::text = '1-2-1'")
 
 
 def test_texts_are_parameters() -> None:

@@ -5,10 +5,11 @@ Whatever passes costs a database server little memory and little time for each r
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from oar.lib.conditions.tokens import invalid
-from oar.lib.conditions.tree import Call, Case, Cast, Column, Node, Operation, Text
+from oar.lib.conditions.tree import Call, Case, Cast, Column, Node, Numeral, Operation, Text
 
 #: Parts of a condition, at most; the values of a list are not counted.  How deep it is nested, at most.
 MOST_NODES = 200
@@ -20,16 +21,19 @@ MOST_SELECTS = 3
 LONGEST_VALUE = 65536
 #: Characters of a column whose type has no length that are looked at when texts are put together.
 LONGEST_COLUMN = 4096
-#: Characters of a number as text, at most.
-_NUMBER_WIDTH = 64
+#: Characters of a value of a column of numbers, dates or truth values, as text.
+NUMBER_WIDTH = 64
+#: Digits behind the point to which ``round`` may round.
+MOST_DIGITS = 30
 
-#: Characters of a pattern of LIKE or of a regular expression, at most, and its counted repetitions together.
+#: Characters of a pattern of LIKE or of a regular expression, at most; the same with repetitions written out.
 LONGEST_PATTERN = 256
-MOST_REPETITIONS = 512
+LONGEST_WRITTEN_OUT = 512
 #: Digits of a number, and its exponent, at most.
 _LONGEST_NUMBER, _LARGEST_EXPONENT = 40, 30
 
-_REPETITION = re.compile(r"[*+]|\{([0-9]*),?([0-9]*)\}")
+_REPETITION = re.compile(r"[*+?]|\{([0-9]*),?([0-9]*)\}")
+_GROUP = "(?:"
 
 
 def check_number(text: str, position: int) -> None:
@@ -40,36 +44,124 @@ def check_number(text: str, position: int) -> None:
 
 
 def check_pattern(pattern: str, position: int, *, is_regular: bool) -> None:
-    """Refuse a pattern that is too long, or repeats what repeats already.  Raises BadCondition."""
+    """Refuse a pattern that costs a server time or memory: too long, or with repetitions of what repeats.
+
+    Raises BadCondition.
+    """
     if len(pattern) > LONGEST_PATTERN:
         raise invalid(f"the pattern is longer than {LONGEST_PATTERN} characters", position)
-    if is_regular and _nests_repetitions(pattern):
-        raise invalid("a repetition inside a repetition is not allowed in a pattern", position)
-    counts = [int(count) for match in _REPETITION.finditer(pattern) for count in match.groups() if count]
-    if is_regular and sum(counts) > MOST_REPETITIONS:
-        raise invalid(f"the pattern repeats more than {MOST_REPETITIONS} times", position)
+    if is_regular:
+        _Pattern(pattern, position).check()
 
 
-def _nests_repetitions(pattern: str) -> bool:
-    """Tell whether a group that repeats is repeated.  Characters in brackets are no operators."""
-    pattern = re.sub(r"\[\^?\]?[^\]]*\]", "x", pattern)
-    repeats = [False]  # of each group that is open
-    position = 0
-    while position < len(pattern):
-        if pattern[position] == "(":
-            repeats.append(False)
-        elif pattern[position] == ")" and len(repeats) > 1:
-            inner = repeats.pop()
-            is_repeated = _REPETITION.match(pattern, position + 1) is not None
-            if inner and is_repeated:
-                return True
-            repeats[-1] |= inner or is_repeated
-        elif repetition := _REPETITION.match(pattern, position):
-            repeats[-1] = True
-            if _REPETITION.match(pattern, repetition.end()):
-                return True
-        position += 1
-    return False
+def check_substring(arguments: Sequence[Node], position: int) -> None:
+    """Refuse a pattern of ``substring`` that may cost too much, or one with an escape.  Raises BadCondition."""
+    texts = [argument for argument in arguments[1:] if isinstance(argument, Text)]
+    if texts and len(arguments) > 2:
+        raise invalid("substring takes one pattern, or two numbers", position)
+    for text in texts:
+        check_pattern(text.value, position, is_regular=True)
+
+
+def check_digits(arguments: Sequence[Node], position: int) -> None:
+    """Refuse to round to more digits than anybody needs.  Raises BadCondition."""
+    for argument in arguments:
+        digits = argument
+        if isinstance(digits, Operation) and digits.operator in ("-", "+") and len(digits.operands) == 1:
+            (digits,) = digits.operands
+        if not isinstance(digits, Numeral) or not digits.text.isdigit() or int(digits.text) > MOST_DIGITS:
+            raise invalid(f"round takes a number of digits, at most {MOST_DIGITS}", position)
+
+
+class _Group(NamedTuple):
+    """What has been read of a group: the length of its longest branch written out, and whether something repeats."""
+
+    length: int = 0
+    last: int = 0  #: length of the last part
+    repeats: bool = False
+    last_repeats: bool = False
+
+    def and_part(self, length: int, *, repeats: bool) -> "_Group":
+        """Return the group with another part."""
+        return _Group(self.length + length, length, self.repeats or repeats, repeats)
+
+
+class _Pattern:
+    """A regular expression, read from left to right.  Characters in brackets are no operators."""
+
+    def __init__(self, pattern: str, position: int) -> None:
+        self._text = _without_brackets(pattern)
+        self._position = position
+        self._groups = [_Group()]
+
+    def check(self) -> None:
+        """Raise BadCondition if the pattern may cost too much."""
+        if self._text.startswith("***"):
+            raise invalid("'***' is not allowed in a pattern", self._position)
+        place = 0
+        while place < len(self._text):
+            place = self._take(place)
+            if sum(group.length for group in self._groups) > LONGEST_WRITTEN_OUT:
+                text = (
+                    f"the pattern is longer than {LONGEST_WRITTEN_OUT} characters when its repetitions are written out"
+                )
+                raise invalid(text, self._position)
+
+    def _take(self, place: int) -> int:
+        """Read one thing; return the place behind it."""
+        if self._text.startswith("(?", place) and not self._text.startswith(_GROUP, place):
+            raise invalid("'(?' is not allowed in a pattern", self._position)
+        if self._text[place] == "(":
+            self._groups.append(_Group())
+            return place + (len(_GROUP) if self._text.startswith(_GROUP, place) else 1)
+        if self._text[place] == ")" and len(self._groups) > 1:
+            inner = self._groups.pop()
+            self._groups[-1] = self._groups[-1].and_part(inner.length, repeats=inner.repeats)
+            return place + 1
+        if repetition := _REPETITION.match(self._text, place):
+            self._repeat(repetition)
+            return repetition.end()
+        self._groups[-1] = self._groups[-1].and_part(1, repeats=False)
+        return place + 1
+
+    def _repeat(self, repetition: re.Match[str]) -> None:
+        """Apply a repetition to the last part."""
+        group = self._groups[-1]
+        least, most = repetition[1], repetition[2]
+        times = max(int(number) for number in (least or "1", most or "1"))
+        is_lazy = repetition[0] == "?" and self._text[repetition.start() - 1 : repetition.start()] in tuple("*+?}")
+        if is_lazy:
+            return
+        if group.last_repeats and repetition[0] != "?":
+            raise invalid("a repetition inside a repetition is not allowed in a pattern", self._position)
+        added = group.last * (times - 1)
+        is_repeated = group.last_repeats or repetition[0] != "?"
+        self._groups[-1] = _Group(group.length + added, group.last + added, group.repeats or is_repeated, is_repeated)
+
+
+def _without_brackets(pattern: str) -> str:
+    """Return a pattern with one character in the place of each set of characters; one that is not closed stays."""
+    parts, place = [], 0
+    while place < len(pattern):
+        end = _end_of_set(pattern, place) if pattern[place] == "[" else -1
+        parts.append(pattern[place] if end < 0 else "x")
+        place = place + 1 if end < 0 else end
+    return "".join(parts)
+
+
+def _end_of_set(pattern: str, place: int) -> int:
+    """Return the place behind ``[...]``, in which ``[:alpha:]`` has brackets of its own; -1 if there is no end."""
+    place += 2 if pattern.startswith("[^", place) else 1
+    place += pattern.startswith("]", place)
+    while place < len(pattern) and pattern[place] != "]":
+        kind = pattern[place + 1 : place + 2]
+        if pattern[place] == "[" and kind in (":", ".", "="):
+            close = pattern.find(f"{kind}]", place + 2)
+            if close < 0:
+                return -1
+            place = close + 1
+        place += 1
+    return place + 1 if place < len(pattern) else -1
 
 
 def check_length(node: Node, lengths: Mapping[str, int]) -> int:
@@ -92,11 +184,17 @@ def _length(node: Node, parts: list[int], lengths: Mapping[str, int]) -> int:
             length = len(value)
         case Operation("||"):
             length = sum(parts)
+        case Numeral(digits):
+            length = len(digits) + _LARGEST_EXPONENT
+        case Operation("+" | "-" | "*" | "/" | "%"):
+            length = sum(parts) + NUMBER_WIDTH
+        case Call("mod" | "round"):
+            length = sum(parts) + NUMBER_WIDTH
         case Call("replace", (_, old, _)):
             replaced = len(old.value) if isinstance(old, Text) else 1
             length = parts[0] + parts[0] // max(1, replaced) * parts[2]
         case Call() | Case() | Cast():
-            length = max(_NUMBER_WIDTH, *parts)
+            length = max(NUMBER_WIDTH, *parts)
         case _:
-            length = _NUMBER_WIDTH
+            length = NUMBER_WIDTH
     return length

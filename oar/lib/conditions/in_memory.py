@@ -5,9 +5,10 @@ decides by a rule of its own (the order of texts, regular expressions, arithmeti
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from oar.lib.conditions.like import like
 from oar.lib.conditions.tree import Between, Column, Constant, InList, Node, Numeral, Operation, Text
 from oar.lib.facts.resource_set import ResourceSet, from_positions
 
@@ -28,6 +29,10 @@ _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 class NotInMemory(Exception):
     """A part of a condition is left to the database."""
+
+
+class OutOfTime(Exception):
+    """There is no time left to evaluate the rest of a condition."""
 
 
 class Truth(NamedTuple):
@@ -52,6 +57,10 @@ class ColumnIndex:
         """Return the rows that have a value."""
         return from_positions(self._rows.get(value, ()))
 
+    def among(self, values: Collection[Value]) -> ResourceSet:
+        """Return the rows that have one of some values."""
+        return from_positions(row for value in values for row in self._rows.get(value, ()))
+
     def where(self, test: Callable[[Any], bool]) -> ResourceSet:
         """Return the rows whose values pass a test; NULL does not."""
         return from_positions(row for value, rows in self._rows.items() if test(value) for row in rows)
@@ -61,22 +70,30 @@ class ColumnIndex:
         return all(isinstance(value, str) and value.isascii() for value in self._rows)
 
 
-def evaluate(tree: Node, columns: Mapping[str, ColumnIndex], rows: int) -> ResourceSet:
+def evaluate(
+    tree: Node, columns: Mapping[str, ColumnIndex], rows: int, has_time: Callable[[], bool] = lambda: True
+) -> ResourceSet:
     """Return the rows, of so many, for which a condition is true.
 
-    Raises NotInMemory when a part of it is none of those known here, or names a column that is not given.
+    ``has_time`` is asked before each part.  Raises NotInMemory when a part of it is none of those known here, or names
+    a column that is not given; OutOfTime.
     """
-    return _Evaluation(columns, (1 << rows) - 1).truth(tree).true
+    return _Evaluation(columns, (1 << rows) - 1, has_time).truth(tree).true
 
 
 class _Evaluation:
     """One evaluation."""
 
-    def __init__(self, columns: Mapping[str, ColumnIndex], everything: ResourceSet) -> None:
+    def __init__(
+        self, columns: Mapping[str, ColumnIndex], everything: ResourceSet, has_time: Callable[[], bool]
+    ) -> None:
         self._columns = columns
         self._everything = everything
+        self._has_time = has_time
 
     def truth(self, node: Node) -> Truth:
+        if not self._has_time():
+            raise OutOfTime
         match node:
             case Constant(name):
                 return Truth(self._everything if name == "TRUE" else 0, self._everything if name == "NULL" else 0)
@@ -132,21 +149,18 @@ class _Evaluation:
 
     def _in_list(self, column: Column, values: Sequence[Node]) -> Truth:
         index = self._column(column.name)
-        true = 0
+        literals = set()
         for value in values:
             if not isinstance(value, Numeral | Text):
                 raise NotInMemory
-            true |= index.equal(_literal(index, value))
-        return Truth(true, index.null)
+            literals.add(_literal(index, value))
+        return Truth(index.among(literals), index.null)
 
     def _like(self, name: str, pattern: str, *, ignores_case: bool) -> Truth:
         index = self._column(name)
         if not index.is_text or (ignores_case and not (pattern.isascii() and index.is_plain())):
             raise NotInMemory
-        parts = {"%": ".*", "_": "."}
-        expression = "".join(parts.get(character) or re.escape(character) for character in pattern)
-        matches = re.compile(expression, re.DOTALL | (re.IGNORECASE if ignores_case else 0)).fullmatch
-        return Truth(index.where(lambda value: matches(value) is not None), index.null)
+        return Truth(index.where(like(pattern, ignores_case=ignores_case)), index.null)
 
     def _negated(self, truth: Truth, *, is_negated: bool) -> Truth:
         return self._not(truth) if is_negated else truth
@@ -170,6 +184,6 @@ def _literal(index: ColumnIndex, literal: Numeral | Text) -> str | int:
         if isinstance(literal, Numeral):
             raise NotInMemory
         return text
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise NotInMemory
+    if not re.fullmatch(r"[0-9]{1,18}" if isinstance(literal, Numeral) else r"[0-9]{1,9}", text):
+        raise NotInMemory  # also a text that is perhaps too large for the type of the column, which is an error
     return int(text)

@@ -10,7 +10,7 @@ from typing import NamedTuple, NoReturn
 
 from oar.lib.conditions import bounds
 from oar.lib.conditions.functions import ALIASES, FUNCTIONS, TYPES
-from oar.lib.conditions.tokens import Token, TokenKind, invalid, tokenise
+from oar.lib.conditions.tokens import Token, TokenKind, invalid, shortened, tokenise
 from oar.lib.conditions.tree import (
     Between,
     Call,
@@ -29,6 +29,8 @@ from oar.lib.facts.did_you_mean import nearest
 
 COMPARISONS = frozenset({"=", "<>", "!=", "<", "<=", ">", ">="})
 _REGULAR = frozenset({"~", "~*", "!~", "!~*"})
+#: Types whose values are short as texts.
+_NUMBERS = frozenset({"smallint", "integer", "bigint", "numeric", "real", "double precision", "boolean"})
 #: Words that are no names of columns unless they stand in double quotes.
 _RESERVED = frozenset(
     {
@@ -83,7 +85,8 @@ class ConditionTable(NamedTuple):
 
     def length(self, column: str) -> int:
         """Return the number of characters of a value that are looked at."""
-        return self.lengths.get(column, bounds.LONGEST_COLUMN)
+        longest = bounds.NUMBER_WIDTH if self.types[column] in _NUMBERS else bounds.LONGEST_COLUMN
+        return self.lengths.get(column, longest)
 
 
 class ParsedCondition(NamedTuple):
@@ -144,7 +147,7 @@ class _Parser:
         """Tell whether these keywords or operators follow."""
         tokens = self._tokens[self._position : self._position + len(keywords)]
         return len(tokens) == len(keywords) and all(
-            token.kind in (TokenKind.WORD, TokenKind.OPERATOR) and token.text.lower() == keyword
+            token.kind in (TokenKind.WORD, TokenKind.OPERATOR) and token.word == keyword
             for token, keyword in zip(tokens, keywords, strict=True)
         )
 
@@ -172,7 +175,7 @@ class _Parser:
         if token.text == ")" and not expected:
             raise invalid("a ')' has no '('", token.start)
         instead = f", expected '{expected}'" if expected else ""
-        raise invalid(f"unexpected {token.text}{instead}", token.start)
+        raise invalid(f"unexpected {shortened(token.text)}{instead}", token.start)
 
     # -- operators
 
@@ -217,15 +220,15 @@ class _Parser:
         token = self._token
         if token.kind not in (TokenKind.WORD, TokenKind.OPERATOR):
             return None
-        operator = token.text.lower()
+        operator = token.word
         if operator == "not":
-            following = self._tokens[self._position + 1].text.lower()
+            following = self._tokens[self._position + 1].word
             return _Power.MEMBERSHIP if _POWERS.get(following) is _Power.MEMBERSHIP else None
         return _POWERS.get(operator)
 
     def _connected(self, first_operand: Node) -> Node:
         """Read AND, or OR, with all the operands that it connects."""
-        operator = self._token.text.lower()
+        operator = self._token.word
         parts = [first_operand]
         while self._take(operator):
             parts.append(self._expression(_Power(_POWERS[operator] + 1)))
@@ -240,7 +243,7 @@ class _Parser:
         return self._counted(Operation("IS NULL" if operator == "ISNULL" else "IS NOT NULL", (operand,)))
 
     def _truth_value(self) -> str:
-        if self._token.text.lower() not in ("null", "true", "false", "unknown"):
+        if self._token.word not in ("null", "true", "false", "unknown"):
             self._unexpected("null")
         return self._next().text.upper()
 
@@ -266,7 +269,7 @@ class _Parser:
     def _membership(self, operand: Node) -> Node:
         """Read ``[NOT] BETWEEN``, IN, LIKE and ILIKE."""
         is_negated = self._take("not")
-        operator = self._next().text.lower()
+        operator = self._next().word
         if operator == "between":
             return self._range(operand, is_negated=is_negated)
         if operator == "in":
@@ -328,9 +331,9 @@ class _Parser:
 
     def _type(self) -> str:
         token = self._next()
-        type_name = TYPES.get(token.text.lower()) if token.kind is TokenKind.WORD else None
+        type_name = TYPES.get(token.word) if token.kind is TokenKind.WORD else None
         if type_name is None:
-            raise invalid(f"unknown type {token.text}", token.start, f" (known: {', '.join(sorted(TYPES))})")
+            raise invalid(f"unknown type {shortened(token.text)}", token.start, f" (known: {', '.join(sorted(TYPES))})")
         return type_name
 
     # -- operands
@@ -370,7 +373,7 @@ class _Parser:
 
     def _named(self) -> Node:
         """Read what begins with a word: a constant, CASE, CAST, a function or a column."""
-        name = self._token.text.lower()
+        name = self._token.word
         if name in ("true", "false", "null"):
             self._position += 1
             return self._counted(Constant(name.upper()))
@@ -388,7 +391,7 @@ class _Parser:
 
     def _column(self) -> Node:
         token = self._next()
-        name = token.text.lower()
+        name = token.word
         if name == self._table.name and self._is("."):
             return self._qualified()
         if name in _RESERVED:
@@ -399,13 +402,15 @@ class _Parser:
     def _qualified(self) -> Node:
         self._expect(".")
         token = self._next()
-        name = token.value if token.kind is TokenKind.QUOTED else token.text.lower()
+        name = token.value if token.kind is TokenKind.QUOTED else token.word
         return self._counted(self._known_column(name, token))
 
     def _known_column(self, name: str, token: Token) -> Column:
         if name not in self._table.types:
-            meant = nearest(name, self._table.types)
-            raise invalid(f'unknown column "{name}"', token.start, f', did you mean "{meant}"?' if meant else "")
+            meant = nearest(shortened(name), self._table.types)
+            raise invalid(
+                f'unknown column "{shortened(name)}"', token.start, f', did you mean "{meant}"?' if meant else ""
+            )
         return Column(name)
 
     def _case(self) -> Node:
@@ -423,14 +428,18 @@ class _Parser:
 
     def _function(self) -> Node:
         token = self._next()
-        name = ALIASES.get(token.text.lower(), token.text.lower())
+        name = ALIASES.get(token.word, token.word)
         function = FUNCTIONS.get(name)
         if function is None:
-            raise invalid(f"unknown function {name}", token.start, f" (known: {', '.join(FUNCTIONS)})")
+            raise invalid(f"unknown function {shortened(name)}", token.start, f" (known: {', '.join(FUNCTIONS)})")
         self._expect("(")
         arguments = self._arguments(name)
         if not function.least <= len(arguments) <= function.most:
             raise invalid(f"{name} does not take {len(arguments)} arguments", token.start)
+        if name == "substring":
+            bounds.check_substring(arguments, token.start)
+        elif name == "round":
+            bounds.check_digits(arguments[1:], token.start)
         return self._counted(Call(name, tuple(arguments)))
 
     def _arguments(self, name: str) -> Sequence[Node]:

@@ -124,12 +124,18 @@ class _Writer:
             return f"position({self.write(arguments[0])} IN {self.write(arguments[1])})"
         if function == "replace":
             return f"replace({', '.join(self._cut(argument) for argument in arguments)})"
+        if function == "substring" and not isinstance(arguments[1], Text):
+            function = "substr"  # which takes no pattern, whatever its arguments are
         return f"{'btrim' if function == 'trim' else function}({self._list(arguments)})"
 
     def _cut(self, node: Node) -> str:
-        """Return the SQL of a text of which a longer one is made."""
+        """Return the SQL of a text of which a longer one is made: no longer than it was believed to be."""
         text = self.write(node)
-        return _JOINED.format(text, self._longest_column) if isinstance(node, Column) else text
+        match node:
+            case Text() | Numeral() | Operation("||") | Call("replace"):
+                return text
+            case _:
+                return _JOINED.format(text, self._longest_column)
 
     def _cast(self, node: Cast) -> str:
         return f"CAST({self.write(node.operand)} AS {node.type})"

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from oar.lib.facts.errors import BadCondition
 
-#: Characters of a condition, at most.
+#: Characters of a condition, at most; of a word of it in a message.
 LONGEST = 16384
+LONGEST_SHOWN = 60
 
 #: What is not ASCII is a letter.  Classes say what they exclude: as ranges up to the last code point they would take
 #: a command 2 ms to compile.
@@ -53,6 +54,11 @@ class Token(NamedTuple):
     stop: int  #: position behind its last one
 
     @property
+    def word(self) -> str:
+        """The token in lower case; other scripts have letters whose lower case is ASCII, such as the sign of kelvin."""
+        return self.text.lower() if self.text.isascii() else self.text
+
+    @property
     def value(self) -> str:
         """The content of a text, or of what stands in double quotes."""
         quote = self.text[0]
@@ -66,6 +72,12 @@ def invalid(reason: str, position: int | None = None, hint: str = "") -> BadCond
     """Return the error for a condition, at a position of its text; ``hint`` tells what would be right."""
     where = "" if position is None else f" at character {position + 1}"
     return BadCondition(f"invalid SQL condition: {reason}{where}{hint}")
+
+
+def shortened(word: str) -> str:
+    """Return a word of a condition as messages show it: its beginning, in one line."""
+    word = word if len(word) <= LONGEST_SHOWN else word[:LONGEST_SHOWN] + "..."
+    return " ".join(word.split()) or word.strip()
 
 
 def tokenise(text: str) -> list[Token]:
@@ -131,7 +143,7 @@ def _check_glued(before: Token | None, token: Token) -> None:
     if before is None or before.stop != token.start:
         return
     if before.kind is TokenKind.NUMBER and token.kind in (TokenKind.WORD, TokenKind.NUMBER, *_STRINGS):
-        raise invalid(f"something is glued to the number {before.text}", token.start)
+        raise invalid(f"something is glued to the number {shortened(before.text)}", token.start)
     if token.kind in _STRINGS and before.kind in _STRINGS:
         raise invalid("two strings are glued together", token.start)
     if token.kind in _STRINGS and before.text.lower() in _PREFIXES:
