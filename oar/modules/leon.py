@@ -9,7 +9,7 @@ See docs/design/launch.rst, "Kill requests".
 import logging
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import FINAL, EventType, ExecCode, JobState, JobType, JobTypeName, KillState
 from oar.lib.io.logs import of_job
 from oar.lib.jobs import lifecycle
+from oar.lib.reservations import deletion
 from oar.modules import worker
 from oar.modules.batches import run_in_batches
 
@@ -75,6 +76,10 @@ def run(runtime: "Runtime") -> int:
 
 def _end(tx: "Transaction", ids: Sequence[int]) -> bool:
     """Carry out kill requests; return whether a job left the queue or its resources."""
+    frames = tx.advance_reservations.of_frames(ids)
+    if frames:
+        _delete_reservations(tx, frames)
+        ids = [job_id for job_id in ids if job_id not in frames]
     jobs = tx.jobs.lock_all(ids)
     types = tx.jobs.types(jobs, current=True)
     by_method: dict[KillMethod, list[int]] = defaultdict(list)
@@ -87,7 +92,14 @@ def _end(tx: "Transaction", ids: Sequence[int]) -> bool:
     tx.outbox.extend(Ask(JobAction.KILL, job_id) for job_id in for_runner)
     tx.kill_requests.move(for_runner, KillState.TIMER_ARMED, (KillState.LEON,))
     tx.kill_requests.move(by_method[KillMethod.OVER] + by_method[KillMethod.NOOP], KillState.FRAGGED, (KillState.LEON,))
-    return bool(by_method[KillMethod.AT_ONCE] or by_method[KillMethod.NOOP])
+    return bool(frames or by_method[KillMethod.AT_ONCE] or by_method[KillMethod.NOOP])
+
+
+def _delete_reservations(tx: "Transaction", frames: Mapping[int, tuple[int, int]]) -> None:
+    """Delete the advance reservations whose frames are to end: a frame never ends and leaves its reservation behind."""
+    for reservation_id, _ in frames.values():
+        deletion.delete_with_frame(tx, reservation_id)
+    tx.kill_requests.move(list(frames), KillState.FRAGGED, (KillState.LEON,))
 
 
 def _end_at_once(tx: "Transaction", jobs: Sequence[Job]) -> None:

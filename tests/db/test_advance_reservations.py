@@ -19,7 +19,8 @@ from oar.lib.reservations import asking, deletion
 from oar.lib.reservations.asking import TooManyReservations
 from oar.lib.reservations.deletion import Deletion
 from oar.lib.runtime import Runtime
-from tests.builders import add_job, add_resources, state_of
+from oar.modules import leon
+from tests.builders import add_job, add_resources, for_no_reason, state_of
 
 NOW = 1_800_000_000
 HOUR = 3600
@@ -219,3 +220,30 @@ def test_numbers_begin_again_and_skip_those_of_live_reservations(site: Site) -> 
         tx.execute("SELECT setval('reservations_reservation_id_seq', 9999998)")
     last, after_it = (site.ask("/resource_id=1", NOW + 100, NOW + HOUR) for _ in range(2))
     assert (site.get(last).number, site.get(after_it).number) == (9999999, 2)
+
+
+def test_a_frame_is_no_job_of_the_runner_and_has_no_walltime(site: Site) -> None:
+    add_resources(site.database, nodes=1, cores=1)
+    number = site.ask("/resource_id=1", NOW, NOW + 100)
+    site.round()
+    frame = site.get(number).frame_id
+    site.go_to(NOW + 5000)
+    with site.database.begin() as tx:
+        assert tx.job_runs.in_hand(probe_before=NOW + 4000) == []
+        assert tx.deadlines.time_limits() == []
+        tx.execute("DELETE FROM assigned_resources")
+        assert tx.repairs.without_resources() == []
+    assert site.job(frame) is JobState.RUNNING
+
+
+def test_the_end_of_a_frame_is_the_deletion_of_its_reservation(site: Site, runtime: Runtime) -> None:
+    add_resources(site.database, nodes=1, cores=1)
+    numbers = [site.ask("/resource_id=1", start, start + 100) for start in (NOW, NOW + 500)]
+    site.round()
+    frames = [site.get(number).frame_id for number in numbers]
+    with site.database.begin() as tx:
+        tx.kill_requests.ask(for_no_reason(*frames))
+    leon.run(runtime)
+    assert [site.state(number) for number in numbers] == [S.DELETED, S.DELETED]
+    assert [site.job(frame) for frame in frames] == [JobState.TERMINATED, JobState.ERROR]
+    assert all(site.get(number).ended for number in numbers)

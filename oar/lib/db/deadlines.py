@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from oar.lib.db.predicates import NO_FRAME
 from oar.lib.db.statements import Table
 from oar.lib.facts.states import JobState
 from oar.lib.facts.topics import Topic
@@ -16,7 +17,7 @@ _KILL_TIMERS = """
     WHERE f.frag_state = 'TIMER_ARMED' AND f.frag_state <> 'FRAGGED' ORDER BY f.frag_id_job"""
 #: Running jobs and when their time is over; the time that they were suspended does not count.  Those whose end is
 #: known, or already asked for, are left to it.
-_WALLTIMES = """
+_WALLTIMES = f"""
     SELECT j.job_id, j.start_time, m.moldable_walltime,
         CASE WHEN j.suspended = 'YES' THEN COALESCE((
             SELECT sum(CASE WHEN l.date_stop = 0 THEN %(now)s ELSE l.date_stop END - l.date_start)
@@ -27,6 +28,7 @@ _WALLTIMES = """
     LEFT JOIN job_runs r ON r.job_id = j.job_id
     WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.state = 'Running' AND COALESCE(r.report_date, 0) = 0
       AND NOT EXISTS (SELECT 1 FROM frag_jobs f WHERE f.frag_id_job = j.job_id)
+      AND {NO_FRAME}
     ORDER BY j.job_id"""
 #: When the checkpoint signal was last sent to jobs since they began, and whether that failed.
 _CHECKPOINTS = """

@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from oar.lib.db.predicates import NO_FRAME
 from oar.lib.db.statements import Row, Table
 from oar.lib.facts.node_protocol import NodeFault
 from oar.lib.facts.records import JobRun
@@ -28,7 +29,7 @@ _REPORT = """
 
 #: Jobs that the Runner may have to act on: those between launch and end, without the running ones that it has heard
 #: of lately.  The head of a job that no bipbip has claimed is the first of its hosts.
-_IN_HAND = """
+_IN_HAND = f"""
     SELECT j.job_id, j.state, r.phase, COALESCE(NULLIF(r.head_host, ''), (
             SELECT min(s.network_address) FROM assigned_resources a JOIN resources s USING (resource_id)
             WHERE a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
@@ -41,6 +42,7 @@ _IN_HAND = """
           AND (r.job_id IS NULL OR r.phase = 'GO' OR r.report_date > 0 OR r.updated < %(probe_before)s
             OR %(ids)s::bigint[] IS NOT NULL)))
       AND (%(ids)s::bigint[] IS NULL OR j.job_id = ANY(%(ids)s::bigint[]))
+      AND {NO_FRAME}
     ORDER BY j.job_id"""
 #: Requests of signals that are young enough and have no result yet.
 _SIGNALS = """

@@ -5,3 +5,5 @@
 LIVE = "j.state <> 'Terminated' AND j.state <> 'Error'"
 #: The job has ended.
 ENDED = "j.state IN ('Terminated', 'Error')"
+#: The job is no frame of an advance reservation: those have no processes, and rounds alone move them.
+NO_FRAME = "NOT EXISTS (SELECT 1 FROM reservations v WHERE v.frame_id = j.job_id AND v.frame_id <> 0)"

@@ -6,7 +6,7 @@ but other tools, an older version or a restored backup may.
 See docs/design/schema.rst, "Repairs".
 """
 
-from oar.lib.db.predicates import ENDED, LIVE
+from oar.lib.db.predicates import ENDED, LIVE, NO_FRAME
 from oar.lib.db.statements import Table
 from oar.lib.facts.states import CURRENT, JobState
 from oar.lib.facts.topics import Topic
@@ -43,11 +43,12 @@ _PLAN = f"""
     INSERT INTO gantt_jobs_predictions (moldable_job_id, start_time) VALUES (0, %(now)s) ON CONFLICT DO NOTHING;
     INSERT INTO gantt_jobs_predictions_visu (moldable_job_id, start_time) VALUES (0, %(now)s) ON CONFLICT DO NOTHING"""
 #: Jobs that should have resources and have none.
-_WITHOUT_RESOURCES = """
+_WITHOUT_RESOURCES = f"""
     SELECT j.job_id, j.state FROM jobs j
     WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.state = ANY(%s) AND NOT EXISTS (
         SELECT 1 FROM assigned_resources a
         WHERE a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT')
+      AND {NO_FRAME}
     ORDER BY j.job_id"""
 
 

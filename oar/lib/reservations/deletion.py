@@ -46,12 +46,25 @@ def delete(tx: "Transaction", user: User, reservation: AdvanceReservation | None
         return DeletionAnswer(number, Deletion.DENIED)
     if locked.state not in GRANTED:
         return DeletionAnswer(number, Deletion.ALREADY)
-    tx.advance_reservations.update(locked.id, deleted_by=user.name)
-    deleted = lifecycle.move(tx, locked, ReservationState.DELETED, ReservationEvent.DELETED, author=user.name)
+    return DeletionAnswer(number, _delete(tx, locked, user.name))
+
+
+def delete_with_frame(tx: "Transaction", reservation_id: int) -> None:
+    """Delete a reservation because somebody asked for the end of its frame."""
+    (reservation,) = tx.advance_reservations.lock([reservation_id])
+    if reservation.is_live and reservation.state is ReservationState.ASKED:
+        lifecycle.refuse(tx, reservation, "withdrawn", event=ReservationEvent.WITHDRAWN)
+    elif reservation.is_live and reservation.state in GRANTED:
+        _delete(tx, reservation, control.SYSTEM)
+
+
+def _delete(tx: "Transaction", reservation: AdvanceReservation, by: str) -> Deletion:
+    tx.advance_reservations.update(reservation.id, deleted_by=by)
+    deleted = lifecycle.move(tx, reservation, ReservationState.DELETED, ReservationEvent.DELETED, author=by)
     assert deleted is not None  # its row is locked
-    end_jobs(tx, deleted, f"was deleted by {user.name}", by=user.name)
+    end_jobs(tx, deleted, f"was deleted by {by}", by=by)
     tx.outbox.append(Wake(Tag.TERM))
-    return DeletionAnswer(number, Deletion.DELETED if lifecycle.close(tx, deleted) else Deletion.REGISTERED)
+    return Deletion.DELETED if lifecycle.close(tx, deleted) else Deletion.REGISTERED
 
 
 def end_jobs(tx: "Transaction", reservation: AdvanceReservation, fate: str, *, by: str = control.SYSTEM) -> list[int]:
