@@ -21,6 +21,7 @@ from oar.lib.facts.states import EventType, JobState, JobType, Phase, Reservatio
 from oar.lib.jobs import control, lifecycle
 from tests.builders import add_job, add_resources
 from tests.frontend import ALICE, Frontend, add_rules
+from tests.process.this_machine import wait_until
 
 BOB = User("bob", 0)
 GOOD, STARTING = "GOOD JOB", "Starting..."
@@ -97,8 +98,8 @@ class Site(Frontend):
             for state in states:
                 assert lifecycle.move(tx, job.id, state)
 
-    def start(self, job: Job) -> None:
-        """Do what the scheduler and the Runner do for a job that starts."""
+    def start(self, job: Job, line: str = GOOD) -> None:
+        """Do what the scheduler and the Runner do for a job that starts; ``line`` is what the oarsub hears first."""
         self.move(job, JobState.TO_LAUNCH, JobState.LAUNCHING)
         with self.database.begin() as tx:
             moldable = tx.jobs.moldables([job.id])[job.id][0].id
@@ -109,7 +110,7 @@ class Site(Frontend):
             tx.job_runs.claim(job.id, "node1")
             assert lifecycle.move(tx, job.id, JobState.RUNNING)
             tx.job_runs.update(job.id, phase=Phase.STARTED)
-        self.say(job, GOOD)
+        self.say(job, line)
 
     def events(self, job: Job) -> set[str]:
         """The types of the events of a job."""
@@ -169,6 +170,17 @@ class TestWaiting:
         ]
         assert (job.job_type, job.command, job.message[-3:]) == (JobType.INTERACTIVE, "", "J=I")
         assert Wake(Tag.QSUB_INTERACTIVE) in site.told
+
+    def test_the_server_is_heard_also_when_the_shell_is_open_already(self, site: Site) -> None:
+        def server(site: Site, job: Job) -> None:
+            (site.base / "code").unlink()
+            os.mkfifo(site.base / "code")  # the session lasts until it is told how to end
+            site.start(job, line=STARTING)
+            wait_until(site.sessions)
+            site.say(job, GOOD)
+            site.ssh_ends_with(0)
+
+        assert site.interactive(server=server).exit == 0
 
     def test_the_session_is_the_main_one_of_the_job(self, site: Site) -> None:
         site.interactive(server=Site.start)

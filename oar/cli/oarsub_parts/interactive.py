@@ -33,9 +33,8 @@ def open_interactive(call: OarsubCall, submitter: Submitter) -> int:
             with shell.connection() as connection:
                 if wait.until_open(connection.begin) is None:
                     return Code.NO_SESSION
-                listener.close()
                 return shell.run()
-    finally:
+    finally:  # not before: a line of the server may come after the database has told the same, and is no lost one
         listener.close()
 
 
