@@ -300,6 +300,21 @@ def test_a_round_gives_the_place_of_a_held_job_to_others(database: Database, sen
     assert sent == [Wake(Tag.TERM)]
 
 
+@pytest.mark.parametrize("state", [JobState.SUSPENDED, JobState.RESUMING])
+def test_what_the_owner_is_told_of_is_done_by_the_server_which_sends_notices(
+    database: Database, sent: list[Effect], state: JobState
+) -> None:
+    job_id = add_job(database, state, on=add_resources(database), notify="mail:alice@site")
+    sent.clear()
+    if state is JobState.SUSPENDED:
+        assert resume(database, ROOT, job_id) is None
+    else:
+        assert hold(database, ROOT, job_id, running=True).refusal is None
+    assert state_of(database, job_id) is state
+    assert [event.to_check for event in events_of(database, job_id)] == [True]
+    assert sent == [Wake(Tag.CHSTATE)]
+
+
 def test_a_job_that_is_about_to_go_on_is_held_at_once(database: Database, sent: list[Effect]) -> None:
     job_id = add_job(database, JobState.SUSPENDED, on=add_resources(database))
     assert resume(database, ROOT, job_id) is None

@@ -289,23 +289,28 @@ def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *,
         answers.append(ControlOutcome(job_id, ControlRefusal.WRONG_STATE if text else refusal, text))
     accepted = [jobs[answer.job_id] for answer in answers if answer.refusal is None]
     type_ = EventType.HOLD_RUNNING_JOB if running else EventType.HOLD_WAITING_JOB
-    _note_requests(tx, type_, accepted, f"User {user.name} requested to hold the job", SUSPENDABLE)
-    _move(tx, accepted, {JobState.WAITING: JobState.HOLD, JobState.RESUMING: JobState.SUSPENDED})
-    waiting = [job.id for job in accepted if job.state is JobState.WAITING]
-    if any(job.state is JobState.RESUMING for job in accepted) or tx.gantt.has_place(waiting):
+    mine = _note_requests(tx, type_, accepted, f"User {user.name} requested to hold the job")
+    _move(tx, mine, {JobState.WAITING: JobState.HOLD, JobState.RESUMING: JobState.SUSPENDED})
+    waiting = [job.id for job in mine if job.state is JobState.WAITING]
+    if any(job.state is JobState.RESUMING for job in mine) or tx.gantt.has_place(waiting):
         tx.outbox.append(Wake(Tag.TERM))  # others may have their places
     return answers
 
 
-def _note_requests(
-    tx: "Transaction", type_: EventType, jobs: Sequence[Job], text: str, asked: Collection[JobState] = ()
-) -> None:
-    """Write the events of requests; NodeChangeState is to treat those for jobs in the states ``asked``."""
-    for to_check in (True, False):
-        events = [(type_, job.id, f"{text} {job.id}") for job in jobs if (job.state in asked) is to_check]
-        tx.events.add_many(events, to_check=to_check)
-        if events and to_check:
-            tx.outbox.append(Wake(Tag.CHSTATE))
+def _note_requests(tx: "Transaction", type_: EventType, jobs: Sequence[Job], text: str) -> list[Job]:
+    """Write the events of requests; return the jobs that are moved here, the others are left to NodeChangeState."""
+    left = [job for job in jobs if job.state in SUSPENDABLE or _is_owner_told(job)]
+    mine = [job for job in jobs if job not in left]
+    tx.events.add_many([(type_, job.id, f"{text} {job.id}") for job in mine], to_check=False)
+    tx.events.add_many([(type_, job.id, f"{text} {job.id}") for job in left], to_check=True)
+    if left:
+        tx.outbox.append(Wake(Tag.CHSTATE))
+    return mine
+
+
+def _is_owner_told(job: Job) -> bool:
+    """Whether a move between Suspended and Resuming is told to the owner; only the server sends notices."""
+    return bool(job.notify) and job.state in (JobState.SUSPENDED, JobState.RESUMING)
 
 
 def _move(tx: "Transaction", jobs: Sequence[Job], targets: Mapping[JobState, JobState]) -> None:
@@ -343,9 +348,9 @@ def resume(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules) 
     jobs = tx.jobs.lock_all(ids)
     answers = [ControlOutcome(job_id, _why_not_resumed(user, jobs.get(job_id), rules)) for job_id in ids]
     accepted = [jobs[answer.job_id] for answer in answers if answer.refusal is None]
-    _note_requests(tx, EventType.RESUME_JOB, accepted, f"User {user.name} requested to resume the job")
-    _move(tx, accepted, {JobState.HOLD: JobState.WAITING, JobState.SUSPENDED: JobState.RESUMING})
-    if accepted:
+    mine = _note_requests(tx, EventType.RESUME_JOB, accepted, f"User {user.name} requested to resume the job")
+    _move(tx, mine, {JobState.HOLD: JobState.WAITING, JobState.SUSPENDED: JobState.RESUMING})
+    if mine:
         tx.outbox.append(Wake(Tag.QRESUME))
     return answers
 
