@@ -1,6 +1,6 @@
 """Runs the parts of the test suite one after another and ends with a verdict.
 
-Parts: style (ruff), types (mypy), tests (what needs no cluster, on all cores), cluster (acceptance tests in two rooms).
+Parts: style (ruff), types (mypy), tests (what needs no cluster, on all cores), cluster (on four test clusters at once).
 A part takes the time it needs; only one that prints nothing for 15 minutes is ended, and the verdict names the tests
 that were running.
 """
@@ -50,7 +50,7 @@ PARTS = (
         "tests",
         ((*_PYTEST, "-n", "2", "--ignore", "tests/acceptance", "tests"),),
     ),
-    Part("cluster", ((*_PYTEST, "-n", "2", "--dist", "loadgroup", "--durations", "10", "tests/acceptance"),)),
+    Part("cluster", ((*_PYTEST, "-n", "4", "--dist", "loadgroup", "--durations", "10", "tests/acceptance"),)),
 )
 
 

@@ -31,10 +31,15 @@ logging_collector = off
 log_line_prefix = '%m [%p] %a '
 """
 _ACCESS = f"""\
-local all postgres peer
+local all postgres peer map=room
 local all all scram-sha-256
 host oar oar,oar_ro 127.0.0.1/32 scram-sha-256
 host oar oar,oar_ro {layout.NETWORK} scram-sha-256
+"""
+#: Who may be its administrator: whoever is postgres or root on this computer, also from outside of the room.
+_NAMES = """\
+room postgres postgres
+room root postgres
 """
 
 
@@ -72,6 +77,8 @@ cat >> {data}/postgresql.conf <<'END'
 {settings}END
 cat > {data}/pg_hba.conf <<'END'
 {_ACCESS}END
+cat > {data}/pg_ident.conf <<'END'
+{_NAMES}END
 """
 
 

@@ -53,11 +53,21 @@ def run(where: Place, user: str, command: Sequence[str], extra: Mapping[str, str
 
     One word is given to a shell, several are a program and its arguments.
     """
-    child = machine.fork(lambda: _enter_and_run(where, user, command, extra or {}))
+    child = begin(where, user, command, extra or {})
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda sent, _: os.kill(child, sent))
+    return end(child)
+
+
+def begin(where: Place, user: str, command: Sequence[str], extra: Mapping[str, str]) -> int:
+    """Run a command there in a child; its pid."""
+    return machine.fork(lambda: _enter_and_run(where, user, command, extra))
+
+
+def end(child: int) -> int:
+    """Wait for a child that runs a command; the command's exit status, or 128 + the signal that ended it."""
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return code if code >= 0 else 128 - code
 
@@ -72,10 +82,7 @@ def _enter_and_run(where: Place, user: str, command: Sequence[str], extra: Mappi
         signal.signal(number, lambda sent, _: os.kill(child, sent))
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if code < 0:
-        code = 128 - code
-    os._exit(code)
+    os._exit(end(child))
 
 
 def _become_and_execute(user: str, command: Sequence[str], extra: Mapping[str, str]) -> None:

@@ -21,12 +21,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from . import cgroups, kernel, layout, machine, world
+from . import cgroups, client, kernel, layout, machine, runs, world
 from .layout import Room, RoomError
 
-_MACHINE_DEADLINE = 30.0
-_END_DEADLINE = 10.0
+_MACHINE_DEADLINE = 120.0
+_END_DEADLINE = 60.0
+#: A client that has connected asks at once; nobody else is answered meanwhile.
+_REQUEST_DEADLINE = 30.0
 _STOP_DEADLINE = 3 * _END_DEADLINE
 #: What each machine has of its own, besides its view of the control groups.
 _NAMESPACES = kernel.NEW_MOUNT | kernel.NEW_UTS | kernel.NEW_IPC | kernel.NEW_PID | kernel.NEW_NET
@@ -76,6 +79,8 @@ class Keeper:
         self.room = room
         self.group = f"{cgroups.PREFIX}{room.name}-{os.getpid()}"
         self.machines = {name: Machine(name, number) for name, number in room.machines.items()}
+        #: Commands that run for clients: a handle and the pid of each.
+        self.runs: dict[int, int] = {}
 
     @property
     def server(self) -> Machine:
@@ -293,7 +298,7 @@ class Keeper:
             "machines": {name: entry.as_facts() for name, entry in self.machines.items()},
         }
 
-    def answer(self, request: dict[str, str]) -> dict[str, object]:
+    def answer(self, request: dict[str, Any]) -> dict[str, object]:
         """Carry out one request of the control socket."""
         actions: dict[str, Callable[[Machine], None]] = {
             "crash": self.crash,
@@ -321,8 +326,11 @@ class Keeper:
         while True:
             handles = {entry.handle: entry for entry in self.nodes if entry.pid}
             ends = {stop, self.server.handle} | (set() if lease is None else {lease})
-            watched: list[socket.socket | int] = [listener, *ends, *handles]
+            watched: list[socket.socket | int] = [listener, *ends, *handles, *self.runs]
             ready, _, _ = select.select(watched, [], [])
+            for handle in self.runs.keys() & set(ready):
+                os.waitpid(self.runs.pop(handle), 0)
+                os.close(handle)
             for handle, node in handles.items():
                 if handle in ready and node.pid:
                     self._forget(node)
@@ -334,18 +342,30 @@ class Keeper:
     def _serve_one(self, listener: socket.socket) -> bool:
         """One request; True if it was to stop."""
         connection, _ = listener.accept()
-        connection.settimeout(5)
+        connection.settimeout(_REQUEST_DEADLINE)
         with connection, contextlib.suppress(OSError, ValueError, KeyError):
-            request = json.loads(connection.makefile().readline())
-            if request["action"] == "stop":
-                connection.sendall(b"{}\n")
-                return True
-            connection.settimeout(_MACHINE_DEADLINE)
-            connection.sendall(json.dumps(self._guarded(request)).encode() + b"\n")
+            request, streams = runs.receive(connection)
+            try:
+                if request["action"] == "stop":
+                    connection.sendall(b"{}\n")
+                    return True
+                if answer := self._guarded(request, connection, streams):
+                    connection.sendall(json.dumps(answer).encode() + b"\n")
+            finally:
+                for stream in streams:
+                    os.close(stream)
         return False
 
-    def _guarded(self, request: dict[str, str]) -> dict[str, object]:
+    def _run(self, request: dict[str, Any], connection: socket.socket, streams: list[int]) -> dict[str, object]:
+        """Begin a command, which answers by itself when it has ended."""
+        pid = runs.begin(self.status(), request, connection, streams)
+        self.runs[os.pidfd_open(pid)] = pid
+        return {}
+
+    def _guarded(self, request: dict[str, Any], connection: socket.socket, streams: list[int]) -> dict[str, object]:
         try:
+            if request["action"] == "run":
+                return self._run(request, connection, streams)
             return self.answer(request)
         except (OSError, RoomError) as error:
             return {"error": str(error)}
@@ -395,33 +415,17 @@ def _claim_directory(room: Room) -> None:
 def is_running(room: Room) -> bool:
     """True if a keeper answers for this room."""
     try:
-        ask(room, {"action": "status"})
+        client.ask(room, {"action": "status"})
     except (OSError, RoomError):
         return False
     return True
 
 
-def ask(room: Room, request: dict[str, str]) -> dict[str, object]:
-    """Send one request to a room's keeper and return its answer."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_MACHINE_DEADLINE * 2)
-        try:
-            connection.connect(str(room.control))
-        except OSError:
-            raise RoomError(f"no room {room.name!r} is running") from None
-        connection.sendall(json.dumps(request).encode() + b"\n")
-        text = connection.makefile().readline()
-    answer: dict[str, object] = json.loads(text or '{"error": "the room has ended"}')
-    if "error" in answer:
-        raise RoomError(str(answer["error"]))
-    return answer
-
-
 def stop(room: Room) -> None:
     """End a room and return when nothing of it is left."""
-    status = ask(room, {"action": "status"})
+    status = client.ask(room, {"action": "status"})
     keeper = os.pidfd_open(int(str(status["keeper"])))
-    ask(room, {"action": "stop"})
+    client.ask(room, {"action": "stop"})
     if not select.select([keeper], [], [], _STOP_DEADLINE)[0]:
         raise RoomError(f"room {room.name!r} does not end: see {room.directory}")
     os.close(keeper)
@@ -439,10 +443,7 @@ def _daemonize(log: Path, keep: int) -> None:
     nothing = os.open("/dev/null", os.O_RDONLY)
     for source, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
-    for entry in map(int, os.listdir("/proc/self/fd")):
-        if entry > 2 and entry != keep:
-            with contextlib.suppress(OSError):
-                os.close(entry)
+    machine.close_all_but(0, 1, 2, keep)
 
 
 def _guard(room: Room, report: int, lease: int | None) -> None:

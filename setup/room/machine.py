@@ -20,7 +20,7 @@ from pathlib import Path
 
 from . import kernel, layout
 
-_SSHD_DEADLINE = 20.0
+_SSHD_DEADLINE = 120.0
 #: State LISTEN and the port, as /proc/net/tcp writes them.
 _LISTENING = f":{layout.NODE_SSH_PORT:04X} "
 
@@ -100,8 +100,13 @@ def _become_init(log: Path, channel: socket.socket) -> None:
     nothing = os.open("/dev/null", os.O_RDONLY)
     for source, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
+    close_all_but(0, 1, 2, channel.fileno())
+
+
+def close_all_but(*kept: int) -> None:
+    """Close every descriptor that a child has inherited, but these."""
     for entry in map(int, os.listdir("/proc/self/fd")):
-        if entry > 2 and entry != channel.fileno():
+        if entry not in kept:
             with contextlib.suppress(OSError):
                 os.close(entry)
 

@@ -32,7 +32,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from . import enter, keeper, layout, levels, product, services
+from . import client, enter, keeper, layout, levels, product, services
 from .layout import Room, RoomError
 
 NODE_ACTIONS = ("crash", "power-off", "cut", "heal", "hang", "resume", "sshd-stop", "sshd-start", "reboot")
@@ -152,7 +152,7 @@ def _stop(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    print(json.dumps(keeper.ask(_room(options), {"action": "status"}), indent=2))
+    print(json.dumps(client.ask(_room(options), {"action": "status"}), indent=2))
     return 0
 
 
@@ -170,19 +170,19 @@ def _run_on(options: argparse.Namespace, machine: str, user: str, command: list[
     if not command:
         raise RoomError("which command?")
     extra = dict(entry.split("=", 1) for entry in getattr(options, "env", []))
-    where = enter.place(keeper.ask(_room(options), {"action": "status"}), machine)
+    where = enter.place(client.ask(_room(options), {"action": "status"}), machine)
     return enter.run(where, user, command, extra)
 
 
 def _node(options: argparse.Namespace) -> int:
     if options.what == "run":
         return _run_on(options, options.node, options.user, options.command)
-    print(json.dumps(keeper.ask(_room(options), {"action": options.what, "node": options.node})))
+    print(json.dumps(client.ask(_room(options), {"action": options.what, "node": options.node})))
     return 0
 
 
 def _service(options: argparse.Namespace) -> int:
-    status = keeper.ask(_room(options), {"action": "status"})
+    status = client.ask(_room(options), {"action": "status"})
     services.control(services.room_of(status), options.service, options.what)
     return 0
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from . import database, layout
+from . import client, database, layout
 from .layout import Room, RoomError
 
 #: What `start` does, in this order.
 STEPS = ("nodes", "postgresql", "database", "server", "resources")
-_STEP_DEADLINE = 120
+_STEP_DEADLINE = 300.0
 
 #: Of the room only: its network is its own.
 PASSWORD = "room"
@@ -29,19 +26,11 @@ def room_of(status: dict[str, object]) -> Room:
 
 def inside(room: Room, user: str, command: str) -> str:
     """Run shell text on the server; its output. Raises with the last lines of what it said if it fails."""
-    program = [sys.executable, "-I", str(Path(__file__).resolve().parent.parent / "cluster"), "--room", room.name]
-    done = subprocess.run(
-        [*program, "run", user, command],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_STEP_DEADLINE,
-        check=False,
-    )
-    if done.returncode:
-        said = "\n".join((done.stderr + done.stdout).strip().splitlines()[-8:])
-        raise RoomError(f"in the room, as {user}: {command.splitlines()[0]} ended with {done.returncode}:\n{said}")
-    return done.stdout
+    done = client.run(room, layout.SERVER, user, [command], deadline=_STEP_DEADLINE)
+    if done.code:
+        said = "\n".join((done.err + done.out).decode(errors="replace").strip().splitlines()[-8:])
+        raise RoomError(f"in the room, as {user}: {command.splitlines()[0]} ended with {done.code}:\n{said}")
+    return done.out.decode(errors="replace")
 
 
 def start(room: Room, settings: Sequence[str], until: str) -> None:

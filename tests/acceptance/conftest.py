@@ -16,6 +16,9 @@ from tests.acceptance.harness import Cluster, wait_until
 
 _FAILED = pytest.StashKey[bool]()
 
+#: Fixtures that are rooms of a file.
+_SHARED = frozenset({"machines", "impatient", "plain", "site", "small_room"})
+
 MAIL_PORT = 2525
 #: Short times: a test that breaks something does not wait for minutes.
 SETTINGS = (
@@ -41,10 +44,12 @@ SETTINGS = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a room."""
+    """Mark what needs a room; tests that share another one than that of each worker go to one worker."""
     for item in items:
         if "acceptance" in item.path.parts:
             item.add_marker("room")
+            for shared in _SHARED.intersection(getattr(item, "fixturenames", ())):
+                item.add_marker(pytest.mark.xdist_group(shared))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -119,7 +124,6 @@ def assert_nobody_left(cluster: Cluster) -> None:
     people = "oar,alice,bob,carol"
     wait_until(
         lambda: not any(person.attempt(f"ps -o user=,args= -u {people}").out.strip() for person in everywhere),
-        15,
         f"the processes of {people} have ended: "
         f"{[person.attempt(f'ps -o user=,args= -u {people}').out for person in everywhere]}",
     )

@@ -131,7 +131,7 @@ class Stops:
     def wait_for(self, jobs: Collection[int]) -> None:
         """Wait until somebody stands at the stops of all these jobs."""
         wanted = set(jobs)
-        wait_until(lambda: wanted <= self.held(), 30, lambda: f"somebody stands at {wanted}, not only at {self.held()}")
+        wait_until(lambda: wanted <= self.held(), lambda: f"somebody stands at {wanted}, not only at {self.held()}")
 
     def lift(self) -> None:
         """Let everybody go on."""
@@ -261,12 +261,12 @@ def processes_of(cluster: Cluster, part: str) -> list[Process]:
 
 def assert_sound(cluster: Cluster) -> None:
     """The database fits together, nothing is pending, nothing of a job is left on a node."""
-    wait_until(lambda: not pending_events(cluster), 20, lambda: f"no event is pending: {pending_events(cluster)}")
+    wait_until(lambda: not pending_events(cluster), lambda: f"no event is pending: {pending_events(cluster)}")
     check = cluster.as_user("root").attempt("oar-database --check --deep")
     assert check.code == 0, check
     for name in nodes_that_are_up(cluster):
         machine = Machine(cluster, name)
-        wait_until(machine.is_clean, 20, machine.leftovers)
+        wait_until(machine.is_clean, machine.leftovers)
 
 
 def nodes_that_are_up(cluster: Cluster) -> list[str]:
@@ -306,7 +306,7 @@ class Scene:
         self.alice.run("rm -rf starts end; mkdir starts end; cat > work; chmod 755 work", stdin=WORK)
         self.steps: dict[int, Step] = {}
 
-    def submit(self, steps: Sequence[Step], walltime: str = "0:2") -> list[int]:
+    def submit(self, steps: Sequence[Step], walltime: str = "0:10") -> list[int]:
         """Submit a job for each of these steps, to be held there."""
         jobs = self.prepare(steps, f"-l /resource_id=1,walltime={walltime}")
         self.begin(jobs)
@@ -347,11 +347,11 @@ class Scene:
 
     def ends_on(self, node: Machine, job: int) -> None:
         """Wait until the state file on a node tells the end of a job."""
-        wait_until(lambda: node.state_of(job).get("phase") == "ended", what=lambda: node.state_of(job))
+        wait_until(lambda: node.state_of(job).get("phase") == "ended", lambda: node.state_of(job))
 
     def wait_for_end(self) -> None:
         """Wait until all jobs are in a final state."""
-        wait_until(self.all_ended, 120, self.told)
+        wait_until(self.all_ended, self.told)
 
     def told(self) -> dict[str, object]:
         """Each step with what became of its job."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -11,10 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psycopg2
+import psycopg2.extensions
+from room import client, layout
+
 TOOL = Path(__file__).resolve().parent.parent.parent / "setup" / "cluster"
-_COMMAND_DEADLINE = 60.0
-_START_DEADLINE = 300.0
+#: A deadline ends what hangs. It is far above the need of a busy machine, and only a test that fails waits so long.
+PATIENCE = 240.0
 _FINAL = ("Terminated", "Error")
+
+#: Values of all types as the texts that PostgreSQL sends.
+_AS_TEXT = psycopg2.extensions.new_type(
+    tuple(psycopg2.extensions.string_types), "AS_TEXT", lambda value, _: "" if value is None else value
+)
 
 T = TypeVar("T")
 
@@ -37,23 +47,25 @@ class Result:
         return f"{self.command!r} ended with {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
 
 
-def wait_until(condition: Callable[[], T], deadline: float = 30.0, what: str | Callable[[], object] = "") -> T:
-    """Ask again and again until the answer is true, and return it; fail after `deadline` seconds.
+def wait_until(condition: Callable[[], T], what: str | Callable[[], object] = "", *, within: float = PATIENCE) -> T:
+    """Ask again and again until the answer is true, and return it; fail when patience ends.
+
+    `within`: seconds, only where the time itself is what is tested.
 
     `what` says for what one waits; if it has to be looked up, only a failure does.
     """
-    end = time.monotonic() + deadline
+    end = time.monotonic() + within
     pause = 0.01
     while not (answer := condition()):
         if time.monotonic() > end:
             told = what if isinstance(what, str) else what()
-            raise AssertionError(f"not within {deadline} s: {told or condition}")
+            raise AssertionError(f"not within {within:.0f} s: {told or condition}")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.25)
     return answer
 
 
-def tool(*arguments: str, room: str, stdin: str = "", deadline: float = _COMMAND_DEADLINE) -> Result:
+def tool(*arguments: str, room: str, stdin: str = "") -> Result:
     """Run setup/cluster."""
     done = subprocess.run(
         [str(TOOL), "--room", room, *arguments],
@@ -61,10 +73,20 @@ def tool(*arguments: str, room: str, stdin: str = "", deadline: float = _COMMAND
         capture_output=True,
         text=True,
         errors="surrogateescape",
-        timeout=deadline,
+        timeout=PATIENCE,
         check=False,
     )
     return Result(" ".join(arguments), done.returncode, done.stdout, done.stderr)
+
+
+def room_named(name: str) -> layout.Room:
+    """A room, known by its name alone."""
+    return layout.Room(name, 0, 0)
+
+
+def _text(printed: bytes) -> str:
+    """What a program printed, as text that keeps each byte; lines end as on any terminal."""
+    return printed.decode(errors="surrogateescape").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def checked(result: Result) -> Result:
@@ -88,10 +110,9 @@ class Person:
         *,
         stdin: str = "",
         env: Mapping[str, str] | None = None,
-        deadline: float = _COMMAND_DEADLINE,
     ) -> str:
         """Run a command that has to succeed, a line for the shell or a program with arguments; what it printed."""
-        return checked(self.attempt(command, stdin=stdin, env=env, deadline=deadline)).out
+        return checked(self.attempt(command, stdin=stdin, env=env)).out
 
     def attempt(
         self,
@@ -99,14 +120,18 @@ class Person:
         *,
         stdin: str = "",
         env: Mapping[str, str] | None = None,
-        deadline: float = _COMMAND_DEADLINE,
     ) -> Result:
         """The same where a failure may be what is wanted."""
         words = [command] if isinstance(command, str) else ["/usr/bin/env", "--", *command]
-        settings = [word for name, value in (env or {}).items() for word in ("--env", f"{name}={value}")]
-        return tool(
-            "run", "--on", self.machine, *settings, self.name, *words, room=self.room, stdin=stdin, deadline=deadline
-        )
+        shown = " ".join(["run", "--on", self.machine, self.name, *words])
+        given = stdin.encode(errors="surrogateescape")
+        try:
+            done = client.run(
+                room_named(self.room), self.machine, self.name, words, extra=env, given=given, deadline=PATIENCE
+            )
+        except layout.RoomError as error:
+            return Result(shown, 1, "", f"cluster: {error}\n")
+        return Result(shown, done.code, _text(done.out), _text(done.err))
 
     def submit(self, arguments: str) -> int:
         """Submit one job with oarsub; its number."""
@@ -135,7 +160,7 @@ class Node:
 
     def do(self, action: str) -> None:
         """crash, power-off, cut, heal, hang, resume, sshd-stop, sshd-start or reboot."""
-        checked(tool("node", self.name, action, room=self.room))
+        client.ask(room_named(self.room), {"action": action, "node": self.name})
 
 
 @dataclass(frozen=True)
@@ -147,7 +172,7 @@ class Service:
 
     def do(self, action: str) -> None:
         """stop, kill or start."""
-        checked(tool(self.name, action, room=self.room, deadline=120))
+        checked(tool(self.name, action, room=self.room))
 
 
 @dataclass(frozen=True)
@@ -165,7 +190,7 @@ class Cluster:
     @classmethod
     def start(cls, room: str, *options: str) -> Cluster:
         """Start a room that ends with this process at the latest."""
-        checked(tool("start", "--while", str(os.getpid()), *options, room=room, deadline=_START_DEADLINE))
+        checked(tool("start", "--while", str(os.getpid()), *options, room=room))
         return cls(room)
 
     def stop(self) -> None:
@@ -174,7 +199,7 @@ class Cluster:
 
     def status(self) -> dict[str, Any]:
         """The facts of the room."""
-        facts: dict[str, Any] = json.loads(checked(tool("status", room=self.room)).out)
+        facts: dict[str, Any] = client.ask(room_named(self.room), {"action": "status"})
         return facts
 
     def as_user(self, name: str) -> Person:
@@ -201,9 +226,15 @@ class Cluster:
         return Service(self.room, "database")
 
     def sql(self, statement: str) -> list[list[str]]:
-        """Ask the database itself; rows of texts."""
-        printed = self.as_user("postgres").run(["psql", "-X", "-A", "-t", "-F", "\t", "-d", "oar", "-c", statement])
-        return [line.split("\t") for line in printed.splitlines()]
+        """Ask the database itself, from outside, as its administrator; rows of texts as psql shows them."""
+        server = self.status()["machines"]["server"]["pid"]
+        socket = f"/proc/{server}/root/run/postgresql"
+        with contextlib.closing(psycopg2.connect(host=socket, user="postgres", dbname="oar")) as connection:
+            connection.autocommit = True
+            psycopg2.extensions.register_type(_AS_TEXT, connection)
+            cursor = connection.cursor()
+            cursor.execute(statement)
+            return [list(row) for row in cursor.fetchall()] if cursor.description else []
 
     def state(self, job: int) -> str:
         """The state of a job, from the database."""
@@ -214,16 +245,20 @@ class Cluster:
         """Return the code of why a job ended."""
         return self.sql(f"SELECT code FROM job_ends WHERE job_id = {job}")[0][0]
 
-    def wait_for_state(self, job: int, *states: str, deadline: float = 30.0) -> str:
+    def wait_for_state(self, job: int, *states: str, within: float = PATIENCE) -> str:
         """Wait until a job is in one of these states; which."""
-        wait_until(
-            lambda: self.state(job) in (*states, *_FINAL),
-            deadline,
+        reached = wait_until(
+            lambda: self._state_among(job, (*states, *_FINAL)),
             lambda: f"job {job} in {' or '.join(states)}: {self.story(job)}",
+            within=within,
         )
-        reached = self.state(job)
         assert reached in states, f"job {job} ended in {reached}, wanted {' or '.join(states)}\n{self.story(job)}"
         return reached
+
+    def _state_among(self, job: int, states: Sequence[str]) -> str:
+        """The state of a job if it is one of these."""
+        state = self.state(job)
+        return state if state in states else ""
 
     def story(self, job: int) -> str:
         """What is known of a job that went wrong."""
@@ -236,8 +271,8 @@ class Cluster:
         for name, facts in self.status()["machines"].items():
             self._mend(Node(self.room, name), facts)
         self.as_user("root").run("oar-server start")
-        wait_until(self._no_job_lives, 60, "every job of the last test has ended")
-        wait_until(self._all_alive, 60, "every resource is Alive")
+        wait_until(self._no_job_lives, "every job of the last test has ended")
+        wait_until(self._all_alive, "every resource is Alive")
 
     @staticmethod
     def _mend(node: Node, facts: Mapping[str, Any]) -> None:

@@ -78,7 +78,7 @@ class Desk:
             "LOGNAME": self.person.name,
             "NO_ET": "1",  # nipype would ask the network for its newest version
         }
-        return self.person.attempt(f"cd {self.name} && {{\n{command}\n}}", stdin=stdin, env=environment, deadline=90)
+        return self.person.attempt(f"cd {self.name} && {{\n{command}\n}}", stdin=stdin, env=environment)
 
     def run(self, command: str, *, stdin: str = "") -> str:
         """The same; it has to succeed.  What it printed."""

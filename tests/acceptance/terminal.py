@@ -16,10 +16,9 @@ import time
 from collections.abc import Mapping
 from types import TracebackType
 
-from tests.acceptance.harness import TOOL, Person
+from tests.acceptance.harness import PATIENCE, TOOL, Person
 
 INTERRUPT, SUSPEND, END_OF_FILE = "\x03", "\x1a", "\x04"
-_DEADLINE = 30.0
 
 
 def _in_a_new_window() -> None:
@@ -57,9 +56,9 @@ class Terminal:
         """Type a line and press return."""
         self.press(f"{line}\r")
 
-    def expect(self, pattern: str, deadline: float = _DEADLINE) -> re.Match[str]:
-        """Wait until this appears behind what was expected before; fail after `deadline` seconds."""
-        end = time.monotonic() + deadline
+    def expect(self, pattern: str) -> re.Match[str]:
+        """Wait until this appears behind what was expected before; fail when patience ends."""
+        end = time.monotonic() + PATIENCE
         while not (found := re.compile(pattern).search(self.text, self._read)):
             if not self._look(end - time.monotonic()):
                 raise AssertionError(f"{pattern!r} has not appeared in:\n{self.text}")
@@ -76,9 +75,9 @@ class Terminal:
             os.close(self._end)
             self._end = -1
 
-    def exit(self, deadline: float = _DEADLINE) -> int:
+    def exit(self) -> int:
         """Wait for the end of the command; its exit code."""
-        end = time.monotonic() + deadline
+        end = time.monotonic() + PATIENCE
         while self._end >= 0 and self._look(end - time.monotonic()):
             pass
         return self._process.wait(max(0.1, end - time.monotonic()))

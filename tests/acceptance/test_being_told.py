@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import MAIL_PORT
-from tests.acceptance.harness import TOOL, Cluster, Person, wait_until
+from tests.acceptance.harness import PATIENCE, TOOL, Cluster, Person, wait_until
 
 SMTP = Path(__file__).resolve().parent.parent / "smtp.py"
 #: Writes down who it is, where, and what it was told.
@@ -64,8 +64,8 @@ def post(cluster: Cluster) -> Iterator[Post]:
     reader.start()
     yield post
     cluster.as_user("carol").run("kill $(pgrep -u carol -f '^python3 - ')")
-    server.wait(20)
-    reader.join(20)
+    server.wait(PATIENCE)
+    reader.join(PATIENCE)
     server.stdout.close()
 
 
@@ -107,28 +107,28 @@ def test_each_step_of_a_job_is_told_by_mail_and_by_a_command(cluster: Cluster, a
     alice.run(f"oardel {mailed} {called}")
     tags = ["RUNNING", "SUSPENDED", "RESUMING", "RUNNING", "INFO", "ERROR"]
     both = "alice@site, bob@site"
-    wait_until(lambda: len(post.to(both)) >= len(tags), 20, lambda: post.to(both))
+    wait_until(lambda: len(post.to(both)) >= len(tags), lambda: post.to(both))
     assert [subject for subject, _ in post.to(both)] == [f"*OAR* [{tag}]: {mailed} (my é job) on demo" for tag in tags]
     info = f"Your job was asked to be deleted - User alice requested to frag the job {mailed}"
     *texts, end = [text for _, text in post.to(both)]
     assert texts == ["Job is running.", "Job is suspended.", "Job is resuming.", "Job is running.", info]
     why = "Its owner alice deleted it (oardel)."
     assert without_use(end) == f"Job stopped abnormally or an OAR error occured.\n\n{why}"
-    wait_until(lambda: len(told(alice)) >= len(tags), 20, lambda: told(alice))
+    wait_until(lambda: len(told(alice)) >= len(tags), lambda: told(alice))
     start = f"alice server <-v><ok><{called}><x; $(touch evil)>"
     assert [line.rstrip().partition("><Job ")[0].partition("><Your ")[0] for line in told(alice)] == [
         f"{start}<{tag}" for tag in tags
     ]
     assert "evil" not in alice.run("ls").split()
-    wait_until(lambda: len(events(cluster, mailed, "USER_MAIL_NOTIFICATION")) == len(tags), 20)
-    wait_until(lambda: len(events(cluster, called, "USER_EXEC_NOTIFICATION")) == len(tags), 20)
+    wait_until(lambda: len(events(cluster, mailed, "USER_MAIL_NOTIFICATION")) == len(tags))
+    wait_until(lambda: len(events(cluster, called, "USER_EXEC_NOTIFICATION")) == len(tags))
 
 
 def test_who_wants_only_some_of_it_gets_only_that(cluster: Cluster, alice: Person, post: Post) -> None:
     ended = alice.submit(f"-n some {ONE} --notify '[ end , ERROR ] mail : end@site' 'exit 7'")
     started = alice.submit(f"{ONE} --notify '[START]exec:/home/alice/tell' true")
-    wait_until(lambda: post.to("end@site"), 20)
-    wait_until(lambda: told(alice), 20)
+    wait_until(lambda: post.to("end@site"))
+    wait_until(lambda: told(alice))
     for job in (ended, started):
         cluster.wait_for_state(job, "Terminated")
     text = f"Job stopped normally.\nexit_code: {7 << 8} (7,0,0)\n\nIts command ended with exit status 7."
@@ -142,8 +142,8 @@ def test_an_array_is_mailed_about_once_unless_each_job_is_wanted(cluster: Cluste
     jobs = alice.submit_all(f"--array 5 -n sweep {ONE} --notify mail:once@site '{script}'")
     each = alice.submit_all(f"--array 2 {ONE} --notify '[EACH]mail:each@site' true")
     commands = alice.submit_all(f"--array 2 {ONE} --notify '[END]exec:/home/alice/tell' true")
-    wait_until(lambda: len(post.to("each@site")) >= 4 and len(told(alice)) >= 2, 30)
-    wait_until(lambda: len(post.to("once@site")) >= 2, 30)
+    wait_until(lambda: len(post.to("each@site")) >= 4 and len(told(alice)) >= 2)
+    wait_until(lambda: len(post.to("once@site")) >= 2)
     for job in (*jobs, *each, *commands):
         cluster.wait_for_state(job, "Terminated")
     assert post.tags("once@site") == ["RUNNING", "END"]
@@ -161,7 +161,7 @@ def test_neither_a_mail_that_fails_nor_a_command_that_hangs_holds_anything_up(
 ) -> None:
     refused = alice.submit(f"{ONE} --notify '[END]mail:refused@site' true")
     cluster.wait_for_state(refused, "Terminated")
-    wait_until(lambda: "no such user" in str(events(cluster, refused, "MAIL_NOTIFICATION_ERROR")), 20)
+    wait_until(lambda: "no such user" in str(events(cluster, refused, "MAIL_NOTIFICATION_ERROR")))
     silent = alice.submit_all(f"--array 4 {ONE} --notify '[EACH]mail:silent@site' true")
     hanging = alice.submit_all(f"--array 6 {ONE} --notify '[END]exec:/bin/sleep 1000' true")
     for job in (*silent, *hanging):
@@ -171,8 +171,8 @@ def test_neither_a_mail_that_fails_nor_a_command_that_hangs_holds_anything_up(
     job = bob.submit(f"{ONE} --notify exec:/home/bob/tell 'sleep 1000'")
     cluster.wait_for_state(job, "Running")
     bob.run(f"oardel {job}")
-    wait_until(lambda: len(told(bob)) == 3, 40, lambda: told(bob))
-    wait_until(lambda: any(events(cluster, job, "USER_EXEC_NOTIFICATION_ERROR") for job in hanging), 30)
+    wait_until(lambda: len(told(bob)) == 3, lambda: told(bob))
+    wait_until(lambda: any(events(cluster, job, "USER_EXEC_NOTIFICATION_ERROR") for job in hanging))
 
 
 def test_what_cannot_be_told_is_refused_at_once(cluster: Cluster, alice: Person) -> None:
@@ -197,6 +197,6 @@ def test_administrators_are_mailed_what_they_should_know(cluster: Cluster, alice
     alice.submit("-p \"network_address='node-4'\" -l /resource_id=1 true")
     subjects = ["Stop OAR server", "Start OAR server", "Suspecting nodes"]
     wait_until(
-        lambda: [subject for subject, _ in post.to("root@server")][:3] == subjects, 40, lambda: post.to("root@server")
+        lambda: [subject for subject, _ in post.to("root@server")][:3] == subjects, lambda: post.to("root@server")
     )
     assert "node-4" in post.to("root@server")[2][1]

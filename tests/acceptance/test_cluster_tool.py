@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from room import client
 
-from tests.acceptance.harness import TOOL, Cluster, checked, tool, wait_until
+from tests.acceptance.harness import PATIENCE, TOOL, Cluster, checked, room_named, tool, wait_until
 
-SSH = "ssh -p 6667 -o BatchMode=yes -o ConnectTimeout=4"
+SSH = "ssh -p 6667 -o BatchMode=yes"
+#: To a machine that will not answer.
+SSH_IN_VAIN = f"{SSH} -o ConnectTimeout=4"
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +93,8 @@ def test_users_cannot_read_the_configuration_with_the_passwords(machines: Cluste
 def test_a_crashed_node_ends_its_connections(healed: Cluster) -> None:
     with session(healed, "node-2") as remote:
         healed.node("node-2").do("crash")
-        assert remote.wait(10) == 255
-    assert healed.as_user("oar").attempt(f"{SSH} node-2 true").code == 255
+        assert remote.wait(PATIENCE) == 255
+    assert healed.as_user("oar").attempt(f"{SSH_IN_VAIN} node-2 true").code == 255
 
 
 def test_a_node_without_power_falls_silent(healed: Cluster) -> None:
@@ -112,14 +115,14 @@ def test_a_rebooted_node_has_its_name_and_an_empty_tmp(healed: Cluster) -> None:
 
 def test_a_cut_node_heals(healed: Cluster) -> None:
     healed.node("node-2").do("cut")
-    assert healed.as_user("oar").attempt(f"{SSH} node-2 true").code == 255
+    assert healed.as_user("oar").attempt(f"{SSH_IN_VAIN} node-2 true").code == 255
     healed.node("node-2").do("heal")
     assert healed.as_user("oar").run(f"{SSH} node-2 hostname").strip() == "node-2"
 
 
 def test_a_hung_node_accepts_connections_and_says_nothing(healed: Cluster) -> None:
     healed.node("node-2").do("hang")
-    assert "banner" in healed.as_user("oar").attempt(f"{SSH} node-2 true").err
+    assert "banner" in healed.as_user("oar").attempt(f"{SSH_IN_VAIN} node-2 true").err
     healed.node("node-2").do("resume")
     assert healed.as_user("oar").run(f"{SSH} node-2 hostname").strip() == "node-2"
 
@@ -127,7 +130,7 @@ def test_a_hung_node_accepts_connections_and_says_nothing(healed: Cluster) -> No
 def test_sessions_survive_the_stop_of_sshd(healed: Cluster) -> None:
     with session(healed, "node-2") as remote:
         healed.node("node-2").do("sshd-stop")
-        assert "refused" in healed.as_user("oar").attempt(f"{SSH} node-2 true").err
+        assert "refused" in healed.as_user("oar").attempt(f"{SSH_IN_VAIN} node-2 true").err
         assert remote.poll() is None
         healed.node("node-2").do("sshd-start")
         assert healed.as_user("oar").run(f"{SSH} node-2 hostname").strip() == "node-2"
@@ -146,11 +149,29 @@ def session(cluster: Cluster, node: str) -> Iterator[subprocess.Popen[str]]:
             remote.kill()
 
 
+def test_a_command_sees_what_it_is_given_and_its_end_is_told(machines: Cluster) -> None:
+    command = "cat; hostname; echo $WORD >&2; exit 3"
+    by_keeper = machines.node("node-2").as_user("bob").attempt(command, stdin="given\n", env={"WORD": "bad"})
+    by_tool = tool("run", "--on", "node-2", "--env", "WORD=bad", "bob", command, room=machines.room, stdin="given\n")
+    for result in (by_keeper, by_tool):
+        assert (result.code, result.out, result.err) == (3, "given\nnode-2\n", "bad\n")
+    assert machines.as_user("bob").attempt("kill -KILL $$").code == 137
+    absent = machines.as_user("nobody-here").attempt("true")
+    assert (absent.code, "no account 'nobody-here'" in absent.err) == (1, True)
+
+
+def test_a_command_for_which_nobody_waits_any_more_is_killed(machines: Cluster) -> None:
+    bob = machines.as_user("bob")
+    with pytest.raises(TimeoutError):
+        client.run(room_named(machines.room), "server", "bob", ["exec sleep 4321"], deadline=1)
+    wait_until(lambda: bob.attempt("pgrep -x sleep").code == 1, "it has ended")
+
+
 def test_the_database_keeps_its_data_when_it_is_killed(machines: Cluster) -> None:
     postgres = machines.as_user("postgres")
     postgres.run("psql -qc 'CREATE TABLE kept AS SELECT 42 AS answer'")
     machines.database.do("kill")
-    wait_until(lambda: postgres.attempt("psql -qc 'SELECT 1'").code, what="PostgreSQL is gone")
+    wait_until(lambda: postgres.attempt("psql -qc 'SELECT 1'").code, "PostgreSQL is gone")
     machines.database.do("start")
     assert postgres.run("psql -Atc 'SELECT answer FROM kept'").strip() == "42"
 
@@ -174,8 +195,8 @@ def test_a_room_whose_keeper_ends_leaves_nothing(number: signal.Signals) -> None
     room.node("node-1").do("hang")
     server = room.status()["machines"]["server"]["pid"]
     os.kill(room.status()["keeper"], number)
-    wait_until(lambda: not traces_of(room.room), what="no directory of the room is left")
-    wait_until(lambda: not Path(f"/proc/{server}").exists(), what="the room's processes have ended")
+    wait_until(lambda: not traces_of(room.room), "no directory of the room is left")
+    wait_until(lambda: not Path(f"/proc/{server}").exists(), "the room's processes have ended")
 
 
 def test_what_a_killed_room_could_not_remove_goes_at_the_next_start() -> None:
@@ -183,7 +204,7 @@ def test_what_a_killed_room_could_not_remove_goes_at_the_next_start() -> None:
     keeper = room.status()["keeper"]
     for pid in (int(Path(f"/proc/{keeper}/stat").read_text().split()[3]), keeper):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not Path(f"/proc/{keeper}").exists(), what="keeper and guard are dead")
+    wait_until(lambda: not Path(f"/proc/{keeper}").exists(), "keeper and guard are dead")
     assert traces_of(room.room)
     Cluster.start(room.room, "--nodes", "1", "--until", "nodes").stop()
     assert not traces_of(room.room)
@@ -193,7 +214,7 @@ def test_cores_that_the_computer_does_not_have_share_those_it_has() -> None:
     processors = os.sched_getaffinity(0)
     cores = str(2 * len(processors) + 1)
     name = f"shared-{os.getpid()}"
-    started = checked(tool("start", "--nodes", "1", "--cores", cores, "--fast-db", room=name, deadline=300))
+    started = checked(tool("start", "--nodes", "1", "--cores", cores, "--fast-db", room=name))
     room = Cluster(name)
     try:
         assert f"The {cores} cores of each node share the processors of this computer" in started.out
@@ -212,7 +233,7 @@ def test_a_room_ends_with_the_process_it_was_made_for() -> None:
         checked(tool("start", "--nodes", "1", "--until", "nodes", "--while", str(owner.pid), room=name))
         assert traces_of(name)
         owner.kill()
-    wait_until(lambda: not traces_of(name), what="the room has ended")
+    wait_until(lambda: not traces_of(name), "the room has ended")
 
 
 def test_a_room_needs_no_root() -> None:
@@ -228,9 +249,9 @@ def test_a_room_needs_no_root() -> None:
         inside = "src/setup/cluster run oar"
         assert alice.run(f"{inside} '{SSH} node-2 \"hostname; sudo -n id -u\"'").split() == ["node-2", "0"]
         alice.run("src/setup/cluster node node-2 hang")
-        assert alice.attempt(f"{inside} '{SSH} node-2 true'").code == 255
+        assert alice.attempt(f"{inside} '{SSH_IN_VAIN} node-2 true'").code == 255
         alice.run("src/setup/cluster stop")
-        shown = alice.run("src/setup/demo --nodes 2", deadline=120)
+        shown = alice.run("src/setup/demo --nodes 2")
         assert shown.splitlines()[-1] == "The cluster works: everything went as it should."
         assert alice.run("ls .local/state/oar-room").split() == []
     finally:
@@ -256,7 +277,7 @@ def copy(room: Cluster, directory: Path, target: str, names: list[str]) -> None:
     """Copy files of this computer to alice."""
     unpack = [str(TOOL), "--room", room.room, "run", "alice", f"mkdir -p {target} && tar -x -C {target}"]
     with subprocess.Popen(["tar", "-c", "-C", str(directory), *names], stdout=subprocess.PIPE) as pack:
-        subprocess.run(unpack, stdin=pack.stdout, check=True, timeout=60)
+        subprocess.run(unpack, stdin=pack.stdout, check=True, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,8 @@ def test_who_started_a_command_that_stays_can_end_it(cluster: Cluster, alice: Pe
     assert alice.attempt(f"timeout 2 {command}").code == 124
     alice.attempt("oardel $(oarstat -u --states H --fields id --no-header)")
     program = command.split(maxsplit=1)[0]
-    wait_until(lambda: f"/usr/lib/oar/{program}" not in alice.run("ps -eo args"), what=f"{program} is gone")
-    wait_until(lambda: not alice.jobs(), what="the job that was waited for has ended")
+    wait_until(lambda: f"/usr/lib/oar/{program}" not in alice.run("ps -eo args"), f"{program} is gone")
+    wait_until(lambda: not alice.jobs(), "the job that was waited for has ended")
 
 
 def test_consumption_is_counted_and_shown(cluster: Cluster, alice: Person) -> None:

@@ -100,7 +100,7 @@ def test_who_is_killed_during_launches_does_no_harm(scene: Scene, victim: str, m
 )
 def test_who_is_killed_during_ends_does_no_harm(scene: Scene, victim: str, moment: str) -> None:
     first, second = scene.submit([Step("Terminated", moment), Step("REPORTED", moment)])
-    wait_until(lambda: scene.starts(second), what="the second job runs")
+    wait_until(lambda: scene.starts(second), "the second job runs")
     scene.let_end(first)
     scene.stops.wait_for([first])
     scene.let_end(second)
@@ -114,7 +114,7 @@ def test_who_is_killed_during_ends_does_no_harm(scene: Scene, victim: str, momen
 def test_who_is_killed_when_a_job_is_suspended_or_resumed_does_no_harm(scene: Scene, victim: str) -> None:
     root = scene.cluster.as_user("root")
     (job,) = scene.submit([Step("NEVER")])
-    wait_until(lambda: scene.starts(job), what="the job runs")
+    wait_until(lambda: scene.starts(job), "the job runs")
     scene.cluster.wait_for_state(job, "Running")
     for command, state in (("oarhold -r", "Suspended"), ("oarresume", "Running")):
         scene.stops.lift()
@@ -134,7 +134,7 @@ def test_who_is_killed_when_a_job_is_suspended_or_resumed_does_no_harm(scene: Sc
 )
 def test_who_is_killed_during_a_deletion_does_no_harm(scene: Scene, victim: str, moment: str) -> None:
     (job,) = scene.submit([Step("TIMER_ARMED", moment)])
-    wait_until(lambda: scene.starts(job), what="the job runs")
+    wait_until(lambda: scene.starts(job), "the job runs")
     scene.alice.run(f"oardel {job}")
     scene.stops.wait_for([job])
     kill(scene.cluster, victim)
@@ -186,8 +186,8 @@ def four_moments(scene: Scene, site_scripts: None) -> dict[str, int]:
     scene.begin([*jobs.values()])
     scene.stops.wait_for([jobs["ready"]])
     for moment in ("prologue", "epilogue"):
-        wait_until((scene.home / "reached" / f"{moment}-{jobs[moment]}").exists, what=moment)
-    wait_until(lambda: scene.starts(jobs["running"]), what="running")
+        wait_until((scene.home / "reached" / f"{moment}-{jobs[moment]}").exists, moment)
+    wait_until(lambda: scene.starts(jobs["running"]), "running")
     return jobs
 
 

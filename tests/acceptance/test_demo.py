@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.harness import TOOL, tool, wait_until
+from tests.acceptance.harness import PATIENCE, TOOL, tool, wait_until
 
 DEMO = TOOL.parent / "demo"
 #: A room of our own: somebody may be looking at the one called demo.
@@ -29,7 +29,7 @@ def _own_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def demo(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run setup/demo."""
     return subprocess.run(
-        [str(DEMO), *arguments], input=stdin, capture_output=True, text=True, timeout=200, check=False
+        [str(DEMO), *arguments], input=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 
@@ -68,4 +68,4 @@ def test_a_demonstration_that_is_interrupted_leaves_nothing(number: signal.Signa
                 break
         os.kill(running.pid, number)
         running.stdout.read()
-    wait_until(lambda: not DIRECTORY.exists(), what="the room is gone")
+    wait_until(lambda: not DIRECTORY.exists(), "the room is gone")

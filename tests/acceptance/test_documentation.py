@@ -7,7 +7,6 @@ from tests.documents import DOCUMENTS, Command, Section, filled, matches, sectio
 
 #: Commands that look at something: what they show may take a moment to be so.
 _LOOKS = ("oarstat", "oarnodes", "cat")
-_DEADLINE = 30.0
 
 SECTIONS = [section for path in DOCUMENTS for section in sections(path)]
 
@@ -46,7 +45,7 @@ class Reader:
             return self._agrees(seen[0], command)
 
         try:
-            wait_until(look, _DEADLINE)
+            wait_until(look)
         except AssertionError:
             shown = filled("\n".join(command.output), self._known)
             raise AssertionError(f"the document shows\n{shown}\n{seen[0]}") from None

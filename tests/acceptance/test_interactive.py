@@ -56,12 +56,12 @@ def test_a_terminal_is_as_in_any_shell_and_its_end_is_the_end_of_the_job(cluster
         terminal.expect(r"40 132\n")
         terminal.say("echo be''gin; sleep 1000; echo $?")
         terminal.expect("begin")
-        wait_until(lambda: alice_runs(cluster, "sleep"), what="the command runs")
+        wait_until(lambda: alice_runs(cluster, "sleep"), "the command runs")
         terminal.press(INTERRUPT)
         terminal.expect(PROMPT)
         terminal.say("sleep 1000")
         terminal.expect("sleep 1000")
-        wait_until(lambda: alice_runs(cluster, "sleep"), what="the command runs")
+        wait_until(lambda: alice_runs(cluster, "sleep"), "the command runs")
         terminal.press(SUSPEND)
         terminal.expect(r"Stopped +sleep 1000")
         terminal.say("exit; exit 3")
@@ -192,7 +192,7 @@ def test_a_session_that_is_lost_ends_its_job(cluster: Cluster, alice: Person, ho
             assert terminal.exit() == 21
         else:
             root.run("kill -KILL $(pgrep -u oar -f '/oarsub -I')")
-        cluster.wait_for_state(job, "Terminated", "Error", deadline=15)
+        cluster.wait_for_state(job, "Terminated", "Error")
     assert not root.attempt("pgrep -u oar -f '^/usr/bin/ssh .*sessions'").out
     assert ("LOST_SESSION" in events(cluster, job)) is (how != "command")
 
@@ -210,7 +210,7 @@ def test_a_job_for_which_nobody_waits_any_more_is_deleted(cluster: Cluster, alic
 
 
 def test_the_end_of_the_job_is_told_with_its_reason(cluster: Cluster, alice: Person) -> None:
-    with Terminal(alice, f"oarsub -I {ONE},walltime=0:0:4") as short, Terminal(alice, f"oarsub -I {ONE}") as deleted:
+    with Terminal(alice, f"oarsub -I {ONE},walltime=0:0:10") as short, Terminal(alice, f"oarsub -I {ONE}") as deleted:
         job = number(deleted)
         deleted.expect(PROMPT)
         cluster.as_user("root").run(f"oardel {job}")

@@ -46,21 +46,21 @@ def events(cluster: Cluster, job: int) -> set[str]:
 
 def ends(cluster: Cluster, job: int, state: str) -> None:
     """Wait until a job has ended so."""
-    wait_until(lambda: cluster.state(job) in ("Terminated", "Error"), 40, lambda: cluster.story(job))
+    wait_until(lambda: cluster.state(job) in ("Terminated", "Error"), lambda: cluster.story(job))
     assert cluster.state(job) == state, cluster.story(job)
 
 
 def waits(cluster: Cluster, job: int, why: str) -> None:
     """Wait until a job that waits says why."""
     message = f"SELECT message FROM jobs WHERE job_id = {job} AND state = 'Waiting'"
-    wait_until(lambda: any(why in row[0] for row in cluster.sql(message)), 20, lambda: cluster.story(job))
+    wait_until(lambda: any(why in row[0] for row in cluster.sql(message)), lambda: cluster.story(job))
 
 
 # -- reservations -----------------------------------------------------------------------------------------------------
 
 
 def test_a_reservation_keeps_its_dates_and_what_does_not_fit_is_refused(cluster: Cluster, alice: Person) -> None:
-    begin = now(cluster) + 6
+    begin = now(cluster) + 12
     dates = f"{shown(begin)},{shown(begin + 120)}"
     granted = alice.run(f"oarsub -v -r '{dates}' -l nodes=4 'sleep 1000'")
     job = int(granted.partition("OAR_JOB_ID=")[2].split()[0])
@@ -114,8 +114,8 @@ def test_jobs_run_inside_a_reservation_until_it_ends(cluster: Cluster, alice: Pe
     bob, carol = cluster.as_user("bob"), cluster.as_user("carol")
     space = alice.submit("-r now -t container=lab -t container_users=bob -l nodes=2,walltime=0:10")
     cluster.wait_for_state(space, "Running")
-    mine = alice.submit(f"-t inner={space} -l nodes=1,walltime=0:1 'sleep 1000'")
-    his = bob.submit("-t inner=lab -l nodes=1,walltime=0:1 'uniq $OAR_NODEFILE > where; sleep 1000'")
+    mine = alice.submit(f"-t inner={space} -l nodes=1,walltime=0:5 'sleep 1000'")
+    his = bob.submit("-t inner=lab -l nodes=1,walltime=0:5 'uniq $OAR_NODEFILE > where; sleep 1000'")
     refused = carol.attempt("oarsub -t inner=lab -l nodes=1,walltime=0:1 true")
     words = f"[ADMISSION RULE] Error: you are not allowed to use the container {space}.\n"
     assert (refused.code, refused.err) == (254, words)
@@ -129,7 +129,7 @@ def test_jobs_run_inside_a_reservation_until_it_ends(cluster: Cluster, alice: Pe
     alice.run(f"oardel {space}")
     for job in (mine, his, late):
         ends(cluster, job, "Error")
-    wait_until(lambda: cluster.state(space) in ("Terminated", "Error"), 40, lambda: cluster.story(space))
+    wait_until(lambda: cluster.state(space) in ("Terminated", "Error"), lambda: cluster.story(space))
     assert "FRAG_JOB_REQUEST" in events(cluster, his)
 
 
@@ -150,7 +150,7 @@ def test_jobs_share_nodes_as_their_types_say(cluster: Cluster, alice: Person) ->
         person.run("oardel -u")
     both = [person.submit(f"-t timesharing {everything}") for person in (alice, bob)]
     for job in both:
-        cluster.wait_for_state(job, "Running", deadline=60)
+        cluster.wait_for_state(job, "Running")
 
 
 def test_a_placeholder_keeps_room_for_those_that_are_allowed(cluster: Cluster, alice: Person) -> None:
@@ -217,7 +217,7 @@ def test_jobs_wait_for_others_as_they_say(cluster: Cluster, alice: Person) -> No
 def test_a_besteffort_job_writes_a_checkpoint_before_it_gives_way(cluster: Cluster, alice: Person) -> None:
     trap = 'trap "echo saved > saved; exit 0" USR2; touch ready; while :; do sleep 0.1; done'
     job = alice.submit(f"-t besteffort --checkpoint 60 -l nodes=4,walltime=1 '{trap}'")
-    wait_until(lambda: alice.attempt("test -e ready").code == 0, what="the trap is set")
+    wait_until(lambda: alice.attempt("test -e ready").code == 0, "the trap is set")
     other = cluster.as_user("bob").submit("-l nodes=4 true")
     ends(cluster, job, "Terminated")
     ends(cluster, other, "Terminated")

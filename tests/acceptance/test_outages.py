@@ -49,9 +49,16 @@ def started(cluster: Cluster, job: int) -> Node:
     return cluster.node(cluster.as_user("alice").jobs(f"-j {job}")[job]["assigned_network_address"][0])
 
 
-def work(seconds: str) -> str:
-    """A command that leaves a line when it starts and one when it ends, and ends with 3."""
-    return f"'echo start >> ran.$OAR_JOB_ID; sleep {seconds}; echo end >> ran.$OAR_JOB_ID; exit 3'"
+#: A command that leaves a line when it starts and one when it ends, and ends with 3 when it is let.
+WORK = (
+    "'echo start >> ran.$OAR_JOB_ID; until [ -e end.$OAR_JOB_ID ]; do sleep 0.1; done;"
+    " echo end >> ran.$OAR_JOB_ID; exit 3'"
+)
+
+
+def let_end(cluster: Cluster, job: int) -> None:
+    """Let the command of a job end, now or when its node goes on."""
+    cluster.as_user("alice").run(f"touch end.{job}")
 
 
 def lines(cluster: Cluster, job: int) -> list[str]:
@@ -66,26 +73,26 @@ def exit_code(cluster: Cluster, job: int) -> str:
 
 def assert_ran_once(cluster: Cluster, job: int) -> None:
     """It ended by itself and everybody knows how."""
-    cluster.wait_for_state(job, "Terminated", deadline=60)
+    cluster.wait_for_state(job, "Terminated")
     assert lines(cluster, job) == ["start", "end"]
     assert exit_code(cluster, job) == str(3 << 8)
 
 
 def test_a_job_whose_head_crashes_ends_when_the_node_is_back(cluster: Cluster) -> None:
-    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=1 {work('600')}")
+    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=1 {WORK}")
     head = started(cluster, job)
     head.do("crash")
     head.do("reboot")
-    cluster.wait_for_state(job, "Error", deadline=60)
+    cluster.wait_for_state(job, "Error")
     assert lines(cluster, job) == ["start"]
 
 
 def test_a_job_on_a_dead_node_ends_at_its_walltime(cluster: Cluster) -> None:
-    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=0:0:3 {work('600')}")
+    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=0:0:3 {WORK}")
     head = started(cluster, job)
     head.do("power-off")
-    cluster.wait_for_state(job, "Error", deadline=120)
-    wait_until(lambda: state_of(cluster, head) != "Alive", 60, f"{head.name} is no longer Alive")
+    cluster.wait_for_state(job, "Error")
+    wait_until(lambda: state_of(cluster, head) != "Alive", f"{head.name} is no longer Alive")
 
 
 def state_of(cluster: Cluster, node: Node) -> str:
@@ -95,33 +102,36 @@ def state_of(cluster: Cluster, node: Node) -> str:
 
 def test_a_job_on_a_node_that_falls_silent_ends_long_before_its_walltime(cluster: Cluster) -> None:
     alice = cluster.as_user("alice")
-    job = alice.submit(f"-t idempotent -l nodes=1,walltime=1 {work('3')}")
+    job = alice.submit(f"-t idempotent -l nodes=1,walltime=1 {WORK}")
     head = started(cluster, job)
     head.do("power-off")
-    cluster.wait_for_state(job, "Error", deadline=90)
+    cluster.wait_for_state(job, "Error")
     assert cluster.cause(job) == "NODE_LOST"
     assert f"{head.name} does not answer any more" in alice.run(f"oarstat --explain {job}")
     ((copy,),) = cluster.sql(f"SELECT job_id FROM jobs WHERE resubmit_job_id = {job}")
+    let_end(cluster, int(copy))
     assert_ran_once(cluster, int(copy))
     assert state_of(cluster, head) == "Suspected"
     head.do("reboot")
-    wait_until(lambda: state_of(cluster, head) == "Alive", 60, f"{head.name} is Alive again by itself")
+    wait_until(lambda: state_of(cluster, head) == "Alive", f"{head.name} is Alive again by itself")
 
 
 @pytest.mark.parametrize(("harm", "cure"), [("cut", "heal"), ("hang", "resume")])
 def test_a_job_survives_that_its_node_is_away_for_a_while(cluster: Cluster, harm: str, cure: str) -> None:
-    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=0:5 {work('4')}")
+    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=0:5 {WORK}")
     head = started(cluster, job)
     head.do(harm)
     head.do(cure)
+    let_end(cluster, job)
     assert_ran_once(cluster, job)
 
 
 def test_the_end_of_a_job_is_reported_when_the_network_is_back(cluster: Cluster) -> None:
-    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=0:5 {work('2')}")
+    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=0:5 {WORK}")
     head = started(cluster, job)
     head.do("cut")
-    wait_until(lambda: lines(cluster, job) == ["start", "end"], what="the command has ended, unheard")
+    let_end(cluster, job)
+    wait_until(lambda: lines(cluster, job) == ["start", "end"], "the command has ended, unheard")
     assert cluster.state(job) == "Running"
     head.do("heal")
     assert_ran_once(cluster, job)

@@ -14,8 +14,6 @@ from tests.acceptance.conftest import looked_after
 from tests.acceptance.harness import Cluster, wait_until
 from tests.acceptance.programs import Desk, environment
 
-pytestmark = pytest.mark.xdist_group("programs")
-
 FINAL = {"Terminated", "Error"}
 
 
@@ -43,7 +41,7 @@ def desk(small_room: tuple[Cluster, Path], request: pytest.FixtureRequest) -> It
 
 def wait_for_end(desk: Desk, condition: str) -> list[str]:
     """Wait until the jobs that satisfy a condition have ended; their states."""
-    wait_until(lambda: set(desk.states(condition)) <= FINAL, 30, lambda: desk.states(condition))
+    wait_until(lambda: set(desk.states(condition)) <= FINAL, lambda: desk.states(condition))
     return desk.states(condition)
 
 
@@ -247,7 +245,7 @@ def test_fluiddyn_submits_a_launcher_and_reads_the_table(desk: Desk) -> None:
     said = desk.run("python3 launch.py").splitlines()
     assert said[-2] == "2 0:10:0 alice 1"
     job = int(said[-1])
-    wait_until(lambda: "42" in desk.run(f"cat OAR.fluid_run.{job}.stdout"), 20)
+    wait_until(lambda: "42" in desk.run(f"cat OAR.fluid_run.{job}.stdout"))
     assert desk.run(f"oardel {job} >/dev/null; oarstat -f -j {job} | grep -c 'project = fluid'") == "1\n"
 
 

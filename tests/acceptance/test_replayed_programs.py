@@ -85,7 +85,7 @@ def test_nextflow_submits_scripts_and_follows_them(cluster: Cluster, alice: Pers
         cluster.wait_for_state(int(running), "Running")
     assert [nextflow_states(alice)[one] for one in jobs] == ["Running", "Running", "Waiting"]
     alice.run(f"oardel {' '.join(jobs)}")
-    wait_until(lambda: not nextflow_states(alice), 30)
+    wait_until(lambda: not nextflow_states(alice))
 
 
 # -- the others -------------------------------------------------------------------------------------------------------

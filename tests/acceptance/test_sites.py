@@ -28,7 +28,7 @@ WAKE = (
 
 
 @pytest.fixture(scope="module")
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+def site(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster of two nodes of one core, with the programs of the site."""
     settings = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
     made = Cluster.start(f"site-{os.getpid()}", "--nodes", "2", "--cores", "1", "--fast-db", *settings)
@@ -44,6 +44,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         made.stop()
 
 
+@pytest.fixture
+def cluster(site: Cluster) -> Cluster:
+    """The same, for one test."""
+    return site
+
+
 def said(cluster: Cluster) -> list[str]:
     """What the commands of the site were told."""
     return cluster.as_user("root").run("cat /home/site/said 2>/dev/null || true").splitlines()
@@ -52,7 +58,7 @@ def said(cluster: Cluster) -> list[str]:
 def test_an_idle_node_sleeps_until_a_job_needs_it(cluster: Cluster) -> None:
     root, alice = cluster.as_user("root"), cluster.as_user("alice")
     root.run("oarnodesetting -h node-2 -p available_upto=2147483646")
-    wait_until(lambda: bool(root.run("oarnotify Term") or said(cluster)), 30)
+    wait_until(lambda: bool(root.run("oarnotify Term") or said(cluster)))
     assert said(cluster) == ["halt node-2: node-2"]
     assert cluster.sql("SELECT network_address, state FROM resources ORDER BY 1") == [
         ["node-1", "Alive"],
@@ -64,15 +70,15 @@ def test_an_idle_node_sleeps_until_a_job_needs_it(cluster: Cluster) -> None:
     root.run("touch /home/site/broken")
     alice.run(f"oardel {job}")
     cluster.wait_for_state(job, "Error")
-    wait_until(lambda: root.run("oarnotify Term") or len(said(cluster)) == 3, 30)
+    wait_until(lambda: root.run("oarnotify Term") or len(said(cluster)) == 3)
     job = alice.submit("-l nodes=2,walltime=1 'sleep 1000'")
     for wakes in (1, 2):
-        wait_until(lambda: said(cluster)[3:] == ["wake node-2: node-2"] * wakes, 20, lambda: said(cluster))  # noqa: B023
+        wait_until(lambda: said(cluster)[3:] == ["wake node-2: node-2"] * wakes, lambda: said(cluster))  # noqa: B023
         cluster.sql("UPDATE resource_logs SET date_start = date_start - 1000 WHERE value = 'Absent' AND date_stop = 0")
         cluster.sql("UPDATE event_logs SET date = date - 1000 WHERE type = 'WAKEUP_NODE'")
         root.run("oarnotify Term")
     states = "SELECT state FROM resources WHERE network_address = 'node-2'"
-    wait_until(lambda: cluster.sql(states) == [["Suspected"]], 20)
+    wait_until(lambda: cluster.sql(states) == [["Suspected"]])
     assert cluster.state(job) == "Waiting"
     root.run("rm /home/site/broken; oarnodesetting -h node-2 -p available_upto=0; oarnodesetting -h node-2 -s Alive")
     cluster.wait_for_state(job, "Running")
@@ -92,7 +98,7 @@ def test_a_program_of_the_site_plans_a_queue_and_loses_it_when_it_fails(cluster:
     other = alice.submit("-l core=1,walltime=1 'sleep 1000'")
     cluster.wait_for_state(other, "Running")
     state = "SELECT state FROM queues WHERE queue_name = 'lottery'"
-    wait_until(lambda: cluster.sql(state) == [["notActive"]], 20, lambda: cluster.story(second))
+    wait_until(lambda: cluster.sql(state) == [["notActive"]], lambda: cluster.story(second))
     assert cluster.state(second) == "Waiting"
     alice.run("oardel -u")
     for job in (first, second, other):

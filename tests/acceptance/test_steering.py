@@ -23,9 +23,9 @@ def told(cluster: Cluster, job: int, *types: str) -> list[str]:
     return [row[0] for row in rows if row[0] in types]
 
 
-def ends(cluster: Cluster, job: int, *states: str, within: float = 40) -> None:
+def ends(cluster: Cluster, job: int, *states: str) -> None:
     """Wait until a job has ended in one of these states."""
-    wait_until(lambda: cluster.state(job) in ("Terminated", "Error"), within, lambda: cluster.story(job))
+    wait_until(lambda: cluster.state(job) in ("Terminated", "Error"), lambda: cluster.story(job))
     assert cluster.state(job) in states, cluster.story(job)
 
 
@@ -48,7 +48,7 @@ def test_all_processes_on_all_nodes_stand_still_and_others_use_their_place(clust
     root, bob = cluster.as_user("root"), cluster.as_user("bob")
     alice.run("cat > counting", stdin=COUNTING)
     job = alice.submit("-l nodes=3,walltime=1 'sh ./counting'")
-    wait_until(lambda: len(alice.attempt("ls ticks.*").out.split()) == 6, what="six processes count")
+    wait_until(lambda: len(alice.attempt("ls ticks.*").out.split()) == 6, "six processes count")
     assert alice.attempt(f"oarhold -r {job}").code == 1
     root.run(f"oarhold -r {job}")
     cluster.wait_for_state(job, "Suspended")
@@ -61,7 +61,7 @@ def test_all_processes_on_all_nodes_stand_still_and_others_use_their_place(clust
     root.run(f"oardel -b {guest}")  # besteffort jobs leave what was only lent
     cluster.wait_for_state(job, "Running")
     assert cluster.cause(guest) == "EVICTED"
-    wait_until(lambda: all(new != old for new, old in zip(ticks(alice), seen, strict=True)), what="all count again")
+    wait_until(lambda: all(new != old for new, old in zip(ticks(alice), seen, strict=True)), "all count again")
     root.run(f"oarhold -r {job}")
     cluster.wait_for_state(job, "Suspended")
     alice.run(f"oardel {job}")
@@ -81,7 +81,7 @@ def test_a_node_that_hangs_ends_what_is_being_suspended_and_what_resumes(cluster
     cluster.node(hosts[0][1]).do("hang")
     root.run(f"oarhold -r {suspending}; oarresume {resuming}")
     for job, event in [(resuming, "RESUME_ERROR"), (suspending, "SUSPEND_ERROR")]:
-        ends(cluster, job, "Error", within=90)  # the node is asked twice, 15 s each time, and the jobs may wait in turn
+        ends(cluster, job, "Error")  # the node is asked twice, 15 s each time, and the jobs may wait in turn
         assert told(cluster, job, "RESUME_ERROR", "SUSPEND_ERROR") == [event]
         assert cluster.cause(job) == "SUSPENSION"
     states = "SELECT DISTINCT state FROM resources WHERE network_address = '{}'"
@@ -97,7 +97,7 @@ def test_a_job_gets_more_time_and_less(cluster: Cluster, alice: Person) -> None:
         cluster.wait_for_state(job, "Running")
     accepted = "Accepted: walltime change request accepted for job {}, it will be handled shortly.\n"
     assert alice.run(f"oarwalltime {longer} +0:30") == accepted.format(longer)
-    wait_until(lambda: told(cluster, longer, "WALLTIME_CHANGED"), what="it has more time")
+    wait_until(lambda: told(cluster, longer, "WALLTIME_CHANGED"), "it has more time")
     cluster.sql(f"UPDATE jobs SET start_time = start_time - 600 WHERE job_id = {longer}")
     refused = cluster.as_user("bob").attempt(f"oarwalltime {shorter} +0:1")
     assert (refused.code, refused.out) == (3, f"Forbidden: job {shorter} does not belong to you.\n")
@@ -117,12 +117,12 @@ def test_more_time_is_granted_when_nobody_waits_for_the_place(cluster: Cluster, 
     job = alice.submit("-l nodes=4,walltime=0:10 'sleep 1000'")
     cluster.wait_for_state(job, "Running")
     next_one = alice.submit("-l nodes=4,walltime=0:10 'sleep 1000'")
-    wait_until(lambda: alice.jobs(f"-j {next_one}")[next_one]["scheduled_start"], what="the next one has a date")
+    wait_until(lambda: alice.jobs(f"-j {next_one}")[next_one]["scheduled_start"], "the next one has a date")
     alice.run(f"oarwalltime --whole {job} +0:30")
     waits = "  Pending/unsatisfied:  +0:30:0 (whole: yes)\n"
     assert waits in alice.run(f"oarwalltime {job}")
     alice.run(f"oardel {next_one}")
-    wait_until(lambda: told(cluster, job, "WALLTIME_CHANGED"), what="the change is granted")
+    wait_until(lambda: told(cluster, job, "WALLTIME_CHANGED"), "the change is granted")
     assert json.loads(alice.run(f"oarwalltime -J {job}"))["walltime"] == 2400
 
 
