@@ -1,16 +1,18 @@
 """The supervisor: starts the children of Almighty, gives them passes, watches and replaces them.  It never waits.
 
 A child is DOWN until it is needed, STARTING until it says hello, IDLE or BUSY with a pass, ENDING once it has been
-told to stop.  A failed pass becomes a ``PassEnd`` without a code, for the automaton.
+told to stop, RENEWING while it ends for a process in its place, which is no failure.  A failed pass becomes a
+``PassEnd`` without a code, for the automaton.
 """
 
 import logging
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from oar.lib.facts.frames import Done, Frame, Hello, Ping, RunPass, StopChild
+from oar.lib.facts.frames import Done, Frame, Hello, Ping, Renewal, RunPass, StopChild
 from oar.lib.io import bus, processes
 from oar.lib.io.processes import ChildProcess, Lifeline
 
@@ -19,6 +21,9 @@ log = logging.getLogger(__name__)
 PING_PERIOD = 10.0
 #: Seconds from SIGTERM to SIGKILL.
 KILL_AFTER = 10.0
+#: A child that is to be renewed when idle has had no pass for so long, in seconds, and expects none for so long.
+QUIET = 5.0
+DUE_SOON = 30.0
 
 Send = Callable[[bytes, Frame], bool]
 
@@ -31,6 +36,7 @@ class State(StrEnum):
     IDLE = "idle"
     BUSY = "busy"
     ENDING = "ending"
+    RENEWING = "renewing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ class SupervisedChild:
     run_id: int = 0
     missed: int = 0
     next_ping: float = 0.0
+    renew_at: float = float("inf")  #: if it has no pass until then
     starts: int = 0
     is_one_shot: bool = False  #: it cannot run as a worker
     error: str = ""  #: why the supervisor ends it
@@ -107,6 +114,7 @@ class Supervisor:
         worker.starts += 1
         worker.error = ""
         worker.missed = 0
+        worker.renew_at = float("inf")
         self._poll.add(worker.child)
         self._polled.add(worker.child)
         self._enter(worker, State.BUSY if worker.is_one_shot else State.STARTING, now)
@@ -124,7 +132,7 @@ class Supervisor:
     def retire(self, name: str, error: str, now: float, number: int = signal.SIGTERM) -> None:
         """End a child because of an error, '' if there is none; it is started again when it is needed."""
         worker = self.workers[name]
-        if worker.child is not None and worker.state is not State.ENDING:
+        if worker.child is not None and worker.state not in (State.ENDING, State.RENEWING):
             worker.error = error
             worker.child.send_signal(number)
             self._enter(worker, State.ENDING, now)
@@ -162,13 +170,18 @@ class Supervisor:
             self._run(worker, now)
 
     def done(self, sender: bytes, frame: Done, now: float) -> None:
-        """Treat the end of a pass."""
+        """Treat the end of a pass; the child may want a process in its place."""
         worker = self.of(sender)
         if worker is None or worker.state is not State.BUSY or worker.run_id != frame.id:
             return
         worker.order = None
         self._enter(worker, State.IDLE, now)
         self._ended.append(PassEnd(worker.program.name, frame.code, frame.next))
+        worker.renew_at = float("inf")
+        if frame.renewal is Renewal.NOW:
+            self._renew(worker, now)
+        elif frame.renewal is Renewal.WHEN_IDLE and not _is_due_soon(frame):
+            worker.renew_at = now + QUIET
 
     def pong(self, sender: bytes) -> None:
         """Treat the answer to a ping."""
@@ -218,10 +231,10 @@ class Supervisor:
                 return worker.since + worker.program.hello
             case State.BUSY:
                 return worker.since + worker.program.longest_pass
-            case State.ENDING:
+            case State.ENDING | State.RENEWING:
                 return worker.since + KILL_AFTER
             case State.IDLE:
-                return worker.next_ping
+                return min(worker.next_ping, worker.renew_at)
             case State.DOWN:
                 return float("inf")
 
@@ -230,8 +243,20 @@ class Supervisor:
         worker.run_id = self._last_run
         worker.missed = 0
         self._enter(worker, State.BUSY, now)
-        if not self._send(worker.identity, RunPass(worker.run_id, worker.order or ())):
+        if self._send(worker.identity, RunPass(worker.run_id, worker.order or ())):
+            return
+        if worker.began_again:
             self.retire(worker.program.name, "it does not read", now)
+        else:
+            worker.began_again = True  # it has just left: another one makes the pass
+            self._renew(worker, now)
+
+    def _renew(self, worker: SupervisedChild, now: float) -> None:
+        """Replace the process of a child; a pass that is asked meanwhile is made by the new one."""
+        log.info("%s is renewed (process %d)", worker.program.name, worker.child.pid if worker.child else 0)
+        if worker.child is not None and not self._send(worker.identity, StopChild()):
+            worker.child.send_signal(signal.SIGTERM)
+        self._enter(worker, State.RENEWING, now)
 
     def _watch(self, worker: SupervisedChild, child: ChildProcess, now: float) -> None:
         code = child.poll()
@@ -249,9 +274,11 @@ class Supervisor:
                 self.retire(name, "it does not say hello", now)
             case State.BUSY:
                 self.retire(name, f"its pass takes longer than {worker.program.longest_pass:.0f} s", now)
-            case State.ENDING:
+            case State.ENDING | State.RENEWING:
                 child.send_signal(signal.SIGKILL)
-                self._enter(worker, State.ENDING, now)
+                self._enter(worker, worker.state, now)
+            case _ if now >= worker.renew_at:
+                self._renew(worker, now)
             case _:
                 self._ping(worker, now)
 
@@ -270,6 +297,8 @@ class Supervisor:
         output = self._forget(worker)
         if state is State.STARTING and worker.program.one_shot:
             worker.is_one_shot = True
+            self.start(worker.program.name, now)
+        elif state is State.RENEWING:
             self.start(worker.program.name, now)
         elif state is State.BUSY and worker.is_one_shot and code >= 0:
             worker.order = None
@@ -306,3 +335,8 @@ class Supervisor:
         if child in self._polled:
             self._polled.remove(child)
             self._poll.remove(child)
+
+
+def _is_due_soon(end: Done) -> bool:
+    """Whether a child will have something to do soon after a pass, as far as it knows."""
+    return end.next is not None and end.next - time.time() < DUE_SOON

@@ -18,16 +18,21 @@ from typing import NamedTuple, Protocol
 from oar.lib import runtime
 from oar.lib.facts import frames
 from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
-from oar.lib.facts.frames import At, BadFrame, Done, Frame, Hello, Ping, Pong, RunPass, StopChild
+from oar.lib.facts.frames import At, BadFrame, Done, Frame, Hello, Ping, Pong, Renewal, RunPass, StopChild
 from oar.lib.facts.messages import Effect
 from oar.lib.io import bus, logs, processes
 from oar.lib.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-#: A worker is replaced after so many passes, or when it uses so much memory, in bytes.
+#: A worker is replaced after so many passes.
 PASSES_OF_A_LIFE = 10_000
-MOST_BYTES = 512 << 20
+#: What a worker holds after so many passes is what its work needs.
+SETTLING = 3
+#: It is not replaced before it holds so many times that: a new process would need it again.
+GROWTH = 1.5
+#: With so many times its bound it is replaced though there is work to do.
+OVERGROWTH = 2
 
 #: A worker in the middle of a pass ends at most so long, in seconds, after its server.
 LONGEST_ORPHAN = 8.0
@@ -100,7 +105,7 @@ def one_shot(name: str, run: Scheduler) -> int:
 
 
 def serve(name: str, run: Scheduler, endpoint: str) -> int:
-    """Make passes until told to stop, or until the worker has to be replaced; return the exit code."""
+    """Make passes until told to stop; return the exit code."""
     try:
         with bus.connected(endpoint) as dealer, processes.signals() as signals:
             parent = processes.watch_parent(os.environ)
@@ -120,7 +125,7 @@ class PassWorker:
         self._name = name
         self._run = run
         self._dealer = dealer
-        self._passes = 0
+        self._lifetime = Lifetime()
         self._is_over = False
         self._path = runtime.conf_file()
         self._runtime = runtime.open_runtime(name, self._path, self._deliver)
@@ -160,10 +165,8 @@ class PassWorker:
         self._follow_configuration()
         pass_order = PassOrder(order.disable, lambda queues: self._tell(At(tuple(queues))))
         code, following = _guarded(self._run, self._runtime, pass_order)
-        self._tell(Done(order.id, code, following))
-        self._passes += 1
-        if self._passes >= PASSES_OF_A_LIFE or resident_bytes() >= MOST_BYTES:
-            self._is_over = True
+        most = memory_of_machine() * self._runtime.config.module_max_memory / 100
+        self._tell(Done(order.id, code, following, self._lifetime.renewal(resident_bytes(), most)))
 
     def _follow_configuration(self) -> None:
         """Read oar.conf again if the file has changed; a bad one changes nothing."""
@@ -183,6 +186,28 @@ class PassWorker:
             log.warning("the server does not take %s", type(frame).__name__)
 
 
+class Lifetime:
+    """Decides after each pass whether a worker is to be replaced: what it keeps makes its next pass cheaper."""
+
+    def __init__(self) -> None:
+        self._passes = 0
+        self._needed = 0  #: bytes that its work needs
+
+    def renewal(self, held: int, most: float) -> Renewal:
+        """Return what follows from a pass after which the process holds so many bytes.
+
+        ``most``: it may hold so many; 0 = no bound.
+        """
+        self._passes += 1
+        if self._passes <= SETTLING:
+            self._needed = max(self._needed, held)
+        bound = max(most, GROWTH * self._needed) if most > 0 else float("inf")
+        if held >= OVERGROWTH * bound:
+            return Renewal.NOW
+        is_spent = held >= bound or self._passes >= PASSES_OF_A_LIFE
+        return Renewal.WHEN_IDLE if is_spent else Renewal.NONE
+
+
 def _guarded(run: Scheduler, opened: Runtime, order: PassOrder) -> _Result:
     """Make a pass; an exception is logged and becomes an exit code."""
     try:
@@ -194,6 +219,11 @@ def _guarded(run: Scheduler, opened: Runtime, order: PassOrder) -> _Result:
         log.exception("the pass broke off")
         return _Result(BROKEN)
     return _Result(result) if isinstance(result, int) else _Result(result.code, result.next)
+
+
+def memory_of_machine() -> int:
+    """Return the memory of this machine, in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes() -> int:

@@ -1,7 +1,8 @@
 """Small children for a real Almighty: a module and a Runner that do what files in a directory say.
 
 ``<name>.code`` exit code of a pass, ``<name>.next`` seconds until its hint, ``<name>.do`` one of: crash, hang, raise,
-mute (does not answer).  What they do is noted, a line each, in ``<name>.log``.
+mute (does not answer), ``<name>.grow`` MiB that a pass takes and keeps.  What they do is noted, a line each, in
+``<name>.log``.
 """
 
 import os
@@ -47,11 +48,14 @@ class Result:
 def module(name: str, path: str, endpoint: str) -> int:
     """Be a worker."""
     files = Directory(path, name)
+    kept = []
 
     def run(runtime: Runtime, order: worker.PassOrder) -> Result:
         files.note("pass", os.getpid(), ",".join(order.disable))
         if files.get("at"):
             order.announce(files.get("at").split(","))
+        if files.get("grow"):
+            kept.append(bytes(1 << 20) * int(float(files.get("grow"))))
         match files.get("do"):
             case "crash":
                 sys.stderr.write("its last words\n")

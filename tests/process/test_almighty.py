@@ -424,6 +424,57 @@ def test_a_pass_that_takes_too_long_is_ended(server: Server) -> None:
     wait_until(lambda: server.status()["modules"]["finaud"]["last_code"] == 0)
 
 
+def renewals(server: Server) -> int:
+    return server.log().count("meta_sched is renewed")
+
+
+def one_round(server: Server) -> None:
+    before = server.passes("meta_sched")
+    server.ring(Wake(Tag.QSUB))
+    wait_until(lambda: server.passes("meta_sched") > before and server.is_idle())
+
+
+def rounds(server: Server, count: int, grow: int = 0) -> None:
+    """Have so many rounds made, one after the other, in which the meta-scheduler grows by so many MiB each."""
+    server.say("meta_sched", "grow", grow or "")
+    for _ in range(count):
+        one_round(server)
+
+
+def test_a_meta_scheduler_that_has_grown_is_renewed_when_nothing_is_due(server: Server) -> None:
+    server.configure(MODULE_MAX_MEMORY=0.0001)
+    server.say("meta_sched", "next", 25)
+    server.start()
+    wait_until(server.is_idle)
+    first = server.pids()["meta_sched"]
+    rounds(server, 3)
+    rounds(server, 1, grow=40)
+    rounds(server, 2)
+    assert (server.pids()["meta_sched"], renewals(server)) == (first, 0)  # a job is to start soon
+    server.say("meta_sched", "next", "")
+    one_round(server)
+    wait_until(lambda: server.pids().get("meta_sched", first) != first)
+    rounds(server, 2)
+    status = server.status()["modules"]["meta_sched"]
+    assert (status["passes"], status["failures"], renewals(server)) == (server.passes("meta_sched"), 0, 1)
+    assert len(server.notes("meta_sched", "start")) == 2
+    assert "ERROR" not in server.log()
+    assert "failed" not in server.log()
+
+
+def test_one_that_has_grown_far_too_much_is_renewed_at_once_and_loses_no_round(server: Server) -> None:
+    server.configure(MODULE_MAX_MEMORY=0.0001)
+    server.start()
+    wait_until(server.is_idle)
+    rounds(server, 3)
+    rounds(server, 3, grow=250)
+    status = server.status()["modules"]["meta_sched"]
+    assert (status["passes"], status["failures"]) == (server.passes("meta_sched"), 0)
+    assert renewals(server) >= 1
+    assert len(server.notes("meta_sched", "start")) >= 2
+    assert "ERROR" not in server.log()
+
+
 def test_an_outside_meta_scheduler_without_worker_form_is_run_for_each_round(server: Server) -> None:
     script = server.directory / "outside"
     script.write_text(

@@ -11,9 +11,15 @@ import pytest
 import zmq
 
 from oar.lib.facts import frames
-from oar.lib.facts.frames import At, Done, Frame, Hello, Ping, Pong, RunPass, StopChild
+from oar.lib.facts.frames import At, Done, Frame, Hello, Ping, Pong, Renewal, RunPass, StopChild
 from oar.lib.io import bus
-from oar.modules.worker import BROKEN
+from oar.modules.worker import BROKEN, SETTLING
+
+
+def resident_bytes_of(pid: int) -> int:
+    """Return the memory that a process uses, in bytes."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
 
 CHILDREN = Path(__file__).with_name("server_children.py")
 
@@ -113,6 +119,20 @@ def test_a_worker_survives_what_it_does_not_understand(parent: Parent) -> None:
 
 
 def test_a_worker_ends_when_it_is_told_to(parent: Parent) -> None:
+    parent.tell(StopChild())
+    assert parent.child.wait(60) == 0
+
+
+def test_a_worker_that_has_grown_asks_to_be_replaced_and_goes_on(parent: Parent) -> None:
+    (parent.directory / "oar.conf").write_text(f"LOG_FILE={parent.directory}/oar.log\nMODULE_MAX_MEMORY=0.0001\n")
+    needed = [parent.ask(RunPass(number)) for number in range(1, SETTLING + 1)]
+    assert needed == [Done(number, 0) for number in range(1, SETTLING + 1)]
+    held = resident_bytes_of(parent.child.pid)
+    parent.say("grow", 0.75 * held // 2**20)
+    assert parent.ask(RunPass(4)) == Done(4, 0, None, Renewal.WHEN_IDLE)
+    parent.say("grow", 2 * held // 2**20)
+    assert parent.ask(RunPass(5)) == Done(5, 0, None, Renewal.NOW)
+    assert parent.ask(Ping()) == Pong()
     parent.tell(StopChild())
     assert parent.child.wait(60) == 0
 

@@ -27,6 +27,7 @@ EXAMPLES: list[frames.Frame] = [
     frames.RunPass(3, ("default", "admin")),
     frames.Done(3, 1, 1700000000),
     frames.Done(3, 0),
+    frames.Done(3, 0, None, frames.Renewal.WHEN_IDLE),
     frames.At(("default",)),
     frames.Ping(),
     frames.Pong(),

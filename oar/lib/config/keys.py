@@ -114,6 +114,12 @@ class Config(Values):
     )
     meta_sched_cmd = Key(_META_SCHEDULER, "kao", "Meta-scheduler: kao, or a program, relative to OARDIR.")
     module_max_duration = Key(SOME_SECONDS, 600, "A module that needs longer for one pass is stopped.")
+    module_max_memory = Key(
+        FLOAT,
+        25.0,
+        "Percents of the machine's memory: a module that holds more, and more than its work needs, begins anew when"
+        " nothing is due; 0 = no limit.",
+    )
     sarko_frequency = Key(SOME_SECONDS, 30, "Longest time between two looks for passed deadlines.")
     max_concurrent_jobs_starting_or_terminating = Key(
         POSITIVE, 25, "Launches and ends of jobs treated at a time.", aliases="MAX_CONCURRENT_JOB_TERMINATIONS"

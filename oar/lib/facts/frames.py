@@ -50,6 +50,14 @@ class RunPass:
     disable: tuple[str, ...] = ()
 
 
+class Renewal(StrEnum):
+    """Whether a child is to be replaced by a new process."""
+
+    NONE = ""
+    WHEN_IDLE = "when idle"  #: as soon as nothing is due
+    NOW = "now"  #: before its next pass
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """The pass is over.  ``next``: epoch at which there will be something to do, if that is known."""
@@ -57,6 +65,7 @@ class Done:
     id: int
     code: int
     next: int | None = None
+    renewal: Renewal = Renewal.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +274,7 @@ _READERS: Mapping[Any, Callable[[object], Any]] = {
     int | None: _number_or_nothing,
     tuple[str, ...]: _texts,
     dict[str, Any]: _mapping,
+    Renewal: _member(Renewal, "renewal"),
     Tag: _member(Tag, "tag"),
     JobAction: _member(JobAction, "action"),
     NoticeTag: _member(NoticeTag, "notice"),
