@@ -102,7 +102,7 @@ class TestDefaultRules:
         assert (result.exit, result.err) == (254, f"[ADMISSION RULE] '{name}' resource is not allowed\n")
 
     def test_besteffort_jobs_go_to_their_queue_and_their_resources(self, site: Site) -> None:
-        result = site.submit("-t", "besteffort", "-p", "cpuset='0' OR true", "x")
+        result = site.submit("-v", "-t", "besteffort", "-p", "cpuset='0' OR true", "x")
         assert result.out.splitlines()[:2] == [
             "[ADMISSION RULE] Automatically redirect in the besteffort queue",
             "[ADMISSION RULE] Automatically add the besteffort constraint on the resources",
@@ -139,7 +139,7 @@ class TestDefaultRules:
     def test_desktop_computing_jobs_have_their_own_resources(self, site: Site) -> None:
         with site.database.begin() as tx:
             tx.execute("UPDATE resources SET desktop_computing = 'YES' WHERE network_address = 'node-2'")
-        result = site.submit("-t", "desktop_computing", "-l", "nodes=1", "x")
+        result = site.submit("-v", "-t", "desktop_computing", "-l", "nodes=1", "x")
         assert "[ADMISSION RULE] Added automatically desktop_computing resource constraints\n" in result.out
         assert site.submit("-l", "nodes=2", "x").exit == 8
 
@@ -214,7 +214,7 @@ class TestDefaultRules:
     def test_default_resources_are_meant_unless_a_type_is_named(
         self, site: Site, condition: str, stored: str | None
     ) -> None:
-        result = site.submit("-l", (f"{{{condition}}}" if condition else "") + "/nodes=1", "x")
+        result = site.submit("-v", "-l", (f"{{{condition}}}" if condition else "") + "/nodes=1", "x")
         says = "[ADMISSION RULE] Modify resource description with type constraints\n"
         if stored is None:
             assert result.exit == 8  # the word in a text is no column: the constraint is added, and nothing fits
@@ -222,6 +222,29 @@ class TestDefaultRules:
         assert (says in result.out) == (stored != condition)
         with site.database.begin() as tx:
             assert tx.jobs.moldables([site.jobs()[0].id])[site.jobs()[0].id][0].groups[0].filter == stored
+
+    @pytest.mark.parametrize(
+        ("words", "told"),
+        [
+            (("-l", "nodes=1,walltime=1"), []),
+            (("-l", "nodes=1"), ["Set default walltime to 7200."]),
+            (("-t", "desktop_computing", "-l", "nodes=1,walltime=1"), []),
+            (("-q", "besteffort", "-t", "besteffort", "-l", "nodes=1,walltime=1"), []),
+            (
+                ("-t", "besteffort", "-l", "nodes=1,walltime=1"),
+                ["Automatically redirect in the besteffort queue"],
+            ),
+        ],
+    )
+    def test_the_rules_tell_what_they_changed_and_which_default_they_took(
+        self, site: Site, words: tuple[str, ...], told: list[str]
+    ) -> None:
+        with site.database.begin() as tx:
+            tx.execute("UPDATE resources SET desktop_computing = 'YES' WHERE network_address = 'node-1'")
+        result = site.submit(*words, "x")
+        assert [line for line in result.out.splitlines() if not line.startswith("OAR_JOB_ID=")] == [
+            f"[ADMISSION RULE] {line}" for line in told
+        ]
 
     def test_licences_are_asked_as_a_group_of_their_own(self, site: Site) -> None:
         add_resources(site.database, nodes=1, cores=3, network_address="", type="licence")

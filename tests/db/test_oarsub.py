@@ -39,7 +39,7 @@ def site(database: Database) -> LoginNode:
 class TestJob:
     def test_what_is_printed_is_what_programs_read(self, site: LoginNode) -> None:
         job_id = site.submit("true").id
-        assert site.oarsub("true") == CommandResult(0, f"{WALLTIME}{TYPE}OAR_JOB_ID={job_id + 1}\n", "")
+        assert site.oarsub("true") == CommandResult(0, f"{WALLTIME}OAR_JOB_ID={job_id + 1}\n", "")
 
     def test_the_job_is_there_at_once_and_the_server_is_told(self, site: LoginNode) -> None:
         job = site.submit("-l", "/nodes=2,walltime=1:30", "-n", "fem", "--project", "bio", "sleep 5")
@@ -133,7 +133,7 @@ class TestJob:
         job = site.submit("x")
         with site.database.begin() as tx:
             (event,) = tx.events.of_jobs([job.id])[job.id]
-        assert (event.type, event.description, event.to_check) == (EventType.ADM_RULES_MSG_OUT, WALLTIME + TYPE, False)
+        assert (event.type, event.description, event.to_check) == (EventType.ADM_RULES_MSG_OUT, WALLTIME, False)
 
 
 class TestMachineFormats:
@@ -166,9 +166,7 @@ class TestArray:
     def test_all_jobs_are_printed_then_the_array(self, site: LoginNode) -> None:
         result = site.oarsub("--array", 2, "-l", "resource_id=1", "./w.sh")
         first, second = site.jobs()
-        assert result.out == (
-            f"{WALLTIME}{TYPE}OAR_JOB_ID={first.id}\nOAR_JOB_ID={second.id}\nOAR_ARRAY_ID={first.id}\n"
-        )
+        assert result.out == (f"{WALLTIME}OAR_JOB_ID={first.id}\nOAR_JOB_ID={second.id}\nOAR_ARRAY_ID={first.id}\n")
         assert [(job.array_id, job.array_index) for job in (first, second)] == [(first.id, 1), (first.id, 2)]
         assert site.told == [Wake(Tag.QSUB)]
 

@@ -7,4 +7,5 @@ if queue == "besteffort" and "besteffort" not in types:
     print("[ADMISSION RULE] Automatically add the besteffort type")
 if "besteffort" in types:
     add_property("besteffort = 'YES'")
-    print("[ADMISSION RULE] Automatically add the besteffort constraint on the resources")
+    if verbosity:
+        print("[ADMISSION RULE] Automatically add the besteffort constraint on the resources")

@@ -7,7 +7,8 @@ if reservation_date:
         with open(path) as file:
             unlimited = [line.strip() for line in file]
     if user in unlimited:
-        print(f"[ADMISSION RULE] {user} is granted the privilege to do unlimited reservations")
+        if verbosity:
+            print(f"[ADMISSION RULE] {user} is granted the privilege to do unlimited reservations")
     elif waiting_reservations(user) >= MOST_WAITING_RESERVATIONS:
         reject(
             "[ADMISSION RULE] Error: you cannot have more than"

@@ -7,5 +7,5 @@ for groups, _ in resource_request:
         if not NAMES_TYPE.search(condition):
             group["property"] = f"({condition}) AND type = 'default'" if condition else "type = 'default'"
             modified = True
-if modified:
+if modified and verbosity:
     print("[ADMISSION RULE] Modify resource description with type constraints")
