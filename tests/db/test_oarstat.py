@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from oar.cli.common.command import CommandResult, invoke
+from oar.cli.common.render import places
 from oar.cli.oarstat import main
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
@@ -614,3 +615,13 @@ def test_consumption_of_one_user(cluster: Cluster) -> None:
             "projects": {"bio": {"asked": 144000, "used": 97220, "karma": 0.012}},
         }
     }
+
+
+def test_columns_stand_below_each_other_whatever_the_script(cluster: Cluster) -> None:
+    names = ["計算計算計算計算", "re\u0301sume\u0301", "plain"]
+    for name in names:
+        cluster.job(name=name, project=name)
+    lines = [line for line in cluster.shows("--no-header").splitlines() if line]
+    assert [places(line[: line.index(DATE)]) for line in lines] == [41] * 3
+    table = cluster.shows("--fields", "name,state", "--no-header").splitlines()
+    assert [places(line[: line.index("Waiting")]) for line in table] == [17] * 3

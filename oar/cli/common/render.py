@@ -29,6 +29,55 @@ def visible(text: str) -> str:
     return text if text.isprintable() else text.translate(_HIDDEN)
 
 
+# ------------------------------------------------------------------------------------------------------------ cells
+
+#: Medial vowels and final consonants of Hangul: they are shown on the place of the consonant before them.
+_JOINED_HANGUL = range(0x1160, 0x1200)
+_SOFT_HYPHEN = "\xad"
+
+
+def cell(text: str, width: int) -> str:
+    """Return the text on exactly so many places: cut, or with blanks behind it.
+
+    >>> cell("job", 5), cell("漢字漢", 5), cell("long name", 4)
+    ('job  ', '漢字 ', 'long')
+    """
+    if text.isascii():
+        return f"{text:<{width}.{width}}"
+    return padded(_cut(text, width), width)
+
+
+def padded(text: str, width: int) -> str:
+    """Return the text with blanks behind it, so that it takes at least so many places."""
+    return text + " " * (width - places(text))
+
+
+def places(text: str) -> int:
+    """Return the number of places on which a terminal shows a text.
+
+    >>> places("漢字"), places("e\u0301te\u0301"), places("plain")
+    (4, 3, 5)
+    """
+    return len(text) if text.isascii() else sum(map(_places, text))
+
+
+def _cut(text: str, width: int) -> str:
+    taken = 0
+    for place, character in enumerate(text):
+        taken += _places(character)
+        if taken > width:
+            return text[:place]
+    return text
+
+
+def _places(character: str) -> int:
+    from unicodedata import category, east_asian_width
+
+    if ord(character) in _JOINED_HANGUL or (category(character) in ("Mn", "Me", "Cf") and character != _SOFT_HYPHEN):
+        return 0
+    return 2 if east_asian_width(character) in ("W", "F") else 1
+
+
 # --------------------------------------------------------------------------------------------------- tables of jobs
 
 _LAYOUT_1 = (
@@ -137,7 +186,7 @@ def _row_1(row: Row) -> str:
     number, letter, job, counts = row
     name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
     date = format_date(job.submission_time)
-    return f"{number:<10} {name:<14.14} {user:<14.14} {date:<19.19} {letter} {queue:<10.10}{counts}"
+    return f"{number:<10} {cell(name, 14)} {cell(user, 14)} {date:<19.19} {letter} {cell(queue, 10)}{counts}"
 
 
 def _row_1_array(row: Row) -> str:
@@ -145,7 +194,7 @@ def _row_1_array(row: Row) -> str:
     name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
     date = format_date(job.submission_time)
     ids = f"{number:<9} {job.array_id:<9} {job.array_index:<9}"
-    return f"{ids} {name:<10.10} {user:<8.8} {date:<19.19} {letter} {queue:<8.8}{counts}"
+    return f"{ids} {cell(name, 10)} {cell(user, 8)} {date:<19.19} {letter} {cell(queue, 8)}{counts}"
 
 
 def _row_2(row: Row, *, now: int, by_array: bool) -> str:
@@ -153,7 +202,7 @@ def _row_2(row: Row, *, now: int, by_array: bool) -> str:
     ids = f"{number:<9} {job.array_id:<9} {job.array_index:<5}" if by_array else f"{number:<9}"
     start = job.started
     duration = format_padded_duration((job.stop_time or now) - start if start else 0)
-    return f"{ids} {letter} {visible(job.user):<8.8} {duration:>10.10} {visible(job.message)}{counts}"
+    return f"{ids} {letter} {cell(visible(job.user), 8)} {duration:>10.10} {visible(job.message)}{counts}"
 
 
 def _row_4(row: Row, times: "JobTimes | None", *, by_array: bool) -> str:
@@ -163,9 +212,11 @@ def _row_4(row: Row, times: "JobTimes | None", *, by_array: bool) -> str:
     durations = [times.walltime, times.remaining] if times else [None, None]
     walltime, remaining = ("-" if each is None else format_padded_duration(each) for each in durations)
     if by_array:
-        identity = f"{number:<9} {job.array_id:<9} {job.array_index:<5} {name:<10.10} {user:<8.8} {queue:<8.8}"
+        identity = (
+            f"{number:<9} {job.array_id:<9} {job.array_index:<5} {cell(name, 10)} {cell(user, 8)} {cell(queue, 8)}"
+        )
     else:
-        identity = f"{number:<10} {name:<14.14} {user:<14.14} {queue:<10.10}"
+        identity = f"{number:<10} {cell(name, 14)} {cell(user, 14)} {cell(queue, 10)}"
     return f"{identity} {letter} {start or '-':<19} {walltime:>10} {remaining:>10}{counts}"
 
 
@@ -312,7 +363,7 @@ NO_WINDOW = "No window found"
 def usage_table(usages: "Iterable[UserConsumption]", *, header: bool = True) -> str:
     """Return what each user consumed."""
     return (_USAGE_HEAD if header else "") + "".join(
-        f"    {visible(each.user):<10.10} {format_date(each.first_window_start):<19}  "
+        f"    {cell(visible(each.user), 10)} {format_date(each.first_window_start):<19}  "
         f"{format_date(each.last_window_stop):<19}  {each.requested:>16} {each.used:>16}\n"
         for each in usages
     )

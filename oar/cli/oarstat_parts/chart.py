@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from oar.cli.common.render import visible
+from oar.cli.common.render import padded, places, visible
 from oar.lib.facts.times import format_date, format_duration
 
 #: One of them stands for a job; when they are used up they are used again.
@@ -22,7 +22,7 @@ def chart(record: Mapping[str, Any], start: int, stop: int, width: int | None = 
     letters = {job_id: LETTERS[place % len(LETTERS)] for place, job_id in enumerate(jobs)}
     resources = sorted(record["resources"], key=lambda each: (each["network_address"], each["resource_id"]))
     names = {each["network_address"] for each in resources}
-    label = max(map(len, names), default=0) + 6
+    label = max(map(places, names), default=0) + 6
     columns = max((width or shutil.get_terminal_size().columns) - label, NARROWEST)
     cells = _Cells(start, max(stop, start + 1), columns)
     lines = {each["resource_id"]: [FREE] * columns for each in resources}
@@ -59,7 +59,7 @@ def _nodes(resources: Sequence[Mapping[str, Any]], lines: Mapping[int, list[str]
         for line, same in groupby("".join(lines[each["resource_id"]]) for each in of_node):
             number = len(list(same))
             name = f"{visible(node)}{f' x{number}' if number > 1 else ''}"
-            yield f"{name:<{label}}{line}\n"
+            yield f"{padded(name, label)}{line}\n"
 
 
 def _legend(jobs: Jobs, letters: Mapping[int, str]) -> Iterable[str]:

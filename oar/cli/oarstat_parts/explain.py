@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.cli.common.render import visible
+from oar.cli.common.render import cell, visible
 from oar.lib.db.job_waits import AwaitedJob
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.states import ReasonCode
@@ -56,7 +56,6 @@ def _changes(context: "Context", explanations: Sequence[Explanation]) -> dict[in
 
 # --------------------------------------------------------------------------------------------------------------- starts
 
-_COLUMNS = "{:<10} {:<14.14} {:<10.10} {:<19} {}"
 _HEAD = (("Job id", "User", "Queue", "Predicted start", "Why"), ("-" * 10, "-" * 14, "-" * 10, "-" * 19, "-" * 12))
 
 
@@ -71,7 +70,10 @@ def starts(tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, 
     ]
     if rows and header:
         rows[:0] = _HEAD
-    return "".join(f"{_COLUMNS.format(*row).rstrip()}\n" for row in rows)
+    return "".join(
+        f"{number:<10} {cell(user, 14)} {cell(queue, 10)} {start:<19} {why}".rstrip() + "\n"
+        for number, user, queue, start, why in rows
+    )
 
 
 def _date(date: int | None) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from oar.cli.common.command import Stop
-from oar.cli.common.render import visible
+from oar.cli.common.render import padded, places, visible
 from oar.lib.facts.times import format_date, format_duration
 
 Record = Mapping[str, object]
@@ -67,9 +67,9 @@ def table(records: Mapping[int, Record], fields: Sequence[Field], *, header: boo
     rows = [[_shown(field.key, record.get(field.key)) for field in fields] for record in records.values()]
     if header:
         rows.insert(0, [visible(field.label) for field in fields])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(places, column)) for column in zip(*rows, strict=True)]
     return "".join(
-        " ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
+        " ".join(padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
     )
 
 

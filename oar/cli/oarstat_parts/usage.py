@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from oar.cli.common.render import visible
+from oar.cli.common.render import cell, visible
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.states import STATE_LETTERS
 from oar.lib.facts.times import format_duration
@@ -43,7 +43,7 @@ def shown(
 def _row(use: JobUsage) -> Iterator[str]:
     job, fullest = use.job, use.fullest
     yield (
-        f"{job.id:<10} {visible(job.user):<14.14} {STATE_LETTERS[job.state]} {use.cores or '-':<5}"
+        f"{job.id:<10} {cell(visible(job.user), 14)} {STATE_LETTERS[job.state]} {use.cores or '-':<5}"
         f" {format_duration(use.elapsed):<11} {_time(use.cpu_seconds):<11} {_percent(use.efficiency):<8}"
         f" {_memory(fullest):<11} {_limit(fullest)}"
     ).rstrip()
