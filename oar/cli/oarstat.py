@@ -24,7 +24,6 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.records import Job
-from oar.lib.facts.times import parse_date
 
 EXIT_NO_JOB_GIVEN = 255
 LAYOUTS = (1, 2, 3, 4)
@@ -164,10 +163,10 @@ class _Oarstat:
         options, context = self._options, self._context
         user = (options.users[-1] or context.user.name) if options.users else None
         if options.accounting is not None:
-            dates = _dates(options.accounting, "--accounting")
+            dates = _dates(context, options.accounting, "--accounting")
             return _accounting(context, dates, user, options.machine, header=not options.no_header)
         if options.gantt is not None:
-            return _gantt(context, _dates(options.gantt, "--gantt"), options.machine, as_chart=options.ascii)
+            return _gantt(context, _dates(context, options.gantt, "--gantt"), options.machine, as_chart=options.ascii)
         if options.state and self._ids is None:
             raise Stop("--state can only be used with an id")
         if (options.events or options.properties) and self._ids is None and not options.arrays:
@@ -295,16 +294,19 @@ def _matching(context: Context, condition: str | None) -> frozenset[int] | None:
     return frozenset(evaluate(context.database, Subject.JOBS, condition, context.asker))
 
 
-def _dates(text: str, option: str) -> tuple[int, int]:
+def _dates(context: Context, text: str, option: str) -> tuple[int, int]:
     """Return the two dates of an interval.  Raises Stop."""
-    bad = Stop(f'Bad syntax for {option}\n# Write two dates, the earlier one first: "YYYY-MM-DD hh:mm:ss, YYYY-MM-DD"')
+    from oar.lib.submission.reservation_dates import parse_interval
+
+    with context.database.snapshot() as tx:
+        now = tx.now
     try:
-        start, stop = (parse_date(part) for part in text.split(","))
-    except (ValueError, BadRequest):
-        raise bad from None
-    if start > stop:
-        raise bad
-    return start, stop
+        return parse_interval(text, now)
+    except BadRequest:
+        raise Stop(
+            f'Bad syntax for {option}\n# Write two dates, the earlier one first: "YYYY-MM-DD hh:mm:ss, YYYY-MM-DD"'
+            "\n# Or write: now,+1h; 8:00,now; today,+1d."
+        ) from None
 
 
 # -------------------------------------------------------------------------------------------------------------- texts

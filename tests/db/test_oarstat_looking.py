@@ -16,7 +16,7 @@ from oar.cli.oarstat_parts import chart, fields
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
-from oar.lib.facts.times import format_date
+from oar.lib.facts.times import format_date, local_midnight
 from tests.db.test_oarstat import NOW, Cluster, cluster
 
 __all__ = ["cluster"]
@@ -242,3 +242,31 @@ def test_the_name_of_a_queue_that_nextflow_gives_changes_nothing(cluster: Cluste
     result = cluster.oarstat("-f", "default")
     assert result.out == cluster.oarstat("-f").out != ""
     assert result.err == '# Warning: the word "default" is ignored. The jobs of a queue: oarstat --queue default\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "stop"),
+    [
+        ("now,+1h", NOW, NOW + 3600),
+        (" now , +1:30 ", NOW, NOW + 5400),
+        (f"{format_date(NOW - 60)},now", NOW - 60, NOW),
+        ("now,+1d", NOW, NOW + 86400),
+        ("today,now", int(local_midnight(NOW)[0].timestamp()), NOW),
+        (
+            "tomorrow,+1d",
+            int(local_midnight(NOW, 1)[0].timestamp()),
+            int(local_midnight(NOW, 1)[0].timestamp()) + 86400,
+        ),
+    ],
+)
+def test_an_interval_is_written_as_the_dates_of_a_reservation(
+    cluster: Cluster, text: str, start: int, stop: int
+) -> None:
+    first = cluster.shows("--gantt", text, "--ascii").splitlines()[0]
+    assert first.startswith(f"{format_date(start)} - {format_date(stop)},")
+
+
+@pytest.mark.parametrize("text", ["now", "now,", ",", "+1h,now", "now,+1h,+2h", "now,yesterday", "now,-1h"])
+def test_what_is_no_interval_is_refused(cluster: Cluster, text: str) -> None:
+    result = cluster.oarstat("--gantt", text)
+    assert (result.exit, result.err.splitlines()[0]) == (1, "Bad syntax for --gantt")

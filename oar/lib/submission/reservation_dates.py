@@ -54,6 +54,24 @@ def parse(text: str, now: int) -> ReservationDates:
     return ReservationDates(start + late, stop + late, late)
 
 
+def parse_interval(text: str, now: int) -> tuple[int, int]:
+    """Read two dates, ``start,end``, in the forms of ``-r``; the end may be ``now``, and both may lie in the past.
+
+    Raises BadRequest.
+    """
+    start_text, _, stop_text = text.partition(",")
+    start = _date(start_text, now, now, "start")
+    if stop_text.strip() == "now":
+        stop = now
+    else:
+        stop = _date(stop_text, start, start, "end")
+        if re.match(_TIME, stop_text.strip()) and stop <= start:
+            stop += _DAY
+    if start > stop:
+        raise BadRequest("the end must not be before the start")
+    return start, stop
+
+
 def _day_of(name: str, today: int) -> int:
     """Return midnight of today, of tomorrow, or of the next day of the week with that name."""
     _, weekday = local_midnight(today)
