@@ -273,6 +273,16 @@ class TestScript:
         assert job_environment.script_of(job.env) == text
         assert job_environment.command_in_job(job.command or "", job.env) == "\"$OAR_SCRIPT\" 'two words'"
 
+    @pytest.mark.parametrize("name", ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
+    def test_standard_input_may_have_its_name_as_a_file(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        text = "#!/bin/sh\n#OAR -n piped\necho $1\n"
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        job = site.submit("-S", "--", name, "one")
+        assert (job.name, job_environment.script_of(job.env)) == ("piped", text)
+        assert job_environment.command_in_job(job.command or "", job.env) == '"$OAR_SCRIPT" one'
+
     def test_a_file_is_kept_as_it_is_now(self, site: Site, tmp_path: Path) -> None:
         script = tmp_path / "run.sh"
         script.write_text("#!/bin/sh\n#OAR --env A=1\ndate\n")

@@ -23,7 +23,8 @@ from oar.lib.facts.errors import BadRequest
 from oar.lib.submission.checks import Code
 
 #: The path that stands for standard input.
-STDIN = "-"
+#: How scripts name standard input; a program that runs as another user could not open it by these paths.
+STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 #: Options that a script may not set.
 NOT_IN_SCRIPTS = frozenset(
     {
@@ -59,7 +60,7 @@ class ScriptOptions(NamedTuple):
 
 def read_script(files: UserFiles, path: str) -> Script:
     """Return a script, ``-`` for standard input.  Raises Stop."""
-    if path == STDIN:
+    if path in STDIN:
         data = sys.stdin.buffer.read(_LARGEST_SCRIPT)
         return Script(data.decode("utf-8", "surrogateescape"), is_executable=True)
     try:
