@@ -47,6 +47,12 @@ REFUSED = [
         f"{NOT_ENOUGH}# 1 node match \"network_address='node-1'\", 2 asked\n{VERIFY}",
     ),
     (
+        ("-t", "deploy", "-l", "nodes=1", "x"),
+        8,
+        f"{NOT_ENOUGH}# 0 nodes match \"(deploy = 'YES') AND desktop_computing = 'NO'\", 1 asked (with the conditions"
+        f" of the admission rules)\n{VERIFY}",
+    ),
+    (
         ("-l", "netwrk_address=1", "x"),
         8,
         '# Bad resource request (unknown resource property "netwrk_address")\n'

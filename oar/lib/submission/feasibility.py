@@ -86,14 +86,20 @@ class Cluster:
     def lack(self, groups: Sequence[Group], properties: str, conditions: Sequence[str]) -> str:
         """Return in one sentence which resources are missing for a request that has no size.
 
-        ``conditions``: of each group as the user wrote it, without the conditions that rules have added.
+        ``conditions``: of each group as the user wrote it, without the conditions that rules have added; these are
+        quoted where the user's own would leave enough.
         """
         common = self._check(properties).sql
         for group, user_condition in zip(groups, conditions, strict=True):
             both = [common, self._check(group.filter).sql]
             with self._conditions.guarded() as tx:
-                if tx.request_sizes.count(both, group.levels) is None:
-                    return _lack(group, tx.request_sizes.blocks(both, group.levels), user_condition)
+                if tx.request_sizes.count(both, group.levels) is not None:
+                    continue
+                blocks = tx.request_sizes.blocks(both, group.levels)
+                of_user = [self._check(user_condition).sql, ""]
+                if properties and tx.request_sizes.count(of_user, group.levels) is not None:
+                    return f"{_lack(group, blocks, properties)} (with the conditions of the admission rules)"
+                return _lack(group, blocks, user_condition)
         return "each part of the request can be satisfied alone, but not all parts together"
 
 
