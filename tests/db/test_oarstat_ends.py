@@ -209,3 +209,14 @@ def test_time_in_which_a_job_stood_still_does_not_count(cluster: Cluster) -> Non
     cluster.move(job, JobState.RUNNING)
     cluster.now += 50
     assert json.loads(cluster.shows("--usage", "-J"))[str(job)]["elapsed"] == 100
+
+
+def test_a_job_that_never_started_shows_no_usage(cluster: Cluster) -> None:
+    waiting = add_job(cluster.database)
+    never = add_job(cluster.database, JobState.ERROR)
+    table = cluster.shows("--usage", "--no-header", waiting, never)
+    assert [line.split()[3:] for line in table.splitlines()] == [["-"] * 6] * 2
+    assert cluster.shows("--usage", "-f", waiting, never) == (
+        f"Job_Id: {waiting}\n    owner = alice\n    state = Waiting\n    usage = none: it has not started\n\n"
+        f"Job_Id: {never}\n    owner = alice\n    state = Error\n    usage = none: it never started\n"
+    )

@@ -44,7 +44,7 @@ def _row(use: JobUsage) -> Iterator[str]:
     job, fullest = use.job, use.fullest
     yield (
         f"{job.id:<10} {cell(visible(job.user), 14)} {STATE_LETTERS[job.state]} {use.cores or '-':<5}"
-        f" {format_duration(use.elapsed):<11} {_time(use.cpu_seconds):<11} {_percent(use.efficiency):<8}"
+        f" {_elapsed(use):<11} {_time(use.cpu_seconds):<11} {_percent(use.efficiency):<8}"
         f" {_memory(fullest):<11} {_limit(fullest)}"
     ).rstrip()
     if use.silent and use.cpu_seconds is not None:
@@ -56,6 +56,9 @@ def _in_full(use: JobUsage) -> Iterator[str]:
     yield f"Job_Id: {job.id}"
     yield f"    owner = {visible(job.user)}"
     yield f"    state = {job.state}"
+    if not job.started:
+        yield f"    usage = none: it {'never' if job.is_final else 'has not'} started"
+        return
     yield f"    cores = {use.cores or '-'}"
     yield f"    elapsed = {format_duration(use.elapsed)}"
     yield f"    cpu_time = {_time(use.cpu_seconds)} of {format_duration(use.cores * use.elapsed)}"
@@ -73,6 +76,10 @@ def _on_node(use: JobUsage, node: "NodeUsage") -> str:
     kills = f", {node.oom_kills} processes killed for want of memory" if node.oom_kills else ""
     used = f"CPU time {_time(node.cpu_seconds)} ({_percent(use.efficiency_on(node))})"
     return f"{cores}, {used}, memory peak {_memory(node)}{limit}{kills}"
+
+
+def _elapsed(use: JobUsage) -> str:
+    return format_duration(use.elapsed) if use.job.started else "-"
 
 
 def _time(seconds: float | None) -> str:
