@@ -237,3 +237,9 @@ def test_the_texts_of_a_fault_are_bounded_and_can_be_stored() -> None:
     found = end_causes.read_fault({"kind": "output", "errno": 5, "path": "\udc80" + "x" * 10_000})
     assert found is not None
     assert (found.errno, found.path[:2], len(found.path)) == ("", "?x", 4096)
+
+
+def test_a_detail_that_is_a_sentence_leaves_one_sentence() -> None:
+    told = cause_text(Cause(EndCode.EXPIRED, {"text": "Its deadline is over."}), 7)
+    assert told.sentence == "It could not start in the time that was set for it: Its deadline is over."
+    assert cause_text(Cause(EndCode.EXPIRED), 7).sentence == "It could not start in the time that was set for it."

@@ -201,7 +201,7 @@ def _values(cause: Cause, job_id: int, stderr_file: str) -> _Values:
     values["id"] = job_id
     values["stderr"] = f"Its error output: {stderr_file}" if stderr_file else ""
     values["on"] = f" on {data['node']}" if data.get("node") else ""
-    values["detail"] = f": {data['text']}" if data.get("text") else ""
+    values["detail"] = f": {str(data['text']).removesuffix('.')}" if data.get("text") else ""
     values["to_link"] = f" (it points to {data['link']})" if data.get("link") else ""
     values["names"] = _names(data.get("nodes"))
     if cause.code is EndCode.OUT_OF_MEMORY:

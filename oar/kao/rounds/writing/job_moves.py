@@ -59,7 +59,7 @@ def answer_reservations(tx: Transaction, plan: Plan) -> None:
             tx.jobs.set_message([answer.job_id], answer.message)
             tx.rounds.end_negotiation(answer.job_id)
     for answer in plan.expired:
-        causes = {answer.job_id: Cause(EndCode.EXPIRED, {"text": answer.message})}
+        causes = {answer.job_id: Cause(EndCode.EXPIRED)}
         if lifecycle.move_all(tx, causes, JobState.ERROR, (JobState.WAITING,), because=causes):
             tx.jobs.set_message([answer.job_id], answer.message)
 
