@@ -7,7 +7,7 @@ from oar.lib import runtime
 from oar.lib.db.job_predictions import Errors
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.formats import Format, dump
-from oar.lib.facts.times import format_signed_duration
+from oar.lib.facts.times import format_duration
 
 DAY = 86400
 
@@ -30,8 +30,10 @@ class ErrorsOfQueue(NamedTuple):
     def text(self) -> str:
         """A line of the table."""
         queue, jobs, half, most, late, most_late = self.errors
-        durations = [format_signed_duration(seconds).removeprefix("+") for seconds in (half, most, most_late)]
-        return _COLUMNS.format(queue or "all", self.horizon, jobs, durations[0], durations[1], late, durations[2])
+        lateness = format_duration(most_late) if most_late > 0 else "not late"
+        return _COLUMNS.format(
+            queue or "all", self.horizon, jobs, format_duration(half), format_duration(most), late, lateness
+        )
 
 
 def report(days: int, machine: Format | None) -> str:

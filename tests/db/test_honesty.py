@@ -131,7 +131,7 @@ def test_kao_honesty_prints_a_table(told: Database, capsys: Any) -> None:
     assert lines[0].split("  ")[0] == "queue"
     assert [line.split() for line in lines[1:3]] == [
         ["default", "at", "first", "10", "0:0:40", "0:1:20", "9", "0:1:20"],
-        ["night", "at", "first", "1", "1:0:0", "1:0:0", "0", "-1:0:0"],
+        ["night", "at", "first", "1", "1:0:0", "1:0:0", "0", "not", "late"],
     ]
     assert lines[3].split()[0] == "all"
 

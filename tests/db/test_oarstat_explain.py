@@ -235,13 +235,21 @@ def test_how_good_predictions_were_is_told(site: Site) -> None:
     submit(site.database, "/resource_id=2")
     waiting = submit(site.database, "/resource_id=2")
     with site.database.begin() as tx:
-        for number in range(1, 11):
+        for number in range(2, 21):
             tx.execute(
                 "INSERT INTO job_predictions (job_id, queue_name, first_date, first_start, real_start)"
                 " VALUES (%s, 'default', 1, %s, %s)",
-                (1000 + number, NOW - 5000, NOW - 5000 - 60 * number),
+                (1000 + number, NOW - 5000, NOW - 5000 - 30 * number),
             )
     site.round()
+    assert "So far:" not in site.explain(waiting).out  # 19 jobs are too few for words like "9 in 10"
+    assert site.record(waiting)["start"]["half_off_by"] is None
+    with site.database.begin() as tx:
+        tx.execute(
+            "INSERT INTO job_predictions (job_id, queue_name, first_date, first_start, real_start)"
+            " VALUES (1001, 'default', 1, %s, %s)",
+            (NOW - 5000, NOW - 5000 - 30),
+        )
     told = "half of the jobs in this queue started within 0:5:0 of what they were told first, 9 in 10 within 0:9:0"
     assert f"    So far: {told}\n" in site.explain(waiting).out
     start = site.record(waiting)["start"]

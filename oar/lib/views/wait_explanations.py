@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
 
+#: Of fewer jobs nothing is said of how far predictions were off.
+LEAST_MEASURED = 20
 #: The errors of the predictions are measured over so many seconds.
 MEASURED = 30 * 86400
 
@@ -253,7 +255,8 @@ def _starts(
     planned = tx.listings.planned([prediction.moldable for prediction in foreseen.values()])
     types = tx.jobs.types(list(foreseen))
     queues, dates = tx.queues.all(), tx.job_waits.foreseen_starts()
-    errors = {prediction.queue: prediction for prediction in tx.job_predictions.errors(tx.now - MEASURED)}
+    measured = tx.job_predictions.errors(tx.now - MEASURED)
+    errors = {each.queue: each for each in measured if each.jobs >= LEAST_MEASURED}
     starts = {}
     for job in jobs:
         if job.id in foreseen:
