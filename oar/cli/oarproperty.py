@@ -60,6 +60,8 @@ def _list(context: Context, full: bool) -> None:
         columns = tx.resources.columns()
         names = properties.shown(columns)
         counts = tx.property_columns.counts(names) if full else {}
+    if full:
+        click.echo("property\ttype\tvalues\tresources without")
     for name in names:
         if full:
             click.echo(f"{name}\t{properties.type_name(columns[name])}\t{counts[name][0]}\t{counts[name][1]}")

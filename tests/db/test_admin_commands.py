@@ -340,7 +340,8 @@ def test_properties_are_added_renamed_and_removed(console: Console, sent: list[E
     console.nodesetting("-a", "-h", "n1", "-p", "gpu=3")
     assert console.type(oarproperty.main, "-r", "gpu,card").out == "Rename property gpu into card\n"
     assert console.history("card") == [("3", True)]
-    assert console.type(oarproperty.main, "-l", "--full").out.splitlines()[0] == "card\tinteger\t1\t0"
+    head, first = console.type(oarproperty.main, "-l", "--full").out.splitlines()[:2]
+    assert (head, first) == ("property\ttype\tvalues\tresources without", "card\tinteger\t1\t0")
     assert console.type(oarproperty.main, "-d", "card").out == "Removed property: card\n"
     assert "card" not in console.columns()
 
