@@ -109,7 +109,8 @@ def main(
     """Find out what is to be done, and do it."""
     flags = [name.removeprefix("is_") for name, is_on in values.items() if name[:3] == "is_" and is_on]
     action = _chosen(actions, flags)
-    settings = _settings(_read(context, conf), values)
+    config = _read(context, conf)
+    settings = _settings(config, values)
     options = ActionOptions(**{name: values[name] for name in ActionOptions.__slots__})  # type: ignore[arg-type]
     _require(settings, create=action == "create")
     if force_sql:
@@ -117,7 +118,7 @@ def main(
     if action in WARNINGS and not (force_yes or options.dry_run):
         _confirm(WARNINGS[action].format(name=settings.name))
     if action == "check":
-        return _check(settings, deep=options.deep)
+        return _check(settings, config.user_sql_full_users, deep=options.deep)
     _do(action, settings, options)
     return 0
 
@@ -267,9 +268,10 @@ def _as_postgres() -> Iterator[None]:
         os.seteuid(before)
 
 
-def _check(settings: DatabaseSettings, *, deep: bool) -> int:
-    """Print the verdict about the database; return the exit code."""
+def _check(settings: DatabaseSettings, full_users: Sequence[str], *, deep: bool) -> int:
+    """Print the verdict about the database, and the conditions of jobs that keep them waiting; return the exit code."""
     from oar.lib.db.database import Database
+    from oar.lib.db.user_sql import not_understood
 
     database = Database(settings, application="oar:database")
     try:
@@ -286,6 +288,9 @@ def _check(settings: DatabaseSettings, *, deep: bool) -> int:
                 click.echo(str(violation))
             if violations:
                 return EXIT_BAD_ROWS
+        with database.snapshot() as tx:
+            for condition, error in not_understood(tx, full_users):
+                click.echo(f"job {condition.job_id} of {condition.user} waits: {error}: {condition.text!r}")
     except DatabaseUnavailable:
         return _failed("Cannot connect to OAR database.")
     click.echo("[Success] The OAR database is accessible and ready.")

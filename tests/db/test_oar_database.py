@@ -92,6 +92,35 @@ def test_init_needs_a_database_that_is_empty(run: Run, postgres: PostgreSQL) -> 
     assert "already has an OAR schema" in run("--init", admin=False).err
 
 
+def test_check_lists_the_conditions_that_keep_jobs_waiting(run: Run, conf: Path, postgres: PostgreSQL) -> None:
+    run("--create")
+    insert = (
+        "INSERT INTO jobs (job_id, state, queue_name, job_user, properties) VALUES ({}, '{}', 'default', '{}', $${}$$)"
+    )
+    for job_id, state, user, text in (
+        (1, "Waiting", "alice", "(type = 'default') AND (repeat(type, 2) = 'x\n')"),
+        (2, "Waiting", "bob", "type = 'default'"),
+        (3, "Terminated", "bob", "repeat(type, 2) = 'x'"),
+        (4, "Hold", "carol", "repeat(type, 2) = 'x'"),
+        (5, "Waiting", "bob", "type = 'default'"),
+    ):
+        postgres.execute(insert.format(job_id, state, user, text), "fresh", "fresh_rw")
+    group = "INSERT INTO moldable_job_descriptions (moldable_id, moldable_job_id) VALUES (9, 5);"
+    group += "INSERT INTO job_resource_groups (res_group_moldable_id, res_group_property) VALUES (9, 'nothing = 1')"
+    postgres.execute(group, "fresh", "fresh_rw")
+    with conf.open("a") as file:
+        file.write('USER_SQL_FULL_USERS="carol"\n')
+    result = run("--check")
+    assert (result.exit, result.err) == (0, "")
+    first, second, verdict = result.out.splitlines()
+    assert first.startswith("job 1 of alice waits: ")
+    assert first.endswith(r""": "(type = 'default') AND (repeat(type, 2) = 'x\n')" """.rstrip())
+    assert "unknown function repeat" in first
+    assert second.startswith("job 5 of bob waits: ")
+    assert second.endswith(": 'nothing = 1'")
+    assert verdict == "[Success] The OAR database is accessible and ready."
+
+
 def test_reset_twice_then_drop_twice(run: Run, postgres: PostgreSQL) -> None:
     run("--create")
     postgres.execute("INSERT INTO resources (network_address) VALUES ('node-1')", "fresh", "fresh_rw")

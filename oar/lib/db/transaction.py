@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from oar.lib.db.schema_version import SchemaVersion
     from oar.lib.db.secrets import Secrets
     from oar.lib.db.staged_files import StagedFiles
+    from oar.lib.db.stored_conditions import StoredConditions
     from oar.lib.db.submission_checks import SubmissionChecks
     from oar.lib.db.usersets import Usersets
     from oar.lib.db.walltime_changes import WalltimeChanges
@@ -87,6 +88,7 @@ class Transaction(Statements):
     schema_version: "Lazy[SchemaVersion]" = Lazy()
     secrets: "Lazy[Secrets]" = Lazy()
     staged_files: "Lazy[StagedFiles]" = Lazy()
+    stored_conditions: "Lazy[StoredConditions]" = Lazy()
     submission_checks: "Lazy[SubmissionChecks]" = Lazy()
     usersets: "Lazy[Usersets]" = Lazy()
     walltime_changes: "Lazy[WalltimeChanges]" = Lazy()

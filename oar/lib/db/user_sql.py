@@ -4,7 +4,7 @@ A condition is read completely (``oar.lib.conditions``) and written anew; the te
 only for those who may use all of PostgreSQL.  See docs/design/schema.rst, "User SQL".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from oar.lib.conditions.parser import ConditionTable, ParsedCondition, parse
 from oar.lib.conditions.sql import Mask, statement
 from oar.lib.conditions.tokens import check_alone
 from oar.lib.db.database import Database
+from oar.lib.db.stored_conditions import StoredCondition
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import BadCondition, ConfigError
 
@@ -71,6 +72,20 @@ def condition_table(tx: Transaction, subject: Subject) -> ConditionTable:
     types = {name: type_ for name, type_, _ in rows}
     lengths = {name: length for name, _, length in rows if length is not None and length > 0}
     return ConditionTable(subject, types, lengths, may_select=subject is Subject.RESOURCES)
+
+
+def not_understood(tx: Transaction, full_users: Collection[str]) -> Iterator[tuple[StoredCondition, BadCondition]]:
+    """Give the conditions of live jobs that are not of the language, each with the reason.
+
+    ``full_users`` may write all of PostgreSQL's SQL (USER_SQL_FULL_USERS).
+    """
+    table = condition_table(tx, Subject.RESOURCES)
+    for condition in tx.stored_conditions.of_live_jobs():
+        try:
+            parse(condition.text, table)
+        except BadCondition as error:
+            if condition.user not in full_users:
+                yield condition, error
 
 
 class Conditions:
