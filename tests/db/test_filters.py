@@ -1,12 +1,16 @@
 """Conditions in rounds: evaluated once, in memory where that is possible, and never at the cost of others."""
 
+import time
+from types import SimpleNamespace
+
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.reading import filter_pools
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.user_sql import Conditions
+from oar.lib.db.user_sql import Conditions, TooSlow
 from oar.lib.facts.states import EventType, JobState, ReasonCode
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
@@ -63,6 +67,69 @@ def test_a_stored_condition_that_is_none_concerns_its_job_only(clocked: Database
     MetaScheduler(runtime).round()
     assert states_of(clocked) == {bad: JobState.WAITING, good: JobState.TO_LAUNCH}
     assert reason_of(clocked, bad) == ReasonCode.CONDITION
+
+
+def pools_of(reader: SnapshotReader) -> list[int]:
+    """Read a situation; return how many resources each filter leaves."""
+    return [pool.members.bit_count() for pool in reader.read().snapshot.pools]
+
+
+def test_large_conditions_of_one_user_do_not_hold_up_a_round(clocked: Database, runtime: Runtime) -> None:  # noqa: F811
+    """To read them takes time, too; each round reads some of them, until all have an answer."""
+    add_resources(clocked, nodes=2)
+    numbers = ", ".join(map(str, range(2500)))
+    for number in range(12):
+        store_condition(clocked, submit(clocked), f"resource_id <> {number} AND resource_id NOT IN (-1, {numbers})")
+    store_condition(clocked, submit(clocked, user="bob"), "network_address = 'node-1'")
+    reader = SnapshotReader(clocked, runtime.config.replace(user_sql_round_seconds=0.1))
+    begin = time.monotonic()
+    reasons = [pool.trouble for pool in reader.read().snapshot.pools]
+    assert time.monotonic() - begin < 2
+    assert (reasons[-1], any(reasons)) == ("", True)
+    for _ in range(40):
+        if not any(pool.trouble for pool in reader.read().snapshot.pools):
+            break
+    assert not any(pool.trouble for pool in reader.read().snapshot.pools)
+
+
+def test_a_pattern_that_would_never_end_as_a_regular_expression_ends(clocked: Database, runtime: Runtime) -> None:  # noqa: F811
+    add_resources(clocked, nodes=2)
+    store_condition(clocked, submit(clocked), f"network_address LIKE '{'%' * 255}z'")
+    assert pools_of(SnapshotReader(clocked, runtime.config)) == [0]
+
+
+def test_a_condition_is_blamed_only_if_it_had_its_time(
+    clocked: Database,  # noqa: F811
+    runtime: Runtime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What came too late because another condition of the same user took long is evaluated in the next round."""
+    add_resources(clocked, nodes=2)
+    for cpuset in "01":
+        store_condition(clocked, submit(clocked), f"lower(cpuset) = '{cpuset}'")
+    clock = [0.0]
+    limits: list[float] = []
+    ids, limit = Conditions.ids, Conditions.limit
+
+    def take_long(self: Conditions, text: str) -> list[int]:
+        clock[0] += min(limits[-1], 0.3)
+        if limits[-1] < 0.3:
+            raise TooSlow(text)
+        return ids(self, text)
+
+    def note_limit(self: Conditions, seconds: float) -> None:
+        limits.append(seconds)
+        limit(self, seconds)
+
+    monkeypatch.setattr(Conditions, "ids", take_long)
+    monkeypatch.setattr(Conditions, "limit", note_limit)
+    monkeypatch.setattr(filter_pools, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    reader = SnapshotReader(clocked, runtime.config.replace(user_sql_round_seconds=2.0))
+    first = reader.read()
+    assert [pool.members.bit_count() for pool in first.snapshot.pools] == [2, 0]
+    assert first.deferrals == ()
+    assert pools_of(reader) == [2, 2]
+    assert limits == pytest.approx([0.4, 0.1, 0.4])
 
 
 def test_a_condition_that_takes_too_long_is_put_aside_and_named(

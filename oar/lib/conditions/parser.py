@@ -297,12 +297,23 @@ class _Parser:
         values = []
         while True:
             nodes = self._nodes
-            value = self._text_beside(operand, self._expression(_Power.OTHER))
+            value = self._text_beside(operand, self._literal() or self._expression(_Power.OTHER))
             if isinstance(value, Numeral | Text):
                 self._nodes = nodes
             values.append(value)
             if not self._take(","):
                 return tuple(values)
+
+    def _literal(self) -> Node | None:
+        """Read a literal that is the whole value, as most of a long list are; None if something else follows."""
+        token, following = self._token, self._tokens[min(self._position + 1, len(self._tokens) - 1)]
+        if token.kind not in (TokenKind.NUMBER, TokenKind.TEXT) or following.text not in (",", ")", "]"):
+            return None
+        self._position += 1
+        if token.kind is TokenKind.TEXT:
+            return Text(token.value)
+        bounds.check_number(token.text, token.start)
+        return Numeral(token.text, token.start)
 
     def _match(self, operand: Node, operator: str) -> Node:
         """Read the pattern behind LIKE or the operator of a regular expression: a text, so that it can be checked."""

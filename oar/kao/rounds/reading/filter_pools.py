@@ -1,18 +1,19 @@
 """The filters of requests -> pools of resources, within a budget of time.
 
 A filter is two conditions: that of the job (``-p``) and that of a group (``{...}``).  A condition is evaluated once as
-long as no resource changes: on columns in memory where that is possible, else by the database, for which all conditions
-of a round have USER_SQL_ROUND_SECONDS, and those of one user a fifth of it.
+long as no resource changes: on columns in memory where that is possible, else by the database.  To read and to evaluate
+them, all conditions of a round have USER_SQL_ROUND_SECONDS, and those of one user a fifth of it.
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from oar.kao.facts.snapshot import Pool
 from oar.kao.rounds.reading.numbered_resources import NumberedResources
 from oar.kao.rounds.reading.resource_versions import LAST_USE
-from oar.lib.conditions.in_memory import ColumnIndex, NotInMemory, evaluate
+from oar.lib.conditions.in_memory import ColumnIndex, NotInMemory, OutOfTime, evaluate
 from oar.lib.conditions.parser import ConditionTable, ParsedCondition, parse
 from oar.lib.conditions.tree import columns as columns_of
 from oar.lib.config.files import Config
@@ -28,6 +29,8 @@ Filters = tuple[str, str]
 
 #: The part of the budget that the conditions of one user may use.
 SHARE = 0.2
+#: Characters of the longest condition whose tree is kept; longer ones are read again when resources have changed.
+LONGEST_KEPT = 1000
 #: A condition that took too long is tried again after so many seconds; the pause doubles up to the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 
@@ -62,6 +65,9 @@ class FilterPools:
         self._config = config
         self.deferrals: list[Deferral] = []  #: of the last round, those that are new
         self._pauses: dict[str, _Pause] = {}
+        self._table: ConditionTable | None = None
+        self._parsed: dict[str, ParsedCondition | BadCondition] = {}
+        self._budget = _Budget(0.0)
         self.forget()
 
     def forget(self) -> None:
@@ -72,42 +78,66 @@ class FilterPools:
     def _begin(self, key: tuple[object, ...]) -> None:
         """Forget the answers about other resources."""
         self._key = key
-        self._table: ConditionTable | None = None
-        self._parsed: dict[str, ParsedCondition | BadCondition] = {}
+        self._has_table = False  #: the table is known to be that of these resources
         self._indexes: dict[str, ColumnIndex] = {}
         self._answers: dict[str, ResourceSet | BadCondition] = {}
+        self._of_last_use: set[str] = set()  #: conditions whose answers change with LAST_USE
 
-    def read_columns(self, tx: Transaction, filters: Iterable[Filters], resources: NumberedResources) -> None:
+    def read_columns(
+        self, tx: Transaction, owners: Mapping[Filters, Collection[str]], resources: NumberedResources
+    ) -> None:
         """Read the columns on which new conditions can be evaluated in memory."""
+        self._budget = _Budget(self._config.user_sql_round_seconds)
         if self._key != resources.key:
             self._begin(resources.key)
-        self._forget_last_use()
-        texts = {text for pair in filters for text in pair if text} - self._answers.keys()
-        if not texts:
+        users = _users(owners)
+        self._forget_answers(users)
+        new = {text: names for text, names in users.items() if text not in self._answers}
+        if not new:
             return
-        if self._table is None:
-            self._table = condition_table(tx, Subject.RESOURCES)
-        names = self._columns_of(texts, self._table) - self._indexes.keys()
-        if names:
-            self._index(tx.rounds.column_values(sorted(names)), sorted(names), self._table, resources)
+        table = self._present_table(tx)
+        columns = self._columns_of(new, table) - self._indexes.keys()
+        if columns:
+            self._index(tx.rounds.column_values(sorted(columns)), sorted(columns), table, resources)
 
-    def _forget_last_use(self) -> None:
-        """Forget the answers that may change although the resources have the same version."""
+    def _present_table(self, tx: Transaction) -> ConditionTable:
+        """Return what conditions may name; what was read with another table is forgotten."""
+        if self._table is None or not self._has_table:
+            table = condition_table(tx, Subject.RESOURCES)
+            if table != self._table:
+                self._parsed = {}
+            self._table, self._has_table = table, True
+        return self._table
+
+    def _forget_answers(self, texts: Collection[str]) -> None:
+        """Keep what was read of these conditions, and the answers that hold as long as the resources are the same."""
         self._indexes.pop(LAST_USE, None)
-        for text, condition in self._parsed.items():
-            if not isinstance(condition, BadCondition) and LAST_USE in columns_of(condition.tree):
-                self._answers.pop(text, None)
+        self._of_last_use.intersection_update(texts)
+        self._answers = {
+            text: answer
+            for text, answer in self._answers.items()
+            if text in texts and text not in self._of_last_use and not isinstance(answer, TooSlow)
+        }
+        self._parsed = {text: condition for text, condition in self._parsed.items() if text in texts}
+        now = time.monotonic()
+        self._pauses = {
+            text: pause for text, pause in self._pauses.items() if text in texts or now < pause.until + LONGEST_PAUSE
+        }
 
-    def _columns_of(self, texts: Iterable[str], table: ConditionTable) -> set[str]:
-        """Parse conditions; return the columns that they name and that can be held in memory."""
-        names: set[str] = set()
-        for text in texts:
-            if text not in self._parsed:
-                self._parsed[text] = _parsed(text, table)
-            condition = self._parsed[text]
-            if not isinstance(condition, BadCondition):
-                names |= columns_of(condition.tree)
-        return {name for name in names if table.types[name] in _TEXTS + _WHOLE_NUMBERS}
+    def _columns_of(self, users: Mapping[str, Collection[str]], table: ConditionTable) -> set[str]:
+        """Parse conditions in half of the time; return their columns that can be held in memory."""
+        columns: set[str] = set()
+        for text, names in sorted(users.items(), key=_by_length):
+            if text not in self._parsed and self._budget.left(names) > self._budget.share / 2:
+                with self._budget.spending(names):
+                    self._parsed[text] = _parsed(text, table)
+            condition = self._parsed.get(text)
+            if isinstance(condition, ParsedCondition):
+                named = columns_of(condition.tree)
+                columns |= named
+                if LAST_USE in named:
+                    self._of_last_use.add(text)
+        return {name for name in columns if table.types[name] in _TEXTS + _WHOLE_NUMBERS}
 
     def _index(
         self,
@@ -129,16 +159,16 @@ class FilterPools:
         self.deferrals = []
         for pair in owners:
             self.numbers.setdefault(pair, len(self.numbers))
-        self._answers = {text: answer for text, answer in self._answers.items() if not isinstance(answer, TooSlow)}
-        users: dict[str, set[str]] = {}
-        for pair, names in owners.items():
-            for text in pair:
-                users.setdefault(text, set()).update(names)
-        self._answer({text: names for text, names in users.items() if text and text not in self._answers}, resources)
+        self._answer({text: names for text, names in _users(owners).items() if text not in self._answers}, resources)
+        self._parsed = {text: condition for text, condition in self._parsed.items() if self._keeps(text)}
         columns = resources.columns
         not_dead = columns.everything & ~columns.where(columns.states, ResourceState.DEAD)
         pools = {pair: self._pool(pair, not_dead) for pair in owners}
         return tuple(pools.get(pair) or Pool(0, pair[1]) for pair in self.numbers)
+
+    def _keeps(self, text: str) -> bool:
+        """Tell whether a tree is kept: a large one until there is an answer."""
+        return len(text) <= LONGEST_KEPT or (isinstance(self._answers[text], TooSlow) and text not in self._pauses)
 
     def _pool(self, pair: Filters, not_dead: ResourceSet) -> Pool:
         members = not_dead
@@ -153,50 +183,63 @@ class FilterPools:
         """Evaluate conditions that have no answer yet."""
         rows = len(resources.columns.ids)
         unanswered: dict[str, Collection[str]] = {}
-        for text, names in users.items():
-            condition = self._parsed[text]
-            if isinstance(condition, BadCondition) and not self._may_use_sql(names):
+        for text, names in sorted(users.items(), key=_by_length):
+            condition = self._parsed.get(text)
+            if condition is None or self._rests(text, names):
+                self._answers[text] = TooSlow(_NO_TIME)
+            elif isinstance(condition, BadCondition) and not self._may_use_sql(names):
                 self._answers[text] = condition
-                continue
-            try:
-                if isinstance(condition, BadCondition):
-                    raise NotInMemory
-                self._answers[text] = evaluate(condition.tree, self._indexes, rows)
-            except NotInMemory:
+            elif isinstance(condition, BadCondition) or not self._evaluate(text, condition, names, rows):
                 unanswered[text] = names
         if unanswered:
             self._ask_database(unanswered, resources)
+
+    def _rests(self, text: str, users: Collection[str]) -> bool:
+        """Tell whether there is no time for a condition in this round."""
+        pause = self._pauses.get(text)
+        return self._budget.left(users) <= 0 or (pause is not None and time.monotonic() < pause.until)
+
+    def _evaluate(self, text: str, condition: ParsedCondition, users: Collection[str], rows: int) -> bool:
+        """Evaluate a condition in memory; False if the database must do it."""
+        seconds = self._budget.left(users)
+        end = time.monotonic() + seconds
+        with self._budget.spending(users):
+            try:
+                self._answers[text] = evaluate(condition.tree, self._indexes, rows, lambda: time.monotonic() < end)
+            except OutOfTime:
+                self._defer(text, users, seconds)
+            except NotInMemory:
+                return False
+        return True
 
     def _may_use_sql(self, users: Collection[str]) -> bool:
         return bool(set(users) & set(self._config.user_sql_full_users))
 
     def _ask_database(self, users: Mapping[str, Collection[str]], resources: NumberedResources) -> None:
         """Let the database evaluate conditions, as long as there is time for them."""
-        budget = _Budget(self._config.user_sql_round_seconds)
         with session(self._database, Subject.RESOURCES, Asker(has_full_sql=True)) as conditions:
-            for text, names in sorted(users.items(), key=lambda item: len(item[0])):
-                self._ask(conditions, text, names, budget, resources)
+            for text, names in users.items():
+                self._ask(conditions, text, names, resources)
 
-    def _ask(
-        self, conditions: Conditions, text: str, users: Collection[str], budget: "_Budget", resources: NumberedResources
-    ) -> None:
-        begin = time.monotonic()
-        pause = self._pauses.get(text)
-        seconds = budget.left(users)
-        if seconds <= 0 or (pause and begin < pause.until):
+    def _ask(self, conditions: Conditions, text: str, users: Collection[str], resources: NumberedResources) -> None:
+        seconds = self._budget.left(users)
+        if seconds <= 0:
             self._answers[text] = TooSlow(_NO_TIME)
             return
         conditions.limit(min(seconds, self._config.user_sql_timeout))
-        try:
-            self._answers[text] = resources.members(conditions.ids(text))
-        except TooSlow:
-            self._answers[text] = TooSlow(_NO_TIME)
-            self._defer(text, users, seconds)
-        except BadCondition as error:
-            self._answers[text] = error
-        budget.spend(users, time.monotonic() - begin)
+        with self._budget.spending(users):
+            try:
+                self._answers[text] = resources.members(conditions.ids(text))
+            except TooSlow:
+                self._defer(text, users, seconds)
+            except BadCondition as error:
+                self._answers[text] = error
 
     def _defer(self, text: str, users: Collection[str], seconds: float) -> None:
+        """Put a condition aside: until the next round if others had used up the time, else for a while."""
+        self._answers[text] = TooSlow(_NO_TIME)
+        if seconds < self._budget.share / 2:
+            return
         before = self._pauses.get(text)
         pause = min(2 * before.seconds, LONGEST_PAUSE) if before else FIRST_PAUSE
         self._pauses[text] = _Pause(time.monotonic() + pause, pause)
@@ -212,19 +255,37 @@ class _Budget:
 
     def __init__(self, seconds: float) -> None:
         self._left = seconds
-        self._of_each = SHARE * seconds
+        self.share = SHARE * seconds  #: of each user
         self._spent: dict[str, float] = {}
 
     def left(self, users: Collection[str]) -> float:
         """Return the seconds that a condition may take: what is left to that of its users who has most."""
-        shares = [self._of_each - self._spent.get(user, 0.0) for user in users]
+        shares = [self.share - self._spent.get(user, 0.0) for user in users]
         return min(self._left, max(shares))
 
-    def spend(self, users: Collection[str], seconds: float) -> None:
-        """Note how long a condition took; its users share the time."""
+    @contextmanager
+    def spending(self, users: Collection[str]) -> Iterator[None]:
+        """Note how long a part of the work on a condition takes; its users share the time."""
+        begin = time.monotonic()
+        yield
+        seconds = time.monotonic() - begin
         self._left -= seconds
         for user in users:
             self._spent[user] = self._spent.get(user, 0.0) + seconds / len(users)
+
+
+def _by_length(item: tuple[str, object]) -> tuple[int, str]:
+    """Return the key by which short conditions come first."""
+    return len(item[0]), item[0]
+
+
+def _users(owners: Mapping[Filters, Collection[str]]) -> dict[str, set[str]]:
+    """Return the users of each condition."""
+    users: dict[str, set[str]] = {}
+    for pair, names in owners.items():
+        for text in filter(None, pair):
+            users.setdefault(text, set()).update(names)
+    return users
 
 
 def _parsed(text: str, table: ConditionTable) -> ParsedCondition | BadCondition:
