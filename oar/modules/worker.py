@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from oar.lib import runtime
+from oar.lib.control_delivery import delivering
 from oar.lib.facts import frames
 from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
 from oar.lib.facts.frames import At, BadFrame, Done, Frame, Hello, Ping, Pong, Renewal, RunPass, StopChild
@@ -92,13 +93,13 @@ def main_of_scheduler(name: str, run: Scheduler) -> int:
 
 
 def one_shot(name: str, run: Scheduler) -> int:
-    """Make one pass and return its exit code; its effects go over the bus, as those of a command."""
+    """Make one pass, deliver its effects, and return its exit code."""
     try:
         opened = runtime.open_runtime(name)
     except (ConfigError, DatabaseUnavailable) as error:
         sys.stderr.write(f"[ERROR] {error}\n")
         return error.exit_code
-    with logs.logging_to(opened.config, logs.camel_case(name)):
+    with logs.logging_to(opened.config, logs.camel_case(name)), delivering(opened):
         code = _guarded(run, opened, PassOrder()).code
     opened.close()
     return code

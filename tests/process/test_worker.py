@@ -5,13 +5,27 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import zmq
 
 from oar.lib.facts import frames
-from oar.lib.facts.frames import At, Done, Frame, Hello, Ping, Pong, Renewal, RunPass, StopChild
+from oar.lib.facts.frames import (
+    At,
+    Done,
+    Frame,
+    Hello,
+    Ping,
+    Pong,
+    Renewal,
+    RunPass,
+    Status,
+    StatusQuestion,
+    StopChild,
+)
+from oar.lib.facts.messages import Ask, Due, JobAction, Mail, Notice, NoticeTag, OarsubLine, Tag, Wake
 from oar.lib.io import bus
 from oar.modules.worker import BROKEN, SETTLING
 
@@ -22,6 +36,7 @@ def resident_bytes_of(pid: int) -> int:
 
 
 CHILDREN = Path(__file__).with_name("server_children.py")
+ROOT = Path(__file__).parent.parent.parent
 
 
 class Parent:
@@ -154,6 +169,51 @@ def test_a_bad_configuration_changes_nothing(parent: Parent) -> None:
     (parent.directory / "oar.conf").write_text("LOG_LEVEL=much\n")
     assert parent.ask(RunPass(1)) == Done(1, 0, None)
     assert "the old values stay" in parent.log()
+
+
+EFFECTS = (
+    Wake(Tag.TERM),
+    Ask(JobAction.TELL, 7, (OarsubLine.GOOD_JOB,)),
+    Mail("Suspecting nodes", "node-1"),
+    Notice(7, "sleeper", "alice", "mail:alice@site", "frontend", NoticeTag.END, "it ended", why="END"),
+    Due(1930003200),
+)
+
+
+def pass_by_hand(directory: Path) -> "subprocess.Popen[str]":
+    """Start a module that is run by hand and leaves all kinds of effects."""
+    program = directory / "program.py"
+    program.write_text(
+        "import sys\nfrom oar.modules import worker\n"
+        "from tests.process.test_worker import EFFECTS\n"
+        "def run(runtime):\n    runtime.database.deliver(EFFECTS)\n    return 1\n"
+        "sys.exit(worker.main('sarko', run))\n"
+    )
+    (directory / "oar.conf").write_text(f"LOG_FILE={directory}/oar.log\nOAR_RUN_DIR={directory}\n")
+    environment = {**os.environ, "OARCONFFILE": str(directory / "oar.conf"), "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, str(program)], env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_module_run_by_hand_delivers_all_its_effects_over_the_control_endpoint(tmp_path: Path) -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    with closing(bus.Router(context, f"ipc://{tmp_path}/ipc/almighty.ipc")) as router, pass_by_hand(tmp_path) as child:
+        poll, received = bus.Poll(router), list[tuple[bytes, bytes]]()
+        while len(received) <= len(EFFECTS):
+            assert poll.wait(60)
+            received += router.receive()
+        assert router.send(received[-1][0], frames.encode(Status()))
+        assert (child.wait(60), child.stderr.read() if child.stderr else "") == (1, "")
+    context.term()
+    assert [frames.decode(data) for _, data in received] == [*EFFECTS, StatusQuestion()]
+
+
+def test_a_module_run_by_hand_says_what_is_lost_without_a_server(tmp_path: Path) -> None:
+    with pass_by_hand(tmp_path) as child:
+        _, errors = child.communicate(timeout=60)
+    assert child.returncode == 1
+    assert "# Warning: cannot contact the OAR server" in errors
+    assert "mails to the administrator that are lost, because the OAR server does not answer: 1\n" in errors
+    assert "notices to owners of jobs that are lost, because the OAR server does not answer: 1\n" in errors
 
 
 def test_a_module_run_by_hand_makes_one_pass_and_refuses_other_arguments(tmp_path: Path) -> None:

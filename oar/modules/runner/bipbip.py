@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from oar.lib import runtime
-from oar.lib.config.files import Config
+from oar.lib.control_delivery import delivering
 from oar.lib.db.lock_keys import job_lock
 from oar.lib.db.locks import Locks
 from oar.lib.facts.errors import DatabaseUnavailable
@@ -61,19 +61,6 @@ WORK: dict[ActionKind, Callable[[ActionContext, Action], RetryAfter | None]] = {
     ActionKind.ENERGY: lambda context, _: power.carry_out(context),
     ActionKind.HEAL: lambda context, action: notification_commands.heal(context, action.args),
 }
-
-
-def remote_settings(config: Config, home: str | None = None) -> RemoteSettings:
-    """Return the settings of oar.conf for connections to nodes."""
-    return RemoteSettings(
-        openssh_cmd=tuple(config.openssh_cmd.split()),
-        transport=config.oar_ssh_transport,
-        pool_max=config.oar_ssh_pool_max,
-        pool_idle=config.oar_ssh_pool_idle,
-        privilege_cmd=tuple(config.oar_privilege_cmd.split()),
-        control_directory=f"{config.oar_run_dir}/ipc",
-        home=home or os.path.expanduser("~"),
-    )
 
 
 class JobLocks:
@@ -234,7 +221,7 @@ def main() -> None:
         """Ask for a probe of a node that may have died, or an oarexec on it."""
         answers.write(Ask(JobAction.PROBE, 0, (node,)))
 
-    settings = remote_settings(opened.config)
+    settings = RemoteSettings.of(opened.config)
     remote_of = Remote(settings, alarm=alarm) if worker else Remote(settings)
     with logs.logging_to(opened.config, "Bipbip"), remote_of as remote:
         if worker:
@@ -242,7 +229,8 @@ def main() -> None:
         if not sys.argv[1:] or not sys.argv[1].isdigit():
             sys.stderr.write("usage: oar-bipbip JOB_ID\n")
             sys.exit(2)
-        code = handle(opened, remote, int(sys.argv[1]))
+        with delivering(opened):
+            code = handle(opened, remote, int(sys.argv[1]))
     sys.exit(code)
 
 

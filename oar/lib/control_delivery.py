@@ -1,0 +1,84 @@
+"""The delivery of effects by a module that is run by hand: over the control endpoint, as a child of the server does.
+
+A command that rings the doorbell can deliver tags and asks only.  The control endpoint belongs to the account of the
+server, so that it also takes what is mailed and what owners of jobs are told.
+
+See docs/design/bus.rst, "Effects".
+"""
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from oar.lib.facts import frames
+from oar.lib.facts.frames import Status, StatusQuestion
+from oar.lib.facts.messages import Ask, Due, Effect, Energy, Mail, Notice, Wake
+from oar.lib.io import bus
+from oar.lib.runtime import Runtime, command_delivery
+
+#: Seconds for the server to confirm that it has read the effects.
+CONFIRMATION_SECONDS = 5.0
+
+_NAMES = {
+    Mail: "mails to the administrator",
+    Notice: "notices to owners of jobs",
+    Energy: "orders to halt or wake nodes",
+}
+
+
+class ControlDelivery:
+    """Delivers effects, from any thread, and knows afterwards whether the server has read them."""
+
+    def __init__(self, dealer: bus.Dealer) -> None:
+        self._dealer = dealer
+        self._mutex = threading.Lock()
+        self.effects: list[Effect] = []
+
+    def deliver(self, effects: Sequence[Effect]) -> None:
+        """Send the effects of a transaction."""
+        with self._mutex:
+            self.effects += effects
+            for effect in effects:
+                self._dealer.send(frames.encode(effect))
+
+    def is_confirmed(self) -> bool:
+        """Whether the server answers a question that was sent behind all effects."""
+        poll = bus.Poll(self._dealer)
+        self._dealer.send(frames.encode(StatusQuestion()))
+        deadline = time.monotonic() + CONFIRMATION_SECONDS
+        while (seconds := deadline - time.monotonic()) > 0:
+            poll.wait(seconds)
+            if any(isinstance(frames.decode(data), Status) for data in self._dealer.receive()):
+                return True
+        return False
+
+
+@contextmanager
+def delivering(opened: Runtime) -> Iterator[None]:
+    """Deliver the effects of all transactions of the block.
+
+    If no server has taken them at the end, they are sent once more with the doorbell, as far as it carries them, and a
+    warning says what is lost.
+    """
+    with bus.connected(bus.control_endpoint(opened.config)) as dealer:
+        delivery = ControlDelivery(dealer)
+        opened.database.deliver = delivery.deliver
+        try:
+            yield
+        finally:
+            if delivery.effects and not delivery.is_confirmed():
+                command_delivery(opened.config)(delivery.effects)
+                for line in losses(delivery.effects):
+                    sys.stderr.write(f"# Warning: {line}\n")
+
+
+def losses(effects: Sequence[Effect]) -> list[str]:
+    """Return what is lost when no server takes effects: what it does not find in the database by itself."""
+    counts = Counter(type(effect) for effect in effects if not isinstance(effect, Wake | Ask | Due))
+    return [
+        f"{_NAMES[kind]} that are lost, because the OAR server does not answer: {count}"
+        for kind, count in counts.items()
+    ]
