@@ -172,7 +172,7 @@ class Record:
 
 
 @dataclass(slots=True)
-class _Group:
+class _FailedQueues:
     """Queues at which the meta-scheduler failed, and how often in a row."""
 
     queues: tuple[str, ...] = ()
@@ -198,7 +198,7 @@ class Automaton:
     _stale: bool = True  #: events or node states may have changed since NodeChangeState began its last pass
     _has_looked: bool = False  #: NodeChangeState has run for the round that waits; once is enough
     _at: tuple[str, ...] = ()
-    _group: _Group = field(default_factory=_Group)
+    _failed: _FailedQueues = field(default_factory=_FailedQueues)
 
     def start(self) -> None:
         """Ask for a pass of every module, as after a stop of unknown length."""
@@ -242,7 +242,7 @@ class Automaton:
         if module is Module.SARKO:
             self._hint, self._late_hint = _earliest(hint, self._late_hint), None
         if module is Module.META_SCHED:
-            self.disable, self._group, self._next_start = (), _Group(), hint
+            self.disable, self._failed, self._next_start = (), _FailedQueues(), hint
         for follower in reversed(NEXT_MODULES[module, code]):
             self._enqueue_first(follower)
 
@@ -295,9 +295,9 @@ class Automaton:
         record.not_before = now + min(2.0 ** (record.failures_in_a_row - 1), LONGEST_BACK_OFF)
         self._enqueue(module)
         if module is Module.META_SCHED:
-            is_same_group = self._at == self._group.queues
-            self._group = _Group(self._at, self._group.failures + 1 if is_same_group else 1)
-            if self._at and self._group.failures >= FAILURES_OF_A_GROUP:
+            is_same = self._at == self._failed.queues
+            self._failed = _FailedQueues(self._at, self._failed.failures + 1 if is_same else 1)
+            if self._at and self._failed.failures >= FAILURES_OF_A_GROUP:
                 self.disable = tuple(dict.fromkeys((*self.disable, *self._at)))
 
     def _ask_periodic(self, now: float) -> None:

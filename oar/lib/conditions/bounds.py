@@ -73,7 +73,7 @@ def check_digits(arguments: Sequence[Node], position: int) -> None:
             raise invalid(f"round takes a number of digits, at most {MOST_DIGITS}", position)
 
 
-class _Group(NamedTuple):
+class _PatternGroup(NamedTuple):
     """What has been read of a group: the length of its longest branch written out, and whether something repeats."""
 
     length: int = 0
@@ -81,9 +81,9 @@ class _Group(NamedTuple):
     repeats: bool = False
     last_repeats: bool = False
 
-    def and_part(self, length: int, *, repeats: bool) -> "_Group":
+    def and_part(self, length: int, *, repeats: bool) -> "_PatternGroup":
         """Return the group with another part."""
-        return _Group(self.length + length, length, self.repeats or repeats, repeats)
+        return _PatternGroup(self.length + length, length, self.repeats or repeats, repeats)
 
 
 class _Pattern:
@@ -92,7 +92,7 @@ class _Pattern:
     def __init__(self, pattern: str, position: int) -> None:
         self._text = _without_brackets(pattern)
         self._position = position
-        self._groups = [_Group()]
+        self._groups = [_PatternGroup()]
 
     def check(self) -> None:
         """Raise BadCondition if the pattern may cost too much."""
@@ -112,7 +112,7 @@ class _Pattern:
         if self._text.startswith("(?", place) and not self._text.startswith(_GROUP, place):
             raise invalid("'(?' is not allowed in a pattern", self._position)
         if self._text[place] == "(":
-            self._groups.append(_Group())
+            self._groups.append(_PatternGroup())
             return place + (len(_GROUP) if self._text.startswith(_GROUP, place) else 1)
         if self._text[place] == ")" and len(self._groups) > 1:
             inner = self._groups.pop()
@@ -136,7 +136,8 @@ class _Pattern:
             raise invalid("a repetition inside a repetition is not allowed in a pattern", self._position)
         added = group.last * (times - 1)
         is_repeated = group.last_repeats or repetition[0] != "?"
-        self._groups[-1] = _Group(group.length + added, group.last + added, group.repeats or is_repeated, is_repeated)
+        repeats = group.repeats or is_repeated
+        self._groups[-1] = _PatternGroup(group.length + added, group.last + added, repeats, is_repeated)
 
 
 def _without_brackets(pattern: str) -> str:
