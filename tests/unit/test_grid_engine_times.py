@@ -1,0 +1,74 @@
+"""Dates and durations of the commands of advance reservations."""
+
+import time
+
+import pytest
+
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.grid_engine_times import read_date, read_duration, write_date, write_option_date
+
+
+def epoch(*fields: int) -> int:
+    return int(time.mktime((*fields, 0, 0, -1)))  # type: ignore[arg-type]
+
+
+NOW = epoch(2026, 11, 22, 12, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "date"),
+    [
+        ("200612141447.23", epoch(2006, 12, 14, 14, 47, 23)),
+        ("200612141447", epoch(2006, 12, 14, 14, 47, 0)),
+        ("0612141447", epoch(2006, 12, 14, 14, 47, 0)),
+        ("9912141447", epoch(1999, 12, 14, 14, 47, 0)),
+        ("12141447", epoch(2026, 12, 14, 14, 47, 0)),
+        ("01121200", epoch(2027, 1, 12, 12, 0, 0)),  # more than 180 days back in this year
+        ("11201200", epoch(2026, 11, 20, 12, 0, 0)),  # two days back: a mistake to be told, not the next year
+        ("2026-12-01 08:30", epoch(2026, 12, 1, 8, 30, 0)),
+        ("now", NOW),
+        ("+1:30:0", NOW + 5400),
+    ],
+)
+def test_dates(text: str, date: int) -> None:
+    assert read_date(text, NOW) == date
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        "1",
+        "13011200",
+        "04311200",
+        "01012460",
+        "01012500",
+        "2026-13-01 00:00",
+        "+",
+        "+x",
+        "٠١٠١١٢٠٠",
+        "1" * 400,
+    ],
+)
+def test_what_is_no_date(text: str) -> None:
+    with pytest.raises(BadRequest):
+        read_date(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("60", 60), ("1:0:0", 3600), ("0:0:7", 7), ("90m", 5400), ("2h", 7200), ("1d12h", 129600)]
+)
+def test_durations(text: str, seconds: int) -> None:
+    assert read_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "1:00", "x", "-1", "1h1d", "1:60:00", "1.5h", "9" * 20])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(BadRequest):
+        read_duration(text)
+
+
+def test_a_written_date_is_read_back() -> None:
+    assert read_date(write_option_date(NOW), NOW) == NOW
+    assert write_date(NOW) == "11/22/2026 12:00:00"
