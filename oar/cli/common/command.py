@@ -72,6 +72,7 @@ class Style(NamedTuple):
     version: str
     usage_after_error: bool
     underscores: bool  #: options may be written with ``_`` for ``-``
+    words: bool = False  #: an option is a word behind one dash, as in Grid Engine; nothing is bundled or cut short
 
 
 USER = Style(
@@ -89,6 +90,17 @@ ADMIN = Style(
     version=f"OAR version: {VERSION}",
     usage_after_error=True,
     underscores=True,
+)
+
+
+RESERVATIONS = Style(
+    error="error: ",
+    warning="warning: ",
+    cannot_contact="warning: cannot contact",
+    version=USER.version,
+    usage_after_error=False,
+    underscores=False,
+    words=True,
 )
 
 
@@ -197,12 +209,11 @@ class _OptionForm(NamedTuple):
 class _OptionReader:
     """Turns what a user wrote into what click cannot misread."""
 
-    def __init__(
-        self, parameters: Iterable[click.Parameter], *, underscores: bool, signed_operands: bool = False
-    ) -> None:
+    def __init__(self, parameters: Iterable[click.Parameter], style: Style, *, signed_operands: bool = False) -> None:
+        self._words = style.words
         self._short: dict[str, _OptionForm] = {}
         self._long: dict[str, _OptionForm] = {}
-        self._underscores = underscores
+        self._underscores = style.underscores
         self._signed_operands = signed_operands
         for parameter in parameters:
             if isinstance(parameter, click.Option):
@@ -225,6 +236,8 @@ class _OptionReader:
                 break
             if argument.startswith("--"):
                 self._long_option(argument[2:])
+            elif self._words and argument.startswith("-") and argument != "-":
+                self._long_option(argument[1:])
             elif argument.startswith("-") and argument != "-" and not self._is_signed_operand(argument):
                 self._bundle(argument[1:])
             else:
@@ -235,8 +248,8 @@ class _OptionReader:
         return self._signed_operands and bool(self.operands) and argument[1] in DIGITS
 
     def _add(self, name: str, form: _OptionForm) -> None:
-        if name.startswith("--"):
-            self._long[self._plain(name[2:])] = form
+        if name.startswith("--") or self._words:
+            self._long[self._plain(name.lstrip("-"))] = form
         else:
             self._short[name[1:]] = form
 
@@ -261,7 +274,8 @@ class _OptionReader:
         name = self._plain(written)
         if name in self._long:
             return name
-        fitting = [each for each in self._long if name and each.startswith(name) and each != "debug"]
+        names = () if self._words else self._long
+        fitting = [each for each in names if name and each.startswith(name) and each != "debug"]
         shortest = min(fitting, key=len, default="")
         is_clear = all(each.startswith(shortest) for each in fitting)  # --stat is --state, though there is --states
         if not is_clear and len({self._long[each].spelling for each in fitting}) > 1:
@@ -465,9 +479,7 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments by GNU's rules."""
-        reader = _OptionReader(
-            self.get_params(ctx), underscores=self.style.underscores, signed_operands=self.signed_operands
-        )
+        reader = _OptionReader(self.get_params(ctx), self.style, signed_operands=self.signed_operands)
         canonical = reader.read(args)
         if isinstance(ctx.obj, Context):
             ctx.obj.arguments = tuple(args)

@@ -1,0 +1,197 @@
+"""Requests for advance reservations are read and checked here before the database is used.
+
+The order of the checks, and their texts, are documented in docs/design/reservations.rst, "Refusals".
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from oar.lib.facts.advance_reservations import AccessEntry
+from oar.lib.facts.errors import BadRequest, UserError
+from oar.lib.facts.grid_engine_times import read_date, read_duration
+from oar.lib.facts.times import format_duration
+from oar.lib.rules import access_lists
+
+#: Seconds by which ``-earliest`` lets the start be later.
+ONE_YEAR = 365 * 86400
+
+LONGEST_ACCOUNT = 255
+LONGEST_NAME = 128
+LONGEST_TEXT = 65536
+MAX_ADDRESSES = 20
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*", re.ASCII)
+_MAIL_LETTERS = "bea"
+_ADDRESS = re.compile(r"[A-Za-z0-9._%+-]{1,64}(@[A-Za-z0-9.-]{1,255})?", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class BadReservation(UserError):
+    """A request cannot be read, or makes no sense; the message is a whole line."""
+
+
+class ReservationWish(NamedTuple):
+    """An advance reservation as somebody describes it: the texts of the options of qrsub, None = not given."""
+
+    start: str | None = None
+    end: str | None = None
+    duration: str | None = None
+    name: str = ""
+    account: str = ""
+    resources: tuple[str, ...] = ()  #: each ``-l``
+    pe: str | None = None
+    pe_range: str = ""
+    queues: str = ""
+    hosts: str = ""
+    properties: str | None = None
+    users: tuple[str, ...] = ()  #: each ``-u``
+    hard: str | None = None
+    mail_options: str = "n"
+    mail_list: tuple[str, ...] = ()
+    replace: str | None = None
+    idle: str | None = None
+    window: str | None = None
+    earliest: bool = False
+    ignore_jobs: bool = False
+    project: str = ""
+
+
+class PreparedReservation(NamedTuple):
+    """A wish that was read."""
+
+    start: int
+    end: int
+    start_window: int
+    access: tuple[AccessEntry, ...]
+    name: str
+    account: str
+    is_hard: bool
+    replaces_lost: bool | None  #: None = the default of the site
+    idle_limit: int
+    mail_options: str
+    mail_list: str
+
+
+def prepare(wish: ReservationWish, asker: str, now: int, offset: int, program: str = "qrsub") -> PreparedReservation:
+    """Return a wish, read.  ``offset``: RESERVATION_DURATION_OFFSET.  Raises BadReservation."""
+    start, end = _window(wish, now, program)
+    if end - start <= offset:
+        raise BadReservation(f"the duration must be longer than {offset} seconds")
+    window = ONE_YEAR if wish.earliest else _duration(wish.window, "window", program) or 0
+    return PreparedReservation(
+        start=start,
+        end=end,
+        start_window=window,
+        access=_access(wish.users, asker),
+        name=_name(wish.name),
+        account=_text("account", wish.account, LONGEST_ACCOUNT),
+        is_hard=bool(_yes_or_no(wish.hard, "he", program)),
+        replaces_lost=_yes_or_no(wish.replace, "replace", program),
+        idle_limit=_duration(wish.idle, "idle", program) or 0,
+        mail_options=_mail_options(wish.mail_options, program),
+        mail_list=_mail_list(wish.mail_list),
+    )
+
+
+# -- dates ------------------------------------------------------------------------------------------------------------
+
+
+def _window(wish: ReservationWish, now: int, program: str) -> tuple[int, int]:
+    """Return start and end; of start, end and duration two are enough, and three must agree."""
+    start = _date(wish.start, "a", now, program)
+    end = _date(wish.end, "e", now, program)
+    duration = _duration(wish.duration, "d", program)
+    if end is None and duration is None:
+        raise BadReservation('missing value for "end time or duration" in advance reservation request')
+    if start is not None and start < now - now % 60:
+        raise BadReservation("start time is in the past")
+    if start is None:
+        start = now if end is None or duration is None else end - duration
+    elif end is not None and duration is not None and end > start and end - start != duration:
+        raise BadReservation("difference between end and start time does not correspond to duration")
+    start = max(start, now)
+    end = start + (duration or 0) if end is None else end
+    if start >= end:
+        raise BadReservation("start time is later than end time")
+    return start, end
+
+
+def _date(text: str | None, option: str, now: int, program: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return read_date(text, now)
+    except BadRequest:
+        raise BadReservation(f'{program}: Wrong date/time format "{text}" specified to -{option} option') from None
+
+
+def _duration(text: str | None, option: str, program: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return read_duration(text)
+    except BadRequest:
+        raise BadReservation(f'{program}: Wrong time format "{text}" specified to -{option} option') from None
+
+
+# -- texts ------------------------------------------------------------------------------------------------------------
+
+
+def _name(text: str) -> str:
+    if not text or (len(text) <= LONGEST_NAME and _NAME.fullmatch(text)):
+        return text
+    why = "cannot start with a digit" if text[0].isdigit() else "invalid character"
+    why = f"longer than {LONGEST_NAME} characters" if len(text) > LONGEST_NAME else why
+    raise BadReservation(f'denied: "{text[:LONGEST_NAME]}" is not a valid object name ({why})')
+
+
+def _text(what: str, text: str, longest: int) -> str:
+    if len(text) > longest or _CONTROL.search(text):
+        raise BadReservation(f"denied: the {what} is longer than {longest} characters or has control characters")
+    return text
+
+
+def _yes_or_no(text: str | None, option: str, program: str) -> bool | None:
+    if text is None:
+        return None
+    if text not in ("y", "yes", "n", "no"):
+        raise BadReservation(f'{program}: invalid option argument "-{option} {text}"')
+    return text.startswith("y")
+
+
+def _mail_options(text: str, program: str) -> str:
+    letters = set(text)
+    if text != "n" and not (letters and letters <= set(_MAIL_LETTERS)):
+        raise BadReservation(f'{program}: Wrong mail options list format "{text}" specified to -m option')
+    return "".join(letter for letter in "abe" if letter in letters) or "n"
+
+
+def _mail_list(texts: Sequence[str]) -> str:
+    addresses = [word.strip() for text in texts for word in text.split(",") if word.strip()]
+    for address in addresses:
+        if not _ADDRESS.fullmatch(address):
+            raise BadReservation(f'denied: "{address}" is no mail address')
+    if len(addresses) > MAX_ADDRESSES:
+        raise BadReservation(f"denied: more than {MAX_ADDRESSES} mail addresses")
+    return ",".join(addresses)
+
+
+def _access(texts: Sequence[str], asker: str) -> tuple[AccessEntry, ...]:
+    if not texts:
+        return (AccessEntry(asker),)
+    try:
+        return access_lists.parse(",".join(texts), asker)
+    except BadRequest as error:
+        raise BadReservation(f"error: {error}") from None
+
+
+def as_json(pairs: Sequence[tuple[str, str]]) -> str:
+    """Return the resources as they were given, for the column ``resource_list``."""
+    return json.dumps(pairs)
+
+
+def time_left(reservation_end: int, offset: int, now: int) -> str:
+    """Return how long a job that begins now may be in a reservation."""
+    return format_duration(max(0, reservation_end - offset - now))
