@@ -265,11 +265,14 @@ class _Budget:
 
     @contextmanager
     def spending(self, users: Collection[str]) -> Iterator[None]:
-        """Note how long a part of the work on a condition takes; its users share the time."""
-        begin = time.monotonic()
+        """Note how long a part of the work on a condition takes; its users share the time.
+
+        What a part takes beyond the share of its users is not taken from the others.
+        """
+        begin, most = time.monotonic(), max(0.0, self.left(users))
         yield
         seconds = time.monotonic() - begin
-        self._left -= seconds
+        self._left -= min(seconds, most)
         for user in users:
             self._spent[user] = self._spent.get(user, 0.0) + seconds / len(users)
 
