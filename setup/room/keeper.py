@@ -455,7 +455,8 @@ def _guard(room: Room, report: int, lease: int | None) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(keeper, signal.SIGTERM))
-    os.waitpid(keeper, 0)
+    while os.waitpid(-1, 0)[0] != keeper:  # meanwhile: commands whose client has gone
+        pass
     cgroups.kill_room(f"{cgroups.PREFIX}{room.name}-{keeper}")
     deadline = time.monotonic() + _END_DEADLINE
     with contextlib.suppress(ChildProcessError):
