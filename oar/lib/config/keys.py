@@ -558,7 +558,7 @@ UNREAD: frozenset[str] = frozenset(
         *("sqlalchemy_pool_size", "sqlalchemy_max_overflow", "sqlalchemy_pool_timeout", "sqlalchemy_pool_recycle"),
         *("sqlalchemy_echo", "oarstat_default_field", "desktop_computing_allow_create_node"),
         *("desktop_computing_expiry", "stageout_dir", "scheduler_nb_processes", "inserts_from_file"),
-        *("storable_recursion_limit", "metascheduler_oar3_with_oar2", "hierarchy_labels"),
+        *("storable_recursion_limit", "metascheduler_oar3_with_oar2"),
         *("kamelot_get_resources_hierarchy_mode", "quotas_period", "energy_saving_internal", "energy_saving_mode"),
         *("energy_saving_node_manager_sleep_cmd", "energy_saving_node_manager_wake_up_cmd"),
         *("energy_saving_node_manager_wakeup_timeout", "energy_saving_nodes_keepalive"),
