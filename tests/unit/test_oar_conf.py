@@ -72,11 +72,11 @@ def test_a_check_names_all_that_is_wrong(file: Path) -> None:
 
 
 def test_keys_of_other_versions_are_named(file: Path) -> None:
-    file.write_text("QUOTAS=yes\nHIERARCHY_LABELS=core\nPHOENIX_DBFILE=/x\n")
+    file.write_text("QUOTAS=yes\nSTAGEOUT_DIR=/x\nPHOENIX_DBFILE=/x\n")
     assert oar_conf(file, "--check") == CommandResult(
         0,
         "",
-        f"/!\\ {file}:2: HIERARCHY_LABELS: not in this version, it has no effect\n"
+        f"/!\\ {file}:2: STAGEOUT_DIR: not in this version, it has no effect\n"
         f"/!\\ {file}:3: PHOENIX_DBFILE: not in this version, it has no effect\n",
     )
     assert f'HIERARCHY_LABELS="core"  # {file}:2, not in this version' in oar_conf(file).out.splitlines()
