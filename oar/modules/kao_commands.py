@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
 def _save(path: Path) -> str:
     opened = runtime.open_runtime("kao")
     config = opened.config
-    tokens = partial(token_scripts.ask, config.scheduler_token_scripts or {}, config.scheduler_timeout or DAYS)
+    tokens = partial(token_scripts.ask, config.scheduler_token_scripts or {}, config.scheduler_timeout)
     try:
         snapshot = SnapshotReader(opened.database, config).read(tokens).snapshot
     finally:
