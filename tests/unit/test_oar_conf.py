@@ -79,7 +79,7 @@ def test_keys_of_other_versions_are_named(file: Path) -> None:
         f"/!\\ {file}:2: STAGEOUT_DIR: not in this version, it has no effect\n"
         f"/!\\ {file}:3: PHOENIX_DBFILE: not in this version, it has no effect\n",
     )
-    assert f'HIERARCHY_LABELS="core"  # {file}:2, not in this version' in oar_conf(file).out.splitlines()
+    assert f'STAGEOUT_DIR="/x"  # {file}:2, not in this version' in oar_conf(file).out.splitlines()
     assert oar_conf(file, "API_URL").out == 'API_URL=""  # default, not in this version\n'
 
 
