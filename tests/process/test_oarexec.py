@@ -427,8 +427,8 @@ def test_an_init_that_fails_is_told_apart_from_oarexec(box: NodeBox) -> None:
     job["init"] |= {"nodes": {NODE: ["77"]}}
     with box.launch(job) as launch:
         ended = launch.end()
-    assert (launch.lines, ended.exit) == (["INIT 5"], 5)
-    assert "processor 77" in ended.stderr
+    assert (launch.lines, ended.exit) == (["INIT 14"], 14)
+    assert "is '77', but this node has the processors" in ended.stderr
 
 
 def test_the_hook_runs_as_root_before_the_command_and_may_forbid_it(box: NodeBox) -> None:
