@@ -27,7 +27,7 @@ from oar.lib.facts.states import (
     ReasonCode,
     ResourceState,
 )
-from oar.lib.rules.incidents import EXEC_EVENTS, INCIDENTS, Incident, ResubmitRule, Suspects
+from oar.lib.rules.event_consequences import CONSEQUENCES, EXEC_EVENTS, Consequence, ResubmitRule, Suspects
 from oar.modules.automaton import LANES, MODULE_OF_TAG, NEXT_MODULES
 
 DOCS = Path(__file__).resolve().parent
@@ -191,16 +191,16 @@ _AGAIN = {
 }
 
 
-def incidents() -> str:
+def consequences() -> str:
     """What each event does to its job and to nodes."""
     head = ("event", "job becomes", "nodes suspected", "submitted again", "queues")
-    return table(head, [_incident(event, incident) for event, incident in INCIDENTS.items()])
+    return table(head, [_consequence(event, consequence) for event, consequence in CONSEQUENCES.items()])
 
 
-def _incident(event: str, incident: Incident) -> tuple[str, ...]:
-    state = incident.state or "-"
-    blamed, again = _BLAMED[incident.suspects] or "-", _AGAIN[incident.resubmit] or "-"
-    return code(event), state, blamed, again, "stopped" if incident.stops_queues else "-"
+def _consequence(event: str, consequence: Consequence) -> tuple[str, ...]:
+    state = consequence.state or "-"
+    blamed, again = _BLAMED[consequence.suspects] or "-", _AGAIN[consequence.resubmit] or "-"
+    return code(event), state, blamed, again, "stopped" if consequence.stops_queues else "-"
 
 
 def exec_codes() -> str:
@@ -247,7 +247,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "job-states": job_states,
     "job-moves": job_moves,
     "resource-states": lambda: _codes("state", ResourceState),
-    "incidents": incidents,
+    "consequences": consequences,
     "exec-codes": exec_codes,
     "end-codes": lambda: _codes("cause", EndCode),
     "reason-codes": lambda: _codes("code", ReasonCode),

@@ -1,7 +1,7 @@
 """NodeChangeState: treats events, and the changes of state that are asked for resources.
 
-``oar.lib.rules.incidents`` decides about an event; the decision is carried out here, in the transaction that marks the
-event as treated.  The events of a pass share transactions, so that a burst of ends costs a few statements.
+``oar.lib.rules.event_consequences`` decides about an event; the decision is carried out here, in the transaction that
+marks the event as treated.  The events of a pass share transactions, so that a burst of ends costs a few statements.
 
 See docs/design/events.rst, "Consequences".
 """
@@ -20,8 +20,8 @@ from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import EndCode, EventType, JobState, QueueState
 from oar.lib.jobs import control, lifecycle
 from oar.lib.resources import nodes
-from oar.lib.rules import incidents
-from oar.lib.rules.incidents import IncidentSettings, JobFacts, Verdict
+from oar.lib.rules import event_consequences
+from oar.lib.rules.event_consequences import ConsequenceSettings, JobFacts, Verdict
 from oar.lib.submission import resubmission
 from oar.modules import worker
 from oar.modules.batches import run_in_batches
@@ -61,8 +61,8 @@ def _change_nodes(tx: "Transaction", configs: "Sequence[Config]") -> nodes.State
     return changes
 
 
-def _site(config: "Config") -> IncidentSettings:
-    return IncidentSettings(
+def _site(config: "Config") -> ConsequenceSettings:
+    return ConsequenceSettings(
         confines=config.job_resource_manager_property_db_field is not None,
         max_resubmissions=config.max_automatic_resubmissions,
         heals=not config.disable_suspected_nodes_repair,
@@ -83,7 +83,7 @@ def _treat_events(runtime: "Runtime") -> bool:
         last = events[-1].id
 
 
-def _treat(tx: "Transaction", events: Sequence[Event], *, site: IncidentSettings) -> bool:
+def _treat(tx: "Transaction", events: Sequence[Event], *, site: ConsequenceSettings) -> bool:
     """Decide about events and carry the decisions out; return whether a resource changed."""
     claimed = tx.events.claim([event.id for event in events])
     events = [event for event in events if event.id in claimed]
@@ -91,10 +91,10 @@ def _treat(tx: "Transaction", events: Sequence[Event], *, site: IncidentSettings
     decisions = []
     for event in events:
         job_facts = facts.get(event.job_id)
-        verdict = incidents.judge(event, job_facts, site)
+        verdict = event_consequences.judge(event, job_facts, site)
         decisions.append(_Decision(event, job_facts, verdict))
         if job_facts and verdict.state:
-            facts[event.job_id] = incidents.after(job_facts, verdict.state)
+            facts[event.job_id] = event_consequences.after(job_facts, verdict.state)
     return _carry_out(tx, decisions)
 
 
@@ -105,9 +105,10 @@ def _gather(tx: "Transaction", events: Sequence[Event]) -> dict[int, JobFacts]:
     """Return the facts about the jobs of these events that the decisions need; the jobs are locked."""
     jobs = tx.jobs.lock_all({event.job_id for event in events if event.job_id})
     types = tx.jobs.types(jobs) if jobs else {}
-    of_jobs = [(incidents.event_type(event.type), jobs[event.job_id]) for event in events if event.job_id in jobs]
-    hosts = _hosts(tx, {job.id for type_, job in of_jobs if incidents.suspects_job_hosts(type_)})
-    rerun = {job.id for type_, job in of_jobs if incidents.may_be_rerun(type_, job)}
+    event_type = event_consequences.event_type
+    of_jobs = [(event_type(event.type), jobs[event.job_id]) for event in events if event.job_id in jobs]
+    hosts = _hosts(tx, {job.id for type_, job in of_jobs if event_consequences.suspects_job_hosts(type_)})
+    rerun = {job.id for type_, job in of_jobs if event_consequences.may_be_rerun(type_, job)}
     standings = tx.resubmissions.facts(rerun)
     kills = tx.events.having(rerun, _KILLS) if rerun else set()
     unstable = _unstable_hosts(tx, events)
@@ -131,11 +132,11 @@ def _unstable_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str
     rebooted = {host for event in events if event.type == EventType.NODE_REBOOTED for host in event.hosts}
     if not rebooted:
         return frozenset()
-    since = tx.now - incidents.REBOOTS_SECONDS
+    since = tx.now - event_consequences.REBOOTS_SECONDS
     return frozenset(
         host
         for host, history in tx.events.of_nodes(rebooted, since=since).items()
-        if incidents.count_boots(history) > incidents.REBOOTS_FORGIVEN
+        if event_consequences.count_boots(history) > event_consequences.REBOOTS_FORGIVEN
     )
 
 
@@ -232,7 +233,7 @@ def _suspect(tx: "Transaction", decisions: Sequence[_Decision]) -> bool:
     ]
     nodes.ask_return(tx, {host for decision in decisions for host in decision.verdict.returning})
     for host in sorted({host for decision in decisions for host in decision.verdict.unstable}):
-        text = f"[NodeChangeState] {host} was rebooted under jobs more than {incidents.REBOOTS_FORGIVEN} times"
+        text = f"[NodeChangeState] {host} was rebooted under jobs more than {event_consequences.REBOOTS_FORGIVEN} times"
         tx.events.add(EventType.LOG_SUSPECTED, 0, f"{text} within a day: it stays Suspected", hosts=[host])
     return any(changed)
 

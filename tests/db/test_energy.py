@@ -250,7 +250,7 @@ def test_a_node_that_cannot_be_halted_is_suspected_and_the_administrator_told(
     assert mails[0].text == f"{plant.directory}/sleep --own node-1: {trouble}"
 
 
-def test_orders_are_not_taken_for_incidents(plant: Plant) -> None:
+def test_orders_are_not_taken_for_trouble(plant: Plant) -> None:
     add_resources(plant.database, nodes=1, available_upto=FOR_EVER)
     plant.scheduler.round()
     plant.change_states()

@@ -66,7 +66,7 @@ def test_the_end_takes_everything_of_the_job_with_it(database: Database) -> None
     with database.begin() as tx:
         job = tx.jobs.get(job_id)
         kill = tx.kill_requests.find(job_id)
-        keys = tx.secrets.find(job_id)
+        keys = tx.challenges.find(job_id)
         assert job.stop_time > 0
         assert tx.jobs.types([job_id], current=True) == {}
         assert tx.jobs.assigned([job_id], current=True) == {}

@@ -61,7 +61,7 @@ class TestJob:
         with site.database.begin() as tx:
             first, second = tx.jobs.moldables([job.id])[job.id]
             assert tx.jobs.types([job.id]) == {job.id: ("idempotent",)}
-            keys = tx.secrets.find(job.id)
+            keys = tx.challenges.find(job.id)
             assert [(each.state, each.stop) for each in tx.jobs.state_changes([job.id])[job.id]] == [("Waiting", 0)]
         assert first.groups == (
             Group("(cpuset='0') AND type = 'default'", (Level("network_address", 2),)),
@@ -318,7 +318,7 @@ class TestScript:
 class TestKeys:
     def key(self, site: LoginNode, job: Job) -> tuple[str, str]:
         with site.database.begin() as tx:
-            keys = tx.secrets.find(job.id)
+            keys = tx.challenges.find(job.id)
         assert keys is not None
         assert keys.private_key is not None
         assert keys.public_key is not None

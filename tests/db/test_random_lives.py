@@ -19,7 +19,7 @@ from oar.lib.facts.states import FINAL, EventType, ExecCode, JobState, Phase, Re
 from oar.lib.jobs import control, lifecycle
 from oar.lib.jobs.control import HoldRules
 from oar.lib.resources import nodes
-from oar.lib.rules import incidents
+from oar.lib.rules import event_consequences
 from oar.lib.runtime import Runtime
 from oar.modules import leon, node_change_state, sarko
 from tests.builders import add_job, add_resources, for_no_reason
@@ -35,7 +35,7 @@ TYPES: tuple[list[str], ...] = (
     ["container"],
     ["deploy"],
 )
-CODES = [*incidents.EXEC_EVENTS, 0, 0, 0, 0, 0, 77]
+CODES = [*event_consequences.EXEC_EVENTS, 0, 0, 0, 0, 0, 77]
 
 
 class Cluster:
@@ -166,7 +166,7 @@ class Cluster:
             tx.jobs.update(job.id, exit_code=dice.choice([0, 256, 99 << 8]))
         elif run is not None and run.phase is not Phase.CLEANED:
             exterminated = run.phase is Phase.EXTERMINATE
-            types = [EventType.EXTERMINATE_JOB] if exterminated else incidents.events_of(run.oarexec_code or 0)
+            types = [EventType.EXTERMINATE_JOB] if exterminated else event_consequences.events_of(run.oarexec_code or 0)
             for type_ in types:
                 tx.events.add(type_, job.id, "", to_check=True)
             if dice.random() < 0.2:

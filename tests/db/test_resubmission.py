@@ -44,7 +44,7 @@ def resubmit(site: Frontend, job_id: int, *words: object, user: User = ALICE) ->
 
 def keys(site: Frontend, job: Job) -> JobKeys:
     with site.database.begin() as tx:
-        found = tx.secrets.find(job.id)
+        found = tx.challenges.find(job.id)
     assert found is not None
     return found
 

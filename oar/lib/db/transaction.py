@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from oar.lib.db.admission_rules import AdmissionRules
     from oar.lib.db.advance_reservations import AdvanceReservations
     from oar.lib.db.advisory_locks import AdvisoryLocks
+    from oar.lib.db.challenges import Challenges
     from oar.lib.db.deadlines import Deadlines
     from oar.lib.db.events import Events
     from oar.lib.db.gantt import Gantt
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from oar.lib.db.resubmissions import Resubmissions
     from oar.lib.db.rounds import Rounds
     from oar.lib.db.schema_version import SchemaVersion
-    from oar.lib.db.secrets import Secrets
     from oar.lib.db.staged_files import StagedFiles
     from oar.lib.db.stored_conditions import StoredConditions
     from oar.lib.db.submission_checks import SubmissionChecks
@@ -86,7 +86,7 @@ class Transaction(Statements):
     resubmissions: "Lazy[Resubmissions]" = Lazy()
     rounds: "Lazy[Rounds]" = Lazy()
     schema_version: "Lazy[SchemaVersion]" = Lazy()
-    secrets: "Lazy[Secrets]" = Lazy()
+    challenges: "Lazy[Challenges]" = Lazy()
     staged_files: "Lazy[StagedFiles]" = Lazy()
     stored_conditions: "Lazy[StoredConditions]" = Lazy()
     submission_checks: "Lazy[SubmissionChecks]" = Lazy()

@@ -326,9 +326,9 @@ def _move(tx: "Transaction", jobs: Sequence[Job], targets: Mapping[JobState, Job
 def _why_never_suspended(types: Sequence[str], rules: HoldRules) -> str:
     """Return why no job of these types is ever suspended, '' if it may be."""
     from oar.lib.facts.request import JobTypes
-    from oar.lib.rules import incidents
+    from oar.lib.rules import event_consequences
 
-    return incidents.why_not_suspended(JobTypes(types), confines=rules.confines)
+    return event_consequences.why_not_suspended(JobTypes(types), confines=rules.confines)
 
 
 def _why_not_held(user: User, job: Job, rules: HoldRules, running: bool) -> ControlRefusal | None:

@@ -102,10 +102,10 @@ def _spec(job: Job, types: tuple[str, ...]) -> JobSpec:
 
 def _keys(tx: "Transaction", job: Job) -> list[JobKeys]:
     """Return a new challenge with the keys of a job.  Raises WrongState if another live job uses them."""
-    former = tx.secrets.find(job.id)
+    former = tx.challenges.find(job.id)
     if former is None or former.private_key is None or former.public_key is None:
         return job_keys.with_challenges([], 1)
-    if tx.secrets.is_key_in_use(former.public_key, job.user, but=job.id):
+    if tx.challenges.is_key_in_use(former.public_key, job.user, but=job.id):
         raise WrongState("another active job is using the same ssh keys.")
     return job_keys.with_challenges([KeyPair(former.private_key, former.public_key)], 1)
 

@@ -80,7 +80,7 @@ def _keys(tx: "Transaction", proposal: Proposal) -> list[KeyPair]:
     if array_size > 1:
         raise BadSubmission(Code.REQUEST, "a job key cannot be imported for an array job.")
     pair = job_keys.read(imported.private, imported.public)
-    if tx.secrets.is_key_in_use(pair.public, proposal.spec.user):
+    if tx.challenges.is_key_in_use(pair.public, proposal.spec.user):
         raise BadSubmission(Code.REQUEST, "Another job is using the same ssh keys", prefix="/!\\ ")
     return [pair]
 

@@ -18,7 +18,7 @@ from oar.lib.facts.records import JobRun, NodeUsage
 from oar.lib.facts.states import EventType, ExecCode, JobState, JobTypeName, Phase
 from oar.lib.io.logs import of_job
 from oar.lib.jobs import control, lifecycle
-from oar.lib.rules import incidents
+from oar.lib.rules import event_consequences
 from oar.lib.rules.end_causes import read_fault
 from oar.lib.views.job_usage import count_processors, read_usage
 from oar.modules.runner.actions import job_data, nodes
@@ -194,7 +194,7 @@ def _end_traces(context: ActionContext, data: JobData, answers: Mapping[str, nod
     detail = run.detail.strip() or _DESCRIPTIONS.get(code, f"exit code {code} of oarexec")
     return [
         Trace(event, _PHRASES.get(event, detail), _faulty_hosts(context, data, event, code))
-        for event in incidents.events_of(code)
+        for event in event_consequences.events_of(code)
     ]
 
 
@@ -219,7 +219,7 @@ def _loss_of_head(
     if finding is probe.SILENT:
         return Trace(EventType.NODE_LOST, f"{head} does not answer", (head,))
     if run.boot_id and finding.boot_id and finding.boot_id != run.boot_id:
-        return Trace(EventType.NODE_REBOOTED, incidents.describe_reboot(head, finding.boot_id), (head,))
+        return Trace(EventType.NODE_REBOOTED, event_consequences.describe_reboot(head, finding.boot_id), (head,))
     return None
 
 

@@ -117,7 +117,7 @@ def read(tx: Transaction, job_id: int) -> JobData | None:
         type_texts=tx.jobs.types([job_id], current=True).get(job_id, ()),
         walltime=chosen.walltime if chosen else 0,
         resources=resources,
-        keys=tx.secrets.find(job_id) or JobKeys("", None, None),
+        keys=tx.challenges.find(job_id) or JobKeys("", None, None),
         run=tx.job_runs.find(job_id),
         gpu_hosts=_gpu_hosts(tx, resources),
     )

@@ -24,8 +24,8 @@ from oar.lib.io.logs import of_job
 from oar.lib.io.remote.dialogue import Dialogue
 from oar.lib.io.remote.requests import CommandRan, NodeRequest
 from oar.lib.jobs import lifecycle
-from oar.lib.rules import incidents
 from oar.lib.rules.end_causes import read_fault
+from oar.lib.rules.event_consequences import NOT_STARTED, spares_reservations
 from oar.modules.runner.actions import job_data, nodes, probe
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData
@@ -357,9 +357,9 @@ def _recover(launch: Launch) -> RetryAfter | None:
         case _ if now - run.updated > launch.context.config.launch_unknown_timeout:
             # Without GO, which is sent after the phase of that name is stored, the command cannot have been started.
             if run.phase is not Phase.GO and (finding is probe.SILENT or _has_other_head(launch)):
-                text = f"did not answer ({finding.answer}), {incidents.NOT_STARTED}"
+                text = f"did not answer ({finding.answer}), {NOT_STARTED}"
                 return _change_head(launch, EventType.PING_CHECKER_NODE_SUSPECTED, text)
-            state = "state unknown" if run.phase is Phase.GO else incidents.NOT_STARTED
+            state = "state unknown" if run.phase is Phase.GO else NOT_STARTED
             text = f"[bipbip {launch.id}] {state}: {launch.head} did not answer ({finding.answer})"
             raise LaunchFailed(EventType.LAUNCHING_OAREXEC_TIMEOUT, text, [launch.head])
         case _:
@@ -371,7 +371,7 @@ def _try_again(launch: Launch) -> RetryAfter | None:
     if launch.run.attempt >= MAX_ATTEMPTS:
         raise LaunchFailed(
             EventType.LAUNCHING_OAREXEC_TIMEOUT,
-            f"[bipbip {launch.id}] {incidents.NOT_STARTED} after {launch.run.attempt} attempts on {launch.head}",
+            f"[bipbip {launch.id}] {NOT_STARTED} after {launch.run.attempt} attempts on {launch.head}",
             [launch.head],
         )
     with launch.context.database.begin() as tx:
@@ -398,7 +398,7 @@ def _give_up(launch: Launch, failure: LaunchFailed) -> None:
             tx.outbox.append(Ask(JobAction.END, launch.id))
             return
         tx.events.add(failure.event, launch.id, str(failure), to_check=True, hosts=failure.hosts)
-        if launch.data.is_reservation and incidents.spares_reservations(failure.event):
+        if launch.data.is_reservation and spares_reservations(failure.event):
             tx.events.add(EventType.RESERVATION_NO_NODE, launch.id, str(failure), to_check=True)
         tx.job_runs.update(launch.id, phase=Phase.FAILED)
         tx.outbox.append(Wake(Tag.CHSTATE))

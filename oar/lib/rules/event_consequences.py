@@ -57,7 +57,7 @@ class ResubmitRule(Enum):
     IF_NOT_STARTED = auto()  #: ALWAYS if the event proves that the command has not been started, else IF_IDEMPOTENT
 
 
-class Incident(NamedTuple):
+class Consequence(NamedTuple):
     """The consequences of a type of event."""
 
     state: JobState | None = None  #: the next state of the job, if its state allows it
@@ -71,48 +71,48 @@ class Incident(NamedTuple):
 
 
 _ERROR = JobState.ERROR
-_SCRIPT_ERROR = Incident(_ERROR, stops_queues=True)
-_PROLOGUE_ERROR = Incident(_ERROR, stops_queues=True, resubmit=ResubmitRule.ALWAYS)
-_HEAD_ERROR = Incident(_ERROR, Suspects.HEAD, resubmit=ResubmitRule.ALWAYS)
+_SCRIPT_ERROR = Consequence(_ERROR, stops_queues=True)
+_PROLOGUE_ERROR = Consequence(_ERROR, stops_queues=True, resubmit=ResubmitRule.ALWAYS)
+_HEAD_ERROR = Consequence(_ERROR, Suspects.HEAD, resubmit=ResubmitRule.ALWAYS)
 
 #: Events with consequences for their job or for nodes.  Events of holds and deletions have rules below; all others are
 #: only a record.
-INCIDENTS: Mapping[EventType, Incident] = {
-    EventType.SWITCH_INTO_TERMINATE_STATE: Incident(JobState.TERMINATED),
-    EventType.SWITCH_INTO_ERROR_STATE: Incident(_ERROR),
-    EventType.FORCE_TERMINATE_FINISHING_JOB: Incident(_ERROR, Suspects.ALL),
-    EventType.PING_CHECKER_NODE_SUSPECTED: Incident(
+CONSEQUENCES: Mapping[EventType, Consequence] = {
+    EventType.SWITCH_INTO_TERMINATE_STATE: Consequence(JobState.TERMINATED),
+    EventType.SWITCH_INTO_ERROR_STATE: Consequence(_ERROR),
+    EventType.FORCE_TERMINATE_FINISHING_JOB: Consequence(_ERROR, Suspects.ALL),
+    EventType.PING_CHECKER_NODE_SUSPECTED: Consequence(
         _ERROR, Suspects.HOSTS, by_finaud=True, resubmit=ResubmitRule.ALWAYS, spares_reservations=True
     ),
-    EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB: Incident(None, Suspects.HOSTS, by_finaud=True),
-    EventType.CPUSET_ERROR: Incident(_ERROR, Suspects.HOSTS, resubmit=ResubmitRule.ALWAYS, spares_reservations=True),
-    EventType.CPUSET_PROPERTY_ERROR: Incident(
+    EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB: Consequence(None, Suspects.HOSTS, by_finaud=True),
+    EventType.CPUSET_ERROR: Consequence(_ERROR, Suspects.HOSTS, resubmit=ResubmitRule.ALWAYS, spares_reservations=True),
+    EventType.CPUSET_PROPERTY_ERROR: Consequence(
         _ERROR, Suspects.HOSTS, resubmit=ResubmitRule.ONCE, spares_reservations=True, told_to_administrators=True
     ),
-    EventType.CPUSET_CLEAN_ERROR: Incident(JobState.TERMINATED, Suspects.HOSTS),
+    EventType.CPUSET_CLEAN_ERROR: Consequence(JobState.TERMINATED, Suspects.HOSTS),
     EventType.CPUSET_MANAGER_FILE: _PROLOGUE_ERROR,
     EventType.PROLOGUE_ERROR: _HEAD_ERROR,
-    EventType.EPILOGUE_ERROR: Incident(JobState.TERMINATED, Suspects.HEAD),
+    EventType.EPILOGUE_ERROR: Consequence(JobState.TERMINATED, Suspects.HEAD),
     EventType.CANNOT_CREATE_TMP_DIRECTORY: _HEAD_ERROR,
     EventType.CAN_NOT_WRITE_NODE_FILE: _HEAD_ERROR,
     EventType.CAN_NOT_WRITE_PID_FILE: _HEAD_ERROR,
     EventType.USER_SHELL: _HEAD_ERROR,
     # The Runner names no host if oarexec died on a host that answers and was not rebooted.
-    EventType.EXIT_VALUE_OAREXEC: Incident(_ERROR, Suspects.HOSTS, resubmit=ResubmitRule.IF_IDEMPOTENT),
-    EventType.NODE_LOST: Incident(_ERROR, Suspects.HOSTS, by_finaud=True, resubmit=ResubmitRule.IF_IDEMPOTENT),
-    EventType.NODE_REBOOTED: Incident(
+    EventType.EXIT_VALUE_OAREXEC: Consequence(_ERROR, Suspects.HOSTS, resubmit=ResubmitRule.IF_IDEMPOTENT),
+    EventType.NODE_LOST: Consequence(_ERROR, Suspects.HOSTS, by_finaud=True, resubmit=ResubmitRule.IF_IDEMPOTENT),
+    EventType.NODE_REBOOTED: Consequence(
         _ERROR, Suspects.HOSTS, by_finaud=True, returns=True, resubmit=ResubmitRule.IF_IDEMPOTENT
     ),
     # Hosts whose clean-up failed come as CPUSET_CLEAN_ERROR.
-    EventType.EXTERMINATE_JOB: Incident(_ERROR, Suspects.ALL_UNCONFINED),
+    EventType.EXTERMINATE_JOB: Consequence(_ERROR, Suspects.ALL_UNCONFINED),
     EventType.SSH_TRANSFER_TIMEOUT: _HEAD_ERROR,
     # The error is in the data, not on the node.
-    EventType.BAD_HASHTABLE_DUMP: Incident(_ERROR),
-    EventType.LAUNCHING_OAREXEC_TIMEOUT: Incident(_ERROR, Suspects.HEAD, resubmit=ResubmitRule.IF_NOT_STARTED),
-    EventType.RESERVATION_NO_NODE: Incident(_ERROR),
+    EventType.BAD_HASHTABLE_DUMP: Consequence(_ERROR),
+    EventType.LAUNCHING_OAREXEC_TIMEOUT: Consequence(_ERROR, Suspects.HEAD, resubmit=ResubmitRule.IF_NOT_STARTED),
+    EventType.RESERVATION_NO_NODE: Consequence(_ERROR),
     # The code that writes the event also asks for the end of the job.
-    EventType.SUSPEND_ERROR: Incident(None, Suspects.HOSTS),
-    EventType.RESUME_ERROR: Incident(None, Suspects.HOSTS),
+    EventType.SUSPEND_ERROR: Consequence(None, Suspects.HOSTS),
+    EventType.RESUME_ERROR: Consequence(None, Suspects.HOSTS),
     # The command was never started, and the queues are stopped: nothing loops.
     EventType.SERVER_PROLOGUE_TIMEOUT: _PROLOGUE_ERROR,
     EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR: _PROLOGUE_ERROR,
@@ -167,7 +167,7 @@ def events_of(code: int) -> tuple[EventType, ...]:
 def needs_check(type_: str) -> bool:
     """Whether NodeChangeState treats events of this type, so that they are written with ``to_check='YES'``."""
     event = event_type(type_)
-    return event in INCIDENTS or event in _HOLDS_AND_RESUMES or event is EventType.FRAG_JOB_REQUEST
+    return event in CONSEQUENCES or event in _HOLDS_AND_RESUMES or event is EventType.FRAG_JOB_REQUEST
 
 
 def event_type(text: str) -> EventType | None:
@@ -198,7 +198,7 @@ class JobFacts(NamedTuple):
         return JobTypeName.DEPLOY in self.types or JobTypeName.COSYSTEM in self.types
 
 
-class IncidentSettings(NamedTuple):
+class ConsequenceSettings(NamedTuple):
     """The part of the configuration that the judgement needs."""
 
     confines: bool = True  #: a job resource manager is configured
@@ -225,30 +225,30 @@ class Verdict(NamedTuple):
     pending: bool = False  #: the event has to be judged again
 
 
-def judge(event: Event, facts: JobFacts | None, site: IncidentSettings) -> Verdict:
+def judge(event: Event, facts: JobFacts | None, site: ConsequenceSettings) -> Verdict:
     """Decide about an event.  ``facts``: None if the event has no job."""
     type_ = event_type(event.type)
     if type_ is EventType.FRAG_JOB_REQUEST:
         return Verdict(notice=facts is not None)
     if type_ in _HOLDS_AND_RESUMES:
         return _hold_or_resume(type_, facts, site) if facts else Verdict()
-    incident = INCIDENTS.get(type_) if type_ else None
-    if incident is None:
+    consequence = CONSEQUENCES.get(type_) if type_ else None
+    if consequence is None:
         return Verdict()
-    state = _state(incident, facts) if facts else None
-    suspects = _suspects(event, incident, facts, site)
-    unstable = tuple(host for host in suspects if incident.returns and facts and host in facts.unstable_hosts)
-    resubmit, refusal = _decide_resubmission(event, incident, facts, site) if facts and state else (False, "")
+    state = _state(consequence, facts) if facts else None
+    suspects = _suspects(event, consequence, facts, site)
+    unstable = tuple(host for host in suspects if consequence.returns and facts and host in facts.unstable_hosts)
+    resubmit, refusal = _decide_resubmission(event, consequence, facts, site) if facts and state else (False, "")
     return Verdict(
         state=state,
         suspects=suspects,
-        by_finaud=incident.by_finaud and not unstable,
-        returning=suspects if incident.returns and site.heals and not unstable else (),
+        by_finaud=consequence.by_finaud and not unstable,
+        returning=suspects if consequence.returns and site.heals and not unstable else (),
         unstable=unstable,
         resubmit=resubmit,
         not_resubmitted=refusal,
-        stops_queues=incident.stops_queues,
-        mail=event.description if incident.told_to_administrators else "",
+        stops_queues=consequence.stops_queues,
+        mail=event.description if consequence.told_to_administrators else "",
     )
 
 
@@ -263,37 +263,39 @@ def count_boots(events: Iterable[Event]) -> int:
     return len({text.partition("] ")[2] for text in texts})
 
 
-def _state(incident: Incident, facts: JobFacts) -> JobState | None:
+def _state(consequence: Consequence, facts: JobFacts) -> JobState | None:
     job = facts.job
-    if incident.state not in JOB_MOVES[job.state]:
+    if consequence.state not in JOB_MOVES[job.state]:
         return None
-    if incident.spares_reservations and job.reservation is not Reservation.NONE:
+    if consequence.spares_reservations and job.reservation is not Reservation.NONE:
         return None
-    return incident.state
+    return consequence.state
 
 
-def _suspects(event: Event, incident: Incident, facts: JobFacts | None, site: IncidentSettings) -> tuple[str, ...]:
-    if incident.suspects in (Suspects.NOBODY, Suspects.HOSTS) or facts is None:
-        return event.hosts if incident.suspects is not Suspects.NOBODY else ()
+def _suspects(
+    event: Event, consequence: Consequence, facts: JobFacts | None, site: ConsequenceSettings
+) -> tuple[str, ...]:
+    if consequence.suspects in (Suspects.NOBODY, Suspects.HOSTS) or facts is None:
+        return event.hosts if consequence.suspects is not Suspects.NOBODY else ()
     if facts.runs_elsewhere or JobTypeName.NOOP in facts.types:
         return ()
-    if incident.suspects is Suspects.HEAD:
+    if consequence.suspects is Suspects.HEAD:
         return event.hosts or facts.hosts[:1]
-    if incident.suspects is Suspects.ALL_UNCONFINED and site.confines:
+    if consequence.suspects is Suspects.ALL_UNCONFINED and site.confines:
         return ()
     return facts.hosts
 
 
 def spares_reservations(type_: EventType) -> bool:
     """Whether a reservation goes on with its other hosts after this event."""
-    incident = INCIDENTS.get(type_)
-    return incident is not None and incident.spares_reservations
+    consequence = CONSEQUENCES.get(type_)
+    return consequence is not None and consequence.spares_reservations
 
 
 def suspects_job_hosts(type_: EventType | None) -> bool:
     """Whether an event may suspect nodes of its job that it does not name."""
-    incident = INCIDENTS.get(type_) if type_ else None
-    return incident is not None and incident.suspects not in (Suspects.NOBODY, Suspects.HOSTS)
+    consequence = CONSEQUENCES.get(type_) if type_ else None
+    return consequence is not None and consequence.suspects not in (Suspects.NOBODY, Suspects.HOSTS)
 
 
 # -- automatic resubmission -------------------------------------------------------------------------------------------
@@ -303,8 +305,8 @@ def may_be_rerun(type_: EventType | None, job: Job) -> bool:
     """Whether this event may lead to a resubmission, so that the facts about it have to be gathered."""
     if type_ in (EventType.SWITCH_INTO_TERMINATE_STATE, EventType.SWITCH_INTO_ERROR_STATE, EventType.EXTERMINATE_JOB):
         return asks_for_rerun(job) or type_ is not EventType.SWITCH_INTO_TERMINATE_STATE
-    incident = INCIDENTS.get(type_) if type_ else None
-    return incident is not None and incident.resubmit is not ResubmitRule.NEVER
+    consequence = CONSEQUENCES.get(type_) if type_ else None
+    return consequence is not None and consequence.resubmit is not ResubmitRule.NEVER
 
 
 def asks_for_rerun(job: Job) -> bool:
@@ -312,7 +314,9 @@ def asks_for_rerun(job: Job) -> bool:
     return job.exit_code is not None and job.exit_code >> 8 == RERUN_STATUS
 
 
-def _decide_resubmission(event: Event, incident: Incident, facts: JobFacts, site: IncidentSettings) -> tuple[bool, str]:
+def _decide_resubmission(
+    event: Event, consequence: Consequence, facts: JobFacts, site: ConsequenceSettings
+) -> tuple[bool, str]:
     """Return whether the job is resubmitted, and why not if only a limit or its kind prevents it."""
     type_ = event_type(event.type)
     ended = type_ in (EventType.SWITCH_INTO_TERMINATE_STATE, EventType.SWITCH_INTO_ERROR_STATE)
@@ -320,7 +324,7 @@ def _decide_resubmission(event: Event, incident: Incident, facts: JobFacts, site
     if (ended and _wants_rerun(facts)) or (evicted_or_lost and was_evicted(facts)):
         refusal = _refuse_another_run(facts)
         return not refusal, refusal
-    rule = incident.resubmit
+    rule = consequence.resubmit
     if type_ is EventType.EXIT_VALUE_OAREXEC and facts.oarexec_code == ExecCode.NO_INTERPRETER:
         rule = ResubmitRule.ALWAYS
     if rule is ResubmitRule.IF_NOT_STARTED:
@@ -389,7 +393,7 @@ def why_not_resubmitted(facts: JobFacts, most: int) -> str:
 # -- hold and resume --------------------------------------------------------------------------------------------------
 
 
-def _hold_or_resume(type_: EventType | None, facts: JobFacts, site: IncidentSettings) -> Verdict:
+def _hold_or_resume(type_: EventType | None, facts: JobFacts, site: ConsequenceSettings) -> Verdict:
     if type_ is EventType.RESUME_JOB:
         return _resume(facts.job)
     return _hold(facts, site, running=type_ is EventType.HOLD_RUNNING_JOB)
@@ -403,7 +407,7 @@ def _resume(job: Job) -> Verdict:
     return Verdict()
 
 
-def _hold(facts: JobFacts, site: IncidentSettings, *, running: bool) -> Verdict:
+def _hold(facts: JobFacts, site: ConsequenceSettings, *, running: bool) -> Verdict:
     job = facts.job
     match job.state:
         case JobState.WAITING if job.reservation is not Reservation.SCHEDULED:
@@ -417,7 +421,7 @@ def _hold(facts: JobFacts, site: IncidentSettings, *, running: bool) -> Verdict:
     return Verdict()
 
 
-def _suspend(facts: JobFacts, site: IncidentSettings) -> Verdict:
+def _suspend(facts: JobFacts, site: ConsequenceSettings) -> Verdict:
     if JobTypeName.NOOP in facts.types:
         return Verdict(state=JobState.SUSPENDED, tag=Tag.TERM)
     refused = why_not_suspended(facts.types, confines=site.confines)

@@ -1,4 +1,4 @@
-"""Challenges and SSH keys of jobs (``tx.secrets``).  Nothing here is ever logged or shown."""
+"""Challenges and SSH keys of jobs (``tx.challenges``).  Nothing here is ever logged or shown."""
 
 from oar.lib.db.statements import Table
 from oar.lib.facts.records import JobKeys
@@ -10,7 +10,7 @@ _IS_IN_USE = """
       AND j.state <> 'Terminated' AND j.state <> 'Error' LIMIT 1"""
 
 
-class Secrets(Table):
+class Challenges(Table):
     """Rows of ``challenges``; they are inserted with their jobs (``tx.new_jobs``)."""
 
     def find(self, job_id: int) -> JobKeys | None:

@@ -1,4 +1,4 @@
-"""What follows from an event or an exit code of oarexec: oar/lib/rules/incidents.py."""
+"""What follows from an event or an exit code of oarexec: oar/lib/rules/event_consequences.py."""
 
 import pytest
 
@@ -15,10 +15,10 @@ from oar.lib.facts.states import (
     JobType,
     Reservation,
 )
-from oar.lib.rules.incidents import (
+from oar.lib.rules.event_consequences import (
+    CONSEQUENCES,
     EXEC_EVENTS,
-    INCIDENTS,
-    IncidentSettings,
+    ConsequenceSettings,
     JobFacts,
     Verdict,
     count_boots,
@@ -36,7 +36,7 @@ from oar.modules.runner.actions.server_scripts import (
     SiteScript,
 )
 
-SITE = IncidentSettings(confines=True, max_resubmissions=3)
+SITE = ConsequenceSettings(confines=True, max_resubmissions=3)
 HOSTS = ("node-1", "node-2")
 
 JOB = Job(
@@ -121,15 +121,15 @@ def test_the_first_event_that_ends_the_job_tells_how(code: int, state: str) -> N
 # -- states and suspicions --------------------------------------------------------------------------------------------
 
 
-def test_no_incident_asks_for_what_no_job_can_do() -> None:
-    targets = {incident.state for incident in INCIDENTS.values()} - {None}
+def test_no_consequence_asks_for_what_no_job_can_do() -> None:
+    targets = {consequence.state for consequence in CONSEQUENCES.values()} - {None}
     assert targets == {JobState.TERMINATED, JobState.ERROR}
     assert all(may in JOB_MOVES[JobState.FINISHING] for may in targets)
 
 
 def test_a_final_state_is_not_left() -> None:
     ended = facts(job=job(state=JobState.TERMINATED))
-    for type_ in INCIDENTS:
+    for type_ in CONSEQUENCES:
         assert verdict(type_, ended).state is None
         assert not verdict(type_, ended).resubmit
 
@@ -197,7 +197,7 @@ def test_errors_of_a_command_on_a_frontend_suspect_no_node() -> None:
 def test_all_nodes_are_suspected_when_nothing_cleans_them() -> None:
     assert verdict("FORCE_TERMINATE_FINISHING_JOB", facts()).suspects == HOSTS
     assert verdict("EXTERMINATE_JOB", facts(), hosts=HOSTS).suspects == ()
-    unconfined = judge(Event(1, "EXTERMINATE_JOB", 42, 0, "", True), facts(), IncidentSettings(confines=False))
+    unconfined = judge(Event(1, "EXTERMINATE_JOB", 42, 0, "", True), facts(), ConsequenceSettings(confines=False))
     assert unconfined.suspects == HOSTS
 
 
@@ -371,7 +371,8 @@ def test_what_cannot_be_frozen_is_not_suspended() -> None:
     assert "cosystem" in steered("HOLD_RUNNING_JOB", JobState.RUNNING, "cosystem").refused
     assert "deploy" in steered("HOLD_RUNNING_JOB", JobState.RUNNING, "deploy").refused
     request = Event(1, "HOLD_RUNNING_JOB", 42, 0, "", True)
-    assert "CPUSET" in judge(request, facts(job=job(state=JobState.RUNNING)), IncidentSettings(confines=False)).refused
+    running = facts(job=job(state=JobState.RUNNING))
+    assert "CPUSET" in judge(request, running, ConsequenceSettings(confines=False)).refused
 
 
 def test_resume_undoes_each_kind_of_hold() -> None:
@@ -396,5 +397,5 @@ def test_the_owner_hears_of_a_deletion() -> None:
 def test_every_failure_of_a_script_of_the_site_has_an_event(script: SiteScript, kind: ScriptFailureKind) -> None:
     event = FAILURE_EVENTS[script][kind]
     is_around_the_job = script in (SiteScript.PROLOGUE, SiteScript.EPILOGUE)
-    assert (event in INCIDENTS) is is_around_the_job, "suspension has a way of its own to end the job"
+    assert (event in CONSEQUENCES) is is_around_the_job, "suspension has a way of its own to end the job"
     assert ScriptFailure(script, kind, "it failed").event is event
