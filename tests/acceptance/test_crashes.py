@@ -223,6 +223,24 @@ MOST_KILLS = 40
 BRIEF = "'echo start >> starts/$OAR_JOB_ID; sleep 0.$((RANDOM % 10)); exit 7'"
 
 
+def wait_for_copies(scene: Scene) -> set[int]:
+    """Wait until all jobs have ended, and the jobs made in place of those whose launch was given up; return the latter.
+
+    A launch whose session is killed time and again is given up.
+    """
+    replaced: set[int] = set()
+    while True:
+        scene.wait_for_end()
+        jobs = ", ".join(map(str, scene.steps))
+        rows = scene.cluster.sql(f"SELECT job_id, resubmit_job_id FROM jobs WHERE resubmit_job_id IN ({jobs})")
+        copies = {int(copy): int(job) for copy, job in rows if int(copy) not in scene.steps}
+        if not copies:
+            return replaced
+        assert len({*copies.values(), *replaced}) == len(copies) + len(replaced), f"two copies of one job: {copies}"
+        replaced |= {*copies.values()}
+        scene.steps |= {copy: Step(f"copy of {job}") for copy, job in copies.items()}
+
+
 def test_random_kills_lose_no_job_and_run_none_twice(scene: Scene) -> None:
     random = Random(SEED)
     jobs = scene.alice.submit_all(f"--array {JOBS} -l /resource_id=1,walltime=0:5 {BRIEF}")
@@ -237,8 +255,9 @@ def test_random_kills_lose_no_job_and_run_none_twice(scene: Scene) -> None:
         if len(victims) == 4:
             scene.alice.attempt(f"oardel {' '.join(map(str, doomed))}")
         time.sleep(random.uniform(0, 1))
-    scene.wait_for_end()
-    fates = {job: {RAN} | ({KILLED, NEVER_RAN} if job in doomed else set()) for job in jobs}
+    replaced = wait_for_copies(scene)
+    fates = {job: {RAN} | ({KILLED, NEVER_RAN} if job in doomed else set()) for job in scene.steps}
+    fates |= {job: {NEVER_RAN} for job in replaced}
     assert {job: facts for job, facts in scene.facts().items() if facts not in fates[job]} == {}, victims
     # A node whose connection is lost twice during the cleaning is suspected: it is swept when it is said to be well.
     scene.cluster.calm()
