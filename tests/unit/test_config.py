@@ -267,7 +267,10 @@ def test_the_shipped_file_sets_exactly_what_is_marked_as_shipped() -> None:
     parsed = parse(sample())
     assert (parsed.errors, parsed.warnings) == ((), ())
     assert parsed.unread == ()
-    assert parsed.config == Config(job_resource_manager_property_db_field="cpuset")
+    assert parsed.config == Config(
+        job_resource_manager_property_db_field="cpuset",
+        hierarchy_labels=("resource_id", "network_address", "cpu", "core"),
+    )
 
 
 def test_each_default_is_accepted_where_it_is_written_out() -> None:

@@ -361,7 +361,12 @@ class Config(Values):
     metascheduler_mode = Key(one_of("internal", "external"), "internal", "Where waiting jobs are planned.")
     metascheduler_oar3_with_oar2 = Key(BOOLEAN, False, "Write lines to SERVER_PORT instead of the jobs' port.")
     schedulers_path = Key(TEXT, "schedulers", "Directory of external schedulers, relative to OARDIR.")
-    hierarchy_labels = Key(WORDS, ("resource_id", "network_address"), "Properties that are levels of requests.")
+    hierarchy_labels = Key(
+        WORDS,
+        ("resource_id", "network_address"),
+        "Properties that are levels of requests.",
+        shipped="resource_id,network_address,cpu,core",
+    )
     kamelot_get_resources_hierarchy_mode = Key(TEXT, "default", "Accepted, not used.")
     max_job_per_queues_group_scheduling_round = Key(
         POSITIVE, 1000, "Waiting jobs planned per round and group of queues.", aliases="MAX_JOB_PER_SCHEDULING_ROUND"
