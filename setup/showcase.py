@@ -144,7 +144,7 @@ def work(nodes: int) -> list[Finding]:
     say("The queue now:")
     typed("alice", "oarstat")
     wait_for([unwanted], ["Running"])
-    say("What the nodes do:")
+    say("What runs now, and the states of the cores of each node:")
     typed("alice", "oarstat -u alice")
     typed("alice", "oarnodes -s")
     say("alice deletes one of the sleepers; the other reaches its walltime and is ended.")
@@ -176,7 +176,7 @@ def look_at_parallel(job: int, several: int) -> Finding:
     said = quiet("alice", f"cat {path}").splitlines()
     said += quiet("alice", f"cat /home/alice/{facts['stderr_file']}").splitlines()
     good = facts["state"] == "Terminated" and len({line for line in said if line.endswith("I am alice")}) == several
-    return Finding(f"job {job} reached {several} nodes", good, f"{path}:\n" + "\n".join(f"    {line}" for line in said))
+    return Finding(f"job {job} reached {several} nodes", good, "\n           ".join([f"{path}:", *said]))
 
 
 def look_at_array(array: Sequence[int]) -> Finding:
