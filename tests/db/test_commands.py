@@ -6,8 +6,23 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from oar.cli import oarstat
-from oar.cli.common.command import CommandResult, Context, invoke, oar_command
+from oar.cli import (
+    oaraccounting,
+    oaradmissionrules,
+    oaralter,
+    oardel,
+    oarhold,
+    oarnodes,
+    oarnodesetting,
+    oarnotify,
+    oarproperty,
+    oarqueue,
+    oarremoveresource,
+    oarresume,
+    oarstat,
+    oarwalltime,
+)
+from oar.cli.common.command import Command, CommandResult, Context, invoke, oar_command
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Tag, Wake
@@ -59,6 +74,33 @@ def test_bytes_that_are_no_text_are_refused_in_one_line(database: Database, argu
     assert (result.exit, result.out) == (1, "")
     assert "UTF-8 text" in result.err
     assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (oarstat.main, []),
+        (oarnodes.main, []),
+        (oardel.main, []),
+        (oarhold.main, []),
+        (oarresume.main, []),
+        (oaralter.main, ["-n", "x"]),
+        (oarwalltime.main, []),
+        (oaraccounting.main, []),
+        (oaradmissionrules.main, ["--list"]),
+        (oarnodesetting.main, []),
+        (oarnotify.main, []),
+        (oarproperty.main, ["--list"]),
+        (oarqueue.main, []),
+        (oarremoveresource.main, []),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+def test_no_command_passes_over_a_word_that_it_does_not_understand(
+    database: Database, command: Command, words: list[str]
+) -> None:
+    result = invoke(command, [*words, "bob"], runtime=Runtime(Config(), database), user=User("root", 0))
+    assert result.exit != 0 or "bob" in result.err
 
 
 @pytest.fixture
