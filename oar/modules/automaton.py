@@ -15,9 +15,10 @@ See docs/design/bus.rst, "The automaton".
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 
 from oar.lib.facts.messages import Tag
+from oar.lib.facts.module_codes import FinaudCode, LeonCode, MetaSchedCode, NodeChangeStateCode, SarkoCode
 
 
 class Module(StrEnum):
@@ -36,43 +37,6 @@ class Lane(StrEnum):
     SCHED = "sched"
     KILL = "kill"
     CHECK = "check"
-
-
-class NodeChangeStateCode(IntEnum):
-    """Exit codes of NodeChangeState."""
-
-    NOTHING = 0
-    SCHEDULE = 1  #: a resource has changed
-    KILL = 2  #: a job must be killed
-
-
-class MetaSchedCode(IntEnum):
-    """Exit codes of the meta-scheduler."""
-
-    DONE = 0
-    AGAIN = 1  #: a reservation that was just accepted starts now
-    KILL = 2  #: a job must be killed
-
-
-class SarkoCode(IntEnum):
-    """Exit codes of Sarko."""
-
-    NOTHING = 0
-    KILL = 1  #: Leon has work
-
-
-class LeonCode(IntEnum):
-    """Exit codes of Leon."""
-
-    NOTHING = 0
-    SCHEDULE = 1  #: a job has left the queue
-
-
-class FinaudCode(IntEnum):
-    """Exit codes of Finaud."""
-
-    NOTHING = 0
-    CHANGE = 1  #: a node changes its state
 
 
 LANES: Mapping[Module, Lane] = {

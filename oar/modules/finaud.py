@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import ConfigError
 from oar.lib.facts.messages import Mail, Tag, Wake
+from oar.lib.facts.module_codes import FinaudCode
 from oar.lib.facts.states import EventType, ResourceState
 from oar.lib.io.ping_checker import silent_hosts
 from oar.modules.runner.actions.probe import LOST_AFTER, TOO_MANY_TO_FAIL
@@ -25,15 +26,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("finaud")
 
-NOTHING, CHANGE = 0, 1
-
 
 def run(runtime: "Runtime") -> int:
     """Make one pass; return 1 if NodeChangeState has something to do."""
     with runtime.database.begin() as tx:
         nodes = _nodes_to_test(tx, runtime.config)
     if not nodes:
-        return NOTHING
+        return FinaudCode.NOTHING
     try:
         silent = set(silent_hosts(runtime.config, nodes))
     except ConfigError as error:
@@ -43,14 +42,14 @@ def run(runtime: "Runtime") -> int:
         return _report_failure(runtime, "Suspecting nodes", text)
     with runtime.database.begin() as tx:
         changed = _note(tx, runtime.config, nodes, silent)
-    return CHANGE if changed else NOTHING
+    return FinaudCode.CHANGE if changed else FinaudCode.NOTHING
 
 
 def _report_failure(runtime: "Runtime", subject: str, text: str) -> int:
     log.error("%s", text)
     with runtime.database.begin() as tx:
         tx.outbox.append(Mail(subject, text))
-    return NOTHING
+    return FinaudCode.NOTHING
 
 
 def _nodes_to_test(tx: "Transaction", config: Config) -> dict[str, bool]:

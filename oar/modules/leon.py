@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.messages import Ask, JobAction, OarsubLine
+from oar.lib.facts.module_codes import LeonCode
 from oar.lib.facts.records import Job
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import FINAL, EventType, ExecCode, JobState, JobType, JobTypeName, KillState
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NOTHING, JOBS_LEFT = 0, 1
 
 #: Digits of the longest job id.
 LONGEST_ID = 18
@@ -68,7 +68,7 @@ def run(runtime: "Runtime") -> int:
     exterminations = [request.job_id for request in requests if request.state is KillState.LEON_EXTERMINATE]
     freed = run_in_batches(runtime.database, kills, _end)
     run_in_batches(runtime.database, exterminations, _exterminate)
-    return JOBS_LEFT if any(freed) else NOTHING
+    return LeonCode.SCHEDULE if any(freed) else LeonCode.NOTHING
 
 
 # -- kills ------------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def exterminate_one(runtime: "Runtime", job_id: int) -> int:
         of_job(log, job_id).error("the job is not to be exterminated: nobody asked for it, or it has ended")
     else:
         run_in_batches(runtime.database, [job_id], _exterminate)
-    return NOTHING
+    return LeonCode.NOTHING
 
 
 def main() -> int:

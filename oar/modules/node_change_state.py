@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib.facts.errors import Bug, UserError
 from oar.lib.facts.messages import Ask, Mail, Tag, Wake
+from oar.lib.facts.module_codes import NodeChangeStateCode
 from oar.lib.facts.records import Cause, Event, Job
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import EndCode, EventType, JobState, QueueState
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.runtime import Runtime
 
-NOTHING, SCHEDULE, KILL = 0, 1, 2
 
 #: Events that other modules treat.
 _OF_OTHERS = (EventType.NODE_SWEPT, EventType.HALT_NODE, EventType.WAKEUP_NODE)
@@ -48,8 +48,9 @@ def run(runtime: "Runtime") -> int:
     suspected = _treat_events(runtime)
     changes = run_in_batches(runtime.database, [runtime.config], _change_nodes)
     if any(change.doomed for change in changes):
-        return KILL
-    return SCHEDULE if suspected or any(change.moved for change in changes) else NOTHING
+        return NodeChangeStateCode.KILL
+    has_changed = suspected or any(change.moved for change in changes)
+    return NodeChangeStateCode.SCHEDULE if has_changed else NodeChangeStateCode.NOTHING
 
 
 def _change_nodes(tx: "Transaction", configs: "Sequence[Config]") -> nodes.StateChanges:

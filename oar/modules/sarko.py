@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib.db.deadlines import KillTimer, TimeLimit
 from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.facts.messages import Ask, JobAction, Tag, Wake
+from oar.lib.facts.module_codes import SarkoCode
 from oar.lib.facts.records import Cause
 from oar.lib.facts.states import FINAL, EndCode, EventType, JobState, KillState
 from oar.lib.facts.times import format_duration
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.runtime import Runtime
 
-NOTHING, LEON_HAS_WORK = 0, 1
 
 #: A checkpoint signal that could not be sent is sent again after this time, in seconds.
 CHECKPOINT_RETRY = 60
@@ -75,7 +75,7 @@ def run(runtime: "Runtime") -> SarkoPass:
     run_in_batches(runtime.database, [config], _watch_resources)
     dates = [step.next for _, step in kills] + [check.next for check in (*walltimes.values(), *checkpoints.values())]
     dates += [start for start in starts if start > now]
-    return SarkoPass(LEON_HAS_WORK if any(unanswered) or any(ended) else NOTHING, _earliest(dates))
+    return SarkoPass(SarkoCode.KILL if any(unanswered) or any(ended) else SarkoCode.NOTHING, _earliest(dates))
 
 
 def _earliest(dates: Iterable[int | None]) -> int | None:

@@ -7,6 +7,7 @@ import pytest
 
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
+from oar.lib.facts.module_codes import NodeChangeStateCode
 from oar.lib.facts.node_protocol import NodeFault, NodeFaultKind
 from oar.lib.facts.records import Cause, NodeUsage, User
 from oar.lib.facts.states import EndCode, EventType, ExecCode, JobState, Phase
@@ -148,7 +149,7 @@ def test_a_job_whose_node_is_taken_away_is_told_which(runtime: Runtime) -> None:
     job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
     with database.begin() as tx:
         tx.execute("UPDATE resources SET next_state = 'Absent' WHERE network_address = 'node-2'")
-    assert node_change_state.run(runtime) == node_change_state.KILL
+    assert node_change_state.run(runtime) == NodeChangeStateCode.KILL
     with database.begin() as tx:
         tx.job_runs.exterminate([job_id])
         lifecycle.move(tx, job_id, JobState.FINISHING)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
-from oar.kao.rounds.round_results import DONE
 from oar.kao.rounds.site import scheduler_programs
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail
+from oar.lib.facts.module_codes import MetaSchedCode
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import JobState, JobType, QueueState
 from oar.lib.facts.times import format_date
@@ -118,7 +118,7 @@ def test_a_program_gives_jobs_their_places_behind_all_that_was_decided_before(
         assert sys.stdin.read() == ""
     """)
     caplog.set_level(logging.INFO)
-    assert site.scheduler().round() == DONE
+    assert site.scheduler().round() == MetaSchedCode.DONE
     assert held(site.database, urgent) == ids[1:2]
     assert state_of(site.database, first) is JobState.TO_LAUNCH
     assert held(site.database, first) == ids[3:]
@@ -172,7 +172,7 @@ def test_a_place_that_cannot_be_is_deleted_and_the_job_told(site: Site, body: st
     submit(site.database, state=JobState.RUNNING, on=[busy])
     number = submit(site.database)
     site.program(f"free, busy, dead = {free}, {busy}, {dead}\n{body}\n")
-    assert site.scheduler().round() == DONE
+    assert site.scheduler().round() == MetaSchedCode.DONE
     assert reason(site, number) == ("EXTERNAL", "rejected placement: " + trouble.format(busy=busy, dead=dead))
     assert job(site.database, number, "state", "scheduler_info")[0] == "Waiting"
     assert job(site.database, number, "scheduler_info").startswith("rejected placement: ")
@@ -215,7 +215,7 @@ def test_jobs_that_a_program_gives_up_end_in_error_and_whoever_waits_is_told(sit
         place(jobs[1][1], now, rows("SELECT min(resource_id) FROM resources")[0][0])
         sys.exit(1)
     """)
-    assert site.scheduler().round() == DONE
+    assert site.scheduler().round() == MetaSchedCode.DONE
     assert job(site.database, bad, "state", "message") == ("Error", "not here")
     assert Ask(JobAction.TELL, bad, ("not here", "BAD JOB")) in sent
     assert state_of(site.database, good) is JobState.TO_LAUNCH

@@ -6,6 +6,7 @@ import pytest
 
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Ask, Effect, JobAction, Tag, Wake
+from oar.lib.facts.module_codes import LeonCode
 from oar.lib.facts.states import EventType, JobState, JobType, KillState, Phase
 from oar.lib.jobs import control, lifecycle
 from oar.lib.runtime import Runtime
@@ -38,13 +39,13 @@ def test_a_job_that_was_not_launched_ends_at_once(runtime: Runtime, sent: list[E
     database = runtime.database
     job_id = add_job(database, JobState(state), on=add_resources(database))
     ask_end(database, job_id)
-    assert leon.run(runtime) == leon.JOBS_LEFT
+    assert leon.run(runtime) == LeonCode.SCHEDULE
     assert state_of(database, job_id) is JobState.ERROR
     assert kill_of(database, job_id) is KillState.FRAGGED
     with database.begin() as tx:
         assert tx.jobs.get(job_id).message == "Job killed by Leon directly"
         assert tx.jobs.assigned([job_id], current=True) == {}
-    assert leon.run(runtime) == leon.NOTHING
+    assert leon.run(runtime) == LeonCode.NOTHING
 
 
 def test_the_oarsub_that_waits_for_a_killed_job_is_told(runtime: Runtime, sent: list[Effect]) -> None:
@@ -66,7 +67,7 @@ def test_a_job_that_runs_is_sent_the_signal(runtime: Runtime, sent: list[Effect]
     with database.begin() as tx:
         tx.job_runs.claim(job_id, "node-1")
     ask_end(database, job_id)
-    assert leon.run(runtime) == leon.NOTHING
+    assert leon.run(runtime) == LeonCode.NOTHING
     assert state_of(database, job_id) is JobState(state)
     assert kill_of(database, job_id) is KillState.TIMER_ARMED
     assert Ask(JobAction.KILL, job_id) in sent
@@ -82,7 +83,7 @@ def test_the_launch_of_a_job_is_aborted_by_the_runner(runtime: Runtime, sent: li
     database = runtime.database
     job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
     ask_end(database, job_id)
-    assert leon.run(runtime) == leon.NOTHING
+    assert leon.run(runtime) == LeonCode.NOTHING
     assert state_of(database, job_id) is JobState.LAUNCHING
     assert kill_of(database, job_id) is KillState.TIMER_ARMED
     assert Ask(JobAction.KILL, job_id) in sent
@@ -93,7 +94,7 @@ def test_a_job_of_which_nothing_runs_ends_by_the_runner(runtime: Runtime, sent: 
     database = runtime.database
     job_id = add_job(database, JobState(state), on=add_resources(database), types=["noop"])
     ask_end(database, job_id)
-    assert leon.run(runtime) == leon.JOBS_LEFT
+    assert leon.run(runtime) == LeonCode.SCHEDULE
     assert state_of(database, job_id) is JobState.FINISHING
     assert kill_of(database, job_id) is KillState.FRAGGED
     assert Ask(JobAction.END, job_id) in sent
@@ -109,7 +110,7 @@ def test_a_job_that_ends_is_left_alone(runtime: Runtime, sent: list[Effect], sta
     database = runtime.database
     job_id = add_job(database, JobState(state), on=add_resources(database))
     ask_end(database, job_id)
-    assert leon.run(runtime) == leon.NOTHING
+    assert leon.run(runtime) == LeonCode.NOTHING
     assert state_of(database, job_id) is JobState(state)
     assert kill_of(database, job_id) is KillState.FRAGGED
 
@@ -117,7 +118,7 @@ def test_a_job_that_ends_is_left_alone(runtime: Runtime, sent: list[Effect], sta
 def test_a_request_for_a_job_that_is_not_there_is_closed(runtime: Runtime) -> None:
     with runtime.database.begin() as tx:
         tx.kill_requests.ask(for_no_reason(4711))
-    assert leon.run(runtime) == leon.NOTHING
+    assert leon.run(runtime) == LeonCode.NOTHING
     assert kill_of(runtime.database, 4711) is KillState.FRAGGED
 
 
@@ -147,7 +148,7 @@ def test_an_extermination_that_has_begun_is_not_begun_again(runtime: Runtime, se
     leon.run(runtime)
     with database.begin() as tx:
         tx.job_runs.update(job_id, phase=Phase.CLEANED)
-    assert leon.exterminate_one(runtime, job_id) == leon.NOTHING
+    assert leon.exterminate_one(runtime, job_id) == LeonCode.NOTHING
     with database.begin() as tx:
         run = tx.job_runs.find(job_id)
     assert run is not None
@@ -157,7 +158,7 @@ def test_an_extermination_that_has_begun_is_not_begun_again(runtime: Runtime, se
 def test_only_a_job_that_was_given_up_is_exterminated(runtime: Runtime, sent: list[Effect]) -> None:
     job_id = add_job(runtime.database, JobState.RUNNING, on=add_resources(runtime.database))
     sent.clear()
-    assert leon.exterminate_one(runtime, job_id) == leon.NOTHING
+    assert leon.exterminate_one(runtime, job_id) == LeonCode.NOTHING
     assert state_of(runtime.database, job_id) is JobState.RUNNING
     assert sent == []
 

@@ -7,7 +7,6 @@ import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler, run
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
-from oar.kao.rounds.round_results import AGAIN, DONE, KILL
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import ROUND_LOCK
@@ -15,6 +14,7 @@ from oar.lib.db.new_jobs import NewAlternative
 from oar.lib.db.statements import Connection
 from oar.lib.facts.errors import Unavailable
 from oar.lib.facts.messages import Ask, Effect, JobAction
+from oar.lib.facts.module_codes import MetaSchedCode
 from oar.lib.facts.records import User
 from oar.lib.facts.request import parse_request
 from oar.lib.facts.states import JobState, JobType, QueueState, Reservation
@@ -84,7 +84,7 @@ def test_a_waiting_job_is_given_resources_and_started(
 ) -> None:
     ids = add_resources(clocked, nodes=2, cores=2)
     number = submit(clocked, "/network_address=1")
-    assert scheduler.round() == DONE
+    assert scheduler.round() == MetaSchedCode.DONE
     assert job(clocked, number, "state", "start_time") == ("toLaunch", NOW)
     assert held(clocked, number) == ids[:2]
     assert Ask(JobAction.RUN, number) in sent
@@ -326,18 +326,18 @@ def test_the_number_of_statements_does_not_grow_with_the_jobs(clocked: Database)
 def test_a_besteffort_job_in_the_way_is_asked_to_end(clocked: Database, scheduler: MetaScheduler) -> None:
     add_resources(clocked, nodes=1, cores=1)
     victim = submit(clocked, queue="besteffort", types=("besteffort",))
-    assert scheduler.round() == DONE
+    assert scheduler.round() == MetaSchedCode.DONE
     with clocked.begin() as tx:
         for state in (JobState.LAUNCHING, JobState.RUNNING):
             tx.jobs.move([victim], state, list(JobState))
     wanting = submit(clocked)
-    assert scheduler.round() == KILL
+    assert scheduler.round() == MetaSchedCode.KILL
     assert ask(clocked, "SELECT frag_state FROM frag_jobs WHERE frag_id_job = %s", victim) == [("LEON",)]
     assert ask(clocked, "SELECT description FROM event_logs WHERE type = 'BESTEFFORT_KILL'") == [
         (f"kill the besteffort job {victim} for job {wanting}",)
     ]
     assert job(clocked, wanting, "scheduler_info") == f"waiting for besteffort job {victim} to end"
-    assert scheduler.round() == DONE
+    assert scheduler.round() == MetaSchedCode.DONE
 
 
 def weights(database: Database) -> list[int]:
@@ -379,7 +379,7 @@ def test_a_reservation_is_accepted_kept_and_started_at_its_date(
 ) -> None:
     ids = add_resources(clocked, nodes=2, cores=1)
     number = submit(clocked, "/resource_id=1", reservation=Reservation.TO_SCHEDULE, start_time=NOW + 600)
-    assert scheduler.round() == DONE
+    assert scheduler.round() == MetaSchedCode.DONE
     assert job(clocked, number, "state", "reservation") == ("toAckReservation", "Scheduled")
     assert Ask(JobAction.TELL, number, ("GOOD RESERVATION",)) in sent
     with clocked.begin() as tx:
@@ -396,7 +396,7 @@ def test_a_reservation_is_accepted_kept_and_started_at_its_date(
 def test_a_reservation_that_starts_at_once_asks_for_another_round(clocked: Database, scheduler: MetaScheduler) -> None:
     add_resources(clocked)
     submit(clocked, reservation=Reservation.TO_SCHEDULE, start_time=NOW)
-    assert scheduler.round() == AGAIN
+    assert scheduler.round() == MetaSchedCode.AGAIN
 
 
 def test_a_reservation_that_cannot_run_is_refused(
@@ -503,7 +503,7 @@ def test_only_one_round_goes_on_at_a_time(clocked: Database, scheduler: MetaSche
     with pytest.raises(Unavailable, match="another round is going on: oar:test"):
         scheduler.round()
     other.release(ROUND_LOCK)
-    assert scheduler.round() == DONE
+    assert scheduler.round() == MetaSchedCode.DONE
     other.close()
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
+from oar.lib.facts.module_codes import NodeChangeStateCode
 from oar.lib.facts.records import Event, User
 from oar.lib.facts.states import EventType, JobState, JobType, KillState, ResourceState
 from oar.lib.jobs import control
@@ -64,7 +65,7 @@ def test_an_event_ends_a_job_with_everything_that_belongs_to_it(
     database = runtime.database
     job_id = add_job(database, JobState.FINISHING, on=add_resources(database), notify="mail:alice@example.org")
     happen(database, type_, job_id)
-    assert ncs.run(runtime) == ncs.NOTHING
+    assert ncs.run(runtime) == NodeChangeStateCode.NOTHING
     assert state_of(database, job_id) is state
     assert unchecked(database) == []
     assert Wake(Tag.CHSTATE) in sent
@@ -123,7 +124,7 @@ def stubborn(database: Database) -> Iterator[None]:
 def test_events_without_a_job_or_of_no_known_type_are_done_with(runtime: Runtime) -> None:
     for type_, job_id in [("NONSENSE", 0), ("SWITCH_INTO_ERROR_STATE", 4711), ("RESUME_JOB", 0), ("WALLTIME", 0)]:
         happen(runtime.database, type_, job_id)
-    assert ncs.run(runtime) == ncs.NOTHING
+    assert ncs.run(runtime) == NodeChangeStateCode.NOTHING
     assert unchecked(runtime.database) == []
 
 
@@ -148,7 +149,7 @@ def test_the_head_of_a_job_whose_prologue_failed_is_suspected(runtime: Runtime, 
     ids = add_resources(database, nodes=2, cores=2)
     job_id = add_job(database, JobState.FINISHING, on=ids)
     happen(database, "PROLOGUE_ERROR", job_id)
-    assert ncs.run(runtime) == ncs.SCHEDULE
+    assert ncs.run(runtime) == NodeChangeStateCode.SCHEDULE
     assert [state[0] for state in states(database).values()] == ["Suspected", "Suspected", "Alive", "Alive"]
     assert log_of(database, ids[0]) == ["Alive", "Suspected"]
     assert log_of(database, ids[2]) == ["Alive"]
@@ -163,12 +164,12 @@ def test_hosts_of_an_event_are_suspected_once(runtime: Runtime) -> None:
     database = runtime.database
     ids = add_resources(database, nodes=1, cores=1)
     happen(database, "PING_CHECKER_NODE_SUSPECTED_END_JOB", 0, "node-1")
-    assert ncs.run(runtime) == ncs.SCHEDULE
+    assert ncs.run(runtime) == NodeChangeStateCode.SCHEDULE
     assert states(database)[ids[0]] == ("Suspected", "UnChanged", True)
     happen(database, "PING_CHECKER_NODE_SUSPECTED_END_JOB", 0, "node-1")
-    assert ncs.run(runtime) == ncs.NOTHING
+    assert ncs.run(runtime) == NodeChangeStateCode.NOTHING
     happen(database, "CPUSET_CLEAN_ERROR", 0, "node-1")
-    assert ncs.run(runtime) == ncs.SCHEDULE
+    assert ncs.run(runtime) == NodeChangeStateCode.SCHEDULE
     assert states(database)[ids[0]] == ("Suspected", "UnChanged", False)
 
 
@@ -179,7 +180,7 @@ def test_what_is_away_is_not_suspected(runtime: Runtime, state: ResourceState) -
     with database.begin() as tx:
         tx.resources.move(ids, state, finaud=False)
     happen(database, "CPUSET_CLEAN_ERROR", 0, "node-1")
-    assert ncs.run(runtime) == ncs.NOTHING
+    assert ncs.run(runtime) == NodeChangeStateCode.NOTHING
     assert states(database)[ids[0]][0] == state
 
 
@@ -369,7 +370,7 @@ def test_a_change_that_is_asked_is_made_and_logged(runtime: Runtime, sent: list[
     database = runtime.database
     ids = add_resources(database, nodes=1, cores=2)
     ask(database, ids, ResourceState.SUSPECTED, finaud=True)
-    assert ncs.run(runtime) == ncs.SCHEDULE
+    assert ncs.run(runtime) == NodeChangeStateCode.SCHEDULE
     assert states(database) == dict.fromkeys(ids, ("Suspected", "UnChanged", True))
     assert log_of(database, ids[0]) == ["Alive", "Suspected"]
     assert Ask(JobAction.HEAL, 0, tuple(f"{one} node-1" for one in ids)) in sent
@@ -380,7 +381,7 @@ def test_a_change_to_what_is_already_so_is_forgotten(runtime: Runtime, sent: lis
     database = runtime.database
     ids = add_resources(database, nodes=1, cores=1)
     ask(database, ids, ResourceState.ALIVE)
-    assert ncs.run(runtime) == ncs.NOTHING
+    assert ncs.run(runtime) == NodeChangeStateCode.NOTHING
     assert states(database) == {ids[0]: ("Alive", "UnChanged", False)}
     assert log_of(database, ids[0]) == ["Alive"]
     assert sent == []
@@ -395,7 +396,7 @@ def test_jobs_on_what_goes_away_must_end(runtime: Runtime, sent: list[Effect], s
     cosystem = add_job(database, JobState.RUNNING, on=ids[:1], types=["cosystem"])
     there = add_job(database, JobState.RUNNING, on=ids[1:])
     ask(database, ids[:1], state)
-    assert ncs.run(runtime) == ncs.KILL
+    assert ncs.run(runtime) == NodeChangeStateCode.KILL
     with database.begin() as tx:
         requests = [request.job_id for request in tx.kill_requests.in_states([KillState.LEON])]
     assert requests == [here]
@@ -411,11 +412,11 @@ def test_a_node_is_cleaned_before_it_comes_back(runtime: Runtime, sent: list[Eff
     with database.begin() as tx:
         tx.resources.move(ids, state, finaud=False)
     ask(database, ids, ResourceState.ALIVE)
-    assert ncs.run(runtime) == ncs.NOTHING
+    assert ncs.run(runtime) == NodeChangeStateCode.NOTHING
     assert states(database) == dict.fromkeys(ids, (str(state), "Alive", False))
     assert sent == [Ask(JobAction.SWEEP, 0, ("node-1", "node-2"))]
     happen(database, "NODE_SWEPT", 0, "node-1")
-    assert ncs.run(runtime) == ncs.SCHEDULE
+    assert ncs.run(runtime) == NodeChangeStateCode.SCHEDULE
     assert [one[0] for one in states(database).values()] == ["Alive", str(state)]
     assert unchecked(database) == []
 
@@ -450,5 +451,5 @@ def test_without_a_job_resource_manager_nothing_is_cleaned(runtime: Runtime) -> 
         tx.resources.move(ids, ResourceState.ABSENT, finaud=False)
     ask(database, ids, ResourceState.ALIVE)
     config = runtime.config.replace(job_resource_manager_property_db_field=None)
-    assert ncs.run(Runtime(config, database)) == ncs.SCHEDULE
+    assert ncs.run(Runtime(config, database)) == NodeChangeStateCode.SCHEDULE
     assert states(database)[ids[0]][0] == "Alive"

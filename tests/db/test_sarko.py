@@ -11,13 +11,12 @@ from oar.lib.db.database import Database
 from oar.lib.db.deadlines import KillTimer, TimeLimit
 from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.facts.messages import Ask, Effect, JobAction, Tag, Wake
+from oar.lib.facts.module_codes import SarkoCode
 from oar.lib.facts.states import EventType, JobState, JobType, KillState, Reservation, ResourceState
 from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
 from oar.modules import sarko
 from oar.modules.sarko import (
-    LEON_HAS_WORK,
-    NOTHING,
     DeadlineCheck,
     KillStep,
     SarkoPass,
@@ -90,10 +89,10 @@ def test_a_round_is_made_when_a_reservation_begins(world: World) -> None:
         add_job(world.database, JobState(state), start_time=BEGIN + 50, reservation=Reservation(reservation))
     world.sent.clear()
     world.at(49)
-    assert world.sarko() == SarkoPass(NOTHING, BEGIN + 50)
+    assert world.sarko() == SarkoPass(SarkoCode.NOTHING, BEGIN + 50)
     assert world.sent == []
     world.at(50)
-    assert world.sarko() == SarkoPass(NOTHING, None)
+    assert world.sarko() == SarkoPass(SarkoCode.NOTHING, None)
     assert world.sent == [Wake(Tag.SCHEDULING)]
 
 
@@ -103,10 +102,10 @@ def test_a_round_is_made_when_a_reservation_begins(world: World) -> None:
 def test_a_job_is_killed_when_its_time_is_over_and_not_before(world: World) -> None:
     job_id = world.running()
     world.at(100)
-    assert world.sarko() == SarkoPass(NOTHING, BEGIN + 101)
+    assert world.sarko() == SarkoPass(SarkoCode.NOTHING, BEGIN + 101)
     assert world.kill(job_id) is None
     world.at(101)
-    assert world.sarko() == SarkoPass(LEON_HAS_WORK, None)
+    assert world.sarko() == SarkoPass(SarkoCode.KILL, None)
     assert world.kill(job_id) is KillState.LEON
     assert world.events(job_id, EventType.WALLTIME) == 1
     assert world.events(job_id, EventType.FRAG_JOB_REQUEST) == 1
@@ -127,7 +126,7 @@ def test_a_job_whose_end_is_asked_is_not_asked_twice(world: World) -> None:
     job_id = world.running()
     world.at(101)
     world.sarko()
-    assert world.sarko().code == NOTHING
+    assert world.sarko().code == SarkoCode.NOTHING
     assert world.events(job_id, EventType.WALLTIME) == 1
 
 
@@ -138,9 +137,9 @@ def test_the_time_in_which_a_job_was_suspended_does_not_count(world: World) -> N
         with world.database.begin() as tx:
             assert lifecycle.move(tx, job_id, state)
     world.at(150)
-    assert world.sarko() == SarkoPass(NOTHING, BEGIN + 151)
+    assert world.sarko() == SarkoPass(SarkoCode.NOTHING, BEGIN + 151)
     world.at(151)
-    assert world.sarko().code == LEON_HAS_WORK
+    assert world.sarko().code == SarkoCode.KILL
 
 
 def test_a_suspended_job_has_all_the_time_of_the_world(world: World) -> None:
@@ -148,7 +147,7 @@ def test_a_suspended_job_has_all_the_time_of_the_world(world: World) -> None:
     with world.database.begin() as tx:
         assert lifecycle.move(tx, job_id, JobState.SUSPENDED)
     world.at(10_000)
-    assert world.sarko() == SarkoPass(NOTHING, None)
+    assert world.sarko() == SarkoPass(SarkoCode.NOTHING, None)
 
 
 def test_a_job_that_has_reported_its_end_is_not_killed(world: World) -> None:
@@ -157,7 +156,7 @@ def test_a_job_that_has_reported_its_end_is_not_killed(world: World) -> None:
         tx.job_runs.claim(job_id, "node-1")
         tx.job_runs.report(job_id, 0, 0)
     world.at(500)
-    assert world.sarko().code == NOTHING
+    assert world.sarko().code == SarkoCode.NOTHING
 
 
 def test_a_walltime_that_passed_while_the_server_was_stopped_waits_for_news_of_the_job(runtime: Runtime) -> None:
@@ -167,10 +166,10 @@ def test_a_walltime_that_passed_while_the_server_was_stopped_waits_for_news_of_t
         tx.jobs.update(job_id, start_time=tx.now - 5000)
     with database.hold_lock(SERVER_LOCK):
         first = sarko.run(runtime)
-        assert (first.code, first.next is None) == (NOTHING, False)
+        assert (first.code, first.next is None) == (SarkoCode.NOTHING, False)
         with database.begin() as tx:
             tx.job_runs.claim(job_id, "node-1")
-        assert sarko.run(runtime).code == LEON_HAS_WORK
+        assert sarko.run(runtime).code == SarkoCode.KILL
 
 
 @pytest.mark.parametrize(
@@ -203,12 +202,12 @@ def test_the_end_of_a_container_ends_the_jobs_in_it(world: World) -> None:
 def test_a_job_is_asked_once_to_write_a_checkpoint(world: World) -> None:
     job_id = world.running(checkpoint=30)
     world.at(69)
-    assert world.sarko() == SarkoPass(NOTHING, BEGIN + 70)
+    assert world.sarko() == SarkoPass(SarkoCode.NOTHING, BEGIN + 70)
     world.at(70)
-    assert world.sarko().code == NOTHING
+    assert world.sarko().code == SarkoCode.NOTHING
     assert Ask(JobAction.SIGNAL, job_id) in world.sent
     world.at(80)
-    assert world.sarko() == SarkoPass(NOTHING, BEGIN + 101)
+    assert world.sarko() == SarkoPass(SarkoCode.NOTHING, BEGIN + 101)
     assert world.events(job_id, EventType.CHECKPOINT) == 1
 
 
@@ -246,17 +245,17 @@ def test_when_a_checkpoint_is_due() -> None:
 def test_a_kill_without_answer_is_repeated_and_at_last_the_job_is_given_up(world: World) -> None:
     job_id = world.killed(world.running())
     world.at(60)
-    assert world.sarko() == SarkoPass(NOTHING, BEGIN + 61)
+    assert world.sarko() == SarkoPass(SarkoCode.NOTHING, BEGIN + 61)
     world.at(61)
-    assert world.sarko().code == LEON_HAS_WORK
+    assert world.sarko().code == SarkoCode.KILL
     assert world.kill(job_id) is KillState.LEON
     with world.database.begin() as tx:
         tx.kill_requests.move([job_id], KillState.TIMER_ARMED, [KillState.LEON])
         tx.events.add(EventType.SEND_KILL_JOB, job_id, "")
     world.at(100)
-    assert world.sarko() == SarkoPass(NOTHING, BEGIN + 122)
+    assert world.sarko() == SarkoPass(SarkoCode.NOTHING, BEGIN + 122)
     world.at(301)
-    assert world.sarko().code == LEON_HAS_WORK
+    assert world.sarko().code == SarkoCode.KILL
     assert world.kill(job_id) is KillState.LEON_EXTERMINATE
 
 
@@ -265,7 +264,7 @@ def test_a_kill_that_was_obeyed_is_over(world: World) -> None:
     with world.database.begin() as tx:
         lifecycle.move(tx, job_id, JobState.FINISHING)
     world.at(1000)
-    assert world.sarko() == SarkoPass(NOTHING, None)
+    assert world.sarko() == SarkoPass(SarkoCode.NOTHING, None)
     assert world.kill(job_id) is KillState.FRAGGED
 
 
@@ -331,5 +330,5 @@ def test_a_node_that_stays_suspected_is_given_up_if_the_site_wants_it(world: Wor
 
 
 def test_nothing_to_do_is_said(world: World) -> None:
-    assert world.sarko() == SarkoPass(NOTHING, None)
+    assert world.sarko() == SarkoPass(SarkoCode.NOTHING, None)
     assert world.sent == []

@@ -4,20 +4,18 @@ from oar.kao.facts.job_types import expiry_date
 from oar.kao.facts.plan import KillAction, Plan
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.reservation_decisions import next_dates
+from oar.lib.facts.module_codes import MetaSchedCode
 from oar.lib.facts.reservation_states import STARTED
 from oar.lib.facts.states import Reservation
 
-#: Exit codes of a round (docs/how-it-works.rst, "The automaton").
-DONE, AGAIN, KILL = 0, 1, 2
 
-
-def exit_code(plan: Plan) -> int:
+def exit_code(plan: Plan) -> MetaSchedCode:
     """Return what Almighty has to do after a round."""
     if any(kill.action is not KillAction.CHECKPOINT for kill in plan.kills):
-        return KILL
+        return MetaSchedCode.KILL
     has_begun = any(step.notes and step.state in STARTED for step in plan.reservations)
     is_near = any(answer.start <= plan.now + 1 for answer in plan.accepted)
-    return AGAIN if has_begun or is_near else DONE
+    return MetaSchedCode.AGAIN if has_begun or is_near else MetaSchedCode.DONE
 
 
 def next_start(snapshot: Snapshot, plan: Plan) -> int | None:

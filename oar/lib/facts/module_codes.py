@@ -1,0 +1,40 @@
+"""The exit codes of the server's modules: what a pass asks for (docs/how-it-works.rst, "The automaton")."""
+
+from enum import IntEnum
+
+
+class NodeChangeStateCode(IntEnum):
+    """Exit codes of NodeChangeState."""
+
+    NOTHING = 0
+    SCHEDULE = 1  #: a resource has changed
+    KILL = 2  #: a job must be killed
+
+
+class MetaSchedCode(IntEnum):
+    """Exit codes of the meta-scheduler."""
+
+    DONE = 0
+    AGAIN = 1  #: a reservation that was just accepted starts now
+    KILL = 2  #: a job must be killed
+
+
+class SarkoCode(IntEnum):
+    """Exit codes of Sarko."""
+
+    NOTHING = 0
+    KILL = 1  #: Leon has work
+
+
+class LeonCode(IntEnum):
+    """Exit codes of Leon."""
+
+    NOTHING = 0
+    SCHEDULE = 1  #: a job has left the queue
+
+
+class FinaudCode(IntEnum):
+    """Exit codes of Finaud."""
+
+    NOTHING = 0
+    CHANGE = 1  #: a node changes its state
