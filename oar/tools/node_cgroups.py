@@ -228,6 +228,10 @@ class Groups(abc.ABC):
         """
 
     @abc.abstractmethod
+    def has_memory(self) -> bool:
+        """Return whether the memory of a group can be limited here."""
+
+    @abc.abstractmethod
     def set_cpus(self, group: str, cpus: "set[int]", mems: "set[int]") -> None:
         """Bind a group to processors, and to memory nodes if there are any."""
 
@@ -334,6 +338,9 @@ class GroupsV2(Groups):
                     write(payload + "/" + name, str(value))
         limit_processes(self.tracker(leaves.payload), processes)
 
+    def has_memory(self) -> bool:
+        return "memory" in words(self.base + "/cgroup.controllers")
+
     def set_cpus(self, group: str, cpus: "set[int]", mems: "set[int]") -> None:
         directory = self.tracker(group)
         if not os.path.exists(directory + "/cpuset.cpus"):
@@ -434,12 +441,18 @@ class GroupsV1(Groups):
                     make(self.directory(controller, leaf))
         if cpus is not None:
             self.set_cpus(leaves.group, cpus, mems)
+        elif "cpuset" in self.mounts:
+            directory = self.directory("cpuset", leaves.group)
+            inherit_cpuset(os.path.dirname(directory), directory)
         if memory is not None:
             if "memory" not in self.mounts:
                 raise unusable("JRM_MEMORY is set but the memory hierarchy is not mounted")
             self.limit_memory(self.directory("memory", leaves.payload), memory)
         if "pids" in self.mounts:
             limit_processes(self.directory("pids", leaves.payload), processes)
+
+    def has_memory(self) -> bool:
+        return "memory" in self.mounts
 
     @staticmethod
     def limit_memory(directory: str, limit: int) -> None:
@@ -544,10 +557,12 @@ def inherit_cpuset(parent: str, directory: str) -> None:
 class Confinement:
     """One job on this node, whatever confines it: what the programs ask for.
 
-    Where nothing does (``groups`` is None) its processes are found by their environment.
+    Where nothing does (``groups`` is None) its processes are found by their environment.  ``has_orphans``: this process
+    adopts them (``node_enclosure``), so those of its descendants that are in other sessions are the job's.
     """
 
-    def __init__(self, groups: "Groups | None", name: str, user: str, job_id: int) -> None:
+    def __init__(self, groups: "Groups | None", name: str, user: str, job_id: int, has_orphans: bool = False) -> None:
+        self.has_orphans = has_orphans
         self.groups = groups
         self.leaves = Leaves(name, user, job_id)
         self.user = user
@@ -567,7 +582,8 @@ class Confinement:
         if self.groups is not None:
             return pids_in(self.groups.tracker(self.leaves.payload))
         account = node_base.account_of(self.user)
-        return [] if account is None else node_kernel.marked_processes(account.pw_uid, self.job_id)
+        marked = [] if account is None else node_kernel.marked_processes(account.pw_uid, self.job_id)
+        return sorted({*marked, *(node_kernel.strays() if self.has_orphans else [])})
 
     def kill_payload(self, seconds: float = KILL_SECONDS) -> "list[int]":
         """Kill all that the user runs here; return the pids that remain."""

@@ -128,6 +128,38 @@ def marked_processes(uid: int, job_id: int) -> "list[int]":
     ]
 
 
+def parent_and_session(pid: int) -> "tuple[int, int]":
+    """Return the parent and the session of a process; (0, 0) of one that has ended."""
+    stat = node_base.read_process(pid, "stat")
+    fields = stat[stat.rindex(b")") + 2 :].split() if stat else []
+    return (int(fields[1]), int(fields[3])) if fields and fields[0] != b"Z" else (0, 0)
+
+
+def strays() -> "list[int]":
+    """Return the descendants of this process that are in other sessions than this one."""
+    known = {pid: parent_and_session(pid) for pid in all_pids()}
+    family = {os.getpid()}
+    while True:
+        children = {pid for pid, (parent, _) in known.items() if parent in family} - family
+        if not children:
+            break
+        family |= children
+    return sorted(pid for pid in family - {os.getpid()} if known[pid][1] != os.getsid(0))
+
+
+def bury_orphans(own: "Iterable[int]") -> None:
+    """Wait for the children that have ended, up to the first of those that somebody else waits for."""
+    awaited = set(own)
+    while True:
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if ended is None or ended.si_pid in awaited:
+            return
+        os.waitpid(ended.si_pid, 0)
+
+
 # -- processors and memory ---------------------------------------------------------------------------------------------
 
 

@@ -293,6 +293,7 @@ class Payload:
         for pid in list(self.noting):
             if os.waitpid(pid, os.WNOHANG)[0]:
                 self.noting.discard(pid)
+        self.bury_orphans()
 
     def signal(self, number: int) -> None:
         """Send a signal to the user's process alone."""
@@ -326,6 +327,13 @@ class Payload:
             if self.confinement.groups is None and self.pid is not None and self.status is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
+        self.bury_orphans()
+
+    def bury_orphans(self) -> None:
+        """Take the ends of processes of the user whose parents have gone, if they are ours then."""
+        if self.confinement.has_orphans:
+            running = {self.pid} if self.pid is not None and self.status is None else set()
+            node_kernel.bury_orphans(self.noting | running)
 
     def end_sessions(self, connections: str) -> None:
         """End what users who have connected to the job run, where no group of the job holds it; as root.

@@ -386,3 +386,36 @@ def test_a_job_for_a_frontend_runs_there_with_the_nodes_it_booked(cluster: Clust
     assert ended(cluster, job) == {job: ("Terminated", "0")}
     assert alice.run(f"cat OAR.{job}.stdout").split()[0] == "server"
     assert len(alice.run(f"cat OAR.{job}.stdout").split()) == 3
+
+
+#: A program that leaves session, parent and environment behind.
+ESCAPE = "(setsid env -i sleep 98765 &)"
+
+
+@pytest.mark.usefixtures("deployable")
+@pytest.mark.parametrize("kind", ["cosystem", "deploy"])
+def test_a_job_leaves_no_process_on_its_frontend(cluster: Cluster, alice: Person, kind: str) -> None:
+    left = 'pgrep -fx "sleep 98765"'
+    job = alice.submit(f"-t {kind} -l nodes=1 '{ESCAPE}; until {left}; do sleep 0.1; done; cat /proc/self/cgroup'")
+    assert ended(cluster, job) == {job: ("Terminated", "0")}
+    wait_until(lambda: alice.attempt(left).code == 1, what="nothing of the job runs on the server")
+    assert f"/oar_commands/alice_{job}/payload" in alice.run(f"cat OAR.{job}.stdout")
+    find = f"find /sys/fs/cgroup -type d -path '*/oar_commands/alice_{job}'"
+    wait_until(lambda: not cluster.as_user("root").run(find), what="the group of the job is removed")
+    killed = alice.submit(f"-t {kind} -l nodes=1 '{ESCAPE}; sleep 1000'")
+    wait_until(lambda: alice.attempt(left).code == 0, what="the job has begun")
+    alice.run(f"oardel {killed}")
+    cluster.wait_for_state(killed, "Error")
+    wait_until(lambda: alice.attempt(left).code == 1, what="nothing of the killed job runs on the server")
+
+
+def test_a_command_of_a_notice_leaves_no_process(cluster: Cluster, alice: Person) -> None:
+    left = 'pgrep -fx "sleep 98765"'
+    program = f"#!/bin/sh\n{ESCAPE}\nuntil {left}; do sleep 0.1; done\ncat /proc/self/cgroup >noticed\n"
+    alice.run("rm -f noticed; cat >leave; chmod 755 leave", stdin=program.replace("noticed", "/home/alice/noticed"))
+    job = alice.submit("--notify '[END]exec:/home/alice/leave' true")
+    assert ended(cluster, job) == {job: ("Terminated", "0")}
+    told = f"SELECT 1 FROM event_logs WHERE job_id = {job} AND type = 'USER_EXEC_NOTIFICATION'"
+    wait_until(lambda: cluster.sql(told), what="the command has run")
+    wait_until(lambda: alice.attempt(left).code == 1, what="nothing of the command runs on the server")
+    assert "/oar_commands/alice_command_" in alice.run("cat noticed")

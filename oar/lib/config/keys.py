@@ -215,6 +215,10 @@ class Config(Values):
     deploy_cosystem_job_exec_system = Key(
         one_of("none", "systemd-run"), "none", "How commands of deploy and cosystem jobs are started."
     )
+    frontend_command_processes = Key(
+        INTEGER, 1024, "Processes and threads of a deploy or cosystem job, or a command of a notice; 0 = no limit."
+    )
+    frontend_command_memory = Key(INTEGER, 4096, "Memory of the same in MiB; 0 = no limit.")
     prologue_exec_file = unset(COMMAND, "Run on a job's first node before it; ~oar/oar_prologue if not set.")
     epilogue_exec_file = unset(COMMAND, "Run on a job's first node after it; ~oar/oar_epilogue if not set.")
     prologue_epilogue_timeout = Key(SOME_SECONDS, 60, "Time limit of each of them.")

@@ -22,6 +22,7 @@ PROGRAMS = (
     "node_base.py",
     "node_kernel.py",
     "node_cgroups.py",
+    "node_enclosure.py",
     "node_devices.py",
     "node_keys.py",
     "node_leftovers.py",
@@ -32,6 +33,7 @@ PROGRAMS = (
     "node_faults.py",
     "oarexec_user.py",
     "oarexec",
+    "user_command.py",
 )
 NO_INTERPRETER = 32
 _NO_INTERPRETER_TEXT = "no python3 of version 3.6 or newer on this node (python3, platform-python, OAR_NODE_PYTHON)"

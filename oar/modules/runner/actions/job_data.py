@@ -36,6 +36,10 @@ BUILT_IN_MANAGERS = frozenset(
 )
 
 
+#: Behind ``CPUSET_PATH``: the groups of commands on frontends, which are no groups of jobs (oarsh leads into none).
+ENCLOSURES = "_commands"
+
+
 @dataclass(frozen=True)
 class JobData:
     """A job with everything that its launch and its end need."""
@@ -185,6 +189,7 @@ def oarexec_data(data: JobData, config: Config, attempt: int, *, init: bool) -> 
     job = data.job
     confined = bool(data.processors(config)) and bool(config.cpuset_path)
     shared = manager_data(data, config)
+    is_systemd = config.deploy_cosystem_job_exec_system != "none"
     return {
         **{name: shared[name] for name in (_SHARED if data.processors(config) else _SHARED + _FILES)},
         "name": job.name or "",
@@ -205,10 +210,22 @@ def oarexec_data(data: JobData, config: Config, attempt: int, *, init: bool) -> 
         "debug_mode": config.oarexec_debug_mode,
         "deploy_cosystem_job_exec_system": config.deploy_cosystem_job_exec_system if data.is_elsewhere else "none",
         "cpuset_full_path": f"{config.cpuset_path}/{job.cpuset_name}" if confined else None,
+        "enclosure": enclosure_data(config, systemd=is_systemd) if data.is_elsewhere else None,
         "attempt": attempt,
         "kill_grace": config.job_kill_grace,
         "interactive_connect_timeout": config.interactive_connect_timeout,
         "init": shared if init else None,
+    }
+
+
+def enclosure_data(config: Config, *, systemd: bool = False) -> dict[str, Any]:
+    """Return what encloses a command of a user on a frontend; ``systemd`` puts it into a group of its own."""
+    path = f"{config.cpuset_path}{ENCLOSURES}" if config.cpuset_path and not systemd else None
+    return {
+        "cpuset_path": path,
+        "options": {"cgroup_manager": config.cgroup_manager},
+        "processes": config.frontend_command_processes,
+        "memory": config.frontend_command_memory << 20,
     }
 
 

@@ -6,10 +6,11 @@ See docs/design/events.rst, "Notices".
 import shlex
 from collections.abc import Sequence
 
+from oar.lib.facts.node_protocol import NodeAction
 from oar.lib.facts.states import EventType
 from oar.lib.io import processes
-from oar.lib.io.remote.requests import CommandRan
-from oar.modules.runner.actions import nodes
+from oar.lib.io.remote.requests import CommandRan, NodeRequest
+from oar.modules.runner.actions import job_data, nodes
 from oar.modules.runner.actions.context import ActionContext, log
 
 
@@ -17,7 +18,9 @@ def run_command(context: ActionContext, job_id: int, args: Sequence[str]) -> Non
     """Run the owner's command on the submission host: ``args`` = user, host, tag, then the argument list."""
     user, host, tag, *argv = args
     seconds = context.config.oar_ssh_connection_timeout
-    outcome = context.remote.command(host, tuple(argv), "", seconds, account=user)
+    data = {"argv": argv, "account": user, "enclosure": job_data.enclosure_data(context.config)}
+    request = NodeRequest("user_command", NodeAction.RUN, data)
+    outcome = context.remote.run({host: request}, seconds)[host]
     succeeded = isinstance(outcome, CommandRan) and outcome.exit == 0
     event = EventType.USER_EXEC_NOTIFICATION if succeeded else EventType.USER_EXEC_NOTIFICATION_ERROR
     text = f"[{tag}] {argv[0]} on {host}" + ("" if succeeded else f": {nodes.answer_of(outcome).error}")
