@@ -14,7 +14,8 @@ from pathlib import Path
 
 import click
 
-from oar.cli.common.command import ADMIN, USER, Command, Style
+from oar.cli.common.command import Command
+from oar.cli.common.options import ADMIN, RESERVATIONS, USER, Style
 from oar.lib.config.keys import GROUPS, UNREAD, Config
 from oar.lib.config.kinds import Key
 from oar.lib.facts.states import (
@@ -241,6 +242,7 @@ def module_codes() -> str:
 PARTS: Mapping[str, Callable[[], str]] = {
     "keys": keys,
     "user-commands": lambda: _commands(USER),
+    "reservation-commands": lambda: _commands(RESERVATIONS),
     "administrator-commands": lambda: _commands(ADMIN),
     "oarprint": lambda: _tool("oarprint"),
     "oarrun": lambda: _tool("oarrun"),

@@ -32,6 +32,9 @@ USER_COMMANDS = (
     "oarwalltime",
     "oaralter",
     "oarnotify",
+    "qrsub",
+    "qrstat",
+    "qrdel",
 )
 
 #: Other names of what users type.

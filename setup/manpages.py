@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 #: The section of the manual for the commands of each chapter of docs/commands.rst.
-CHAPTERS = {"For users": 1, "Within jobs": 1, "For administrators": 8, "On nodes": 8}
+CHAPTERS = {"For users": 1, "Advance reservations": 1, "Within jobs": 1, "For administrators": 8, "On nodes": 8}
 
 _HEADING = re.compile(r"^(.+)\n([=-])\2+$", re.MULTILINE)
 _LITERAL = re.compile(r"``(.+?)``")

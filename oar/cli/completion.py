@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import click
 
-from oar.cli.common.command import Command, Context, OptionalArgument, Stop
+from oar.cli.common.command import Command, Context
+from oar.cli.common.options import OptionalArgument, Stop
 from oar.lib.facts.states import STATE_LETTERS
 
 COMMANDS = ("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oaralter")

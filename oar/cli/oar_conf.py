@@ -2,7 +2,8 @@
 
 import click
 
-from oar.cli.common.command import ADMIN, Context, Stop, oar_command, option
+from oar.cli.common.command import Context, oar_command
+from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.config.files import Config, Parsed, option_of, quoted, sample
 from oar.lib.config.keys import UNREAD
 from oar.lib.config.kinds import Key

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import click
 
-from oar.cli.common.command import ADMIN, Context, Stop, oar_command, option
+from oar.cli.common.command import Context, oar_command
+from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.config.files import Config, parse
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.migrations import Migrator, connect_admin, readable_errors

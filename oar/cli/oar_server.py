@@ -16,7 +16,8 @@ from typing import IO
 
 import click
 
-from oar.cli.common.command import ADMIN, Context, Stop, oar_command
+from oar.cli.common.command import Context, oar_command
+from oar.cli.common.options import ADMIN, Stop
 from oar.lib.config.files import Config
 from oar.lib.io.processes import PID_FILE, PidFile, run
 from oar.lib.runtime import conf_file, read_config

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import click
 
 from oar.cli.common.administration import note
-from oar.cli.common.command import ADMIN, NUMBER, Context, Stop, oar_command, option
+from oar.cli.common.command import Context, oar_command
+from oar.cli.common.options import ADMIN, NUMBER, Stop, option
 from oar.lib.db.accounting import WindowChange
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.times import parse_date

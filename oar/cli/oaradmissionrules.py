@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import click
 
 from oar.cli.common.administration import note
-from oar.cli.common.command import ADMIN, NUMBER, Context, Stop, oar_command, option, optional_argument
+from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
+from oar.cli.common.options import ADMIN, NUMBER, Stop, option, optional_argument
 from oar.cli.oarsub_parts import options as oarsub_options
 from oar.cli.oarsub_parts.command_line import join_words
 from oar.cli.oarsub_parts.initial_request import initial_request

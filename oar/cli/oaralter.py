@@ -2,9 +2,10 @@
 
 import click
 
-from oar.cli.common.command import Context, machine_formats, oar_command, option
+from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_outcomes import OutcomeReport
 from oar.cli.common.job_selection import JobCriteria, select_jobs, show_usage
+from oar.cli.common.options import machine_formats, option
 from oar.lib.facts.errors import NoSuchJob, UserError
 from oar.lib.facts.formats import Format
 

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import click
 
-from oar.cli.common.command import DIGITS, Context, Stop, machine_formats, oar_command, option
+from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_outcomes import OutcomeReport
 from oar.cli.common.job_selection import JobCriteria, job_selection, select_jobs, show_usage
+from oar.cli.common.options import DIGITS, Stop, machine_formats, option
 from oar.lib.facts.errors import ServerUnavailable
 from oar.lib.facts.formats import Format
 from oar.lib.facts.messages import Ask, JobAction

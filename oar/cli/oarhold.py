@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from oar.cli.common.command import Context, machine_formats, oar_command, option
+from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_outcomes import OutcomeReport
 from oar.cli.common.job_selection import JobCriteria, job_selection, select_jobs, show_usage
+from oar.cli.common.options import machine_formats, option
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.formats import Format
 from oar.lib.facts.states import JobState

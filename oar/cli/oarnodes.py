@@ -6,7 +6,8 @@ from typing import NamedTuple
 import click
 
 from oar.cli.common import render
-from oar.cli.common.command import DIGITS, Context, machine_formats, oar_command, option, optional_argument
+from oar.cli.common.command import Context, oar_command
+from oar.cli.common.options import DIGITS, machine_formats, option, optional_argument
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.formats import Format, dump

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import click
 
 from oar.cli.common.administration import note, warn
-from oar.cli.common.command import ADMIN, NUMBER, Context, Stop, oar_command, option
+from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
+from oar.cli.common.options import ADMIN, NUMBER, Stop, option
 from oar.lib.db.end_listener import EndListener
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.states import FINAL, ResourceState

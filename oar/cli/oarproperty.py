@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import click
 
 from oar.cli.common.administration import note
-from oar.cli.common.command import ADMIN, Context, Stop, oar_command, option
+from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
+from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.resources import properties

@@ -3,7 +3,8 @@
 import click
 
 from oar.cli.common.administration import note, warn_of_policies
-from oar.cli.common.command import ADMIN, Context, Stop, oar_command, option
+from oar.cli.common.command import Context, oar_command
+from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Queue

@@ -3,8 +3,9 @@
 import click
 
 from oar.cli.common.administration import note, warn
-from oar.cli.common.command import ADMIN, Context, oar_command, option
+from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
+from oar.cli.common.options import ADMIN, option
 from oar.lib.resources import removal
 from oar.lib.resources.removal import RemovalRefusal
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from oar.cli.common.command import Context, machine_formats, oar_command
+from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import JobCriteria, job_selection
+from oar.cli.common.options import machine_formats
 from oar.cli.oarhold import hold_rules, request
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.formats import Format

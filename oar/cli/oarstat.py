@@ -7,18 +7,8 @@ from typing import Any, NamedTuple
 import click
 
 from oar.cli.common import render
-from oar.cli.common.command import (
-    DIGITS,
-    LARGEST_NUMBER,
-    NUMBER,
-    Context,
-    Hangup,
-    Stop,
-    machine_formats,
-    oar_command,
-    option,
-    optional_argument,
-)
+from oar.cli.common.command import Context, Hangup, oar_command
+from oar.cli.common.options import DIGITS, LARGEST_NUMBER, NUMBER, Stop, machine_formats, option, optional_argument
 from oar.cli.oarstat_parts.filters import JobFilter, filters, read_filters
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import BadRequest

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 import click
 
-from oar.cli.common.command import COUNT, Context, machine_formats, oar_command, option
+from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_outcomes import OutcomeReport
 from oar.cli.common.job_selection import is_id
+from oar.cli.common.options import COUNT, machine_formats, option
 from oar.lib.facts.errors import NoSuchJob, NotAllowed
 from oar.lib.facts.formats import Format
 from oar.lib.facts.records import User

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import click
 
-from oar.cli.common.command import ADMIN, NUMBER, Context, Stop, oar_command, option
+from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
+from oar.cli.common.options import ADMIN, NUMBER, Stop, option
 from oar.lib.config.kinds import COMMAND
 from oar.lib.facts.host_names import is_host_name
 

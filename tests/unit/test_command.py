@@ -11,19 +11,8 @@ from typing import Any
 import click
 import pytest
 
-from oar.cli.common.command import (
-    ADMIN,
-    NUMBER,
-    USER,
-    CommandResult,
-    Context,
-    Stop,
-    caller,
-    invoke,
-    machine_formats,
-    oar_command,
-    optional_argument,
-)
+from oar.cli.common.command import CommandResult, Context, caller, invoke, oar_command
+from oar.cli.common.options import ADMIN, NUMBER, USER, Stop, machine_formats, optional_argument
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database

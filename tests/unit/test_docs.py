@@ -12,7 +12,8 @@ import click
 import pytest
 
 from docs import generate
-from oar.cli.common.command import ADMIN, USER, BadOption, Command
+from oar.cli.common.command import Command
+from oar.cli.common.options import ADMIN, USER, BadOption
 from oar.cli.oarsub_parts import job_shell
 from oar.kao.facts.queue_policies import POLICIES
 from oar.lib.config.files import Config

@@ -9,7 +9,8 @@ import manpages
 import pytest
 
 from docs import generate
-from oar.cli.common.command import ADMIN, USER, Command
+from oar.cli.common.command import Command
+from oar.cli.common.options import ADMIN, USER
 from oar.lib.config.files import Config
 
 COMMANDS: tuple[Command, ...] = (*generate.commands(USER), *generate.commands(ADMIN))

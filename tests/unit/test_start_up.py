@@ -32,14 +32,14 @@ FORBIDDEN = frozenset(
 OTHERS = {"gc", "importlib._abc", "importlib.util", "shlex", "signal"}
 #: Modules of ours with their packages: each costs a fifth of a millisecond before it does anything.
 MOST_OF_OURS = {
-    "oarstat": 27,
-    "oarnodes": 30,
-    "oardel": 28,
-    "oarhold": 28,
-    "oarresume": 29,
-    "oarwalltime": 32,
-    "oaralter": 28,
-    "oarsub": 35,
+    "oarstat": 29,
+    "oarnodes": 32,
+    "oardel": 30,
+    "oarhold": 30,
+    "oarresume": 31,
+    "oarwalltime": 34,
+    "oaralter": 30,
+    "oarsub": 37,
 }
 _IMPORT = re.compile(r"^import time:[^|]*\|[^|]*\|\s*(\S+)$", re.MULTILINE)
 

@@ -7,330 +7,39 @@ A command is a function under ``@oar_command``, with click's declarations of its
     @machine_formats
     def main(context: Context, jobs: tuple[int | None, ...], machine: Format | None) -> int | None: ...
 
-Click's own parser never sees what the user wrote: ``canonical`` turns it into the one spelling in which nothing is
+Click's own parser never sees what the user wrote: ``OptionReader`` turns it into the one spelling in which nothing is
 left to guess (docs/design/formats.rst, "Options").
 """
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
+from oar.cli.common.option_reader import OptionReader
+from oar.cli.common.options import EXIT_BAD_OPTION, USER, BadOption, PlainOption, Stop, Style
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import DatabaseFull, DatabaseUnavailable, NotAllowed, OarError, Refused
-from oar.lib.facts.formats import Format
 from oar.lib.facts.records import User
-from oar.lib.facts.version import CODENAME, VERSION
+from oar.lib.facts.version import VERSION
 from oar.lib.runtime import Runtime, command_delivery, conf_file, open_runtime
 
 if TYPE_CHECKING:
     from oar.lib.db.user_sql import Asker
 
-    ParamType = click.ParamType[Any]
-else:
-    ParamType = click.ParamType  # generic only since click 8.4
-
 _FULL = "the OAR database has no free connection, try again later."
-Function = TypeVar("Function", bound=Callable[..., Any])
 ExitCodes = Mapping[type[BaseException], int]
 
-BLANKS = " \t\r\n\f\v"
-DIGITS = frozenset("0123456789")
-LARGEST_NUMBER = 2**63 - 1
-
-EXIT_BAD_OPTION = 1
 EXIT_INTERNAL = 3
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 
-class Stop(OarError):
-    """End of the command: this text, as it is, on stderr, and this exit code."""
-
-    def __init__(self, text: str, exit_code: int = 1) -> None:
-        super().__init__(text)
-        self.exit_code = exit_code
-
-
-class BadOption(Stop):
-    """An option is unknown, or its argument is missing or wrong."""
-
-
 class Hangup(BaseException):
     """The terminal is gone (SIGHUP)."""
-
-
-class Style(NamedTuple):
-    """How a family of commands speaks."""
-
-    error: str
-    warning: str
-    cannot_contact: str
-    version: str
-    usage_after_error: bool
-    underscores: bool  #: options may be written with ``_`` for ``-``
-    words: bool = False  #: an option is a word behind one dash, as in Grid Engine; nothing is bundled or cut short
-
-
-USER = Style(
-    error="# Error: ",
-    warning="# Warning: ",
-    cannot_contact="# Warning: cannot contact",
-    version=f"OAR version: {VERSION} ({CODENAME})",
-    usage_after_error=False,
-    underscores=False,
-)
-ADMIN = Style(
-    error="[ERROR] ",
-    warning="/!\\ ",
-    cannot_contact="/!\\ Cannot contact",
-    version=f"OAR version: {VERSION}",
-    usage_after_error=True,
-    underscores=True,
-)
-
-
-RESERVATIONS = Style(
-    error="error: ",
-    warning="warning: ",
-    cannot_contact="warning: cannot contact",
-    version=USER.version,
-    usage_after_error=False,
-    underscores=False,
-    words=True,
-)
-
-
-# ------------------------------------------------------------------------------------------------------------ options
-
-
-class Number(ParamType):
-    """A whole number that the database can hold."""
-
-    name = "number"
-
-    def __init__(self, *, negative: bool = True) -> None:
-        self._negative = negative
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        """Return the number; None for an optional argument that is not there."""
-        if isinstance(value, int):
-            return value
-        text: str = value
-        if not text and isinstance(param, OptionalArgument):
-            return None
-        digits = (text.removeprefix("-") if self._negative else text).removeprefix("+")
-        if not digits or not DIGITS.issuperset(digits) or len(digits) > 19 or abs(int(text)) > LARGEST_NUMBER:
-            name = _name_of(param) if param else ""
-            raise BadOption(f'Value "{text}" invalid for option {name} (number expected)', EXIT_BAD_OPTION)
-        return int(text)
-
-
-class OptionalText(ParamType):
-    """A text, or None for an optional argument that is not there."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | None:
-        """Return the text, None if it is empty."""
-        return value or None
-
-
-NUMBER = Number()
-COUNT = Number(negative=False)
-
-
-class PlainOption(click.Option):
-    """An option whose help stands as it was written: click would load ``inspect`` to take its indentation away."""
-
-    def __init__(self, declarations: Sequence[str], *, help: str | None = None, **settings: Any) -> None:
-        super().__init__(declarations, **settings)
-        self.help = help
-
-
-class PathOption(PlainOption):
-    """An option whose argument names a file: blanks at its ends belong to the name."""
-
-
-def option(*declarations: str, **settings: Any) -> Callable[[Function], Function]:
-    """Declare an option; ``settings`` are click's."""
-    return click.option(*declarations, **{"cls": PlainOption, **settings})
-
-
-class OptionalArgument(PlainOption):
-    """An option whose argument may be left out; always repeatable.
-
-    Its value is ``()`` when it is not given, else a tuple with the argument, or None, of each time that it is.
-    """
-
-    def __init__(
-        self, declarations: Sequence[str], *, numeric: bool = False, attached: bool = False, **settings: Any
-    ) -> None:
-        super().__init__(declarations, multiple=True, type=NUMBER if numeric else OptionalText(), **settings)
-        self.numeric = numeric
-        self.attached = attached
-
-
-def optional_argument(
-    *declarations: str, numeric: bool = False, attached: bool = False, help: str = "", metavar: str | None = None
-) -> Callable[[Function], Function]:
-    """Declare an option with an optional argument; ``numeric``: only digits are taken as one.
-
-    ``attached``: its argument must stand behind ``=``, the next word never is one.
-    """
-    return option(*declarations, cls=OptionalArgument, numeric=numeric, attached=attached, help=help, metavar=metavar)
-
-
-def machine_formats(function: Function) -> Function:
-    """Declare -D, -X, -Y and -J; the function gets the chosen one as ``machine``."""
-
-    def command(*arguments: Any, **options: Any) -> Any:
-        chosen = [machine_format for machine_format in Format if options.pop(f"as_{machine_format}")]
-        return function(*arguments, machine=chosen[0] if chosen else None, **options)
-
-    command.__dict__.update(function.__dict__)
-    for machine_format in reversed(Format):
-        name = machine_format.value
-        letter = f"-{name[0].upper()}"
-        option(letter, f"--{name}", f"as_{name}", is_flag=True, help=f"Print {name.upper()}.")(command)
-    return command  # type: ignore[return-value]
-
-
-class _OptionForm(NamedTuple):
-    """An option as the parser knows it."""
-
-    spelling: str  #: the name that click is given: its longest, for of short ones it first sees whether they are long
-    takes: str  #: "" nothing, "text" and "path" an argument; "optional", "digits", "attached": one that may be left out
-
-
-class _OptionReader:
-    """Turns what a user wrote into what click cannot misread."""
-
-    def __init__(self, parameters: Iterable[click.Parameter], style: Style, *, signed_operands: bool = False) -> None:
-        self._words = style.words
-        self._short: dict[str, _OptionForm] = {}
-        self._long: dict[str, _OptionForm] = {}
-        self._underscores = style.underscores
-        self._signed_operands = signed_operands
-        for parameter in parameters:
-            if isinstance(parameter, click.Option):
-                form = _OptionForm(max(parameter.opts, key=len), _taken_by(parameter))
-                for name in parameter.opts:
-                    self._add(name, form)
-        self.options: list[str] = []
-        self.operands: list[str] = []
-        self.dashes: int | None = None  #: number of operands before "--", None if there was none
-        self._unread: list[str] = []
-
-    def read(self, arguments: Sequence[str]) -> list[str]:
-        """Return the canonical arguments.  Raises BadOption."""
-        self._unread = list(reversed(arguments))
-        while self._unread:
-            argument = self._unread.pop()
-            if argument == "--":
-                self.dashes = len(self.operands)
-                self.operands.extend(reversed(self._unread))
-                break
-            if argument.startswith("--"):
-                self._long_option(argument[2:])
-            elif self._words and argument.startswith("-") and argument != "-":
-                self._long_option(argument[1:])
-            elif argument.startswith("-") and argument != "-" and not self._is_signed_operand(argument):
-                self._bundle(argument[1:])
-            else:
-                self.operands.append(argument)
-        return [*self.options, "--", *self.operands]
-
-    def _is_signed_operand(self, argument: str) -> bool:
-        return self._signed_operands and bool(self.operands) and argument[1] in DIGITS
-
-    def _add(self, name: str, form: _OptionForm) -> None:
-        if name.startswith("--") or self._words:
-            self._long[self._plain(name.lstrip("-"))] = form
-        else:
-            self._short[name[1:]] = form
-
-    def _plain(self, name: str) -> str:
-        return name.replace("_", "-") if self._underscores else name
-
-    def _long_option(self, text: str) -> None:
-        written, equals, value = text.partition("=")
-        name = self._full_name(written)
-        form = self._long[name]
-        if not form.takes:
-            if equals:
-                raise BadOption(f"Option {name} does not take an argument")
-            self.options.append(form.spelling)
-        elif equals:
-            self._give(form, value)
-        else:
-            self._give(form, self._next(form, name))
-
-    def _full_name(self, written: str) -> str:
-        """Return the name of a long option that may be cut short.  Raises BadOption."""
-        name = self._plain(written)
-        if name in self._long:
-            return name
-        names = () if self._words else self._long
-        fitting = [each for each in names if name and each.startswith(name) and each != "debug"]
-        shortest = min(fitting, key=len, default="")
-        is_clear = all(each.startswith(shortest) for each in fitting)  # --stat is --state, though there is --states
-        if not is_clear and len({self._long[each].spelling for each in fitting}) > 1:
-            raise BadOption(f"Option {written} is ambiguous ({', '.join(sorted(fitting))})")
-        if not fitting:
-            from oar.lib.facts.did_you_mean import did_you_mean
-
-            guess = did_you_mean(f"--{written}", [f"--{each}" for each in self._long if each != "debug"], quote="")
-            raise BadOption(f"Unknown option: {written}{guess}")
-        return shortest
-
-    def _bundle(self, letters: str) -> None:
-        """Read what follows one dash: flags, and at the end perhaps an option with its argument."""
-        while letters:
-            letter, letters = letters[0], letters[1:]
-            form = self._short.get(letter)
-            if form is None:
-                raise BadOption(f"Unknown option: {letter}")
-            if not form.takes:
-                self.options.append(form.spelling)
-            elif form.takes == "digits" and letters:
-                after_digits = letters.lstrip("0123456789")
-                self._give(form, letters[: len(letters) - len(after_digits)])
-                letters = after_digits
-            else:
-                self._give(form, letters.lstrip(BLANKS) if letters else self._next(form, letter))
-                letters = ""
-
-    def _next(self, form: _OptionForm, name: str) -> str:
-        """Take the next argument as the option's own, if it is one.  Raises BadOption."""
-        following = self._unread[-1] if self._unread else None
-        if form.takes in ("text", "path"):
-            if following is None:
-                raise BadOption(f"Option {name} requires an argument")
-            return self._unread.pop()
-        if form.takes == "attached" or following is None or following.startswith("-"):
-            return ""
-        if form.takes == "digits" and not DIGITS.issuperset(following):
-            return ""
-        return self._unread.pop()
-
-    def _give(self, form: _OptionForm, value: str) -> None:
-        self.options += [form.spelling, value if form.takes == "path" else value.strip(BLANKS)]
-
-
-def _taken_by(option: click.Option) -> str:
-    if option.is_flag or option.count:
-        return ""
-    if isinstance(option, OptionalArgument):
-        return "attached" if option.attached else "digits" if option.numeric else "optional"
-    return "path" if isinstance(option, PathOption) else "text"
-
-
-def _name_of(parameter: click.Parameter) -> str:
-    return max(parameter.opts, key=len).lstrip("-")
 
 
 # ------------------------------------------------------------------------------------------------------------ context
@@ -479,7 +188,7 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments by GNU's rules."""
-        reader = _OptionReader(self.get_params(ctx), self.style, signed_operands=self.signed_operands)
+        reader = OptionReader(self.get_params(ctx), self.style, signed_operands=self.signed_operands)
         canonical = reader.read(args)
         if isinstance(ctx.obj, Context):
             ctx.obj.arguments = tuple(args)

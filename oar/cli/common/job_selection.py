@@ -5,7 +5,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from oar.cli.common.command import DIGITS, Context, Stop, option, optional_argument
+from oar.cli.common.command import Context
+from oar.cli.common.options import DIGITS, Stop, option, optional_argument
 from oar.cli.common.state_names import states_of
 from oar.lib.facts.states import FINAL, JobState
 from oar.lib.jobs import control

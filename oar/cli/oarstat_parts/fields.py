@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from oar.cli.common.command import Stop
+from oar.cli.common.options import Stop
 from oar.cli.common.render import padded, places, visible
 from oar.lib.facts.times import format_date, format_duration
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oar.cli.common.command import Stop, option
+from oar.cli.common.options import Stop, option
 from oar.cli.common.state_names import states_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.states import FINAL, STATE_LETTERS, JobState

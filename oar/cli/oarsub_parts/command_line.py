@@ -7,7 +7,8 @@ from typing import NamedTuple
 import click
 from click.core import ParameterSource
 
-from oar.cli.common.command import Context, Stop
+from oar.cli.common.command import Context
+from oar.cli.common.options import Stop
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.caller_environment import DEFAULTS
 from oar.cli.oarsub_parts.initial_request import initial_request

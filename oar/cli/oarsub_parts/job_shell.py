@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oar.cli.common.command import Hangup, Stop
+from oar.cli.common.command import Hangup
+from oar.cli.common.options import Stop
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.request import JobTypes

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from oar.cli.common.command import COUNT, NUMBER, USER, Command, Number, PathOption, option, optional_argument
+from oar.cli.common.command import Command
+from oar.cli.common.options import COUNT, NUMBER, USER, Number, PathOption, option, optional_argument
 from oar.lib.facts.formats import Format
 from oar.lib.facts.records import JobSpec
 from oar.lib.facts.states import JobTypeName

@@ -8,8 +8,9 @@ See docs/design/bus.rst, "Lines to oarsub".
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.cli.common.command import Context, Stop
+from oar.cli.common.command import Context
 from oar.cli.common.end_with_caller import ending_with_caller
+from oar.cli.common.options import Stop
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.interactive import deleting_at_departure
 from oar.cli.oarsub_parts.listener import Listener

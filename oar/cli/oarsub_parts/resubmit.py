@@ -1,6 +1,6 @@
 """oarsub --resubmit: a job that has ended is submitted once more, as it was."""
 
-from oar.cli.common.command import Stop
+from oar.cli.common.options import Stop
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.submission import wait_if_asked
 from oar.lib.facts.errors import UserError

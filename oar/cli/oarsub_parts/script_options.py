@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from oar.cli.common.command import USER, BadOption, Command, Context, Stop
+from oar.cli.common.command import Command, Context
+from oar.cli.common.options import USER, BadOption, Stop
 from oar.cli.common.user_files import UserFiles
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.initial_request import script_line

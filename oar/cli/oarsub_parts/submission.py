@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from oar.cli.common.command import Stop
+from oar.cli.common.options import Stop
 from oar.cli.common.user_files import UserFiles
 from oar.cli.oarsub_parts import job_key
 from oar.cli.oarsub_parts.call import OarsubCall

@@ -515,6 +515,18 @@ class Config(Values):
     phoenix_max_reboots = Key(INTEGER, 20, "Reboots of one call.")
     phoenix_broken_nodes = Key(TEXT, "state='Suspected'", "SQL condition on resources: the nodes to reboot.")
 
+    # advance reservations
+    max_advance_reservations = Key(INTEGER, 0, "Advance reservations that are not over, at most; 0 = no limit.")
+    reservation_duration_offset = Key(
+        INTEGER, 6, "Seconds before the end of an advance reservation at which its jobs have to be over."
+    )
+    reservation_open = Key(BOOLEAN, False, "Everybody may create advance reservations, not only the userset arusers.")
+    reservation_answer_timeout = Key(SOME_SECONDS, 60, "So long does qrsub wait for the answer of the scheduler.")
+    reservation_replace_lost = Key(BOOLEAN, True, "Lost resources of an advance reservation are replaced.")
+    reservation_acl_checked_users = Key(
+        INTEGER, 50, "For so many users of an access list the rules of the site are asked."
+    )
+
     # retention and archive
     retention_jobs = Key(DAYS, 0, "Days to keep ended jobs; 0 = for ever.")
     retention_job_state_logs = Key(DAYS, 0, "Days to keep the states of ended jobs.")
@@ -609,6 +621,7 @@ GROUPS: Mapping[str, str] = {
     "scheduler_node_manager_idle_time": "Energy saving",
     "api_root_path": "API and web pages",
     "phoenix_status_file": "oar_phoenix",
+    "max_advance_reservations": "Advance reservations",
     "retention_jobs": "Retention and archive",
     "oarmonitor_sensor_file": "Read and without effect: constants",
 }

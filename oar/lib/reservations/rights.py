@@ -36,6 +36,17 @@ def visitor(user: str, project: str = "") -> Visitor:
     return Visitor(user, frozenset(groups), project)
 
 
+def main_group(user: str) -> str:
+    """Return the name of the main group of a user; '' if there is no such account."""
+    import grp
+    import pwd
+
+    try:
+        return grp.getgrgid(pwd.getpwnam(user).pw_gid).gr_name
+    except KeyError:
+        return ""
+
+
 def is_operator(tx: "Transaction", user: User) -> bool:
     """Whether somebody may alter and delete every reservation: an administrator, or a member of ``aroperators``."""
     return user.is_admin or _is_member(tx, user, OPERATORS)

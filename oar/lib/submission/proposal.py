@@ -45,6 +45,7 @@ class Proposal(NamedTuple):
     later_properties: str = ""  #: a condition for the scheduler that does not count for whether the job can ever run
     verbosity: int = 0  #: 0 to 2
     warnings: tuple[str, ...] = ()
+    is_advance_reservation: bool = False  #: no job, but a request for an advance reservation
 
     @property
     def stored_properties(self) -> str:

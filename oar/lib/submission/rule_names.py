@@ -47,6 +47,7 @@ def names_of(tx: "Transaction", cluster: Cluster, config: Config, proposal: Prop
         "initial_request": spec.initial_request,
         "info_type": spec.info_type,
         "in_api": False,
+        "is_advance_reservation": proposal.is_advance_reservation,
         "verbosity": proposal.verbosity,
         "config": admission_rules.ConfigView(config),
         **{name: changeable.show(fields[changeable.field]) for name, changeable in _CHANGEABLE.items()},

@@ -1,6 +1,6 @@
 # Limit the reservations of a user that have not begun
 MOST_WAITING_RESERVATIONS = 2
-if reservation_date:
+if reservation_date and not is_advance_reservation:
     unlimited = []
     path = os.path.expanduser("~/unlimited_reservation.users")
     if os.path.exists(path):

@@ -1,0 +1,147 @@
+"""Reads the options of a command line by GNU's rules, or as words behind one dash, and leaves click nothing to guess.
+
+See docs/design/formats.rst, "Options".
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import click
+
+from oar.cli.common.options import BLANKS, DIGITS, BadOption, OptionalArgument, PathOption, Style
+
+
+class OptionForm(NamedTuple):
+    """An option as the parser knows it."""
+
+    spelling: str  #: the name that click is given: its longest, for of short ones it first sees whether they are long
+    #: "" nothing, "text" and "path" an argument, "pair" two; "optional", "digits", "attached": one that may be left out
+    takes: str
+
+
+class OptionReader:
+    """Turns what a user wrote into what click cannot misread."""
+
+    def __init__(self, parameters: Iterable[click.Parameter], style: Style, *, signed_operands: bool = False) -> None:
+        self._words = style.words
+        self._short: dict[str, OptionForm] = {}
+        self._long: dict[str, OptionForm] = {}
+        self._underscores = style.underscores
+        self._signed_operands = signed_operands
+        for parameter in parameters:
+            if isinstance(parameter, click.Option):
+                form = OptionForm(max(parameter.opts, key=len), _taken_by(parameter))
+                for name in parameter.opts:
+                    self._add(name, form)
+        self.options: list[str] = []
+        self.operands: list[str] = []
+        self.dashes: int | None = None  #: number of operands before "--", None if there was none
+        self._unread: list[str] = []
+
+    def read(self, arguments: Sequence[str]) -> list[str]:
+        """Return the canonical arguments.  Raises BadOption."""
+        self._unread = list(reversed(arguments))
+        while self._unread:
+            argument = self._unread.pop()
+            if argument == "--":
+                self.dashes = len(self.operands)
+                self.operands.extend(reversed(self._unread))
+                break
+            if argument.startswith("--"):
+                self._long_option(argument[2:])
+            elif self._words and argument.startswith("-") and argument != "-":
+                self._long_option(argument[1:])
+            elif argument.startswith("-") and argument != "-" and not self._is_signed_operand(argument):
+                self._bundle(argument[1:])
+            else:
+                self.operands.append(argument)
+        return [*self.options, "--", *self.operands]
+
+    def _is_signed_operand(self, argument: str) -> bool:
+        return self._signed_operands and bool(self.operands) and argument[1] in DIGITS
+
+    def _add(self, name: str, form: OptionForm) -> None:
+        if name.startswith("--") or self._words:
+            self._long[self._plain(name.lstrip("-"))] = form
+        else:
+            self._short[name[1:]] = form
+
+    def _plain(self, name: str) -> str:
+        return name.replace("_", "-") if self._underscores else name
+
+    def _long_option(self, text: str) -> None:
+        written, equals, value = text.partition("=")
+        name = self._full_name(written)
+        form = self._long[name]
+        if not form.takes:
+            if equals:
+                raise BadOption(f"Option {name} does not take an argument")
+            self.options.append(form.spelling)
+        elif form.takes == "pair":
+            first = value if equals else self._next(form, name)
+            self.options += [form.spelling, first, self._next(form, name)]
+        elif equals:
+            self._give(form, value)
+        else:
+            self._give(form, self._next(form, name))
+
+    def _full_name(self, written: str) -> str:
+        """Return the name of a long option that may be cut short.  Raises BadOption."""
+        name = self._plain(written)
+        if name in self._long:
+            return name
+        names = () if self._words else self._long
+        fitting = [each for each in names if name and each.startswith(name) and each != "debug"]
+        shortest = min(fitting, key=len, default="")
+        is_clear = all(each.startswith(shortest) for each in fitting)  # --stat is --state, though there is --states
+        if not is_clear and len({self._long[each].spelling for each in fitting}) > 1:
+            raise BadOption(f"Option {written} is ambiguous ({', '.join(sorted(fitting))})")
+        if not fitting:
+            from oar.lib.facts.did_you_mean import did_you_mean
+
+            guess = did_you_mean(f"--{written}", [f"--{each}" for each in self._long if each != "debug"], quote="")
+            raise BadOption(f"Unknown option: {written}{guess}")
+        return shortest
+
+    def _bundle(self, letters: str) -> None:
+        """Read what follows one dash: flags, and at the end perhaps an option with its argument."""
+        while letters:
+            letter, letters = letters[0], letters[1:]
+            form = self._short.get(letter)
+            if form is None:
+                raise BadOption(f"Unknown option: {letter}")
+            if not form.takes:
+                self.options.append(form.spelling)
+            elif form.takes == "digits" and letters:
+                after_digits = letters.lstrip("0123456789")
+                self._give(form, letters[: len(letters) - len(after_digits)])
+                letters = after_digits
+            else:
+                self._give(form, letters.lstrip(BLANKS) if letters else self._next(form, letter))
+                letters = ""
+
+    def _next(self, form: OptionForm, name: str) -> str:
+        """Take the next argument as the option's own, if it is one.  Raises BadOption."""
+        following = self._unread[-1] if self._unread else None
+        if form.takes in ("text", "path", "pair"):
+            if following is None:
+                raise BadOption(f"Option {name} requires an argument")
+            return self._unread.pop()
+        if form.takes == "attached" or following is None or following.startswith("-"):
+            return ""
+        if form.takes == "digits" and not DIGITS.issuperset(following):
+            return ""
+        return self._unread.pop()
+
+    def _give(self, form: OptionForm, value: str) -> None:
+        self.options += [form.spelling, value if form.takes == "path" else value.strip(BLANKS)]
+
+
+def _taken_by(option: click.Option) -> str:
+    if option.is_flag or option.count:
+        return ""
+    if option.nargs == 2:
+        return "pair"
+    if isinstance(option, OptionalArgument):
+        return "attached" if option.attached else "digits" if option.numeric else "optional"
+    return "path" if isinstance(option, PathOption) else "text"

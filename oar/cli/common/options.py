@@ -1,0 +1,172 @@
+"""Options of commands: how they are declared, the values that they take, and the styles of families of commands."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from oar.lib.facts.errors import OarError
+from oar.lib.facts.formats import Format
+from oar.lib.facts.version import CODENAME, VERSION
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # generic only since click 8.4
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+BLANKS = " \t\r\n\f\v"
+DIGITS = frozenset("0123456789")
+LARGEST_NUMBER = 2**63 - 1
+
+EXIT_BAD_OPTION = 1
+
+
+class Stop(OarError):
+    """End of the command: this text, as it is, on stderr, and this exit code."""
+
+    def __init__(self, text: str, exit_code: int = 1) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+class BadOption(Stop):
+    """An option is unknown, or its argument is missing or wrong."""
+
+
+class Style(NamedTuple):
+    """How a family of commands speaks."""
+
+    error: str
+    warning: str
+    cannot_contact: str
+    version: str
+    usage_after_error: bool
+    underscores: bool  #: options may be written with ``_`` for ``-``
+    words: bool = False  #: an option is a word behind one dash, as in Grid Engine; nothing is bundled or cut short
+
+
+USER = Style(
+    error="# Error: ",
+    warning="# Warning: ",
+    cannot_contact="# Warning: cannot contact",
+    version=f"OAR version: {VERSION} ({CODENAME})",
+    usage_after_error=False,
+    underscores=False,
+)
+ADMIN = Style(
+    error="[ERROR] ",
+    warning="/!\\ ",
+    cannot_contact="/!\\ Cannot contact",
+    version=f"OAR version: {VERSION}",
+    usage_after_error=True,
+    underscores=True,
+)
+
+
+RESERVATIONS = Style(
+    error="error: ",
+    warning="warning: ",
+    cannot_contact="warning: cannot contact",
+    version=USER.version,
+    usage_after_error=False,
+    underscores=False,
+    words=True,
+)
+
+
+class Number(ParamType):
+    """A whole number that the database can hold."""
+
+    name = "number"
+
+    def __init__(self, *, negative: bool = True) -> None:
+        self._negative = negative
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        """Return the number; None for an optional argument that is not there."""
+        if isinstance(value, int):
+            return value
+        text: str = value
+        if not text and isinstance(param, OptionalArgument):
+            return None
+        digits = (text.removeprefix("-") if self._negative else text).removeprefix("+")
+        if not digits or not DIGITS.issuperset(digits) or len(digits) > 19 or abs(int(text)) > LARGEST_NUMBER:
+            name = _name_of(param) if param else ""
+            raise BadOption(f'Value "{text}" invalid for option {name} (number expected)', EXIT_BAD_OPTION)
+        return int(text)
+
+
+class OptionalText(ParamType):
+    """A text, or None for an optional argument that is not there."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | None:
+        """Return the text, None if it is empty."""
+        return value or None
+
+
+NUMBER = Number()
+COUNT = Number(negative=False)
+
+
+class PlainOption(click.Option):
+    """An option whose help stands as it was written: click would load ``inspect`` to take its indentation away."""
+
+    def __init__(self, declarations: Sequence[str], *, help: str | None = None, **settings: Any) -> None:
+        super().__init__(declarations, **settings)
+        self.help = help
+
+
+class PathOption(PlainOption):
+    """An option whose argument names a file: blanks at its ends belong to the name."""
+
+
+def option(*declarations: str, **settings: Any) -> Callable[[Function], Function]:
+    """Declare an option; ``settings`` are click's."""
+    return click.option(*declarations, **{"cls": PlainOption, **settings})
+
+
+class OptionalArgument(PlainOption):
+    """An option whose argument may be left out; always repeatable.
+
+    Its value is ``()`` when it is not given, else a tuple with the argument, or None, of each time that it is.
+    """
+
+    def __init__(
+        self, declarations: Sequence[str], *, numeric: bool = False, attached: bool = False, **settings: Any
+    ) -> None:
+        super().__init__(declarations, multiple=True, type=NUMBER if numeric else OptionalText(), **settings)
+        self.numeric = numeric
+        self.attached = attached
+
+
+def optional_argument(
+    *declarations: str, numeric: bool = False, attached: bool = False, help: str = "", metavar: str | None = None
+) -> Callable[[Function], Function]:
+    """Declare an option with an optional argument; ``numeric``: only digits are taken as one.
+
+    ``attached``: its argument must stand behind ``=``, the next word never is one.
+    """
+    return option(*declarations, cls=OptionalArgument, numeric=numeric, attached=attached, help=help, metavar=metavar)
+
+
+def machine_formats(function: Function) -> Function:
+    """Declare -D, -X, -Y and -J; the function gets the chosen one as ``machine``."""
+
+    def command(*arguments: Any, **options: Any) -> Any:
+        chosen = [machine_format for machine_format in Format if options.pop(f"as_{machine_format}")]
+        return function(*arguments, machine=chosen[0] if chosen else None, **options)
+
+    command.__dict__.update(function.__dict__)
+    for machine_format in reversed(Format):
+        name = machine_format.value
+        letter = f"-{name[0].upper()}"
+        option(letter, f"--{name}", f"as_{name}", is_flag=True, help=f"Print {name.upper()}.")(command)
+    return command  # type: ignore[return-value]
+
+
+def _name_of(parameter: click.Parameter) -> str:
+    return max(parameter.opts, key=len).lstrip("-")

@@ -1,0 +1,125 @@
+"""The rules of the site, asked about an advance reservation: for its owner, and for every user of its access list.
+
+Every listed user must be able to use every reserved resource: the conditions that the rules put on each of them are
+joined.  See docs/design/reservations.rst, "Admission".
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.config.files import Config
+from oar.lib.facts.records import Group, JobSpec
+from oar.lib.facts.request import ResourceRequest
+from oar.lib.facts.reservation_requests import ReservationAlternative
+from oar.lib.facts.states import JobType
+from oar.lib.reservations.preparation import BadReservation
+from oar.lib.submission import admission
+from oar.lib.submission.admission_rules import RuleOutput, RuleRefused
+from oar.lib.submission.checks import BadSubmission
+from oar.lib.submission.feasibility import Cluster, asker_of, open_cluster
+from oar.lib.submission.proposal import Proposal
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
+    from oar.lib.db.transaction import Transaction
+
+NOTHING_SUITS = "Error: No queue instances to reserve"
+
+
+class ReservationProposal(NamedTuple):
+    """A reservation as the rules see it."""
+
+    owner: str
+    users: Sequence[str]  #: the others of the access list
+    queue: str
+    project: str
+    name: str
+    properties: str
+    start: int
+    duration: int
+    alternatives: tuple[ReservationAlternative, ...]
+    initial_request: str = ""
+
+
+class AdmittedReservation(NamedTuple):
+    """A reservation that was admitted."""
+
+    queue: str
+    project: str
+    alternatives: tuple[ReservationAlternative, ...]  #: with all conditions in their groups
+    output: RuleOutput
+
+
+def admit(
+    tx: "Transaction", database: "Database", config: Config, proposal: ReservationProposal
+) -> AdmittedReservation:
+    """Run the rules for the owner, then for each of the users.  Raises BadReservation, BadSubmission, RuleFailed."""
+    with open_cluster(database, asker_of(config, proposal.owner)) as cluster:
+        possible = _possible(cluster, proposal)
+        amended, output = _amended(tx, database, cluster, config, (proposal, proposal.owner, possible))
+        conditions = [amended.stored_properties]
+        for user in proposal.users:
+            other, _ = _amended(tx, database, cluster, config, (proposal, user, possible))
+            conditions.append(other.stored_properties)
+        alternatives = tuple(
+            alternative._replace(groups=_narrowed(request.groups, conditions))
+            for alternative, request in zip(possible, amended.requests, strict=False)
+        )
+        suiting = tuple(each for each in alternatives if cluster.size(each.groups, "") is not None)
+    if not suiting:
+        raise BadReservation(f"{NOTHING_SUITS}\nno resource may be used by all users of the access list")
+    return AdmittedReservation(amended.spec.queue, amended.spec.project, suiting, output)
+
+
+def _possible(cluster: Cluster, proposal: ReservationProposal) -> tuple[ReservationAlternative, ...]:
+    """Return the alternatives that the whole cluster could satisfy."""
+    checked = [each._replace(groups=_checked(cluster, each.groups)) for each in proposal.alternatives]
+    properties = cluster.condition(proposal.properties) if proposal.properties else ""
+    possible = tuple(each for each in checked if cluster.size(each.groups, properties) is not None)
+    if not possible:
+        lack = cluster.lack(checked[-1].groups, properties, [group.filter for group in checked[-1].groups])
+        raise BadReservation(f"{NOTHING_SUITS}\n{lack}")
+    return possible
+
+
+def _checked(cluster: Cluster, groups: Iterable[Group]) -> tuple[Group, ...]:
+    return tuple(Group(cluster.condition(group.filter) if group.filter else "", group.levels) for group in groups)
+
+
+def _amended(
+    tx: "Transaction",
+    database: "Database",
+    cluster: Cluster,
+    config: Config,
+    asked: tuple[ReservationProposal, str, tuple[ReservationAlternative, ...]],
+) -> tuple[Proposal, RuleOutput]:
+    """Return the reservation as the rules leave it for one user.  Raises BadReservation."""
+    proposal, user, alternatives = asked
+    job = Proposal(
+        spec=JobSpec(
+            user=user,
+            name=proposal.name or None,
+            project=proposal.project,
+            queue=proposal.queue,
+            properties=proposal.properties or None,
+            initial_request=proposal.initial_request,
+        ),
+        job_type=JobType.PASSIVE,
+        requests=tuple(ResourceRequest(each.groups, proposal.duration) for each in alternatives),
+        start=proposal.start,
+        is_advance_reservation=True,
+    )
+    try:
+        admitted = admission.admit(tx, database, cluster, config, job)
+    except (RuleRefused, BadSubmission) as error:
+        raise BadReservation(f"{NOTHING_SUITS}\n{user}: {error}") from None
+    return admitted.proposal, admitted.output
+
+
+def _narrowed(groups: Iterable[Group], conditions: Sequence[str]) -> tuple[Group, ...]:
+    """Return groups whose resources satisfy all conditions, too."""
+    common = list(dict.fromkeys(condition for condition in conditions if condition))
+    return tuple(
+        group._replace(filter=" AND ".join(f"({part})" for part in [*common, *filter(None, [group.filter])]))
+        for group in groups
+    )

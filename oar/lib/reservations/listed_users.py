@@ -1,0 +1,54 @@
+"""The users that an access list names: that they exist, and who is in its groups."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.advance_reservations import AccessEntry
+from oar.lib.reservations.preparation import BadReservation
+from oar.lib.rules import access_lists
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+def expand(tx: "Transaction", entries: Sequence[AccessEntry], *, limit: int) -> list[str]:
+    """Return the users that a list names, those of its usersets and groups too, at most ``limit``.
+
+    Patterns and projects are not expanded.  Raises BadReservation for names that do not exist.
+    """
+    names = access_lists.names_of(entries)
+    usersets = tx.usersets.entries(names.groups)
+    denied = {entry.text for entry in entries if entry.denied}
+    users: dict[str, None] = {}
+    for name in names.users:
+        _check_user(name)
+        users[name] = None
+    for name in names.groups:
+        members = usersets.get(name)
+        for member in _group_members(name) if members is None else members:
+            for user in _group_members(member[1:]) if member.startswith("@") else (member,):
+                users[user] = None
+    allowed = [user for user in users if user not in denied and not access_lists.is_pattern(user)]
+    return allowed[:limit]
+
+
+def _check_user(name: str) -> None:
+    import pwd
+
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        raise BadReservation(f"error: {name} is not known as a user") from None
+
+
+def _group_members(name: str) -> list[str]:
+    """Return the members of a group of this machine, also those whose main group it is.  Raises BadReservation."""
+    import grp
+    import pwd
+
+    try:
+        group = grp.getgrnam(name)
+    except KeyError:
+        raise BadReservation(f'Userset or group "{name}" does not exist') from None
+    main = [account.pw_name for account in pwd.getpwall() if account.pw_gid == group.gr_gid]
+    return list(dict.fromkeys([*group.gr_mem, *main]))
