@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.db import migrations, schema_reservations
+from oar.lib.db import migrations
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import SCHEMA_LOCK, SERVER_LOCK
@@ -20,7 +20,6 @@ from tests.postgres import PostgreSQL
 
 #: The version before this.
 OLD = "3.1.0"
-NEW_TABLES = schema_reservations.TABLES
 
 
 @pytest.fixture
@@ -54,17 +53,10 @@ def change_last_step(directory: Path, *statements: str) -> None:
 
 def make_old(settings: DatabaseSettings) -> None:
     """Make the database one of the version before this."""
-    old = (Path(__file__).parent / "old_schemas" / f"{OLD}_reservations.sql").read_text()
     with Database(settings).begin() as tx:
-        for view in schema_reservations.VIEWS:
-            tx.execute(f"DROP VIEW IF EXISTS public.{view} CASCADE")
-        for table in NEW_TABLES:
-            tx.execute(f"DROP TABLE public.{table}")
-        tx.execute("ALTER TABLE queues DROP CONSTRAINT queues_state_check")
-        tx.execute("ALTER TABLE queues ADD CONSTRAINT queues_state_check CHECK (state IN ('Active', 'notActive'))")
-        tx.execute(old)
-        tx.execute("UPDATE schema SET version = %s", (OLD,))
-        tx.execute("UPDATE alembic_version SET version_num = %s", (OLD,))
+        tx.execute("DROP OWNED BY CURRENT_USER CASCADE")
+        tx.execute("CREATE SCHEMA IF NOT EXISTS public")
+        tx.execute((Path(__file__).parent / "old_schemas" / f"{OLD}.sql").read_text())
 
 
 def versions(settings: DatabaseSettings) -> tuple[object, object]:

@@ -188,19 +188,3 @@ VIEWS = (
     "view_ar_usage",
     "view_job_times",
 )
-
-#: Tables about reservations.
-TABLES = (
-    "reservation_acl",
-    "reservation_changes",
-    "reservation_intervals",
-    "reservation_jobs",
-    "reservation_logs",
-    "reservation_revisions",
-    "reservation_series",
-    "reservation_usage",
-    "reservations",
-    "sge_version",
-    "userset_entries",
-    "usersets",
-)

@@ -1,4 +1,4 @@
-"""Advance reservations as objects: tables and views of ``reservations.sql``.
+"""Advance reservations as objects: tables and views of ``reservations.sql``.  Since when a node says nothing of a job.
 
 The tables and views of earlier versions that have the same names were never written to, and are dropped.
 """
@@ -23,6 +23,8 @@ def upgrade():
         op.execute(f"DROP TABLE IF EXISTS public.{table}")
     text = Path(__file__).resolve().parents[1].joinpath("reservations.sql").read_text(encoding="utf-8")
     op.execute(text)
+    op.execute("ALTER TABLE public.job_runs RENAME COLUMN next_try TO silent_since")
+    op.execute("UPDATE public.job_runs SET silent_since = 0 WHERE silent_since <> 0")
     op.execute("ALTER TABLE public.queues DROP CONSTRAINT queues_state_check")
     op.execute(
         "ALTER TABLE public.queues ADD CONSTRAINT queues_state_check"
