@@ -59,6 +59,7 @@ class ReservationStep:
     """What a round decides about one advance reservation; written only if nobody changed it meanwhile."""
 
     reservation_id: int
+    frame_id: int
     seen: ReservationState  #: its state when it was decided
     revision: int  #: its revision then
     notes: tuple[ReservationNote, ...] = ()  #: in order; the last state is the new one

@@ -67,6 +67,8 @@ def faults_of(
 def without(plan: Plan, faults: Mapping[int, str]) -> Plan:
     """Return the plan without the decisions on the jobs with faults; they get a reason."""
     internal = {job_id: reasons.internal(plan.now, fault) for job_id, fault in faults.items()}
+    steps = {step.frame_id: step for step in plan.reservations if step.alternative >= 0}
+    dropped = {id(steps[job_id]) for job_id in faults if job_id in steps}
     refusals = (f"[{job_id}] its place is refused: {fault}" for job_id, fault in faults.items())
     return replace(
         plan,
@@ -74,6 +76,7 @@ def without(plan: Plan, faults: Mapping[int, str]) -> Plan:
         reasons=dict(sorted({**plan.reasons, **internal}.items())),
         started=tuple(start for start in plan.started if start.placement.job_id not in faults),
         kills=tuple(kill for kill in plan.kills if kill.for_job not in faults),
+        reservations=tuple(step for step in plan.reservations if id(step) not in dropped),
         accepted=tuple(answer for answer in plan.accepted if answer.job_id not in faults),
         troubles=(*plan.troubles, *refusals),
     )
@@ -83,6 +86,7 @@ class _Check:
     """Checks single placements, and collects the stays of all jobs."""
 
     def __init__(self, snapshot: Snapshot, requests: CompiledRequests) -> None:
+        self._frames = {reservation.frame_id: reservation for reservation in snapshot.reservations}
         self._snapshot = snapshot
         self._usable = UsableResources(snapshot)
         self._requests = requests
@@ -102,13 +106,17 @@ class _Check:
         unusable = resources & ~self._usable_for(job, is_external=is_external)
         if unusable:
             return f"resources {self._snapshot.resources.ids_of(unusable)} are not for this job"
-        if resources & self._usable.leaving_before(placement.end + self._security_time):
+        if resources & self._usable.leaving_before(self._end(placement)):
             return "it ends after a resource is gone"
         if is_external or has_plugin(job):
             return ""
         request = self._requests.get(alternative.groups)
         is_satisfied = isinstance(request, RequestFit) and _is_fit(request, resources)
         return "" if is_satisfied else "its request is not satisfied"
+
+    def _end(self, placement: Placement) -> int:
+        """Return when others may have the resources of a placement; behind a frame there is no security time."""
+        return placement.end + (0 if placement.job_id in self._frames else self._security_time)
 
     def _usable_for(self, job: WaitingJob, *, is_external: bool) -> ResourceSet:
         if is_external:
@@ -122,15 +130,18 @@ class _Check:
         stays = []
         for job in snapshot.running:
             end = max(job.end, snapshot.now) + self._security_time
+            if job.id in self._frames:
+                end = self._frames[job.id].end
             held = held_resources(job, snapshot.resources, snapshot.settings) & not_shared
             stays.append(_Stay(job.id, job.start_time, end, held, parse_types_or_none(job), is_new=False))
         for waiting in jobs.values():
             if waiting.granted:
                 accepted = reservation_occupation(waiting, snapshot.settings)
+                end = self._frames[waiting.id].end if waiting.id in self._frames else accepted.end
                 held, types = accepted.resources & not_shared, parse_types_or_none(waiting)
-                stays.append(_Stay(waiting.id, accepted.start, accepted.end, held, types, is_new=False))
+                stays.append(_Stay(waiting.id, accepted.start, end, held, types, is_new=False))
         for placement in new:
-            end, held = placement.end + self._security_time, placement.resources & not_shared
+            end, held = self._end(placement), placement.resources & not_shared
             types = parse_types_or_none(jobs[placement.job_id])
             stays.append(_Stay(placement.job_id, placement.start, end, held, types, is_new=True))
         return [stay for stay in stays if not stay.types.is_besteffort]

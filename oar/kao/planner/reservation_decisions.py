@@ -181,7 +181,7 @@ class ReservationDecisions:
         self._clear_way(granted, health)
 
     def _step(self, reservation: PlannedReservation, **fields: object) -> ReservationStep:
-        step = ReservationStep(reservation.id, reservation.state, reservation.revision)
+        step = ReservationStep(reservation.id, reservation.frame_id, reservation.state, reservation.revision)
         return replace(step, **fields)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,248 @@
+"""Advance reservations in the planner: whatever the situation, nobody gets what is reserved for others."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oar.kao.facts.plan import Plan
+from oar.kao.facts.planned_reservations import PlannedReservation, ReservationStep
+from oar.kao.facts.snapshot import Snapshot, StoredPlacement
+from oar.kao.planner.plan_check import faults_of
+from oar.kao.planner.schedule import Round
+from oar.lib.facts.reservation_states import GRANTED
+from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
+from oar.lib.facts.states import JobState, Reservation, ResourceState
+from tests.scheduler.builders import NOW, Cluster
+
+O = 6  # noqa: E741 - the letter of the design: seconds before its end at which jobs of a reservation are over
+
+
+class Site(Cluster):
+    """A cluster with advance reservations; frames have the numbers from 1000 on."""
+
+    def __init__(self, nodes: int = 4, cores: int = 2, **settings: Any) -> None:
+        super().__init__(nodes, cores, **settings)
+        self.reservations: list[PlannedReservation] = []
+
+    def reserve(
+        self, request: str, start: int, end: int, held: ResourceSet | None = None, state: S | None = None, **given: Any
+    ) -> "Site":
+        """Add a request, or with ``held`` a reservation that is granted; ``state`` as it was in the last round."""
+        number, next_job = len(self.reservations) + 1, self._next
+        frame = 1000 + number
+        types = ("container", "noop", "state=permissive", "no_quotas", f"ar={number}")
+        state = state or (S.ASKED if held is None else S.WAITING)
+        if state in (S.RUNNING, S.ERROR, S.EXITED, S.DELETED):
+            self.run(held or 0, id=frame, walltime=end - start, since=NOW - start, types=types)
+        else:
+            kind = Reservation.TO_SCHEDULE if held is None else Reservation.SCHEDULED
+            granted = StoredPlacement(10 * frame, start, held) if held is not None else None
+            self.job(
+                request,
+                id=frame,
+                walltime=end - start,
+                start_time=start,
+                types=types,
+                reservation=kind,
+                granted=granted,
+            )
+        values: dict[str, Any] = {
+            "id": number, "number": number, "frame_id": frame, "state": state, "revision": 1, "queue": "default",
+            "start": start, "end": end, "start_window": 0, "time_offset": O, "is_hard": False, "replaces_lost": False,
+            "is_flexible": False, "ignores_jobs": False, "idle_limit": 0, "message": "", "resources": held or 0,
+        }  # fmt: skip
+        self.reservations.append(PlannedReservation(**(values | given)))
+        self._next = next_job
+        return self
+
+    def inside(self, number: int, request: str = "/core=1", walltime: int = 60, **given: Any) -> "Site":
+        """Add a job inside a reservation."""
+        self.job(request, walltime=walltime, types=(f"inner={1000 + number}",), **given)
+        return self
+
+    def snapshot(self) -> Snapshot:
+        return replace(super().snapshot(), reservations=tuple(self.reservations))
+
+    def steps(self) -> dict[int, ReservationStep]:
+        return {step.reservation_id: step for step in Round(self.snapshot()).plan().reservations}
+
+
+def bits(step: ReservationStep) -> ResourceSet:
+    return from_positions(number - 1 for number in step.resources)
+
+
+def test_a_reservation_that_ends_when_another_begins_leaves_no_gap() -> None:
+    site = Site(nodes=1).reserve("/core=2", NOW + 100, NOW + 200, held=3).reserve("/core=2", NOW + 200, NOW + 300)
+    snapshot = site.snapshot()
+    this = Round(snapshot)
+    plan = this.plan()
+    assert [step.state for step in plan.reservations] == [S.WAITING]
+    assert not faults_of(snapshot, plan, this.requests)
+
+
+def test_the_proposal_of_a_refusal_would_be_granted() -> None:
+    site = Site(nodes=1).reserve("/core=2", NOW + 100, NOW + 200, held=3).reserve("/core=1", NOW + 150, NOW + 250)
+    refused = site.steps()[2]
+    assert refused.state is S.REFUSED
+    asked = site.reservations[1]
+    again = Site(nodes=1).reserve("/core=2", NOW + 100, NOW + 200, held=3)
+    again.reserve("/core=1", refused.proposal, refused.proposal + asked.end - asked.start)
+    assert again.steps()[2].state is S.WAITING
+    assert refused.proposal == NOW + 200
+
+
+def test_a_window_lets_the_start_be_later_and_keeps_the_duration() -> None:
+    site = Site(nodes=1).reserve("/core=2", NOW + 100, NOW + 200, held=3)
+    step = site.reserve("/core=1", NOW + 150, NOW + 250, start_window=100).steps()[2]
+    assert (step.state, step.start, step.end) == (S.WAITING, NOW + 200, NOW + 300)
+
+
+def test_a_suspended_job_is_in_the_way_for_ever() -> None:
+    site = Site(nodes=1).run(1, walltime=10, state=JobState.SUSPENDED)
+    assert site.reserve("/core=2", NOW + 5000, NOW + 6000).steps()[1].state is S.REFUSED  # type: ignore[attr-defined]
+
+
+def test_an_administrator_may_ignore_running_jobs() -> None:
+    site = Site(nodes=1)
+    site.run(1, walltime=1000)
+    step = site.reserve("/core=2", NOW + 100, NOW + 200, ignores_jobs=True).steps()[1]
+    assert (step.state, step.resources) == (S.WAITING, (1, 2))
+    later = Site(nodes=1)
+    later.run(1, walltime=1000, id=7)
+    begun = later.reserve("/core=2", NOW, NOW + 200, held=3, ignores_jobs=True).steps()[1]
+    assert (begun.state, begun.missing) == (S.ERROR, (1,))
+    assert begun.message == "reserved host n0 is still used by job 7 (1 of 2 slots)"
+
+
+def test_besteffort_jobs_leave_before_the_start_and_earlier_with_a_checkpoint() -> None:
+    for checkpoint, distance, killed in [(0, O + 1, False), (0, O, True), (50, O + 51, False), (50, O + 50, True)]:
+        site = Site(nodes=1)
+        site.run(1, walltime=1000, types=("besteffort",), checkpoint=checkpoint, id=7)
+        site.reserve("/core=2", NOW + distance, NOW + 900, held=3)
+        plan = Round(site.snapshot()).plan()
+        assert [kill.job_id for kill in plan.kills] == ([7] if killed else [])
+
+
+def test_jobs_inside_end_before_the_reservation_and_quotas_do_not_count() -> None:
+    site = Site(nodes=1).reserve("/core=2", NOW - 10, NOW + 100, held=3, state=S.RUNNING)
+    site.inside(1, walltime=100 - O, id=1).inside(1, walltime=101 - O, id=2)
+    plan = Round(site.snapshot()).plan()
+    assert [start.placement.job_id for start in plan.started] == [1]
+
+
+def test_an_idle_reservation_ends() -> None:
+    idle = Site(nodes=1).reserve("/core=2", NOW - 100, NOW + 100, held=3, state=S.RUNNING, idle_limit=100)
+    busy = Site(nodes=1).reserve(
+        "/core=2", NOW - 100, NOW + 100, held=3, state=S.RUNNING, idle_limit=100, live_jobs=(5,)
+    )
+    assert idle.steps()[1].state is S.EXITED
+    assert busy.steps() == {}
+
+
+# -- whatever the situation -------------------------------------------------------------------------------------------
+
+
+def random_site(seed: int) -> Site:
+    """Return a site with running jobs, reservations of all states, requests and jobs inside and outside."""
+    rng = random.Random(seed)
+    site = Site(nodes=rng.randint(1, 4), cores=2)
+    everything = site.resources.everything
+    free_now = everything
+    for _ in range(rng.randint(0, 2)):
+        held = free_now & rng.getrandbits(8)
+        if held:
+            free_now &= ~held
+            site.run(held, walltime=rng.randint(10, 300), types=rng.choice([(), (), ("besteffort",)]))
+    taken: list[tuple[int, int, ResourceSet]] = [(NOW - 1000, NOW + 400, everything & ~free_now)]
+    for _ in range(rng.randint(0, 3)):
+        start = NOW + rng.randint(-50, 200)
+        end = max(start + rng.randint(20, 200), NOW + 7)
+        held = everything & rng.getrandbits(8)
+        for other_start, other_end, other in taken:
+            held &= ~other if start < other_end and other_start < end else everything
+        if held:
+            taken.append((start, end, held))
+            state = rng.choice([S.RUNNING, S.ERROR]) if start < NOW else rng.choice([S.WAITING, S.WARNING])
+            site.reserve("/core=1", start, end, held=held, state=state, is_hard=rng.random() < 0.3)
+            for _ in range(rng.randint(0, 3)):
+                site.inside(len(site.reservations), f"/core={rng.randint(1, 3)}", rng.randint(5, 150))
+    for _ in range(rng.randint(0, 4)):
+        start = NOW + rng.randint(0, 200)
+        site.reserve(
+            f"/core={rng.randint(1, 8)}", start, start + rng.randint(7, 200), start_window=rng.choice([0, 0, 90])
+        )
+    for _ in range(rng.randint(0, 4)):
+        site.job(
+            f"/core={rng.randint(1, 4)}", walltime=rng.randint(5, 300), types=rng.choice([(), (), ("besteffort",)])
+        )
+    if rng.random() < 0.4:
+        site.state(rng.choice([ResourceState.ABSENT, ResourceState.SUSPECTED]), 0)
+    return site
+
+
+def windows(site: Site, plan: Plan) -> dict[int, tuple[int, int, ResourceSet]]:
+    """Return start, end and resources of all reservations after a round."""
+    after = {each.id: (each.start, each.end, each.resources) for each in site.reservations if each.state in GRANTED}
+    for step in plan.reservations:
+        if step.alternative >= 0:
+            after[step.reservation_id] = step.start, step.end, bits(step)
+    return after
+
+
+@given(st.integers(0, 10**6))
+def test_two_reservations_never_have_a_resource_at_the_same_time(seed: int) -> None:
+    site = random_site(seed)
+    after = list(windows(site, Round(site.snapshot()).plan()).values())
+    for index, (start, end, held) in enumerate(after):
+        for other_start, other_end, other in after[index + 1 :]:
+            assert not (start < other_end and other_start < end and held & other)
+
+
+@given(st.integers(0, 10**6))
+def test_jobs_outside_keep_away_and_jobs_inside_stay_inside(seed: int) -> None:
+    site = random_site(seed)
+    snapshot = site.snapshot()
+    this = Round(snapshot)
+    plan = this.plan()
+    assert not faults_of(snapshot, plan, this.requests)
+    after = windows(site, plan)
+    inner = {
+        job.id: int(text.removeprefix("inner=")) - 1000
+        for job in site.waiting
+        for text in job.types
+        if text.startswith("inner=")
+    }
+    frames = {each.frame_id for each in site.reservations}
+    present = from_positions(
+        bit for bit in positions(snapshot.resources.everything) if snapshot.resources.states[bit] is ResourceState.ALIVE
+    )
+    for place in plan.placements:
+        if place.job_id in frames:
+            continue
+        if place.job_id in inner:
+            start, end, held = after[inner[place.job_id]]
+            assert start <= place.start
+            assert place.end <= end - O
+            assert not place.resources & ~(held & present)
+        else:
+            for start, end, held in after.values():
+                assert not (place.start < end and start < place.end and place.resources & held)
+
+
+@given(st.integers(0, 10**6))
+def test_a_hard_reservation_in_error_starts_nothing(seed: int) -> None:
+    site = random_site(seed)
+    plan = Round(site.snapshot()).plan()
+    missing = {step.reservation_id: step.missing for step in plan.reservations}
+    inner = {
+        job.id: int(text.removeprefix("inner=")) - 1000
+        for job in site.waiting
+        for text in job.types
+        if text.startswith("inner=")
+    }
+    closed = {each.id for each in site.reservations if each.is_hard and missing.get(each.id)}
+    assert not [start for start in plan.started if inner.get(start.placement.job_id) in closed]
