@@ -31,7 +31,7 @@ from oar.lib.io.remote.transports import CannotReach, LocalTransport
 from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
-from oar.modules.runner.actions import finish, probe, signals
+from oar.modules.runner.actions import finish, launch, probe, signals
 from oar.modules.runner.actions.context import ActionContext, RetryAfter
 from oar.modules.runner.actions.launch import launch_job
 from oar.modules.runner.actions.tell import tell
@@ -103,6 +103,24 @@ def test_a_launch_that_broke_off_goes_on_after_its_phase(world: World, phase: Ph
         tx.job_runs.claim(job_id, NODE)
         tx.job_runs.update(job_id, phase=phase)
     assert launch_job(world.context, job_id) is None
+    world.take_report(job_id)
+    finish.finish(world.context, job_id)
+    assert world.events(job_id) == [EventType.SWITCH_INTO_TERMINATE_STATE]
+
+
+def test_one_disturbance_of_a_connection_does_not_spend_all_attempts_of_a_launch(world: World) -> None:
+    job_id = world.job("true", JobState.LAUNCHING)
+    with world.database.begin() as tx:  # the first session was lost, and the one that followed at once
+        tx.job_runs.claim(job_id, NODE)
+        tx.job_runs.update(job_id, phase=Phase.EXEC_SENT, attempt=2)
+    pause = launch_job(world.context, job_id)
+    assert pause is not None
+    assert 0 < pause.seconds <= launch.RETRY_PAUSE
+    assert world.run(job_id).attempt == 2  # type: ignore[union-attr]
+    with world.database.begin() as tx:
+        tx.execute("UPDATE job_runs SET updated = updated - %s", (launch.RETRY_PAUSE,))
+    assert launch_job(world.context, job_id) is None
+    assert world.run(job_id).attempt == 3  # type: ignore[union-attr]
     world.take_report(job_id)
     finish.finish(world.context, job_id)
     assert world.events(job_id) == [EventType.SWITCH_INTO_TERMINATE_STATE]

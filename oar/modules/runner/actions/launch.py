@@ -39,6 +39,8 @@ from oar.modules.runner.actions.preparation import (
 )
 
 MAX_ATTEMPTS = 3
+#: How long the third attempt comes after the second: one disturbance of a connection must not spend them all.
+RETRY_PAUSE = 10
 STARTED_SECONDS = 30
 #: Time for oarexec besides its prologue and the connection to the node.
 EXEC_SECONDS = 30
@@ -346,7 +348,7 @@ def _recover(launch: Launch) -> RetryAfter | None:
     finding = probe.ask_one(launch.context, launch.head, launch.data, fence=run.attempt)
     match finding.answer:
         case ProbeAnswer.NEVER | ProbeAnswer.ABORTED:
-            return _try_again(launch)
+            return _try_again(launch, now)
         case ProbeAnswer.STARTED | ProbeAnswer.RUNNING:
             with launch.context.database.begin() as tx:
                 probe.note_recovered(tx, launch.data, finding.boot_id)
@@ -366,14 +368,20 @@ def _recover(launch: Launch) -> RetryAfter | None:
             return RetryAfter(min(max(1, now - run.updated), LONGEST_RECOVERY_PAUSE))
 
 
-def _try_again(launch: Launch) -> RetryAfter | None:
-    """Launch again: the head did not start the command, and refuses the former attempts from now on."""
+def _try_again(launch: Launch, now: int) -> RetryAfter | None:
+    """Launch again: the head did not start the command, and refuses the former attempts from now on.
+
+    The second attempt comes at once, the third after a pause.
+    """
     if launch.run.attempt >= MAX_ATTEMPTS:
         raise LaunchFailed(
             EventType.LAUNCHING_OAREXEC_TIMEOUT,
             f"[bipbip {launch.id}] {NOT_STARTED} after {launch.run.attempt} attempts on {launch.head}",
             [launch.head],
         )
+    remaining = launch.run.updated + RETRY_PAUSE - now
+    if launch.run.attempt > 1 and remaining > 0:
+        return RetryAfter(remaining)
     with launch.context.database.begin() as tx:
         tx.job_runs.update(launch.id, attempt=launch.run.attempt + 1)
     launch.run = launch.run._replace(attempt=launch.run.attempt + 1)
