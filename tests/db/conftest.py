@@ -1,5 +1,6 @@
 """Fixtures of the tests of services and modules on the database."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from oar.lib.db.database import Database
 from oar.lib.facts.messages import Effect
 from oar.lib.runtime import Runtime
 from tests.db.console import Console
+from tests.db.reservation_site import Site
 
 
 @pytest.fixture
@@ -31,3 +33,11 @@ def console(database: Database, tmp_path: Path) -> Console:
     run_directory = tmp_path / "run"
     (run_directory / "ipc").mkdir(parents=True)
     return Console(database, Config(log_file=str(tmp_path / "oar.log"), oar_run_dir=str(run_directory)))
+
+
+@pytest.fixture
+def site(database: Database, runtime: Runtime) -> Iterator[Site]:
+    """A site whose rounds are made at dates that the test chooses."""
+    made = Site(database, runtime)
+    yield made
+    made.scheduler.close()

@@ -1,0 +1,73 @@
+"""A site with advance reservations and a clock, for tests that live through their dates."""
+
+from typing import Any
+
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.db.database import Database
+from oar.lib.db.new_jobs import NewAlternative
+from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation
+from oar.lib.facts.records import User
+from oar.lib.facts.request import parse_request
+from oar.lib.facts.reservation_requests import ReservationAlternative, encode
+from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.facts.states import JobState
+from oar.lib.reservations import asking, deletion
+from oar.lib.reservations.deletion import Deletion
+from oar.lib.runtime import Runtime
+from tests.builders import add_job, state_of
+
+NOW = 1_800_000_000
+HOUR = 3600
+ALICE, BOB = User("alice", 1001), User("bob", 1002)
+
+
+class Site:
+    """A site with a clock: rounds are made at dates that a test chooses."""
+
+    def __init__(self, database: Database, runtime: Runtime) -> None:
+        self.database = database
+        self.scheduler = MetaScheduler(runtime)
+        self.go_to(NOW)
+
+    def go_to(self, date: int) -> None:
+        self.database._clock = lambda: date
+
+    def round(self, date: int | None = None) -> None:
+        if date is not None:
+            self.go_to(date)
+        self.scheduler.round()
+
+    def ask(self, request: str, start: int, end: int, *, owner: str = "alice", limit: int = 0, **fields: Any) -> int:
+        """Ask for a reservation; return its id."""
+        alternatives = [ReservationAlternative(parse_request(request).groups)]
+        new = NewReservation(owner, start, end, encode(alternatives), queue="default", time_offset=6, **fields)
+        with self.database.begin() as tx:
+            return asking.ask(tx, new, [AccessEntry(owner)], limit=limit).id
+
+    def get(self, reservation_id: int) -> AdvanceReservation:
+        with self.database.begin() as tx:
+            return tx.advance_reservations.select([reservation_id])[0]
+
+    def state(self, reservation_id: int) -> ReservationState:
+        return self.get(reservation_id).state
+
+    def events(self, reservation_id: int) -> list[str]:
+        with self.database.begin() as tx:
+            return [row.event for row in tx.advance_reservations.logs([reservation_id])]
+
+    def submit_inside(self, reservation_id: int, cores: int = 1, walltime: int = 600) -> int:
+        """Submit a job into a reservation."""
+        frame = self.get(reservation_id).frame_id
+        groups = parse_request(f"/resource_id={cores}").groups
+        job = add_job(self.database, alternatives=[NewAlternative(walltime, groups)], types=(f"inner={frame}",))
+        with self.database.begin() as tx:
+            tx.advance_reservations.add_jobs(reservation_id, [job])
+        return job
+
+    def delete(self, user: User, reservation_id: int) -> Deletion:
+        with self.database.begin() as tx:
+            (reservation,) = tx.advance_reservations.select([reservation_id])
+            return deletion.delete(tx, user, reservation, reservation.number).outcome
+
+    def job(self, job_id: int) -> JobState:
+        return state_of(self.database, job_id)
