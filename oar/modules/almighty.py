@@ -37,7 +37,7 @@ from oar.lib.facts.frames import (
     decode_request,
     decode_tag,
 )
-from oar.lib.facts.messages import Ask, Due, Effect, Energy, Mail, Notice, Wake
+from oar.lib.facts.messages import Ask, Due, Effect, Energy, Mail, Notice, ReservationMail, Wake
 from oar.lib.facts.node_protocol import ReportAnswer
 from oar.lib.facts.version import VERSION
 from oar.lib.io import bus, logs, processes
@@ -227,7 +227,7 @@ class Almighty:
                 self._load = frame
             case ReportReply(peer, text):
                 self._sockets.lines.answer(peer, text)
-            case Wake() | Ask() | Energy() | Notice() | Mail() | Due() as frame:
+            case Wake() | Ask() | Energy() | Notice() | ReservationMail() | Mail() | Due() as frame:
                 self._treat(frame)
             case StatusQuestion():
                 self._send(sender, Status(self.status(now)))

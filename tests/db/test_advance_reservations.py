@@ -2,6 +2,7 @@
 
 import pytest
 
+from oar.lib.facts.messages import Effect, ReservationMail
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
@@ -174,3 +175,34 @@ def test_the_end_of_a_frame_is_the_deletion_of_its_reservation(site: Site, runti
     assert [site.state(number) for number in numbers] == [S.DELETED, S.DELETED]
     assert [site.job(frame) for frame in frames] == [JobState.TERMINATED, JobState.ERROR]
     assert all(site.get(number).ended for number in numbers)
+
+
+def test_mails_tell_begin_error_repair_and_end(site: Site, sent: list[Effect]) -> None:
+    ids = add_resources(site.database, nodes=2, cores=1)
+    site.ask(
+        "/resource_id=2", NOW + 10, NOW + 100, name="night", mail_options="abe", mail_list="bob@site.org", is_hard=True
+    )
+    site.round()
+
+    def lose(state: str, date: int) -> list[tuple[str, tuple[str, ...]]]:
+        with site.database.begin() as tx:
+            tx.execute("UPDATE resources SET state = %s WHERE resource_id = %s", (state, ids[1]))
+        del sent[:]
+        site.round(date)
+        return [(mail.topic[:10], mail.recipients) for mail in sent if isinstance(mail, ReservationMail)]
+
+    assert lose("Absent", NOW + 1) == []
+    both, named = ("alice", "bob@site.org"), ("bob@site.org",)
+    assert lose("Absent", NOW + 10) == [("[AR BEGIN]", named), ("[AR ERROR]", both)]
+    assert lose("Alive", NOW + 20) == [("[AR VALID]", both)]
+    assert lose("Suspected", NOW + 30) == [("[AR ERROR]", both)]
+    (mail,) = [mail for mail in sent if isinstance(mail, ReservationMail)]
+    number = mail.topic.partition(": ")[2].partition(" ")[0]
+    assert mail.text.startswith(
+        f"Advance reservation {number} (night) of alice is in error.\n"
+        "reserved host node-2 is Suspected\n"
+        "No job of it starts until it is satisfied again (hard error handling).\n"
+    )
+    assert lose("Alive", NOW + 100) == [("[AR END]: ", named)]
+    (end,) = [mail for mail in sent if isinstance(mail, ReservationMail)]
+    assert "Reserved 180, used 0, unusable 80, unused 100 slot seconds." in end.text

@@ -13,7 +13,19 @@ from enum import StrEnum
 from typing import Any
 
 from oar.lib.facts.errors import OarError
-from oar.lib.facts.messages import Ask, Due, Energy, EnergyCommand, JobAction, Mail, Notice, NoticeTag, Tag, Wake
+from oar.lib.facts.messages import (
+    Ask,
+    Due,
+    Energy,
+    EnergyCommand,
+    JobAction,
+    Mail,
+    Notice,
+    NoticeTag,
+    ReservationMail,
+    Tag,
+    Wake,
+)
 from oar.lib.facts.node_protocol import ReportAnswer
 
 _TAGS = frozenset(tag.value for tag in Tag)
@@ -148,7 +160,7 @@ class Waited:
     code: int
 
 
-Effects = Wake | Ask | Notice | Mail | Energy | Due
+Effects = Wake | Ask | Notice | ReservationMail | Mail | Energy | Due
 Frame = (
     Hello | RunPass | Done | At | Ping | Pong | StopChild | Ready | Load | EndReport | ReportReply
     | StatusQuestion | Status | WaitForRound | Waited | Effects
@@ -173,6 +185,7 @@ _TYPES: Mapping[str, type[Frame]] = {
     "TAG": Wake,
     "JOB": Ask,
     "NOTICE": Notice,
+    "AR_MAIL": ReservationMail,
     "MAIL": Mail,
     "ENERGY": Energy,
     "DUE": Due,

@@ -107,6 +107,16 @@ class Notice(NamedTuple):
     why: str = ""  #: for mails: why the job ended, what to do, what it used
 
 
+class ReservationMail(NamedTuple):
+    """A mail about an advance reservation."""
+
+    frame_id: int  #: the job in whose events the mail is noted
+    user: str  #: the owner, whose mails are limited
+    recipients: tuple[str, ...]
+    topic: str  #: what happened and to which reservation, for the subject
+    text: str
+
+
 class Mail(NamedTuple):
     """A mail to the administrator."""
 
@@ -127,7 +137,7 @@ class Due(NamedTuple):
     date: int
 
 
-Effect = Wake | Ask | Notice | Mail | Energy | Due
+Effect = Wake | Ask | Notice | ReservationMail | Mail | Energy | Due
 
 
 def encode_request(effect: Wake | Ask) -> bytes:

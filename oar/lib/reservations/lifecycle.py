@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationLog
 from oar.lib.facts.reservation_states import LEAVING, ReservationEvent, ReservationState, may_enter
-from oar.lib.reservations import frames
+from oar.lib.reservations import frames, mails
 from oar.lib.reservations.bills import bill
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def note(
     """Log what happened to a reservation; also what is no change of its state."""
     row = ReservationLog(reservation.id, tx.now, event, reservation.state, hostname, message, author)
     tx.advance_reservations.log([row])
+    if event is not ReservationEvent.TERMINATED:
+        mails.tell(tx, reservation, event, message)
 
 
 def refuse(
@@ -80,8 +82,10 @@ def close(tx: "Transaction", reservation: AdvanceReservation) -> bool:
         return False
     if any(tx.advance_reservations.live_jobs([reservation.id])[reservation.id]):
         return False
-    tx.advance_reservations.add_usage(reservation.id, bill(tx, reservation))
+    usage = bill(tx, reservation)
+    tx.advance_reservations.add_usage(reservation.id, usage)
     note(tx, reservation, ReservationEvent.TERMINATED)
+    mails.tell(tx, reservation, ReservationEvent.TERMINATED, "", usage)
     frames.end(tx, reservation)
     tx.advance_reservations.close([reservation.id], tx.now)
     return True

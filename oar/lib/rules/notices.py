@@ -94,5 +94,9 @@ def _option(text: str) -> str:
 
 def mail_subject(tag: NoticeTag, job_id: int, job_name: str, instance: str) -> str:
     """Return the subject of a mail to a user, in one line."""
-    subject = f"*OAR* [{tag}]: {job_id} ({job_name}) on {instance}"
-    return "".join(character if character.isprintable() else " " for character in subject)
+    return one_line(f"*OAR* [{tag}]: {job_id} ({job_name}) on {instance}")
+
+
+def one_line(text: str) -> str:
+    """Return a text for the header of a mail."""
+    return "".join(character if character.isprintable() else " " for character in text)

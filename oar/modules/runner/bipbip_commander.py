@@ -19,7 +19,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts import frames
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.frames import BadFrame, EndReport, Frame, Hello, Load, Ping, Pong, Ready, ReportReply, StopChild
-from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
+from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, ReservationMail, Tag, Wake
 from oar.lib.facts.states import EventType, ExecCode
 from oar.lib.facts.version import VERSION
 from oar.lib.io import bus, logs, processes
@@ -158,6 +158,8 @@ class Runner:
                 self._reports.append(frame)
             case Notice():
                 self._notices.send(frame)
+            case ReservationMail():
+                self._notices.send_about_reservation(frame)
             case Mail(subject, text):
                 log.warning("%s: %s", subject, text.strip().replace("\n", "; "))
                 self._notices.mailer.administrators(subject, text)
@@ -174,7 +176,7 @@ class Runner:
     def _deliver(self, effects: Sequence[Effect]) -> None:
         """Treat the effects that are for the Runner itself; send the others to Almighty."""
         for effect in effects:
-            if isinstance(effect, Ask | Notice | Mail):
+            if isinstance(effect, Ask | Notice | ReservationMail | Mail):
                 self._treat(effect)
             else:
                 self._tell(effect)

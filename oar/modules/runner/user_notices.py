@@ -2,15 +2,16 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import BadRequest, DatabaseUnavailable
-from oar.lib.facts.messages import Notice
+from oar.lib.facts.messages import Notice, ReservationMail
 from oar.lib.facts.states import EventType
 from oar.lib.io.logs import of_job
 from oar.lib.io.mailer import Mailer
-from oar.lib.rules.notices import Subscription, mail_subject, parse_subscription
+from oar.lib.rules.notices import Subscription, mail_subject, one_line, parse_subscription
 from oar.modules.runner.array_mails import ArrayMails
 from oar.modules.runner.dispatch import Action, ActionKind
 
@@ -43,6 +44,12 @@ class UserNotices:
         except (BadRequest, DatabaseUnavailable) as error:
             of_job(log, notice.job_id).warning("the notice %s is not sent: %s", notice.tag, error)
 
+    def send_about_reservation(self, mail: ReservationMail) -> None:
+        """Mail those who are to hear of an advance reservation."""
+        subject = one_line(f"*OAR* {mail.topic} on {self.mailer.instance}")
+        note = partial(self._note_reservation_mail, mail)
+        self.mailer.user(mail.recipients, subject, mail.text, note, mail.user)
+
     def _run_command(self, notice: Notice, subscription: Subscription) -> None:
         if not subscription.wants(notice.tag):
             return
@@ -62,12 +69,18 @@ class UserNotices:
                 subscription.targets, subject, text, lambda error: self._note_mail(notice, error), notice.user
             )
 
+    def _note_reservation_mail(self, mail: ReservationMail, error: str) -> None:
+        text = f"[{mail.topic}] {','.join(mail.recipients)}"
+        self._note(mail.frame_id, text, error)
+
     def _note_mail(self, notice: Notice, error: str) -> None:
         """Write the event of a mail that was sent, or could not be (called by the mailer's thread)."""
+        self._note(notice.job_id, f"[{notice.tag}] {notice.notify}", error)
+
+    def _note(self, job_id: int, text: str, error: str) -> None:
         event = EventType.MAIL_NOTIFICATION_ERROR if error else EventType.USER_MAIL_NOTIFICATION
-        text = f"[{notice.tag}] {notice.notify}" + (f": {error}" if error else "")
         try:
             with self._database.begin() as tx:
-                tx.events.add(event, notice.job_id, text)
+                tx.events.add(event, job_id, f"{text}: {error}" if error else text)
         except DatabaseUnavailable as unavailable:
-            of_job(log, notice.job_id).warning("a mail cannot be noted: %s", unavailable)
+            of_job(log, job_id).warning("a mail cannot be noted: %s", unavailable)

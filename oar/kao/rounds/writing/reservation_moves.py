@@ -3,7 +3,6 @@
 Each step is written only if nobody changed its reservation since the snapshot; otherwise the next round decides again.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 
 from oar.kao.facts.planned_reservations import ReservationStep
@@ -12,6 +11,7 @@ from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationRe
 from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.reservation_states import STARTED, IntervalKind, ReservationState
 from oar.lib.reservations import deletion, frames, lifecycle
+from oar.lib.reservations.granted import granted_text
 
 
 def write_reservations(tx: Transaction, steps: Sequence[ReservationStep]) -> None:
@@ -37,7 +37,7 @@ def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
         if step.seen is ReservationState.ASKED:
             reservation = _grant(tx, reservation, step)
         _change_missing(tx, reservation, step)
-        _move(tx, reservation, step)
+        _move(tx, reservation._replace(missing=step.missing, message=step.message), step)
 
 
 def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
@@ -72,13 +72,6 @@ def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
         )
     )
     return granted
-
-
-def granted_text(tx: Transaction, reservation: AdvanceReservation) -> str:
-    """Return the granted resources as ``default@node-1=4,licence=2``."""
-    rows = tx.resources.select(reservation.resources)
-    places = Counter(f"{reservation.queue}@{row.network_address}" if row.network_address else row.type for row in rows)
-    return ",".join(f"{place}={count}" for place, count in sorted(places.items()))
 
 
 def _change_missing(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> None:
