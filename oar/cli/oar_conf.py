@@ -16,6 +16,9 @@ from oar.lib.runtime import conf_file, read_config
 @option("--sample", "as_sample", is_flag=True, help="Print a file with all keys, their defaults and meaning.")
 def main(context: Context, key: str | None, check: bool, as_sample: bool) -> int:
     """Run the command."""
+    if key is not None and (check or as_sample):
+        name = "--check" if check else "--sample"
+        raise click.UsageError(f"{name} takes no argument, not {key}; the variable OARCONFFILE names the file.")
     if as_sample:
         click.echo(sample(), nl=False)
         return 0

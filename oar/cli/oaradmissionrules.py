@@ -82,6 +82,8 @@ class RuleOptions(NamedTuple):
 def main(context: Context, **values: Any) -> int | None:
     """Run the action that the options choose."""
     options = RuleOptions(**values)
+    if options.words and not options.test:
+        raise click.UsageError(f"Got unexpected extra argument ({options.words[0]}): only --test takes some.")
     if options.show_all or options.show is not None:
         return _show(context, options)
     actions = {

@@ -71,6 +71,16 @@ def test_a_check_names_all_that_is_wrong(file: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("option", ["--check", "--sample"])
+def test_a_word_that_means_nothing_beside_an_option_is_not_passed_over(file: Path, option: str) -> None:
+    file.write_text("SEVER_PORT=1\n")
+    result = oar_conf(file, option, "/tmp/other.conf")
+    assert result.exit != 0
+    assert result.out == ""
+    told = f"{option} takes no argument, not /tmp/other.conf; the variable OARCONFFILE names the file."
+    assert result.err.splitlines()[0] == told
+
+
 def test_keys_of_other_versions_are_named(file: Path) -> None:
     file.write_text("QUOTAS=yes\nSTAGEOUT_DIR=/x\nPHOENIX_DBFILE=/x\n")
     assert oar_conf(file, "--check") == CommandResult(
