@@ -498,6 +498,7 @@ def install_doc(target: Target) -> None:
         elif source.is_file():
             docs.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, docs / name)
+    shutil.copyfile(SOURCE / "setup" / "qrstat.xsd", docs / "qrstat.xsd")
     _manual(target, 1, 5, 8)
 
 

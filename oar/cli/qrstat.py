@@ -1,118 +1,233 @@
 """qrstat: show advance reservations."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.options import RESERVATIONS, machine_formats, option
+from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option
+from oar.cli.common.render import visible
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange, ReservationLog
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.grid_engine_times import write_date, write_long_date
 from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.times import format_duration
-from oar.lib.views.reservations import ShownReservation, reservation_record, shown
+from oar.lib.facts.times import format_date, format_duration
+from oar.lib.reservations import rights
+from oar.lib.views.reservation_xml import reservations_xml
+from oar.lib.views.reservations import (
+    ShownReservation,
+    change_text,
+    log_record,
+    open_changes,
+    reasons,
+    reservation_record,
+    shown,
+)
 
 UNKNOWN = "Following advance reservations do not exist:"
 HEAD = (
     "AR-ID   name       owner        state start at            end at              duration\n"
     "---------------------------------------------------------------------------------------"
 )
+LOG_HEAD = "AR-ID   date                state event                  author       message\n" + "-" * 87
 RULE = "=" * 62
-#: States that no listing shows.
+#: What stands before a reason below its reservation.
+INDENT = " " * 7
+#: States that are never shown.
 HIDDEN = frozenset({ReservationState.ASKED, ReservationState.REFUSED})
+LETTERS = "".join(state for state in ReservationState if state not in HIDDEN)
+
+
+class QrstatOptions(NamedTuple):
+    """The options of qrstat, as they were given."""
+
+    wanted: tuple[str, ...]
+    owners: tuple[str, ...]
+    states: str
+    ended: bool
+    explains: bool
+    log: bool
+    is_terse: bool
+    is_iso: bool
+    machine: Format | None
 
 
 @oar_command("qrstat", summary="Show advance reservations.", style=RESERVATIONS, help_names=("-help",))
 @option("-ar", "wanted", multiple=True, metavar="LIST", help="Numbers, names, patterns of names: in detail.")
 @option("-u", "owners", multiple=True, metavar="LIST", help="Those of these owners; $user is you, patterns too.")
-@option("-explain", "explains", is_flag=True, help="Print why resources are missing.")
+@option("-s", "states", default="", metavar="LETTERS", help=f"Those in one of these states ({LETTERS}).")
+@option("-all", "ended", is_flag=True, help="Ended ones too.")
+@option("-explain", "explains", is_flag=True, help="Print why resources are missing, and what is asked to be changed.")
+@option("-log", "log", is_flag=True, help="Print what happened to them.")
+@option("-terse", "is_terse", is_flag=True, help="Print the numbers alone.")
+@option("-iso", "is_iso", is_flag=True, help="Print dates as YYYY-MM-DD hh:mm:ss.")
 @machine_formats
-def main(
-    context: Context, wanted: tuple[str, ...], owners: tuple[str, ...], explains: bool, machine: Format | None
-) -> int:
-    """Show reservations."""
-    names, users = _words(wanted), [context.user.name if word == "$user" else word for word in _words(owners)]
+def main(context: Context, **values: object) -> int:
+    """Show reservations; XML is in the layout of Grid Engine."""
+    options = QrstatOptions(**values)  # type: ignore[arg-type]
+    _check_states(options.states)
     with context.database.snapshot() as tx:
-        reservations, unknown = _select(tx, names)
-        chosen = [each for each in reservations if not users or any(fnmatchcase(each.owner, user) for user in users)]
-        items = shown(tx, chosen)
-    if machine is not None:
-        click.echo(dump({str(item.reservation.number): reservation_record(item) for item in items}, machine), nl=False)
-    elif items:
-        lines = _details(items) if names else _overview(items, explains=explains)
-        click.echo("\n".join(lines))
+        reservations, unknown = _select(tx, _words(options.wanted), ended=options.ended)
+        chosen = [each for each in reservations if _is_meant(each, options, context)]
+        text = _text(context, tx, options, chosen, unknown)
+    click.echo(text, nl=False)
     if unknown:
-        click.echo("\n".join([UNKNOWN, *unknown]), err=True)
+        click.echo("\n".join([UNKNOWN, *map(visible, unknown)]), err=True)
     return 1 if unknown else 0
 
 
+def _check_states(letters: str) -> None:
+    if set(letters) - set(LETTERS):
+        raise Stop(f'qrstat: invalid option argument "-s {visible(letters)}"')
+
+
 def _words(texts: Sequence[str]) -> list[str]:
-    return [word for text in texts for word in text.split(",") if word]
+    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
 
 
-def _select(tx: Transaction, names: Sequence[str]) -> tuple[list[AdvanceReservation], list[str]]:
+def _is_meant(reservation: AdvanceReservation, options: QrstatOptions, context: Context) -> bool:
+    owners = [context.user.name if word == "$user" else word for word in _words(options.owners)]
+    has_owner = not owners or any(fnmatchcase(reservation.owner, owner) for owner in owners)
+    return has_owner and (not options.states or reservation.state in options.states)
+
+
+def _select(tx: Transaction, names: Sequence[str], *, ended: bool) -> tuple[list[AdvanceReservation], list[str]]:
     """Return the reservations that are meant, by number, and the words that mean none."""
-    live = [each for each in tx.advance_reservations.live() if each.state not in HIDDEN]
-    if not names:
-        return sorted(live, key=lambda each: each.number), []
+    needs_all = not names or not all(map(_is_number, names))
+    rows = (tx.advance_reservations.ever_granted() if ended else tx.advance_reservations.live()) if needs_all else []
+    candidates = [each for each in rows if each.state not in HIDDEN]
     numbers = tx.advance_reservations.by_numbers([int(name) for name in names if _is_number(name)])
-    chosen: dict[int, AdvanceReservation] = {}
+    chosen = {} if names else {each.id: each for each in candidates}
     unknown = []
     for name in names:
         if _is_number(name):
             own = numbers.get(int(name))
             found = [own] if own and own.state not in HIDDEN else []
         else:
-            found = [each for each in live if each.name and fnmatchcase(each.name, name)]
+            found = [each for each in candidates if fnmatchcase(each.name, name)]
         chosen |= {each.id: each for each in found}
         unknown += [] if found else [name]
-    return sorted(chosen.values(), key=lambda each: each.number), unknown
+    return sorted(chosen.values(), key=lambda each: (each.number, each.id)), unknown
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 7
 
 
-def _overview(items: Sequence[ShownReservation], *, explains: bool) -> Iterator[str]:
-    yield HEAD
-    for item in items:
-        each = item.reservation
+def _text(
+    context: Context,
+    tx: Transaction,
+    options: QrstatOptions,
+    chosen: Sequence[AdvanceReservation],
+    unknown: Sequence[str],
+) -> str:
+    """Return what goes to stdout."""
+    if options.machine is None and options.is_terse:
+        lines: Iterator[str] = (str(each.number) for each in chosen)
+    elif options.machine is None and options.log:
+        lines = _history(chosen, _logs(tx, chosen), _dates(options, write_date))
+    elif options.machine is None and not options.wanted:
+        changes = open_changes(tx) if options.explains else {}
+        lines = _overview(chosen, _dates(options, write_date), changes, explains=options.explains)
+    else:
+        reader = rights.reader(tx, context.user, is_private=context.runtime.config.oarstat_private)
+        items = shown(tx, chosen, reader)
+        if options.machine is not None:
+            return _machine(tx, options, items, unknown, options.machine)
+        lines = _details(items, _dates(options, write_long_date), explains=options.explains)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _dates(options: QrstatOptions, write: Callable[[int], str]) -> Callable[[int], str]:
+    return format_date if options.is_iso else write
+
+
+def _machine(
+    tx: Transaction, options: QrstatOptions, items: Sequence[ShownReservation], unknown: Sequence[str], machine: Format
+) -> str:
+    if machine is Format.XML:
+        return reservations_xml(items, unknown, explains=options.explains)
+    records = {str(item.reservation.number): reservation_record(item) for item in items}
+    if options.log:
+        logs = _logs(tx, [item.reservation for item in items])
+        for item in items:
+            rows = logs.get(item.reservation.id, [])
+            records[str(item.reservation.number)]["log"] = [log_record(row) for row in rows]
+    return dump(records, machine)
+
+
+# --------------------------------------------------------------------------------------------------------------- text
+
+
+def _overview(
+    reservations: Sequence[AdvanceReservation],
+    date: Callable[[int], str],
+    changes: Mapping[int, ReservationChange],
+    *,
+    explains: bool,
+) -> Iterator[str]:
+    if reservations:
+        yield HEAD
+    for each in reservations:
         yield (
-            f"{each.number:7d} {each.name:<10.10} {each.owner:<12.12} {each.state:<5.5} {write_date(each.start)}"
-            f" {write_date(each.end)} {format_duration(each.duration)}"
+            f"{each.number:7d} {visible(each.name):<10.10} {visible(each.owner):<12.12} {each.state:<5.5}"
+            f" {date(each.start)} {date(each.end)} {format_duration(each.duration)}"
         )
         if explains:
-            yield from (f"       {reason}" for reason in item.reasons)
+            yield from (INDENT + visible(reason) for reason in reasons(each))
+        if each.id in changes:
+            yield f"{INDENT}change asked: {visible(change_text(changes[each.id]))}"
 
 
-def _details(items: Sequence[ShownReservation]) -> Iterator[str]:
+def _logs(tx: Transaction, reservations: Sequence[AdvanceReservation]) -> dict[int, list[ReservationLog]]:
+    found: dict[int, list[ReservationLog]] = {}
+    for row in tx.advance_reservations.logs([each.id for each in reservations]):
+        found.setdefault(row.reservation_id, []).append(row)
+    return found
+
+
+def _history(
+    reservations: Sequence[AdvanceReservation], logs: Mapping[int, Sequence[ReservationLog]], date: Callable[[int], str]
+) -> Iterator[str]:
+    if reservations:
+        yield LOG_HEAD
+    for each in reservations:
+        for row in logs.get(each.id, ()):
+            message = visible(row.message.replace("\n", "; "))
+            start = f"{each.number:7d} {date(row.date)} {row.state:<5} {row.event:<22} {visible(row.author):<12}"
+            yield f"{start} {message}".rstrip()
+
+
+def _details(items: Sequence[ShownReservation], date: Callable[[int], str], *, explains: bool) -> Iterator[str]:
     for item in items:
         yield RULE
-        for key, value in _fields(item):
+        for key, value in _fields(item, date, explains=explains):
             if value or key == "ar_name":
-                yield f"{f'{key}:':<28}{value}"
+                yield f"{f'{key}:':<27} {visible(value)}"
 
 
-def _fields(item: ShownReservation) -> Iterator[tuple[str, str]]:
+def _fields(item: ShownReservation, date: Callable[[int], str], *, explains: bool) -> Iterator[tuple[str, str]]:
     """Iterate over the fields of the detailed text, in their order."""
     each = item.reservation
     yield from (
         ("id", str(each.number)),
         ("ar_name", each.name),
-        ("submission_time", write_long_date(each.submission_time)),
+        ("submission_time", date(each.submission_time)),
         ("owner", each.owner),
         ("acl_list", ",".join(entry.text for entry in item.access if not entry.denied)),
-        ("start_time", write_long_date(each.start)),
-        ("end_time", write_long_date(each.end)),
+        ("start_time", date(each.start)),
+        ("end_time", date(each.end)),
         ("duration", format_duration(each.duration)),
         ("granted_slots", ",".join(f"{granted.place}={granted.slots}" for granted in item.granted)),
+        ("resource_list", ",".join(f"{name}={value}" for name, value in item.resource_list)),
         ("state", str(each.state)),
     )
-    yield from (("message", reason) for reason in item.reasons)
+    yield from (("message", reason) for reason in reasons(each))
+    yield ("change_asked", change_text(item.change) if explains and item.change else "")
     yield from (
         ("group", each.owner_group),
         ("account", each.account),
@@ -122,8 +237,10 @@ def _fields(item: ShownReservation) -> Iterator[tuple[str, str]]:
         ("replace", "yes" if each.replaces_lost else "no"),
         ("xacl_list", ",".join(entry.text for entry in item.access if entry.denied)),
         ("granted_parallel_environment", f"{each.granted_pe} slots {each.granted_slots}" if each.granted_pe else ""),
+        ("master_queue_list", ",".join(item.master_queues)),
+        ("checkpoint_name", each.checkpoint_name),
         ("mail_options", each.mail_options if each.mail_options != "n" else ""),
-        ("mail_list", each.mail_list),
+        ("mail_list", ",".join(item.mail_addresses)),
         ("jobs", _jobs(item)),
         ("revision", str(each.revision)),
     )

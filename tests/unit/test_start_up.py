@@ -17,6 +17,7 @@ COMMANDS = {
     "oarresume": ["1"],
     "oarwalltime": ["--whole", "1", "+1"],
     "oaralter": ["-n", "x", "1"],
+    "qrstat": ["-explain", "-ar", "1", "-xml"],
     "oarsub": ["-l", "core=2,walltime=1", "-t", "besteffort", "-n", "x", "--array=2", "sleep 1"],
 }
 #: Each of these costs more than a command may take to start, or is not needed to answer.
@@ -29,7 +30,7 @@ FORBIDDEN = frozenset(
     ]
 )
 #: What they load beside click, psycopg2, what these load themselves, and modules of ours.
-OTHERS = {"gc", "importlib._abc", "importlib.util", "shlex", "signal"}
+OTHERS = {"fnmatch", "gc", "importlib._abc", "importlib.util", "shlex", "signal"}
 #: Modules of ours with their packages: each costs a fifth of a millisecond before it does anything.
 MOST_OF_OURS = {
     "oarstat": 29,
@@ -40,6 +41,7 @@ MOST_OF_OURS = {
     "oarwalltime": 34,
     "oaralter": 30,
     "oarsub": 37,
+    "qrstat": 31,
 }
 _IMPORT = re.compile(r"^import time:[^|]*\|[^|]*\|\s*(\S+)$", re.MULTILINE)
 

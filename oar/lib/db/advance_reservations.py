@@ -31,6 +31,8 @@ _COLUMNS = (
 )
 _SELECT = f"SELECT {_COLUMNS} FROM reservations"
 _LIVE = f"{_SELECT} WHERE ended = 0 ORDER BY reservation_id"
+#: All that were ever granted.
+_EVER_GRANTED = f"{_SELECT} WHERE state <> '' AND state <> 'n' ORDER BY reservation_id"
 _BY_IDS = f"{_SELECT} WHERE reservation_id = ANY(%s) ORDER BY reservation_id"
 _OF_FRAMES = "SELECT frame_id, reservation_id, ar_id FROM reservations WHERE frame_id = ANY(%s) AND frame_id <> 0"
 #: For each number the live reservation that has it, else the newest one.
@@ -116,8 +118,8 @@ _ADD_USAGE = """
         termination_time)
     VALUES %s ON CONFLICT (reservation_id, queue_name, network_address) DO NOTHING"""
 _USAGE = """
-    SELECT queue_name, network_address, slots, reserved, used, unusable, termination_time
-    FROM reservation_usage WHERE reservation_id = %s ORDER BY queue_name, network_address"""
+    SELECT reservation_id, queue_name, network_address, slots, reserved, used, unusable, termination_time
+    FROM reservation_usage WHERE reservation_id = ANY(%s) ORDER BY reservation_id, queue_name, network_address"""
 
 _CHANGE_COLUMNS = "change_id, reservation_id, date, author, change, answer, message, proposal, expires"
 _ASK_CHANGE = """
@@ -159,6 +161,10 @@ class AdvanceReservations(Table):
     def live(self) -> list[AdvanceReservation]:
         """Return all that have not left the system, asked ones too, by id."""
         return [_reservation(row) for row in self._tx.rows(_LIVE)]
+
+    def ever_granted(self) -> list[AdvanceReservation]:
+        """Return all that were granted, ended ones too, by id."""
+        return [_reservation(row) for row in self._tx.rows(_EVER_GRANTED)]
 
     def select(self, ids: Collection[int]) -> list[AdvanceReservation]:
         """Return some reservations, by id."""
@@ -308,7 +314,14 @@ class AdvanceReservations(Table):
 
     def usage(self, reservation_id: int) -> list[ReservationUsage]:
         """Return the bill of a reservation, by queue and node."""
-        return [ReservationUsage(*row) for row in self._tx.rows(_USAGE, (reservation_id,))]
+        return self.usages([reservation_id])[reservation_id]
+
+    def usages(self, ids: Collection[int]) -> dict[int, list[ReservationUsage]]:
+        """Return the bills of reservations, by id; each by queue and node."""
+        found: dict[int, list[ReservationUsage]] = {number: [] for number in ids}
+        for reservation_id, *row in self._tx.rows(_USAGE, (list(ids),)) if ids else ():
+            found[reservation_id].append(ReservationUsage(*row))
+        return found
 
     # -- changes -----------------------------------------------------------------------------------------------------
 

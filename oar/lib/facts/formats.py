@@ -211,6 +211,11 @@ _XML_SPECIAL = "[&<>\"'\x00-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]"
 _XML_NAMES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"}
 
 
+def xml_text(text: str) -> str:
+    """Return a text as it stands in an element or an attribute of XML."""
+    return re.sub(_XML_SPECIAL, _xml_escape, text)
+
+
 def _xml_escape(match: re.Match[str]) -> str:
     character = match[0]
     if character in "\n\t\r":

@@ -8,6 +8,7 @@ from oar.lib.facts.errors import UserError
 from oar.lib.facts.records import User
 from oar.lib.rules import access_lists
 from oar.lib.rules.access_lists import Visitor
+from oar.lib.views.reservations import ReservationReader
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -67,6 +68,12 @@ def may_use(tx: "Transaction", entries: Sequence[AccessEntry], who: Visitor) -> 
     """Whether an access list lets somebody use its reservation."""
     usersets = tx.usersets.entries(access_lists.names_of(entries).groups)
     return access_lists.allows(entries, who, usersets)
+
+
+def reader(tx: "Transaction", user: User, *, is_private: bool) -> ReservationReader:
+    """Return somebody as who looks at reservations.  ``is_private``: OARSTAT_PRIVATE."""
+    who = visitor(user.name) if is_private else Visitor(user.name)
+    return ReservationReader(who, is_operator(tx, user), is_private)
 
 
 def _is_member(tx: "Transaction", user: User, userset: str) -> bool:

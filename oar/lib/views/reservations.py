@@ -1,87 +1,220 @@
 """Advance reservations as users see them: records, of which all formats are made."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, LiveJobCounts
+from oar.lib.facts.advance_reservations import (
+    AccessEntry,
+    AdvanceReservation,
+    LiveJobCounts,
+    ReservationChange,
+    ReservationLog,
+    ReservationUsage,
+)
+from oar.lib.facts.grid_engine_times import write_date
+from oar.lib.facts.reservation_states import INCOMPLETE
+from oar.lib.rules import access_lists
+from oar.lib.rules.access_lists import Visitor
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
+    from oar.lib.facts.records import Resource
+
+#: The type of resources that are slots.
+SLOT = "default"
+
+#: In place of the node of resources that were removed while a reservation held them.
+REMOVED = "removed"
+
+
+class ReservationReader(NamedTuple):
+    """Who looks at reservations."""
+
+    who: Visitor
+    is_operator: bool = False
+    is_private: bool = False  #: account and access list are hidden from those who cannot use the reservation
+
+    def may_see_mail(self, reservation: AdvanceReservation) -> bool:
+        """Whether he is shown to whom its letters go."""
+        return self.is_operator or self.who.user == reservation.owner
 
 
 class GrantedSlots(NamedTuple):
     """The slots of a reservation at one place."""
 
     queue: str
-    host: str  #: '' = resources on no node
-    kind: str  #: the type of the resources
+    host: str  #: the type of resources that are on no node
     slots: int
 
     @property
     def place(self) -> str:
-        """``queue@host``, or the type of resources that are on no node."""
-        return f"{self.queue}@{self.host}" if self.host else self.kind
+        """The queue instance, as Grid Engine calls it."""
+        return f"{self.queue}@{self.host}"
 
 
 class ShownReservation(NamedTuple):
-    """A reservation with what is shown with it."""
+    """A reservation with what is shown with it; what the reader may not see is not in it."""
 
     reservation: AdvanceReservation
     access: tuple[AccessEntry, ...]
     granted: tuple[GrantedSlots, ...]
+    slots: int  #: the granted resources that are slots
     jobs: LiveJobCounts
+    usage: tuple[ReservationUsage, ...]
+    change: ReservationChange | None  #: it was asked for, and is not answered
 
     @property
-    def reasons(self) -> list[str]:
-        """Why resources are missing, a line each."""
-        return self.reservation.message.split("\n") if self.reservation.message else []
+    def resource_list(self) -> list[tuple[str, str]]:
+        """What was asked for by name, and how many slots it is."""
+        given = [(str(name), str(value)) for name, value in json.loads(self.reservation.resource_list)]
+        return [*(pair for pair in given if pair[0] != "slots"), ("slots", str(self.slots))]
+
+    @property
+    def mail_addresses(self) -> list[str]:
+        """To whom letters go, beside the owner."""
+        return [address for address in self.reservation.mail_list.split(",") if address]
+
+    @property
+    def master_queues(self) -> list[str]:
+        """Where the first slot has to be."""
+        return [word for word in self.reservation.master_queue_list.split(",") if word]
 
 
-def shown(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> list[ShownReservation]:
+def reasons(reservation: AdvanceReservation) -> list[str]:
+    """Return why resources of a reservation are missing, a line each."""
+    is_told = reservation.state in INCOMPLETE and reservation.message
+    return reservation.message.split("\n") if is_told else []
+
+
+def change_text(change: ReservationChange) -> str:
+    """Return what somebody asks to change: ``end 12/14/2006 15:57:33``."""
+    values = json.loads(change.change)
+    return ", ".join(f"{name} {_value_text(name, value)}" for name, value in values.items())
+
+
+def _value_text(name: str, value: Any) -> str:
+    if name in ("start", "end") and isinstance(value, int):
+        return write_date(value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def open_changes(tx: "Transaction") -> dict[int, ReservationChange]:
+    """Return the changes that are not answered, by id of the reservation, which has one at most."""
+    return {change.reservation_id: change for change in tx.advance_reservations.open_changes()}
+
+
+def shown(
+    tx: "Transaction", reservations: Sequence[AdvanceReservation], reader: ReservationReader
+) -> list[ShownReservation]:
     """Return reservations with what is shown with them, in a fixed number of queries."""
     ids = [reservation.id for reservation in reservations]
     numbers = {number for reservation in reservations for number in reservation.resources}
     rows = {row.id: row for row in tx.resources.select(numbers)} if numbers else {}
     access, jobs = tx.advance_reservations.access(ids), tx.advance_reservations.live_jobs(ids)
-    return [ShownReservation(each, access[each.id], _granted(each, rows), jobs[each.id]) for each in reservations]
+    usage, changes = tx.advance_reservations.usages(ids), open_changes(tx)
+    hidden = _hidden(tx, reservations, access, reader)
+    items = []
+    for each in reservations:
+        slots = sum(1 for number in each.resources if number not in rows or rows[number].type == SLOT)
+        seen, entries = (each._replace(account=""), ()) if each.id in hidden else (each, access[each.id])
+        if not reader.may_see_mail(each):
+            seen = seen._replace(mail_list="")
+        granted, bill = _granted(each, rows), tuple(usage[each.id])
+        items.append(ShownReservation(seen, entries, granted, slots, jobs[each.id], bill, changes.get(each.id)))
+    return items
 
 
-def _granted(reservation: AdvanceReservation, rows: Mapping[int, Any]) -> tuple[GrantedSlots, ...]:
-    found = [rows[number] for number in reservation.resources if number in rows]
-    places = Counter((row.network_address, "" if row.network_address else row.type) for row in found)
-    return tuple(GrantedSlots(reservation.queue, host, kind, count) for (host, kind), count in sorted(places.items()))
+def _hidden(
+    tx: "Transaction",
+    reservations: Sequence[AdvanceReservation],
+    access: Mapping[int, tuple[AccessEntry, ...]],
+    reader: ReservationReader,
+) -> frozenset[int]:
+    """Return the ids of the reservations whose account and access list the reader may not see."""
+    if not reader.is_private or reader.is_operator:
+        return frozenset()
+    names = {name for entries in access.values() for name in access_lists.names_of(entries).groups}
+    usersets = tx.usersets.entries(names)
+    return frozenset(
+        each.id
+        for each in reservations
+        if each.owner != reader.who.user and not access_lists.allows(access[each.id], reader.who, usersets)
+    )
+
+
+def _granted(reservation: AdvanceReservation, rows: "Mapping[int, Resource]") -> tuple[GrantedSlots, ...]:
+    hosts: Counter[str] = Counter()
+    for number in reservation.resources:
+        row = rows.get(number)
+        hosts[(row.network_address or row.type) if row else REMOVED] += 1
+    return tuple(GrantedSlots(reservation.queue, host, count) for host, count in sorted(hosts.items()))
+
+
+def log_record(row: ReservationLog) -> dict[str, Any]:
+    """Return the fields of a line of the history for machine formats."""
+    return {
+        "date": row.date,
+        "event": row.event,
+        "state": str(row.state),
+        "host": row.hostname,
+        "message": row.message,
+        "author": row.author,
+    }
 
 
 def reservation_record(item: ShownReservation) -> dict[str, Any]:
     """Return the fields for machine formats."""
-    reservation = item.reservation
+    each = item.reservation
+    environment = {"name": each.granted_pe, "slots": each.granted_slots} if each.granted_pe else None
     return {
-        "id": reservation.number,
-        "reservation_id": reservation.id,
-        "name": reservation.name,
-        "account": reservation.account,
-        "owner": reservation.owner,
-        "group": reservation.owner_group,
-        "project": reservation.project,
-        "queue": reservation.queue,
-        "submission_time": reservation.submission_time,
-        "start_time": reservation.start,
-        "end_time": reservation.end,
-        "duration": reservation.duration,
-        "time_limit": reservation.duration - reservation.time_offset,
-        "state": str(reservation.state),
-        "error_handling": "hard" if reservation.is_hard else "soft",
-        "replace": reservation.replaces_lost,
-        "idle_limit": reservation.idle_limit,
-        "granted_slots": [{"queue": each.queue, "host": each.host, "slots": each.slots} for each in item.granted],
-        "resources": list(reservation.resources),
-        "missing": list(reservation.missing),
-        "reasons": item.reasons,
+        "id": each.number,
+        "reservation_id": each.id,
+        "ar_name": each.name,
+        "submission_time": each.submission_time,
+        "owner": each.owner,
         "acl_list": [entry.text for entry in item.access if not entry.denied],
+        "start_time": each.start,
+        "end_time": each.end,
+        "duration": each.duration,
+        "granted_slots": [granted._asdict() for granted in item.granted],
+        "resource_list": [{"name": name, "value": value} for name, value in item.resource_list],
+        "state": str(each.state),
+        "reasons": reasons(each),
+        "group": each.owner_group,
+        "account": each.account,
+        "project": each.project,
+        "queue": each.queue,
+        "time_limit": each.duration - each.time_offset,
+        "error_handling": "hard" if each.is_hard else "soft",
+        "replace": each.replaces_lost,
+        "flex": each.is_flexible,
+        "idle_limit": each.idle_limit,
         "xacl_list": [entry.text for entry in item.access if entry.denied],
-        "mail_options": reservation.mail_options,
+        "granted_parallel_environment": environment,
+        "master_queue_list": item.master_queues,
+        "checkpoint_name": each.checkpoint_name,
+        "mail_options": each.mail_options,
+        "mail_list": item.mail_addresses,
+        "resources": list(each.resources),
+        "missing": list(each.missing),
         "jobs": {"running": list(item.jobs.running), "waiting": list(item.jobs.waiting)},
-        "revision": reservation.revision,
-        "ended": reservation.ended,
+        "change": json.loads(item.change.change) if item.change else None,
+        "series_id": each.series_id,
+        "series_index": each.series_index,
+        "revision": each.revision,
+        "ended": each.ended,
+        "usage": [_usage_record(row) for row in item.usage],
+    }
+
+
+def _usage_record(row: ReservationUsage) -> dict[str, Any]:
+    return {
+        "queue": row.queue,
+        "host": row.network_address,
+        "slots": row.slots,
+        "reserved": row.reserved,
+        "used": row.used,
+        "unusable": row.unusable,
     }
