@@ -17,7 +17,6 @@ from oar.lib.facts.grid_engine_times import write_date, write_long_date
 from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.facts.times import format_date, format_duration
 from oar.lib.reservations import rights
-from oar.lib.views.reservation_xml import reservations_xml
 from oar.lib.views.reservations import (
     ShownReservation,
     change_text,
@@ -150,6 +149,8 @@ def _machine(
     tx: Transaction, options: QrstatOptions, items: Sequence[ShownReservation], unknown: Sequence[str], machine: Format
 ) -> str:
     if machine is Format.XML:
+        from oar.lib.views.reservation_xml import reservations_xml
+
         return reservations_xml(items, unknown, explains=options.explains)
     records = {str(item.reservation.number): reservation_record(item) for item in items}
     if options.log:

@@ -41,7 +41,7 @@ MOST_OF_OURS = {
     "oarwalltime": 34,
     "oaralter": 30,
     "oarsub": 37,
-    "qrstat": 31,
+    "qrstat": 35,
 }
 _IMPORT = re.compile(r"^import time:[^|]*\|[^|]*\|\s*(\S+)$", re.MULTILINE)
 

@@ -4,7 +4,6 @@ No program of it runs, no node is contacted, and no command changes it.  See doc
 and its frame".
 """
 
-import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -44,6 +43,8 @@ def make(
     kind: Reservation = Reservation.TO_SCHEDULE,
 ) -> int:
     """Insert the frame of a reservation, with an alternative for each of its request; return its job id."""
+    import secrets
+
     spec = JobSpec(
         user=reservation.owner,
         name=reservation.name or None,
