@@ -11,13 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import (
     Alternative,
     Pool,
     QuotaPeriod,
     QuotaRule,
     Quotas,
-    RequestGroup,
     ResourceColumns,
     RunningJob,
     Settings,

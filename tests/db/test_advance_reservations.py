@@ -206,3 +206,30 @@ def test_mails_tell_begin_error_repair_and_end(site: Site, sent: list[Effect]) -
     assert lose("Alive", NOW + 100) == [("[AR END]: ", named)]
     (end,) = [mail for mail in sent if isinstance(mail, ReservationMail)]
     assert "Reserved 180, used 0, unusable 80, unused 100 slot seconds." in end.text
+
+
+def test_lost_resources_are_replaced_under_the_jobs_that_go_on(site: Site) -> None:
+    ids = add_resources(site.database, nodes=3, cores=1)
+    number = site.ask("/resource_id=2", NOW, NOW + HOUR, replaces_lost=True)
+    site.round()
+    inside = site.submit_inside(number)
+    site.round(NOW + 1)
+    assert site.job(inside) is JobState.TO_LAUNCH
+    with site.database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Suspected' WHERE resource_id = %s", (ids[1],))
+    site.round(NOW + 10)
+    assert (site.state(number), site.get(number).missing) == (S.ERROR, (ids[1],))
+    assert site.scheduler.next_start == NOW + 70
+    site.round(NOW + 70)
+    site.round(NOW + 70)
+    replaced = site.get(number)
+    assert (replaced.state, replaced.resources, replaced.revision) == (S.RUNNING, (ids[0], ids[2]), 2)
+    with site.database.begin() as tx:
+        held = tx.jobs.assigned([replaced.frame_id], current=True)[replaced.frame_id]
+        assert [each.id for each in held] == [ids[0], ids[2]]
+        revisions = tx.advance_reservations.revisions(number)
+    assert [each.granted_resources for each in revisions] == [
+        "default@node-1=1,default@node-2=1",
+        "default@node-1=1,default@node-3=1",
+    ]
+    assert site.events(number)[-3:] == ["RESOURCES UNSATISFIED", "RESOURCES REPLACED", "RESOURCES SATISFIED"]

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.planned_reservations import PlannedReservation, ReservationStep
+from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import Snapshot, StoredPlacement
 from oar.kao.planner.plan_check import faults_of
 from oar.kao.planner.schedule import Round
-from oar.lib.facts.reservation_states import GRANTED
+from oar.lib.facts.records import Level
+from oar.lib.facts.reservation_states import GRANTED, ReservationEvent
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
 from oar.lib.facts.states import JobState, Reservation, ResourceState
@@ -141,6 +143,36 @@ def test_an_idle_reservation_ends() -> None:
     )
     assert idle.steps()[1].state is S.EXITED
     assert busy.steps() == {}
+
+
+def lost(state: ResourceState = ResourceState.SUSPECTED, since: int = 300, **given: Any) -> Site:
+    """A reservation of two cores on the first node, which is lost; the second node is free."""
+    site = Site(nodes=2)
+    site.state(state, 0)
+    given = {"replaces_lost": True, "missing": (1, 2), "missing_since": {1: NOW - since, 2: NOW - since}, **given}
+    return site.reserve("/core=2", NOW + 500, NOW + 900, held=3, state=S.WARNING, **given)
+
+
+def test_lost_resources_are_replaced_when_their_time_is_over() -> None:
+    step = lost(groups=(RequestGroup(0, (Level("core", 2),)),)).steps()[1]
+    assert (step.notes[0].event, step.resources) == (ReservationEvent.REPLACED, (3, 4))
+    assert step.notes[0].message == "resources 1, 2 are replaced by 3, 4"
+    groups = (RequestGroup(0, (Level("core", 2),)),)
+    assert not any(step.resources for step in lost(since=299, groups=groups).steps().values())
+    assert Round(lost(since=299, groups=groups).snapshot()).plan().reservation_dates[0] == NOW + 1
+    assert lost(ResourceState.DEAD, since=0, groups=groups).steps()[1].resources == (3, 4)
+    assert not any(step.resources for step in lost(groups=groups, replaces_lost=False).steps().values())
+
+
+def test_what_is_kept_stays_and_nothing_is_replaced_that_jobs_use() -> None:
+    groups = (RequestGroup(0, (Level("core", 2),)),)
+    site = Site(nodes=2, cores=2)
+    site.resources = replace(
+        site.resources, states=(ResourceState.ALIVE, ResourceState.SUSPECTED, *site.resources.states[2:])
+    )
+    given = {"replaces_lost": True, "missing": (2,), "missing_since": {2: NOW - 60}, "groups": groups}
+    site.reserve("/core=2", NOW - 100, NOW + 900, held=3, state=S.ERROR, used=1, **given)
+    assert site.steps()[1].resources == (1, 3)
 
 
 # -- whatever the situation -------------------------------------------------------------------------------------------

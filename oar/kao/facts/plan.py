@@ -108,6 +108,7 @@ class Plan:
     troubles: tuple[str, ...] = ()  #: lines for the log: limits reached, errors of the site's extensions
     failures: tuple[Failure, ...] = ()
     reservations: tuple[ReservationStep, ...] = ()  #: of advance reservations: what changes
+    reservation_dates: tuple[int, ...] = ()  #: later dates at which advance reservations change by themselves
 
 
 @dataclass(frozen=True, slots=True)

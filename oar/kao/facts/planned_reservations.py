@@ -1,7 +1,9 @@
 """Advance reservations as the planner sees them, and what it decides about them.  Frozen values."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from oar.kao.facts.request_groups import RequestGroup
 from oar.lib.facts.reservation_states import LEAVING, ReservationEvent, ReservationState
 from oar.lib.facts.resource_set import ResourceSet
 
@@ -28,8 +30,10 @@ class PlannedReservation:
     message: str
     resources: ResourceSet = 0  #: granted, without those that were removed
     removed: tuple[int, ...] = ()  #: ids of granted resources that do not exist any more
-    pools: tuple[int, ...] = ()  #: numbers of the pools of its granted request; () before it is granted
+    groups: tuple[RequestGroup, ...] = ()  #: of the granted request; () before it is granted
     missing: tuple[int, ...] = ()  #: ids of the resources that were missing in the last round
+    missing_since: Mapping[int, int] = field(default_factory=dict)  #: of these resources, by id
+    used: ResourceSet = 0  #: what live jobs of it hold
     live_jobs: tuple[int, ...] = ()
     last_job_date: int = 0  #: since when no job of it is live; its start if there never was one
 

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from oar.kao.facts.planned_reservations import PlannedReservation
+from oar.kao.facts.request_groups import RequestGroup
 from oar.lib.facts.live_jobs import LiveJob
-from oar.lib.facts.records import Dependency, Level, PropertyValue, Queue
+from oar.lib.facts.records import Dependency, PropertyValue, Queue
 from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
 from oar.lib.facts.states import DependencyCondition, JobPriority, JobState, ResourceState
 
@@ -55,6 +56,7 @@ class Settings:
     suspended_types: tuple[str, ...] = ("default",)  #: types of resources that a Suspended job gives to others
     always_assigned_type: str = ""  #: type of the resources that every job gets besides its own
     reservation_patience: int = 300  #: seconds that a reservation waits for missing resources
+    reservation_replace_after: int = 300  #: lost resources of advance reservations are replaced after so many seconds
     reservation_order_threshold: int = 300  #: reservations nearer than this use the common resource order
     besteffort_kill_before: int = 0  #: besteffort jobs are killed so long before a job starts on their resources
     besteffort_duration: int = 300  #: how long resources must be free for a besteffort job; 0 = its walltime
@@ -121,14 +123,6 @@ class Pool:
     members: ResourceSet
     text: str = ""  #: the filter as the user wrote it
     trouble: str = ""  #: why the filter cannot be evaluated; '' if it can
-
-
-@dataclass(frozen=True, slots=True)
-class RequestGroup:
-    """A group of a request: number of its pool in ``Snapshot.pools``, and its levels."""
-
-    pool: int
-    levels: tuple[Level, ...]
 
 
 @dataclass(frozen=True, slots=True)

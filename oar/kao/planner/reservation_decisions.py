@@ -13,6 +13,7 @@ from oar.kao.facts.plan import Placement
 from oar.kao.facts.planned_reservations import PlannedReservation, ReservationNote, ReservationStep
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.placement_search import PlacementSearch
+from oar.kao.planner.placement.reservation_replacement import ReservationReplacement
 from oar.kao.planner.placement.reservation_search import GrantedPlace, ReservationSearch
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.frames import window_of
@@ -41,6 +42,7 @@ class ReservationDecisions:
         self._starts = starts
         self._health = health
         self._search = ReservationSearch(context, search)
+        self._replacement = ReservationReplacement(context)
         self._frames = {job.id: job for job in context.snapshot.waiting}
         self.steps: list[ReservationStep] = []
 
@@ -64,6 +66,8 @@ class ReservationDecisions:
                 self.steps.append(self._step(reservation, is_over=True))
             return
         health = self._health.of(reservation)
+        if self._replace(reservation, health):
+            return
         notes = tuple(self._notes(reservation, health))
         missing = self._missing_ids(reservation, health)
         message = "\n".join(health.reasons)
@@ -71,6 +75,34 @@ class ReservationDecisions:
             self.steps.append(self._step(reservation, notes=notes, missing=missing, message=message))
         if reservation.state not in STARTED:
             self._clear_way(reservation, health)
+
+    def _replace(self, reservation: PlannedReservation, health: Health) -> bool:
+        """Replace lost resources, if it is time and others are free; the next round judges the health anew."""
+        if reservation.end <= self._now:
+            return False
+        date = self._replacement.due_date(reservation, health)
+        if date is None or date > self._now:
+            return False
+        found = self._replacement.find(reservation, health)
+        if not found:
+            return False
+        ids_of = self._context.snapshot.resources.ids_of
+        given_up = [*reservation.removed, *ids_of(reservation.resources & ~found)]
+        message = f"resources {_listed(given_up)} are replaced by {_listed(ids_of(found & ~reservation.resources))}"
+        note = ReservationNote(ReservationEvent.REPLACED, reservation.state, message)
+        left = health.missing & found
+        self.steps.append(
+            self._step(
+                reservation,
+                notes=(note,),
+                missing=tuple(sorted(ids_of(left))),
+                message=reservation.message if left else "",
+                resources=tuple(sorted(ids_of(found))),
+            )
+        )
+        window = window_of(replace(reservation, resources=found), left, self._settings, self._now)
+        self._bookings.spaces.widen_frame(reservation.frame_id, window)
+        return True
 
     def _keep_place(self, reservation: PlannedReservation) -> None:
         """Keep the stored placement of a frame that waits."""
@@ -152,9 +184,9 @@ class ReservationDecisions:
         )
 
     def _grant(self, reservation: PlannedReservation, frame: WaitingJob, place: GrantedPlace) -> None:
-        pools = tuple(group.pool for group in frame.alternatives[place.alternative].groups)
+        groups = frame.alternatives[place.alternative].groups
         granted = replace(
-            reservation, state=S.WAITING, start=place.start, end=place.end, resources=place.resources, pools=pools
+            reservation, state=S.WAITING, start=place.start, end=place.end, resources=place.resources, groups=groups
         )
         health = self._health.of(granted)
         state = S.WAITING if health.is_complete else S.WARNING
@@ -180,18 +212,27 @@ class ReservationDecisions:
         )
         self._clear_way(granted, health)
 
+    def dates(self) -> tuple[int, ...]:
+        """Return the later dates at which something changes by itself, also of reservations that are granted now."""
+        return tuple(sorted({date for date in self._dates() if date > self._now}))
+
+    def _dates(self) -> Iterator[int]:
+        for step in self.steps:
+            yield from (step.start, step.end)
+        for reservation in self._context.snapshot.reservations:
+            if reservation.state is S.ASKED or reservation.is_leaving:
+                continue
+            yield from (reservation.start, reservation.end)
+            if reservation.idle_limit and not reservation.live_jobs:
+                yield max(reservation.last_job_date, reservation.start) + reservation.idle_limit
+            replacement = self._replacement.due_date(reservation, self._health.of(reservation))
+            if replacement is not None:
+                yield replacement
+
     def _step(self, reservation: PlannedReservation, **fields: object) -> ReservationStep:
         step = ReservationStep(reservation.id, reservation.frame_id, reservation.state, reservation.revision)
         return replace(step, **fields)  # type: ignore[arg-type]
 
 
-def next_dates(reservations: Iterable[PlannedReservation], steps: Iterable[ReservationStep]) -> Iterator[int]:
-    """Iterate over the dates at which the state of a reservation changes by itself, also of those granted now."""
-    for step in steps:
-        yield from (step.start, step.end)
-    for reservation in reservations:
-        if reservation.state is S.ASKED or reservation.is_leaving:
-            continue
-        yield from (reservation.start, reservation.end)
-        if reservation.idle_limit and not reservation.live_jobs:
-            yield max(reservation.last_job_date, reservation.start) + reservation.idle_limit
+def _listed(ids: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(ids)))

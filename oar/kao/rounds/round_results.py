@@ -3,7 +3,6 @@
 from oar.kao.facts.job_types import expiry_date
 from oar.kao.facts.plan import KillAction, Plan
 from oar.kao.facts.snapshot import Snapshot
-from oar.kao.planner.reservation_decisions import next_dates
 from oar.lib.facts.module_codes import MetaSchedCode
 from oar.lib.facts.reservation_states import STARTED
 from oar.lib.facts.states import Reservation
@@ -13,7 +12,7 @@ def exit_code(plan: Plan) -> MetaSchedCode:
     """Return what Almighty has to do after a round."""
     if any(kill.action is not KillAction.CHECKPOINT for kill in plan.kills):
         return MetaSchedCode.KILL
-    has_begun = any(step.notes and step.state in STARTED for step in plan.reservations)
+    has_begun = any(step.notes and (step.state in STARTED or step.resources) for step in plan.reservations)
     is_near = any(answer.start <= plan.now + 1 for answer in plan.accepted)
     return MetaSchedCode.AGAIN if has_begun or is_near else MetaSchedCode.DONE
 
@@ -26,5 +25,4 @@ def next_start(snapshot: Snapshot, plan: Plan) -> int | None:
     reserved = {job.id for job in snapshot.waiting if job.reservation is not Reservation.NONE}
     starts = (placement.start for placement in plan.placements if placement.job_id not in reserved)
     ends = (expiry_date(job) for job in snapshot.waiting if job.types and job.id not in reserved)
-    changes = next_dates(snapshot.reservations, plan.reservations)
-    return min((date for date in (*starts, *ends, *changes) if date > plan.now), default=None)
+    return min((date for date in (*starts, *ends, *plan.reservation_dates) if date > plan.now), default=None)

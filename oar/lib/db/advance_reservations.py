@@ -104,6 +104,15 @@ _END_INTERVALS = """
 _INTERVALS = """
     SELECT kind, resource_id, date_start, date_stop FROM reservation_intervals
     WHERE reservation_id = %s ORDER BY resource_id, date_start"""
+_MISSING_SINCE = """
+    SELECT reservation_id, resource_id, date_start FROM reservation_intervals
+    WHERE reservation_id = ANY(%s) AND kind = 'missing' AND date_stop = 0"""
+#: What the live jobs of reservations hold.
+_USED = """
+    SELECT i.reservation_id, a.resource_id
+    FROM reservation_jobs i JOIN jobs j ON j.job_id = i.job_id
+    JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
+    WHERE i.reservation_id = ANY(%s) AND j.state <> 'Terminated' AND j.state <> 'Error'"""
 #: When the jobs of a reservation had which resources.
 _JOB_INTERVALS = """
     SELECT a.resource_id, j.start_time, j.stop_time
@@ -298,6 +307,20 @@ class AdvanceReservations(Table):
         for kind, *interval in self._tx.rows(_INTERVALS, (reservation_id,)):
             found[IntervalKind(kind)].append(ResourceInterval(*interval))
         return found
+
+    def missing_since(self, ids: Collection[int]) -> dict[int, dict[int, int]]:
+        """Return since when resources of reservations are missing: date by resource, by reservation."""
+        since: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        for reservation_id, resource_id, date in self._tx.rows(_MISSING_SINCE, (list(ids),)) if ids else ():
+            since[reservation_id][resource_id] = date
+        return since
+
+    def used(self, ids: Collection[int]) -> dict[int, set[int]]:
+        """Return the resources that live jobs of reservations hold, by reservation."""
+        used: defaultdict[int, set[int]] = defaultdict(set)
+        for reservation_id, resource_id in self._tx.rows(_USED, (list(ids),)) if ids else ():
+            used[reservation_id].add(resource_id)
+        return used
 
     def job_intervals(self, reservation_id: int) -> list[ResourceInterval]:
         """Return when the jobs of a reservation had which resources."""

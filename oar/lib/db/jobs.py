@@ -62,6 +62,13 @@ _LOG_MOVE = """
     INSERT INTO job_state_logs (job_id, job_state, date_start, date_stop)
     SELECT id, %(to)s, %(now)s, %(stop)s FROM unnest(%(ids)s::bigint[]) id"""
 
+_GIVE_UP = """
+    UPDATE assigned_resources a SET assigned_resource_index = 'LOG' FROM jobs j
+    WHERE j.job_id = %s AND a.moldable_job_id = j.assigned_moldable_job AND a.resource_id = ANY(%s)
+      AND a.assigned_resource_index = 'CURRENT'"""
+_TAKE = """
+    INSERT INTO assigned_resources (moldable_job_id, resource_id)
+    SELECT j.assigned_moldable_job, id FROM jobs j, unnest(%s::integer[]) AS id WHERE j.job_id = %s"""
 #: Everything that ends with a job: what describes it becomes history, its resources are given back, nothing of it is
 #: left in hand (docs/design/locks.rst, "State changes").
 _CLOSE = """
@@ -358,6 +365,12 @@ class Jobs(Table):
         return self._tx.execute(
             "UPDATE job_types SET types_index = %s WHERE job_id = %s AND type = %s", (index, job_id, text)
         )
+
+    def exchange_resources(self, job_id: int, given_up: Collection[int], taken: Collection[int]) -> None:
+        """Take resources from a job that runs, and give it others."""
+        self._tx.execute(_GIVE_UP, (job_id, list(given_up)))
+        self._tx.execute(_TAKE, (list(taken), job_id))
+        self._changed(Topic.JOBS)
 
     def release_resources(self, job_id: int, nodes: Collection[str]) -> int:
         """Take from a job the resources that it has on some nodes; return their number."""

@@ -4,7 +4,7 @@ No program of it runs, no node is contacted, and no command changes it.  See doc
 and its frame".
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
@@ -79,6 +79,14 @@ def start(tx: "Transaction", reservation: AdvanceReservation) -> None:
         lifecycle.move(tx, reservation.frame_id, state)
     tx.jobs.update(reservation.frame_id, start_time=reservation.start)
     tx.outbox[:] = [each for each in tx.outbox if not (isinstance(each, Ask) and each.job_id == reservation.frame_id)]
+
+
+def exchange(
+    tx: "Transaction", reservation: AdvanceReservation, given_up: Collection[int], taken: Collection[int]
+) -> None:
+    """Let the frame, if it runs, hold other resources; one that waits gets its prediction with the next plan."""
+    if tx.jobs.get(reservation.frame_id).state is JobState.RUNNING:
+        tx.jobs.exchange_resources(reservation.frame_id, given_up, taken)
 
 
 def end(tx: "Transaction", reservation: AdvanceReservation) -> None:

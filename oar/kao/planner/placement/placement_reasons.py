@@ -10,7 +10,8 @@ from dataclasses import replace
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement, Reason
-from oar.kao.facts.snapshot import Alternative, RequestGroup
+from oar.kao.facts.request_groups import RequestGroup
+from oar.kao.facts.snapshot import Alternative
 from oar.kao.planner.placement.placement_task import PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.slots import SlotQuery

@@ -14,12 +14,15 @@ from oar.lib.facts.resource_set import ResourceSet, positions
 from oar.lib.facts.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, JobTypeName, QueueState, ResourceState
 from oar.lib.facts.times import format_date
 
+_STILL_USED = "is still used by job"
+
 
 @dataclass(frozen=True, slots=True)
 class Health:
     """The missing resources of a reservation, with the reasons in the order of the nodes."""
 
     missing: ResourceSet = 0  #: of those that exist
+    lost: ResourceSet = 0  #: those of the missing ones that may be replaced: not those that a job still holds
     reasons: tuple[str, ...] = ()
 
     @property
@@ -47,13 +50,14 @@ class ReservationHealth:
     def of(self, reservation: PlannedReservation) -> Health:
         """Return what is missing of a granted reservation now."""
         if reservation.queue in self._inactive:
-            return Health(reservation.resources, (f"reserved queue {reservation.queue} is disabled",))
+            return Health(reservation.resources, 0, (f"reserved queue {reservation.queue} is disabled",))
         causes = {number: f"reserved resource {number} was removed" for number in reservation.removed}
         by_bit: dict[int, str] = {}
         for bit, cause in self._causes(reservation):
             by_bit.setdefault(bit, cause)
         lines = [*causes.values(), *self._lines(reservation, by_bit)]
-        return Health(_union(1 << bit for bit in by_bit), tuple(lines))
+        lost = _union(1 << bit for bit, cause in by_bit.items() if not cause.startswith(_STILL_USED))
+        return Health(_union(1 << bit for bit in by_bit), lost, tuple(lines))
 
     def _causes(self, reservation: PlannedReservation) -> Iterator[tuple[int, str]]:
         """Iterate over the missing resources by bit, each with half a sentence; the first one of a resource counts."""
@@ -75,11 +79,11 @@ class ReservationHealth:
         if has_started:
             for job in self._outsiders(reservation):
                 for bit in positions(reservation.resources & job.resources):
-                    yield bit, f"is still used by job {job.id}"
+                    yield bit, f"{_STILL_USED} {job.id}"
 
     def _satisfying(self, reservation: PlannedReservation) -> ResourceSet:
         """Return the resources that satisfy a condition of the request; all if that cannot be told."""
-        pools = [self._snapshot.pools[number] for number in reservation.pools]
+        pools = [self._snapshot.pools[group.pool] for group in reservation.groups]
         if not pools or any(pool.trouble for pool in pools):
             return self._resources.everything
         dead = self._resources.where(self._resources.states, ResourceState.DEAD)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from oar.kao.facts.plan import JobForecast
-from oar.kao.facts.snapshot import Alternative, Quotas, RequestGroup, Snapshot
+from oar.kao.facts.request_groups import RequestGroup
+from oar.kao.facts.snapshot import Alternative, Quotas, Snapshot
 from oar.kao.planner.schedule import Round
 from oar.kao.planner.site.site_extensions import NO_EXTENSIONS, SiteExtensions
 from oar.lib.facts.errors import BadRequest

@@ -7,11 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from oar.kao.facts.planned_reservations import PlannedReservation
+from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import StoredPlacement, WaitingJob
 from oar.kao.rounds.reading.filter_pools import Filters
 from oar.kao.rounds.reading.numbered_resources import NumberedResources
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation, LiveJobCounts
+from oar.lib.facts.records import Group
 from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.reservation_states import ReservationState
 
@@ -23,6 +25,8 @@ class ReservationRows:
     live: Sequence[AdvanceReservation] = ()
     jobs: Mapping[int, LiveJobCounts] = field(default_factory=dict)  #: by id of the reservation
     last_job_dates: Mapping[int, int] = field(default_factory=dict)
+    missing_since: Mapping[int, Mapping[int, int]] = field(default_factory=dict)  #: reservation -> resource -> date
+    used: Mapping[int, Collection[int]] = field(default_factory=dict)  #: reservation -> resources of its live jobs
     maintenance: Collection[int] = ()  #: ids of granted resources in maintenance
 
     def add_filters(self, owners: dict[Filters, set[str]]) -> dict[Filters, set[str]]:
@@ -64,8 +68,10 @@ class ReservationRows:
             message=reservation.message,
             resources=resources.members(reservation.resources),
             removed=tuple(number for number in reservation.resources if number not in resources.bits),
-            pools=tuple(pools[filters] for filters in _filters(reservation)),
+            groups=tuple(RequestGroup(pools["", group.filter], group.levels) for group in _groups(reservation)),
             missing=reservation.missing,
+            missing_since=self.missing_since.get(reservation.id, {}),
+            used=resources.members(self.used.get(reservation.id, ())),
             live_jobs=(*jobs.running, *jobs.waiting),
             last_job_date=self.last_job_dates.get(reservation.id, 0),
         )
@@ -82,18 +88,22 @@ def read_reservations(tx: Transaction) -> ReservationRows:
         live,
         tx.advance_reservations.live_jobs(ids),
         tx.advance_reservations.last_job_dates([each.id for each in live if each.idle_limit]),
+        tx.advance_reservations.missing_since([each.id for each in live if each.missing]),
+        tx.advance_reservations.used([each.id for each in live if each.missing]),
         tx.resources.in_maintenance(granted),
     )
 
 
 def _filters(reservation: AdvanceReservation) -> list[Filters]:
     """Return the filters of the granted request; none before it is granted."""
+    return [("", group.filter) for group in _groups(reservation)]
+
+
+def _groups(reservation: AdvanceReservation) -> tuple[Group, ...]:
     if reservation.state is ReservationState.ASKED:
-        return []
+        return ()
     alternatives = decode(reservation.request)
-    if reservation.alternative >= len(alternatives):
-        return []
-    return [("", group.filter) for group in alternatives[reservation.alternative].groups]
+    return alternatives[reservation.alternative].groups if reservation.alternative < len(alternatives) else ()
 
 
 def _with_grant(frame: WaitingJob, reservation: AdvanceReservation, resources: NumberedResources) -> WaitingJob:

@@ -3,15 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from oar.kao.facts.snapshot import (
-    FOREVER,
-    Alternative,
-    RequestGroup,
-    RequiredJob,
-    RunningJob,
-    StoredPlacement,
-    WaitingJob,
-)
+from oar.kao.facts.request_groups import RequestGroup
+from oar.kao.facts.snapshot import FOREVER, Alternative, RequiredJob, RunningJob, StoredPlacement, WaitingJob
 from oar.kao.rounds.reading.filter_pools import Filters
 from oar.kao.rounds.reading.job_cache import CachedJob
 from oar.kao.rounds.reading.numbered_resources import NumberedResources

@@ -10,6 +10,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationRevision
 from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.reservation_states import STARTED, IntervalKind, ReservationState
+from oar.lib.jobs.control import SYSTEM
 from oar.lib.reservations import deletion, frames, lifecycle
 from oar.lib.reservations.granted import granted_text
 
@@ -36,6 +37,8 @@ def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
     else:
         if step.seen is ReservationState.ASKED:
             reservation = _grant(tx, reservation, step)
+        elif step.resources:
+            reservation = _replace(tx, reservation, step)
         _change_missing(tx, reservation, step)
         _move(tx, reservation._replace(missing=step.missing, message=step.message), step)
 
@@ -57,21 +60,39 @@ def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
     )
     tx.advance_reservations.begin_intervals(granted.id, IntervalKind.GRANTED, granted.resources, tx.now)
     frames.grant(tx, granted)
+    granted = granted._replace(granted_pe=chosen.pe)
+    _add_revision(tx, granted, granted.owner)
+    return granted
+
+
+def _replace(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
+    """Store other resources in the place of lost ones."""
+    before, after = set(reservation.resources), set(step.resources)
+    replaced = reservation._replace(resources=step.resources, revision=reservation.revision + 1)
+    tx.advance_reservations.end_intervals(replaced.id, IntervalKind.GRANTED, before - after, tx.now)
+    tx.advance_reservations.end_intervals(replaced.id, IntervalKind.MISSING, before - after, tx.now)
+    tx.advance_reservations.begin_intervals(replaced.id, IntervalKind.GRANTED, after - before, tx.now)
+    tx.advance_reservations.update(replaced.id, resources=list(step.resources), revision=replaced.revision)
+    frames.exchange(tx, replaced, before - after, after - before)
+    _add_revision(tx, replaced, SYSTEM)
+    return replaced
+
+
+def _add_revision(tx: Transaction, reservation: AdvanceReservation, author: str) -> None:
     tx.advance_reservations.add_revision(
         ReservationRevision(
-            granted.id,
-            granted.revision,
+            reservation.id,
+            reservation.revision,
             tx.now,
-            granted.owner,
-            granted.name,
-            granted.account,
-            granted.start,
-            granted.end,
-            chosen.pe,
-            granted_text(tx, granted),
+            author,
+            reservation.name,
+            reservation.account,
+            reservation.start,
+            reservation.end,
+            reservation.granted_pe,
+            granted_text(tx, reservation),
         )
     )
-    return granted
 
 
 def _change_missing(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> None:
