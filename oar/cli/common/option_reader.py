@@ -51,6 +51,8 @@ class OptionReader:
                 self._long_option(argument[2:])
             elif self._words and argument.startswith("-") and argument != "-":
                 self._long_option(argument[1:])
+            elif len(argument) > 2 and argument[1:] in self._short:  # -ar is an option, and not -a with the argument r
+                self._give(self._short[argument[1:]], self._next(self._short[argument[1:]], argument[1:]))
             elif argument.startswith("-") and argument != "-" and not self._is_signed_operand(argument):
                 self._bundle(argument[1:])
             else:

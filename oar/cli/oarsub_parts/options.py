@@ -13,6 +13,8 @@ from oar.lib.facts.states import JobTypeName
 from oar.lib.submission.proposal import Submission
 
 MOST_VERBOSE = 2
+#: Whether a job that can never run in its advance reservation is refused, or waits.
+VERIFICATIONS = (REFUSE, ACCEPT) = ("e", "n")
 
 
 class ArraySize(NamedTuple):
@@ -56,6 +58,8 @@ class OarsubOptions(NamedTuple):
     nodelist: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     reservation: str | None = None
+    advance_reservation: str | None = None
+    verify: str | None = None
     checkpoint: int | None = None
     signal: str | None = None
     types: tuple[str, ...] = ()
@@ -115,6 +119,18 @@ _DECLARATIONS: Sequence[Decorator] = (
     option("--nodelist", multiple=True, metavar="NODE[,NODE...]", help="Only these nodes."),
     option("--exclude", multiple=True, metavar="NODE[,NODE...]", help="None of these nodes."),
     option("-r", "--reservation", metavar="START[,END]", help="Start at this date, or refuse."),
+    option(
+        *("--ar", "-ar", "--advance-reservation"),
+        "advance_reservation",
+        metavar="ID|NAME",
+        help="Run in this advance reservation.",
+    ),
+    option(
+        "--verify",
+        type=click.Choice(VERIFICATIONS),
+        metavar="e|n",
+        help="With --ar: refuse a job that can never run there (e), or let it wait (n).",
+    ),
     option("--checkpoint", type=NUMBER, metavar="SECONDS", help="Send a signal to the job SECONDS before its end."),
     option("--signal", metavar="SIGNAL", help="That signal, by number or name."),
     option("-t", "--type", "types", multiple=True, metavar="TYPE", help="Type of the job."),
@@ -248,6 +264,8 @@ def submission_of(options: OarsubOptions, user: str, command: str) -> Submission
         reservation=options.reservation,
         signal=options.signal,
         verbosity=min(options.verbosity, MOST_VERBOSE),
+        advance_reservation=options.advance_reservation,
+        verifies=options.verify != ACCEPT,
     )
 
 

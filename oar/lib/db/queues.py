@@ -20,6 +20,11 @@ class Queues(Table):
         """Whether there is a queue of that name."""
         return self._tx.row("SELECT 1 FROM queues WHERE queue_name = %s", (name,)) is not None
 
+    def is_orphaned(self, name: str) -> bool:
+        """Whether a queue was removed, and stays only for its advance reservations."""
+        sql = "SELECT 1 FROM queues WHERE queue_name = %s AND state = %s"
+        return self._tx.row(sql, (name, QueueState.ORPHANED)) is not None
+
     def insert(self, queue: Queue) -> None:
         """Add a queue."""
         self._tx.execute(

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from oar.lib.db.lock_keys import USER_LOCK_CLASS
+from oar.lib.db.predicates import NO_FRAME
 from oar.lib.db.statements import Table, quoted
 
 #: The job has not ended and is not about to.
@@ -32,9 +33,9 @@ _VALUES_IN_CONTAINER = """
          WHERE m.moldable_job_id = %(id)s AND d.res_job_resource_type = %(name)s), 0)"""
 _MEMBERS_OF_ARRAY = "SELECT array_index, max(job_id) FROM jobs WHERE array_id = %s GROUP BY array_index"
 #: Reservations of a user that have not begun.
-_WAITING_RESERVATIONS = """
-    SELECT count(*) FROM jobs WHERE job_user = %s AND state IN ('Waiting', 'Hold', 'toAckReservation')
-        AND state <> 'Terminated' AND state <> 'Error' AND reservation IN ('toSchedule', 'Scheduled')"""
+_WAITING_RESERVATIONS = f"""
+    SELECT count(*) FROM jobs j WHERE job_user = %s AND state IN ('Waiting', 'Hold', 'toAckReservation')
+        AND state <> 'Terminated' AND state <> 'Error' AND reservation IN ('toSchedule', 'Scheduled') AND {NO_FRAME}"""
 #: Bytes of scripts and variables of the live jobs of a user.
 _KEPT_BYTES = """
     SELECT COALESCE(sum(octet_length(job_env)), 0)::bigint FROM jobs

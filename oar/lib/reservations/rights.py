@@ -1,13 +1,13 @@
 """Who may do what with advance reservations, decided on the real caller, in the transaction that uses it."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.advance_reservations import CREATORS, OPERATORS, AccessEntry, AdvanceReservation
+from oar.lib.facts.advance_reservations import CREATORS, OPERATORS, AdvanceReservation
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.records import User
 from oar.lib.rules import access_lists
 from oar.lib.rules.access_lists import Visitor
+from oar.lib.submission.visitors import visitor
 from oar.lib.views.reservations import ReservationReader
 
 if TYPE_CHECKING:
@@ -16,25 +16,6 @@ if TYPE_CHECKING:
 
 class Denied(UserError):
     """Somebody may not do what he asked for; the message is a whole line."""
-
-
-def visitor(user: str, project: str = "") -> Visitor:
-    """Return somebody with his groups on this machine; without groups if there is no such account."""
-    import grp
-    import os
-    import pwd
-
-    try:
-        account = pwd.getpwnam(user)
-    except KeyError:
-        return Visitor(user, (), project)
-    groups = []
-    for number in os.getgrouplist(user, account.pw_gid):
-        try:
-            groups.append(grp.getgrgid(number).gr_name)
-        except KeyError:
-            continue
-    return Visitor(user, frozenset(groups), project)
 
 
 def main_group(user: str) -> str:
@@ -62,12 +43,6 @@ def check_creator(tx: "Transaction", user: User, *, is_open: bool) -> None:
 def may_change(tx: "Transaction", user: User, reservation: AdvanceReservation) -> bool:
     """Whether somebody may alter and delete a reservation: its owner, or an operator."""
     return user.name == reservation.owner or is_operator(tx, user)
-
-
-def may_use(tx: "Transaction", entries: Sequence[AccessEntry], who: Visitor) -> bool:
-    """Whether an access list lets somebody use its reservation."""
-    usersets = tx.usersets.entries(access_lists.names_of(entries).groups)
-    return access_lists.allows(entries, who, usersets)
 
 
 def reader(tx: "Transaction", user: User, *, is_private: bool) -> ReservationReader:

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.config.files import Config
 from oar.lib.db.admission_rules import AdmissionRule
+from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.errors import BadCondition
 from oar.lib.facts.records import Group
 from oar.lib.facts.request import ResourceRequest
-from oar.lib.submission import admission_rules, checks, preparation, rule_names
+from oar.lib.submission import admission_rules, checks, preparation, reservation_entry, rule_names
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.feasibility import Cluster, UnknownProperty, asker_of, open_cluster
 from oar.lib.submission.proposal import Proposal
@@ -24,16 +25,45 @@ class Admission(NamedTuple):
     proposal: Proposal  #: as the rules left it
     output: admission_rules.RuleOutput
     size: int  #: resources that the first alternative would take
+    reservation: AdvanceReservation | None = None  #: the one that the job is in
 
 
 def admit(tx: "Transaction", database: "Database", cluster: Cluster, config: Config, proposal: Proposal) -> Admission:
     """Run the rules; refuse a proposal that a rule refuses, whose queue does not exist, or that is too large.
 
+    A proposal for an advance reservation is refused, too, if it may not be in it.
+
     Raises BadSubmission, RuleRefused, RuleFailed.
     """
+    if proposal.spec.types:
+        reservation_entry.check_no_frame(tx, proposal.spec.types)
+    if proposal.advance_reservation:
+        return _admit_inside(tx, database, cluster, config, proposal)
     amended, output = _amend(tx, database, cluster, config, proposal)
+    if amended.spec.types:
+        reservation_entry.check_no_frame(tx, amended.spec.types)
     _check_queue(tx, amended.spec.queue)
     return Admission(amended, output, _size(cluster, amended, proposal))
+
+
+def _admit_inside(
+    tx: "Transaction", database: "Database", cluster: Cluster, config: Config, proposal: Proposal
+) -> Admission:
+    """Admit a job to an advance reservation: the rules do not see the type by which it is in it."""
+    project = proposal.spec.project or config.project
+    reservation = reservation_entry.find(tx, proposal, project)
+    spec = proposal.spec._replace(queue=proposal.spec.queue or reservation.queue)
+    amended, output = _amend(tx, database, cluster, config, proposal._replace(spec=spec))
+    reservation_entry.check_no_frame(tx, amended.spec.types)
+    if amended.spec.project != project:
+        reservation_entry.check_access(tx, reservation, spec.user, amended.spec.project)
+    _check_queue(tx, amended.spec.queue, reservation.queue)
+    amended, said = reservation_entry.with_walltimes(reservation, amended, proposal.requests, tx.now)
+    output = output._replace(out=output.out + "".join(f"{line}\n" for line in said))
+    size = _size(cluster, amended, proposal)
+    reservation_entry.check_fits(cluster, reservation, amended, tx.now)
+    types = (*amended.spec.types, reservation_entry.entry_type(reservation))
+    return Admission(amended._replace(spec=amended.spec._replace(types=types)), output, size, reservation)
 
 
 def rehearse(database: "Database", config: Config, proposal: Proposal) -> Admission:
@@ -141,7 +171,13 @@ def _check_nodes(tx: "Transaction", names: Sequence[str]) -> None:
             raise BadSubmission(Code.REQUEST, f"there is no node '{name}'{guess}")
 
 
-def _check_queue(tx: "Transaction", name: str) -> None:
+def _check_queue(tx: "Transaction", name: str, of_reservation: str = "") -> None:
+    """Refuse a queue that does not exist, or was removed and stays only for its advance reservations.
+
+    ``of_reservation``: the queue of the advance reservation that the job is in.  Raises BadSubmission.
+    """
+    if name != of_reservation and tx.queues.is_orphaned(name):
+        raise BadSubmission(Code.QUEUE, f"queue '{name}' was removed: it takes jobs of its advance reservations only.")
     if not tx.queues.exists(name):
         from oar.lib.facts.did_you_mean import did_you_mean
 

@@ -26,6 +26,7 @@ LONGEST_TEXT = 255
 _FILE_NAME = r"[A-Za-z0-9_./\-%\\ +=@:,~]*\Z"
 _CPUSET_NAME = r"[A-Za-z0-9_-]{1,50}\Z"
 _NODE = r"[A-Za-z0-9][A-Za-z0-9_.:-]*\Z"
+_RESERVATION = r"([1-9][0-9]{0,6}|[A-Za-z_][A-Za-z0-9_.+-]{0,127})\Z"
 _CONTROL = r"[\x00-\x1f\x7f-\x9f]"
 
 
@@ -215,6 +216,12 @@ def default_file_name(name: str | None, stream: str) -> str:
     """
     middle = f"{name.replace('/', '_')}." if name else ""
     return f"OAR.{middle}%jobid%.{stream}"
+
+
+def check_advance_reservation(text: str) -> None:
+    """Refuse a text that is neither the number nor the name of an advance reservation.  Raises BadSubmission."""
+    if not re.match(_RESERVATION, text):
+        raise BadSubmission(Code.REQUEST, f"invalid advance reservation {quote(text)}.")
 
 
 # -- requests -------------------------------------------------------------------------------------------------------

@@ -47,8 +47,11 @@ class _Checked(NamedTuple):
 class Cluster:
     """Answers questions about the resources of the site."""
 
-    def __init__(self, conditions: Conditions) -> None:
+    def __init__(self, conditions: Conditions, resources: Iterable[int] | None = None) -> None:
+        """``resources``: nothing else counts; None = all count."""
         self._conditions = conditions
+        ids = None if resources is None else ", ".join(map(str, [*resources, 0]))
+        self._part = "" if ids is None else f"resource_id IN ({ids})"
         self._checked: dict[str, _Checked] = {"": _Checked("", "")}
 
     @property
@@ -66,6 +69,10 @@ class Cluster:
             self._checked[text] = _Checked(checked, self._conditions.sql(checked) if checked else "")
         return self._checked[text]
 
+    def part(self, resources: Iterable[int]) -> "Cluster":
+        """Return the part of the cluster that some resources are."""
+        return Cluster(self._conditions, resources)
+
     def size(self, groups: Sequence[Group], properties: str) -> int | None:
         """Return how many resources a request would take of the whole cluster; None if there are too few.
 
@@ -79,8 +86,9 @@ class Cluster:
         checked = [Group(self._check(group.filter).sql, group.levels) for group in groups]
         with self._conditions.guarded() as tx:
             if len(checked) == 1:
-                return tx.request_sizes.count([common, checked[0].filter], checked[0].levels)
-            rows, pools = tx.request_sizes.pools(checked, common)
+                return tx.request_sizes.count([self._part, common, checked[0].filter], checked[0].levels)
+            whole = " AND ".join(f"({each}\n)" for each in (self._part, common) if each)
+            rows, pools = tx.request_sizes.pools(checked, whole)
         return _fit_all(checked, rows, pools)
 
     def lack(self, groups: Sequence[Group], properties: str, conditions: Sequence[str]) -> str:
@@ -91,12 +99,12 @@ class Cluster:
         """
         common = self._check(properties).sql
         for group, user_condition in zip(groups, conditions, strict=True):
-            both = [common, self._check(group.filter).sql]
+            both = [self._part, common, self._check(group.filter).sql]
             with self._conditions.guarded() as tx:
                 if tx.request_sizes.count(both, group.levels) is not None:
                     continue
                 blocks = tx.request_sizes.blocks(both, group.levels)
-                of_user = [self._check(user_condition).sql, ""]
+                of_user = [self._part, self._check(user_condition).sql]
                 if properties and tx.request_sizes.count(of_user, group.levels) is not None:
                     return f"{_lack(group, blocks, properties)} (with the conditions of the admission rules)"
                 return _lack(group, blocks, user_condition)

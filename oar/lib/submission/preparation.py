@@ -26,6 +26,8 @@ def prepare(submission: Submission, config: Config, now: int) -> Proposal:
     checks.check_modes(submission)
     requests = checks.parse_requests(submission.requests, config)
     checks.check_array(submission, config.max_array_size)
+    if submission.advance_reservation is not None:
+        checks.check_advance_reservation(submission.advance_reservation)
     dates = _dates(submission.reservation, now)
     warnings = [*_array_warnings(spec), *_date_warnings(dates, requests), *_notify_warnings(spec.notify, config)]
     if dates is not None and dates.walltime is not None:
@@ -44,6 +46,8 @@ def prepare(submission: Submission, config: Config, now: int) -> Proposal:
         use_job_key=config.oarsub_force_job_key,
         nodes=(*submission.nodes, *submission.excluded),
         verbosity=submission.verbosity,
+        advance_reservation=submission.advance_reservation or "",
+        verifies=submission.verifies,
         warnings=tuple(warnings),
     )
     check(proposal.spec)

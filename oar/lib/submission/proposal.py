@@ -18,6 +18,8 @@ class Submission(NamedTuple):
     reservation: str | None = None  #: ``start[,end]``
     signal: str | None = None  #: number or name of the signal for a checkpoint
     verbosity: int = 0  #: 0 to 2
+    advance_reservation: str | None = None  #: number or name of the advance reservation that the job is for
+    verifies: bool = True  #: refuse a job that can never run in its advance reservation
 
 
 class ImportedKey(NamedTuple):
@@ -46,6 +48,8 @@ class Proposal(NamedTuple):
     verbosity: int = 0  #: 0 to 2
     warnings: tuple[str, ...] = ()
     is_advance_reservation: bool = False  #: no job, but a request for an advance reservation
+    advance_reservation: str = ""  #: number or name of the one that the job is for; '' = none
+    verifies: bool = True  #: refuse a job that can never run in its advance reservation
 
     @property
     def stored_properties(self) -> str:

@@ -13,7 +13,7 @@ from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import JobSpec
 from oar.lib.facts.request import GROWING, JobTypes, format_job_message
 from oar.lib.facts.states import EventType, JobLetter, JobState, JobType, JobTypeName, Reservation, job_letter
-from oar.lib.submission import dependencies, job_keys
+from oar.lib.submission import dependencies, job_keys, reservation_entry
 from oar.lib.submission.admission import Admission, admit
 from oar.lib.submission.admission_rules import RuleOutput
 from oar.lib.submission.checks import BadSubmission, Code, default_file_name
@@ -47,8 +47,10 @@ def submit(database: "Database", config: Config, proposal: Proposal) -> Submitte
         keys = _keys(tx, proposal)
         new = _new_jobs(tx, admission)
         check_stored_bytes(tx, config, spec.user, spec.stored_env, spec.array_size)
-        warnings = (*proposal.warnings, *_check_cpuset(tx, spec), *_container_warnings(tx, proposal))
+        warnings = (*proposal.warnings, *_check_cpuset(tx, spec), *_container_warnings(tx, admission))
         ids = tx.new_jobs.insert(new, job_keys.with_challenges(keys, spec.array_size))
+        if admission.reservation:
+            reservation_entry.enter(tx, admission.reservation, ids)
         if GROWING in spec.types:
             _ask_growth(tx, config, proposal, ids)
         if config.oarsub_store_adm_rules_outputs:
@@ -109,8 +111,11 @@ def _cpuset(spec: JobSpec) -> str:
     return f"{spec.user}_{spec.cpuset_name}" if spec.cpuset_name else ""
 
 
-def _container_warnings(tx: "Transaction", proposal: Proposal) -> list[str]:
+def _container_warnings(tx: "Transaction", admission: Admission) -> list[str]:
     """Warn of a container that is too small for the job, which is accepted, and waits."""
+    proposal = admission.proposal
+    if admission.reservation:
+        return []
     reference = JobTypes(proposal.spec.types).value(JobTypeName.INNER)
     container = tx.submission_checks.find_container(reference) if reference else None
     if container is None:

@@ -1,0 +1,174 @@
+"""Jobs that are submitted into an advance reservation: which one is meant, who may enter, and what fits.
+
+See docs/design/reservations.rst, "Jobs inside".
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.request import JobTypes, ResourceRequest, format_request
+from oar.lib.facts.reservation_states import GRANTED, STARTED, ReservationState
+from oar.lib.facts.states import JobTypeName
+from oar.lib.facts.times import format_duration
+from oar.lib.submission.checks import BadSubmission, Code
+from oar.lib.submission.feasibility import Cluster
+from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.visitors import may_use, visitor
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+class NoEntry(BadSubmission):
+    """A job may not be in an advance reservation."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Code.REQUEST, text)
+
+
+def entry_type(reservation: AdvanceReservation) -> str:
+    """Return the type of the jobs in a reservation."""
+    if reservation.is_flexible:
+        return f"{JobTypeName.ALLOWED}=ar{reservation.id}"
+    return f"{JobTypeName.INNER}={reservation.frame_id}"
+
+
+def check_no_frame(tx: "Transaction", types: Iterable[str]) -> None:
+    """Refuse types by which a job would enter an advance reservation without being asked who it is of.
+
+    Raises NoEntry.
+    """
+    named = JobTypes(types)
+    numbers = [int(text) for text in named.values(JobTypeName.INNER) if _is_number(text)]
+    for frame, (_, number) in tx.advance_reservations.of_frames(numbers).items():
+        raise NoEntry(f"job {frame} is the frame of the advance reservation {number}, use --ar {number}.")
+    spaces = [text.removeprefix("ar") for text in _spaces(named) if text.startswith("ar")]
+    for reservation in tx.advance_reservations.select([int(text) for text in spaces if _is_number(text)]):
+        if reservation.is_live:
+            shown = f"ar{reservation.id} is the placeholder of the advance reservation {reservation.number}"
+            raise NoEntry(f"{shown}, use --ar {reservation.number}.")
+
+
+def _spaces(types: JobTypes) -> tuple[str, ...]:
+    return (*types.values(JobTypeName.ALLOWED), *types.values(JobTypeName.PLACEHOLDER))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
+def find(tx: "Transaction", proposal: Proposal, project: str) -> AdvanceReservation:
+    """Return the advance reservation that a proposal is for; ``project``: that of the job.  Raises NoEntry."""
+    text = proposal.advance_reservation
+    if JobTypeName.INNER in JobTypes(proposal.spec.types):
+        raise NoEntry("a job cannot be in an advance reservation (--ar) and in a container (-t inner) of its own.")
+    if _is_number(text):
+        found = tx.advance_reservations.by_numbers([int(text)]).get(int(text))
+        chosen = [found] if found else []
+    else:
+        chosen = _by_name(tx, proposal, text, project)
+    if not chosen or chosen[0].state is ReservationState.REFUSED:
+        raise NoEntry(f"the advance reservation {text} does not exist.")
+    _check_live(chosen[0])
+    check_access(tx, chosen[0], proposal.spec.user, project)
+    return chosen[0]
+
+
+def _by_name(tx: "Transaction", proposal: Proposal, name: str, project: str) -> list[AdvanceReservation]:
+    """Return the live reservations of a name, first those that the user may use: running ones, then by start."""
+    live = tx.advance_reservations.live_by_name(name)
+    access = tx.advance_reservations.access([each.id for each in live])
+    who = visitor(proposal.spec.user, project)
+
+    def rank(each: AdvanceReservation) -> tuple[bool, bool, bool, int, int]:
+        closed = not may_use(tx, access[each.id], who)
+        return each.state not in GRANTED, closed, each.state not in STARTED, each.start, each.number
+
+    return sorted(live, key=rank)
+
+
+def _check_live(reservation: AdvanceReservation) -> None:
+    if reservation.is_live and reservation.state is ReservationState.ASKED:
+        raise NoEntry(f"the advance reservation {reservation.number} is not granted yet.")
+    if not reservation.is_live or reservation.state not in GRANTED:
+        raise NoEntry(f"the advance reservation {reservation.number} has ended.")
+
+
+def check_access(tx: "Transaction", reservation: AdvanceReservation, user: str, project: str) -> None:
+    """Refuse a user whom the access list does not allow.  Raises NoEntry."""
+    access = tx.advance_reservations.access([reservation.id])[reservation.id]
+    if not may_use(tx, access, visitor(user, project)):
+        raise NoEntry(f"you are not allowed to use the advance reservation {reservation.number}.")
+
+
+def longest(reservation: AdvanceReservation, date: int) -> int:
+    """Return the longest walltime of a job that begins at a date, or at the start of the reservation if that is later.
+
+    Jobs of a flexible reservation may go on after it: its own duration is their guideline.
+    """
+    return max(0, reservation.latest_job_end - max(date, reservation.start))
+
+
+def with_walltimes(
+    reservation: AdvanceReservation, proposal: Proposal, given: Sequence[ResourceRequest], now: int
+) -> tuple[Proposal, list[str]]:
+    """Give the alternatives that came without walltime what is left, if that is less than the default of the site.
+
+    ``given``: the alternatives as the user gave them.  Return also what is said about it.
+    """
+    requests, said = list(proposal.requests), []
+    left = longest(reservation, proposal.start or now)
+    for index, (request, before) in enumerate(zip(proposal.requests, given, strict=False)):
+        if before.walltime is None and left and not reservation.is_flexible:
+            requests[index] = request._replace(walltime=min(left, request.walltime or left))
+            shown = format_duration(requests[index].walltime or 0)
+            said.append(f"[AR {reservation.number}] Set walltime to {shown}.")
+    return proposal._replace(requests=tuple(requests)), said
+
+
+def check_fits(cluster: Cluster, reservation: AdvanceReservation, proposal: Proposal, now: int) -> None:
+    """Refuse a job that cannot run in its reservation, though no other job were there.  Raises NoEntry."""
+    if reservation.is_flexible or not proposal.verifies:
+        return
+    _check_walltimes(reservation, proposal, now)
+    part, properties = cluster.part(reservation.resources), proposal.stored_properties
+    for request in proposal.requests:
+        if part.size(request.groups, properties) is None:
+            lack = part.lack(request.groups, properties, [_joined(properties, each.filter) for each in request.groups])
+            shown = format_request(request.groups, None)
+            raise NoEntry(f"the advance reservation {reservation.number} cannot hold -l {shown}: {lack}.")
+
+
+def _check_walltimes(reservation: AdvanceReservation, proposal: Proposal, now: int) -> None:
+    whole, left = longest(reservation, reservation.start), longest(reservation, proposal.start or now)
+    name = f"the advance reservation {reservation.number}"
+    for walltime in (request.walltime or 0 for request in proposal.requests):
+        if walltime > whole:
+            raise NoEntry(
+                f"walltime {format_duration(walltime)} is longer than {name} allows ({format_duration(whole)})."
+            )
+        if walltime > left:
+            raise NoEntry(
+                f"walltime {format_duration(walltime)} is longer than what is left of {name} ({format_duration(left)})."
+            )
+    if 0 < proposal.start < reservation.start:
+        raise NoEntry(f"the reservation would start before {name}.")
+
+
+def _joined(*conditions: str) -> str:
+    return " AND ".join(condition for condition in conditions if condition)
+
+
+def enter(tx: "Transaction", seen: AdvanceReservation, ids: Sequence[int]) -> None:
+    """Note that jobs are in a reservation, which does not change until the end of the transaction.
+
+    ``seen``: as it was when the jobs were checked.  Raises NoEntry.
+    """
+    now = tx.advance_reservations.share(seen.id)
+    if now is None:
+        raise NoEntry(f"the advance reservation {seen.number} does not exist.")
+    _check_live(now)
+    if (now.revision, now.frame_id) != (seen.revision, seen.frame_id):
+        raise NoEntry(f"the advance reservation {seen.number} was changed meanwhile: submit the job again.")
+    tx.advance_reservations.add_jobs(seen.id, ids)

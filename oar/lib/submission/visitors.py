@@ -1,0 +1,36 @@
+"""Who wants to use an advance reservation, and whether its access list lets him."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.advance_reservations import AccessEntry
+from oar.lib.rules import access_lists
+from oar.lib.rules.access_lists import Visitor
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+def visitor(user: str, project: str = "") -> Visitor:
+    """Return somebody with his groups on this machine; without groups if there is no such account."""
+    import grp
+    import os
+    import pwd
+
+    try:
+        account = pwd.getpwnam(user)
+    except KeyError:
+        return Visitor(user, (), project)
+    groups = []
+    for number in os.getgrouplist(user, account.pw_gid):
+        try:
+            groups.append(grp.getgrgid(number).gr_name)
+        except KeyError:
+            continue
+    return Visitor(user, frozenset(groups), project)
+
+
+def may_use(tx: "Transaction", entries: Sequence[AccessEntry], who: Visitor) -> bool:
+    """Whether an access list lets somebody use its reservation."""
+    usersets = tx.usersets.entries(access_lists.names_of(entries).groups)
+    return access_lists.allows(entries, who, usersets)

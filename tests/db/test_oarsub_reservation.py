@@ -1,0 +1,210 @@
+"""oarsub --ar: jobs in an advance reservation, and what keeps others out of it."""
+
+import pytest
+
+from oar.lib.facts.advance_reservations import AccessEntry
+from oar.lib.facts.records import Job, JobSpec, User
+from oar.lib.facts.request import parse_request
+from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.facts.states import JobState, JobType, Reservation
+from oar.lib.submission import submit
+from oar.lib.submission.checks import BadSubmission
+from oar.lib.submission.proposal import Proposal
+from tests.builders import add_resources
+from tests.db.reservation_site import ALICE, HOUR, NOW, Site
+from tests.frontend import ALICE as TYPIST
+from tests.frontend import LoginNode, add_rules
+
+VERIFY = "# Error: please verify your job submission syntax.\n"
+SET = "[ADMISSION RULE] Set default walltime to 7200.\n"
+BOB = User("bob", 0)  #: with the rights of whoever runs the tests
+
+
+@pytest.fixture
+def login(site: Site) -> LoginNode:
+    """Two nodes of two cores, and the default rules."""
+    add_resources(site.database, nodes=2, cores=2)
+    add_rules(site.database)
+    return LoginNode(site.database)
+
+
+@pytest.fixture
+def number(login: LoginNode, site: Site) -> int:
+    """An advance reservation of one node for an hour, which begins in 100 s."""
+    made = site.ask("/network_address=1", NOW + 100, NOW + 100 + HOUR, name="course")
+    site.round()
+    assert site.state(made) is ReservationState.WAITING
+    return made
+
+
+def refusal(login: LoginNode, *words: object, user: User = TYPIST) -> str:
+    """Return why a submission is refused; nothing is stored."""
+    before = len(login.jobs()), login.count("reservation_jobs")
+    result = login.oarsub(*words, user=user)
+    assert (result.exit, result.out) == (8, "")
+    assert (len(login.jobs()), login.count("reservation_jobs")) == before
+    assert result.err.endswith(VERIFY)
+    return result.err.removesuffix(VERIFY).removeprefix("# Error: ").rstrip("\n")
+
+
+def inside(site: Site, job: Job) -> tuple[tuple[str, ...], int]:
+    """Return the types of a job, and the id of the reservation that it is in."""
+    with site.database.begin() as tx:
+        return tx.jobs.types([job.id]).get(job.id, ()), tx.advance_reservations.of_jobs([job.id]).get(job.id, 0)
+
+
+def walltimes(site: Site, job: Job) -> list[int]:
+    with site.database.begin() as tx:
+        return [moldable.walltime for moldable in tx.jobs.moldables([job.id])[job.id]]
+
+
+class TestEntry:
+    def test_a_job_is_in_the_frame_and_in_the_table(self, site: Site, login: LoginNode, number: int) -> None:
+        job = login.submit("--ar", number, "-l", "/resource_id=1,walltime=0:10", "true")
+        assert inside(site, job) == ((f"inner={site.get(number).frame_id}",), number)
+        assert (job.queue, job.initial_request) == (
+            "default",
+            f"oarsub --ar {number} -l /resource_id=1,walltime=0:10 true",
+        )
+        site.round(NOW + 1)
+        assert site.job(job.id) is JobState.WAITING
+        site.round(NOW + 100)
+        site.round(NOW + 100)
+        assert site.job(job.id) is JobState.TO_LAUNCH
+
+    @pytest.mark.parametrize("option", ["--ar", "-ar", "--advance-reservation"])
+    def test_a_name_means_the_live_one_of_it(self, site: Site, login: LoginNode, number: int, option: str) -> None:
+        assert inside(site, login.submit(option, "course", "-l", "walltime=0:1", "true"))[1] == number
+
+    def test_of_several_of_a_name_the_running_one_then_the_next(
+        self, site: Site, login: LoginNode, number: int
+    ) -> None:
+        earlier = site.ask("/resource_id=1", NOW + 50, NOW + HOUR, name="course")
+        foreign = site.ask("/resource_id=1", NOW, NOW + HOUR, name="course", owner="bob")
+        site.round()
+        assert inside(site, login.submit("--ar", "course", "-l", "walltime=0:1", "x"))[1] == earlier
+        result = login.oarsub("--ar", "course", "-l", "walltime=0:1", "x", user=BOB)
+        assert result.exit == 0
+        assert inside(site, login.jobs()[-1])[1] == foreign
+
+    def test_without_walltime_it_gets_what_is_left(self, site: Site, login: LoginNode, number: int) -> None:
+        result = login.oarsub("--ar", number, "true")
+        assert result.out.startswith(f"{SET}[AR {number}] Set walltime to 0:59:54.\n")
+        assert walltimes(site, login.jobs()[-1]) == [HOUR - 6]
+        site.round(NOW + 1000)
+        result = login.oarsub("--ar", number, "-l", "/resource_id=1", "-l", "/resource_id=2,walltime=0:5", "true")
+        assert f"[AR {number}] Set walltime to 0:44:54.\n" in result.out
+        assert walltimes(site, login.jobs()[-1]) == [2694, 300]
+
+    def test_arrays_interactive_reserved_and_dependent_jobs(self, site: Site, login: LoginNode, number: int) -> None:
+        frame = site.get(number).frame_id
+        assert login.oarsub("--ar", number, "--array", 3, "-l", "walltime=0:1", "x").exit == 0
+        assert login.count("reservation_jobs") == 3
+        first = login.jobs()[-1]
+        job = login.submit("--ar", number, "-l", "walltime=0:1", "-a", first.id, "-t", "container", "x")
+        assert inside(site, job) == (("container", f"inner={frame}"), number)
+
+    def test_a_script_names_it(self, site: Site, login: LoginNode, number: int, tmp_path: object) -> None:
+        script = f"{tmp_path}/run.sh"
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\n#OAR --ar {number}\n#OAR -l walltime=0:1\n")
+        assert inside(site, login.submit("-S", script))[1] == number
+
+    def test_a_forbidden_list_entry_holds_for_the_project_that_rules_leave(
+        self, site: Site, login: LoginNode, number: int
+    ) -> None:
+        with site.database.begin() as tx:
+            tx.advance_reservations.set_access(number, [AccessEntry("%bio")])
+        inside_words = ("--ar", number, "-l", "walltime=0:1")
+        job = login.submit(*inside_words, "--project", "bio", "x")
+        assert job.project == "bio"
+        add_rules(site.database, 'project = "chem"', defaults=False)
+        denied = f"you are not allowed to use the advance reservation {number}."
+        assert refusal(login, *inside_words, "--project", "bio", "x") == denied
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("text", ["0", "x y", "10000000", "-3", "1bad", "", "a" * 129, "é", "1;2", "$(x)"])
+    def test_syntax(self, login: LoginNode, text: str) -> None:
+        shown = text[:60]
+        assert refusal(login, f"--ar={text}", "true") == f'invalid advance reservation "{shown}".'
+
+    def test_unknown_asked_refused_and_ended_ones(self, site: Site, login: LoginNode) -> None:
+        assert refusal(login, "--ar", 999, "x") == "the advance reservation 999 does not exist."
+        assert refusal(login, "--ar", "nosuch", "x") == "the advance reservation nosuch does not exist."
+        asked = site.ask("/resource_id=1", NOW + 10, NOW + HOUR, name="asked")
+        assert refusal(login, "--ar", "asked", "x") == f"the advance reservation {asked} is not granted yet."
+        site.round()
+        assert refusal(login, "--ar", asked, "-l", "walltime=9", "x").startswith("walltime 9:0:0 is longer than")
+        site.delete(ALICE, asked)
+        assert refusal(login, "--ar", asked, "x") == f"the advance reservation {asked} has ended."
+        refused = site.ask("/resource_id=5", NOW + 10, NOW + HOUR)
+        site.round()
+        assert refusal(login, "--ar", refused, "x") == f"the advance reservation {refused} does not exist."
+
+    def test_somebody_who_is_not_in_the_access_list(self, login: LoginNode, number: int) -> None:
+        denied = f"you are not allowed to use the advance reservation {number}."
+        assert refusal(login, "--ar", number, "x", user=BOB) == denied
+        assert refusal(login, "--ar", "course", "x", user=BOB) == denied
+
+    def test_walltimes_that_are_too_long(self, site: Site, login: LoginNode, number: int) -> None:
+        text = f"walltime 2:0:0 is longer than the advance reservation {number} allows (0:59:54)."
+        assert refusal(login, "--ar", number, "-l", "walltime=2", "x") == text
+        assert login.oarsub("--ar", number, "-l", "walltime=0:59:54", "x").exit == 0
+        site.round(NOW + 1000)
+        text = f"walltime 0:50:0 is longer than what is left of the advance reservation {number} (0:44:54)."
+        assert refusal(login, "--ar", number, "-l", "walltime=0:50", "x") == text
+
+    def test_requests_that_it_cannot_hold(self, login: LoginNode, number: int) -> None:
+        short = f"the advance reservation {number} cannot hold -l"
+        assert refusal(login, "--ar", number, "-l", "/resource_id=3,walltime=0:1", "x").startswith(
+            f"{short} {{type = 'default'}}/resource_id=3: 2 resources match "
+        )
+        assert "1 node match" in refusal(login, "--ar", number, "-l", "/nodes=2,walltime=0:1", "x")
+        refused = refusal(login, "--ar", number, "-p", "network_address='node-2'", "-l", "walltime=0:1", "x")
+        assert refused.startswith(short)
+        several = ("-l", "/resource_id=1,walltime=0:1", "-l", "/resource_id=3,walltime=0:1")
+        assert refusal(login, "--ar", number, *several, "x").startswith(short)
+        assert refusal(login, "--ar", number, "-l", "/resource_id=2+/resource_id=1,walltime=0:1", "x").startswith(short)
+
+    def test_with_verify_n_it_is_accepted_and_waits(self, site: Site, login: LoginNode, number: int) -> None:
+        words = ("--ar", number, "--verify", "n")
+        ids = [
+            login.submit(*words, "-l", request, "x").id
+            for request in ("walltime=2", "/resource_id=3,walltime=0:1", "/nodes=2,walltime=0:1")
+        ]
+        site.round(NOW + 100)
+        site.round(NOW + 100)
+        assert {site.job(each) for each in ids} == {JobState.WAITING}
+        assert refusal(login, *words[:2], "--verify", "e", "-l", "walltime=2", "x").startswith("walltime")
+
+    def test_the_frame_is_entered_by_no_other_way(self, site: Site, login: LoginNode, number: int) -> None:
+        frame = site.get(number).frame_id
+        text = f"job {frame} is the frame of the advance reservation {number}, use --ar {number}."
+        assert refusal(login, "-t", f"inner={frame}", "-l", "walltime=0:1", "x") == text
+        assert refusal(login, "-t", f"inner={frame}", "-l", "walltime=0:1", "x", user=BOB) == text
+        add_rules(site.database, f'types.append("inner={frame}")', defaults=False)
+        assert refusal(login, "-l", "walltime=0:1", "x") == text
+
+    def test_one_container_is_enough(self, login: LoginNode, number: int) -> None:
+        assert refusal(login, "--ar", number, "-t", "inner=1", "x").startswith("a job cannot be in an advance reserv")
+
+    def test_a_reservation_inside_lies_in_its_window(self, site: Site, login: LoginNode, number: int) -> None:
+        def reserve(start: int) -> int:
+            proposal = Proposal(
+                JobSpec("alice", "true", checkpoint_signal=12),
+                JobType.PASSIVE,
+                (parse_request("/resource_id=1,walltime=0:10"),),
+                start=start,
+                advance_reservation=str(number),
+            )
+            return submit.submit(login.database, login.config, proposal).ids[0]
+
+        job_id = reserve(NOW + 200)
+        site.round()
+        with site.database.begin() as tx:
+            assert tx.jobs.get(job_id).reservation is Reservation.SCHEDULED
+        with pytest.raises(BadSubmission, match="longer than what is left"):
+            reserve(NOW + HOUR)
+        with pytest.raises(BadSubmission, match="would start before"):
+            reserve(NOW + 50)
