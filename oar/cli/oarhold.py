@@ -17,6 +17,7 @@ REASONS = {
     ControlRefusal.NOT_YOURS: "you are not the right user.",
     ControlRefusal.WRONG_STATE: "the job is not in the right state (try '-r' option).",
     ControlRefusal.HAS_BEGUN: "the job is not in the right state: it has begun (try '-r' option).",
+    ControlRefusal.HAS_ENDED: "it has ended.",
     ControlRefusal.ADMIN_HOLD: "only oar or root users can use '-r' option.",
 }
 FAILED, IMPOSSIBLE = 1, 2

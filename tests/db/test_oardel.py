@@ -341,7 +341,9 @@ def test_why_a_job_is_not_held(frontend: Frontend) -> None:
     running = frontend.running()
     others = add_job(frontend.database, user="bob")
     reserved = add_job(frontend.database, reservation=Reservation.SCHEDULED)
+    ended = add_job(frontend.database, JobState.ERROR)
     for options, job_id, reason in [
+        ((), ended, "it has ended."),
         ((), 4711, "this job does not exist."),
         ((), others, "you are not the right user."),
         ((), running, "the job is not in the right state: it has begun (try '-r' option)."),

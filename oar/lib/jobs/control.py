@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.facts.messages import Notice, NoticeTag, Tag, Wake
 from oar.lib.facts.records import Cause, Event, Job, User
-from oar.lib.facts.states import EndCode, EventType, Index, JobState, JobType, JobTypeName, Reservation, signal_event
+from oar.lib.facts.states import (
+    FINAL,
+    EndCode,
+    EventType,
+    Index,
+    JobState,
+    JobType,
+    JobTypeName,
+    Reservation,
+    signal_event,
+)
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -39,6 +49,7 @@ class ControlRefusal(Enum):
     NOT_LONG_ENOUGH = auto()  #: it has been Finishing for too short a time
     WRONG_STATE = auto()
     HAS_BEGUN = auto()  #: it was to be held, and has started
+    HAS_ENDED = auto()  #: it was to be held, and is over
     ADMIN_HOLD = auto()  #: only administrators may suspend jobs
     ADMIN_RESUME = auto()  #: only administrators may resume Suspended jobs
 
@@ -340,6 +351,8 @@ def _why_not_held(user: User, job: Job, rules: HoldRules, running: bool) -> Cont
         return None
     if job.state is JobState.RESUMING or (running and job.state in SUSPENDABLE):
         return None
+    if job.state in FINAL:
+        return ControlRefusal.HAS_ENDED
     return ControlRefusal.HAS_BEGUN if job.state in SUSPENDABLE else ControlRefusal.WRONG_STATE
 
 
