@@ -1,54 +1,92 @@
 """qrdel: delete advance reservations."""
 
 import sys
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.options import RESERVATIONS
+from oar.cli.common.options import RESERVATIONS, Stop, option
+from oar.cli.common.render import visible
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.reservations import deletion, rights
 from oar.lib.reservations.deletion import Deletion
 
 
 @oar_command("qrdel", summary="Delete advance reservations.", style=RESERVATIONS, help_names=("-help",))
+@option("-f", "-force", "force", is_flag=True, help="Their jobs end at once, whether their nodes answer or not.")
+@option("-u", "-user", "owners", multiple=True, metavar="LIST", help="Of these owners; $user is you, patterns too.")
 @click.argument("words", nargs=-1, metavar="AR_LIST")
-def main(context: Context, words: tuple[str, ...]) -> int:
+def main(context: Context, force: bool, owners: tuple[str, ...], words: tuple[str, ...]) -> int:
     """Delete the reservations that are named, in their order, each in a transaction of its own."""
-    names = [name for word in words for name in word.split(",") if name]
-    if not names:
+    names, users = _split(words), [context.user.name if word == "$user" else word for word in _split(owners)]
+    if not names and not users:
         click.echo(context.command.get_help(click.get_current_context()))
         return 1
-    code = 0
-    for name in names:
-        with context.database.begin() as tx:
-            targets = _targets(tx, context, name)
-        if not targets:
-            click.echo(f'denied: advance_reservation "{name}" does not exist', err=True)
+    if users:
+        _check_users(context, users)
+    code, has_found = 0, False
+    for name in names or ["*"]:
+        targets, is_known = _targets(context, name, users)
+        if not is_known and names:
+            click.echo(f'denied: advance_reservation "{visible(name)}" does not exist', err=True)
             code = 1
         for target in targets:
-            code = _delete(context, target) or code
+            has_found = True
+            code = _delete(context, target, force=force) or code
+    if users and not has_found and not code:
+        listed = visible(",".join(users))
+        raise Stop(f"There is no advance_reservation registered for the following users: {listed}")
     return code
 
 
-def _targets(tx: Transaction, context: Context, name: str) -> list[AdvanceReservation]:
-    """Return the live reservations of a number, a name, or a pattern; a pattern means one's own, for operators all."""
+def _split(texts: Sequence[str]) -> list[str]:
+    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
+
+
+def _check_users(context: Context, users: Sequence[str]) -> None:
+    """Refuse to delete the reservations of others, unless an operator asks.  Raises Stop."""
+    if set(users) == {context.user.name}:
+        return
+    with context.database.snapshot() as tx:
+        if not rights.is_operator(tx, context.user):
+            raise Stop(f'denied: "{context.user.name}" must be manager to modify all advance reservations')
+
+
+def _targets(context: Context, name: str, users: Sequence[str]) -> tuple[list[AdvanceReservation], bool]:
+    """Return the live reservations that a word means, and whether there is any of it, whoever owns it."""
+    with context.database.snapshot() as tx:
+        found = _named(tx, context, name, others=bool(users))
+    if not users:
+        return found, bool(found)
+    return [each for each in found if any(fnmatchcase(each.owner, user) for user in users)], bool(found)
+
+
+def _named(tx: Transaction, context: Context, name: str, *, others: bool) -> list[AdvanceReservation]:
+    """Return the live reservations of a number, a name, or a pattern, by number.
+
+    A pattern means one's own, for operators everybody's.  A name means one's own, if there are some.
+    ``others``: the owners were checked.
+    """
     if name.isascii() and name.isdigit() and len(name) <= 7:
         own = tx.advance_reservations.by_numbers([int(name)]).get(int(name))
-        return [own] if own and own.is_live else []
-    live = tx.advance_reservations.live()
-    if not any(letter in name for letter in "*?["):
-        return [each for each in live if each.name == name]
-    is_operator = rights.is_operator(tx, context.user)
-    mine = [each for each in live if is_operator or each.owner == context.user.name]
-    return [each for each in mine if name == "*" or (each.name and fnmatchcase(each.name, name))]
+        return [own] if own and own.is_live and own.state is not ReservationState.ASKED else []
+    is_pattern = any(letter in name for letter in "*?[")
+    live = tx.advance_reservations.live() if is_pattern else tx.advance_reservations.live_by_name(name)
+    granted = [each for each in live if each.state is not ReservationState.ASKED and fnmatchcase(each.name, name)]
+    granted.sort(key=lambda each: each.number)
+    if others or rights.is_operator(tx, context.user):
+        return granted
+    mine = [each for each in granted if each.owner == context.user.name]
+    return mine if is_pattern else mine or granted
 
 
-def _delete(context: Context, target: AdvanceReservation) -> int:
+def _delete(context: Context, target: AdvanceReservation, *, force: bool) -> int:
     with context.database.begin() as tx:
-        answer = deletion.delete(tx, context.user, target, target.number)
+        answer = deletion.delete(tx, context.user, target, target.number, force=force)
     text, code = _text(answer.outcome, context.user.name, target.number)
     click.echo(text, err=code != 0)
     return code

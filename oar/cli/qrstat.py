@@ -57,8 +57,8 @@ class QrstatOptions(NamedTuple):
 
 @oar_command("qrstat", summary="Show advance reservations.", style=RESERVATIONS, help_names=("-help",))
 @option("-ar", "wanted", multiple=True, metavar="LIST", help="Numbers, names, patterns of names: in detail.")
-@option("-u", "owners", multiple=True, metavar="LIST", help="Those of these owners; $user is you, patterns too.")
-@option("-s", "states", default="", metavar="LETTERS", help=f"Those in one of these states ({LETTERS}).")
+@option("-u", "-user", "owners", multiple=True, metavar="LIST", help="Of these owners; $user is you, patterns too.")
+@option("-s", "-state", "states", default="", metavar="LETTERS", help=f"Those in one of these states ({LETTERS}).")
 @option("-all", "ended", is_flag=True, help="Ended ones too.")
 @option("-explain", "explains", is_flag=True, help="Print why resources are missing, and what is asked to be changed.")
 @option("-log", "log", is_flag=True, help="Print what happened to them.")

@@ -26,6 +26,7 @@ class Site:
 
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self.database = database
+        self.runtime = runtime
         self.scheduler = MetaScheduler(runtime)
         self.go_to(NOW)
 

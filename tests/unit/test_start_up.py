@@ -17,7 +17,8 @@ COMMANDS = {
     "oarresume": ["1"],
     "oarwalltime": ["--whole", "1", "+1"],
     "oaralter": ["-n", "x", "1"],
-    "qrstat": ["-explain", "-ar", "1", "-xml"],
+    "qrdel": ["-f", "-u", "x", "1"],
+    "qrstat": ["-u", "x", "-s", "w", "-explain", "-ar", "1", "-xml"],
     "oarsub": ["-l", "core=2,walltime=1", "-t", "besteffort", "-n", "x", "--array=2", "sleep 1"],
 }
 #: Each of these costs more than a command may take to start, or is not needed to answer.
@@ -41,6 +42,7 @@ MOST_OF_OURS = {
     "oarwalltime": 34,
     "oaralter": 30,
     "oarsub": 37,
+    "qrdel": 56,
     "qrstat": 35,
 }
 _IMPORT = re.compile(r"^import time:[^|]*\|[^|]*\|\s*(\S+)$", re.MULTILINE)

@@ -18,6 +18,7 @@ from oar.lib.facts.states import (
     JobState,
     JobType,
     JobTypeName,
+    KillState,
     Reservation,
     signal_event,
 )
@@ -117,6 +118,14 @@ def ask_end(tx: "Transaction", causes: Mapping[int, Cause], *, by: str = SYSTEM,
         tx.events.add_many(texts, to_check=has_notice)
     _ring_leon(tx)
     return sorted(new + (end_inner_jobs(tx, new) if with_inner else []))
+
+
+def exterminate(tx: "Transaction", ids: Collection[int]) -> list[int]:
+    """Let jobs whose end was asked for not wait for their nodes; return those for which this is new."""
+    given_up = tx.kill_requests.move(ids, KillState.LEON_EXTERMINATE, (KillState.LEON, KillState.TIMER_ARMED))
+    if given_up:
+        _ring_leon(tx)
+    return given_up
 
 
 def end_inner_jobs(tx: "Transaction", containers: Collection[int]) -> list[int]:

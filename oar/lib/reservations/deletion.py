@@ -32,10 +32,13 @@ class DeletionAnswer(NamedTuple):
     outcome: Deletion
 
 
-def delete(tx: "Transaction", user: User, reservation: AdvanceReservation | None, number: int) -> DeletionAnswer:
+def delete(
+    tx: "Transaction", user: User, reservation: AdvanceReservation | None, number: int, *, force: bool = False
+) -> DeletionAnswer:
     """Delete a live reservation: its jobs are asked to end, and it is closed with the last one.
 
-    ``reservation`` is the one that ``number`` names, as read before; None if there is none.
+    ``reservation`` is the one that ``number`` names, as read before; None if there is none.  ``force``: its jobs do not
+    wait for their nodes; also when it is being deleted already.
     """
     if reservation is None or not reservation.is_live or reservation.state is ReservationState.ASKED:
         return DeletionAnswer(number, Deletion.UNKNOWN)
@@ -44,9 +47,20 @@ def delete(tx: "Transaction", user: User, reservation: AdvanceReservation | None
         return DeletionAnswer(number, Deletion.UNKNOWN)
     if not rights.may_change(tx, user, locked):
         return DeletionAnswer(number, Deletion.DENIED)
-    if locked.state not in GRANTED:
-        return DeletionAnswer(number, Deletion.ALREADY)
-    return DeletionAnswer(number, _delete(tx, locked, user.name))
+    outcome = _delete(tx, locked, user.name) if locked.state in GRANTED else Deletion.ALREADY
+    if force and outcome is not Deletion.DELETED:
+        _exterminate(tx, locked.id)
+    return DeletionAnswer(number, outcome)
+
+
+def _exterminate(tx: "Transaction", reservation_id: int) -> None:
+    """Let the live jobs of a reservation, and the jobs inside these, not wait for their nodes."""
+    jobs = tx.advance_reservations.live_jobs([reservation_id])[reservation_id]
+    ids = {*jobs.running, *jobs.waiting}
+    outer = ids
+    while outer := {job for _, job in tx.jobs.inner(sorted(outer))} - ids:
+        ids |= outer
+    control.exterminate(tx, ids)
 
 
 def delete_with_frame(tx: "Transaction", reservation_id: int) -> None:

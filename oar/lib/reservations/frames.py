@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
-from oar.lib.db.rounds import StartRow
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.messages import Ask
 from oar.lib.facts.records import Cause, JobKeys, JobSpec
@@ -72,6 +71,8 @@ def start(tx: "Transaction", reservation: AdvanceReservation) -> None:
     """Let the frame run with all granted resources, from the date at which the reservation begins."""
     if not lifecycle.move(tx, reservation.frame_id, _START[0]):
         return
+    from oar.lib.db.rounds import StartRow
+
     (alternative,) = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id]
     row = StartRow(reservation.frame_id, alternative.id, reservation.start, reservation.resources, reservation.duration)
     tx.rounds.start([row])
