@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.kao.facts.plan import Plan
-from oar.kao.facts.planned_reservations import PlannedReservation, ReservationStep
+from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, PlannedReservation, ReservationStep
 from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import Snapshot, StoredPlacement
 from oar.kao.planner.plan_check import faults_of
@@ -173,6 +173,78 @@ def test_what_is_kept_stays_and_nothing_is_replaced_that_jobs_use() -> None:
     given = {"replaces_lost": True, "missing": (2,), "missing_since": {2: NOW - 60}, "groups": groups}
     site.reserve("/core=2", NOW - 100, NOW + 900, held=3, state=S.ERROR, used=1, **given)
     assert site.steps()[1].resources == (1, 3)
+
+
+GROUPS = (RequestGroup(0, (Level("core", 2),)),)
+
+
+def change(site: Site, **given: Any) -> ChangeStep:
+    """Return the answer to a change of the first reservation."""
+    snapshot = replace(site.snapshot(), reservation_changes=(PlannedChange(1, 1, **given),))
+    (step,) = Round(snapshot).plan().reservation_changes
+    return step
+
+
+def test_a_reservation_to_come_is_moved_to_its_own_resources_or_to_others() -> None:
+    site = Site(nodes=2).reserve("/core=2", NOW + 100, NOW + 200, held=3, groups=GROUPS)
+    moved = change(site, start=NOW + 50, end=NOW + 250)
+    assert (moved.is_granted, moved.start, moved.end, moved.resources) == (True, NOW + 50, NOW + 250, (1, 2))
+    site.reserve("/core=2", NOW + 200, NOW + 300, held=3)
+    assert change(site, end=NOW + 250).resources == (3, 4)
+    site.reserve("/core=2", NOW + 200, NOW + 300, held=12)
+    refused = change(site, end=NOW + 250)
+    assert (refused.is_granted, refused.proposal) == (False, NOW + 300)
+
+
+def test_a_running_reservation_keeps_its_resources_and_its_start() -> None:
+    site = Site(nodes=2).reserve("/core=2", NOW - 10, NOW + 100, held=3, state=S.RUNNING, groups=GROUPS)
+    assert change(site, end=NOW + 500).is_granted
+    assert change(site, start=NOW + 10).message == "the start time of a running advance reservation can't be changed"
+    site.reserve("/core=1", NOW + 200, NOW + 300, held=1)
+    refused = change(site, end=NOW + 500)
+    assert (refused.is_granted, refused.proposal) == (False, NOW + 200)
+    assert change(site, end=NOW + 200).is_granted
+
+
+def test_an_end_is_not_moved_before_the_jobs_inside_unless_forced() -> None:
+    site = Site(nodes=1).reserve("/core=2", NOW - 10, NOW + 100, held=3, state=S.RUNNING, groups=GROUPS)
+    site.run(1, walltime=60, id=5, types=("inner=1001",))
+    site.inside(1, walltime=80, id=6)
+    refused = change(site, end=NOW + 50)
+    assert (refused.message.split(" until")[0], refused.proposal) == ("job 5 runs", NOW + 60 + O)
+    assert change(site, end=NOW + 60 + O).ended_jobs == (6,)
+    assert change(site, end=NOW + 50, is_forced=True).is_granted
+
+
+@given(st.integers(0, 10**6))
+def test_a_granted_change_takes_nothing_from_others(seed: int) -> None:
+    site, rng = random_site(seed), random.Random(seed)
+    granted = [each for each in site.reservations if each.state in GRANTED]
+    if not granted:
+        return
+    chosen = rng.choice(granted)
+    asked = PlannedChange(1, chosen.id, end=NOW + rng.randint(1, 400))
+    snapshot = replace(site.snapshot(), reservation_changes=(asked,))
+    this = Round(snapshot)
+    plan = this.plan()
+    (step,) = plan.reservation_changes
+    after = windows(site, plan)
+    if step.is_granted:
+        after[chosen.id] = step.start, step.end, from_positions(number - 1 for number in step.resources)
+    spans = list(after.values())
+    for index, (start, end, held) in enumerate(spans):
+        for other_start, other_end, other in spans[index + 1 :]:
+            assert not (start < other_end and other_start < end and held & other)
+    frames = {each.frame_id for each in site.reservations}
+    for place in plan.placements:
+        if place.job_id not in frames and step.is_granted and not _is_inner(site, place.job_id):
+            start, end, held = after[chosen.id]
+            assert not (place.start < end and start < place.end and place.resources & held)
+
+
+def _is_inner(site: Site, job_id: int) -> bool:
+    job = next(job for job in site.waiting if job.id == job_id)
+    return any(text.startswith("inner=") for text in job.types)
 
 
 # -- whatever the situation -------------------------------------------------------------------------------------------

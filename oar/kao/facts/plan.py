@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from oar.kao.facts.planned_reservations import ReservationStep
+from oar.kao.facts.planned_reservations import ChangeStep, ReservationStep
 from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.states import ReasonCode
 
@@ -108,6 +108,7 @@ class Plan:
     troubles: tuple[str, ...] = ()  #: lines for the log: limits reached, errors of the site's extensions
     failures: tuple[Failure, ...] = ()
     reservations: tuple[ReservationStep, ...] = ()  #: of advance reservations: what changes
+    reservation_changes: tuple[ChangeStep, ...] = ()  #: answers to changes of advance reservations
     reservation_dates: tuple[int, ...] = ()  #: later dates at which advance reservations change by themselves
 
 

@@ -80,3 +80,31 @@ class ReservationStep:
     def state(self) -> ReservationState:
         """The state after this step."""
         return self.notes[-1].state if self.notes else self.seen
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """A change of an advance reservation that waits for an answer."""
+
+    id: int
+    reservation_id: int
+    start: int | None = None  #: None = as it is
+    end: int | None = None  #: None = as it is
+    is_forced: bool = False  #: jobs that run beyond a new end are ended with it
+    expires: int = 0  #: nobody waits for the answer after this date; 0 = somebody always does
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStep:
+    """The answer to a change; what is granted is written as a whole."""
+
+    change_id: int
+    reservation_id: int
+    revision: int  #: of the reservation when it was decided
+    is_granted: bool = False
+    message: str = ""
+    proposal: int = 0  #: of a refusal: the date that would be possible; 0 = none
+    start: int = 0
+    end: int = 0
+    resources: tuple[int, ...] = ()
+    ended_jobs: tuple[int, ...] = ()  #: jobs that no longer fit

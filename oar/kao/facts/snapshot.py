@@ -8,7 +8,7 @@ of a request names its pool by the number in ``Snapshot.pools``: a filter that a
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from oar.kao.facts.planned_reservations import PlannedReservation
+from oar.kao.facts.planned_reservations import PlannedChange, PlannedReservation
 from oar.kao.facts.request_groups import RequestGroup
 from oar.lib.facts.live_jobs import LiveJob
 from oar.lib.facts.records import Dependency, PropertyValue, Queue
@@ -267,6 +267,7 @@ class Snapshot:
     woken: Mapping[str, int] = field(default_factory=dict)  #: nodes with the date of their last WAKEUP_NODE event
     quotas: Quotas | None = None
     reservations: tuple[PlannedReservation, ...] = ()  #: the live advance reservations, by id
+    reservation_changes: tuple[PlannedChange, ...] = ()  #: changes of them that wait for an answer, by id
     maintenance: ResourceSet = 0  #: resources in maintenance; only if there are advance reservations
     settings: Settings = field(default_factory=Settings)
     zone: str = ""  #: time zone of the dates in types; '' = that of the process

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from oar.kao.facts.plan import Placement
-from oar.kao.facts.planned_reservations import PlannedReservation, ReservationNote, ReservationStep
+from oar.kao.facts.planned_reservations import ChangeStep, PlannedReservation, ReservationNote, ReservationStep
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.reservation_replacement import ReservationReplacement
 from oar.kao.planner.placement.reservation_search import GrantedPlace, ReservationSearch
 from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.reservation_changes import ReservationChanges
 from oar.kao.planner.resources.frames import window_of
 from oar.kao.planner.resources.reservation_health import Health, ReservationHealth, state_of
 from oar.kao.planner.starts import Starts
@@ -43,6 +44,8 @@ class ReservationDecisions:
         self._health = health
         self._search = ReservationSearch(context, search)
         self._replacement = ReservationReplacement(context)
+        self._changes = ReservationChanges(context)
+        self.changes: tuple[ChangeStep, ...] = ()
         self._frames = {job.id: job for job in context.snapshot.waiting}
         self.steps: list[ReservationStep] = []
 
@@ -52,6 +55,7 @@ class ReservationDecisions:
         for reservation in reservations:
             if reservation.state is not S.ASKED:
                 self._follow(reservation)
+        self.changes = tuple(self._changes.decide())
         for reservation in reservations:
             frame = self._frames.get(reservation.frame_id)
             if reservation.state is S.ASKED and frame:
@@ -100,8 +104,8 @@ class ReservationDecisions:
                 resources=tuple(sorted(ids_of(found))),
             )
         )
-        window = window_of(replace(reservation, resources=found), left, self._settings, self._now)
-        self._bookings.spaces.widen_frame(reservation.frame_id, window)
+        new = found & ~reservation.resources
+        self._bookings.spaces.widen_frame(reservation.frame_id, self._now, reservation.end, new)
         return True
 
     def _keep_place(self, reservation: PlannedReservation) -> None:

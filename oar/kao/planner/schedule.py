@@ -222,6 +222,7 @@ class Round:
             troubles=tuple(decisions.troubles),
             failures=tuple(decisions.failures),
             reservations=tuple(self._reservation_decisions.steps),
+            reservation_changes=self._reservation_decisions.changes,
             reservation_dates=self._reservation_decisions.dates(),
         )
 

@@ -1,5 +1,6 @@
 """The deletion of advance reservations, and the end of their jobs."""
 
+from collections.abc import Collection
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -86,3 +87,9 @@ def end_jobs(tx: "Transaction", reservation: AdvanceReservation, fate: str, *, b
     jobs = tx.advance_reservations.live_jobs([reservation.id])[reservation.id]
     cause = Cause(EndCode.RESERVATION, {"reservation": reservation.number, "fate": fate})
     return control.ask_end(tx, dict.fromkeys((*jobs.running, *jobs.waiting), cause), by=by)
+
+
+def end_some_jobs(tx: "Transaction", reservation: AdvanceReservation, job_ids: Collection[int], fate: str) -> None:
+    """Ask for the end of some jobs of a reservation, as ``end_jobs`` does."""
+    cause = Cause(EndCode.RESERVATION, {"reservation": reservation.number, "fate": fate})
+    control.ask_end(tx, dict.fromkeys(job_ids, cause))

@@ -12,7 +12,7 @@ from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.messages import Ask
 from oar.lib.facts.records import Cause, JobKeys, JobSpec
 from oar.lib.facts.reservation_requests import ReservationAlternative
-from oar.lib.facts.states import EndCode, JobState, JobType, JobTypeName, Reservation
+from oar.lib.facts.states import EndCode, EventType, JobState, JobType, JobTypeName, Reservation
 from oar.lib.jobs import lifecycle
 
 if TYPE_CHECKING:
@@ -80,6 +80,14 @@ def start(tx: "Transaction", reservation: AdvanceReservation) -> None:
         lifecycle.move(tx, reservation.frame_id, state)
     tx.jobs.update(reservation.frame_id, start_time=reservation.start)
     tx.outbox[:] = [each for each in tx.outbox if not (isinstance(each, Ask) and each.job_id == reservation.frame_id)]
+
+
+def move_window(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    """Let the frame have another window; its place in the plan follows with the next round."""
+    (alternative,) = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id]
+    tx.new_jobs.keep_alternative(reservation.frame_id, alternative.id, reservation.duration)
+    tx.jobs.update(reservation.frame_id, start_time=reservation.start)
+    tx.events.add(EventType.ALTER, reservation.frame_id, f"advance reservation {reservation.number} was altered")
 
 
 def exchange(

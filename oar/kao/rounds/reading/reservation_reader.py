@@ -3,16 +3,17 @@
 A site without any pays one query.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from oar.kao.facts.planned_reservations import PlannedReservation
+from oar.kao.facts.planned_reservations import PlannedChange, PlannedReservation
 from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import StoredPlacement, WaitingJob
 from oar.kao.rounds.reading.filter_pools import Filters
 from oar.kao.rounds.reading.numbered_resources import NumberedResources
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import AdvanceReservation, LiveJobCounts
+from oar.lib.facts.advance_reservations import AdvanceReservation, LiveJobCounts, ReservationChange
 from oar.lib.facts.records import Group
 from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.reservation_states import ReservationState
@@ -27,6 +28,7 @@ class ReservationRows:
     last_job_dates: Mapping[int, int] = field(default_factory=dict)
     missing_since: Mapping[int, Mapping[int, int]] = field(default_factory=dict)  #: reservation -> resource -> date
     used: Mapping[int, Collection[int]] = field(default_factory=dict)  #: reservation -> resources of its live jobs
+    changes: Sequence[ReservationChange] = ()  #: those that wait for an answer
     maintenance: Collection[int] = ()  #: ids of granted resources in maintenance
 
     def add_filters(self, owners: dict[Filters, set[str]]) -> dict[Filters, set[str]]:
@@ -39,6 +41,13 @@ class ReservationRows:
     def planned(self, resources: NumberedResources, pools: Mapping[Filters, int]) -> tuple[PlannedReservation, ...]:
         """Return the reservations for the planner, by id."""
         return tuple(self._planned(reservation, resources, pools) for reservation in self.live)
+
+    def planned_changes(self) -> tuple[PlannedChange, ...]:
+        """Return the changes that wait for an answer, for the planner."""
+        return tuple(
+            PlannedChange(change.id, change.reservation_id, expires=change.expires, **json.loads(change.change))
+            for change in self.changes
+        )
 
     def with_grants(self, waiting: Sequence[WaitingJob], resources: NumberedResources) -> tuple[WaitingJob, ...]:
         """Return the waiting jobs, the frames among them with what the rows of their reservations grant."""
@@ -84,13 +93,15 @@ def read_reservations(tx: Transaction) -> ReservationRows:
         return ReservationRows()
     ids = [reservation.id for reservation in live]
     granted = {number for reservation in live for number in reservation.resources}
+    of_missing = [each.id for each in live if each.missing]
     return ReservationRows(
-        live,
-        tx.advance_reservations.live_jobs(ids),
-        tx.advance_reservations.last_job_dates([each.id for each in live if each.idle_limit]),
-        tx.advance_reservations.missing_since([each.id for each in live if each.missing]),
-        tx.advance_reservations.used([each.id for each in live if each.missing]),
-        tx.resources.in_maintenance(granted),
+        live=live,
+        jobs=tx.advance_reservations.live_jobs(ids),
+        last_job_dates=tx.advance_reservations.last_job_dates([each.id for each in live if each.idle_limit]),
+        missing_since=tx.advance_reservations.missing_since(of_missing),
+        used=tx.advance_reservations.used(of_missing),
+        changes=tx.advance_reservations.open_changes(),
+        maintenance=tx.resources.in_maintenance(granted),
     )
 
 

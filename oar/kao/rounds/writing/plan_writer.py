@@ -23,7 +23,7 @@ from oar.kao.rounds.writing.job_moves import (
     write_reservation_events,
 )
 from oar.kao.rounds.writing.prediction_history import PredictionHistory
-from oar.kao.rounds.writing.reservation_moves import write_reservations
+from oar.kao.rounds.writing.reservation_moves import write_changes, write_reservations
 from oar.lib.db.gantt import PredictionRow
 from oar.lib.db.job_waits import StoredReason
 from oar.lib.db.rounds import JobText
@@ -64,6 +64,7 @@ class PlanWriter:
     def write(self, tx: Transaction, situation: Situation, plan: Plan) -> set[int]:
         """Write a plan; return the ids of the jobs that start."""
         write_reservations(tx, plan.reservations)
+        write_changes(tx, plan.reservation_changes)
         started = start_jobs(tx, situation, plan.started)
         answer_reservations(tx, plan)
         kill_besteffort_jobs(tx, plan.kills)

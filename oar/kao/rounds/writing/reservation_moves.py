@@ -5,11 +5,18 @@ Each step is written only if nobody changed its reservation since the snapshot; 
 
 from collections.abc import Sequence
 
-from oar.kao.facts.planned_reservations import ReservationStep
+from oar.kao.facts.planned_reservations import ChangeStep, ReservationStep
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationRevision
 from oar.lib.facts.reservation_requests import decode
-from oar.lib.facts.reservation_states import STARTED, IntervalKind, ReservationState
+from oar.lib.facts.reservation_states import (
+    GRANTED,
+    STARTED,
+    ChangeAnswer,
+    IntervalKind,
+    ReservationEvent,
+    ReservationState,
+)
 from oar.lib.jobs.control import SYSTEM
 from oar.lib.reservations import deletion, frames, lifecycle
 from oar.lib.reservations.granted import granted_text
@@ -122,3 +129,46 @@ def _move(tx: Transaction, reservation: AdvanceReservation, step: ReservationSte
     if reservation.state is ReservationState.EXITED:
         deletion.end_jobs(tx, reservation, "has ended")
         lifecycle.close(tx, reservation)
+
+
+# -- changes ----------------------------------------------------------------------------------------------------------
+
+
+def write_changes(tx: Transaction, steps: Sequence[ChangeStep]) -> None:
+    """Write the answers to changes; what is granted is written as a whole."""
+    if not steps:
+        return
+    locked = tx.advance_reservations.lock([step.reservation_id for step in steps])
+    present = {reservation.id: reservation for reservation in locked}
+    for step in steps:
+        reservation = present.get(step.reservation_id)
+        if not step.is_granted or reservation is None:
+            tx.advance_reservations.answer_change(step.change_id, ChangeAnswer.REFUSED, step.message, step.proposal)
+        elif reservation.revision == step.revision and reservation.state in GRANTED:
+            _change(tx, reservation, step)
+
+
+def _change(tx: Transaction, reservation: AdvanceReservation, step: ChangeStep) -> None:
+    change = tx.advance_reservations.change(step.change_id)
+    ended = ", ".join(map(str, step.ended_jobs))
+    message = f"jobs that no longer fit: {ended}" if ended else ""
+    if change is None or not tx.advance_reservations.answer_change(step.change_id, ChangeAnswer.GRANTED, message):
+        return
+    before, after = set(reservation.resources), set(step.resources)
+    changed = reservation._replace(
+        start=step.start, end=step.end, resources=step.resources, revision=reservation.revision + 1
+    )
+    tx.advance_reservations.update(
+        changed.id,
+        start_time=changed.start,
+        end_time=changed.end,
+        resources=list(changed.resources),
+        revision=changed.revision,
+    )
+    for kind in IntervalKind:
+        tx.advance_reservations.end_intervals(changed.id, kind, before - after, tx.now)
+    tx.advance_reservations.begin_intervals(changed.id, IntervalKind.GRANTED, after - before, tx.now)
+    frames.move_window(tx, changed)
+    _add_revision(tx, changed, change.author)
+    lifecycle.note(tx, changed, ReservationEvent.ALTERED, author=change.author)
+    deletion.end_some_jobs(tx, changed, step.ended_jobs, "was altered, and is too short for it now")

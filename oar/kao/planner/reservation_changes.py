@@ -1,0 +1,149 @@
+"""Changes of advance reservations that somebody asked for (qralter): granted as a whole, or refused with a proposal.
+
+Decided on the spaces without the reservation itself, which stays as it is until the whole change is written.
+
+See docs/design/reservations.rst, "Changes".
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from oar.kao.facts.plan import Reason
+from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, PlannedReservation
+from oar.kao.facts.snapshot import FOREVER, RunningJob, WaitingJob
+from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.resources.reservation_health import is_inside
+from oar.kao.planner.resources.slot_search import earliest
+from oar.kao.planner.resources.slots import SlotQuery
+from oar.kao.planner.resources.spaces import Space
+from oar.lib.facts.reservation_states import GRANTED, STARTED
+from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.times import format_date, format_duration
+
+HAS_BEGUN = "the start time of a running advance reservation can't be changed"
+
+
+class ReservationChanges:
+    """Decides on the changes that wait for an answer."""
+
+    def __init__(self, context: RoundContext) -> None:
+        self._now = context.now
+        self._context = context
+        self._reservations = {each.id: each for each in context.snapshot.reservations}
+
+    def decide(self) -> Iterator[ChangeStep]:
+        """Iterate over the answers, in the order of asking."""
+        for change in self._context.snapshot.reservation_changes:
+            reservation = self._reservations.get(change.reservation_id)
+            if reservation is None or reservation.state not in GRANTED:
+                yield ChangeStep(change.id, change.reservation_id, 0, message="the advance reservation has ended")
+            elif change.expires and change.expires < self._now:
+                yield _refusal(change, reservation, "nobody waits for its answer any more")
+            else:
+                yield self._decide(change, reservation)
+
+    def _decide(self, change: PlannedChange, reservation: PlannedReservation) -> ChangeStep:
+        start = reservation.start if change.start is None else change.start
+        end = reservation.end if change.end is None else change.end
+        has_begun = reservation.state in STARTED or reservation.start <= self._now
+        if has_begun and start != reservation.start:
+            return _refusal(change, reservation, HAS_BEGUN)
+        error = self._window_error(reservation, start, end)
+        if error:
+            return _refusal(change, reservation, error)
+        if has_begun:
+            return self._move_end(change, reservation, end)
+        return self._move(change, reservation, start, end)
+
+    def _window_error(self, reservation: PlannedReservation, start: int, end: int) -> str:
+        if end <= start:
+            return "start time is later than end time"
+        if start < self._now and start != reservation.start:
+            return "start time is in the past"
+        if end - start <= reservation.time_offset:
+            return f"the duration must be longer than {reservation.time_offset} seconds"
+        return "end time is in the past" if end < self._now else ""
+
+    # -- running ones ------------------------------------------------------------------------------------------------
+
+    def _move_end(self, change: PlannedChange, reservation: PlannedReservation, end: int) -> ChangeStep:
+        """Change the end of a reservation that has begun: its resources stay."""
+        if end > reservation.end:
+            free_until = self._free_until(reservation, reservation.end)
+            if free_until < end:
+                message = f"its resources are free only until {format_date(free_until)}"
+                proposal = free_until if free_until > reservation.end else 0
+                return _refusal(change, reservation, message, proposal)
+        job = next((job for job in self._running(reservation) if job.end > end - reservation.time_offset), None)
+        if job and not change.is_forced and end < reservation.end:
+            message = f"job {job.id} runs until {format_date(job.end)}"
+            return _refusal(change, reservation, message, job.end + reservation.time_offset)
+        return self._granted(change, reservation, (reservation.start, end), reservation.resources)
+
+    def _free_until(self, reservation: PlannedReservation, begin: int) -> int:
+        """Return until when the resources of a reservation are free without a break from ``begin`` on."""
+        space = self._without(reservation)
+        date = begin
+        for start in sorted({*space.slots.starts(), FOREVER}):
+            if start <= begin:
+                continue
+            if reservation.resources & ~space.slots.free_between(date, start):
+                return date
+            date = start
+        return FOREVER
+
+    def _running(self, reservation: PlannedReservation) -> Iterator[RunningJob]:
+        for job in self._context.snapshot.running:
+            if job.id != reservation.frame_id and is_inside(self._context.types[job.id], reservation):
+                yield job
+
+    # -- those that are to come --------------------------------------------------------------------------------------
+
+    def _move(self, change: PlannedChange, reservation: PlannedReservation, start: int, end: int) -> ChangeStep:
+        """Move a reservation that has not begun: to its own resources, to others if these are not free."""
+        space = self._without(reservation)
+        free = space.slots.free_between(start, end) & self._context.usable.present
+        if not reservation.resources & ~free:
+            return self._granted(change, reservation, (start, end), reservation.resources)
+        request = self._context.requests.get(reservation.groups)
+        if isinstance(request, Reason):
+            return _refusal(change, reservation, "its request cannot be evaluated")
+        if found := request.fit(free):
+            return self._granted(change, reservation, (start, end), found)
+        query = SlotQuery(request, self._context.usable.present, end - start, kind="any change")
+        later = earliest(space.slots, query, start + 1)
+        duration = format_duration(end - start)
+        message = f"there is no place for {duration} from {format_date(start)} on"
+        return _refusal(change, reservation, message, later.start if later else 0)
+
+    def _without(self, reservation: PlannedReservation) -> Space:
+        return self._context.spaces.common_without({reservation.frame_id})
+
+    def _granted(
+        self, change: PlannedChange, reservation: PlannedReservation, window: tuple[int, int], resources: ResourceSet
+    ) -> ChangeStep:
+        start, end = window
+        self._context.spaces.widen_frame(reservation.frame_id, start, end, resources)
+        moved = replace(reservation, start=start, end=end, resources=resources)
+        return ChangeStep(
+            change.id,
+            reservation.id,
+            reservation.revision,
+            is_granted=True,
+            start=start,
+            end=end,
+            resources=tuple(sorted(self._context.snapshot.resources.ids_of(resources))),
+            ended_jobs=tuple(job.id for job in self._misfits(moved)),
+        )
+
+    def _misfits(self, reservation: PlannedReservation) -> Iterator[WaitingJob]:
+        """Iterate over the waiting jobs of a reservation that cannot run in its new window any more."""
+        longest = reservation.latest_job_end - max(self._now, reservation.start)
+        for job in self._context.snapshot.waiting:
+            is_ours = job.id != reservation.frame_id and is_inside(self._context.types[job.id], reservation)
+            if is_ours and job.shortest_walltime > longest:
+                yield job
+
+
+def _refusal(change: PlannedChange, reservation: PlannedReservation, message: str, proposal: int = 0) -> ChangeStep:
+    return ChangeStep(change.id, reservation.id, reservation.revision, message=message, proposal=proposal)
