@@ -35,6 +35,7 @@ USER_COMMANDS = (
     "qrsub",
     "qrstat",
     "qrdel",
+    "qralter",
 )
 
 #: Other names of what users type.

@@ -58,6 +58,27 @@ class ReservationWish(NamedTuple):
     project: str = ""
 
 
+class ReadDates(NamedTuple):
+    """Dates and a duration that were read; None = not given."""
+
+    start: int | None
+    end: int | None
+    duration: int | None
+
+
+class ReservationAttributes(NamedTuple):
+    """What is asked of a reservation besides dates and resources."""
+
+    access: tuple[AccessEntry, ...]
+    name: str
+    account: str
+    is_hard: bool
+    replaces_lost: bool | None  #: None = the default of the site
+    idle_limit: int
+    mail_options: str
+    mail_list: str
+
+
 class PreparedReservation(NamedTuple):
     """A wish that was read."""
 
@@ -80,10 +101,13 @@ def prepare(wish: ReservationWish, asker: str, now: int, offset: int, program: s
     if end - start <= offset:
         raise BadReservation(f"the duration must be longer than {offset} seconds")
     window = ONE_YEAR if wish.earliest else _duration(wish.window, "window", program) or 0
-    return PreparedReservation(
-        start=start,
-        end=end,
-        start_window=window,
+    attributes = read_attributes(wish, asker, program)
+    return PreparedReservation(start, end, window, *attributes)
+
+
+def read_attributes(wish: ReservationWish, asker: str, program: str) -> ReservationAttributes:
+    """Return what is asked besides dates and resources.  Raises BadReservation."""
+    return ReservationAttributes(
         access=_access(wish.users, asker),
         name=_name(wish.name),
         account=_text("account", wish.account, LONGEST_ACCOUNT),
@@ -100,9 +124,7 @@ def prepare(wish: ReservationWish, asker: str, now: int, offset: int, program: s
 
 def _window(wish: ReservationWish, now: int, program: str) -> tuple[int, int]:
     """Return start and end; of start, end and duration two are enough, and three must agree."""
-    start = _date(wish.start, "a", now, program)
-    end = _date(wish.end, "e", now, program)
-    duration = _duration(wish.duration, "d", program)
+    start, end, duration = read_dates(wish.start, wish.end, wish.duration, now, program)
     if end is None and duration is None:
         raise BadReservation('missing value for "end time or duration" in advance reservation request')
     if start is not None and start < now - now % 60:
@@ -116,6 +138,11 @@ def _window(wish: ReservationWish, now: int, program: str) -> tuple[int, int]:
     if start >= end:
         raise BadReservation("start time is later than end time")
     return start, end
+
+
+def read_dates(start: str | None, end: str | None, duration: str | None, now: int, program: str) -> ReadDates:
+    """Return what ``-a``, ``-e`` and ``-d`` say.  Raises BadReservation."""
+    return ReadDates(_date(start, "a", now, program), _date(end, "e", now, program), _duration(duration, "d", program))
 
 
 def _date(text: str | None, option: str, now: int, program: str) -> int | None:

@@ -1,0 +1,185 @@
+"""qralter: change advance reservations."""
+
+import sys
+import time
+from typing import NamedTuple
+
+import click
+
+from oar.cli.common.command import Context, Hangup, oar_command
+from oar.cli.common.options import RESERVATIONS, Stop, option
+from oar.cli.qrsub import FIRST_PAUSE, LONGEST_PAUSE, NO_ANSWER
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
+from oar.lib.facts.errors import UserError
+from oar.lib.facts.grid_engine_times import write_date
+from oar.lib.facts.reservation_states import ChangeAnswer
+from oar.lib.reservations import alteration, listed_users, preparation
+from oar.lib.reservations.alteration import AttributeChange, WindowChange
+from oar.lib.reservations.preparation import BadReservation
+
+
+class QralterOptions(NamedTuple):
+    """The options of qralter, as they were given."""
+
+    start: str | None
+    duration: str | None
+    end: str | None
+    name: str | None
+    account: str | None
+    hard: str | None
+    mail_options: str | None
+    mail_list: tuple[str, ...]
+    users: tuple[str, ...]
+    replace: str | None
+    idle: str | None
+    is_forced: bool
+    words: tuple[str, ...]
+
+
+@oar_command(
+    "qralter",
+    summary="Change advance reservations; an option that is not given stays.",
+    style=RESERVATIONS,
+    help_names=("-help",),
+    exit_codes={KeyboardInterrupt: NO_ANSWER, Hangup: NO_ANSWER},
+)
+@option("-a", "start", metavar="DATE", help="Start; the duration stays if nothing else is given.")
+@option("-d", "duration", metavar="TIME", help="Duration.")
+@option("-e", "end", metavar="DATE", help="End; the start stays.")
+@option("-N", "name", metavar="NAME", help="The name.")
+@option("-A", "account", metavar="TEXT", help="The account.")
+@option("-he", "hard", metavar="yes|no", help="No job starts in it while resources are missing.")
+@option("-m", "mail_options", metavar="b|e|a|n", help="Mail at begin, end, error; none.")
+@option("-M", "mail_list", multiple=True, metavar="ADDRESSES", help="To whom.")
+@option("-u", "users", multiple=True, metavar="LIST", help="Who may use it; waiting jobs of others are ended.")
+@option("-replace", "replace", metavar="yes|no", help="Lost resources are replaced.")
+@option("-idle", "idle", metavar="TIME", help="It ends when no job was in it for so long.")
+@option("-f", "is_forced", is_flag=True, help="Jobs that run beyond a new end are ended with it.")
+@click.argument("words", nargs=-1, metavar="AR_LIST")
+def main(context: Context, **values: object) -> int:
+    """Change each reservation that is named; the exit code is the last one that is not 0."""
+    options = QralterOptions(**values)  # type: ignore[arg-type]
+    numbers = [name for word in options.words for name in word.split(",") if name]
+    if not numbers:
+        click.echo(context.command.get_help(click.get_current_context()))
+        return 1
+    code = 0
+    for number in numbers:
+        try:
+            _alter(context, options, number)
+        except UserError as error:
+            click.echo(str(error), err=True)
+            code = error.exit_code
+    return code
+
+
+def _alter(context: Context, options: QralterOptions, name: str) -> None:
+    """Change one reservation.  Raises UserError."""
+    attributes = _attributes(options, context.user.name)
+    with context.database.begin() as tx:
+        found = _find(tx, name)
+        number = found.number if found else int(name) if name.isascii() and name.isdigit() else 0
+        reservation = alteration.lock(tx, context.user, found, number)
+        window = _window(options, reservation, tx.now)
+        if attributes.access is not None:
+            listed_users.expand(tx, attributes.access, limit=0)
+        ended = []
+        if attributes != AttributeChange():
+            ended = alteration.change_attributes(tx, context.user, reservation, attributes)
+        patience = context.runtime.config.reservation_answer_timeout
+        change_id = 0
+        if window:
+            (reservation,) = tx.advance_reservations.select([reservation.id])
+            change_id = alteration.ask_window(tx, context.user, reservation, window, patience=patience)
+    lines = [f"job {job_id} was deleted: its owner may not use the reservation any more" for job_id in ended]
+    if change_id:
+        answer = _wait(context, change_id, patience)
+        lines = [*_told(context, answer, reservation), *lines]
+    click.echo("\n".join([f"Your reservation {reservation.number} has been altered", *lines]))
+
+
+def _find(tx: Transaction, name: str) -> AdvanceReservation | None:
+    if name.isascii() and name.isdigit() and len(name) <= 7:
+        return tx.advance_reservations.by_numbers([int(name)]).get(int(name))
+    named = tx.advance_reservations.live_by_name(name)
+    if not named:
+        raise BadReservation(f'denied: advance_reservation "{name}" does not exist')
+    return named[0]
+
+
+def _attributes(options: QralterOptions, asker: str) -> AttributeChange:
+    read = preparation.read_attributes(
+        preparation.ReservationWish(
+            name=options.name or "",
+            account=options.account or "",
+            users=options.users,
+            hard=options.hard,
+            mail_options=options.mail_options or "n",
+            mail_list=options.mail_list,
+            replace=options.replace,
+            idle=options.idle,
+        ),
+        asker,
+        "qralter",
+    )
+    return AttributeChange(
+        name=None if options.name is None else read.name,
+        account=None if options.account is None else read.account,
+        mail_options=None if options.mail_options is None else read.mail_options,
+        mail_list=read.mail_list if options.mail_list else None,
+        is_hard=None if options.hard is None else read.is_hard,
+        replaces_lost=read.replaces_lost,
+        idle_limit=None if options.idle is None else read.idle_limit,
+        access=read.access if options.users else None,
+    )
+
+
+def _window(options: QralterOptions, reservation: AdvanceReservation, now: int) -> WindowChange | None:
+    """Return the new window; None if none is asked for."""
+    if options.start is None and options.duration is None and options.end is None:
+        return None
+    dates = preparation.read_dates(options.start, options.end, options.duration, now, "qralter")
+    start = dates.start
+    if dates.end is not None:
+        end = dates.end
+        if dates.duration is not None and start is None:
+            start = end - dates.duration
+    else:
+        duration = reservation.duration if dates.duration is None else dates.duration
+        end = (reservation.start if start is None else start) + duration
+    return WindowChange(start, end, options.is_forced)
+
+
+def _wait(context: Context, change_id: int, patience: float) -> ReservationChange:
+    """Return the change with its answer.  Raises Stop if nobody answers: the change is dropped."""
+    limit, pause = time.monotonic() + patience, FIRST_PAUSE
+    while time.monotonic() < limit:
+        with context.database.snapshot() as tx:
+            change = tx.advance_reservations.change(change_id)
+        if change is not None and change.answer is not ChangeAnswer.NONE:
+            return change
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+    with context.database.begin() as tx:
+        answered = alteration.give_up(tx, change_id)
+    if answered is None:
+        raise Stop(f"no answer from the scheduler in {patience:g} s, the change was withdrawn", NO_ANSWER)
+    return answered
+
+
+def _told(context: Context, answer: ReservationChange, reservation: AdvanceReservation) -> list[str]:
+    """Return what is said of a granted change.  Raises BadReservation for a refused one."""
+    if answer.answer is not ChangeAnswer.GRANTED:
+        lines = [f"denied: Reservation {reservation.number} can't be altered", f"  {answer.message}"]
+        if answer.proposal:
+            lines.append(f"  possible is {write_date(answer.proposal)}")
+        raise BadReservation("\n".join(lines))
+    with context.database.snapshot() as tx:
+        (present,) = tx.advance_reservations.select([reservation.id])
+    lines = [f"now {write_date(present.start)} to {write_date(present.end)}"]
+    return lines + ([answer.message] if answer.message else [])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""Changes of advance reservations: attributes at once, windows by the scheduler.
+
+See docs/design/reservations.rst, "Changes".
+"""
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.facts.advance_reservations import (
+    AccessEntry,
+    AdvanceReservation,
+    ReservationChange,
+    ReservationRevision,
+)
+from oar.lib.facts.errors import UserError
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import User
+from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer, ReservationEvent
+from oar.lib.reservations import deletion, lifecycle, rights
+from oar.lib.reservations.granted import granted_text
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+class ChangeDenied(UserError):
+    """A change cannot be asked for; the message is a whole line."""
+
+
+class AttributeChange(NamedTuple):
+    """New attributes of a reservation; None = as it is."""
+
+    name: str | None = None
+    account: str | None = None
+    mail_options: str | None = None
+    mail_list: str | None = None
+    is_hard: bool | None = None
+    replaces_lost: bool | None = None
+    idle_limit: int | None = None
+    access: tuple[AccessEntry, ...] | None = None
+
+
+class WindowChange(NamedTuple):
+    """A new window; None = as it is."""
+
+    start: int | None = None
+    end: int | None = None
+    is_forced: bool = False
+
+
+def lock(tx: "Transaction", user: User, reservation: AdvanceReservation | None, number: int) -> AdvanceReservation:
+    """Return a reservation that somebody may change, locked.  Raises ChangeDenied."""
+    locked = tx.advance_reservations.lock([reservation.id]) if reservation else []
+    if not locked or not locked[0].is_live or locked[0].state not in GRANTED:
+        raise ChangeDenied(f'denied: advance_reservation "{number}" does not exist')
+    if not rights.may_change(tx, user, locked[0]):
+        raise ChangeDenied(f'denied: "{user.name}" is not allowed to alter advance_reservation {number}')
+    return locked[0]
+
+
+def ask_window(
+    tx: "Transaction", user: User, reservation: AdvanceReservation, change: WindowChange, *, patience: float
+) -> int:
+    """Ask the scheduler for another window; return the number of the change.  Raises ChangeDenied.
+
+    ``reservation`` is locked; ``patience``: for so many seconds somebody waits for the answer.
+    """
+    text = json.dumps({name: value for name, value in change._asdict().items() if value is not None})
+    expires = tx.now + round(10 * patience)
+    change_id = tx.advance_reservations.ask_change(reservation.id, user.name, text, expires)
+    if change_id is None:
+        raise ChangeDenied(f"denied: a change of advance_reservation {reservation.number} is pending")
+    tx.outbox.append(Wake(Tag.TERM))
+    return change_id
+
+
+def give_up(tx: "Transaction", change_id: int) -> ReservationChange | None:
+    """Drop a change that nobody waits for any more; return it if its answer was first, else None."""
+    if tx.advance_reservations.answer_change(change_id, ChangeAnswer.DROPPED, "withdrawn"):
+        return None
+    return tx.advance_reservations.change(change_id)
+
+
+def change_attributes(
+    tx: "Transaction", user: User, reservation: AdvanceReservation, change: AttributeChange
+) -> list[int]:
+    """Give a locked reservation other attributes; return the waiting jobs that are ended by it.
+
+    Waiting jobs of users who lose their access are ended, running ones stay.
+    """
+    changed = reservation._replace(
+        name=reservation.name if change.name is None else change.name,
+        account=reservation.account if change.account is None else change.account,
+        revision=reservation.revision + 1,
+    )
+    flags = {"error_handling": change.is_hard, "replace_lost": change.replaces_lost}
+    columns: dict[str, object] = {
+        "ar_name": change.name,
+        "account": change.account,
+        "mail_options": change.mail_options,
+        "mail_list": change.mail_list,
+        "idle_limit": change.idle_limit,
+        **{name: None if flag is None else "YES" if flag else "NO" for name, flag in flags.items()},
+    }
+    columns = {name: value for name, value in columns.items() if value is not None}
+    tx.advance_reservations.update(changed.id, **columns, revision=changed.revision)
+    tx.advance_reservations.add_revision(
+        ReservationRevision(
+            changed.id, changed.revision, tx.now, user.name, changed.name, changed.account, changed.start, changed.end,
+            changed.granted_pe, granted_text(tx, changed),
+        )
+    )  # fmt: skip
+    lifecycle.note(tx, changed, ReservationEvent.ALTERED, author=user.name)
+    tx.outbox.append(Wake(Tag.TERM))
+    return [] if change.access is None else _change_access(tx, changed, change.access)
+
+
+def _change_access(tx: "Transaction", reservation: AdvanceReservation, access: tuple[AccessEntry, ...]) -> list[int]:
+    tx.advance_reservations.set_access(reservation.id, access)
+    waiting = tx.advance_reservations.live_jobs([reservation.id])[reservation.id].waiting
+    lost = [
+        job.id
+        for job in tx.jobs.select(waiting)
+        if not rights.may_use(tx, access, rights.visitor(job.user, job.project))
+    ]
+    deletion.end_some_jobs(tx, reservation, lost, "its owner may not use any more")
+    return lost

@@ -1,0 +1,136 @@
+"""qralter: attributes at once, windows by the scheduler; a refused change changes nothing."""
+
+from collections.abc import Callable
+
+import pytest
+
+from oar.cli import qralter
+from oar.cli.common.command import CommandResult, invoke
+from oar.lib.facts.advance_reservations import AccessEntry
+from oar.lib.facts.grid_engine_times import write_date
+from oar.lib.facts.records import User
+from oar.lib.facts.states import JobState
+from oar.lib.runtime import Runtime
+from tests.builders import add_resources
+from tests.db.reservation_site import HOUR, NOW, Site
+
+ALICE, BOB = User("alice", 1001), User("bob", 1002)
+
+Qralter = Callable[..., CommandResult]
+
+
+@pytest.fixture
+def alter(site: Site, runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Qralter:
+    """Qralter of alice; whenever it waits, a round is made."""
+    monkeypatch.setattr("oar.cli.qralter.time.sleep", lambda seconds: site.round())
+
+    def run(*arguments: str, user: User = ALICE) -> CommandResult:
+        return invoke(qralter.main, arguments, runtime=runtime, user=user)
+
+    return run
+
+
+@pytest.fixture
+def number(site: Site) -> int:
+    """The number of a reservation of alice's, tomorrow."""
+    add_resources(site.database, nodes=1, cores=2)
+    reservation_id = site.ask("/resource_id=2", NOW + 100, NOW + HOUR)
+    site.round()
+    return site.get(reservation_id).number
+
+
+def test_a_window_is_moved_and_the_frame_follows(site: Site, alter: Qralter, number: int) -> None:
+    result = alter("-a", "+200", "-d", "600", str(number))
+    window = f"now {write_date(NOW + 200)} to {write_date(NOW + 800)}"
+    assert result == CommandResult(0, f"Your reservation {number} has been altered\n{window}\n", "")
+    with site.database.begin() as tx:
+        reservation = tx.advance_reservations.by_numbers([number])[number]
+        frame = tx.jobs.get(reservation.frame_id)
+        (alternative,) = tx.jobs.moldables([frame.id])[frame.id]
+    assert (reservation.start, reservation.end, reservation.revision) == (NOW + 200, NOW + 800, 2)
+    assert (frame.start_time, alternative.walltime) == (NOW + 200, 600)
+    site.round(NOW + 200)
+    assert site.job(reservation.frame_id) is JobState.RUNNING
+    site.round(NOW + 800)
+    assert site.job(reservation.frame_id) is JobState.TERMINATED
+
+
+def test_with_the_start_alone_the_duration_stays_and_with_the_end_alone_the_start(
+    site: Site, alter: Qralter, number: int
+) -> None:
+    assert alter("-a", "+300", str(number)).exit == 0
+    assert alter("-e", "+900", str(number)).out.endswith(f"now {write_date(NOW + 300)} to {write_date(NOW + 900)}\n")
+
+
+def test_a_refused_change_names_what_is_possible_and_changes_nothing(site: Site, alter: Qralter, number: int) -> None:
+    site.ask("/resource_id=1", NOW + HOUR, NOW + 2 * HOUR)
+    site.round()
+    with site.database.begin() as tx:
+        before = tx.advance_reservations.by_numbers([number])
+    assert alter("-e", "+7000", str(number)) == CommandResult(
+        1,
+        "",
+        f"denied: Reservation {number} can't be altered\n"
+        f"  there is no place for 1:55:0 from {_shown(NOW + 100)} on\n"
+        f"  possible is {write_date(NOW + 2 * HOUR)}\n",
+    )
+    with site.database.begin() as tx:
+        assert tx.advance_reservations.by_numbers([number]) == before
+
+
+def _shown(date: int) -> str:
+    from oar.lib.facts.times import format_date
+
+    return format_date(date)
+
+
+def test_attributes_are_changed_at_once(site: Site, alter: Qralter, number: int) -> None:
+    result = alter("-N", "night", "-A", "acct", "-he", "yes", "-m", "ab", "-replace", "no", "-idle", "5m", str(number))
+    assert result.out == f"Your reservation {number} has been altered\n"
+    with site.database.begin() as tx:
+        changed = tx.advance_reservations.by_numbers([number])[number]
+        revisions = tx.advance_reservations.revisions(changed.id)
+    assert (changed.name, changed.account, changed.is_hard, changed.mail_options) == ("night", "acct", True, "ab")
+    assert (changed.replaces_lost, changed.idle_limit) == (False, 300)
+    assert [each.name for each in revisions] == ["", "night"]
+
+
+def test_who_loses_his_access_loses_his_waiting_jobs(site: Site, alter: Qralter, number: int) -> None:
+    with site.database.begin() as tx:
+        reservation_id = tx.advance_reservations.by_numbers([number])[number].id
+    job = site.submit_inside(reservation_id)
+    result = alter("-u", "root", str(number))
+    assert result.out.splitlines()[1:] == [f"job {job} was deleted: its owner may not use the reservation any more"]
+    with site.database.begin() as tx:
+        assert tx.kill_requests.jobs([job]) == {job}
+        assert tx.advance_reservations.access([reservation_id])[reservation_id] == (AccessEntry("root"),)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-N", "x", "999"], 'denied: advance_reservation "999" does not exist\n'),
+        (["-N", "x", "none"], 'denied: advance_reservation "none" does not exist\n'),
+        (["-N", "x", "{}", "bob"], 'denied: "bob" is not allowed to alter advance_reservation {}\n'),
+        (["-N", "1bad", "{}"], 'denied: "1bad" is not a valid object name (cannot start with a digit)\n'),
+        (["-e", "x", "{}"], 'qralter: Wrong date/time format "x" specified to -e option\n'),
+        (["-u", "nosuch", "{}"], "error: nosuch is not known as a user\n"),
+    ],
+)
+def test_what_is_refused_changes_nothing(
+    site: Site, alter: Qralter, number: int, arguments: list[str], said: str
+) -> None:
+    with site.database.begin() as tx:
+        before = tx.advance_reservations.by_numbers([number])
+    user = BOB if arguments[-1] == "bob" else ALICE
+    given = [word.format(number) for word in arguments if word != "bob"]
+    assert alter(*given, user=user) == CommandResult(1, "", said.format(number))
+    with site.database.begin() as tx:
+        assert tx.advance_reservations.by_numbers([number]) == before
+
+
+def test_one_change_at_a_time(site: Site, alter: Qralter, number: int) -> None:
+    with site.database.begin() as tx:
+        reservation_id = tx.advance_reservations.by_numbers([number])[number].id
+        tx.advance_reservations.ask_change(reservation_id, "oar", "{}", 0)
+    assert alter("-e", "+900", str(number)).err == f"denied: a change of advance_reservation {number} is pending\n"
