@@ -42,8 +42,8 @@ MOST_OF_OURS = {
     "oarwalltime": 34,
     "oaralter": 30,
     "oarsub": 37,
-    "qrdel": 56,
-    "qrstat": 35,
+    "qrdel": 58,
+    "qrstat": 38,
 }
 _IMPORT = re.compile(r"^import time:[^|]*\|[^|]*\|\s*(\S+)$", re.MULTILINE)
 
