@@ -41,13 +41,16 @@ class World:
         self.has_folded = False
         with database.begin() as tx:
             tx.queues.insert(Queue("night", 1, "default", QueueState.ACTIVE))
+            tx.queues.insert(Queue("restless", 1, "default", QueueState.ACTIVE))
+        self.restless = submit(database, "{nothing = 3}/resource_id=1,walltime=0:5", queue="restless")
 
     def states(self) -> dict[int, JobState]:
         with self.database.snapshot() as tx:
             return {number: JobState(state) for number, state in tx.rows("SELECT job_id, state FROM jobs")}
 
     def live(self, *states: JobState) -> list[int]:
-        return [number for number, state in self.states().items() if state in states]
+        """The jobs in some states to which anything may happen."""
+        return [number for number, state in self.states().items() if state in states and number != self.restless]
 
     def submit(self) -> None:
         rng = self.rng
@@ -78,10 +81,17 @@ class World:
         with self.database.begin() as tx:
             tx.queues.set_state(["night"], self.rng.choice(list(QueueState)))
 
+    def change_reason_of_restless_job(self) -> None:
+        """Stop the queue of a job that no resource suits, or start it again: each round finds another reason."""
+        with self.database.begin() as tx:
+            is_active = next(each for each in tx.queues.all() if each.name == "restless").state is QueueState.ACTIVE
+            tx.queues.set_state(["restless"], QueueState.NOT_ACTIVE if is_active else QueueState.ACTIVE)
+
     def happen(self) -> None:
         """Let something happen, at some time."""
         self.now += self.rng.choice([0, 1, 30, 300])
         at(self.database, self.now)
+        self.change_reason_of_restless_job()
         for _ in range(self.rng.randint(3, 8)):
             what = self.rng.choice(
                 [
@@ -111,7 +121,7 @@ class World:
         assert all(reason.code in WAITING_FOR and reason_sentence(reason).endswith(".") for reason in reasons.values())
         assert all(history[number].changes[-1][1] == reason.code for number, reason in reasons.items())
         assert all(len(each.changes) <= MOST_CHANGES for each in history.values())
-        self.has_folded |= any(each.sums for each in history.values())
+        self.has_folded |= bool(history[self.restless].sums)
         assert foretold <= waiting
         for number, log in logs.items():
             before = [each for each in log if each.state in (*WAITING, JobState.TO_LAUNCH, JobState.LAUNCHING)]
