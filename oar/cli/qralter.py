@@ -15,7 +15,7 @@ from oar.lib.facts.errors import UserError
 from oar.lib.facts.grid_engine_times import write_date
 from oar.lib.facts.reservation_states import ChangeAnswer
 from oar.lib.reservations import alteration, listed_users, preparation
-from oar.lib.reservations.alteration import AttributeChange, WindowChange
+from oar.lib.reservations.alteration import AttributeChange, WantedWindow
 from oar.lib.reservations.preparation import BadReservation
 
 
@@ -135,7 +135,7 @@ def _attributes(options: QralterOptions, asker: str) -> AttributeChange:
     )
 
 
-def _window(options: QralterOptions, reservation: AdvanceReservation, now: int) -> WindowChange | None:
+def _window(options: QralterOptions, reservation: AdvanceReservation, now: int) -> WantedWindow | None:
     """Return the new window; None if none is asked for."""
     if options.start is None and options.duration is None and options.end is None:
         return None
@@ -148,7 +148,7 @@ def _window(options: QralterOptions, reservation: AdvanceReservation, now: int) 
     else:
         duration = reservation.duration if dates.duration is None else dates.duration
         end = (reservation.start if start is None else start) + duration
-    return WindowChange(start, end, options.is_forced)
+    return WantedWindow(start, end, options.is_forced)
 
 
 def _wait(context: Context, change_id: int, patience: float) -> ReservationChange:

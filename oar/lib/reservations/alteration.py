@@ -40,7 +40,7 @@ class AttributeChange(NamedTuple):
     access: tuple[AccessEntry, ...] | None = None
 
 
-class WindowChange(NamedTuple):
+class WantedWindow(NamedTuple):
     """A new window; None = as it is."""
 
     start: int | None = None
@@ -59,7 +59,7 @@ def lock(tx: "Transaction", user: User, reservation: AdvanceReservation | None, 
 
 
 def ask_window(
-    tx: "Transaction", user: User, reservation: AdvanceReservation, change: WindowChange, *, patience: float
+    tx: "Transaction", user: User, reservation: AdvanceReservation, change: WantedWindow, *, patience: float
 ) -> int:
     """Ask the scheduler for another window; return the number of the change.  Raises ChangeDenied.
 
