@@ -18,6 +18,7 @@ from oar.lib.facts.records import User
 from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer, ReservationEvent
 from oar.lib.reservations import deletion, lifecycle, rights
 from oar.lib.reservations.granted import granted_text
+from oar.lib.submission import visitors
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -121,7 +122,7 @@ def _change_access(tx: "Transaction", reservation: AdvanceReservation, access: t
     lost = [
         job.id
         for job in tx.jobs.select(waiting)
-        if not rights.may_use(tx, access, rights.visitor(job.user, job.project))
+        if not visitors.may_use(tx, access, visitors.visitor(job.user, job.project))
     ]
     deletion.end_some_jobs(tx, reservation, lost, "its owner may not use any more")
     return lost
