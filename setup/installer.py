@@ -36,6 +36,7 @@ USER_COMMANDS = (
     "qrstat",
     "qrdel",
     "qralter",
+    "oaruserset",
 )
 
 #: Other names of what users type.
@@ -108,6 +109,14 @@ for word do case $word in --en* | --s* | -S* | -[!-]*S*) asks=perhaps ;; esac; d
 [ ! "$asks" ] || OAR_SUBMIT_ENV=$(env -0 | head -c 96001 | base64 -w 0)
 export OAR_SUBMIT_ENV OAR_SUBMIT_DEFAULTS
 """
+#: The same for qrsub: the options with which his requests begin.
+_OF_REQUESTER = """\
+OAR_SUBMIT_DEFAULTS=
+for file in "$HOME/.sge_ar_request" "$HOME/.oar_ar_request"; do [ ! -r "$file" ] || OAR_SUBMIT_DEFAULTS=$file; done
+export OAR_SUBMIT_DEFAULTS
+"""
+#: What such commands hand over.
+_HANDED_OVER = {"oarsub": _OF_CALLER, "qrsub": _OF_REQUESTER}
 #: A command that runs long is a child of a shell of the user, which he can end; oar/cli/common/end_with_caller.py sees
 #: that the shell is gone.
 _STAYING = """\
@@ -122,7 +131,7 @@ if [ "$stays" ]; then
 fi
 """
 #: Commands that have such options, and words that may be these; where one is not, the shell stays for nothing.
-_STAY = {"oarsub": "--wa* | --in* | --co* | --rese* | -[ICr]* | -[vkDXYJ]*[ICr]*", "oarstat": "--wa*"}
+_STAY = {"oarsub": "--wa* | --in* | --co* | --rese* | -[ICr]* | -[vkDXYJ]*[ICr]*", "oarstat": "--wa*", "qrsub": "-*"}
 
 _SHIPPED_OARDIR = "/usr/lib/oar"
 
@@ -274,7 +283,7 @@ def _programs(target: Target, names: Iterable[str], make: Callable[[Target, str]
 
 
 def _user_wrapper(target: Target, name: str) -> None:
-    hand_over = _OF_CALLER if name == "oarsub" else ""
+    hand_over = _HANDED_OVER.get(name, "")
     command = f'sudo -n -H -u {target.user} {target.programs}/{name} "$@"'
     staying = _STAYING.format(command=command, patterns=_STAY[name]) if name in _STAY else ""
     text = f"#!/bin/sh\n{hand_over}{staying}exec {command}\n"

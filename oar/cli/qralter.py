@@ -8,7 +8,7 @@ import click
 
 from oar.cli.common.command import Context, Hangup, oar_command
 from oar.cli.common.options import RESERVATIONS, Stop, option
-from oar.cli.qrsub import FIRST_PAUSE, LONGEST_PAUSE, NO_ANSWER
+from oar.cli.qrsub import NO_ANSWER
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
 from oar.lib.facts.errors import UserError
@@ -16,6 +16,7 @@ from oar.lib.facts.grid_engine_times import write_date
 from oar.lib.facts.reservation_states import ChangeAnswer
 from oar.lib.reservations import alteration, listed_users, preparation
 from oar.lib.reservations.alteration import AttributeChange, WantedWindow
+from oar.lib.reservations.answers import FIRST_PAUSE, LONGEST_PAUSE
 from oar.lib.reservations.preparation import BadReservation
 
 

@@ -1,61 +1,33 @@
 """qrsub: ask for an advance reservation."""
 
-import json
 import sys
-import time
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
+from oar.cli.common import default_requests
 from oar.cli.common.command import Context, Hangup, oar_command
-from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option
-from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import AdvanceReservation, NewReservation
-from oar.lib.facts.errors import BadCondition
-from oar.lib.facts.formats import Format
-from oar.lib.facts.grid_engine_times import write_date, write_option_date
-from oar.lib.facts.records import User
-from oar.lib.facts.reservation_requests import encode
+from oar.cli.common.end_with_caller import ending_with_caller
+from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option, optional_argument
+from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.errors import BadCondition, Refused
+from oar.lib.facts.formats import Format, dump
+from oar.lib.facts.grid_engine_times import write_date, write_long_date, write_option_date
 from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.reservations import admission, asking, listed_users, preparation, requests, rights
-from oar.lib.reservations.admission import AdmittedReservation, ReservationProposal
-from oar.lib.reservations.preparation import PreparedReservation, ReservationWish
-from oar.lib.reservations.requests import ResourceWish
+from oar.lib.reservations import answers, drafts, preparation, rights
+from oar.lib.reservations.asking import AskedReservation
+from oar.lib.reservations.drafts import Requester
+from oar.lib.reservations.preparation import ReservationWish
+from oar.lib.submission.admission_rules import RuleOutput
 from oar.lib.submission.checks import BadSubmission
+from oar.lib.views.reservations import GrantedSlots, granted_slots, reservation_record, shown
+
+if TYPE_CHECKING:
+    from oar.kao.facts.planned_reservations import ReservationStep
 
 NO_ANSWER = 26
-#: Pauses between looks at the answer, in seconds.
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
-
-
-class QrsubOptions(NamedTuple):
-    """The options of qrsub, as they were given."""
-
-    start: str | None
-    duration: str | None
-    end: str | None
-    name: str
-    account: str
-    resources: tuple[str, ...]
-    pe: tuple[str, str] | None
-    allocation: tuple[str, str] | None
-    queues: str
-    hosts: str
-    properties: str
-    users: tuple[str, ...]
-    hard: str | None
-    mail_options: str
-    mail_list: tuple[str, ...]
-    replace: str | None
-    idle: str | None
-    window: str | None
-    earliest: bool
-    ignore_jobs: bool
-    project: str
-    owner: str
-    is_verbose: bool
-    is_terse: bool
-    machine: Format | None
+NOBODY, WITHDRAWN = "no answer from the scheduler in {:g} s, ", "the request was withdrawn"
 
 
 @oar_command(
@@ -63,7 +35,7 @@ class QrsubOptions(NamedTuple):
     summary="Ask for an advance reservation.",
     style=RESERVATIONS,
     help_names=("-help",),
-    exit_codes={BadSubmission: 1, BadCondition: 1, KeyboardInterrupt: NO_ANSWER, Hangup: NO_ANSWER},
+    exit_codes={BadSubmission: 1, BadCondition: 1, Refused: 1, KeyboardInterrupt: NO_ANSWER, Hangup: NO_ANSWER},
 )
 @option("-a", "start", metavar="DATE", help="Start: [[CC]YY]MMDDhhmm[.SS], YYYY-MM-DD hh:mm, now, +DURATION.")
 @option("-d", "duration", metavar="TIME", help="Duration: seconds, h:m:s, 90m, 2h, 1d12h.")
@@ -72,14 +44,18 @@ class QrsubOptions(NamedTuple):
 @option("-A", "account", default="", metavar="TEXT", help="An account, for the bill.")
 @option("-l", "resources", multiple=True, metavar="LIST", help="Resources: name=value,... or a request of OAR.")
 @option("-pe", "pe", nargs=2, metavar="NAME RANGE", help="A parallel environment, and slots: n, n-m, n-, -m.")
-@option("-alloc", "allocation", nargs=2, metavar="RULE RANGE", help="$fill_up, $pe_slots, or a number on each host.")
-@option("-q", "queues", default="", metavar="QUEUE", help="The queue.")
+@option("-alloc", "allocation", nargs=2, metavar="RULE RANGE", help="$fill_up, $pe_slots, $round_robin, or a number.")
+@option("-q", "queues", default="", metavar="LIST", help="Queues: queue, queue@host, queue@@hostgroup, patterns.")
+@option("-masterq", "master_queues", default="", metavar="LIST", help="One slot lies on a host of this list.")
 @option("-h", "hosts", default="", metavar="HOSTS", help="Hosts, patterns too, with commas between them.")
 @option("-p", "properties", default="", metavar="CONDITION", help="A condition on resources, as of oarsub.")
+@option("-ckpt", "checkpoint", default="", metavar="NAME", help="A checkpointing environment.")
+@optional_argument("-now", "now", metavar="yes|no", help="Only resources for interactive jobs.")
 @option("-u", "users", multiple=True, metavar="LIST", help="Who may use it: user, @group, %project, pattern, !denied.")
 @option("-he", "hard", metavar="yes|no", help="No job starts in it while resources are missing.")
 @option("-m", "mail_options", default="n", metavar="b|e|a|n", help="Mail at begin, end, error; none.")
 @option("-M", "mail_list", multiple=True, metavar="ADDRESSES", help="To whom; the owner if nobody is named.")
+@option("-w", "verify", default="e", metavar="e|v", help="e: reserve, or refuse; v: only tell what would be.")
 @option("-replace", "replace", metavar="yes|no", help="Lost resources are replaced.")
 @option("-idle", "idle", metavar="TIME", help="It ends when no job was in it for so long.")
 @option("-window", "window", metavar="TIME", help="The start may be so much later.")
@@ -90,141 +66,121 @@ class QrsubOptions(NamedTuple):
 @option("-verbose", "is_verbose", is_flag=True, help="Print also what was granted.")
 @option("-terse", "is_terse", is_flag=True, help="Print the number alone.")
 @machine_formats
-def main(context: Context, **values: object) -> int:
+def main(context: Context, *, is_verbose: bool, is_terse: bool, machine: Format | None, **options: object) -> int:
     """Ask, and wait for the answer."""
-    options = QrsubOptions(**values)  # type: ignore[arg-type]
-    config, user = context.runtime.config, context.user
-    _check_rights(user, options)
-    now = int(time.time())
-    wish = _wish(options)
-    prepared = preparation.prepare(wish, user.name, now, config.reservation_duration_offset)
-    with context.database.begin() as tx:
-        rights.check_creator(tx, user, is_open=config.reservation_open)
-        users = listed_users.expand(tx, prepared.access, limit=config.reservation_acl_checked_users)
-        owner = options.owner or user.name
-        admitted = _admit(context, tx, options, prepared, [name for name in users if name != owner])
-        new = _new(context, options, prepared, admitted, owner)
-        asked = asking.ask(tx, new, prepared.access, limit=config.max_advance_reservations)
-    answer = _wait(context, asked.id, config.reservation_answer_timeout)
-    return _tell(answer, options, (prepared.start, prepared.end))
-
-
-def _check_rights(user: User, options: QrsubOptions) -> None:
-    if (options.owner or options.ignore_jobs) and not user.is_admin:
-        raise Stop(f'denied: "{user.name}" must be manager for -owner and -ignore_jobs')
-
-
-def _wish(options: QrsubOptions) -> ReservationWish:
-    return ReservationWish(
-        start=options.start,
-        end=options.end,
-        duration=options.duration,
-        name=options.name,
-        account=options.account,
-        users=options.users,
-        hard=options.hard,
-        mail_options=options.mail_options,
-        mail_list=options.mail_list,
-        replace=options.replace,
-        idle=options.idle,
-        window=options.window,
-        earliest=options.earliest,
-    )
-
-
-def _admit(
-    context: Context, tx: Transaction, options: QrsubOptions, prepared: PreparedReservation, users: list[str]
-) -> AdmittedReservation:
-    name, slots = options.pe or (None, "1")
-    wish = ResourceWish(options.resources, name, slots, options.allocation, options.hosts)
-    asked = requests.read(wish, context.runtime.config, requests.site_of(tx, wish))
-    proposal = ReservationProposal(
-        owner=options.owner or context.user.name,
-        users=users,
-        queue=options.queues,
-        project=options.project,
-        name=options.name,
-        properties=options.properties,
-        start=prepared.start,
-        duration=prepared.end - prepared.start,
-        alternatives=asked.alternatives,
-        initial_request=" ".join(["qrsub", *context.arguments]),
-    )
-    return admission.admit(tx, context.database, context.runtime.config, proposal)
-
-
-def _new(
-    context: Context, options: QrsubOptions, prepared: PreparedReservation, admitted: AdmittedReservation, owner: str
-) -> NewReservation:
-    config = context.runtime.config
-    replaces = prepared.replaces_lost
-    return NewReservation(
-        owner=owner,
-        start=prepared.start,
-        end=prepared.end,
-        request=encode(admitted.alternatives),
-        name=prepared.name,
-        account=prepared.account,
-        owner_group=rights.main_group(owner),
-        project=admitted.project,
-        queue=admitted.queue,
-        start_window=prepared.start_window,
-        time_offset=max(config.reservation_duration_offset, config.scheduler_job_security_time),
-        is_hard=prepared.is_hard,
-        replaces_lost=config.reservation_replace_lost if replaces is None else replaces,
-        ignores_jobs=options.ignore_jobs,
-        idle_limit=prepared.idle_limit,
-        resource_list=json.dumps([["request", " ".join(options.resources)]] if options.resources else []),
-        mail_options=prepared.mail_options,
-        mail_list=prepared.mail_list,
-    )
-
-
-def _wait(context: Context, reservation_id: int, patience: float) -> AdvanceReservation:
-    """Return the reservation with its answer; withdraw the request of whom nobody answers.  Raises Stop."""
-    limit, pause = time.monotonic() + patience, FIRST_PAUSE
-    try:
-        while time.monotonic() < limit:
-            with context.database.snapshot() as tx:
-                (reservation,) = tx.advance_reservations.select([reservation_id])
-            if reservation.state is not ReservationState.ASKED:
-                return reservation
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-    except (KeyboardInterrupt, Hangup):
-        answered = _withdraw(context, reservation_id)
-        if answered is None:
-            raise
-        return answered
-    answered = _withdraw(context, reservation_id)
-    if answered is None:
-        raise Stop(f"no answer from the scheduler in {patience:g} s, the request was withdrawn", NO_ANSWER)
-    return answered
-
-
-def _withdraw(context: Context, reservation_id: int) -> AdvanceReservation | None:
-    with context.database.begin() as tx:
-        return asking.withdraw(tx, reservation_id, context.user.name)
-
-
-def _tell(answer: AdvanceReservation, options: QrsubOptions, window: tuple[int, int]) -> int:
+    values = default_requests.completed(context, options, ReservationWish._fields)
+    wish = ReservationWish(**values)  # type: ignore[arg-type]
+    if not context.arguments and wish == ReservationWish():
+        usage = context.command.get_usage(click.get_current_context())
+        raise Stop(f"ERROR! no option argument\n{usage}")
+    requester = Requester(context.user, " ".join(["qrsub", *context.arguments]))
+    if preparation.check_verify(wish):
+        return _verify(context, requester, wish, machine)
+    with ending_with_caller():
+        answer, is_moved = _ask(context, requester, wish)
     if answer.state is ReservationState.REFUSED:
-        click.echo(f"denied: Reservation can't be granted\n  {answer.message}", err=True)
-        click.echo(f"  {_proposal(answer)}", err=True)
-        return 1
-    if options.is_terse:
+        raise Stop(f"denied: Reservation can't be granted\n{_refusal(answer.message, answer.proposal)}")
+    if is_terse:
         click.echo(str(answer.number))
-        return 0
-    click.echo(f"Your reservation {answer.number} has been granted")
-    if (answer.start, answer.end) != window or options.is_verbose:
-        click.echo(f"It starts at {write_date(answer.start)} and ends at {write_date(answer.end)}.")
+    elif machine:
+        click.echo(dump(_record(context, answer), machine), nl=False)
+    else:
+        click.echo("\n".join(_lines(context, answer, is_moved=is_moved, is_verbose=is_verbose)))
     return 0
 
 
-def _proposal(answer: AdvanceReservation) -> str:
-    if not answer.proposal:
-        return "no later start was found"
-    return f"the earliest possible start is {write_date(answer.proposal)} (-a {write_option_date(answer.proposal)})"
+# -- asking -----------------------------------------------------------------------------------------------------------
+
+
+def _ask(context: Context, requester: Requester, wish: ReservationWish) -> tuple[AdvanceReservation, bool]:
+    """Return the reservation with its answer, and whether its window is another than the one that was asked for.
+
+    Nobody's request stays when he does not wait for it.  Raises Stop.
+    """
+    database, config = context.database, context.runtime.config
+    patience, written = config.reservation_answer_timeout, list[AskedReservation]()
+    try:
+        draft = drafts.ask(database, config, requester, wish, written.append)
+        _print_rules(draft.output)
+        answer, why = answers.wait(database, written[0].id, patience), NOBODY.format(patience)
+    except (KeyboardInterrupt, Hangup):
+        answer, why = None, ""
+    for asked in () if answer else written:
+        answer = answers.withdraw(database, asked.id, context.user.name)
+    if answer is None:
+        raise Stop(f"{why}{WITHDRAWN}", NO_ANSWER)
+    return answer, _is_moved(answer, written[0])
+
+
+def _is_moved(answer: AdvanceReservation, asked: AskedReservation) -> bool:
+    """Whether a reservation has another window than it was asked for; one that was to begin at once begins later."""
+    was_now = asked.start <= answer.submission_time
+    return answer.end != asked.end or (answer.start != asked.start and not was_now)
+
+
+def _print_rules(output: RuleOutput) -> None:
+    """Print what the rules of the site have to say; the answer alone goes to stdout."""
+    for text in (output.out, output.err):
+        click.echo(text, err=True, nl=False)
+
+
+def _lines(context: Context, answer: AdvanceReservation, *, is_moved: bool, is_verbose: bool) -> Iterator[str]:
+    yield f"Your reservation {answer.number} has been granted"
+    if is_moved or is_verbose:
+        yield f"It starts at {write_date(answer.start)} and ends at {write_date(answer.end)}."
+    if is_verbose:
+        with context.database.snapshot() as tx:
+            yield _slots_line(granted_slots(tx, answer.queue, answer.resources))
+
+
+def _record(context: Context, answer: AdvanceReservation) -> dict[str, object]:
+    with context.database.snapshot() as tx:
+        reader = rights.reader(tx, context.user, is_private=context.runtime.config.oarstat_private)
+        (item,) = shown(tx, [answer], reader)
+    return {str(answer.number): reservation_record(item)}
+
+
+def _slots_line(slots: tuple[GrantedSlots, ...]) -> str:
+    return f"{'granted_slots:':<28}{','.join(f'{each.place}={each.slots}' for each in slots)}"
+
+
+def _refusal(message: str, proposal: int) -> str:
+    """Return the lines that say why there is no place, and when there would be one."""
+    later = "no later start was found"
+    if proposal:
+        later = f"the earliest possible start is {write_date(proposal)} (-a {write_option_date(proposal)})"
+    return f"  {message}\n  {later}"
+
+
+# -- verification -----------------------------------------------------------------------------------------------------
+
+
+def _verify(context: Context, requester: Requester, wish: ReservationWish, machine: Format | None) -> int:
+    """Print what would be answered now; nothing is stored.  Raises Stop."""
+    from oar.kao.rounds.hypothetical import reservation_trials
+
+    draft = drafts.rehearse(context.database, context.runtime.config, requester, wish)
+    _print_rules(draft.output)
+    step = reservation_trials.answer(context.database, context.runtime.config, draft.new)
+    if step.state is ReservationState.REFUSED:
+        raise Stop(f"verification: no suitable queues\n{_refusal(step.message, step.proposal)}")
+    with context.database.snapshot() as tx:
+        slots = granted_slots(tx, draft.new.queue, step.resources)
+    if machine:
+        click.echo(dump(_verified(step, slots), machine), nl=False)
+    else:
+        start = f"{'start_time:':<28}{write_long_date(step.start)}"
+        click.echo(f"verification: found suitable queue(s)\n{_slots_line(slots)}\n{start}")
+    return 0
+
+
+def _verified(step: "ReservationStep", slots: tuple[GrantedSlots, ...]) -> dict[str, object]:
+    return {
+        "start_time": step.start,
+        "end_time": step.end,
+        "granted_slots": [{"queue": each.queue, "host": each.host, "slots": each.slots} for each in slots],
+        "resources": list(step.resources),
+    }
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import pytest
 from oar.cli import oarsub
 from oar.cli.common.command import CommandResult, Context
 from oar.cli.oarsub_parts import wait
-from oar.lib.db import end_listener
+from oar.lib.db import channel_listener
 from oar.lib.db.database import Database
 from oar.lib.db.end_listener import EndListener
 from oar.lib.facts.records import Job, User
@@ -391,9 +391,9 @@ def test_who_listens_gives_the_connection_back_when_they_become_scarce(
     with EndListener(site.database) as listener:
         assert listener.listen()
         assert listener.listen()
-        monkeypatch.setattr(end_listener, "SCARCE", 0.0)
+        monkeypatch.setattr(channel_listener, "SCARCE", 0.0)
         assert not listener.listen()
-    monkeypatch.setattr(end_listener, "PLENTY", 0.0)
+    monkeypatch.setattr(channel_listener, "PLENTY", 0.0)
     with EndListener(site.database) as listener:
         assert not listener.listen()
 
@@ -408,7 +408,7 @@ def test_who_listens_sees_that_postgresql_was_restarted(site: Site) -> None:
 
 
 def test_nobody_is_kept_from_the_database_by_those_who_wait(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(end_listener, "PLENTY", 0.0)
+    monkeypatch.setattr(channel_listener, "PLENTY", 0.0)
 
     def connections() -> object:
         with site.database.snapshot() as tx:

@@ -22,7 +22,7 @@ import click
 from oar.cli.common.option_reader import OptionReader
 from oar.cli.common.options import EXIT_BAD_OPTION, USER, BadOption, PlainOption, Stop, Style
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import DatabaseFull, DatabaseUnavailable, NotAllowed, OarError, Refused
+from oar.lib.facts.errors import DatabaseFull, DatabaseUnavailable, NotAllowed, OarError, Refused, WordedRefusal
 from oar.lib.facts.records import User
 from oar.lib.facts.version import VERSION
 from oar.lib.runtime import Runtime, command_delivery, conf_file, open_runtime
@@ -222,7 +222,7 @@ class Command(click.Command):
     def _report(self, error: Exception) -> int:
         """Print what went wrong, in one line unless the text was made with more; return the exit code."""
         lines = self._sentence(error).split("\n")
-        has_own_lines = isinstance(error, Stop | Refused)
+        has_own_lines = isinstance(error, Stop | Refused | WordedRefusal)
         text = "\n".join(lines) if has_own_lines else " ".join(line.strip() for line in lines)
         click.echo(_printable(text), err=True)
         if isinstance(error, BadOption | click.UsageError) and self.style.usage_after_error:
@@ -230,7 +230,7 @@ class Command(click.Command):
         return self._code(error)
 
     def _sentence(self, error: Exception) -> str:
-        if isinstance(error, Stop | Refused):
+        if isinstance(error, Stop | Refused | WordedRefusal):
             return str(error)
         if isinstance(error, DatabaseUnavailable):
             return self.style.error + (_FULL if isinstance(error, DatabaseFull) else "cannot reach the OAR database.")

@@ -527,6 +527,10 @@ class Config(Values):
     reservation_acl_checked_users = Key(
         INTEGER, 50, "For so many users of an access list the rules of the site are asked."
     )
+    reservation_environments_file = Key(
+        PATH, "/etc/oar/reservations.yaml", "Parallel environments, groups of hosts and other names for qrsub."
+    )
+    reservation_request_file = Key(PATH, "/etc/oar/ar_request", "Options with which each request of qrsub begins.")
 
     # retention and archive
     retention_jobs = Key(DAYS, 0, "Days to keep ended jobs; 0 = for ever.")

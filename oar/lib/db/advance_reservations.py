@@ -67,6 +67,10 @@ _ACCESS = """
     SELECT reservation_id, entry, denied = 'YES' FROM reservation_acl
     WHERE reservation_id = ANY(%s) ORDER BY reservation_id, entry_order"""
 
+_THAT_ALLOWS = """
+    SELECT min(r.ar_id) FROM reservations r JOIN reservation_acl a ON a.reservation_id = r.reservation_id
+    WHERE r.ended = 0 AND a.entry = %s AND a.denied = 'NO'"""
+
 _ADD_JOBS = """
     INSERT INTO reservation_jobs (job_id, reservation_id) SELECT id, %s FROM unnest(%s::bigint[]) AS id
     ON CONFLICT (job_id) DO UPDATE SET reservation_id = EXCLUDED.reservation_id"""
@@ -241,6 +245,11 @@ class AdvanceReservations(Table):
         for reservation_id, text, denied in self._tx.rows(_ACCESS, (list(ids),)) if ids else ():
             entries[reservation_id].append(AccessEntry(text, denied))
         return {reservation_id: tuple(entries[reservation_id]) for reservation_id in ids}
+
+    def first_that_allows(self, entry: str) -> int | None:
+        """Return the smallest number of a live reservation with an entry in its access list; None if there is none."""
+        number: int | None = self._tx.value(_THAT_ALLOWS, (entry,))
+        return number
 
     def add_jobs(self, reservation_id: int, job_ids: Sequence[int]) -> None:
         """Note that jobs belong to a reservation, and to no other."""

@@ -1,92 +1,28 @@
-"""The wait for the ends of jobs: commands are told by NOTIFY, and look by themselves from time to time.
+"""The wait for the ends of jobs.  See docs/design/locks.rst, "Notifications"."""
 
-See docs/design/locks.rst, "Notifications".
-"""
-
-import select
-import time
 from collections.abc import Collection
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from oar.lib.db.statements import Connection, psycopg2
-from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.db.channel_listener import ChannelListener
 from oar.lib.facts.topics import Channel
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
 
-#: A connection is taken to listen while at most this part of PostgreSQL's connections is in use, and given back when
-#: more than the second one is: those who work come before those who wait.
-PLENTY, SCARCE = 0.5, 0.75
-#: Seconds after which who could not listen tries again.
-RETRY_SECONDS = 60.0
-_LISTEN = f"LISTEN {Channel.JOB_END}"
-_IN_USE = "SELECT sum(numbackends) / current_setting('max_connections')::float8 FROM pg_stat_database"
 
-
-class EndListener:
-    """Hears of the ends of jobs, as long as PostgreSQL has connections in plenty.  Use as a context manager."""
+class EndListener(ChannelListener):
+    """Hears of the ends of jobs."""
 
     def __init__(self, database: "Database") -> None:
-        self._database = database
-        self._connection: Connection | None = None
-        self._next_try = 0.0
-
-    def listen(self) -> bool:
-        """Listen from now on, if possible; whether it is.  To be called before each look at the jobs."""
-        try:
-            if self._connection is None and self._may_try():
-                self._connection = self._database.connection_at_once()
-                if self._part_in_use() <= PLENTY:
-                    self._connection.cursor().execute(_LISTEN)
-                else:
-                    self.close()
-            elif self._connection is not None and self._part_in_use() > SCARCE:
-                self.close()
-        except (DatabaseUnavailable, psycopg2.Error):
-            self.close()
-        return self._connection is not None
+        super().__init__(database, Channel.JOB_END)
 
     def wait(self, ids: Collection[int], seconds: float) -> None:
         """Wait so many seconds, less if it is told before that all of these jobs have ended."""
-        if self._connection is None:
-            time.sleep(seconds)
-            return
-        left, limit = {str(job_id) for job_id in ids}, time.monotonic() + seconds
-        while left and select.select([self._connection], [], [], max(0.0, limit - time.monotonic()))[0]:
-            try:
-                self._connection.poll()
-            except psycopg2.Error:  # PostgreSQL was restarted
-                self.close()
-                return
-            while self._connection.notifies:
-                left.difference_update(self._connection.notifies.pop().payload.split())
+        left = {str(job_id) for job_id in ids}
 
-    def close(self) -> None:
-        """Give the connection back."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        def have_ended(payload: str) -> bool:
+            left.difference_update(payload.split())
+            return not left
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _may_try(self) -> bool:
-        now = time.monotonic()
-        if not self._database.settings.notify or now < self._next_try:
-            return False
-        self._next_try = now + RETRY_SECONDS
-        return True
-
-    def _part_in_use(self) -> float:
-        if self._connection is None:
-            return 1.0
-        cursor = self._connection.cursor()
-        cursor.execute(_IN_USE)
-        return float(cursor.fetchall()[0][0])
+        if left:
+            self.wait_until(have_ended, seconds)

@@ -6,7 +6,8 @@
     │   ├── NotAllowed         it is somebody else's, or an administrator's
     │   ├── NoSuchJob          (also other named things: NoSuchQueue, NoSuchResource)
     │   ├── WrongState         the job is not in a state that allows it
-    │   └── Refused            an admission rule said no
+    │   ├── Refused            an admission rule said no
+    │   └── WordedRefusal      the message is all that is printed: the words of a documented interface
     ├── ConfigError        a file of the administrator: file, line, key
     ├── SchemaError        the database is not as this version needs it: oar-database
     ├── Unavailable        database, bus or node: try again
@@ -71,6 +72,10 @@ class Refused(UserError):
     """An admission rule refused the submission; the message is the rule's."""
 
     exit_code = 254
+
+
+class WordedRefusal(UserError):
+    """The message is all that is printed, in its own lines: its words are those of a documented interface."""
 
 
 class BadCondition(UserError):

@@ -27,7 +27,7 @@ NOTHING_SUITS = "Error: No queue instances to reserve"
 
 
 class ReservationProposal(NamedTuple):
-    """A reservation as the rules see it."""
+    """A reservation as the rules see it, in one queue."""
 
     owner: str
     users: Sequence[str]  #: the others of the access list
@@ -103,6 +103,7 @@ def _amended(
             queue=proposal.queue,
             properties=proposal.properties or None,
             initial_request=proposal.initial_request,
+            checkpoint_signal=config.signal,
         ),
         job_type=JobType.PASSIVE,
         requests=tuple(ResourceRequest(each.groups, proposal.duration) for each in alternatives),

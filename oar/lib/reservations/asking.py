@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.db.lock_keys import RESERVATION_LIMIT_LOCK
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation
-from oar.lib.facts.errors import UserError
+from oar.lib.facts.errors import WordedRefusal
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.reservation_states import ReservationEvent, ReservationState
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 
-class TooManyReservations(UserError):
+class TooManyReservations(WordedRefusal):
     """MAX_ADVANCE_RESERVATIONS is reached."""
 
     exit_code = 25
@@ -27,6 +27,8 @@ class AskedReservation(NamedTuple):
     id: int
     number: int
     frame_id: int
+    start: int
+    end: int
 
 
 def ask(tx: "Transaction", new: NewReservation, access: Sequence[AccessEntry], *, limit: int) -> AskedReservation:
@@ -43,13 +45,13 @@ def ask(tx: "Transaction", new: NewReservation, access: Sequence[AccessEntry], *
     (reservation,) = tx.advance_reservations.select([reservation_id])
     frame_id = frames.make(tx, reservation, decode(new.request))
     tx.outbox.append(Wake(Tag.QSUB))
-    return AskedReservation(reservation_id, number, frame_id)
+    return AskedReservation(reservation_id, number, frame_id, new.start, new.end)
 
 
 def withdraw(tx: "Transaction", reservation_id: int, author: str, message: str = "") -> AdvanceReservation | None:
-    """Withdraw a request; return the reservation if its answer was first, None if it is withdrawn."""
-    (reservation,) = tx.advance_reservations.lock([reservation_id])
-    if reservation.state is not ReservationState.ASKED:
-        return reservation
-    lifecycle.refuse(tx, reservation, message or "withdrawn", event=ReservationEvent.WITHDRAWN, author=author)
+    """Withdraw a request, if it was written; return the reservation if its answer was first, else None."""
+    for reservation in tx.advance_reservations.lock([reservation_id]):
+        if reservation.state is not ReservationState.ASKED:
+            return reservation
+        lifecycle.refuse(tx, reservation, message or "withdrawn", event=ReservationEvent.WITHDRAWN, author=author)
     return None

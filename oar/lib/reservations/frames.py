@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 _START = (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING)
 
 
-def types_of(reservation: AdvanceReservation) -> tuple[str, ...]:
+def types_of(reservation_id: int, *, is_flexible: bool) -> tuple[str, ...]:
     """Return the types of the frame of a reservation."""
-    space = f"{JobTypeName.PLACEHOLDER}=ar{reservation.id}" if reservation.is_flexible else str(JobTypeName.CONTAINER)
+    space = f"{JobTypeName.PLACEHOLDER}=ar{reservation_id}" if is_flexible else str(JobTypeName.CONTAINER)
     return (
         space,
         str(JobTypeName.NOOP),
         f"{JobTypeName.STATE}=permissive",
         str(JobTypeName.NO_QUOTAS),
-        f"{JobTypeName.AR}={reservation.id}",
+        f"{JobTypeName.AR}={reservation_id}",
     )
 
 
@@ -49,7 +49,7 @@ def make(
         name=reservation.name or None,
         project=reservation.project,
         queue=reservation.queue,
-        types=types_of(reservation),
+        types=types_of(reservation.id, is_flexible=reservation.is_flexible),
         initial_request=f"qrsub ({reservation.number})",
     )
     message = f"advance reservation {reservation.number}"

@@ -21,7 +21,7 @@ def expand(tx: "Transaction", entries: Sequence[AccessEntry], *, limit: int) -> 
     denied = {entry.text for entry in entries if entry.denied}
     users: dict[str, None] = {}
     for name in names.users:
-        _check_user(name)
+        check_user(name)
         users[name] = None
     for name in names.groups:
         members = usersets.get(name)
@@ -32,7 +32,8 @@ def expand(tx: "Transaction", entries: Sequence[AccessEntry], *, limit: int) -> 
     return allowed[:limit]
 
 
-def _check_user(name: str) -> None:
+def check_user(name: str) -> None:
+    """Refuse a name that no user has.  Raises BadReservation."""
     import pwd
 
     try:

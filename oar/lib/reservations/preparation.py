@@ -3,13 +3,12 @@
 The order of the checks, and their texts, are documented in docs/design/reservations.rst, "Refusals".
 """
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from oar.lib.facts.advance_reservations import AccessEntry
-from oar.lib.facts.errors import BadRequest, UserError
+from oar.lib.facts.errors import BadRequest, WordedRefusal
 from oar.lib.facts.grid_engine_times import read_date, read_duration
 from oar.lib.facts.times import format_duration
 from oar.lib.rules import access_lists
@@ -19,6 +18,7 @@ ONE_YEAR = 365 * 86400
 
 LONGEST_ACCOUNT = 255
 LONGEST_NAME = 128
+LONGEST_LIST = 4096
 LONGEST_TEXT = 65536
 MAX_ADDRESSES = 20
 
@@ -28,7 +28,7 @@ _ADDRESS = re.compile(r"[A-Za-z0-9._%+-]{1,64}(@[A-Za-z0-9.-]{1,255})?", re.ASCI
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class BadReservation(UserError):
+class BadReservation(WordedRefusal):
     """A request cannot be read, or makes no sense; the message is a whole line."""
 
 
@@ -41,21 +41,26 @@ class ReservationWish(NamedTuple):
     name: str = ""
     account: str = ""
     resources: tuple[str, ...] = ()  #: each ``-l``
-    pe: str | None = None
-    pe_range: str = ""
+    pe: tuple[str, str] | None = None  #: pattern of parallel environments, range of slots
+    allocation: tuple[str, str] | None = None  #: rule and range of ``-alloc``
     queues: str = ""
+    master_queues: str = ""
     hosts: str = ""
-    properties: str | None = None
+    properties: str = ""
+    checkpoint: str = ""  #: a checkpointing environment
+    now: tuple[str | None, ...] = ()  #: each ``-now``; None = without a word
     users: tuple[str, ...] = ()  #: each ``-u``
     hard: str | None = None
     mail_options: str = "n"
     mail_list: tuple[str, ...] = ()
+    verify: str = "e"
     replace: str | None = None
     idle: str | None = None
     window: str | None = None
     earliest: bool = False
     ignore_jobs: bool = False
     project: str = ""
+    owner: str = ""  #: '' = the asker
 
 
 class ReadDates(NamedTuple):
@@ -97,10 +102,16 @@ class PreparedReservation(NamedTuple):
 
 def prepare(wish: ReservationWish, asker: str, now: int, offset: int, program: str = "qrsub") -> PreparedReservation:
     """Return a wish, read.  ``offset``: RESERVATION_DURATION_OFFSET.  Raises BadReservation."""
+    _check_size(wish)
+    check_verify(wish, program)
     start, end = _window(wish, now, program)
     if end - start <= offset:
         raise BadReservation(f"the duration must be longer than {offset} seconds")
     window = ONE_YEAR if wish.earliest else _duration(wish.window, "window", program) or 0
+    for what, text in (("queue list", wish.queues), ("queue list", wish.master_queues), ("host list", wish.hosts)):
+        _text(what, text, LONGEST_LIST)
+    for each in wish.now:
+        _yes_or_no(each, "now", program)
     attributes = read_attributes(wish, asker, program)
     return PreparedReservation(start, end, window, *attributes)
 
@@ -108,7 +119,7 @@ def prepare(wish: ReservationWish, asker: str, now: int, offset: int, program: s
 def read_attributes(wish: ReservationWish, asker: str, program: str) -> ReservationAttributes:
     """Return what is asked besides dates and resources.  Raises BadReservation."""
     return ReservationAttributes(
-        access=_access(wish.users, asker),
+        access=_access(wish.users, asker, wish.owner or asker),
         name=_name(wish.name),
         account=_text("account", wish.account, LONGEST_ACCOUNT),
         is_hard=bool(_yes_or_no(wish.hard, "he", program)),
@@ -117,6 +128,27 @@ def read_attributes(wish: ReservationWish, asker: str, program: str) -> Reservat
         mail_options=_mail_options(wish.mail_options, program),
         mail_list=_mail_list(wish.mail_list),
     )
+
+
+def check_verify(wish: ReservationWish, program: str = "qrsub") -> bool:
+    """Return whether somebody only wants to be told.  Raises BadReservation."""
+    if wish.verify not in ("e", "v"):
+        raise BadReservation(f'{program}: invalid option argument "-w {wish.verify}"')
+    return wish.verify == "v"
+
+
+def _check_size(wish: ReservationWish) -> None:
+    if sum(map(len, _texts(wish))) > LONGEST_TEXT:
+        raise BadReservation(f"denied: the request is longer than {LONGEST_TEXT} characters")
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Iterate over all texts of a wish."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _texts(each)
 
 
 # -- dates ------------------------------------------------------------------------------------------------------------
@@ -205,18 +237,13 @@ def _mail_list(texts: Sequence[str]) -> str:
     return ",".join(addresses)
 
 
-def _access(texts: Sequence[str], asker: str) -> tuple[AccessEntry, ...]:
+def _access(texts: Sequence[str], asker: str, owner: str) -> tuple[AccessEntry, ...]:
     if not texts:
-        return (AccessEntry(asker),)
+        return (AccessEntry(owner),)
     try:
         return access_lists.parse(",".join(texts), asker)
     except BadRequest as error:
         raise BadReservation(f"error: {error}") from None
-
-
-def as_json(pairs: Sequence[tuple[str, str]]) -> str:
-    """Return the resources as they were given, for the column ``resource_list``."""
-    return json.dumps(pairs)
 
 
 def time_left(reservation_end: int, offset: int, now: int) -> str:

@@ -4,16 +4,21 @@ See docs/design/reservations.rst, "What is asked for".
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Group, Level
+from oar.lib.facts.request import name_nodes
 from oar.lib.facts.reservation_requests import ReservationAlternative
-from oar.lib.reservations.preparation import BadReservation
+from oar.lib.reservations import queue_lists
+from oar.lib.reservations.environments import SiteEnvironments
+from oar.lib.reservations.preparation import BadReservation, ReservationWish
+from oar.lib.reservations.queue_lists import SiteQueues
 from oar.lib.rules import parallel_environments
-from oar.lib.rules.parallel_environments import SlotRange
+from oar.lib.rules.parallel_environments import AllocationRule, Shape
 from oar.lib.submission import checks
 
 if TYPE_CHECKING:
@@ -21,6 +26,9 @@ if TYPE_CHECKING:
 
 #: Names of Grid Engine for the host of a slot.
 HOST_NAMES = ("h", "host", "hostname")
+#: Its names for the queue, and for the duration.
+QUEUE_NAMES = ("q", "qname")
+TIME_LIMIT = "h_rt"
 SLOTS = '"advance_reservation" denied: use parallel environments instead of requesting slots explicitly'
 
 #: What a resource of the type is asked for: a number, or a part of the number of slots, as ``1/2``.
@@ -35,16 +43,17 @@ class Site(NamedTuple):
     types: frozenset[str]  #: types of resources besides ``default``
     values: Mapping[str, frozenset[str]]  #: of the text properties that requests compare with patterns
     resources: int  #: how many there are
+    queues: SiteQueues
 
+    @property
+    def hosts(self) -> int:
+        """How many hosts there are."""
+        return len(self.queues.hosts)
 
-class ResourceWish(NamedTuple):
-    """What is asked for, as it was given."""
-
-    resources: tuple[str, ...] = ()  #: each ``-l``
-    pe: str | None = None
-    pe_range: str = ""
-    allocation: tuple[str, str] | None = None  #: rule and range of ``-alloc``
-    hosts: str = ""  #: ``-h``
+    @property
+    def environments(self) -> SiteEnvironments:
+        """The names that the site has given."""
+        return self.queues.environments
 
 
 class AskedResources(NamedTuple):
@@ -52,7 +61,16 @@ class AskedResources(NamedTuple):
 
     alternatives: tuple[ReservationAlternative, ...]
     pairs: tuple[tuple[str, str], ...]  #: names and values as they were given, for ``resource_list``
-    duration: str | None = None  #: of ``h_rt``
+    queues: str = ""  #: the list of queues among them
+
+
+class _Slots(NamedTuple):
+    """The slots of one alternative."""
+
+    pe: str
+    rule: str
+    condition: str  #: of the parallel environment
+    number: int
 
 
 def is_oar_request(text: str, labels: Sequence[str]) -> bool:
@@ -61,52 +79,99 @@ def is_oar_request(text: str, labels: Sequence[str]) -> bool:
     return text.startswith(("/", "{")) or "/" in name or (name in labels and value.isascii() and value.isdigit())
 
 
-def read(wish: ResourceWish, config: Config, site: Site) -> AskedResources:
+def time_limit(resources: Sequence[str]) -> str | None:
+    """Return the value of ``h_rt`` in the ``-l`` of a request in Grid Engine's language."""
+    return dict(_pairs(resources)).get(TIME_LIMIT)
+
+
+def read(wish: ReservationWish, config: Config, site: Site) -> AskedResources:
     """Return what is asked for.  Raises BadReservation."""
-    labels = config.hierarchy_labels
-    oar = [text for text in wish.resources if is_oar_request(text, labels)]
-    if oar:
-        if len(oar) != len(wish.resources) or wish.pe or wish.allocation:
-            raise BadReservation("denied: OAR's and Grid Engine's requests cannot be mixed")
-        return _oar_request("+".join(oar), config)
-    return _grid_engine_request(wish, site)
+    oar = [text for text in wish.resources if is_oar_request(text, config.hierarchy_labels)]
+    if not oar:
+        return _grid_engine_request(wish, site)
+    if len(oar) != len(wish.resources) or wish.pe or wish.allocation:
+        raise BadReservation("denied: OAR's and Grid Engine's requests cannot be mixed")
+    if wish.master_queues:
+        raise BadReservation("denied: -masterq needs slots: ask for them with -pe or -alloc")
+    return _oar_request(oar, wish, config, site)
 
 
-def _oar_request(text: str, config: Config) -> AskedResources:
+def _oar_request(texts: Sequence[str], wish: ReservationWish, config: Config, site: Site) -> AskedResources:
+    """Return a request in OAR's language; each ``-l`` is a part of it."""
     try:
-        (request,) = checks.parse_requests((text,), config)
+        parts = checks.parse_requests(texts, config)
     except BadRequest as error:
         raise BadReservation(f"denied: {error}") from None
-    if "walltime" in text:
+    if any(part.walltime is not None for part in parts):
         raise BadReservation("denied: write -d for the duration, and no walltime in -l")
-    return AskedResources((ReservationAlternative(request.groups),), (("oar", text),))
+    groups = name_nodes(
+        [group for part in parts for group in part.groups], site.columns.keys(), config.oarsub_nodes_resources
+    )
+    for level in (level for group in groups for level in group.levels):
+        if level.property not in site.columns:
+            raise BadReservation(f'unknown resource "{level.property}"')
+    conditions = [queue_lists.of_slots(each) for each in _common_conditions(wish, site)]
+    narrowed = tuple(group._replace(filter=all_of([*conditions, group.filter])) for group in groups)
+    return AskedResources((ReservationAlternative(narrowed),), tuple(("oar", text) for text in texts))
+
+
+def all_of(conditions: Iterable[str]) -> str:
+    """Return the condition that all of some conditions are satisfied; '' always is."""
+    parts = list(dict.fromkeys(filter(None, conditions)))
+    return " AND ".join(f"({part})" for part in parts) if len(parts) > 1 else "".join(parts)
+
+
+def _common_conditions(wish: ReservationWish, site: Site) -> list[str]:
+    """Return the conditions on the slots that options besides ``-l`` put: ``-h``, ``-ckpt``, ``-now``."""
+    environments = site.environments
+    conditions = [_host_condition(wish.hosts, site)] if wish.hosts else []
+    if wish.checkpoint:
+        if wish.checkpoint not in environments.checkpointing:
+            raise BadReservation(
+                f'job rejected: the requested checkpointing environment "{wish.checkpoint}" does not exist'
+            )
+        conditions.append(environments.checkpointing[wish.checkpoint])
+    if is_interactive(wish):
+        conditions.append(environments.interactive)
+    return conditions
+
+
+def is_interactive(wish: ReservationWish) -> bool:
+    """Whether ``-now`` is given: alone it means yes."""
+    return bool(wish.now) and wish.now[-1] != "no" and wish.now[-1] != "n"
 
 
 # -- Grid Engine ------------------------------------------------------------------------------------------------------
 
 
-def _grid_engine_request(wish: ResourceWish, site: Site) -> AskedResources:
-    pairs = [_pair(item) for text in wish.resources for item in text.split(",") if item.strip()]
-    conditions = [_host_condition(wish.hosts, site)] if wish.hosts else []
+def _grid_engine_request(wish: ReservationWish, site: Site) -> AskedResources:
+    pairs = _pairs(wish.resources)
+    conditions = ["type = 'default'", *_common_conditions(wish, site)]
+    queues = []
     extra: list[tuple[str, int, int]] = []  #: type of resources, and how many for each so many slots
-    duration = None
     for name, value in pairs:
         if name == "slots":
             raise BadReservation(SLOTS)
-        if name == "h_rt":
-            duration = value
+        if name in QUEUE_NAMES:
+            queues.append(value)
         elif name in HOST_NAMES:
             conditions.append(_host_condition(value, site))
         elif name in site.types:
             extra.append((name, *_amount(name, value)))
-        else:
+        elif name != TIME_LIMIT:
             conditions.append(_property_condition(name, value, site))
-    condition = " AND ".join(["type = 'default'", *conditions])
-    alternatives = tuple(
-        ReservationAlternative(_groups(rule, slots, condition, extra), pe, slots)
-        for pe, rule, slots in _slot_numbers(wish, site)
-    )
-    return AskedResources(alternatives, tuple(pairs), duration)
+    master = queue_lists.hosts_condition(wish.master_queues, site.queues) if wish.master_queues else None
+    alternatives = [
+        ReservationAlternative(_groups(shape, (conditions, slots, master), extra), slots.pe, slots.number)
+        for slots in _slots(wish, site)
+        for shape in _shapes(slots, site)
+    ]
+    return AskedResources(tuple(alternatives[:MAX_ALTERNATIVES]), tuple(pairs), ",".join(queues))
+
+
+def _pairs(resources: Iterable[str]) -> list[tuple[str, str]]:
+    """Return names and values, as they were given."""
+    return [_pair(item) for text in resources for item in text.split(",") if item.strip()]
 
 
 def _pair(item: str) -> tuple[str, str]:
@@ -114,53 +179,70 @@ def _pair(item: str) -> tuple[str, str]:
     return name.strip(), value.strip() or "1"
 
 
-def _slot_numbers(wish: ResourceWish, site: Site) -> list[tuple[str, str, int]]:
-    """Return environment, rule and number of slots of each alternative, the largest number first."""
+def _slots(wish: ReservationWish, site: Site) -> list[_Slots]:
+    """Return the slots of each alternative: environments by name, and of each the largest number first."""
+    if wish.allocation and wish.pe:
+        raise BadReservation("denied: -pe and -alloc cannot be mixed")
     if wish.allocation:
         rule, text = wish.allocation
-        return [("", rule, number) for number in _numbers(text, site.resources)]
+        return [_Slots("", rule, "", number) for number in _numbers(rule, text, site.resources)]
     if wish.pe is None:
-        return [("", parallel_environments.AllocationRule.FILL_UP, 1)]
-    from fnmatch import fnmatchcase
-
-    names = sorted(name for name in parallel_environments.BUILT_IN if fnmatchcase(name, wish.pe))
+        return [_Slots("", AllocationRule.FILL_UP, "", 1)]
+    pattern, text = wish.pe
+    environments = site.environments.parallel
+    names = sorted(name for name in environments if fnmatchcase(name, pattern))
     if not names:
-        raise BadReservation(f'job rejected: the requested parallel environment "{wish.pe}" does not exist')
-    numbers = _numbers(wish.pe_range, site.resources)
-    return [(name, parallel_environments.BUILT_IN[name], number) for name in names for number in numbers]
+        raise BadReservation(f'job rejected: the requested parallel environment "{pattern}" does not exist')
+    return [
+        _Slots(name, environments[name].rule, environments[name].condition, number)
+        for name in names
+        for number in _numbers(environments[name].rule, text, site.resources)
+    ]
 
 
 #: So many numbers of a range are tried at most, evenly spread between the least and the largest.
 MAX_NUMBERS = 64
+#: A request has so many alternatives at most.
+MAX_ALTERNATIVES = 256
 
 
-def _numbers(text: str, resources: int) -> list[int]:
-    """Return the numbers of slots of a range that are tried, the largest first."""
+def _numbers(rule: str, text: str, resources: int) -> list[int]:
+    """Return the numbers of slots of a range that are tried, the largest first.  Raises BadReservation."""
     try:
+        parallel_environments.check_rule(rule)
         ranges = parallel_environments.read_ranges(text)
     except BadRequest as error:
         raise BadReservation(f"denied: {error}") from None
-    numbers = [number for each in parallel_environments.numbers_of(ranges, resources) for number in _spread(each)]
+    least = min(each.least for each in ranges)
+    if least > resources:
+        raise BadReservation(f"Error: No queue instances to reserve\n{least} slots asked, there are {resources}")
+    step = parallel_environments.slots_on_each_host(rule) or 1
+    cut = parallel_environments.numbers_of(ranges, resources)
+    numbers = [
+        number for each in cut for number in parallel_environments.spread(each.least, each.most, MAX_NUMBERS, step)
+    ]
     if not numbers:
-        raise BadReservation("Error: No queue instances to reserve")
+        raise BadReservation(f"denied: {text} slots cannot be divided into {rule} on each host")
     return list(dict.fromkeys(numbers))
 
 
-def _spread(each: SlotRange) -> list[int]:
-    count = each.most - each.least + 1
-    if count <= MAX_NUMBERS:
-        return list(range(each.most, each.least - 1, -1))
-    return [each.most - (each.most - each.least) * step // (MAX_NUMBERS - 1) for step in range(MAX_NUMBERS)]
+def _shapes(slots: _Slots, site: Site) -> tuple[Shape, ...]:
+    return parallel_environments.shapes_of(slots.rule, slots.number, site.hosts)
 
 
-def _groups(rule: str, slots: int, condition: str, extra: Sequence[tuple[str, int, int]]) -> tuple[Group, ...]:
-    try:
-        levels = parallel_environments.levels_of(rule, slots)
-    except BadRequest as error:
-        raise BadReservation(f"denied: {error}") from None
-    groups = [Group(condition, levels)]
+def _groups(
+    shape: Shape, asked: tuple[list[str], _Slots, str | None], extra: Sequence[tuple[str, int, int]]
+) -> tuple[Group, ...]:
+    """Return the groups of an alternative; ``asked``: conditions, slots, and the condition of the master's host."""
+    conditions, slots, master = asked
+    condition = all_of([*conditions, slots.condition])
+    groups = []
+    if master is not None:
+        levels, shape = parallel_environments.split_master(shape)
+        groups.append(Group(all_of([condition, master]), levels))
+    groups += [Group(condition, levels) for levels in shape]
     for name, amount, per in extra:
-        count = amount * slots if per == 1 else -(-slots * amount // per)
+        count = amount * slots.number if per == 1 else -(-slots.number * amount // per)
         groups.append(Group(f"type = {_literal(name)}", (Level("resource_id", count),)))
     return tuple(groups)
 
@@ -189,15 +271,13 @@ def _property_condition(name: str, value: str, site: Site) -> str:
 
 def _among(name: str, text: str, site: Site) -> str:
     """Return the condition that a property has one of the values that match the patterns between ``|``."""
-    from fnmatch import fnmatchcase
-
     patterns = text.split("|")
     for pattern in patterns:
         if not _PATTERN_LETTERS.fullmatch(pattern):
             raise BadReservation(f'denied: "{pattern}" is no pattern for {name}')
     values = sorted(value for value in site.values.get(name, ()) if any(fnmatchcase(value, each) for each in patterns))
     if not values:
-        raise BadReservation("Error: No queue instances to reserve")
+        raise BadReservation(f"Error: No queue instances to reserve\nno resource has {name}={text}")
     return f"{name} IN ({', '.join(map(_literal, values))})"
 
 
@@ -205,7 +285,7 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def site_of(tx: "Transaction", wish: ResourceWish) -> Site:
+def site_of(tx: "Transaction", wish: ReservationWish, environments: SiteEnvironments) -> Site:
     """Return what a request may name; values only of the properties that it compares with patterns."""
     columns = tx.resources.columns()
     names = {name for text in wish.resources for item in text.split(",") for name in [item.strip().partition("=")[0]]}
@@ -219,4 +299,5 @@ def site_of(tx: "Transaction", wish: ResourceWish) -> Site:
             if (value := resource.network_address if name == "network_address" else resource.properties.get(name))
         )
     types = frozenset(resource.type for resource in resources) - {"default"}
-    return Site(columns, types, values, len(resources))
+    queues = SiteQueues(tx.queues.all(), values["network_address"], environments)
+    return Site(columns, types, values, sum(resource.type == "default" for resource in resources), queues)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.advance_reservations import CREATORS, OPERATORS, AdvanceReservation
-from oar.lib.facts.errors import UserError
+from oar.lib.facts.errors import WordedRefusal
 from oar.lib.facts.records import User
 from oar.lib.rules import access_lists
 from oar.lib.rules.access_lists import Visitor
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 
-class Denied(UserError):
+class Denied(WordedRefusal):
     """Somebody may not do what he asked for; the message is a whole line."""
 
 

@@ -25,6 +25,12 @@ class AllocationRule(StrEnum):
     ROUND_ROBIN = "$round_robin"  #: over as many nodes as possible, as evenly as possible
 
 
+#: The levels of each group of a request.
+Shape = tuple[tuple[Level, ...], ...]
+
+#: So many numbers of hosts are tried for a round.
+MAX_SHAPES = 32
+
 #: The environments that need no configuration.
 BUILT_IN: Mapping[str, str] = {
     "slots": AllocationRule.FILL_UP,
@@ -65,15 +71,63 @@ def numbers_of(ranges: Sequence[SlotRange], largest: int) -> Iterator[SlotRange]
             yield SlotRange(each.least, min(each.most, largest))
 
 
-def levels_of(rule: str, slots: int) -> tuple[Level, ...]:
-    """Return the levels of a request for a number of slots.  Raises BadRequest for a rule that cannot give them."""
+def check_rule(rule: str) -> None:
+    """Refuse what is no allocation rule.  Raises BadRequest."""
+    if rule not in tuple(AllocationRule) and not slots_on_each_host(rule):
+        raise BadRequest(f'"{rule}" is no allocation rule: write $fill_up, $pe_slots, $round_robin or a number')
+
+
+def fits_rule(rule: str, slots: int) -> bool:
+    """Whether a rule can lay so many slots: a number on each host can only lay a multiple of it."""
+    return slots % (slots_on_each_host(rule) or 1) == 0
+
+
+def shapes_of(rule: str, slots: int, hosts: int) -> tuple[Shape, ...]:
+    """Return the ways in which a rule lays slots, the best one first; ``hosts``: how many there are.
+
+    Raises BadRequest for a rule that cannot lay them.
+    """
+    check_rule(rule)
+    if not fits_rule(rule, slots):
+        raise BadRequest(f"{slots} slots cannot be divided into {rule} on each host")
     if rule == AllocationRule.FILL_UP:
-        return (Level("resource_id", slots),)
+        return (((Level("resource_id", slots),),),)
     if rule == AllocationRule.PE_SLOTS:
-        return (Level("network_address", 1), Level("resource_id", slots))
-    if rule.isascii() and rule.isdigit() and int(rule):
-        nodes, rest = divmod(slots, int(rule))
-        if rest or not nodes:
-            raise BadRequest(f"{slots} slots cannot be divided into {rule} on each host")
-        return (Level("network_address", nodes), Level("resource_id", int(rule)))
-    raise BadRequest(f'"{rule}" is no allocation rule: write $fill_up, $pe_slots, $round_robin or a number')
+        return ((_even(1, slots),),)
+    if rule == AllocationRule.ROUND_ROBIN:
+        return tuple(_round(slots, number) for number in spread(1, max(1, min(slots, hosts)), MAX_SHAPES))
+    return ((_even(slots // int(rule), int(rule)),),)
+
+
+def split_master(shape: Shape) -> tuple[tuple[Level, ...], Shape]:
+    """Return the levels of the slots that lie on the host of the master, and the shape of the others."""
+    (outer, *inner), *others = shape
+    rest = ((Level(outer.property, outer.quantity - 1), *inner),) if outer.quantity > 1 else ()
+    return (Level(outer.property, 1), *inner), (*rest, *others)
+
+
+def spread(least: int, most: int, count: int, step: int = 1) -> list[int]:
+    """Return at most ``count`` multiples of ``step`` spread evenly over a range, its ends too, the largest first.
+
+    >>> spread(1, 5, 9), spread(1, 100, 4), spread(2, 9, 9, step=4)
+    ([5, 4, 3, 2, 1], [100, 67, 34, 1], [8, 4])
+    """
+    first, last = -(-least // step), most // step
+    if last - first < count:
+        return [step * number for number in range(last, first - 1, -1)]
+    return [step * (last - (last - first) * place // (count - 1)) for place in range(count)]
+
+
+def slots_on_each_host(rule: str) -> int:
+    """Return the slots that a rule lays on each host; 0 if it is another one."""
+    return int(rule) if rule.isascii() and rule.isdigit() and len(rule) < 8 else 0
+
+
+def _even(hosts: int, slots: int) -> tuple[Level, ...]:
+    return (Level("network_address", hosts), Level("resource_id", slots))
+
+
+def _round(slots: int, hosts: int) -> Shape:
+    """Return the shape of slots on so many hosts: as many on each, and one more on some."""
+    each, more = divmod(slots, hosts)
+    return (_even(hosts, each), _even(more, 1)) if more else (_even(hosts, each),)

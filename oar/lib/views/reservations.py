@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.facts.advance_reservations import (
@@ -150,6 +150,12 @@ def _granted(reservation: AdvanceReservation, rows: "Mapping[int, Resource]") ->
         row = rows.get(number)
         hosts[(row.network_address or row.type) if row else REMOVED] += 1
     return tuple(GrantedSlots(reservation.queue, host, count) for host, count in sorted(hosts.items()))
+
+
+def granted_slots(tx: "Transaction", queue: str, resources: Collection[int]) -> tuple[GrantedSlots, ...]:
+    """Return the slots of some resources, by host."""
+    hosts = Counter(row.network_address or row.type for row in tx.resources.select(resources))
+    return tuple(GrantedSlots(queue, host, count) for host, count in sorted(hosts.items()))
 
 
 def log_record(row: ReservationLog) -> dict[str, Any]:

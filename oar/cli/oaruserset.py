@@ -1,0 +1,80 @@
+"""oaruserset: list and change the named lists of users that advance reservations know."""
+
+import sys
+from collections.abc import Mapping, Sequence
+
+import click
+
+from oar.cli.common.command import Context, oar_command
+from oar.cli.common.options import RESERVATIONS, Stop, option
+from oar.lib.facts.formats import Format, dump
+from oar.lib.reservations import userset_changes
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+@oar_command("oaruserset", summary="List and change usersets.", style=RESERVATIONS, help_names=("-help",))
+@option("-l", "lists", is_flag=True, help="List the names of all usersets.")
+@option("-s", "shown", multiple=True, metavar="NAME", help="Show a userset.")
+@option("-a", "added", nargs=2, multiple=True, metavar="USERS NAME", help="Add users to a userset; it is made if new.")
+@option("-d", "removed", nargs=2, multiple=True, metavar="USERS NAME", help="Take users out of a userset.")
+@option("-D", "deleted", multiple=True, metavar="NAME", help="Delete a userset.")
+@option("-f", "--force", "force", is_flag=True, help="Also if a live advance reservation allows this userset.")
+@option("-J", "as_json", is_flag=True, help="Print JSON.")
+def main(
+    context: Context,
+    *,
+    lists: bool,
+    shown: tuple[str, ...],
+    added: Pairs,
+    removed: Pairs,
+    deleted: tuple[str, ...],
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Change what is asked, in one transaction; then show."""
+    if not (lists or shown or added or removed or deleted):
+        raise Stop(f"ERROR! no option argument\n{context.command.get_usage(click.get_current_context())}")
+    if added or removed or deleted:
+        if not context.user.is_admin:
+            raise Stop(f'denied: "{context.user.name}" must be manager for this operation')
+        lines = _change(context, added, removed, deleted, force=force)
+        click.echo("\n".join(lines))
+    if lists or shown:
+        with context.database.snapshot() as tx:
+            names = tx.usersets.names() if lists else []
+            usersets = {name: userset_changes.entries_of(tx, name) for name in dict.fromkeys((*names, *shown))}
+        _show(usersets, shown, as_json=as_json)
+
+
+def _change(context: Context, added: Pairs, removed: Pairs, deleted: Sequence[str], *, force: bool) -> list[str]:
+    """Make the changes; return the lines that tell them."""
+    lines = []
+    with context.database.begin() as tx:
+        for text, name in added:
+            for entry, is_new in userset_changes.add(tx, text, name):
+                done = f'added "{entry}" to' if is_new else f'"{entry}" is already in'
+                lines.append(f'{done} access list "{name}"')
+        for text, name in removed:
+            for entry, was_there in userset_changes.remove(tx, text, name, force=force):
+                done = f'deleted user "{entry}" from' if was_there else f'"{entry}" is not in'
+                lines.append(f'{done} access list "{name}"')
+        for name in deleted:
+            userset_changes.delete(tx, name, force=force)
+            lines.append(f'deleted userset "{name}"')
+    return lines
+
+
+def _show(usersets: Mapping[str, tuple[str, ...]], shown: Sequence[str], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(dump({name: list(entries) for name, entries in usersets.items()}, Format.JSON), nl=False)
+        return
+    for name, entries in usersets.items():
+        if name in shown:
+            click.echo(f"name    {name}\ntype    ACL\nentries {','.join(entries) or 'NONE'}")
+        else:
+            click.echo(name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""What the scheduler would answer to a request for an advance reservation now: ``qrsub -w v``.
+
+The planner itself answers, on the present situation; nothing is written.
+"""
+
+import time
+from dataclasses import replace
+
+from oar.kao.facts.planned_reservations import PlannedReservation, ReservationStep
+from oar.kao.facts.snapshot import Snapshot
+from oar.kao.planner.schedule import Round
+from oar.kao.rounds.hypothetical.estimates import present
+from oar.kao.rounds.reading.situation import HypotheticalJob
+from oar.kao.rounds.site import plugins
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.db.rounds import GroupRow, JobRow, MoldableRow
+from oar.lib.facts.advance_reservations import NewReservation
+from oar.lib.facts.reservation_requests import decode
+from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.facts.states import JobState, Reservation
+from oar.lib.reservations import frames
+
+#: Numbers that no real reservation, job or alternative has.
+_ID, _FIRST_ALTERNATIVE = 2**61, 2**61
+
+
+def answer(database: Database, config: Config, new: NewReservation) -> ReservationStep:
+    """Return what a round would decide about a request.  Raises DatabaseUnavailable."""
+    begin = time.monotonic()
+    with database.snapshot() as tx:
+        frame = _frame(new, tx.rounds.next_job(), tx.now)
+    snapshot = present(database, config, [frame]).snapshot
+    planned = _planned(new, frame.row.id)
+    tried: Snapshot = replace(snapshot, reservations=(*snapshot.reservations, planned))
+    planning = Round(tried, lambda: time.monotonic() - begin, site=plugins.site_of(config))
+    steps = {step.reservation_id: step for step in planning.answer_reservations()}
+    return steps[_ID]
+
+
+def _planned(new: NewReservation, frame_id: int) -> PlannedReservation:
+    return PlannedReservation(
+        id=_ID,
+        number=0,
+        frame_id=frame_id,
+        state=ReservationState.ASKED,
+        revision=1,
+        queue=new.queue,
+        start=new.start,
+        end=new.end,
+        start_window=new.start_window,
+        time_offset=new.time_offset,
+        is_hard=new.is_hard,
+        replaces_lost=new.replaces_lost,
+        is_flexible=new.is_flexible,
+        ignores_jobs=new.ignores_jobs,
+        idle_limit=new.idle_limit,
+        message="",
+    )
+
+
+def _frame(new: NewReservation, number: int, now: int) -> HypotheticalJob:
+    """Return the frame that the request would have, as rows that could be in the database."""
+    row = JobRow(
+        id=number,
+        queue=new.queue,
+        user=new.owner,
+        project=new.project,
+        name=new.name,
+        state=JobState.WAITING,
+        reservation=Reservation.TO_SCHEDULE,
+        is_interactive=False,
+        array_id=number,
+        array_limit=0,
+        properties="",
+        submission_time=now,
+        start_time=new.start,
+        checkpoint=0,
+    )
+    moldables = tuple(
+        MoldableRow(
+            _FIRST_ALTERNATIVE + place,
+            number,
+            new.end - new.start,
+            tuple(GroupRow(group.filter, group.levels) for group in each.groups),
+        )
+        for place, each in enumerate(decode(new.request))
+    )
+    return HypotheticalJob(row, frames.types_of(_ID, is_flexible=new.is_flexible), moldables)

@@ -1,0 +1,45 @@
+"""The wait for the answer of the scheduler to a request for an advance reservation."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from oar.lib.db.reservation_listener import ReservationListener
+from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.reservations import asking
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
+
+#: Seconds between two looks, at most; without notifications the first ones follow each other faster.
+LONGEST_PAUSE, FIRST_PAUSE = 1.0, 0.05
+
+
+def wait(
+    database: "Database", reservation_id: int, patience: float, clock: Callable[[], float] = time.monotonic
+) -> AdvanceReservation | None:
+    """Return a reservation with its answer; None if there was none for ``patience`` seconds."""
+    limit, pause = clock() + patience, FIRST_PAUSE
+    with ReservationListener(database) as listener:
+        while True:
+            is_told = listener.listen()
+            if answered := find(database, reservation_id):
+                return answered
+            if clock() >= limit:
+                return None
+            pause = LONGEST_PAUSE if is_told else min(2 * pause, LONGEST_PAUSE)
+            listener.wait(max(0.0, min(pause, limit - clock())))
+
+
+def find(database: "Database", reservation_id: int) -> AdvanceReservation | None:
+    """Return a reservation with its answer; None if it has none yet."""
+    with database.snapshot() as tx:
+        (reservation,) = tx.advance_reservations.select([reservation_id])
+    return None if reservation.state is ReservationState.ASKED else reservation
+
+
+def withdraw(database: "Database", reservation_id: int, author: str) -> AdvanceReservation | None:
+    """Withdraw a request, if it was written; return the reservation if its answer was first, else None."""
+    with database.begin() as tx:
+        return asking.withdraw(tx, reservation_id, author)

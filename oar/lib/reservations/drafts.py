@@ -1,0 +1,196 @@
+"""A wish becomes a request that could be written: read, allowed, admitted by the rules of the site.
+
+Commands and the API call it alike.  See docs/design/reservations.rst, "Refusals".
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.config.files import Config
+from oar.lib.facts.advance_reservations import AccessEntry, NewReservation
+from oar.lib.facts.records import Group, User
+from oar.lib.facts.reservation_requests import ReservationAlternative, encode
+from oar.lib.reservations import (
+    admission,
+    asking,
+    environments,
+    listed_users,
+    preparation,
+    queue_lists,
+    requests,
+    rights,
+)
+from oar.lib.reservations.admission import AdmittedReservation, ReservationProposal
+from oar.lib.reservations.asking import AskedReservation
+from oar.lib.reservations.preparation import BadReservation, PreparedReservation, ReservationWish
+from oar.lib.reservations.queue_lists import QueueCandidate
+from oar.lib.reservations.requests import AskedResources
+from oar.lib.submission.admission_rules import RuleOutput
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
+    from oar.lib.db.transaction import Transaction
+
+
+class Requester(NamedTuple):
+    """Who asks, and with which words."""
+
+    user: User
+    initial_request: str = ""  #: for the rules: the command line
+
+
+class ReservationDraft(NamedTuple):
+    """A request that was admitted and not written yet."""
+
+    new: NewReservation
+    access: tuple[AccessEntry, ...]
+    output: RuleOutput  #: what the rules printed for its owner
+
+
+def ask(
+    database: "Database",
+    config: Config,
+    requester: Requester,
+    wish: ReservationWish,
+    note: Callable[[AskedReservation], object],
+) -> ReservationDraft:
+    """Write the request of a wish; ``note`` is told of it before it is committed.
+
+    Raises BadReservation, Denied, TooManyReservations, BadCondition, RuleFailed, DatabaseUnavailable.
+    """
+    with database.begin() as tx:
+        made = draft(tx, database, config, requester, wish)
+        note(asking.ask(tx, made.new, made.access, limit=config.max_advance_reservations))
+    return made
+
+
+def rehearse(database: "Database", config: Config, requester: Requester, wish: ReservationWish) -> ReservationDraft:
+    """Return the draft of a wish; whatever a rule wrote is rolled back.  Raises the same as ``ask``."""
+    try:
+        with database.begin() as tx:
+            raise _RehearsedDraft(draft(tx, database, config, requester, wish))
+    except _RehearsedDraft as rehearsed:
+        return rehearsed.draft
+
+
+class _RehearsedDraft(Exception):
+    """The end of a rehearsal."""
+
+    def __init__(self, made: ReservationDraft) -> None:
+        super().__init__()
+        self.draft = made
+
+
+def draft(
+    tx: "Transaction", database: "Database", config: Config, requester: Requester, wish: ReservationWish
+) -> ReservationDraft:
+    """Return the draft of a wish."""
+    user = requester.user
+    if wish.end is None and wish.duration is None:
+        wish = wish._replace(duration=requests.time_limit(wish.resources))
+    prepared = preparation.prepare(wish, user.name, tx.now, _offset(config))
+    _check_rights(tx, user, wish, config)
+    owner = wish.owner or user.name
+    named = listed_users.expand(tx, prepared.access, limit=config.reservation_acl_checked_users)
+    site = requests.site_of(tx, wish, environments.read(config.reservation_environments_file))
+    asked = requests.read(wish, config, site)
+    candidates = queue_lists.candidates(",".join(filter(None, [wish.queues, asked.queues])), site.queues)
+    proposal = ReservationProposal(
+        owner=owner,
+        users=[name for name in named if name != owner],
+        queue="",
+        project=wish.project,
+        name=wish.name,
+        properties=wish.properties,
+        start=prepared.start,
+        duration=prepared.end - prepared.start,
+        alternatives=asked.alternatives,
+        initial_request=requester.initial_request,
+    )
+    admitted = _admitted(tx, database, config, proposal, candidates)
+    return ReservationDraft(
+        _new(config, wish, prepared, asked, admitted)._replace(owner=owner, owner_group=rights.main_group(owner)),
+        prepared.access,
+        admitted.output,
+    )
+
+
+def _offset(config: Config) -> int:
+    """Return the seconds before the end of a reservation at which its jobs have to be over."""
+    return max(config.reservation_duration_offset, config.scheduler_job_security_time)
+
+
+def _check_rights(tx: "Transaction", user: User, wish: ReservationWish, config: Config) -> None:
+    rights.check_creator(tx, user, is_open=config.reservation_open)
+    if (wish.owner or wish.ignore_jobs) and not user.is_admin:
+        raise rights.Denied(f'denied: "{user.name}" must be manager for -owner and -ignore_jobs')
+    if wish.owner:
+        listed_users.check_user(wish.owner)
+
+
+def _admitted(
+    tx: "Transaction",
+    database: "Database",
+    config: Config,
+    proposal: ReservationProposal,
+    candidates: Sequence[QueueCandidate],
+) -> AdmittedReservation:
+    """Return the reservation in the first queue whose rules accept it, and in which it fits.  Raises BadReservation."""
+    first: BadReservation | None = None
+    for candidate in candidates:
+        narrowed = _narrowed(proposal.alternatives, queue_lists.of_slots(candidate.condition))
+        in_queue = proposal._replace(queue=candidate.queue, alternatives=narrowed)
+        try:
+            return admission.admit(tx, database, config, in_queue)
+        except BadReservation as error:
+            first = first or error
+    assert first is not None, "a list names a queue, or is refused"
+    raise first
+
+
+def _narrowed(alternatives: Sequence[ReservationAlternative], condition: str) -> tuple[ReservationAlternative, ...]:
+    if not condition:
+        return tuple(alternatives)
+    return tuple(
+        each._replace(
+            groups=tuple(Group(requests.all_of([condition, group.filter]), group.levels) for group in each.groups)
+        )
+        for each in alternatives
+    )
+
+
+def _new(
+    config: Config,
+    wish: ReservationWish,
+    prepared: PreparedReservation,
+    asked: AskedResources,
+    admitted: AdmittedReservation,
+) -> NewReservation:
+    """Return the row of a request, but for its owner."""
+    replaces, (pe, pe_range) = prepared.replaces_lost, wish.pe or wish.allocation or ("", "")
+    return NewReservation(
+        owner="",
+        start=prepared.start,
+        end=prepared.end,
+        request=encode(admitted.alternatives),
+        name=prepared.name,
+        account=prepared.account,
+        project=admitted.project,
+        queue=admitted.queue,
+        start_window=prepared.start_window,
+        time_offset=_offset(config),
+        is_hard=prepared.is_hard,
+        replaces_lost=config.reservation_replace_lost if replaces is None else replaces,
+        is_interactive=requests.is_interactive(wish),
+        ignores_jobs=wish.ignore_jobs,
+        idle_limit=prepared.idle_limit,
+        resource_list=json.dumps(asked.pairs),
+        queue_list=wish.queues,
+        master_queue_list=wish.master_queues,
+        checkpoint_name=wish.checkpoint,
+        pe=pe,
+        pe_range=pe_range,
+        mail_options=prepared.mail_options,
+        mail_list=prepared.mail_list,
+    )

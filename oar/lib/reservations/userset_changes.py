@@ -1,0 +1,82 @@
+"""Changes of usersets by administrators; none that would take a live reservation from somebody goes unnoticed."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.advance_reservations import CREATORS, OPERATORS
+from oar.lib.facts.errors import WordedRefusal
+from oar.lib.rules import access_lists
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+LONGEST_NAME = 100
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*", re.ASCII)
+#: Entries of a userset: users, patterns of users, and groups of the server.
+_ENTRY = re.compile(r"@?[A-Za-z0-9_.][A-Za-z0-9_.@+-]*\$?|[A-Za-z0-9_.@+*?\[\]!^$-]*[*?\[][A-Za-z0-9_.@+*?\[\]!^$-]*")
+
+
+class BadUserset(WordedRefusal):
+    """A userset or an entry does not exist, or cannot be."""
+
+
+class UsersetInUse(WordedRefusal):
+    """A change would break a live reservation."""
+
+    exit_code = 9
+
+
+def add(tx: "Transaction", text: str, name: str) -> list[tuple[str, bool]]:
+    """Add a comma list of entries to a userset, which is made if there is none; return each, and whether it is new."""
+    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
+        raise BadUserset(f'denied: "{name}" is not a valid object name')
+    entries = _entries(text)
+    for entry in entries:
+        if len(entry) > access_lists.LONGEST_ENTRY or not _ENTRY.fullmatch(entry):
+            raise BadUserset(f'denied: "{entry}" is no user, @group or pattern')
+    tx.usersets.create(name)
+    added = tx.usersets.add(name, entries)
+    if len(tx.usersets.entries([name])[name]) > access_lists.MAX_ENTRIES:
+        raise BadUserset(f'denied: access list "{name}" would have more than {access_lists.MAX_ENTRIES} entries')
+    return [(entry, entry in added) for entry in entries]
+
+
+def remove(tx: "Transaction", text: str, name: str, *, force: bool = False) -> list[tuple[str, bool]]:
+    """Take a comma list of entries out of a userset; return each, and whether it was there."""
+    present, entries = entries_of(tx, name), _entries(text)
+    for entry in entries if name != CREATORS else ():
+        if entry in present:
+            _check_use(tx, f'removing "{entry}" from "{name}"', name, force=force)
+    removed = tx.usersets.remove(name, entries)
+    return [(entry, entry in removed) for entry in entries]
+
+
+def delete(tx: "Transaction", name: str, *, force: bool = False) -> None:
+    """Delete a userset; those that give rights can only be emptied."""
+    entries_of(tx, name)
+    if name in (CREATORS, OPERATORS):
+        raise UsersetInUse(f'denied: "{name}" cannot be deleted, its entries can (-d)')
+    _check_use(tx, f'removing "{name}"', name, force=force)
+    tx.usersets.drop(name)
+
+
+def entries_of(tx: "Transaction", name: str) -> tuple[str, ...]:
+    """Return the entries of a userset, ascending."""
+    found = tx.usersets.entries([name])
+    if name not in found:
+        raise BadUserset(f'Userset "{name}" does not exist')
+    return found[name]
+
+
+def _entries(text: str) -> Sequence[str]:
+    entries = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if not entries:
+        raise BadUserset(f'denied: the user list "{text}" is empty')
+    return entries
+
+
+def _check_use(tx: "Transaction", what: str, name: str, *, force: bool) -> None:
+    """Refuse what would take a right from somebody in a live reservation."""
+    if not force and (number := tx.advance_reservations.first_that_allows(f"@{name}")):
+        raise UsersetInUse(f"denied: {what} would break the advance reservation {number}")

@@ -1,0 +1,122 @@
+"""Advance reservations on the real cluster: asked with qrsub, kept, ended at their dates."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import pytest
+
+from tests.acceptance.harness import Cluster, Person, wait_until
+
+#: All cores of the room.
+EVERYTHING = "-l /network_address=4"
+
+
+@pytest.fixture
+def alice(cluster: Cluster) -> Person:
+    """She may reserve."""
+    cluster.as_user("oar").run("oaruserset -a alice arusers")
+    person = cluster.as_user("alice")
+    person.run("rm -rf ~/* ~/.oar_ar_request")
+    return person
+
+
+def row(cluster: Cluster, number: int, columns: str) -> list[str]:
+    """Columns of a reservation, from the database."""
+    return cluster.sql(f"SELECT {columns} FROM reservations WHERE ar_id = {number} ORDER BY reservation_id DESC")[0]
+
+
+def shown_state(person: Person, number: int) -> str:
+    """The state of a live reservation as qrstat lists it."""
+    lines = [line.split() for line in person.run("qrstat").splitlines()[2:]]
+    return next((words[2] for words in lines if words[0] == str(number)), "gone")
+
+
+def proposal(text: str) -> str:
+    """The date that a refusal proposes, as -a reads it."""
+    found = re.search(r"\(-a ([0-9.]+)\)", text)
+    assert found, text
+    return found[1]
+
+
+def test_a_reservation_begins_keeps_others_away_and_ends(cluster: Cluster, alice: Person) -> None:
+    number = int(alice.run(f"qrsub -a +10 -d 15 {EVERYTHING} -terse"))
+    assert shown_state(alice, number) == "w"
+    outside = alice.submit("-l core=1,walltime=0:0:30 true")
+    wait_until(lambda: shown_state(alice, number) == "r")
+    assert cluster.state(outside) == "Waiting"
+    wait_until(lambda: shown_state(alice, number) == "gone")
+    start, end, state, ended = row(cluster, number, "start_time, end_time, state, ended")
+    assert (state, int(end) - int(start)) == ("x", 15)
+    assert 0 <= int(ended) - int(end) <= 5
+    cluster.wait_for_state(outside, "Terminated")
+    assert int(cluster.sql(f"SELECT start_time FROM jobs WHERE job_id = {outside}")[0][0]) >= int(end)
+    events = cluster.sql(
+        "SELECT event FROM reservation_logs JOIN reservations USING (reservation_id)"
+        f" WHERE ar_id = {number} ORDER BY reservation_log_id"
+    )
+    assert [each[0] for each in events] == ["CREATED", "START TIME REACHED", "END TIME REACHED", "TERMINATED"]
+
+
+def test_an_overlap_is_refused_and_its_proposal_is_granted(cluster: Cluster, alice: Person) -> None:
+    first = alice.run(f"qrsub -a +1h -d 1h {EVERYTHING} -terse").strip()
+    refused = alice.attempt(f"qrsub -a +90m -d 1h {EVERYTHING}")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith("denied: Reservation can't be granted\n  only 0 of 8 suitable slots are free")
+    back_to_back = proposal(refused.err)
+    assert alice.run(f"qrsub -a {back_to_back} -d 1h {EVERYTHING} -w v").startswith("verification: found suitable")
+    second = alice.run(f"qrsub -a {back_to_back} -d 1h {EVERYTHING} -terse").strip()
+    assert alice.run(f"qrdel {first} {second}") == (
+        f"alice has deleted advance_reservation {first}\nalice has deleted advance_reservation {second}\n"
+    )
+
+
+def test_who_may_reserve_is_changed_at_once(cluster: Cluster, alice: Person) -> None:
+    bob, oar = cluster.as_user("bob"), cluster.as_user("oar")
+    assert bob.attempt("qrsub -d 60").err == 'denied: "bob" must be manager or in userset "arusers"\n'
+    assert bob.attempt("oaruserset -a bob arusers").code == 1
+    assert oar.run("oaruserset -a bob arusers") == 'added "bob" to access list "arusers"\n'
+    granted = bob.run("qrsub -d 60 -a +1h")
+    assert re.fullmatch(r"Your reservation \d+ has been granted\n", granted)
+    assert oar.run("oaruserset -d bob arusers") == 'deleted user "bob" from access list "arusers"\n'
+    assert bob.attempt("qrsub -d 60").code == 1
+    assert bob.run(f"qrdel {granted.split()[2]}").startswith("bob has deleted")
+    assert bob.run("oaruserset -l").split() == ["aroperators", "arusers"]
+
+
+def test_requests_begin_with_the_options_in_files(cluster: Cluster, alice: Person) -> None:
+    cluster.as_user("root").run("echo '-A site -N site' > /etc/oar/ar_request")
+    alice.run("printf '# mine\\n-N \"mine\" -d 120\\n' > ~/.oar_ar_request; chmod 600 ~/.oar_ar_request")
+    try:
+        number = int(alice.run("qrsub -a +1h -terse"))
+        assert row(cluster, number, "ar_name, account, end_time - start_time") == ["mine", "site", "120"]
+    finally:
+        cluster.as_user("root").run("rm /etc/oar/ar_request")
+    alice.run(f"qrdel {number}")
+
+
+@pytest.mark.parametrize("end", ["interrupt", "departure"])
+def test_who_does_not_wait_for_the_answer_leaves_no_request(cluster: Cluster, alice: Person, end: str) -> None:
+    before = len(cluster.sql("SELECT 1 FROM reservations"))
+    cluster.server.do("stop")
+    command = "qrsub -d 60 -N interrupted"
+    if end == "interrupt":
+        press = "while [ ! -e ~/go ]; do sleep 0.1; done; printf '\\003'; while [ ! -e ~/seen ]; do sleep 0.1; done"
+        command = f"({press}) | script -qec '{command}; echo ended with $? > ~/seen' /dev/null"
+    else:
+        command = f"timeout 5 {command}"
+    thread = threading.Thread(target=alice.attempt, args=(command,))
+    thread.start()
+    wait_until(lambda: len(cluster.sql("SELECT 1 FROM reservations")) > before)
+    alice.run("touch ~/go")
+    thread.join(60)
+    wait_until(lambda: cluster.sql("SELECT state FROM reservations ORDER BY reservation_id DESC LIMIT 1") == [["n"]])
+    if end == "interrupt":
+        assert alice.run("cat ~/seen") == "ended with 26\n"
+    cluster.server.do("start")
+    assert cluster.sql("SELECT event, state FROM reservation_logs ORDER BY reservation_log_id DESC LIMIT 1") == [
+        ["WITHDRAWN", "n"]
+    ]
+    frame = cluster.sql("SELECT frame_id FROM reservations ORDER BY reservation_id DESC LIMIT 1")[0][0]
+    assert cluster.state(int(frame)) == "Error"
