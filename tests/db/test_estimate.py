@@ -90,7 +90,7 @@ def test_a_job_that_would_wait_is_told_why(site: Site) -> None:
     assert code == 0
     assert lines == [
         f"# Job would start at {end} on node-1",
-        f"# Not now: Its resources are in use until {end} at the latest, by job {first}.",
+        f"# Not now: Its resources are taken until {end} at the latest, by job {first}.",
     ]
 
 
@@ -243,7 +243,7 @@ def test_the_limits_of_a_round_are_none_of_an_estimate(site: Site) -> None:
     start = NOW + MANY * 3601
     code, lines = answer(site.estimate("-l", "nodes=1,walltime=1", "true"))
     assert (code, lines[0]) == (0, f"# Job would start at {format_date(start)} on node-1")
-    assert lines[1].startswith("# Not now: Its resources are in use until ")
+    assert lines[1].startswith("# Not now: Its resources are taken until ")
     record = site.record("-l", "nodes=1,walltime=1", "true")
     assert (record["feasible"], record["start"], record["not_before"]) == (True, start, None)
 

@@ -72,7 +72,7 @@ def test_a_waiting_job_is_told_why_until_when_and_behind_whom(site: Site) -> Non
     end = format_date(NOW + 3601)
     assert site.explain(second).out == (
         f"Job {second} of alice, Waiting, in the queue default since {format_date(NOW)}\n"
-        f"    Why: Its resources are in use until {end} at the latest, by job {first}.\n"
+        f"    Why: Its resources are taken until {end} at the latest, by job {first}.\n"
         f"    Start: {end} on node-1, as things are; jobs of the queue admin may go before it\n"
         f"    In front: job {first} of bob, toLaunch, ends by {format_date(NOW + 3600)}\n"
     )

@@ -98,7 +98,7 @@ def test_missing_nodes_are_named() -> None:
 
 def test_a_busy_machine_names_the_date_and_the_jobs() -> None:
     cluster = Cluster(nodes=1).run(1).run(2).job("/core=2")
-    text = f"Its resources are in use until {LATER} at the latest, by jobs 1 and 2."
+    text = f"Its resources are taken until {LATER} at the latest, by jobs 1 and 2."
     assert expect(cluster, 3, ReasonCode.BUSY, text) == {"date": NOW + H + 1, "jobs": [1, 2], "count": 2}
 
 

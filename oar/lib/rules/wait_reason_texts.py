@@ -123,7 +123,7 @@ def _busy(data: Mapping[str, Any]) -> str:
     if not data["jobs"]:
         return f"Enough resources are free for long enough from {format_date(data['date'])} on."
     jobs = _named("job", data["jobs"], data["count"])
-    return f"Its resources are in use until {format_date(data['date'])} at the latest, by {jobs}."
+    return f"Its resources are taken until {format_date(data['date'])} at the latest, by {jobs}."
 
 
 def _behind(data: Mapping[str, Any]) -> str:
