@@ -63,9 +63,25 @@ def site_scripts(cluster: Cluster) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
+#: Modules of which jobs need nothing while they are launched and end.
+BYSTANDERS = ("leon", "sarko", "finaud")
+
+
+def bring_back_bystanders(cluster: Cluster) -> None:
+    """Have all bystanders run: one that was killed comes back when it is needed; a start of the server needs all."""
+
+    def absent() -> list[str]:
+        return [part for part in BYSTANDERS if not processes_of(cluster, part)]
+
+    if absent():
+        cluster.server.do("stop")
+        cluster.server.do("start")
+        wait_until(lambda: not absent(), lambda: f"all bystanders run: {absent()} do not")
+
+
 def kill(cluster: Cluster, victim: str) -> None:
     """SIGKILL to a part of OAR on the server, or to the sessions of all nodes; it must be there."""
-    parts = ("leon", "sarko", "finaud") if victim == "bystanders" else (victim,)
+    parts = BYSTANDERS if victim == "bystanders" else (victim,)
     found = [one for part in parts for one in processes_of(cluster, part)]
     assert found, f"no process is {victim}"
     for one in found:
@@ -80,6 +96,8 @@ def kill(cluster: Cluster, victim: str) -> None:
     ],
 )
 def test_who_is_killed_during_launches_does_no_harm(scene: Scene, victim: str, moment: str) -> None:
+    if victim == "bystanders":
+        bring_back_bystanders(scene.cluster)
     jobs = scene.submit(OF_BIPBIPS)
     scene.let_end(*jobs[-2:])
     scene.stops.wait_for(jobs)
@@ -99,6 +117,8 @@ def test_who_is_killed_during_launches_does_no_harm(scene: Scene, victim: str, m
     ],
 )
 def test_who_is_killed_during_ends_does_no_harm(scene: Scene, victim: str, moment: str) -> None:
+    if victim == "bystanders":
+        bring_back_bystanders(scene.cluster)
     first, second = scene.submit([Step("Terminated", moment), Step("REPORTED", moment)])
     wait_until(lambda: scene.starts(second), "the second job runs")
     scene.let_end(first)
