@@ -101,7 +101,7 @@ class Round:
         search = PlacementSearch(context, plugins)
         containers = Containers(context)
         dependencies = Dependencies(context.snapshot, self._bookings.placements)
-        closed = closed_frames(context.snapshot, healths)
+        closed = closed_frames(context.snapshot, healths, self._types)
         self._starts = Starts(context, dependencies, closed)
         self._reservation_decisions = ReservationDecisions(context, search, self._starts, self._health)
         self._reservations = Reservations(context, containers, search, self._starts)

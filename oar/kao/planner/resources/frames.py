@@ -49,17 +49,23 @@ def frame_windows(snapshot: Snapshot, healths: Mapping[int, Health]) -> dict[int
     }
 
 
-def closed_frames(snapshot: Snapshot, healths: Mapping[int, Health]) -> dict[str, Reason]:
-    """Return the reservations in which no job may start now, by the name of their space, with the reasons."""
+def closed_frames(
+    snapshot: Snapshot, healths: Mapping[int, Health], types: Mapping[int, ParsedTypes]
+) -> dict[str, Reason]:
+    """Return the reservations in which no job may start now, by the name of their space, with the reasons.
+
+    Only those in which jobs wait.
+    """
+    waited_for = {types[job.id].inner for job in snapshot.waiting} if snapshot.reservations else set()
     closed: dict[str, Reason] = {}
     for reservation in snapshot.reservations:
-        health = healths.get(reservation.id)
-        if health is None or reservation.is_leaving:
+        health, name = healths.get(reservation.id), str(reservation.frame_id)
+        if health is None or reservation.is_leaving or name not in waited_for:
             continue
         if reservation.start > snapshot.now:
-            closed[str(reservation.frame_id)] = reasons.before_reservation(reservation.number, reservation.start)
+            closed[name] = reasons.before_reservation(reservation.number, reservation.start)
         elif reservation.is_hard and not health.is_complete:
-            closed[str(reservation.frame_id)] = reasons.hard_error(reservation.number, health.reasons[0])
+            closed[name] = reasons.hard_error(reservation.number, health.reasons[0])
     return closed
 
 

@@ -10,7 +10,7 @@ from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.planned_reservations import PlannedReservation
 from oar.kao.facts.snapshot import RunningJob, Snapshot
 from oar.lib.facts.reservation_states import STARTED, ReservationState
-from oar.lib.facts.resource_set import ResourceSet, positions
+from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
 from oar.lib.facts.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, JobTypeName, QueueState, ResourceState
 from oar.lib.facts.times import format_date
 
@@ -31,6 +31,15 @@ class Health:
         return not self.reasons
 
 
+#: Nothing is missing.
+COMPLETE = Health()
+
+
+def _is_date(upto: int) -> bool:
+    """Whether a resource leaves at a date."""
+    return HALTED_NEVER_WOKEN < upto < STANDBY_FOR_EVER
+
+
 def is_inside(types: ParsedTypes, reservation: PlannedReservation) -> bool:
     """Whether a job of these types belongs to a reservation."""
     if reservation.is_flexible:
@@ -42,15 +51,36 @@ class ReservationHealth:
     """Judges the reservations of a snapshot."""
 
     def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> None:
+        resources = snapshot.resources
         self._snapshot = snapshot
         self._types = types
-        self._resources = snapshot.resources
+        self._resources = resources
         self._inactive = {queue.name for queue in snapshot.queues if queue.state is QueueState.NOT_ACTIVE}
+        self._dead: ResourceSet = 0
+        #: on all other resources nothing but a job or a changed property can be wrong
+        self._doubtful = snapshot.maintenance
+        self._held: ResourceSet = 0
+        self._healths: dict[int, tuple[PlannedReservation, Health]] = {}
+        if snapshot.reservations:
+            alive = resources.where(resources.states, ResourceState.ALIVE)
+            leaving = from_positions(bit for bit, upto in enumerate(resources.available_upto) if _is_date(upto))
+            self._dead = resources.where(resources.states, ResourceState.DEAD)
+            self._doubtful |= (resources.everything & ~alive) | leaving
+            self._held = _union(job.resources for job in snapshot.running if not types[job.id].container)
 
     def of(self, reservation: PlannedReservation) -> Health:
         """Return what is missing of a granted reservation now."""
+        known = self._healths.get(reservation.id)
+        if known is None or known[0] is not reservation:
+            known = self._healths[reservation.id] = reservation, self._judge(reservation)
+        return known[1]
+
+    def _judge(self, reservation: PlannedReservation) -> Health:
         if reservation.queue in self._inactive:
             return Health(reservation.resources, 0, (f"reserved queue {reservation.queue} is disabled",))
+        unsatisfying = reservation.resources & ~self._satisfying(reservation)
+        if not reservation.removed and not unsatisfying and not reservation.resources & (self._doubtful | self._held):
+            return COMPLETE
         causes = {number: f"reserved resource {number} was removed" for number in reservation.removed}
         by_bit: dict[int, str] = {}
         for bit, cause in self._causes(reservation):
@@ -72,7 +102,7 @@ class ReservationHealth:
                 continue
             if state is not ResourceState.ALIVE:
                 yield bit, f"is {state}"
-            if HALTED_NEVER_WOKEN < upto < STANDBY_FOR_EVER and upto < reservation.end:
+            if _is_date(upto) and upto < reservation.end:
                 yield bit, f"is available only up to {format_date(upto)}"
         for bit in positions(reservation.resources & ~self._satisfying(reservation)):
             yield bit, "no longer satisfies the request"
@@ -86,8 +116,7 @@ class ReservationHealth:
         pools = [self._snapshot.pools[group.pool] for group in reservation.groups]
         if not pools or any(pool.trouble for pool in pools):
             return self._resources.everything
-        dead = self._resources.where(self._resources.states, ResourceState.DEAD)
-        return _union(pool.members for pool in pools) | dead
+        return _union(pool.members for pool in pools) | self._dead
 
     def _outsiders(self, reservation: PlannedReservation) -> Iterator[RunningJob]:
         for job in self._snapshot.running:

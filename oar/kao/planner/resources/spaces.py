@@ -178,7 +178,10 @@ class Spaces:
 
     def find(self, name: str) -> Space | None:
         """Return the space of a container, given its name or its job id; None if it is not open yet."""
-        return self._spaces.get(self._names.get(name, name))
+        name = self._names.get(name, name)
+        if name not in self._spaces and name in self._lent:
+            self._spaces[name] = Space(self._lent_slots(name))
+        return self._spaces.get(name)
 
     def opens_at(self, name: str) -> int:
         """Return the date at which the first container of a space starts."""
@@ -196,13 +199,17 @@ class Spaces:
         name = types.container
         self._names[str(occupation.job_id)] = name
         self._lent.setdefault(name, []).append(occupation)
+        if name in self._spaces:  # made when it is first asked for: most reservations have no job yet
+            self._spaces[name] = self._spaces[name].with_slots(self._lent_slots(name))
+
+    def _lent_slots(self, name: str) -> SlotSet:
+        """Return what the containers of a space lend to it."""
         slots = SlotSet(self._now, self._everything, 0)
         for lent in self._lent[name]:
             slots.open(lent.start, lent.end, lent.resources)
         for date, resources in self.usable.limits.items():
             slots.occupy(date, FOREVER, resources)
-        space = self._spaces.get(name)
-        self._spaces[name] = space.with_slots(slots) if space else Space(slots)
+        return slots
 
     def enter_frame(self, frame_id: int, window: FrameWindow, types: ParsedTypes) -> None:
         """Enter the frame of an advance reservation that is granted now."""
