@@ -1,5 +1,6 @@
 """oaraccounting: counts what ended jobs consumed, in windows."""
 
+import sys
 from collections.abc import Iterator
 
 import click
@@ -26,10 +27,24 @@ MARK = "[ACCOUNTING] "
 )
 @option("--reinitialize", is_flag=True, help="Forget what was counted, and count all ended jobs anew.")
 @option("--delete-before", type=NUMBER, metavar="SECONDS", help="Remove the windows that are older.")
-@option("--since", metavar="DATE", help="Count only the jobs that have ended since then.")
+@option("--since", metavar="DATE", help="Count, or report, only what has happened since then.")
+@option("--reporting", is_flag=True, help="Print the reporting file of Grid Engine, made from the tables.")
 @option("-q", "--quiet", is_flag=True, help="Print errors only.")
-def main(context: Context, *, reinitialize: bool, delete_before: int | None, since: str | None, quiet: bool) -> None:
-    """Do one of the three."""
+def main(
+    context: Context,
+    *,
+    reinitialize: bool,
+    delete_before: int | None,
+    since: str | None,
+    reporting: bool,
+    quiet: bool,
+) -> None:
+    """Do one of the four."""
+    if reporting and (reinitialize or delete_before is not None):
+        raise Stop("[ERROR] --reporting goes with --since only")
+    if reporting:
+        _report(context, parse_date(since) if since else 0)
+        return
     if reinitialize + (delete_before is not None) + (since is not None) > 1:
         raise Stop("[ERROR] --reinitialize, --delete-before and --since are exclusive")
     if delete_before is not None:
@@ -49,6 +64,14 @@ def main(context: Context, *, reinitialize: bool, delete_before: int | None, sin
         raise Stop(f"{MARK}{error}", EXIT_BUSY) from None
     except OtherWindowWidth as error:
         raise Stop(f"{MARK}{error}", EXIT_OTHER_WINDOWS) from None
+
+
+def _report(context: Context, since: int) -> None:
+    from oar.lib.views.reservation_reporting import reporting_lines
+
+    with context.database.snapshot() as tx:
+        for line in reporting_lines(tx, since):
+            sys.stdout.write(f"{line}\n")
 
 
 def _delete(context: Context, seconds: int, quiet: bool) -> None:

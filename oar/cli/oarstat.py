@@ -47,6 +47,13 @@ TIMES = 4  #: the layout that shows when jobs start and end
     "--usage", "usage", numeric=True, metavar="[ID]", help="What this job used of its processors and memory."
 )
 @option("-A", "--accounting", metavar="D1,D2", help="What was consumed between two dates.")
+@optional_argument(
+    "--ar",
+    "reservations",
+    numeric=True,
+    metavar="[NUMBER]",
+    help="With --accounting: bills of advance reservations.",
+)
 @option("-S", "--sql", metavar="CONDITION", help="The jobs, ended ones too, that satisfy a condition of SQL.")
 @filters
 @option("--fields", "--specified-field", metavar="NAME[:LABEL],...", help="These parts of the records only.")
@@ -98,6 +105,7 @@ class OarstatOptions(NamedTuple):
     change: bool
     usage: tuple[int | None, ...]
     accounting: str | None
+    reservations: tuple[int | None, ...]
     sql: str | None
     states: str | None
     name: str | None
@@ -124,6 +132,7 @@ class OarstatOptions(NamedTuple):
             "--show-resources is for the table of jobs": bool(
                 self.resources and (self.starts or self.explain or self.usage or self.fields is not None)
             ),
+            "--ar needs --accounting": bool(self.reservations and self.accounting is None),
             "--properties and --sql are exclusive": bool(self.properties and self.sql is not None),
             "--change needs --explain": bool(self.change and not self.explain),
             "--start and --explain are exclusive": bool(self.starts and self.explain),
@@ -154,6 +163,8 @@ class _Oarstat:
         user = (options.users[-1] or context.user.name) if options.users else None
         if options.accounting is not None:
             dates = _dates(context, options.accounting, "--accounting")
+            if options.reservations:
+                return _bills(context, dates, user, options)
             return _accounting(context, dates, user, options.machine, header=not options.no_header)
         if options.gantt is not None:
             return _gantt(context, _dates(context, options.gantt, "--gantt"), options.machine, as_chart=options.ascii)
@@ -370,6 +381,16 @@ def _gantt(context: Context, dates: tuple[int, int], machine: Format | None, *, 
 
         return chart.chart(record, *dates)
     return dump(record, machine or Format.DUMPER)
+
+
+def _bills(context: Context, dates: tuple[int, int], user: str | None, options: OarstatOptions) -> str:
+    from oar.cli.oarstat_parts import bills
+
+    with context.database.snapshot() as tx:
+        totals = tx.reservation_reports.totals(*dates, number=options.reservations[-1], owner=user)
+    if options.machine:
+        return dump(bills.records(totals), options.machine)
+    return bills.table(totals, header=not options.no_header)
 
 
 def _accounting(

@@ -224,7 +224,9 @@ CREATE VIEW sge_job_usage AS
 SELECT j.job_id AS ju_id, j.job_id AS ju_parent, to_timestamp(j.stop_time)::timestamp AS ju_curr_time,
        j.queue_name::text AS ju_qname, usage.hostname AS ju_hostname,
        to_timestamp(j.start_time)::timestamp AS ju_start_time, to_timestamp(j.stop_time)::timestamp AS ju_end_time,
-       0 AS ju_failed, COALESCE(j.exit_code, 0) AS ju_exit_status,
+       0 AS ju_failed,
+       CASE WHEN COALESCE(j.exit_code, 0) & 127 <> 0 THEN 128 + (j.exit_code & 127)
+            ELSE COALESCE(j.exit_code, 0) >> 8 END AS ju_exit_status,
        (j.stop_time - j.start_time)::double precision AS ju_ru_wallclock,
        COALESCE(usage.cpu, 0) AS ju_cpu,
        COALESCE(usage.memory, 0) / 1073741824.0 * (j.stop_time - j.start_time) AS ju_mem,

@@ -20,4 +20,5 @@ def bill(tx: "Transaction", reservation: AdvanceReservation) -> list[Reservation
         tx.advance_reservations.job_intervals(reservation.id),
     )
     places = tx.advance_reservations.places({interval.resource_id for interval in history.granted})
-    return reservation_bills.bill((reservation.start, stop), history, places, reservation.queue)
+    rows = reservation_bills.bill((reservation.start, stop), history, places, reservation.queue)
+    return [row._replace(termination_time=tx.now) for row in rows]

@@ -38,10 +38,7 @@ def bill(window: Span, history: ReservationHistory, places: Mapping[int, str], q
         lost = _without(_common(reserved, unusable), in_use)
         for index, spans in enumerate((reserved, in_use, lost)):
             seconds[place][index] += sum(stop - start for start, stop in spans)
-    return [
-        ReservationUsage(queue, place, slots[place], *seconds[place])._replace(termination_time=window[1])
-        for place in sorted(slots)
-    ]
+    return [ReservationUsage(queue, place, slots[place], *seconds[place]) for place in sorted(slots)]
 
 
 def _spans(intervals: Iterable[ResourceInterval], window: Span) -> dict[int, list[Span]]:
