@@ -27,6 +27,12 @@ FAILED, BAD_ID = 1, 2
 @option("-a", "--anterior", "--after", "dependencies", multiple=True, metavar="ID", help="New dependencies.")
 @option("--project", metavar="TEXT", help="New project.")
 @option("--notify", metavar="[TAGS]mail:ADDRESS|exec:COMMAND", help="Notify somebody else.")
+@option(
+    *("--ar", "-ar", "--advance-reservation"),
+    "advance_reservation",
+    metavar="ID|NAME|none",
+    help="The advance reservation that the job goes into; none: out of its own.",
+)
 @option("--array", is_flag=True, help="The identifiers are those of arrays: change all their jobs.")
 @machine_formats
 @click.argument("identifiers", nargs=-1, metavar="JOB_ID...")
@@ -40,6 +46,7 @@ def main(
     dependencies: tuple[str, ...],
     project: str | None,
     notify: str | None,
+    advance_reservation: str | None,
     array: bool,
     identifiers: tuple[str, ...],
     machine: Format | None,
@@ -54,6 +61,7 @@ def main(
         queue=queue,
         project=project,
         notify=notify,
+        advance_reservation=advance_reservation,
         dependencies=tuple(text for text in dependencies if text) if dependencies else None,
         requests=requests or None,
     )
@@ -69,7 +77,8 @@ def main(
             alteration.alter(database, config, context.user, job_id, changes, rehearsals=rehearsals)
         except UserError as error:
             reason = "this job does not exist." if isinstance(error, NoSuchJob) else str(error)
-            report.bad(job_id, FAILED, f"/!\\ Cannot alter {job_id}: {reason}")
+            stop = " ; " if isinstance(error, alteration.StaysInside) else ": "
+            report.bad(job_id, FAILED, f"/!\\ Cannot alter {job_id}{stop}{reason}")
         else:
             report.good(job_id, f"[{job_id}] The job was altered.")
     report.close()

@@ -29,6 +29,7 @@ CODES = {
     ControlRefusal.NOT_ADMIN: 8,
     ControlRefusal.NOT_FINISHING: 10,
     ControlRefusal.NOT_LONG_ENOUGH: 11,
+    ControlRefusal.FRAME: 5,
 }
 REASONS = {
     ControlRefusal.NOT_YOURS: "You are not the right user.",
@@ -117,12 +118,27 @@ def _is_meant(job: Job) -> bool:
 def _delete(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
     config = context.runtime.config
     with context.database.begin() as tx:
-        answers = control.delete(tx, context.user, ids, with_inner=config.kill_inner_jobs_with_container)
+        frames = tx.advance_reservations.of_frames(ids)
+        others = [job_id for job_id in ids if job_id not in frames]
+        answers = control.delete(tx, context.user, others, with_inner=config.kill_inner_jobs_with_container)
+        if frames:
+            from oar.lib.reservations import deletion
+
+            answers = _in_order(ids, [*answers, *deletion.delete_with_frames(tx, context.user, frames)])
+    for answer in answers:
+        if answer.job_id in frames and not answer.refusal and not answer.has_ended:
+            number = frames[answer.job_id][1]
+            context.warn(f"job {answer.job_id} is the frame of the advance reservation {number}, which is deleted.")
     _tell(report, answers, "Deleting the job", lambda answer: f"Cannot frag {answer.job_id} ; {_reason(answer)}")
     for has_ended, end in ((False, "will be deleted in the near future."), (True, "had ended before.")):
         ids = [answer.job_id for answer in answers if answer.refusal is None and answer.has_ended is has_ended]
         if ids:
             report.say(f"The job(s) [ {' '.join(map(str, ids))} ] {end}")
+
+
+def _in_order(ids: Sequence[int], answers: Sequence[ControlOutcome]) -> list[ControlOutcome]:
+    found = {answer.job_id: answer for answer in answers}
+    return [found[job_id] for job_id in ids]
 
 
 def _force(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
@@ -147,12 +163,14 @@ def _tell(
 
 
 def _reason(answer: ControlOutcome) -> str:
-    return REASONS[answer.refusal or ControlRefusal.WRONG_STATE]
+    return answer.text or REASONS[answer.refusal or ControlRefusal.WRONG_STATE]
 
 
 def _why_not_forced(answer: ControlOutcome, least: int) -> str:
     if answer.refusal is ControlRefusal.UNKNOWN_JOB:
         return f"The job {answer.job_id} does not exist."
+    if answer.refusal is ControlRefusal.FRAME:
+        return f"Cannot force the end of {answer.job_id} ; {answer.text}"
     seconds = f" for more than {least}s ({answer.seconds}s)" if answer.refusal is ControlRefusal.NOT_LONG_ENOUGH else ""
     return f"The job {answer.job_id} is not in the Finishing state{seconds}."
 
@@ -165,6 +183,8 @@ def _toggle(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None
             report.good(answer.job_id, f"{answer.text} besteffort type for the job {answer.job_id}.")
         elif answer.refusal is ControlRefusal.UNKNOWN_JOB:
             report.bad(answer.job_id, CODES[answer.refusal], f"The job {answer.job_id} does not exist.")
+        elif answer.refusal is ControlRefusal.FRAME:
+            report.bad(answer.job_id, NOT_RUNNING, f"Cannot toggle the type of {answer.job_id} ; {answer.text}")
         else:
             report.bad(answer.job_id, NOT_RUNNING, f"The job {answer.job_id} is not in the Running state.")
 

@@ -50,10 +50,10 @@ def request(
     for answer in answers:
         if answer.refusal is None:
             report.good(answer.job_id, f"[{answer.job_id}] {verb.capitalize()} request was sent to the OAR server.")
-        elif answer.text:
+        elif answer.text and answer.refusal is not ControlRefusal.FRAME:
             report.bad(answer.job_id, IMPOSSIBLE, answer.text)
         else:
-            reason = reasons.get(answer.refusal, "unknown reason.")
+            reason = answer.text or reasons.get(answer.refusal, "unknown reason.")
             report.bad(answer.job_id, FAILED, f"/!\\ Cannot {verb} {answer.job_id}: {reason}")
     report.close()
     return max(report.codes, default=0)

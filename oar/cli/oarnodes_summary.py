@@ -13,7 +13,7 @@ def table(nodes: Sequence[NodeOccupancy]) -> str:
     if not nodes:
         return ""
     width = max(len("Node"), len("total"), *(len(visible(each.node)) for each in nodes))
-    heads = ["total", *(condition.value for condition in SHOWN)]
+    heads = ["total", "reserved", *(condition.value for condition in SHOWN)]
     lines = [f"{'Node':<{width}} " + " ".join(f"{head:>9}" for head in heads)]
     lines += [_line(each, width) for each in nodes]
     if len(nodes) > 1:
@@ -22,6 +22,6 @@ def table(nodes: Sequence[NodeOccupancy]) -> str:
 
 
 def _line(each: NodeOccupancy, width: int) -> str:
-    numbers = [each.total, *(each.numbers[condition] for condition in SHOWN)]
+    numbers = [each.total, each.reserved, *(each.numbers[condition] for condition in SHOWN)]
     cells = " ".join(f"{number or '-':>9}" for number in numbers)
     return f"{visible(each.node):<{width}} {cells}{f'  {DRAINING}' if each.is_draining else ''}"

@@ -111,6 +111,8 @@ class OarstatOptions(NamedTuple):
     name: str | None
     queue: str | None
     project: str | None
+    advance_reservation: int | None
+    frames: bool
     since: str | None
     fields: str | None
     no_header: bool
@@ -176,7 +178,8 @@ class _Oarstat:
         with context.database.snapshot() as tx:
             chosen = read_filters(options.states, options.since, tx.now)
             chosen = chosen._replace(name=options.name, queue=options.queue, project=options.project)
-            selection = JobFilter(self._ids, _given(options.arrays), matching, user, chosen)
+            arrays, inside = _given(options.arrays), options.advance_reservation
+            selection = JobFilter(self._ids, arrays, matching, user, inside, options.frames, chosen)
             selection.check()
             text = self._of_jobs(tx, selection)
             self.complaints = [] if options.machine else selection.complaints(tx)

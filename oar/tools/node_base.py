@@ -453,6 +453,11 @@ def job_variables(data: "Data", job_name: "str | None", cpuset: str) -> "dict[st
         ("OAR_NODEFILE OAR_NODE_FILE OAR_FILE_NODES OAR_RESOURCE_FILE", files.nodes),
     ):
         variables.update(dict.fromkeys(names.split(), value))
+    reservation = data.get("advance_reservation")
+    if reservation:
+        variables["OAR_AR_ID"] = str(reservation["number"])
+        variables["OAR_AR_NAME"] = reservation["name"]
+        variables["OAR_AR_END"] = str(reservation["end"])
     for name, key in (("OAR_STDOUT", "stdout_file"), ("OAR_STDERR", "stderr_file")):
         if data.get(key):
             variables[name] = output_name(data[key], data["job_id"])

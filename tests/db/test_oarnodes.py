@@ -271,17 +271,17 @@ def test_a_summary_of_what_is_free_used_and_out_of_service(cluster: Cluster) -> 
     cluster.execute("UPDATE resources SET drain = 'YES' WHERE network_address = 'node-3'")
     cluster.job(cluster.ids[3] + 1)
     assert cluster.shows("--summary") == (
-        "Node       total      free      used  draining    absent suspected      dead\n"
-        "node-1         2         1         1         -         -         -         -\n"
-        "node-2         2         1         -         -         -         1         -\n"
-        "node-3         3         -         1         2         -         -         -  no new jobs\n"
-        "total          7         2         2         2         -         1         -\n"
+        "Node       total  reserved      free      used  draining    absent suspected      dead\n"
+        "node-1         2         -         1         1         -         -         -         -\n"
+        "node-2         2         -         1         -         -         -         1         -\n"
+        "node-3         3         -         -         1         2         -         -         -  no new jobs\n"
+        "total          7         -         2         2         2         -         1         -\n"
     )
     record = cluster.read("--summary", "node-3")
-    numbers = {"total": 3, "free": 0, "used": 1, "draining": 2, "absent": 0, "suspected": 0, "dead": 0, "drain": True}
-    assert record == {"node-3": numbers}
+    conditions = {"free": 0, "used": 1, "draining": 2, "absent": 0, "suspected": 0, "dead": 0}
+    assert record == {"node-3": {"total": 3, "reserved": 0, **conditions, "drain": True}}
     assert cluster.shows("--summary", "--sql", "drain = 'NO' AND state = 'Suspected'").splitlines()[1:] == [
-        "node-2         1         -         -         -         -         1         -"
+        "node-2         1         -         -         -         -         -         1         -"
     ]
 
 
@@ -293,7 +293,7 @@ def test_what_is_free(cluster: Cluster) -> None:
     assert cluster.shows("--free", "-l") == "node-2\n"
     assert cluster.read("--free", "-l") == ["node-2"]
     assert list(json.loads(cluster.shows("--free", "-J"))) == [str(four)]
-    assert cluster.shows("--free", "--summary").splitlines()[1].split()[:3] == ["node-2", "1", "1"]
+    assert cluster.shows("--free", "--summary").splitlines()[1].split()[:4] == ["node-2", "1", "-", "1"]
     assert cluster.shows("--free", "node-1") == ""
 
 

@@ -477,9 +477,9 @@ KEYS = [
     "Job_Id", "id", "array_id", "array_index", "name", "project", "owner", "job_user", "state", "wanted_resources",
     "types", "dependencies", "assigned_resources", "assigned_network_address", "queue", "command", "exit_code",
     "launchingDirectory", "launching_directory", "stdout_file", "stderr_file", "jobType", "type", "properties",
-    "reservation", "walltime", "submissionTime", "submission_time", "startTime", "start_time", "stopTime", "stop_time",
-    "cpuset_name", "initial_request", "message", "scheduledStart", "scheduled_start", "resubmit_job_id",
-    "resubmitted_as", "events", "end", "cpu_seconds", "cpu_efficiency", "max_rss",
+    "reservation", "advance_reservation", "walltime", "submissionTime", "submission_time", "startTime", "start_time",
+    "stopTime", "stop_time", "cpuset_name", "initial_request", "message", "scheduledStart", "scheduled_start",
+    "resubmit_job_id", "resubmitted_as", "events", "end", "cpu_seconds", "cpu_efficiency", "max_rss",
 ]  # fmt: skip
 
 

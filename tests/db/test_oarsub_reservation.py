@@ -1,15 +1,23 @@
 """oarsub --ar: jobs in an advance reservation, and what keeps others out of it."""
 
+import json
+
+import node_base
 import pytest
 
+from oar.cli import oaralter, oardel, oarhold, oarnodes, oarresume, oarstat, oarsub, oarwalltime
+from oar.cli.common.command import CommandResult
+from oar.lib.config.files import Config
 from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.facts.records import Job, JobSpec, User
 from oar.lib.facts.request import parse_request
 from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.facts.states import JobState, JobType, Reservation
+from oar.lib.jobs import lifecycle
 from oar.lib.submission import submit
 from oar.lib.submission.checks import BadSubmission
 from oar.lib.submission.proposal import Proposal
+from oar.modules.runner.actions import job_data
 from tests.builders import add_resources
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 from tests.frontend import ALICE as TYPIST
@@ -17,6 +25,7 @@ from tests.frontend import LoginNode, add_rules
 
 VERIFY = "# Error: please verify your job submission syntax.\n"
 SET = "[ADMISSION RULE] Set default walltime to 7200.\n"
+ROOT = User("root", 0)
 BOB = User("bob", 0)  #: with the rights of whoever runs the tests
 
 
@@ -187,7 +196,7 @@ class TestRefusals:
         assert refusal(login, "-l", "walltime=0:1", "x") == text
 
     def test_one_container_is_enough(self, login: LoginNode, number: int) -> None:
-        assert refusal(login, "--ar", number, "-t", "inner=1", "x").startswith("a job cannot be in an advance reserv")
+        assert refusal(login, "--ar", number, "-t", "inner=box", "x").startswith("a job cannot be in an advance reserv")
 
     def test_a_reservation_inside_lies_in_its_window(self, site: Site, login: LoginNode, number: int) -> None:
         def reserve(start: int) -> int:
@@ -208,3 +217,179 @@ class TestRefusals:
             reserve(NOW + HOUR)
         with pytest.raises(BadSubmission, match="would start before"):
             reserve(NOW + 50)
+
+
+class TestAlteration:
+    def alter(self, login: LoginNode, *words: object, user: User = TYPIST) -> CommandResult:
+        return login.type(oaralter.main, *words, user=user)
+
+    def test_a_waiting_job_goes_in_moves_on_and_comes_out(self, site: Site, login: LoginNode, number: int) -> None:
+        other = site.ask("/network_address=1", NOW + 100, NOW + 100 + HOUR, name="other")
+        site.round()
+        job = login.submit("-l", "/resource_id=1,walltime=0:10", "x")
+        done = CommandResult(0, f"[{job.id}] The job was altered.\n", "")
+        for place, expected in (("course", number), (other, other), (other, other)):
+            assert self.alter(login, "--ar", place, job.id) == done
+            assert inside(site, job) == ((f"inner={site.get(expected).frame_id}",), expected)
+        assert self.alter(login, "-n", "name", job.id) == done
+        assert inside(site, job) == ((f"inner={site.get(other).frame_id}",), other)
+        assert self.alter(login, "--ar", "none", job.id) == done
+        assert inside(site, job) == ((), 0)
+
+    def test_the_checks_are_those_of_a_submission(self, site: Site, login: LoginNode, number: int) -> None:
+        job = login.submit("-l", "/resource_id=3,walltime=0:10", "x")
+        begin = f"/!\\ Cannot alter {job.id}: "
+        for place, text in (
+            ("x y", 'invalid advance reservation "x y".'),
+            ("999", "the advance reservation 999 does not exist."),
+            (number, f"the advance reservation {number} cannot hold -l"),
+        ):
+            result = self.alter(login, "--ar", place, job.id)
+            assert (result.exit, result.err[: len(begin + text)]) == (1, begin + text)
+        assert inside(site, job) == ((), 0)
+        small = login.submit("--ar", number, "-l", "/resource_id=1,walltime=0:10", "x")
+        assert "longer than" in self.alter(login, "-l", "walltime=2", small.id).err
+        assert walltimes(site, small) == [600]
+        patient = login.submit("--ar", number, "--verify", "n", "-l", "walltime=2", "x")
+        assert self.alter(login, "-n", "patient", patient.id).exit == 0
+
+    def test_a_running_job_stays_where_it_is(self, site: Site, login: LoginNode, number: int) -> None:
+        job = login.submit("--ar", number, "-l", "/resource_id=1,walltime=0:10", "x")
+        site.round(NOW + 100)
+        site.round(NOW + 100)
+        result = self.alter(login, "--ar", "none", job.id)
+        text = "modifying the advance reservation is denied, the job is already running."
+        assert result == CommandResult(1, "", f"/!\\ Cannot alter {job.id} ; {text}\n")
+        assert inside(site, job)[1] == number
+
+
+class TestCopies:
+    def test_a_copy_stays_in_the_reservation_while_it_lasts(self, site: Site, login: LoginNode, number: int) -> None:
+        job = login.submit("--ar", number, "-l", "/resource_id=1,walltime=0:10", "x")
+        with site.database.begin() as tx:
+            lifecycle.move(tx, job.id, JobState.ERROR)
+        assert login.oarsub("--resubmit", job.id).exit == 0
+        copy = login.jobs()[-1]
+        assert inside(site, copy) == ((f"inner={site.get(number).frame_id}",), number)
+        site.round(NOW + HOUR - 400)
+        result = login.oarsub("--resubmit", job.id)
+        assert (result.exit, result.err) == (
+            4,
+            f"# Error: the advance reservation {number} does not last long enough.\n",
+        )
+        site.delete(ALICE, number)
+        result = login.oarsub("--resubmit", job.id)
+        assert (result.exit, result.err) == (4, f"# Error: the advance reservation {number} has ended.\n")
+
+    def test_what_a_job_is_told_of_its_reservation(self, site: Site, login: LoginNode, number: int) -> None:
+        job = login.submit("--ar", number, "-l", "/resource_id=1,walltime=0:10", "x")
+        with site.database.begin() as tx:
+            data = job_data.read(tx, job.id)
+        assert data is not None
+        sent = job_data.oarexec_data(data, login.config, 1, init=False)
+        variables = node_base.job_variables(sent, "x", "")
+        assert {name: text for name, text in variables.items() if name.startswith("OAR_AR_")} == {
+            "OAR_AR_ID": str(number),
+            "OAR_AR_NAME": "course",
+            "OAR_AR_END": str(NOW + 100 + HOUR),
+        }
+
+
+class TestFrames:
+    """A frame is nobody's job: whatever acts on jobs names the advance reservation instead."""
+
+    def test_it_is_refused_with_the_code_of_an_unsuitable_job(self, site: Site, login: LoginNode, number: int) -> None:
+        frame = site.get(number).frame_id
+        site.round(NOW + 100)
+        text = f"This job is the frame of the advance reservation {number}: use qralter."
+        login.config = Config(walltime_change_enabled=True, users_allowed_hold_resume=True)
+        for command, words, code in (
+            (oarhold.main, (frame,), 1),
+            (oarhold.main, ("-r", frame), 1),
+            (oarresume.main, (frame,), 1),
+            (oaralter.main, ("-n", "x", frame), 1),
+            (oarsub.main, ("-C", frame), 20),
+            (oarsub.main, ("--resubmit", frame), 4),
+            (oarsub.main, ("-a", frame, "x"), 8),
+            (oardel.main, ("-s", "USR1", frame), 5),
+            (oardel.main, ("-c", frame), 5),
+        ):
+            result = login.type(command, *words)
+            assert (result.exit, text in result.err) == (code, True), (words, result)
+            other = login.type(command, *words, user=BOB)
+            assert other.exit != 0
+        for words in (("-b", frame), ("--force-terminate-finishing-job", frame)):
+            result = login.type(oardel.main, *words, user=ROOT)
+            assert (result.exit != 0, text in result.err) == (True, True)
+        result = login.type(oarwalltime.main, frame, "+1")
+        assert (result.exit, result.out) == (3, f"Forbidden: {text}\n")
+        assert site.state(number) is ReservationState.RUNNING
+        assert site.job(frame) is JobState.RUNNING
+
+    def test_no_job_of_it_is_meant_by_all_my_jobs(self, site: Site, login: LoginNode, number: int) -> None:
+        assert login.type(oardel.main, "--all").err == "# Warning: no such job of alice.\n"
+        assert site.state(number) is ReservationState.WAITING
+
+    def test_its_deletion_is_that_of_the_reservation(self, site: Site, login: LoginNode, number: int) -> None:
+        frame = site.get(number).frame_id
+        job = login.submit("--ar", number, "-l", "walltime=0:1", "x")
+        result = login.type(oardel.main, frame, user=BOB)
+        assert (result.exit, result.err) == (1, f"Cannot frag {frame} ; You are not the right user.\n")
+        result = login.type(oardel.main, frame)
+        assert (result.exit, f"Deleting the job = {frame} ...REGISTERED." in result.out) == (0, True)
+        text = f"job {frame} is the frame of the advance reservation {number}, which is deleted."
+        assert result.err == f"# Warning: {text}\n"
+        assert (site.state(number), site.get(number).deleted_by) == (ReservationState.DELETED, "alice")
+        with site.database.begin() as tx:
+            assert tx.kill_requests.jobs([job.id, frame]) == {job.id}
+
+    def test_lists_leave_it_out_and_records_name_the_reservation(
+        self, site: Site, login: LoginNode, number: int
+    ) -> None:
+        frame = site.get(number).frame_id
+        inside = login.submit("--ar", number, "-l", "walltime=0:1", "x").id
+        outside = login.submit("-l", "walltime=0:1", "x").id
+
+        def ids(*words: object) -> list[int]:
+            result = login.type(oarstat.main, *words, "-J")
+            assert result.exit == 0, result.err
+            return [int(key) for key in json.loads(result.out)]
+
+        assert ids() == ids("-u", "alice") == ids("--since", "1h") == [inside, outside]
+        assert ids("--frames") == [frame, inside, outside]
+        assert ids("--ar", number) == [inside]
+        assert ids("--ar", number, "--frames") == [frame, inside]
+        assert ids("--ar", "999") == []
+        assert ids("-j", frame) == ids("-a", frame) == ids("--sql", f"job_id = {frame}") == [frame]
+        fields = login.type(oarstat.main, "--frames", "--fields", "id,advance_reservation", "--no-header").out
+        assert [line.split() for line in fields.splitlines()] == [
+            [str(frame), str(number)],
+            [str(inside), str(number)],
+            [str(outside), "0"],
+        ]
+        full = login.type(oarstat.main, "-f", "-j", inside).out
+        assert f"    reservation = None\n    advance_reservation = {number}\n" in full
+        assert "advance_reservation" not in login.type(oarstat.main, "-f", "-j", outside).out
+
+    def test_nodes_are_reserved_and_used_by_jobs_only(self, site: Site, login: LoginNode, number: int) -> None:
+        site.round(NOW + 100)
+        login.submit("--ar", number, "-l", "/resource_id=1,walltime=0:1", "x")
+        site.round(NOW + 100)
+
+        def shown(*words: object) -> str:
+            return login.type(oarnodes.main, *words).out
+
+        lines = [line.split() for line in shown("--summary").splitlines()]
+        assert lines[0][1:5] == ["total", "reserved", "free", "used"]
+        assert [line[1:5] for line in lines[1:]] == [
+            ["2", "2", "-", "1"],
+            ["2", "-", "2", "-"],
+            ["4", "2", "2", "1"],
+        ]
+        assert shown("--free", "-l") == "node-2\n"
+        assert f"\nreserved: {number}\nproperties:" in shown("-r", site.get(number).resources[0])
+        assert "reserved" not in shown("node-2")
+        records = json.loads(shown("-J"))
+        assert [record.get("reserved") for record in records.values()] == [[number], [number], None, None]
+        assert [("jobs" in record) for record in records.values()] == [True, False, False, False]
+        assert json.loads(shown("--summary", "-J"))["node-1"]["reserved"] == 2

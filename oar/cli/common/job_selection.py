@@ -101,6 +101,8 @@ def _filtered(context: Context, criteria: JobCriteria, suitable: Collection[JobS
     states = _states(criteria.states) if criteria.states is not None else suitable
     with context.database.snapshot() as tx:
         jobs = tx.jobs.live(user)
+        frames = tx.advance_reservations.of_frames([job.id for job in jobs])
+    jobs = [job for job in jobs if job.id not in frames]
     ids = [job.id for job in jobs if job.state in states and (criteria.name is None or job.name == criteria.name)]
     if not ids:
         context.warn(f"no such job{f' of {user}' if user else ''}.")

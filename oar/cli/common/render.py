@@ -286,6 +286,7 @@ def _full_values(view: "JobView") -> list[tuple[str, str]]:
         ("jobType", job.job_type),
         ("properties", job.properties or ""),
         ("reservation", job.reservation),
+        *([("advance_reservation", str(view.advance_reservation))] if view.advance_reservation else []),
         *([("reserved_resources", _reserved(view))] if reserved is not None else []),
         ("walltime", format_duration(view.walltime) if view.walltime is not None else ""),
         *[(key, date) for key, date in dates if date],
@@ -433,11 +434,12 @@ def _full_resource(resource: "ResourceView", now: int) -> str:
     state = f"{resource.state} (standby)" if resource.is_standby(now) else str(resource.state)
     is_busy = resource.state == "Alive" and resource.jobs
     jobs = f"jobs: {', '.join(map(str, resource.jobs))}\n" if is_busy else ""
+    reserved = f"reserved: {', '.join(map(str, resource.reserved))}\n" if resource.reserved else ""
     return (
         f"network_address: {visible(resource.node)}\n"
         f"resource_id: {resource.id}\n"
         f"state: {state}\n"
-        f"{jobs}{properties_line(resource)}\n"
+        f"{jobs}{reserved}{properties_line(resource)}\n"
     )
 
 

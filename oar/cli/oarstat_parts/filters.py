@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oar.cli.common.options import Stop, option
+from oar.cli.common.options import NUMBER, Stop, option
 from oar.cli.common.state_names import states_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.states import FINAL, STATE_LETTERS, JobState
@@ -22,6 +22,8 @@ _DECLARATIONS = (
     option("--name", metavar="NAME", help="The jobs of this name."),
     option("--queue", metavar="QUEUE", help="The jobs of this queue."),
     option("--project", metavar="PROJECT", help="The jobs of this project."),
+    option("--ar", "advance_reservation", type=NUMBER, metavar="ID", help="The jobs in this advance reservation."),
+    option("--frames", is_flag=True, help="The frames of advance reservations, too."),
     option("--since", metavar="DATE|1d|2h|30m", help="The jobs that have ended since then, too."),
 )
 
@@ -95,6 +97,8 @@ class JobFilter(NamedTuple):
     arrays: tuple[int, ...] | None = None  #: () = the live jobs, as arrays
     matching: frozenset[int] | None = None  #: those that satisfy --sql
     user: str | None = None
+    advance_reservation: int | None = None  #: number of the one that the jobs are in
+    frames: bool = False  #: the jobs by which advance reservations stand in the plan, too
     filters: Filters = Filters()
 
     @property
@@ -117,8 +121,18 @@ class JobFilter(NamedTuple):
             jobs = tx.jobs.select(self.matching)
         else:
             jobs = self._live_and_recent(tx)
+        if not (self.frames or self.names_jobs) or self.advance_reservation is not None:
+            jobs = self._without_frames(tx, jobs)
         is_open = self.user is None and self.matching is None and self.filters == Filters()
         return jobs if is_open else [job for job in jobs if self._takes(job)]
+
+    def _without_frames(self, tx: "Transaction", jobs: "list[Job]") -> "list[Job]":
+        """Leave frames of advance reservations out, and jobs that are not in the one that is asked for."""
+        ids = [job.id for job in jobs]
+        frames = {} if self.frames else tx.advance_reservations.of_frames(ids)
+        numbers = tx.advance_reservations.numbers_of(ids) if self.advance_reservation is not None else {}
+        wanted = self.advance_reservation
+        return [job for job in jobs if job.id not in frames and (wanted is None or numbers.get(job.id) == wanted)]
 
     def complaints(self, tx: "Transaction") -> list[str]:
         """Return the complaints about jobs and a queue that are asked for by name and do not exist."""

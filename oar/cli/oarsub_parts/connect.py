@@ -12,6 +12,7 @@ from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.lib.facts.records import Job, User
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import JobState, JobTypeName
+from oar.lib.jobs import control
 from oar.lib.submission.checks import Code
 
 #: Options that have a meaning beside -C.
@@ -32,12 +33,13 @@ def connect(call: OarsubCall, names: frozenset[str]) -> int:
     with context.database.snapshot() as tx:
         jobs = [tx.jobs.get(job_id)] if job_id is not None else tx.jobs.live(context.user.name)
         types = tx.jobs.types([job.id for job in jobs])
+        frames = control.frame_texts(tx, [job.id for job in jobs])
     if job_id is None:
-        jobs = [job for job in jobs if job.state is JobState.RUNNING]
+        jobs = [job for job in jobs if job.state is JobState.RUNNING and job.id not in frames]
         if len(jobs) != 1:
             _tell_running(jobs)
             return 0
-    _check(jobs[0], context.user, JobTypes(types.get(jobs[0].id, ())))
+    _check(jobs[0], context.user, JobTypes(types.get(jobs[0].id, ())), frames.get(jobs[0].id, ""))
     shell = JobShell(call, jobs[0].id, is_main=False)
     with ending_with_caller(), shell.connection():
         return shell.run()
@@ -62,10 +64,12 @@ def _tell_running(jobs: Sequence[Job]) -> None:
     click.echo(f"Running jobs are: {', '.join(names)}")
 
 
-def _check(job: Job, user: User, types: JobTypes) -> None:
-    """Refuse a job that the user may not enter, or that has no shell.  Raises Stop."""
+def _check(job: Job, user: User, types: JobTypes, frame: str) -> None:
+    """Refuse a job that the user may not enter, or that has no shell; ``frame``: why a frame has none.  Raises Stop."""
     if not user.is_admin and user.name != job.user:
         raise _refusal(f"you are not the right user for job {job.id}. This job is owned by {job.user}.")
+    if frame:
+        raise _refusal(f"Cannot connect to {job.id} ; {frame}")
     if job.state is not JobState.RUNNING:
         raise _refusal(f"job {job.id} is not running. Its current state is {job.state}.")
     if JobTypeName.NOOP in types:

@@ -75,6 +75,11 @@ _ADD_JOBS = """
     INSERT INTO reservation_jobs (job_id, reservation_id) SELECT id, %s FROM unnest(%s::bigint[]) AS id
     ON CONFLICT (job_id) DO UPDATE SET reservation_id = EXCLUDED.reservation_id"""
 _JOBS = "SELECT job_id, reservation_id FROM reservation_jobs WHERE job_id = ANY(%s)"
+#: The numbers of the reservations that jobs are in, or are the frames of.
+_NUMBERS = """
+    SELECT i.job_id, v.ar_id FROM reservation_jobs i JOIN reservations v USING (reservation_id)
+    WHERE i.job_id = ANY(%(ids)s)
+    UNION ALL SELECT frame_id, ar_id FROM reservations WHERE frame_id = ANY(%(ids)s) AND frame_id <> 0"""
 _LIVE_JOBS = """
     SELECT i.reservation_id, j.job_id, j.state IN ('Waiting', 'Hold', 'toAckReservation', 'toError')
     FROM reservation_jobs i JOIN jobs j ON j.job_id = i.job_id
@@ -264,6 +269,10 @@ class AdvanceReservations(Table):
     def of_jobs(self, job_ids: Collection[int]) -> dict[int, int]:
         """Return the id of the reservation of each of some jobs that has one."""
         return dict(self._tx.rows(_JOBS, (list(job_ids),))) if job_ids else {}
+
+    def numbers_of(self, job_ids: Collection[int]) -> dict[int, int]:
+        """Return for those of some jobs that are in a reservation, or are its frame, the number of the reservation."""
+        return dict(self._tx.rows(_NUMBERS, {"ids": list(job_ids)})) if job_ids else {}
 
     def live_jobs(self, ids: Collection[int]) -> dict[int, LiveJobCounts]:
         """Return the live jobs of reservations, by id of the reservation."""

@@ -359,6 +359,13 @@ class Jobs(Table):
         self._tx.execute("UPDATE job_dependencies SET job_id_required = %s WHERE job_id_required = %s", (new, old))
         self._changed(Topic.JOBS)
 
+    def replace_type(self, job_id: int, former: str, present: str) -> None:
+        """Take a type from a job, '' = none, and give it another, '' = none."""
+        self._changed(Topic.JOBS)
+        self._tx.execute("DELETE FROM job_types WHERE job_id = %s AND type = %s", (job_id, former))
+        if present:
+            self._tx.execute("INSERT INTO job_types (job_id, type) VALUES (%s, %s)", (job_id, present))
+
     def mark_types(self, job_id: int, text: str, index: Index) -> int:
         """Mark a type of a job as current or as history; return the number of rows."""
         self._changed(Topic.JOBS)

@@ -4,7 +4,9 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from oar.lib.db.predicates import NO_FRAME
 from oar.lib.db.statements import Parameters, Table
+from oar.lib.facts.reservation_states import STARTED
 from oar.lib.facts.states import JobState
 
 #: Resources that jobs have or had, and the nodes that these belong to.
@@ -45,12 +47,16 @@ _UNAVAILABLE = """
     WHERE attribute = 'state' AND value IN ('Absent', 'Dead', 'Suspected')
       AND (date_stop = 0 OR date_stop >= %(start)s) AND date_start <= %(stop)s
     ORDER BY resource_id, date_start"""
-#: Live jobs and the resources that they have.
-_HELD = """
+#: Live jobs and the resources that they have; without frames of advance reservations, which use nothing.
+_HELD = f"""
     SELECT a.resource_id, j.job_id FROM jobs j
     JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
-    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.assigned_moldable_job <> 0
+    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
     ORDER BY a.resource_id, j.job_id"""
+#: The advance reservations that have begun, by the resources that are granted to them.
+_RESERVED = """
+    SELECT resource_id, v.ar_id FROM reservations v, unnest(v.resources) resource_id
+    WHERE v.ended = 0 AND v.state = ANY(%s) ORDER BY resource_id, v.ar_id"""
 #: Jobs that ended since a date.
 _ENDED_SINCE = """
     SELECT job_id FROM jobs
@@ -179,6 +185,13 @@ class Listings(Table):
             f"SELECT {', '.join(columns)} FROM resources WHERE {where} ORDER BY resource_id", parameters
         )
         return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def reserved_now(self) -> dict[int, list[int]]:
+        """Return the numbers of the advance reservations that have begun and have not ended, on each resource."""
+        numbers: dict[int, list[int]] = defaultdict(list)
+        for resource, number in self._tx.rows(_RESERVED, ([str(state) for state in STARTED],)):
+            numbers[resource].append(number)
+        return numbers
 
     def jobs_on_resources(self) -> dict[int, list[int]]:
         """Return the live jobs on each resource that has any."""

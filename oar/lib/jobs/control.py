@@ -53,6 +53,7 @@ class ControlRefusal(Enum):
     HAS_ENDED = auto()  #: it was to be held, and is over
     ADMIN_HOLD = auto()  #: only administrators may suspend jobs
     ADMIN_RESUME = auto()  #: only administrators may resume Suspended jobs
+    FRAME = auto()  #: it stands for an advance reservation: ``ControlOutcome.text`` names it
 
 
 class ControlOutcome(NamedTuple):
@@ -63,6 +64,29 @@ class ControlOutcome(NamedTuple):
     text: str = ""  #: detail for the user; see the functions that set it
     seconds: int = 0  #: of ``force_end``: how long the job has been Finishing
     has_ended: bool = False  #: of ``delete``: there was nothing to do
+
+
+def frame_texts(tx: "Transaction", ids: Collection[int]) -> dict[int, str]:
+    """Return for those of some jobs that are frames of advance reservations why nobody acts on them."""
+    return {job_id: frame_text(number) for job_id, (_, number) in tx.advance_reservations.of_frames(ids).items()}
+
+
+def frame_text(number: int) -> str:
+    """Return why nobody acts on the frame of an advance reservation."""
+    return f"This job is the frame of the advance reservation {number}: use qralter."
+
+
+def _with_frames(tx: "Transaction", answers: Sequence[ControlOutcome]) -> list[ControlOutcome]:
+    """Refuse what is asked of frames; of somebody else's job nothing more is said."""
+    texts = frame_texts(tx, [answer.job_id for answer in answers if answer.refusal not in _FIRST])
+    return [
+        ControlOutcome(answer.job_id, ControlRefusal.FRAME, texts[answer.job_id]) if answer.job_id in texts else answer
+        for answer in answers
+    ]
+
+
+#: What is said of somebody else's job, whatever it is.
+_FIRST = frozenset({ControlRefusal.UNKNOWN_JOB, ControlRefusal.NOT_YOURS, ControlRefusal.NOT_ADMIN})
 
 
 # -- the end of jobs --------------------------------------------------------------------------------------------------
@@ -178,6 +202,7 @@ def force_end(tx: "Transaction", user: User, ids: Sequence[int], *, least: int) 
         job = jobs.get(job_id)
         since = max((change.start for change in changes.get(job_id, ())), default=tx.now)
         answer = ControlOutcome(job_id, _why_not_forced(user, job, tx.now - since > least), seconds=tx.now - since)
+        (answer,) = _with_frames(tx, [answer])
         if answer.refusal is None:
             text = f"[oardel] force the termination of the job {job_id}, asked by {user.name}"
             tx.events.add(EventType.FORCE_TERMINATE_FINISHING_JOB, job_id, text, to_check=True)
@@ -203,8 +228,12 @@ def toggle_besteffort(tx: "Transaction", user: User, ids: Sequence[int]) -> list
     """Add the type besteffort to running jobs, or remove it, as an administrator.  ``text``: Add or Remove."""
     jobs = {job.id: job for job in tx.jobs.select(ids)}
     types = tx.jobs.types(jobs, current=True)
+    frames = frame_texts(tx, jobs) if user.is_admin else {}
     answers = []
     for job_id in ids:
+        if job_id in frames:
+            answers.append(ControlOutcome(job_id, ControlRefusal.FRAME, frames[job_id]))
+            continue
         job = jobs.get(job_id)
         refusal = ControlRefusal.NOT_ADMIN if not user.is_admin else None if job else ControlRefusal.UNKNOWN_JOB
         if refusal is None and job and job.state is not JobState.RUNNING:
@@ -246,9 +275,9 @@ def request_signal(tx: "Transaction", user: User, job_id: int, number: int | Non
     types = tx.jobs.types([job_id], current=True).get(job_id, ())
     from oar.lib.facts.request import JobTypes
 
-    refusal = _why_not_signalled(user, job, JobTypes(types))
-    if refusal is not None:
-        return ControlOutcome(job_id, refusal)
+    (answer,) = _with_frames(tx, [ControlOutcome(job_id, _why_not_signalled(user, job, JobTypes(types)))])
+    if answer.refusal is not None:
+        return answer
     if number is None:
         type_: str = EventType.CHECKPOINT
         results = (EventType.CHECKPOINT_SUCCESS, EventType.CHECKPOINT_ERROR)
@@ -307,6 +336,7 @@ def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *,
         if refusal is None and running:
             text = _why_never_suspended(types.get(job_id, ()), rules)
         answers.append(ControlOutcome(job_id, ControlRefusal.WRONG_STATE if text else refusal, text))
+    answers = _with_frames(tx, answers)
     accepted = [jobs[answer.job_id] for answer in answers if answer.refusal is None]
     type_ = EventType.HOLD_RUNNING_JOB if running else EventType.HOLD_WAITING_JOB
     mine = _note_requests(tx, type_, accepted, f"User {user.name} requested to hold the job")
@@ -368,7 +398,8 @@ def _why_not_held(user: User, job: Job, rules: HoldRules, running: bool) -> Cont
 def resume(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules) -> list[ControlOutcome]:
     """Let held jobs be scheduled again, and suspended jobs go on as soon as their resources are free."""
     jobs = tx.jobs.lock_all(ids)
-    answers = [ControlOutcome(job_id, _why_not_resumed(user, jobs.get(job_id), rules)) for job_id in ids]
+    outcomes = [ControlOutcome(job_id, _why_not_resumed(user, jobs.get(job_id), rules)) for job_id in ids]
+    answers = _with_frames(tx, outcomes)
     accepted = [jobs[answer.job_id] for answer in answers if answer.refusal is None]
     mine = _note_requests(tx, EventType.RESUME_JOB, accepted, f"User {user.name} requested to resume the job")
     _move(tx, mine, {JobState.HOLD: JobState.WAITING, JobState.SUSPENDED: JobState.RESUMING})

@@ -16,6 +16,7 @@ from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Job, User
 from oar.lib.facts.states import EventType, JobState, JobTypeName
 from oar.lib.facts.times import format_duration, format_signed_duration, parse_duration, seconds_of
+from oar.lib.jobs import control
 from oar.lib.jobs.control import owns
 
 if TYPE_CHECKING:
@@ -168,6 +169,8 @@ def _locked_job(tx: "Transaction", user: User, job_id: int) -> Job:
         raise ChangeRefused(WalltimeOutcome.NOT_FOUND, f"could not find job {job_id}")
     if not owns(user, job):
         raise ChangeRefused(WalltimeOutcome.FORBIDDEN, f"job {job_id} does not belong to you")
+    for text in control.frame_texts(tx, [job_id]).values():
+        raise ChangeRefused(WalltimeOutcome.FORBIDDEN, text.removesuffix("."))
     return job
 
 

@@ -1,6 +1,6 @@
 """The deletion of advance reservations, and the end of their jobs."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,6 +10,7 @@ from oar.lib.facts.records import Cause, User
 from oar.lib.facts.reservation_states import GRANTED, ReservationEvent, ReservationState
 from oar.lib.facts.states import EndCode
 from oar.lib.jobs import control
+from oar.lib.jobs.control import ControlOutcome, ControlRefusal
 from oar.lib.reservations import lifecycle, rights
 
 if TYPE_CHECKING:
@@ -62,6 +63,27 @@ def _exterminate(tx: "Transaction", reservation_id: int) -> None:
     while outer := {job for _, job in tx.jobs.inner(sorted(outer))} - ids:
         ids |= outer
     control.exterminate(tx, ids)
+
+
+def delete_with_frames(tx: "Transaction", user: User, frames: Mapping[int, tuple[int, int]]) -> list[ControlOutcome]:
+    """Delete the reservations whose frames somebody wants to end; return the outcomes for these jobs.
+
+    ``frames``: by job, the id and the number of the reservation.
+    """
+    reservations = {each.id: each for each in tx.advance_reservations.select([each for each, _ in frames.values()])}
+    return [_delete_with_frame(tx, user, job_id, reservations[frames[job_id][0]]) for job_id in frames]
+
+
+def _delete_with_frame(tx: "Transaction", user: User, job_id: int, reservation: AdvanceReservation) -> ControlOutcome:
+    if not rights.may_change(tx, user, reservation):
+        return ControlOutcome(job_id, ControlRefusal.NOT_YOURS)
+    if reservation.is_live and reservation.state is ReservationState.ASKED:
+        delete_with_frame(tx, reservation.id)
+        return ControlOutcome(job_id)
+    outcome = delete(tx, user, reservation, reservation.number).outcome
+    if outcome is Deletion.ALREADY:
+        return ControlOutcome(job_id, ControlRefusal.ALREADY_KILLED)
+    return ControlOutcome(job_id, has_ended=outcome is Deletion.UNKNOWN)
 
 
 def delete_with_frame(tx: "Transaction", reservation_id: int) -> None:

@@ -7,7 +7,6 @@ from oar.lib.facts.errors import WordedRefusal
 from oar.lib.facts.records import User
 from oar.lib.rules import access_lists
 from oar.lib.rules.access_lists import Visitor
-from oar.lib.submission.visitors import visitor
 from oar.lib.views.reservations import ReservationReader
 
 if TYPE_CHECKING:
@@ -47,6 +46,8 @@ def may_change(tx: "Transaction", user: User, reservation: AdvanceReservation) -
 
 def reader(tx: "Transaction", user: User, *, is_private: bool) -> ReservationReader:
     """Return somebody as who looks at reservations.  ``is_private``: OARSTAT_PRIVATE."""
+    from oar.lib.submission.visitors import visitor
+
     who = visitor(user.name) if is_private else Visitor(user.name)
     return ReservationReader(who, is_operator(tx, user), is_private)
 
@@ -55,4 +56,6 @@ def _is_member(tx: "Transaction", user: User, userset: str) -> bool:
     members = tx.usersets.entries([userset]).get(userset, ())
     if user.name in members:
         return True
+    from oar.lib.submission.visitors import visitor
+
     return bool(members) and access_lists.is_member(visitor(user.name), members)

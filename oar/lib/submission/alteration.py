@@ -8,13 +8,15 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.db.new_jobs import NewAlternative
+from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.errors import BadRequest, NoSuchJob, NotAllowed, UserError, WrongState
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Dependency, Job, JobSpec, Moldable, User
 from oar.lib.facts.request import ResourceRequest, parse_request
 from oar.lib.facts.states import EventType, JobState, JobType, Reservation, job_letter
+from oar.lib.jobs import control
 from oar.lib.jobs.control import owns
-from oar.lib.submission import admission, dependencies, preparation, submit
+from oar.lib.submission import admission, checks, dependencies, preparation, reservation_entry, submit
 from oar.lib.submission.admission import Admission
 from oar.lib.submission.admission_rules import RuleRefused
 from oar.lib.submission.checks import BadSubmission
@@ -34,8 +36,12 @@ _LABELS = {
         field, field.replace("_", " ")
     )
     for field in (*JobSpec._fields, *Proposal._fields)
-    if field not in ("dependencies", "spec", "warnings")
+    if field not in ("dependencies", "spec", "warnings", "types", "verifies")
 }
+
+
+#: The word for no advance reservation.
+NOWHERE = "none"
 
 
 class JobChanges(NamedTuple):
@@ -47,6 +53,9 @@ class JobChanges(NamedTuple):
     project: str | None = None
     notify: str | None = None
     dependencies: tuple[str, ...] | None = None
+    advance_reservation: str | None = (
+        None  #: number or name of the one that the job goes into; NOWHERE = out of its own
+    )
     requests: tuple[str, ...] | None = None  #: each like ``-l`` of a submission; what it does not name stays
 
     @property
@@ -57,6 +66,10 @@ class JobChanges(NamedTuple):
     def __str__(self) -> str:
         """Return the new values with their names."""
         return ", ".join(f"{name} = {getattr(self, name)!r}" for name in JobChanges._fields if name in self.named)
+
+
+class StaysInside(WrongState):
+    """A running job stays in the advance reservation that it is in."""
 
 
 class Rehearsals:
@@ -100,26 +113,72 @@ def alter(
     Raises NoSuchJob, NotAllowed, WrongState, BadSubmission, BadRequest, RuleRefused, RuleFailed.
     """
     with database.snapshot() as tx:
-        job = _alterable(user, tx.jobs.find(job_id), job_id)
+        found = tx.jobs.find(job_id)
+        for text in control.frame_texts(tx, [job_id]).values() if found and owns(user, found) else ():
+            raise WrongState(text)
+        job = _alterable(user, found, job_id, changes)
         types = tx.jobs.types([job_id], current=True).get(job_id, ())
+        present_entry = _entry(tx, job_id)
         moldables = tx.jobs.moldables([job_id])[job_id]
         now = tx.now
-    present = _proposal(config, job, types, moldables, JobChanges(), now=now)
-    altered = _proposal(config, job, types, moldables, changes, now=now)
+    inside = str(present_entry.number) if present_entry else ""
+    outside = tuple(text for text in types if not present_entry or text != reservation_entry.entry_type(present_entry))
+    present = _proposal(config, job, outside, moldables, JobChanges(), now=now)._replace(advance_reservation=inside)
+    altered = _proposal(config, job, outside, moldables, changes, now=now)._replace(
+        advance_reservation=_place(changes.advance_reservation, inside),
+        verifies=bool(changes.named & {"requests", "advance_reservation"}),
+    )
     admitted = (rehearsals or Rehearsals(database, config)).admit(present, altered, changes)
     with database.begin() as tx:
-        locked = _alterable(user, tx.jobs.lock(job_id), job_id)
+        locked = _alterable(user, tx.jobs.lock(job_id), job_id, changes)
+        if _entry(tx, job_id) != present_entry:
+            raise WrongState("its advance reservation was changed meanwhile: try again.")
         _write(tx, job, admitted, changes)
+        if changes.advance_reservation is not None:
+            _exchange(tx, job_id, present_entry, admitted.reservation)
         tx.events.add(EventType.ALTER, job_id, f"User {user.name} altered the job {job_id}: {changes}")
         if locked.state is JobState.WAITING:
             tx.outbox.append(Wake(Tag.TERM))
 
 
-def _alterable(user: User, job: Job | None, job_id: int) -> Job:
+def _entry(tx: "Transaction", job_id: int) -> AdvanceReservation | None:
+    """Return the advance reservation that a job is in."""
+    inside = tx.advance_reservations.of_jobs([job_id])
+    return next(iter(tx.advance_reservations.select(list(inside.values()))), None)
+
+
+def _place(changed: str | None, present: str) -> str:
+    """Return the advance reservation of the altered job, '' if it is in none.  Raises BadSubmission."""
+    if changed is None:
+        return present
+    if changed == NOWHERE:
+        return ""
+    checks.check_advance_reservation(changed)
+    return changed
+
+
+def _exchange(
+    tx: "Transaction", job_id: int, former: AdvanceReservation | None, present: AdvanceReservation | None
+) -> None:
+    """Move a job from one advance reservation to another; None = it is in none."""
+    tx.jobs.replace_type(
+        job_id,
+        reservation_entry.entry_type(former) if former else "",
+        reservation_entry.entry_type(present) if present else "",
+    )
+    if present:
+        reservation_entry.enter(tx, present, [job_id])
+    else:
+        tx.advance_reservations.remove_job(job_id)
+
+
+def _alterable(user: User, job: Job | None, job_id: int, changes: JobChanges) -> Job:
     if job is None:
         raise NoSuchJob(job_id)
     if not owns(user, job):
         raise NotAllowed("you are not the right user.")
+    if job.state not in _ALTERABLE and changes.advance_reservation is not None:
+        raise StaysInside("modifying the advance reservation is denied, the job is already running.")
     if job.state not in _ALTERABLE:
         raise WrongState("the job is not in the Waiting or Hold state.")
     if job.reservation is not Reservation.NONE:
@@ -181,7 +240,9 @@ def _amended(database: "Database", config: "Config", present: Proposal) -> Propo
 
 def _check_same(present: Proposal, altered: Proposal, admitted: Proposal, changes: JobChanges) -> None:
     """Refuse changes with which the rules change other fields of the job, too.  Raises BadRequest."""
-    if admitted.spec.types != altered.spec.types:
+    if admitted.spec.types[: len(altered.spec.types)] != altered.spec.types or len(admitted.spec.types) != len(
+        altered.spec.types
+    ) + bool(altered.advance_reservation):
         raise BadRequest("the rules of the site would also change its types: submit another job.")
     may_differ = changes.named | ({"later_properties"} if changes.properties is not None else frozenset())
     before, after = _fields(present), _fields(admitted)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from oar.lib.db.new_jobs import IndexedDependency
 from oar.lib.facts.records import Dependency, JobSpec
 from oar.lib.facts.states import DependencyCondition
+from oar.lib.jobs import control
 from oar.lib.submission.checks import BadSubmission, Code, quote
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def find(tx: "Transaction", spec: JobSpec) -> tuple[Dependency, ...]:
         for dependency in dependencies:
             if dependency.required not in states:
                 raise BadSubmission(Code.REQUEST, f"dependency on unknown job {dependency.required}.")
+        for job_id, text in control.frame_texts(tx, list(states)).items():
+            raise BadSubmission(Code.REQUEST, f"Cannot depend on {job_id} ; {text}")
     return dependencies
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.errors import WrongState
 from oar.lib.facts.request import JobTypes, ResourceRequest, format_request
 from oar.lib.facts.reservation_states import GRANTED, STARTED, ReservationState
 from oar.lib.facts.states import JobTypeName
@@ -172,3 +173,25 @@ def enter(tx: "Transaction", seen: AdvanceReservation, ids: Sequence[int]) -> No
     if (now.revision, now.frame_id) != (seen.revision, seen.frame_id):
         raise NoEntry(f"the advance reservation {seen.number} was changed meanwhile: submit the job again.")
     tx.advance_reservations.add_jobs(seen.id, ids)
+
+
+def again(
+    tx: "Transaction", job_id: int, types: Sequence[str], walltime: int
+) -> tuple[tuple[str, ...], AdvanceReservation | None]:
+    """Return the types of a copy of a job, and the reservation that it stays in; None if it is in none.
+
+    ``walltime``: of its longest alternative.  Raises WrongState if the reservation has ended, or is too short.
+    """
+    reservation_id = tx.advance_reservations.of_jobs([job_id]).get(job_id)
+    reservation = tx.advance_reservations.share(reservation_id) if reservation_id else None
+    if reservation is None:
+        return tuple(types), None
+    others = tuple(text for text in types if text != entry_type(reservation))
+    is_over = not reservation.is_live or reservation.state not in GRANTED
+    if is_over and reservation.is_flexible:  # its jobs go on after it
+        return others, None
+    if is_over:
+        raise WrongState(f"the advance reservation {reservation.number} has ended.")
+    if walltime > longest(reservation, tx.now) and not reservation.is_flexible:
+        raise WrongState(f"the advance reservation {reservation.number} does not last long enough.")
+    return (*others, entry_type(reservation)), reservation

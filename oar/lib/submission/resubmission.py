@@ -14,7 +14,8 @@ from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Job, JobKeys, JobSpec, Moldable, User
 from oar.lib.facts.request import GROWING
 from oar.lib.facts.states import JobState, JobType, Reservation, job_letter
-from oar.lib.submission import job_environment, job_keys, submit
+from oar.lib.jobs import control
+from oar.lib.submission import job_environment, job_keys, reservation_entry, submit
 from oar.lib.submission.job_keys import KeyPair
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> in
     job = tx.jobs.lock(job_id)
     if job is None:
         raise NoSuchJob(job_id)
+    for text in control.frame_texts(tx, [job_id]).values():
+        raise WrongState(text)
     if job.job_type is not JobType.PASSIVE or job.reservation is not Reservation.NONE:
         raise BadRequest("an interactive job or a reservation cannot be resubmitted.")
     if job.state not in _ENDED:
@@ -56,12 +59,14 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
     if automatically and not tx.resubmissions.note(job_id, new_id):
         raise WrongState(f"job {job_id} was resubmitted before.")
     keys = _keys(tx, job)
-    spec = _spec(job, tx.jobs.types([job_id]).get(job_id, ()))
     change = tx.walltime_changes.find(job_id)
     alternatives = [
         NewAlternative(_submitted_walltime(moldable, job, change), moldable.groups)
         for moldable in tx.jobs.moldables([job_id])[job_id]
     ]
+    longest = max(alternative.walltime for alternative in alternatives)
+    types, reservation = reservation_entry.again(tx, job_id, tx.jobs.types([job_id]).get(job_id, ()), longest)
+    spec = _spec(job, types)
     is_reservation = job.reservation is not Reservation.NONE
     first = NewJob(
         spec,
@@ -81,6 +86,8 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
         resubmit_job_id=job.id,
     )
     tx.new_jobs.insert(JobBatch(first, alternatives), keys)
+    if reservation:
+        tx.advance_reservations.add_jobs(reservation.id, [new_id])
     if GROWING in spec.types:
         tx.walltime_changes.ask_all([new_id], change.granted + change.pending)
     tx.jobs.follow_resubmission(job_id, new_id)

@@ -39,6 +39,7 @@ class JobView(NamedTuple):
     cause: Cause | None = None  #: why it ended, if that is known
     copy: int | None = None  #: the job as which it was resubmitted automatically
     usage: "JobUsage | None" = None  #: what it used, once it has ended
+    advance_reservation: int = 0  #: number of the one that it is in, or the frame of; 0 = none
     resubmitted_as: int | None = None  #: the last job as which it was resubmitted, automatically or by a user
 
     @property
@@ -106,6 +107,7 @@ def job_views(tx: "Transaction", jobs: Sequence[Job], privacy_for: Privacy) -> l
     causes, copies = _causes(tx, [job.id for job in ended])
     copies_of_all = tx.listings.copies([job.id for job in ended])
     usages = _uses(tx, ended)
+    reservations = tx.advance_reservations.numbers_of(ids)
     nothing = Assigned((), ())
     return [
         JobView(
@@ -122,6 +124,7 @@ def job_views(tx: "Transaction", jobs: Sequence[Job], privacy_for: Privacy) -> l
             causes.get(job.id),
             copies.get(job.id),
             usages.get(job.id),
+            reservations.get(job.id, 0),
             copies_of_all.get(job.id),
         )
         for job in jobs
@@ -198,6 +201,7 @@ def job_record(view: JobView) -> dict[str, object]:
         "type": job.job_type,
         "properties": job.properties or "",
         "reservation": job.reservation,
+        "advance_reservation": view.advance_reservation,
         **({} if reserved is None else {"reserved_resources": [dependency.id for dependency in reserved]}),
         "walltime": view.walltime,
         "submissionTime": job.submission_time,

@@ -17,6 +17,7 @@ class ResourceView(NamedTuple):
 
     columns: Mapping[str, Any]
     jobs: tuple[int, ...]
+    reserved: tuple[int, ...] = ()  #: numbers of the advance reservations that have it now
 
     @property
     def id(self) -> int:
@@ -52,10 +53,9 @@ class ResourceView(NamedTuple):
 
     @property
     def record(self) -> dict[str, object]:
-        """All columns, and ``jobs`` if there are any."""
-        if not self.jobs:
-            return dict(self.columns)
-        return {**self.columns, "jobs": ", ".join(map(str, self.jobs))}
+        """All columns, and ``jobs`` and ``reserved`` if there are any."""
+        jobs = {"jobs": ", ".join(map(str, self.jobs))} if self.jobs else {}
+        return {**self.columns, **jobs, **({"reserved": list(self.reserved)} if self.reserved else {})}
 
 
 _STATE_COLUMNS = ("resource_id", "network_address", "state")
@@ -73,9 +73,15 @@ def resource_views(
     ``states_only``: without jobs, and with the columns of the state only, which takes a fraction of the time.
     """
     jobs_by_resource = {} if states_only else tx.listings.jobs_on_resources()
+    reserved = {} if states_only else tx.listings.reserved_now()
     rows = tx.listings.resources(ids=ids, nodes=nodes, columns=_STATE_COLUMNS if states_only else ("*",))
     rows.sort(key=lambda row: (not row["network_address"], row["network_address"]))  # they come by their numbers
-    return [ResourceView(row, tuple(jobs_by_resource.get(row["resource_id"], ()))) for row in rows]
+    return [
+        ResourceView(
+            row, tuple(jobs_by_resource.get(row["resource_id"], ())), tuple(reserved.get(row["resource_id"], ()))
+        )
+        for row in rows
+    ]
 
 
 def resources_of_jobs(tx: "Transaction", ids: Collection[int]) -> dict[int, list[ResourceView]]:

@@ -15,6 +15,7 @@ class Condition(StrEnum):
     ABSENT = "absent"
     SUSPECTED = "suspected"
     USED = "used"  #: a job is on it
+    RESERVED = "reserved"  #: an advance reservation has it, and no job is on it
     DRAINING = "draining"  #: no job will be started on it
     FREE = "free"
 
@@ -37,6 +38,7 @@ class NodeOccupancy:
 
     node: str
     total: int
+    reserved: int  #: by advance reservations that have begun, whatever their condition
     numbers: dict[Condition, int]
     is_draining: bool  #: jobs may still be on it
 
@@ -45,6 +47,7 @@ class NodeOccupancy:
         """The fields for machine formats."""
         return {
             "total": self.total,
+            "reserved": self.reserved,
             **{condition.value: self.numbers[condition] for condition in SHOWN},
             "drain": self.is_draining,
         }
@@ -56,6 +59,8 @@ def condition_of(resource: ResourceView) -> Condition:
         return _OUT_OF_SERVICE[resource.state]
     if resource.jobs:
         return Condition.USED
+    if resource.reserved:
+        return Condition.RESERVED
     return Condition.DRAINING if _is_drained(resource) else Condition.FREE
 
 
@@ -70,14 +75,16 @@ def by_node(resources: Iterable[ResourceView]) -> list[NodeOccupancy]:
 def total(nodes: Sequence[NodeOccupancy]) -> NodeOccupancy:
     """Return the sums for several nodes."""
     numbers = {condition: sum(node.numbers[condition] for node in nodes) for condition in Condition}
-    return NodeOccupancy("total", sum(node.total for node in nodes), numbers, is_draining=False)
+    whole, reserved = sum(node.total for node in nodes), sum(node.reserved for node in nodes)
+    return NodeOccupancy("total", whole, reserved, numbers, is_draining=False)
 
 
 def _of_node(name: str, resources: Sequence[ResourceView]) -> NodeOccupancy:
     conditions = [condition_of(resource) for resource in resources]
     numbers = {condition: conditions.count(condition) for condition in Condition}
     is_draining = any(_is_drained(resource) and resource.state is ResourceState.ALIVE for resource in resources)
-    return NodeOccupancy(name, len(resources), numbers, is_draining)
+    reserved = sum(bool(resource.reserved) for resource in resources)
+    return NodeOccupancy(name, len(resources), reserved, numbers, is_draining)
 
 
 def _is_drained(resource: ResourceView) -> bool:

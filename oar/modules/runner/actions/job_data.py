@@ -15,6 +15,7 @@ from typing import Any
 from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts import output_names
+from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.node_protocol import ControlSignal
 from oar.lib.facts.records import Job, JobKeys, JobRun, Resource
 from oar.lib.facts.request import JobTypes
@@ -50,6 +51,7 @@ class JobData:
     resources: tuple[Resource, ...]
     keys: JobKeys
     run: JobRun | None
+    advance_reservation: AdvanceReservation | None = None  #: the one that it is in
     gpu_hosts: tuple[str, ...] = ()  #: nodes with GPUs of which the job has none: it may use none of them
 
     @cached_property
@@ -123,8 +125,14 @@ def read(tx: Transaction, job_id: int) -> JobData | None:
         resources=resources,
         keys=tx.challenges.find(job_id) or JobKeys("", None, None),
         run=tx.job_runs.find(job_id),
+        advance_reservation=_advance_reservation(tx, job_id),
         gpu_hosts=_gpu_hosts(tx, resources),
     )
+
+
+def _advance_reservation(tx: Transaction, job_id: int) -> AdvanceReservation | None:
+    inside = tx.advance_reservations.of_jobs([job_id])
+    return next(iter(tx.advance_reservations.select(list(inside.values()))), None)
 
 
 def _gpu_hosts(tx: Transaction, resources: Collection[Resource]) -> tuple[str, ...]:
@@ -166,9 +174,17 @@ def manager_data(data: JobData, config: Config) -> dict[str, Any]:
         "project": job.project,
         "walltime": format_duration(data.walltime),
         "walltime_seconds": data.walltime,
+        "advance_reservation": advance_reservation_data(data.advance_reservation),
         "log_level": config.log_level,
         "options": manager_options(config),
     }
+
+
+def advance_reservation_data(reservation: AdvanceReservation | None) -> dict[str, Any] | None:
+    """Return what a job is told of the advance reservation that it is in."""
+    if reservation is None:
+        return None
+    return {"number": reservation.number, "name": reservation.name, "end": reservation.end}
 
 
 def manager_options(config: Config) -> dict[str, Any]:
@@ -233,6 +249,7 @@ def enclosure_data(config: Config, *, systemd: bool = False) -> dict[str, Any]:
 _SHARED = (
     *("job_id", "array_id", "array_index", "user", "job_user", "job_name", "project", "types", "stdout_file"),
     *("stderr_file", "launching_directory", "walltime", "walltime_seconds", "options", "job_env"),
+    "advance_reservation",
 )
 #: Further ones on a host where no job resource manager writes the files of the job.
 _FILES = ("resources", "node_file_db_fields", "node_file_db_fields_distinct_values")
