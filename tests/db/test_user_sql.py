@@ -239,6 +239,11 @@ def test_memory_and_server_agree(database: Database, rows: list[tuple[str, str, 
     assert [ids[place] for place in positions(members)] == found(database, text)
 
 
+def test_a_column_of_text_in_arithmetic_is_refused_with_the_way_out(database: Database) -> None:
+    with pytest.raises(BadCondition, match=r"character varying.*: make a number of a text first, as in cpuset::int$"):
+        found(database, "cpuset % 2 = 1")
+
+
 def test_one_refusal_leaves_the_session_usable(database: Database, resources: dict[str, int]) -> None:
     with session(database, Subject.RESOURCES, ALICE) as opened:
         assert opened.ids("cpu = 1") == [resources["node-1"]]

@@ -117,6 +117,7 @@ def test_a_number_compared_with_a_column_of_text_is_a_text(text: str, expected: 
         ("switch = 'a\0'", "control character 0 at character 12"),
         ("nothing = 1", 'unknown column "nothing" at character 1'),
         ("swich = 'a'", 'unknown column "swich" at character 1, did you mean "switch"?'),
+        ("switch = node-1", 'unknown column "node" at character 10, a text stands in single quotes'),
         ("cpu = 1 AND now() > 2", f"unknown function now at character 13 (known: {', '.join(FUNCTIONS)})"),
         ("abs(1, 2) = 1", "abs does not take 2 arguments at character 1"),
         ("cpu = (SELECT 1)", "unexpected SELECT at character 8"),

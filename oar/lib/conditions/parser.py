@@ -418,11 +418,15 @@ class _Parser:
 
     def _known_column(self, name: str, token: Token) -> Column:
         if name not in self._table.types:
-            meant = nearest(shortened(name), self._table.types)
-            raise invalid(
-                f'unknown column "{shortened(name)}"', token.start, f', did you mean "{meant}"?' if meant else ""
-            )
+            raise invalid(f'unknown column "{shortened(name)}"', token.start, self._hint(name))
         return Column(name)
+
+    def _hint(self, name: str) -> str:
+        """Return what may be meant by a word that is no column; it is the last token."""
+        if meant := nearest(shortened(name), self._table.types):
+            return f', did you mean "{meant}"?'
+        is_compared = self._position > 1 and self._tokens[self._position - 2].text in COMPARISONS
+        return ", a text stands in single quotes" if is_compared else ""
 
     def _case(self) -> Node:
         operand = None if self._is("when") else self._whole()

@@ -49,6 +49,8 @@ _COLUMNS = """
 
 #: SQLSTATE of a statement that took longer than its time limit.
 _CANCELED = "57014"
+#: SQLSTATE of an operator or a function that does not take values of these types.
+_WRONG_TYPES = "42883"
 
 
 def evaluate(database: Database, subject: Subject, text: str, asker: Asker) -> list[int]:
@@ -168,4 +170,5 @@ class TooSlow(BadCondition):
 def _refusal(error: psycopg2.Error, limit: float) -> BadCondition:
     if error.pgcode == _CANCELED:
         return TooSlow(f"cannot evaluate the SQL condition: it takes longer than {limit:g} s")
-    return BadCondition(f"cannot evaluate the SQL condition: {str(error).partition(chr(10))[0]}")
+    hint = ": make a number of a text first, as in cpuset::int" if error.pgcode == _WRONG_TYPES else ""
+    return BadCondition(f"cannot evaluate the SQL condition: {str(error).partition(chr(10))[0]}{hint}")
