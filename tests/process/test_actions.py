@@ -126,6 +126,19 @@ def test_one_disturbance_of_a_connection_does_not_spend_all_attempts_of_a_launch
     assert world.events(job_id) == [EventType.SWITCH_INTO_TERMINATE_STATE]
 
 
+def test_a_job_that_is_deleted_between_two_attempts_of_its_launch_ends_at_once(world: World) -> None:
+    job_id = world.job("touch started", JobState.LAUNCHING)
+    with world.database.begin() as tx:
+        tx.job_runs.claim(job_id, NODE)
+        tx.job_runs.update(job_id, phase=Phase.EXEC_SENT, attempt=2)
+        tx.kill_requests.ask(for_no_reason(job_id))
+    assert launch_job(world.context, job_id) is None
+    run = world.run(job_id)
+    assert run is not None
+    assert (run.oarexec_code, run.report_date > 0) == (ExecCode.KILLED, True)
+    assert not (world.box.home("alice") / "started").exists()
+
+
 def test_a_go_that_was_lost_is_said_again(world: World) -> None:
     job_id = world.job("echo once >>lost; sleep 100", JobState.RUNNING)
     with world.database.begin() as tx:

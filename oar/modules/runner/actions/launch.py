@@ -371,7 +371,7 @@ def _recover(launch: Launch) -> RetryAfter | None:
 def _try_again(launch: Launch, now: int) -> RetryAfter | None:
     """Launch again: the head did not start the command, and refuses the former attempts from now on.
 
-    The second attempt comes at once, the third after a pause.
+    The second attempt comes at once, the third after a pause.  Raises LaunchFailed, KillRequested.
     """
     if launch.run.attempt >= MAX_ATTEMPTS:
         raise LaunchFailed(
@@ -380,9 +380,11 @@ def _try_again(launch: Launch, now: int) -> RetryAfter | None:
             [launch.head],
         )
     remaining = launch.run.updated + RETRY_PAUSE - now
-    if launch.run.attempt > 1 and remaining > 0:
-        return RetryAfter(remaining)
     with launch.context.database.begin() as tx:
+        if tx.kill_requests.find(launch.id):
+            raise KillRequested
+        if launch.run.attempt > 1 and remaining > 0:
+            return RetryAfter(remaining)
         tx.job_runs.update(launch.id, attempt=launch.run.attempt + 1)
     launch.run = launch.run._replace(attempt=launch.run.attempt + 1)
     return _execute(launch)
