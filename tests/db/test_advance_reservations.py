@@ -148,6 +148,8 @@ def test_numbers_begin_again_and_skip_those_of_live_reservations(site: Site) -> 
         tx.execute("SELECT setval('reservations_reservation_id_seq', 9999998)")
     last, after_it = (site.ask("/resource_id=1", NOW + 100, NOW + HOUR) for _ in range(2))
     assert (site.get(last).number, site.get(after_it).number) == (9999999, 2)
+    with site.database.begin() as tx:  # other tests have this database after this one
+        tx.execute("SELECT setval('reservations_reservation_id_seq', 1, false)")
 
 
 def test_a_frame_is_no_job_of_the_runner_and_has_no_walltime(site: Site) -> None:

@@ -103,6 +103,13 @@ def test_a_window_lets_the_start_be_later_and_keeps_the_duration() -> None:
     assert (step.state, step.start, step.end) == (S.WAITING, NOW + 200, NOW + 300)
 
 
+def test_a_start_that_is_past_shortens_the_reservation_unless_it_may_be_later() -> None:
+    late = Site(nodes=1).reserve("/core=1", NOW - 2, NOW + 100).steps()[1]
+    assert (late.start, late.end) == (NOW, NOW + 100)
+    soon = Site(nodes=1).reserve("/core=1", NOW - 2, NOW + 100, start_window=60).steps()[1]
+    assert (soon.start, soon.end) == (NOW, NOW + 102)
+
+
 def test_a_suspended_job_is_in_the_way_for_ever() -> None:
     site = Site(nodes=1).run(1, walltime=10, state=JobState.SUSPENDED)
     assert site.reserve("/core=2", NOW + 5000, NOW + 6000).steps()[1].state is S.REFUSED  # type: ignore[attr-defined]

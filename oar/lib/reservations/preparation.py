@@ -16,6 +16,9 @@ from oar.lib.rules import access_lists
 #: Seconds by which ``-earliest`` lets the start be later.
 ONE_YEAR = 365 * 86400
 
+#: Seconds by which the start may be later of a request without a start and an end.
+SOON = 60
+
 LONGEST_ACCOUNT = 255
 LONGEST_NAME = 128
 LONGEST_LIST = 4096
@@ -108,6 +111,8 @@ def prepare(wish: ReservationWish, asker: str, now: int, offset: int, program: s
     if end - start <= offset:
         raise BadReservation(f"the duration must be longer than {offset} seconds")
     window = ONE_YEAR if wish.earliest else _duration(wish.window, "window", program) or 0
+    if wish.start is None and wish.end is None:  # it starts when it is granted, and keeps its duration
+        window = max(window, SOON)
     for what, text in (("queue list", wish.queues), ("queue list", wish.master_queues), ("host list", wish.hosts)):
         _text(what, text, LONGEST_LIST)
     for each in wish.now:

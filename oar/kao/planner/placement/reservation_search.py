@@ -55,17 +55,19 @@ class ReservationSearch:
 
     def find(self, reservation: PlannedReservation, frame: WaitingJob) -> GrantedPlace | NoPlace:
         """Return the place of a request at its date, or within its window."""
-        start = max(reservation.start, self._now)
-        if reservation.end - start <= reservation.time_offset:
+        start, end = max(reservation.start, self._now), reservation.end
+        if start <= reservation.start + reservation.start_window:
+            end += start - reservation.start  # the start may be later: the duration is kept
+        if end - start <= reservation.time_offset:
             offset = format_duration(reservation.time_offset)
             return NoPlace(f"the time that is left until its end is not longer than {offset}")
-        queries = list(self._queries(reservation, frame, reservation.end - start))
+        queries = list(self._queries(reservation, frame, end - start))
         if not queries:
             return NoPlace("its request cannot be evaluated")
         space = self._space(reservation)
         for number, query in queries:
             if resources := fit_at(space.slots, query, start):
-                return GrantedPlace(number, start, reservation.end, resources)
+                return GrantedPlace(number, start, end, resources)
         latest = reservation.start + reservation.start_window
         if reservation.start_window and (later := self._in_window(reservation, queries, space, start, latest)):
             return later
