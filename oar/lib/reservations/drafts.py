@@ -92,7 +92,9 @@ def draft(
     prepared = preparation.prepare(wish, user.name, tx.now, _offset(config))
     _check_rights(tx, user, wish, config)
     owner = wish.owner or user.name
-    named = listed_users.expand(tx, prepared.access, limit=config.reservation_acl_checked_users)
+    named = listed_users.expand(
+        tx, prepared.access, limit=config.reservation_acl_checked_users, known=(user.name, owner)
+    )
     site = requests.site_of(tx, wish, environments.read(config.reservation_environments_file))
     asked = requests.read(wish, config, site)
     candidates = queue_lists.candidates(",".join(filter(None, [wish.queues, asked.queues])), site.queues)

@@ -1,6 +1,6 @@
 """The users that an access list names: that they exist, and who is in its groups."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.advance_reservations import AccessEntry
@@ -11,17 +11,19 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 
-def expand(tx: "Transaction", entries: Sequence[AccessEntry], *, limit: int) -> list[str]:
+def expand(tx: "Transaction", entries: Sequence[AccessEntry], *, limit: int, known: Collection[str] = ()) -> list[str]:
     """Return the users that a list names, those of its usersets and groups too, at most ``limit``.
 
-    Patterns and projects are not expanded.  Raises BadReservation for names that do not exist.
+    Patterns and projects are not expanded.  ``known``: users that exist, since they ask.  Raises BadReservation for
+    names that do not exist.
     """
     names = access_lists.names_of(entries)
     usersets = tx.usersets.entries(names.groups)
     denied = {entry.text for entry in entries if entry.denied}
     users: dict[str, None] = {}
     for name in names.users:
-        check_user(name)
+        if name not in known:
+            check_user(name)
         users[name] = None
     for name in names.groups:
         members = usersets.get(name)

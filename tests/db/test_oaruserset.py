@@ -1,0 +1,100 @@
+"""What oaruserset prints, and what it does to usersets."""
+
+import json
+
+import pytest
+
+from oar.cli import oaruserset
+from oar.cli.common.command import CommandResult
+from oar.lib.facts.advance_reservations import AccessEntry
+from oar.lib.facts.reservation_states import ReservationState
+from tests.db.console import EVE, Console
+from tests.db.reservation_rows import add_reservation
+
+MAN = 'denied: "eve" must be manager for this operation\n'
+
+
+def userset(console: Console, name: str) -> list[str] | None:
+    """Return the entries of a userset."""
+    with console.database.begin() as tx:
+        found = tx.usersets.entries([name])
+    return list(found[name]) if name in found else None
+
+
+def test_everybody_may_look(console: Console) -> None:
+    assert console.type(oaruserset.main, "-l", user=EVE) == CommandResult(0, "aroperators\narusers\n", "")
+    shown = console.type(oaruserset.main, "-s", "arusers", "-s", "aroperators", user=EVE).out
+    assert shown == ("name    arusers\ntype    ACL\nentries oar\nname    aroperators\ntype    ACL\nentries NONE\n")
+    assert json.loads(console.type(oaruserset.main, "-l", "-J").out) == {"aroperators": [], "arusers": ["oar"]}
+    assert json.loads(console.type(oaruserset.main, "-s", "arusers", "-J").out) == {"arusers": ["oar"]}
+
+
+@pytest.mark.parametrize("words", [["-a", "eve", "arusers"], ["-d", "oar", "arusers"], ["-D", "arusers"]])
+def test_only_managers_change(console: Console, words: list[str]) -> None:
+    assert console.type(oaruserset.main, *words, user=EVE) == CommandResult(1, "", MAN)
+    assert userset(console, "arusers") == ["oar"]
+
+
+def test_entries_are_added_and_taken_out(console: Console) -> None:
+    added = console.type(oaruserset.main, "-a", "bob,@physics,x*,bob", "team")
+    assert added.out.split("\n") == [
+        'added "bob" to access list "team"',
+        'added "@physics" to access list "team"',
+        'added "x*" to access list "team"',
+        "",
+    ]
+    assert userset(console, "team") == ["@physics", "bob", "x*"]
+    again = console.type(oaruserset.main, "-a", "bob", "team")
+    assert again == CommandResult(0, '"bob" is already in access list "team"\n', "")
+    out = console.type(oaruserset.main, "-d", "bob,carol", "team")
+    assert out.out == 'deleted user "bob" from access list "team"\n"carol" is not in access list "team"\n'
+    assert console.type(oaruserset.main, "-D", "team") == CommandResult(0, 'deleted userset "team"\n', "")
+    assert userset(console, "team") is None
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "code"),
+    [
+        (["-s", "x"], 'Userset "x" does not exist', 1),
+        (["-d", "bob", "x"], 'Userset "x" does not exist', 1),
+        (["-D", "x"], 'Userset "x" does not exist', 1),
+        (["-D", "arusers"], 'denied: "arusers" cannot be deleted, its entries can (-d)', 9),
+        (["-a", "bob", "1x"], 'denied: "1x" is not a valid object name', 1),
+        (["-a", "b'ob", "x"], 'denied: "b\'ob" is no user, @group or pattern', 1),
+        (["-a", ",", "x"], 'denied: the user list "," is empty', 1),
+        ([], "ERROR! no option argument\nUsage: oaruserset [OPTIONS]", 1),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_changed(
+    console: Console, words: list[str], text: str, code: int
+) -> None:
+    assert console.type(oaruserset.main, *words) == CommandResult(code, "", f"{text}\n")
+    with console.database.begin() as tx:
+        assert tx.usersets.names() == ["aroperators", "arusers"]
+
+
+def test_a_live_reservation_keeps_its_users(console: Console) -> None:
+    console.type(oaruserset.main, "-a", "bob,carol", "team")
+    access = [AccessEntry("@team")]
+    number = 12
+    add_reservation(console.database, number, state=str(ReservationState.WAITING), access=access)
+    refused = console.type(oaruserset.main, "-d", "bob", "team")
+    assert refused == CommandResult(
+        9, "", f'denied: removing "bob" from "team" would break the advance reservation {number}\n'
+    )
+    assert console.type(oaruserset.main, "-D", "team") == CommandResult(
+        9, "", f'denied: removing "team" would break the advance reservation {number}\n'
+    )
+    assert userset(console, "team") == ["bob", "carol"]
+    assert console.type(oaruserset.main, "-d", "nobody", "team").exit == 0
+    assert console.type(oaruserset.main, "-d", "bob", "team", "-f").exit == 0
+    assert console.type(oaruserset.main, "-D", "team", "--force").exit == 0
+
+
+def test_arusers_may_always_be_changed_and_denials_and_ended_reservations_hinder_nobody(console: Console) -> None:
+    console.type(oaruserset.main, "-a", "bob", "team", "-a", "bob", "arusers")
+    add_reservation(
+        console.database, 13, state="w", access=[AccessEntry("@arusers"), AccessEntry("@team", denied=True)]
+    )
+    add_reservation(console.database, 14, state="x", ended=5, access=[AccessEntry("@team")])
+    assert console.type(oaruserset.main, "-d", "bob", "arusers", "-d", "bob", "team").exit == 0

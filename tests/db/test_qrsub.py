@@ -1,0 +1,523 @@
+"""What qrsub prints, and what it leaves in the database."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from oar.cli import qrdel, qrsub
+from oar.cli.common.command import CommandResult
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.messages import Effect
+from oar.lib.facts.records import Queue, User
+from oar.lib.facts.reservation_requests import decode
+from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.facts.states import JobState, QueueState
+from oar.lib.runtime import Runtime
+from tests.builders import add_job, add_resources
+from tests.frontend import Frontend, add_rules
+
+#: 2027-01-15 08:00:00 UTC, a Friday.
+NOW = 1_800_000_000
+HOUR = 3600
+ALICE, ROOT, EVE = User("alice", 0), User("root", 0), User("eve", 1003)
+TABLES = ("reservations", "reservation_acl", "reservation_logs", "jobs", "event_logs")
+
+
+class Desk(Frontend):
+    """A frontend with a server that answers as soon as it is told of a request."""
+
+    scheduler: MetaScheduler | None = None
+    number_of_rounds = 0
+
+    def serve(self, database: Database) -> None:
+        """Answer from now on."""
+        self.scheduler = MetaScheduler(Runtime(self.config, database))
+        self.database.deliver = self._round
+
+    def _round(self, effects: Sequence[Effect]) -> None:
+        assert self.scheduler
+        self.number_of_rounds += 1
+        self.scheduler.round()
+
+    def qrsub(self, *words: object, user: User = ALICE, environment: dict[str, str] | None = None) -> CommandResult:
+        return self.type(qrsub.main, *words, user=user, environment=environment)
+
+    def granted(
+        self, *words: object, user: User = ALICE, environment: dict[str, str] | None = None
+    ) -> AdvanceReservation:
+        """Ask for a reservation that is granted; return it."""
+        result = self.qrsub(*words, "-terse", user=user, environment=environment)
+        assert (result.exit, result.err) == (0, "")
+        return self.reservation(int(result.out))
+
+    def reservation(self, number: int) -> AdvanceReservation:
+        with self.database.snapshot() as tx:
+            return tx.advance_reservations.by_numbers([number])[number]
+
+    def last(self) -> AdvanceReservation:
+        with self.database.snapshot() as tx:
+            ids = tx.column("SELECT max(reservation_id) FROM reservations")
+            return tx.advance_reservations.select(ids)[0]
+
+    def counts(self) -> list[int]:
+        """How many rows there are that a request could have written."""
+        return [self.count(table) for table in TABLES]
+
+    def hosts(self, reservation: AdvanceReservation) -> list[str]:
+        with self.database.snapshot() as tx:
+            return sorted(row.network_address for row in tx.resources.select(reservation.resources))
+
+
+@pytest.fixture(autouse=True)
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def site(database: Database, files: Path) -> Desk:
+    """Two nodes with two cores each; alice may reserve, and nobody answers."""
+    config = Config(
+        job_resource_manager_property_db_field="cpuset",
+        reservation_environments_file=str(files / "reservations.yaml"),
+        reservation_request_file=str(files / "ar_request"),
+        reservation_answer_timeout=1,
+    )
+    database._clock = lambda: NOW
+    with database.begin() as tx:
+        tx.usersets.add("arusers", ["alice"])
+    add_resources(database, nodes=2, cores=2)
+    add_rules(database)
+    return Desk(database, config)
+
+
+@pytest.fixture
+def desk(site: Desk) -> Iterator[Desk]:
+    """The same with a server."""
+    served = Database(site.database.settings, application="oar:test-server")
+    served._clock = lambda: NOW
+    site.serve(served)
+    yield site
+    if site.scheduler:
+        site.scheduler.close()
+    served.close()
+
+
+# -- granted ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_is_granted(desk: Desk) -> None:
+    result = desk.qrsub("-a", "202701150900", "-d", "1:0:0")
+    granted = desk.last()
+    assert result == CommandResult(0, f"Your reservation {granted.number} has been granted\n", "")
+    assert (granted.start, granted.end, granted.owner, granted.state) == (NOW + HOUR, NOW + 2 * HOUR, "alice", "w")
+    assert (granted.queue, granted.project, granted.time_offset, len(granted.resources)) == ("default", "default", 6, 1)
+    assert desk.number_of_rounds == 1
+
+
+def test_another_window_than_the_asked_one_is_told(desk: Desk) -> None:
+    desk.granted("-a", "+1h", "-d", "1h", "-pe", "slots", "4")
+    result = desk.qrsub("-a", "+1h", "-d", "30m", "-window", "2h")
+    assert result.out.split("\n")[1:] == ["It starts at 01/15/2027 10:00:00 and ends at 01/15/2027 10:30:00.", ""]
+    assert desk.granted("-a", "+1h", "-d", "30m", "-earliest", "-pe", "slots", "4").start == NOW + 9000
+
+
+def test_what_was_granted_is_told_in_full_as_a_number_or_as_a_record(desk: Desk) -> None:
+    told = desk.qrsub("-a", "+1h", "-d", "60", "-pe", "slots", "3", "-verbose").out.split("\n")
+    assert told[1:] == [
+        "It starts at 01/15/2027 09:00:00 and ends at 01/15/2027 09:01:00.",
+        "granted_slots:              default@node-1=2,default@node-2=1",
+        "",
+    ]
+    number = int(desk.qrsub("-a", "+2h", "-d", "60", "-terse").out)
+    record = json.loads(desk.qrsub("-a", "+3h", "-d", "60", "-J").out)[str(number + 1)]
+    assert (record["start_time"], record["state"]) == (NOW + 3 * HOUR, "w")
+
+
+def test_all_of_a_request_is_stored(desk: Desk) -> None:
+    words = ("-a", "+1h", "-e", "202701151000", "-N", "course.1", "-A", "acct 1", "-u", "root,!daemon", "-u", "@team")
+    more = ("-he", "y", "-m", "eb", "-M", "a@b.c,root", "-replace", "n", "-idle", "10m", "-project", "p1")
+    desk.ask(lambda tx: (tx.usersets.create("team"), tx.usersets.add("team", ["alice"])))
+    row = desk.granted(*words, *more, "-l", "h=node-*,cpuset=0|1", "-pe", "m*", "1-2")
+    assert (row.name, row.account, row.is_hard, row.mail_options, row.mail_list) == (
+        *("course.1", "acct 1", True, "be", "a@b.c,root"),
+    )
+    assert (row.replaces_lost, row.idle_limit, row.project, row.pe, row.pe_range) == (False, 600, "p1", "m*", "1-2")
+    assert (row.granted_pe, row.granted_slots) == ("mpi", 2)
+    assert json.loads(row.resource_list) == [["h", "node-*"], ["cpuset", "0|1"]]
+    with desk.database.snapshot() as tx:
+        entries = tx.advance_reservations.access([row.id])[row.id]
+    assert [(each.text, each.denied) for each in entries] == [("root", False), ("daemon", True), ("@team", False)]
+
+
+def test_an_administrator_asks_for_somebody_and_over_jobs(desk: Desk) -> None:
+    with desk.database.snapshot() as tx:
+        everything = [row.id for row in tx.resources.all()]
+    add_job(desk.database, JobState.RUNNING, on=everything, walltime=7200, start_time=NOW)
+    refused = desk.qrsub("-d", "60", "-pe", "slots", "4")
+    assert refused.err.startswith("denied: Reservation can't be granted\n  only 0 of 4 suitable slots are free until ")
+    row = desk.granted("-d", "60", "-pe", "slots", "4", "-ignore_jobs", "-owner", "daemon", user=ROOT)
+    with desk.database.snapshot() as tx:
+        assert [each.text for each in tx.advance_reservations.access([row.id])[row.id]] == ["daemon"]
+    assert (row.owner, row.owner_group, row.ignores_jobs) == ("daemon", "daemon", True)
+
+
+# -- refused ----------------------------------------------------------------------------------------------------------
+
+SLOTS = '"advance_reservation" denied: use parallel environments instead of requesting slots explicitly'
+#: What is typed, and what is said.
+REFUSALS = [
+    ("-d xx", 'qrsub: Wrong time format "xx" specified to -d option'),
+    ("-d 60 -idle xx", 'qrsub: Wrong time format "xx" specified to -idle option'),
+    ("-a x -d 60", 'qrsub: Wrong date/time format "x" specified to -a option'),
+    ("-e 13321200 -d 60", 'qrsub: Wrong date/time format "13321200" specified to -e option'),
+    ("-a 202701150759 -d 60", "start time is in the past"),
+    ("-a 202701151000 -e 202701150900", "start time is later than end time"),
+    ("-a 202701151000 -e 202701151000", "start time is later than end time"),
+    ("-a 202701151000", 'missing value for "end time or duration" in advance reservation request'),
+    ("-a +1h -e +3h -d 1h", "difference between end and start time does not correspond to duration"),
+    ("-d 6", "the duration must be longer than 6 seconds"),
+    ("-d 60 -w x", 'qrsub: invalid option argument "-w x"'),
+    ("-d 60 -he perhaps", 'qrsub: invalid option argument "-he perhaps"'),
+    ("-d 60 -now perhaps", 'qrsub: invalid option argument "-now perhaps"'),
+    ("-d 60 -m z", 'qrsub: Wrong mail options list format "z" specified to -m option'),
+    ("-d 60 -m nb", 'qrsub: Wrong mail options list format "nb" specified to -m option'),
+    ("-d 60 -u nosuch", "error: nosuch is not known as a user"),
+    ("-d 60 -u @nosuch", 'Userset or group "nosuch" does not exist'),
+    ("-d 60 -l nosuch=1", 'unknown resource "nosuch"'),
+    ("-d 60 -l /nosuch=1", 'unknown resource "nosuch"'),
+    (
+        "-d 60 -l slots=2",
+        '"advance_reservation" denied: use parallel environments instead of requesting slots explicitly',
+    ),
+    ("-d 60 -pe nosuch 2", 'job rejected: the requested parallel environment "nosuch" does not exist'),
+    ("-d 60 -ckpt nosuch", 'job rejected: the requested checkpointing environment "nosuch" does not exist'),
+    ("-d 60 -q nosuch", 'Job was rejected because job requests unknown queue "nosuch"'),
+    ("-d 60 -q default@nosuch", 'Job was rejected because job requests unknown queue "default@nosuch"'),
+    ("-d 60 -q default@@nosuch", 'Job was rejected because job requests unknown queue "default@@nosuch"'),
+    ("-d 60 -masterq nosuch", 'Job was rejected because job requests unknown queue "nosuch"'),
+    ("-d 60 -N 1bad", 'denied: "1bad" is not a valid object name (cannot start with a digit)'),
+    ("-d 60 -N a/b", 'denied: "a/b" is not a valid object name (invalid character)'),
+    ("-d 60 -pe slots 0", 'denied: "0" is no slot range'),
+    ("-d 60 -alloc 2 3", "denied: 3 slots cannot be divided into 2 on each host"),
+    ("-d 60 -alloc x 3", 'denied: "x" is no allocation rule: write $fill_up, $pe_slots, $round_robin or a number'),
+    ("-d 60 -l /core=1 -l cpuset=1", "denied: OAR's and Grid Engine's requests cannot be mixed"),
+    ("-d 60 -l /network_address=1,walltime=1", "denied: write -d for the duration, and no walltime in -l"),
+    ("-d 60 -pe slots 5", "Error: No queue instances to reserve\n5 slots asked, there are 4"),
+    ("-d 60 -l h=other*", "Error: No queue instances to reserve\nno resource has network_address=other*"),
+    ("-d 60 -l /network_address=3", "Error: No queue instances to reserve\n2 nodes can be used, 3 asked"),
+    ("-d 60 -owner root", 'denied: "alice" must be manager for -owner and -ignore_jobs'),
+    ("-d 60 -M a\nb", 'denied: "a\nb" is no mail address'),
+]
+
+
+@pytest.mark.parametrize(("line", "text"), REFUSALS)
+def test_a_request_is_refused_in_the_words_of_grid_engine_and_leaves_nothing(site: Desk, line: str, text: str) -> None:
+    before = site.counts()
+    assert site.qrsub(*line.split(" ")) == CommandResult(1, "", f"{text}\n")
+    assert site.counts() == before
+
+
+def test_who_types_nothing_is_told_the_usage(site: Desk) -> None:
+    assert site.qrsub() == CommandResult(1, "", "ERROR! no option argument\nUsage: qrsub [OPTIONS]\n")
+    assert site.qrsub("-help").exit == 0
+
+
+def test_only_members_of_a_userset_may_ask(site: Desk) -> None:
+    before = site.counts()
+    denied = CommandResult(1, "", 'denied: "eve" must be manager or in userset "arusers"\n')
+    assert site.qrsub("-d", "60", user=EVE) == denied
+    assert site.counts() == before
+
+
+def test_everybody_may_ask_where_the_site_says_so(desk: Desk) -> None:
+    desk.config = desk.config.replace(reservation_open=True)
+    assert desk.qrsub("-d", "60", user=EVE).exit == 0
+
+
+def test_no_place_is_refused_with_the_earliest_start(desk: Desk) -> None:
+    first = desk.granted("-a", "+1h", "-d", "1h", "-pe", "slots", "2")
+    result = desk.qrsub("-a", "+90m", "-d", "1h", "-pe", "slots", "3")
+    assert result == CommandResult(
+        1,
+        "",
+        "denied: Reservation can't be granted\n"
+        f"  only 2 of 4 suitable slots are free until 2027-01-15 10:30:00 (advance reservation {first.number})\n"
+        "  the earliest possible start is 01/15/2027 10:00:00 (-a 202701151000.00)\n",
+    )
+    assert desk.last().state is ReservationState.REFUSED
+    assert desk.granted("-a", "202701151000.00", "-d", "1h", "-pe", "slots", "3").start == NOW + 2 * HOUR
+
+
+def test_the_limit_is_told_with_its_own_code(desk: Desk) -> None:
+    desk.config = desk.config.replace(max_advance_reservations=1)
+    row = desk.granted("-d", "60")
+    before = desk.counts()
+    rejected = CommandResult(25, "", "rejected: only 1 advance reservations are allowed per cluster\n")
+    assert desk.qrsub("-d", "60") == rejected
+    assert desk.counts() == before
+    desk.type(qrdel.main, row.number)
+    assert desk.qrsub("-d", "60").exit == 0
+
+
+def test_a_long_request_is_refused(site: Desk) -> None:
+    result = site.qrsub("-d", "60", "-p", "x" * 70000)
+    assert result == CommandResult(1, "", "denied: the request is longer than 65536 characters\n")
+
+
+# -- rules of the site ------------------------------------------------------------------------------------------------
+
+
+def test_only_what_all_listed_users_may_use_is_reserved(desk: Desk) -> None:
+    add_rules(desk.database, "if user == 'daemon':\n    add_property(\"network_address = 'node-2'\")", defaults=False)
+    assert desk.hosts(desk.granted("-d", "60", "-u", "alice,daemon")) == ["node-2"]
+    refused = desk.qrsub("-d", "60", "-u", "alice,daemon", "-pe", "slots", "3")
+    assert refused.exit == 1
+    assert refused.err.startswith("Error: No queue instances to reserve\ndaemon: ")
+
+
+def test_a_rule_that_refuses_is_quoted_with_the_user(site: Desk) -> None:
+    add_rules(site.database, "if user == 'daemon' and is_advance_reservation:\n    reject('not he')", defaults=False)
+    refused = site.qrsub("-d", "60", "-u", "alice,daemon")
+    assert refused == CommandResult(1, "", "Error: No queue instances to reserve\ndaemon: not he\n")
+    assert site.count("reservations") == 0
+
+
+# -- resources --------------------------------------------------------------------------------------------------------
+
+
+def test_slots_lie_as_the_rule_says(desk: Desk) -> None:
+    def hosts(*words: object) -> list[str]:
+        row = desk.granted("-d", "60", *words)
+        desk.type(qrdel.main, row.number)
+        return desk.hosts(row)
+
+    assert hosts("-pe", "mpi", "2") == ["node-1", "node-1"]
+    assert hosts("-alloc", "$round_robin", "2") == ["node-1", "node-2"]
+    assert hosts("-pe", "round_robin", "3") == ["node-1", "node-1", "node-2"]
+    assert hosts("-alloc", "1", "2") == ["node-1", "node-2"]
+    assert hosts("-alloc", "$pe_slots", "1-8") == ["node-1", "node-1"]
+    assert hosts("-alloc", "2", "1-") == ["node-1", "node-1", "node-2", "node-2"]
+    assert hosts("-l", "/network_address=2/resource_id=1") == ["node-1", "node-2"]
+    assert hosts("-l", "{cpuset = '1'}/resource_id=1", "-l", "{cpuset = '0'}/resource_id=1") == ["node-1", "node-1"]
+    assert hosts("-q", "default@node-2") == ["node-2"]
+    assert hosts("-q", "*@node-2", "-pe", "slots", "2") == ["node-2", "node-2"]
+    assert hosts("-q", "all.q", "-l", "h=node-2|other") == ["node-2"]
+    assert hosts("-h", "*-2") == ["node-2"]
+    assert hosts("-p", "network_address = 'node-2'") == ["node-2"]
+    assert hosts("-masterq", "*@node-2", "-pe", "slots", "2") == ["node-1", "node-2"]
+    assert hosts("-masterq", "*@node-2", "-pe", "smp", "2") == ["node-2", "node-2"]
+
+
+def test_the_duration_may_stand_among_the_resources(desk: Desk) -> None:
+    assert desk.granted("-l", "h_rt=0:5:0").duration == 300
+    assert desk.granted("-l", "h_rt=0:5:0", "-d", "60").duration == 60
+
+
+def test_resources_of_other_types_are_counted_for_each_slot(desk: Desk) -> None:
+    with desk.database.begin() as tx:
+        licences = tx.resources.insert([{"network_address": "", "type": "licence", "state_num": 1}] * 4)
+        tx.resources.log(licences, "state", "Alive")
+    row = desk.granted("-d", "60", "-alloc", "1", "2", "-l", "licence=1/2", "-q", "default@node-*")
+    assert len(set(row.resources) & set(licences)) == 1
+    assert json.loads(row.resource_list) == [["licence", "1/2"]]
+    row = desk.granted("-d", "60", "-pe", "smp", "2", "-l", "licence=1", "-h", "node-2", "-a", "+1h")
+    assert len(set(row.resources) & set(licences)) == 2
+
+
+def test_the_names_of_the_site_are_known(desk: Desk, files: Path) -> None:
+    (files / "reservations.yaml").write_text(
+        "parallel_environments:\n"
+        "  wide: {rule: 1}\n"
+        "  second: {rule: $fill_up, condition: \"network_address = 'node-2'\"}\n"
+        "checkpointing_environments: {dmtcp: \"cpuset = '1'\"}\n"
+        "hostgroups: {new: \"network_address = 'node-2'\"}\n"
+        "interactive: \"network_address = 'node-2'\"\n"
+        "queue_aliases: {short.q: default}\n"
+    )
+    assert desk.hosts(desk.granted("-d", "60", "-pe", "wide", "2")) == ["node-1", "node-2"]
+    assert desk.hosts(desk.granted("-a", "+1h", "-d", "60", "-pe", "sec*", "2")) == ["node-2", "node-2"]
+    assert desk.hosts(desk.granted("-a", "+2h", "-d", "60", "-q", "short.q@@n*")) == ["node-2"]
+    row = desk.granted("-a", "+3h", "-d", "60", "-now", "-ckpt", "dmtcp")
+    assert (row.is_interactive, row.checkpoint_name, desk.hosts(row)) == (True, "dmtcp", ["node-2"])
+    assert not desk.granted("-a", "+4h", "-now", "n", "-d", "60").is_interactive
+
+
+@pytest.mark.parametrize("text", ["[1]", "nosuch: 1", "interactive: [1]", "parallel_environments: {x: {rule: y}}", "{"])
+def test_a_wrong_file_of_names_is_told(site: Desk, files: Path, text: str) -> None:
+    (files / "reservations.yaml").write_text(text)
+    result = site.qrsub("-d", "60")
+    assert result.exit == 1
+    assert result.err.startswith(f"error: {files}/reservations.yaml: ")
+
+
+def test_a_list_of_queues_is_tried_from_the_highest_priority_on(desk: Desk) -> None:
+    with desk.database.begin() as tx:
+        for name, priority, state in (
+            ("first", 9, QueueState.ACTIVE),
+            ("second", 8, QueueState.NOT_ACTIVE),
+            ("third", 7, QueueState.ACTIVE),
+            ("gone", 20, QueueState.ORPHANED),
+        ):
+            tx.queues.insert(Queue(name, priority, "kamelot", state))
+    add_rules(desk.database, "if queue == 'first':\n    reject('not here')", defaults=False)
+    assert desk.granted("-d", "60", "-q", "*ir*,second@node-2,default").queue == "second"
+    row = desk.granted("-d", "60", "-a", "+1h", "-q", "third@node-1,third@node-2,first", "-pe", "slots", "4")
+    assert (row.queue, row.queue_list) == ("third", "third@node-1,third@node-2,first")
+    assert desk.qrsub("-d", "60", "-q", "first").err.endswith("alice: not here\n")
+
+
+def test_the_queue_of_a_removed_one_is_unknown(site: Desk) -> None:
+    with site.database.begin() as tx:
+        tx.queues.insert(Queue("gone", 9, "kamelot", QueueState.ORPHANED))
+    assert site.qrsub("-d", "60", "-q", "gone").err == 'Job was rejected because job requests unknown queue "gone"\n'
+
+
+# -- verification -----------------------------------------------------------------------------------------------------
+
+
+def test_a_request_is_verified_on_the_present_situation_and_nothing_is_stored(desk: Desk) -> None:
+    desk.granted("-a", "+1h", "-d", "1h", "-pe", "slots", "2")
+    before, rounds = desk.counts(), desk.number_of_rounds
+    assert desk.qrsub("-a", "+1h", "-d", "1h", "-pe", "slots", "1-4", "-w", "v") == CommandResult(
+        0,
+        "verification: found suitable queue(s)\n"
+        "granted_slots:              default@node-2=2\n"
+        "start_time:                 Fri Jan 15 09:00:00 2027\n",
+        "",
+    )
+    refused = desk.qrsub("-a", "+1h", "-d", "1h", "-pe", "slots", "3", "-w", "v")
+    assert refused.exit == 1
+    lines = refused.err.split("\n")
+    assert lines[0] == "verification: no suitable queues"
+    assert lines[1].startswith("  only 2 of 4 suitable slots are free until 2027-01-15 10:00:00 (advance reservation ")
+    assert lines[2] == "  the earliest possible start is 01/15/2027 10:00:00 (-a 202701151000.00)"
+    told = json.loads(desk.qrsub("-a", "+1h", "-d", "1h", "-w", "v", "-J").out)
+    assert told["granted_slots"] == [{"queue": "default", "host": "node-2", "slots": 1}]
+    assert (desk.counts(), desk.number_of_rounds) == (before, rounds)
+
+
+def test_what_a_rule_writes_in_a_verification_is_rolled_back(site: Desk) -> None:
+    assert site.qrsub("-d", "60", "-w", "v").exit == 0
+    assert site.count("reservations") == 0
+
+
+# -- no answer --------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_without_an_answer_is_withdrawn(site: Desk) -> None:
+    result = site.qrsub("-d", "60")
+    assert result == CommandResult(26, "", "no answer from the scheduler in 1 s, the request was withdrawn\n")
+    row = site.last()
+    assert row.state is ReservationState.REFUSED
+    assert [job.state for job in site.jobs()] == [JobState.ERROR]
+    with site.database.snapshot() as tx:
+        assert [(log.event, log.author) for log in tx.advance_reservations.logs([row.id])] == [("WITHDRAWN", "alice")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_who_leaves_withdraws_his_request(site: Desk, number: signal.Signals) -> None:
+    site.config = site.config.replace(reservation_answer_timeout=60)
+    site.database.deliver = lambda effects: os.kill(os.getpid(), number) if not _is_withdrawn(site) else None
+    assert site.qrsub("-d", "60") == CommandResult(26, "", "the request was withdrawn\n")
+    assert site.last().state is ReservationState.REFUSED
+
+
+def _is_withdrawn(site: Desk) -> bool:
+    return site.last().state is ReservationState.REFUSED
+
+
+def test_an_answer_that_was_first_is_printed(desk: Desk) -> None:
+    answer: Callable[[Sequence[Effect]], None] = desk._round
+
+    def answer_and_leave(effects: Sequence[Effect]) -> None:
+        answer(effects)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    desk.database.deliver = answer_and_leave
+    result = desk.qrsub("-d", "60")
+    assert result == CommandResult(0, f"Your reservation {desk.last().number} has been granted\n", "")
+
+
+def test_who_waits_is_told_at_once(site: Desk) -> None:
+    site.config = site.config.replace(reservation_answer_timeout=60)
+    server = Database(site.database.settings, application="oar:test-server")
+    server._clock = lambda: NOW
+    scheduler = MetaScheduler(Runtime(site.config, server))
+    answered: list[float] = []
+
+    def answer_later() -> None:
+        while not _listens(server):
+            time.sleep(0.01)
+        scheduler.round()
+        answered.append(time.monotonic())
+
+    thread = threading.Thread(target=answer_later)
+    thread.start()
+    result = site.qrsub("-d", "60")
+    told = time.monotonic()
+    thread.join()
+    scheduler.close()
+    server.close()
+    assert result.exit == 0
+    assert told - answered[0] < 0.5
+
+
+def _listens(database: Database) -> bool:
+    with database.snapshot() as tx:
+        return bool(tx.value("SELECT count(*) FROM pg_stat_activity WHERE query = 'LISTEN oar_event'"))
+
+
+# -- default requests -------------------------------------------------------------------------------------------------
+
+
+def test_requests_begin_with_the_options_of_the_site_and_of_the_user(desk: Desk, files: Path) -> None:
+    (files / "ar_request").write_text("# of the site\n-d 600 -A 'site account' -l cpuset=0\n-pe slots 1-2\n-m b\n")
+    own = files / "own"
+    own.write_text("-N mine -d 120\n-l h=node-2\n")
+    environment = {"OAR_SUBMIT_DEFAULTS": str(own)}
+    row = desk.granted("-alloc", "1", "1", "-N", "typed", environment=environment)
+    assert (row.name, row.account, row.duration, row.mail_options) == ("typed", "site account", 120, "b")
+    assert json.loads(row.resource_list) == [["cpuset", "0"], ["h", "node-2"]]
+    assert (row.pe, row.pe_range) == ("1", "1")
+    desk.type(qrdel.main, row.number)
+    alone = desk.granted(environment=environment)
+    assert (alone.name, alone.duration) == ("mine", 120)
+
+
+def test_the_file_of_the_site_is_refused_if_others_may_write_it(site: Desk, files: Path) -> None:
+    path = files / "ar_request"
+    path.write_text("-d 600\n")
+    path.chmod(0o666)
+    refused = f"error: {path} must belong to root or oar, and nobody else may write it\n"
+    assert site.qrsub("-d", "60") == CommandResult(1, "", refused)
+
+
+@pytest.mark.parametrize("text", ["-nosuch x", "-d", "-N 'open", "-J"])
+def test_a_file_that_is_not_understood_is_told(site: Desk, files: Path, text: str) -> None:
+    (files / "ar_request").write_text(text)
+    result = site.qrsub("-d", "60")
+    assert result.exit == 1
+    assert result.err.startswith(f"error: {files}/ar_request: ")
+
+
+def test_the_largest_number_of_a_long_range_that_ever_fits_is_asked_first(desk: Desk) -> None:
+    row = desk.granted("-d", "60", "-pe", "slots", "1-1000000")
+    assert [each.slots for each in decode(row.request)] == [4, 3, 2, 1]
