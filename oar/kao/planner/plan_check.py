@@ -32,6 +32,13 @@ class _Stay:
     resources: ResourceSet
     types: ParsedTypes
     is_new: bool  #: by this plan; else it runs or is an accepted reservation
+    is_running_job: bool = False  #: and no frame
+    ignores_jobs: bool = False  #: a frame that may meet running jobs
+
+    def may_meet(self, other: "_Stay") -> bool:
+        """Whether both may have a resource at the same time."""
+        is_ignored = (self.ignores_jobs and other.is_running_job) or (other.ignores_jobs and self.is_running_job)
+        return is_ignored or self.types.may_share_with(other.types)
 
 
 #: The dates and the resources that a container lends to its space.
@@ -133,7 +140,8 @@ class _Check:
             if job.id in self._frames:
                 end = self._frames[job.id].end
             held = held_resources(job, snapshot.resources, snapshot.settings) & not_shared
-            stays.append(_Stay(job.id, job.start_time, end, held, parse_types_or_none(job), is_new=False))
+            types, is_job = parse_types_or_none(job), job.id not in self._frames
+            stays.append(_Stay(job.id, job.start_time, end, held, types, is_new=False, is_running_job=is_job))
         for waiting in jobs.values():
             if waiting.granted:
                 accepted = reservation_occupation(waiting, snapshot.settings)
@@ -143,7 +151,9 @@ class _Check:
         for placement in new:
             end, held = self._end(placement), placement.resources & not_shared
             types = parse_types_or_none(jobs[placement.job_id])
-            stays.append(_Stay(placement.job_id, placement.start, end, held, types, is_new=True))
+            frame = self._frames.get(placement.job_id)
+            ignores = frame is not None and frame.ignores_jobs
+            stays.append(_Stay(placement.job_id, placement.start, end, held, types, is_new=True, ignores_jobs=ignores))
         return [stay for stay in stays if not stay.types.is_besteffort]
 
 
@@ -206,7 +216,7 @@ def _collisions(stays: Sequence[_Stay], spaces: Mapping[str, str]) -> Iterator[t
 def _pairs(index: int, stay: _Stay, others: Mapping[int, _Stay]) -> Iterator[tuple[int, int]]:
     for other_index, other in others.items():
         is_collision = bool(other.resources & stay.resources) and (stay.is_new or other.is_new)
-        if is_collision and not stay.types.may_share_with(other.types):
+        if is_collision and not stay.may_meet(other):
             late, early = (stay, other) if index > other_index else (other, stay)
             yield late.job_id, early.job_id
 
