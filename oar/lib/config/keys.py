@@ -524,6 +524,11 @@ class Config(Values):
     reservation_answer_timeout = Key(SOME_SECONDS, 60, "So long does qrsub wait for the answer of the scheduler.")
     reservation_replace_lost = Key(BOOLEAN, True, "Lost resources of an advance reservation are replaced.")
     reservation_replace_after = Key(SECONDS, 300, "After so many seconds; 60 at most once the reservation has begun.")
+    reservation_accounting = Key(
+        one_of("owner", "users"),
+        "owner",
+        "Who is counted for an advance reservation: its owner, or its users.",
+    )
     reservation_acl_checked_users = Key(
         INTEGER, 50, "For so many users of an access list the rules of the site are asked."
     )

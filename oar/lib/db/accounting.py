@@ -34,18 +34,62 @@ _ACCOUNTABLE = """counted AS MATERIALIZED (
         WHERE a.moldable_job_id = j.assigned_moldable_job AND (%(all_types)s OR r.type = 'default')) held
     WHERE j.job_id = ANY(%(ids)s) AND j.assigned_moldable_job <> 0 AND held.number > 0
       AND j.start_time > 0 AND j.stop_time > j.start_time
-      AND (%(inner)s OR j.job_id NOT IN (SELECT job_id FROM inside)))"""
-#: Those of them whose container has paid for them.
+      AND j.job_id NOT IN (SELECT job_id FROM inside))"""
+#: Those of them whose container pays for them, or the owner of their advance reservation.
 _INSIDE = """inside AS MATERIALIZED (
-    SELECT job_id FROM job_types WHERE job_id = ANY(%(ids)s) AND type LIKE 'inner=%%')"""
-#: Their intervals, each with what a second of it adds; time in suspension is taken off again where that is wanted.
-_SPANS = """spans AS (
-    SELECT b.*, 'USED' AS kind, start_time AS begins, stop_time AS ends, number AS adds FROM counted b
+    SELECT t.job_id FROM job_types t
+    WHERE t.job_id = ANY(%(ids)s) AND t.type LIKE 'inner=%%' AND NOT %(inner)s
+      AND NOT EXISTS (SELECT 1 FROM reservation_jobs i WHERE i.job_id = t.job_id)
+    UNION
+    SELECT i.job_id FROM reservation_jobs i JOIN reservations r USING (reservation_id)
+    WHERE i.job_id = ANY(%(ids)s) AND r.flex = 'NO' AND NOT %(by_users)s)"""
+#: Those of them that are frames of advance reservations.
+_FRAMES = """frames AS MATERIALIZED (
+    SELECT c.*, r.reservation_id, %(by_users)s OR r.flex = 'YES' AS is_shared
+    FROM counted c JOIN reservations r ON r.frame_id = c.job_id AND r.frame_id <> 0)"""
+#: When a frame had which resource, and when a job that is counted by itself had it.
+_HELD = """held AS (
+    SELECT f.job_id, i.resource_id, i.date_start AS begins,
+        COALESCE(NULLIF(i.date_stop, 0), %(end_of_time)s) AS ends, 1 AS granted, 0 AS used
+    FROM frames f JOIN reservation_intervals i USING (reservation_id) JOIN resources r USING (resource_id)
+    WHERE i.kind = 'granted' AND (%(all_types)s OR r.type = 'default')
     UNION ALL
-    SELECT b.*, 'ASKED', start_time, LEAST(start_time + walltime, %(end_of_time)s), number FROM counted b
+    SELECT f.job_id, a.resource_id, j.start_time, COALESCE(NULLIF(j.stop_time, 0), f.stop_time), 0, 1
+    FROM frames f JOIN reservation_jobs i USING (reservation_id) JOIN jobs j ON j.job_id = i.job_id
+    JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job
+    WHERE f.is_shared AND j.start_time > 0 AND j.assigned_moldable_job <> 0
+    UNION ALL
+    SELECT f.job_id, a.resource_id, GREATEST(l.date_start, j.start_time),
+        LEAST(NULLIF(l.date_stop, 0), NULLIF(j.stop_time, 0), %(end_of_time)s), 0, -1
+    FROM frames f JOIN reservation_jobs i USING (reservation_id) JOIN jobs j ON j.job_id = i.job_id
+    JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job
+    JOIN job_state_logs l ON l.job_id = j.job_id
+    WHERE f.is_shared AND j.start_time > 0 AND j.assigned_moldable_job <> 0
+      AND %(subtract_suspended)s AND l.job_state IN ('Suspended', 'Resuming'))"""
+#: The same as stretches of time in which nothing changed.
+_LEVELS = """edges AS (
+    SELECT job_id, resource_id, at, sum(granted * step) AS granted, sum(used * step) AS used
+    FROM held CROSS JOIN LATERAL (VALUES (begins, 1), (ends, -1)) AS edge (at, step)
+    WHERE ends > begins GROUP BY job_id, resource_id, at),
+levels AS (
+    SELECT job_id, resource_id, at AS begins, lead(at) OVER along AS ends,
+        sum(granted) OVER along AS granted, sum(used) OVER along AS used
+    FROM edges WINDOW along AS (PARTITION BY job_id, resource_id ORDER BY at))"""
+#: Their intervals, each with what a second of it adds; time in suspension is taken off again where that is wanted.
+_SPANS = """plain AS (SELECT * FROM counted WHERE job_id NOT IN (SELECT job_id FROM frames)),
+spans AS (
+    SELECT b.*, 'USED' AS kind, start_time AS begins, stop_time AS ends, number AS adds FROM plain b
+    UNION ALL
+    SELECT b.*, 'ASKED', start_time, LEAST(start_time + walltime, %(end_of_time)s), number FROM plain b
+    UNION ALL
+    SELECT b.*, span.kind, GREATEST(l.begins, b.start_time), LEAST(l.ends, span.ends), 1
+    FROM counted b JOIN levels l USING (job_id)
+    CROSS JOIN LATERAL (
+        VALUES ('USED', b.stop_time), ('ASKED', LEAST(b.start_time + b.walltime, %(end_of_time)s))) span (kind, ends)
+    WHERE l.granted > 0 AND l.used = 0
     UNION ALL
     SELECT b.*, 'USED', GREATEST(l.date_start, start_time), LEAST(NULLIF(l.date_stop, 0), stop_time), -number
-    FROM counted b JOIN job_state_logs l USING (job_id)
+    FROM plain b JOIN job_state_logs l USING (job_id)
     WHERE %(subtract_suspended)s AND l.job_state IN ('Suspended', 'Resuming')
       AND l.date_start < stop_time AND (l.date_stop > start_time OR l.date_stop = 0))"""
 #: The same cut on windows, and added up.
@@ -57,7 +101,7 @@ _PARTS = """parts AS MATERIALIZED (
     WHERE ends > begins
     GROUP BY place, job_user, project, queue_name, kind)"""
 _COUNT = f"""
-    WITH {_INSIDE}, {_ACCOUNTABLE}, {_SPANS}, {_PARTS},
+    WITH {_INSIDE}, {_ACCOUNTABLE}, {_FRAMES}, {_HELD}, {_LEVELS}, {_SPANS}, {_PARTS},
     written AS (
         INSERT INTO accounting SELECT * FROM parts
         ORDER BY window_start, window_stop, job_user, project, queue_name, kind
@@ -84,6 +128,7 @@ class Rules(NamedTuple):
     all_types: bool = False  #: count resources of all types, not only of type default
     subtract_suspended: bool = False  #: do not count the time in suspension as used
     inner: bool = False  #: count inner jobs, too, not only their container
+    by_users: bool = False  #: in an advance reservation each job is its user's, and its owner's is what stood idle
 
 
 class WindowChange(NamedTuple):

@@ -41,6 +41,7 @@ def accounting_rules(config: "Config") -> Rules:
         all_types=config.accounting_all_types,
         subtract_suspended=config.accounting_subtract_suspended,
         inner=config.accounting_inner,
+        by_users=config.reservation_accounting == "users",
     )
 
 
