@@ -47,13 +47,6 @@ TIMES = 4  #: the layout that shows when jobs start and end
     "--usage", "usage", numeric=True, metavar="[ID]", help="What this job used of its processors and memory."
 )
 @option("-A", "--accounting", metavar="D1,D2", help="What was consumed between two dates.")
-@optional_argument(
-    "--ar",
-    "reservations",
-    numeric=True,
-    metavar="[NUMBER]",
-    help="With --accounting: bills of advance reservations.",
-)
 @option("-S", "--sql", metavar="CONDITION", help="The jobs, ended ones too, that satisfy a condition of SQL.")
 @filters
 @option("--fields", "--specified-field", metavar="NAME[:LABEL],...", help="These parts of the records only.")
@@ -105,13 +98,12 @@ class OarstatOptions(NamedTuple):
     change: bool
     usage: tuple[int | None, ...]
     accounting: str | None
-    reservations: tuple[int | None, ...]
     sql: str | None
     states: str | None
     name: str | None
     queue: str | None
     project: str | None
-    advance_reservation: int | None
+    advance_reservation: tuple[int | None, ...]
     frames: bool
     since: str | None
     fields: str | None
@@ -134,7 +126,8 @@ class OarstatOptions(NamedTuple):
             "--show-resources is for the table of jobs": bool(
                 self.resources and (self.starts or self.explain or self.usage or self.fields is not None)
             ),
-            "--ar needs --accounting": bool(self.reservations and self.accounting is None),
+            "--ar without a number needs --accounting": self.advance_reservation[-1:] == (None,)
+            and not self.accounting,
             "--properties and --sql are exclusive": bool(self.properties and self.sql is not None),
             "--change needs --explain": bool(self.change and not self.explain),
             "--start and --explain are exclusive": bool(self.starts and self.explain),
@@ -165,7 +158,7 @@ class _Oarstat:
         user = (options.users[-1] or context.user.name) if options.users else None
         if options.accounting is not None:
             dates = _dates(context, options.accounting, "--accounting")
-            if options.reservations:
+            if options.advance_reservation:
                 return _bills(context, dates, user, options)
             return _accounting(context, dates, user, options.machine, header=not options.no_header)
         if options.gantt is not None:
@@ -178,7 +171,7 @@ class _Oarstat:
         with context.database.snapshot() as tx:
             chosen = read_filters(options.states, options.since, tx.now)
             chosen = chosen._replace(name=options.name, queue=options.queue, project=options.project)
-            arrays, inside = _given(options.arrays), options.advance_reservation
+            arrays, inside = _given(options.arrays), next(reversed(options.advance_reservation), None)
             selection = JobFilter(self._ids, arrays, matching, user, inside, options.frames, chosen)
             selection.check()
             text = self._of_jobs(tx, selection)
@@ -390,7 +383,7 @@ def _bills(context: Context, dates: tuple[int, int], user: str | None, options: 
     from oar.cli.oarstat_parts import bills
 
     with context.database.snapshot() as tx:
-        totals = tx.reservation_reports.totals(*dates, number=options.reservations[-1], owner=user)
+        totals = tx.reservation_reports.totals(*dates, number=options.advance_reservation[-1], owner=user)
     if options.machine:
         return dump(bills.records(totals), options.machine)
     return bills.table(totals, header=not options.no_header)

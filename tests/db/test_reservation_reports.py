@@ -299,6 +299,8 @@ def test_oarstat_shows_the_bills_of_a_time(history: History, console: Console) -
     assert bills("--ar", 13, "--no-header") == BILLS.splitlines(keepends=True)[2]
     assert bills("--ar", "-u", "bob", "--no-header") == ""
     assert bills("--ar", "--no-header", start=TEN + HOUR, stop=TEN + 2 * HOUR) == ""
+    alone = console.type(oarstat.main, "--ar")
+    assert (alone.exit, alone.err) == (1, "# Error: --ar without a number needs --accounting\n")
     record = json.loads(bills("--ar", "-J"))["12"]
     assert record == {
         "reservation_id": 12,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oar.cli.common.options import NUMBER, Stop, option
+from oar.cli.common.options import Stop, option, optional_argument
 from oar.cli.common.state_names import states_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.states import FINAL, STATE_LETTERS, JobState
@@ -22,7 +22,13 @@ _DECLARATIONS = (
     option("--name", metavar="NAME", help="The jobs of this name."),
     option("--queue", metavar="QUEUE", help="The jobs of this queue."),
     option("--project", metavar="PROJECT", help="The jobs of this project."),
-    option("--ar", "advance_reservation", type=NUMBER, metavar="ID", help="The jobs in this advance reservation."),
+    optional_argument(
+        "--ar",
+        "advance_reservation",
+        numeric=True,
+        metavar="[NUMBER]",
+        help="The jobs in this advance reservation; with --accounting its bill, or all bills.",
+    ),
     option("--frames", is_flag=True, help="The frames of advance reservations, too."),
     option("--since", metavar="DATE|1d|2h|30m", help="The jobs that have ended since then, too."),
 )
