@@ -14,8 +14,9 @@ from oar.cli.common.options import ADMIN, NUMBER, Stop, option
 from oar.lib.db.end_listener import EndListener
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.states import FINAL, ResourceState
-from oar.lib.resources import nodes, properties
+from oar.lib.resources import nodes, properties, reserved
 from oar.lib.resources.properties import PropertyProblem, Setting, SettingError
+from oar.lib.resources.reserved import WouldBreak
 
 USAGE, NOTHING_SELECTED, SOME_UNKNOWN, UNKNOWN_NODE = 1, 2, 3, 4
 JOBS_LEFT, EMPTY_CONDITION, NO_FILE, SEVERAL = 11, 12, 13, 15
@@ -40,6 +41,7 @@ class NodeSettings:
     state: ResourceState | None = None
     maintenance: str | None = None
     settings: list[Setting] = field(default_factory=list)
+    is_forced: bool = False  #: although it breaks an advance reservation
 
 
 @dataclass(slots=True)
@@ -73,6 +75,7 @@ class Targets:
 @option("-p", "--property", "texts", multiple=True, metavar="NAME=VALUE", help="Set a property; NAME! unsets it.")
 @option("-n", "--no-wait", is_flag=True, help="Do not wait for the jobs that must end.")
 @option("--wait", "patience", type=NUMBER, default=PATIENCE, metavar="SECONDS", help="Wait so long for each job.")
+@option("--force", is_flag=True, help="Change it although that breaks an advance reservation.")
 @option("--last-property-value", "last", metavar="NAME", help="Print the largest value of a property.")
 def main(
     context: Context,
@@ -88,6 +91,7 @@ def main(
     texts: tuple[str, ...],
     no_wait: bool,
     patience: int,
+    force: bool,
     last: str | None,
 ) -> int:
     """Do what is asked."""
@@ -110,6 +114,7 @@ def main(
     targets = _by_id(context, ranges, sql, wish) if by_resource else _by_name(context, names)
     if not targets.ids:
         return _code(targets.codes) or NOTHING_SELECTED
+    wish.is_forced = force
     return _change(context, targets, wish, 0 if no_wait else patience)
 
 
@@ -273,11 +278,14 @@ def _not_hosts(names: Sequence[str]) -> list[PropertyProblem]:
 
 def _change(context: Context, targets: Targets, wish: NodeSettings, patience: int) -> int:
     """Set what is asked of resources that exist, in one transaction; then wait for the jobs that must end."""
-    with context.database.begin() as tx:
-        problem = _without_host(tx, targets, wish)
-        if problem is not None:
-            return _tell([problem])
-        doomed, counts = _write(tx, targets, wish, context.user.name)
+    try:
+        with context.database.begin() as tx:
+            problem = _without_host(tx, targets, wish)
+            if problem is not None:
+                return _tell([problem])
+            doomed, counts = _write(tx, targets, wish, context.user.name)
+    except WouldBreak as refused:
+        raise Stop(str(refused), refused.exit_code) from None
     note(context)
     _print(targets, wish, counts)
     codes = list(targets.codes)
@@ -305,6 +313,7 @@ def _write(
     tx: Transaction, targets: Targets, wish: NodeSettings, by: str
 ) -> tuple[dict[str, list[int]], dict[str, int]]:
     """Write what is asked; return the jobs that will have to end, by what they are on, and the properties' counts."""
+    before = {} if wish.is_forced else _check_reserved(tx, targets.ids, wish)
     doomed = {label: list(nodes.doomed(tx, ids)) for label, ids in _labelled(targets).items()}
     if wish.state:
         nodes.ask_state(tx, targets.ids, wish.state)
@@ -312,7 +321,23 @@ def _write(
         nodes.begin_maintenance(tx, targets.ids, by=by)
     elif wish.maintenance == "off":
         nodes.end_maintenance(tx, targets.ids, by=by)
-    return doomed, properties.set_properties(tx, targets.ids, wish.settings)
+    counts = properties.set_properties(tx, targets.ids, wish.settings)
+    if before:
+        reserved.check_conditions(tx, targets.ids, before, [setting.name for setting in wish.settings])
+    return doomed, counts
+
+
+def _check_reserved(tx: Transaction, ids: Sequence[int], wish: NodeSettings) -> reserved.Satisfied:
+    """Refuse to take away what advance reservations have; return what satisfies their conditions now.
+
+    Raises WouldBreak.
+    """
+    if wish.state is ResourceState.DEAD or wish.maintenance == "on":
+        reserved.check_absence(tx, ids)
+    for name, value in wish.settings:
+        if name == "available_upto" and isinstance(value, int):
+            reserved.check_availability(tx, ids, value)
+    return reserved.satisfied(tx, ids) if wish.settings else {}
 
 
 def _labelled(targets: Targets) -> Mapping[str, list[int]]:

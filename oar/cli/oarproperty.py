@@ -12,6 +12,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.resources import properties
 from oar.lib.resources.properties import BadName, ExistsWithOtherType, InUse
+from oar.lib.resources.reserved import WouldBreak
 
 BAD, OTHER_TYPE, USED = 1, 2, 3
 
@@ -23,7 +24,7 @@ BAD, OTHER_TYPE, USED = 1, 2, 3
 @option("-c", "--varchar", is_flag=True, help="The added ones are texts.")
 @option("-t", "--type", "type_", type=click.Choice(["int", "varchar"]), help="Type of the added ones.")
 @option("-d", "--delete", "deleted", multiple=True, metavar="NAME", help="Remove a property.")
-@option("-f", "--force", is_flag=True, help="Remove it although jobs or rules use it.")
+@option("-f", "--force", is_flag=True, help="Remove or rename it although jobs, rules or advance reservations use it.")
 @option("-r", "--rename", "renamed", multiple=True, metavar="OLD,NEW", help="Give a property another name.")
 @option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def main(
@@ -84,12 +85,14 @@ def _change(
         with context.database.begin() as tx:
             lines = [_delete(tx, name, force) for name in deleted]
             lines += [_add(tx, name, is_text) for name in added]
-            lines += [_rename(context, tx, old, new) for old, new in pairs]
+            lines += [_rename(context, tx, old, new, force) for old, new in pairs]
             tx.outbox.append(Wake(Tag.TERM))
     except BadName as error:
         raise Stop(f"Error: {error}", BAD) from None
     except ExistsWithOtherType as error:
         raise Stop(str(error), OTHER_TYPE) from None
+    except WouldBreak as error:
+        raise Stop(str(error), error.exit_code) from None
     except InUse as error:
         raise Stop(f"/!\\ {error}", USED) from None
     return lines
@@ -105,8 +108,8 @@ def _add(tx: Transaction, name: str, is_text: bool) -> str:
     return f"Added property: {name.lower()}" if is_new else f"Property '{name.lower()}' already exists."
 
 
-def _rename(context: Context, tx: Transaction, old: str, new: str) -> str:
-    users = properties.rename_column(tx, old, new)
+def _rename(context: Context, tx: Transaction, old: str, new: str, force: bool) -> str:
+    users = properties.rename_column(tx, old, new, force=force)
     if users:
         context.warn(f"filters of live jobs still say '{old.lower()}': {', '.join(str(job) for job in users)}")
     return f"Rename property {old.lower()} into {new.lower()}"

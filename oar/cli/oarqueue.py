@@ -43,11 +43,13 @@ def main(
         context.require_admin()
         try:
             with context.database.begin() as tx:
-                _change(tx, added=added, changed=changed, removed=removed, force=force)
+                lines = _change(tx, added=added, changed=changed, removed=removed, force=force)
                 queues.switch(tx, enabled, disabled, enable_all=enable_all, disable_all=disable_all)
                 tx.outbox.append(Wake(Tag.TERM))
         except QueueProblem as error:
             raise Stop(str(error), error.exit_code) from None
+        for line in lines:
+            click.echo(line)
         warn_of_policies(context, [*added, *changed])
         note(context)
     if list_ or not changes:
@@ -57,13 +59,19 @@ def main(
 
 def _change(
     tx: Transaction, *, added: tuple[str, ...], changed: tuple[str, ...], removed: tuple[str, ...], force: bool
-) -> None:
+) -> list[str]:
+    """Make changes; return what is to be said about them.  Raises QueueProblem."""
+    lines: list[str] = []
     for text in added:
         queues.add(tx, text)
     for text in changed:
         queues.change(tx, text)
     for name in removed:
-        queues.remove(tx, name, force=force)
+        left = queues.remove(tx, name, force=force)
+        if left:
+            orphaned = "it is orphaned and goes with the last one."
+            lines.append(f"Queue '{name}' is reserved by {left} advance reservation(s): {orphaned}")
+    return lines
 
 
 def print_queues(found: list[Queue], label: str) -> None:

@@ -8,6 +8,7 @@ from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, option
 from oar.lib.resources import removal
 from oar.lib.resources.removal import RemovalRefusal
+from oar.lib.resources.reserved import WouldBreak
 
 UNKNOWN, NOT_DEAD, USED, NOT_ACCOUNTED, NOT_ADMIN = 1, 2, 5, 6, 4
 LONGEST_ID = 9
@@ -17,9 +18,10 @@ LONGEST_ID = 9
     "oarremoveresource", summary="Remove resources that are Dead.", style=ADMIN, admins_only=True, not_admin=NOT_ADMIN
 )
 @option("--purge-jobs", is_flag=True, help="Remove every job that ran there, too, with all its history.")
+@option("-f", "--force", is_flag=True, help="Remove resources that advance reservations have, too.")
 @option("--sql", metavar="SQL", help="Remove the resources that satisfy this condition, too.")
 @click.argument("identifiers", nargs=-1, metavar="[RESOURCE_ID]...")
-def main(context: Context, *, purge_jobs: bool, sql: str | None, identifiers: tuple[str, ...]) -> int:
+def main(context: Context, *, purge_jobs: bool, force: bool, sql: str | None, identifiers: tuple[str, ...]) -> int:
     """Remove them one by one."""
     if not identifiers and sql is None:
         return show_usage()
@@ -31,18 +33,23 @@ def main(context: Context, *, purge_jobs: bool, sql: str | None, identifiers: tu
         ids += [str(resource) for resource in matching]
     code = 0
     for identifier in dict.fromkeys(ids):
-        code = _remove(context, identifier, purge_jobs) or code
+        try:
+            code = _remove(context, identifier, purge_jobs, force) or code
+        except WouldBreak as refused:
+            click.echo(str(refused), err=True)
+            code = refused.exit_code
     note(context)
     return code
 
 
-def _remove(context: Context, identifier: str, purge_jobs: bool) -> int:
+def _remove(context: Context, identifier: str, purge_jobs: bool, force: bool) -> int:
+    """Remove a resource; return the exit code.  Raises WouldBreak."""
     click.echo(f"Resource to remove: {identifier}")
     if not (identifier.isascii() and identifier.isdigit() and len(identifier) <= LONGEST_ID):
         warn([f"The resource {identifier} does not exist in OAR database."])
         return UNKNOWN
     with context.database.begin() as tx:
-        result = removal.remove(tx, int(identifier), purge_jobs=purge_jobs)
+        result = removal.remove(tx, int(identifier), purge_jobs=purge_jobs, force=force)
     for job in result.purged:
         click.echo(f"\tRemove the job {job}, it was run on the resource {identifier}")
     match result.refusal:

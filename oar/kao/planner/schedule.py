@@ -83,7 +83,7 @@ class Round:
         frame_ids = {reservation.frame_id for reservation in snapshot.reservations}
         self._jobs = {job.id: job for job in readable.waiting if job.id not in frame_ids}
         self._policies = {queue.name: policy_of(queue.policy) or QueuePolicy() for queue in snapshot.queues}
-        self._active = {queue.name for queue in snapshot.queues if queue.state is QueueState.ACTIVE}
+        self._active = {queue.name for queue in snapshot.queues if queue.state is not QueueState.NOT_ACTIVE}
         self.requests = CompiledRequests.of(readable, memory.requests if memory else None)
         self._health = ReservationHealth(readable, self._types)
         healths = healths_of(readable, self._health)

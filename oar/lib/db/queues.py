@@ -2,10 +2,21 @@
 
 from collections.abc import Collection
 
+from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Table
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import QueueState
 from oar.lib.facts.topics import Topic
+
+#: Live jobs of a queue, without frames of advance reservations and the jobs in advance reservations of the queue.
+_LIVE_JOBS = f"""
+    SELECT count(*) FROM jobs j WHERE j.queue_name = %(name)s AND {LIVE} AND {NO_FRAME}
+      AND NOT EXISTS (
+        SELECT 1 FROM reservation_jobs i JOIN reservations v USING (reservation_id)
+        WHERE i.job_id = j.job_id AND v.ended = 0 AND v.queue_name = %(name)s)"""
+_DROP_ORPHAN = """
+    DELETE FROM queues WHERE queue_name = %(name)s AND state = %(orphaned)s
+      AND NOT EXISTS (SELECT 1 FROM reservations WHERE queue_name = %(name)s AND ended = 0)"""
 
 
 class Queues(Table):
@@ -48,16 +59,35 @@ class Queues(Table):
         self._changed(Topic.QUEUES)
 
     def set_state(self, names: Collection[str] | None, state: QueueState) -> int:
-        """Give queues a state, all queues with None; return the number of those that had another."""
+        """Give queues a state, all queues with None; return the number of those that had another.
+
+        What was removed, and is there only for its advance reservations, stays so.
+        """
         self._changed(Topic.QUEUES)
         return self._tx.execute(
-            "UPDATE queues SET state = %s WHERE state <> %s AND (%s OR queue_name = ANY(%s))",
-            (state, state, names is None, list(names or ())),
+            "UPDATE queues SET state = %s WHERE state <> %s AND state <> %s AND (%s OR queue_name = ANY(%s))",
+            (state, state, QueueState.ORPHANED, names is None, list(names or ())),
         )
 
     def live_jobs(self, name: str) -> int:
-        """Return the number of jobs of a queue that have not ended."""
-        count: int = self._tx.value(
-            "SELECT count(*) FROM jobs WHERE queue_name = %s AND state <> 'Terminated' AND state <> 'Error'", (name,)
-        )
+        """Return the number of jobs of a queue that have not ended; without what is there for its reservations."""
+        count: int = self._tx.value(_LIVE_JOBS, {"name": name})
         return count
+
+    def live_reservations(self, name: str) -> int:
+        """Return the number of live advance reservations in a queue."""
+        sql = "SELECT count(*) FROM reservations WHERE queue_name = %s AND ended = 0"
+        count: int = self._tx.value(sql, (name,))
+        return count
+
+    def orphan(self, name: str) -> None:
+        """Let a queue go with the last of its advance reservations."""
+        self._tx.execute("UPDATE queues SET state = %s WHERE queue_name = %s", (QueueState.ORPHANED, name))
+        self._changed(Topic.QUEUES)
+
+    def drop_orphan(self, name: str) -> bool:
+        """Remove an orphaned queue that has no live advance reservation; return whether it was one."""
+        dropped = self._tx.execute(_DROP_ORPHAN, {"name": name, "orphaned": QueueState.ORPHANED}) == 1
+        if dropped:
+            self._changed(Topic.QUEUES)
+        return dropped

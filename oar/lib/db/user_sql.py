@@ -76,6 +76,23 @@ def condition_table(tx: Transaction, subject: Subject) -> ConditionTable:
     return ConditionTable(subject, types, lengths, may_select=subject is Subject.RESOURCES)
 
 
+def satisfying(tx: Transaction, text: str, resources: Collection[int]) -> frozenset[int] | None:
+    """Return those of some resources that satisfy a stored condition; None if it is not of the language.
+
+    The condition is read and written anew: it may be sent in any transaction.
+    """
+    if not text.strip():
+        return frozenset(resources)
+    try:
+        tree = parse(text, condition_table(tx, Subject.RESOURCES)).tree
+    except BadCondition:
+        return None
+    written = statement(tree, Subject.RESOURCES, bounds.LONGEST_COLUMN)
+    condition = tx.inline(written.text, written.parameters)
+    ids = ", ".join(map(str, [*resources, 0]))
+    return frozenset(tx.column(f"SELECT resource_id FROM resources WHERE resource_id IN ({ids}) AND ({condition}\n)"))
+
+
 def not_understood(tx: Transaction, full_users: Collection[str]) -> Iterator[tuple[StoredCondition, BadCondition]]:
     """Give the conditions of live jobs that are not of the language, each with the reason.
 

@@ -47,13 +47,21 @@ def change(tx: "Transaction", text: str) -> None:
     tx.queues.update(name, priority=priority, policy=policy)
 
 
-def remove(tx: "Transaction", name: str, *, force: bool = False) -> None:
-    """Remove a queue; one with live jobs only with ``force``.  Raises QueueProblem."""
+def remove(tx: "Transaction", name: str, *, force: bool = False) -> int:
+    """Remove a queue; one with live jobs only with ``force``.  Raises QueueProblem.
+
+    With live advance reservations it is orphaned instead, and goes with the last of them; return their number.
+    """
     _check_exists(tx, name)
     jobs = tx.queues.live_jobs(name)
     if jobs and not force:
         raise HasJobs(f"Queue '{name}' has {jobs} unfinished job(s).")
-    tx.queues.delete(name)
+    reservations = tx.queues.live_reservations(name)
+    if reservations:
+        tx.queues.orphan(name)
+    else:
+        tx.queues.delete(name)
+    return reservations
 
 
 def switch(
@@ -62,6 +70,8 @@ def switch(
     """Enable and disable queues, in the order of the arguments.  Raises QueueProblem."""
     for name in [*enabled, *disabled]:
         _check_exists(tx, name)
+        if tx.queues.is_orphaned(name):
+            raise QueueProblem(f"Queue '{name}' was removed: it goes with the last of its advance reservations.")
     for names, state in (
         (enabled, QueueState.ACTIVE),
         (disabled, QueueState.NOT_ACTIVE),

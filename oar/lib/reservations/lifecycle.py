@@ -70,6 +70,7 @@ def refuse(
     tx.advance_reservations.update(reservation.id, message=message, proposal=proposal)
     tx.advance_reservations.close([reservation.id], tx.now)
     frames.give_up(tx, reservation, message)
+    tx.queues.drop_orphan(reservation.queue)
     return True
 
 
@@ -88,4 +89,5 @@ def close(tx: "Transaction", reservation: AdvanceReservation) -> bool:
     mails.tell(tx, reservation, ReservationEvent.TERMINATED, "", usage)
     frames.end(tx, reservation)
     tx.advance_reservations.close([reservation.id], tx.now)
+    tx.queues.drop_orphan(reservation.queue)
     return True

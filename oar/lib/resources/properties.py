@@ -10,6 +10,7 @@ from oar.lib.facts.errors import UserError
 from oar.lib.facts.host_names import is_host_name
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import SYSTEM_PROPERTIES, Job, Moldable, PropertyValue
+from oar.lib.resources import reserved
 
 if TYPE_CHECKING:
     from oar.lib.db.property_columns import PropertyColumns
@@ -206,8 +207,10 @@ def type_name(type_: str) -> str:
 
 
 def drop_column(tx: "Transaction", name: str, *, force: bool) -> None:
-    """Remove a property.  Raises BadName, InUse, Busy."""
+    """Remove a property.  Raises BadName, WouldBreak, InUse, Busy."""
     name = _existing(tx, name)
+    if not force:
+        reserved.check_column(tx, name)
     users = [f"job {job_id}" for job_id in _jobs_with(tx, name)] + [
         f"rule {number}" for number in _rules_with(tx, name)
     ]
@@ -217,12 +220,14 @@ def drop_column(tx: "Transaction", name: str, *, force: bool) -> None:
     tx.property_columns.drop(name)
 
 
-def rename_column(tx: "Transaction", old: str, new: str) -> tuple[int, ...]:
+def rename_column(tx: "Transaction", old: str, new: str, *, force: bool = False) -> tuple[int, ...]:
     """Give a property another name; return the live jobs that still name the old one in a filter.
 
-    Raises BadName, Busy.
+    Raises BadName, WouldBreak, Busy.
     """
     old, new = _existing(tx, old), new.lower()
+    if not force:
+        reserved.check_column(tx, old)
     columns = tx.property_columns
     _check_name(columns, new)
     if new in tx.resources.columns():

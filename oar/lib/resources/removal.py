@@ -1,11 +1,13 @@
 """Removal of resources, with or without the history of the jobs that ran there."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.states import ResourceState
+from oar.lib.resources import reserved
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -29,17 +31,22 @@ class Removal:
     purged: tuple[int, ...] = ()
 
 
-def remove(tx: "Transaction", resource_id: int, *, purge_jobs: bool) -> Removal:
-    """Remove a resource that is Dead; with ``purge_jobs`` also all rows of the jobs that ran there."""
+def remove(tx: "Transaction", resource_id: int, *, purge_jobs: bool, force: bool = False) -> Removal:
+    """Remove a resource that is Dead; with ``purge_jobs`` also all rows of the jobs that ran there.
+
+    ``force``: although an advance reservation has it.  Raises WouldBreak.
+    """
     resources = tx.resources.select([resource_id])
     if not resources:
         return Removal(RemovalRefusal.UNKNOWN)
     if resources[0].state is not ResourceState.DEAD:
         return Removal(RemovalRefusal.NOT_DEAD)
-    users = tx.jobs.on_resources([resource_id])
+    if not force:
+        reserved.check_removal(tx, resource_id)
+    users = _without_frames(tx, tx.jobs.on_resources([resource_id]))
     if users:
         return Removal(RemovalRefusal.USED, tuple(users))
-    purged = tx.purge.jobs_of_resource(resource_id) if purge_jobs else []
+    purged = _without_frames(tx, tx.purge.jobs_of_resource(resource_id)) if purge_jobs else []
     if purged:
         unaccounted = tx.purge.not_accounted(purged)
         if unaccounted:
@@ -48,3 +55,10 @@ def remove(tx: "Transaction", resource_id: int, *, purge_jobs: bool) -> Removal:
     tx.resources.delete(resource_id)
     tx.outbox.append(Wake(Tag.TERM))
     return Removal(purged=tuple(purged))
+
+
+def _without_frames(tx: "Transaction", jobs: Iterable[int]) -> list[int]:
+    """Leave out frames of advance reservations: they go with these."""
+    ids = list(jobs)
+    frames = tx.advance_reservations.of_frames(ids)
+    return [job_id for job_id in ids if job_id not in frames]

@@ -1,0 +1,112 @@
+"""What administrators do not do to the resources of advance reservations, unless they force it.
+
+What they could not foresee (a node that fails) makes an advance reservation erroneous; what they can is refused.
+See docs/design/reservations.rst, "Changes by administrators".
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from oar.lib.db.user_sql import satisfying
+from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.errors import UserError
+from oar.lib.facts.records import Group
+from oar.lib.facts.reservation_requests import decode
+from oar.lib.facts.reservation_states import GRANTED
+from oar.lib.facts.states import ALWAYS_AVAILABLE
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+class WouldBreak(UserError):
+    """A change would break an advance reservation; the message is a whole line."""
+
+    exit_code = 9
+
+
+#: For each condition of each reservation, the granted resources that satisfy it; None = it is not of our language.
+Satisfied = dict[tuple[int, str], frozenset[int] | None]
+
+
+def check_removal(tx: "Transaction", resource_id: int) -> None:
+    """Refuse the removal of a resource that is granted to an advance reservation.  Raises WouldBreak."""
+    for reservation in _granted(tx, [resource_id]):
+        raise WouldBreak(f"denied: resource {resource_id} is reserved by the advance reservation {reservation.number}")
+
+
+def check_absence(tx: "Transaction", resources: Collection[int], *, after: int = 0) -> None:
+    """Refuse that resources leave for good; ``after``: those of reservations that end later.  Raises WouldBreak."""
+    for reservation in _granted(tx, resources):
+        if reservation.end <= after:
+            continue
+        taken = sorted(set(resources) & set(reservation.resources))
+        row = next(iter(tx.resources.select(taken)), None)
+        what = f"host {row.network_address}" if row and row.network_address else f"resource {taken[0]}"
+        raise WouldBreak(f"denied: {what} is reserved by the advance reservation {reservation.number}")
+
+
+def check_availability(tx: "Transaction", resources: Collection[int], upto: int) -> None:
+    """Refuse that resources are available only up to a date before the end of a reservation.  Raises WouldBreak."""
+    if 0 < upto < ALWAYS_AVAILABLE:
+        check_absence(tx, resources, after=upto)
+
+
+def satisfied(tx: "Transaction", resources: Collection[int]) -> Satisfied:
+    """Return which of some resources satisfy the conditions of the advance reservations that have them."""
+    return {
+        (reservation.id, group.filter): satisfying(tx, group.filter, set(resources) & set(reservation.resources))
+        for reservation in _granted(tx, resources)
+        for group in _groups(reservation)
+    }
+
+
+def check_conditions(tx: "Transaction", resources: Collection[int], before: Satisfied, names: Sequence[str]) -> None:
+    """Refuse new values of properties, already written, with which a granted resource fails its request.
+
+    ``before``: what ``satisfied`` returned before they were written.  Raises WouldBreak.
+    """
+    for reservation in _granted(tx, resources):
+        filters = [group.filter for group in _groups(reservation)]
+        for name in names:
+            if any(before.get((reservation.id, text)) is None and _names(text, name) for text in filters):
+                raise _breaks(name, reservation)
+        were = _union(before.get((reservation.id, text)) for text in filters)
+        are = _union(satisfying(tx, text, set(resources) & set(reservation.resources)) for text in filters)
+        if were - are:
+            raise _breaks(", ".join(names), reservation)
+
+
+def check_column(tx: "Transaction", name: str) -> None:
+    """Refuse that a property goes, or gets another name, that a granted request names.  Raises WouldBreak."""
+    for reservation in tx.advance_reservations.live():
+        groups = _groups(reservation) if reservation.state in GRANTED else ()
+        levels = {level.property for group in groups for level in group.levels}
+        if name in levels or any(_names(group.filter, name) for group in groups):
+            raise _breaks(name, reservation)
+
+
+def _breaks(name: str, reservation: AdvanceReservation) -> WouldBreak:
+    return WouldBreak(f"denied: the change of {name} would break the advance reservation {reservation.number}")
+
+
+def _granted(tx: "Transaction", resources: Collection[int]) -> Iterator[AdvanceReservation]:
+    """Iterate over the granted reservations that have any of some resources."""
+    asked = set(resources)
+    for reservation in tx.advance_reservations.live():
+        if reservation.state in GRANTED and not asked.isdisjoint(reservation.resources):
+            yield reservation
+
+
+def _groups(reservation: AdvanceReservation) -> tuple[Group, ...]:
+    alternatives = decode(reservation.request)
+    return alternatives[reservation.alternative].groups if reservation.alternative < len(alternatives) else ()
+
+
+def _names(text: str, name: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE) is not None
+
+
+def _union(sets: "Collection[frozenset[int] | None] | Iterator[frozenset[int] | None]") -> frozenset[int]:
+    return frozenset().union(*(each for each in sets if each is not None))

@@ -1,0 +1,138 @@
+"""What administrators may not do to the resources and queues of advance reservations, unless they force it."""
+
+import pytest
+
+from oar.cli import oarproperty, oarqueue, oarremoveresource
+from oar.cli.common.command import CommandResult
+from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.facts.states import QueueState
+from tests.builders import add_job, add_resources
+from tests.db.console import Console
+from tests.db.reservation_site import ALICE, HOUR, NOW, Site
+from tests.frontend import LoginNode, add_rules
+
+
+@pytest.fixture
+def ids(site: Site) -> list[int]:
+    """Two nodes of two cores; the cores of the first have more memory."""
+    ids = add_resources(site.database, nodes=2, cores=2)
+    with site.database.begin() as tx:
+        tx.property_columns.add("mem", is_text=False)
+        tx.execute("UPDATE resources SET mem = CASE WHEN network_address = 'node-1' THEN 64 ELSE 32 END")
+    return ids
+
+
+@pytest.fixture
+def number(site: Site, ids: list[int]) -> int:
+    """An advance reservation of the first node, in a queue of its own."""
+    with site.database.begin() as tx:
+        tx.execute("INSERT INTO queues VALUES ('course', 3, 'default', 'Active')")
+    made = site.ask("{mem >= 64}/network_address=1", NOW + 100, NOW + HOUR)
+    with site.database.begin() as tx:
+        tx.advance_reservations.update(made, queue_name="course")
+    site.round()
+    assert site.get(made).resources == tuple(ids[:2])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("-s", "Dead"), "host node-1 is reserved by"),
+        (("-m", "on"), "host node-1 is reserved by"),
+        (("-p", f"available_upto={NOW + 1000}"), "host node-1 is reserved by"),
+        (("-p", "mem=32"), "the change of mem would break"),
+        (("-p", "mem!"), "the change of mem would break"),
+    ],
+)
+def test_settings_of_nodes(site: Site, console: Console, number: int, words: tuple[str, ...], text: str) -> None:
+    before = site.get(number)
+    result = console.nodesetting("-h", "node-1", "-n", *words)
+    assert (result.exit, result.err) == (9, f"denied: {text} the advance reservation {number}\n")
+    site.round(NOW + 10)
+    assert site.get(number) == before
+    assert console.nodesetting("-h", "node-2", "-n", *words).exit == 0
+    forced = console.nodesetting("-h", "node-1", "-n", "--force", *words)
+    assert forced.exit == 0, forced.err
+    site.round(NOW + 20)
+    assert site.state(number) is S.WARNING
+
+
+def test_settings_that_break_nothing(site: Site, console: Console, number: int) -> None:
+    for words in (
+        ("-s", "Absent"),
+        ("-s", "Suspected"),
+        ("-s", "Alive"),
+        ("-p", "mem=128"),
+        ("-p", f"available_upto={NOW + HOUR}"),
+        ("-d", "on"),
+        ("-m", "off"),
+    ):
+        result = console.nodesetting("-h", "node-1", "-n", *words)
+        assert result.exit == 0, (words, result.err)
+    site.delete(ALICE, number)
+    assert console.nodesetting("-h", "node-1", "-n", "-s", "Dead").exit == 0
+
+
+def test_the_removal_of_a_resource(site: Site, console: Console, ids: list[int], number: int) -> None:
+    with site.database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Dead', state_num = 4")
+    result = console.type(oarremoveresource.main, ids[0])
+    text = f"denied: resource {ids[0]} is reserved by the advance reservation {number}\n"
+    assert (result.exit, result.err) == (9, text)
+    assert console.type(oarremoveresource.main, ids[2]).exit == 0
+    assert console.type(oarremoveresource.main, "--force", "--purge-jobs", ids[0]).exit == 0
+    site.round(NOW + 10)
+    after = site.get(number)
+    assert after.state is S.WARNING
+    assert f"reserved resource {ids[0]} was removed" in after.message
+    assert site.job(after.frame_id) is not None
+
+
+def test_the_removal_and_the_name_of_a_property(site: Site, console: Console, number: int) -> None:
+    text = f"denied: the change of mem would break the advance reservation {number}\n"
+    for words in (("-d", "mem"), ("-r", "mem,memory")):
+        result = console.type(oarproperty.main, *words)
+        assert (result.exit, result.err) == (9, text)
+    assert "mem" in console.columns()
+    assert console.type(oarproperty.main, "--force", "-r", "mem,memory").exit == 0
+
+
+class TestOrphanedQueue:
+    def state(self, site: Site, name: str) -> QueueState | None:
+        with site.database.begin() as tx:
+            return next((queue.state for queue in tx.queues.all() if queue.name == name), None)
+
+    def test_it_goes_with_its_last_reservation(self, site: Site, console: Console, number: int) -> None:
+        result = console.type(oarqueue.main, "--remove", "course")
+        said = "Queue 'course' is reserved by 1 advance reservation(s): it is orphaned and goes with the last one.\n"
+        assert result == CommandResult(0, said, "")
+        assert console.type(oarqueue.main, "-e", "course").exit == 1
+        console.type(oarqueue.main, "-D")
+        console.type(oarqueue.main, "-E")
+        assert self.state(site, "course") is QueueState.ORPHANED
+        site.round(NOW + 200)
+        assert site.state(number) is S.RUNNING
+        site.delete(ALICE, number)
+        assert self.state(site, "course") is None
+
+    def test_it_takes_only_jobs_of_its_reservations_and_starts_them(
+        self, site: Site, console: Console, number: int
+    ) -> None:
+        add_rules(site.database)
+        login = LoginNode(site.database)
+        console.type(oarqueue.main, "--remove", "course")
+        result = login.oarsub("-q", "course", "-l", "walltime=0:1", "x")
+        assert (result.exit, "takes jobs of its advance reservations only" in result.err) == (248, True)
+        assert login.oarsub("--ar", number, "-l", "/resource_id=1,walltime=0:1", "x").exit == 0
+        job = login.jobs()[-1]
+        assert job.queue == "course"
+        site.round(NOW + 100)
+        site.round(NOW + 100)
+        assert site.job(job.id) == "toLaunch"
+
+    def test_other_jobs_hold_it(self, site: Site, console: Console, number: int) -> None:
+        add_job(site.database, queue="course")
+        result = console.type(oarqueue.main, "--remove", "course")
+        assert (result.exit, result.err) == (2, "Queue 'course' has 1 unfinished job(s).\n")
+        assert self.state(site, "course") is QueueState.ACTIVE
