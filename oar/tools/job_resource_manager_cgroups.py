@@ -341,6 +341,19 @@ def clean(data: "Data") -> None:
     reboot_if_old(data, directory)
 
 
+def withdraw(data: "Data | None", files: JobFiles) -> None:
+    """Remove what the calling oarexec, which begins nothing, has made; ``data``: what it had to do here."""
+    if not data:
+        for path in files.of_oarexec():
+            node_base.remove_file(path)
+        return
+    groups = confinement_of(data).groups
+    with user_lock(files.directory, data["user"]):
+        if groups is not None:
+            groups.leave()
+        clean_job(data, files)
+
+
 def clean_job(data: "Data", files: JobFiles) -> "Usage":
     """Clean up after a job, under the user's lock; return what it used here.
 

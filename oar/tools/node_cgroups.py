@@ -244,6 +244,10 @@ class Groups(abc.ABC):
         """Put a process (0: this one) into a leaf; ``inherited``: it is in the group already, by its parent."""
 
     @abc.abstractmethod
+    def leave(self) -> None:
+        """Take this process out of all groups of jobs."""
+
+    @abc.abstractmethod
     def move(self, leaves: Leaves, leaf: str, pid: int) -> None:
         """Move a process to a leaf of the job, or to that of a session below it."""
 
@@ -351,6 +355,9 @@ class GroupsV2(Groups):
 
     def join(self, leaves: Leaves, part: str, pid: int = 0, inherited: bool = False) -> None:
         self.move(leaves, leaves.of(part), pid)
+
+    def leave(self) -> None:
+        write(self.mount + "/cgroup.procs", "0")
 
     def move(self, leaves: Leaves, leaf: str, pid: int) -> None:
         write(self.tracker(leaf) + "/cgroup.procs", str(pid))
@@ -472,6 +479,10 @@ class GroupsV1(Groups):
 
     def join(self, leaves: Leaves, part: str, pid: int = 0, inherited: bool = False) -> None:
         self.move_in(leaves, leaves.of(part), pid, LEAF_CONTROLLERS if inherited else self.mounts)
+
+    def leave(self) -> None:
+        for mount in self.mounts.values():
+            write(mount + "/cgroup.procs", "0")
 
     def move(self, leaves: Leaves, leaf: str, pid: int) -> None:
         self.move_in(leaves, leaf, pid, self.mounts)

@@ -93,6 +93,29 @@ class Wakeup:
         return {fd for fd, _ in ready} - {self.read_end}
 
 
+def signal_number(text: str) -> "int | None":
+    """Return a signal by its number (1 to 64) or name; None if it is neither."""
+    if text.isdigit() and len(text) <= 2:
+        return int(text) if 1 <= int(text) <= 64 else None
+    name = text if text.startswith("SIG") else "SIG" + text
+    return int(signal.Signals[name]) if name in signal.Signals.__members__ else None
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; its number if it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def is_hung_up(descriptor: int) -> bool:
+    """Return whether nobody has the other end of a pipe any more."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & select.POLLHUP for _, event in poll.poll(0))
+
+
 def act_as(account: "pwd.struct_passwd") -> None:
     """Be an account in all that is opened and signalled, and keep the way back to root."""
     if os.getuid() == 0:

@@ -1,15 +1,18 @@
 """oarexec: one job's life on its head node, with real processes, accounts and control groups."""
 
+import json
 import os
 import re
 import signal
 import socket
+import subprocess
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 
+from oar.lib.io.remote import bootstrap
 from oar.lib.io.remote.requests import CommandRan
 from tests.process.node_box import NODE, NodeBox
 from tests.process.this_machine import wait_until
@@ -344,13 +347,74 @@ def test_the_server_s_death_before_go_ends_the_launch_and_after_go_does_not_touc
     second.go()
     second.until("STARTED")
     server.close()
-    wait_until(lambda: box.probe(before)["answer"] == "aborted")
+    wait_until(lambda: nothing_left(box, before))
+    assert box.probe(before)["answer"] == "never"
     assert box.probe(after)["answer"] == "running"
     box.sh(f"echo go >{box.home('alice')}/fifo118", user="alice")
     assert box.ended(after)["status"] == "0"
     assert not (box.home("alice") / "ran117").exists()
-    box.clean(before)
     box.clean(after)
+
+
+def nothing_left(box: NodeBox, job: dict[str, Any]) -> bool:
+    """Whether nothing of a job is on the node, not even the lock of an oarexec."""
+    name = f"{job['user']}_{job['job_id']}"
+    return not box.files_of(job["job_id"]) and not any(group.name == name for group in box.groups())
+
+
+def begin_and_leave(box: NodeBox, job: dict[str, Any]) -> None:
+    """Send a job to a session that finds the end of its connection behind it; wait for the end of its oarexec."""
+    programs = bootstrap.programs()
+    asked = {"op": "run", "id": 1, "program": "oarexec", "action": "run", "node": NODE, "data": job}
+    asked["hash"] = programs["oarexec"].hash
+    lines = b"".join(program.load for program in programs.values()) + json.dumps(asked).encode() + b"\n"
+    words = [*box.enter(), "/bin/sh", "-c", bootstrap.command(())]
+    given = bootstrap.session_program() + lines
+    said = subprocess.run(words, input=given, stdout=subprocess.PIPE, check=True, timeout=60).stdout.splitlines()
+    pid = next(answer["accepted"] for answer in map(json.loads, said) if "accepted" in answer)
+    wait_until(lambda: box.run_as("root", f"kill -0 {pid}").returncode != 0)
+
+
+def test_an_oarexec_whose_server_is_gone_before_it_begins_leaves_nothing(box: NodeBox) -> None:
+    job = box.job_data(134, command="touch ran134")
+    begin_and_leave(box, job)
+    assert nothing_left(box, job), box.files_of(134)
+    assert not (box.home("alice") / "ran134").exists()
+
+
+def test_an_oarexec_whose_server_is_gone_during_the_prologue_leaves_nothing(box: NodeBox) -> None:
+    prologue = script(box, "prologue", "echo began >/tmp/began135; until [ -e /tmp/go135 ]; do sleep 0.05; done\n")
+    job = box.job_data(135, prologue=prologue, command="touch ran135")
+    server = box.new_remote()
+    box.launch(job, server)
+    wait_until(lambda: box.run_as("root", "cat /tmp/began135").stdout == "began\n")
+    server.close()
+    assert not nothing_left(box, job)
+    box.sh("touch /tmp/go135")
+    wait_until(lambda: nothing_left(box, job))
+    assert not (box.home("alice") / "ran135").exists()
+
+
+def test_an_oarexec_whose_group_was_swept_and_whose_server_is_gone_leaves_no_state(box: NodeBox) -> None:
+    job = box.job_data(137)
+    del job["init"]  # the job resource manager was here on its own, before a sweep
+    begin_and_leave(box, job)
+    assert nothing_left(box, job), box.files_of(137)
+
+
+def test_a_fence_outlives_an_oarexec_whose_server_is_gone(box: NodeBox) -> None:
+    job = box.job_data(136)
+    assert box.probe(job, fence=True)["answer"] == "never"
+    server = box.new_remote()
+    launch = box.launch(job | {"attempt": 2}, server)
+    launch.until(READY)
+    pid = int((box.runtime / "pid_of_oarexec_for_jobId_136").read_text())
+    server.close()
+    wait_until(lambda: box.run_as("root", f"kill -0 {pid}").returncode != 0)
+    assert box.probe(job)["answer"] == "aborted"
+    with box.launch(job) as late:
+        assert (late.end().exit, late.lines) == (36, ["STALE"])
+    box.clean(job)
 
 
 def test_a_killed_oarexec_is_known_as_dead_and_its_leftovers_are_cleaned(box: NodeBox) -> None:
