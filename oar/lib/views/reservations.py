@@ -91,7 +91,8 @@ def reasons(reservation: AdvanceReservation) -> list[str]:
 def change_text(change: ReservationChange) -> str:
     """Return what somebody asks to change: ``end 12/14/2006 15:57:33``."""
     values = json.loads(change.change)
-    return ", ".join(f"{name} {_value_text(name, value)}" for name, value in values.items())
+    wanted = {name: value for name, value in values.items() if not isinstance(value, bool)}  # how, and not what
+    return ", ".join(f"{name} {_value_text(name, value)}" for name, value in wanted.items())
 
 
 def _value_text(name: str, value: Any) -> str:
