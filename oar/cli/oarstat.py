@@ -232,8 +232,9 @@ class _Oarstat:
 def _ids(context: Context, jobs: Sequence[int | None], arguments: Sequence[str]) -> tuple[int, ...] | None:
     """Return the jobs that are named; None if none is.  Raises Stop, BadRequest."""
     numbers = [min(int(word[:20]), LARGEST_NUMBER) for word in arguments if word and DIGITS.issuperset(word)]
-    # A number behind another option is meant by the option that stands without one: --explain --change 12.
-    with_option = [job for job in jobs if job is not None or not numbers]
+    # A number behind another option is meant by the option without one: --explain --change 12, --explain -j 12.
+    is_named = bool(numbers) or any(job is not None for job in jobs)
+    with_option = [job for job in jobs if job is not None or not is_named]
     named = [_job_of_environment(context, arguments) if job is None else job for job in with_option] + numbers
     _check_others(context, [word for word in arguments if not DIGITS.issuperset(word)])
     return tuple(dict.fromkeys(named)) if named else None

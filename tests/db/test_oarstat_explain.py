@@ -284,6 +284,12 @@ def test_several_jobs_are_explained_one_after_the_other(site: Site) -> None:
     assert "\n\nJob" in out
 
 
+def test_the_job_may_be_named_by_another_option(site: Site) -> None:
+    job = submit(site.database, "/resource_id=2")
+    site.round()
+    assert site.explain("-j", job).out == site.explain(job).out
+
+
 def starts(site: Site, *words: str) -> str:
     result = invoke(main, ["--start", *words], runtime=site.runtime, user=ALICE)
     assert (result.exit, result.err) == (0, "")

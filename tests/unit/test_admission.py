@@ -64,6 +64,8 @@ class TestNamespace:
         assert run("add_property('b')", "add_property('c = 1')", names={"properties": "a OR x"})[0]["properties"] == (
             "((a OR x) AND b) AND c = 1"
         )
+        added = run("add_property('b = 1 or c = 1')", names={"properties": "a"})[0]["properties"]
+        assert added == "(a) AND (b = 1 or c = 1)"
 
     def test_passwords_are_not_in_the_configuration(self) -> None:
         config = admission_rules.ConfigView(Config(db_base_passwd="secret"))

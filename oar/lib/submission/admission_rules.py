@@ -110,6 +110,10 @@ def _read_rule(directory: str, match: re.Match[str]) -> AdmissionRule:
         return AdmissionRule(number, number, match[1] is None, file.read())
 
 
+#: A condition in which this stands may mean something else beside another one.
+_OR = re.compile(r"\bor\b", re.IGNORECASE)
+
+
 class Namespace(dict[str, Any]):
     """The globals of all rules.  A costly value is made when a rule first uses its name."""
 
@@ -124,7 +128,8 @@ class Namespace(dict[str, Any]):
     def add_property(self, condition: str) -> None:
         """Add a condition on the resources."""
         former = self.get("properties")
-        self["properties"] = f"({former}) AND {condition}" if former else condition
+        added = f"({condition})" if former and _OR.search(condition) else condition
+        self["properties"] = f"({former}) AND {added}" if former else condition
 
 
 def run(
