@@ -98,6 +98,12 @@ def test_the_readonly_login_cannot_write_and_cannot_see_secrets(database: Databa
             tx.execute(sql)
 
 
+def test_a_lock_that_was_given_back_is_free_at_once(database: Database) -> None:
+    for _ in range(100):
+        with database.hold_lock((7, 8)) as lock:
+            assert lock is not None
+
+
 def test_an_advisory_lock_is_held_by_one_and_freed_with_its_connection(database: Database) -> None:
     ours, theirs = database.locks(), database.locks()
     assert ours.acquire(job_lock(42))

@@ -1,5 +1,6 @@
 """Advisory locks that a process holds on a connection of its own; PostgreSQL frees them when the process dies."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,7 +32,10 @@ class Locks:
             return False
 
     def close(self) -> None:
-        """Free all of them."""
+        """Free all of them: whoever asks after this finds them free."""
+        # The server frees what a closed connection held only when it comes to notice the end of the connection.
+        with contextlib.suppress(psycopg2.Error):
+            self._connection.cursor().execute("SELECT pg_advisory_unlock_all()")
         self._connection.close()
 
     def _value(self, sql: str, parameters: Sequence[int]) -> Any:
