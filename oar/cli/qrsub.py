@@ -14,7 +14,7 @@ from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.errors import BadCondition, Refused
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.grid_engine_times import write_date, write_long_date, write_option_date
-from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.facts.reservation_states import STARTED, ReservationState
 from oar.lib.reservations import answers, drafts, preparation, rights
 from oar.lib.reservations.asking import AskedReservation
 from oar.lib.reservations.drafts import Requester
@@ -113,9 +113,9 @@ def _ask(context: Context, requester: Requester, wish: ReservationWish) -> tuple
 
 
 def _is_moved(answer: AdvanceReservation, asked: AskedReservation) -> bool:
-    """Whether a reservation has another window than it was asked for; one that was to begin at once begins later."""
-    was_now = asked.start <= answer.submission_time
-    return answer.end != asked.end or (answer.start != asked.start and not was_now)
+    """Whether a reservation has another window than it was asked for; the seconds until its answer do not count."""
+    is_at_once = asked.start <= answer.submission_time and answer.state in STARTED
+    return (answer.start, answer.end) != (asked.start, asked.end) and not is_at_once
 
 
 def _print_rules(output: RuleOutput) -> None:

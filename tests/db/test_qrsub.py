@@ -36,11 +36,12 @@ class Desk(Frontend):
     """A frontend with a server that answers as soon as it is told of a request."""
 
     scheduler: MetaScheduler | None = None
+    server: Database | None = None
     number_of_rounds = 0
 
     def serve(self, database: Database) -> None:
         """Answer from now on."""
-        self.scheduler = MetaScheduler(Runtime(self.config, database))
+        self.server, self.scheduler = database, MetaScheduler(Runtime(self.config, database))
         self.database.deliver = self._round
 
     def _round(self, effects: Sequence[Effect]) -> None:
@@ -137,6 +138,12 @@ def test_another_window_than_the_asked_one_is_told(desk: Desk) -> None:
     result = desk.qrsub("-a", "+1h", "-d", "30m", "-window", "2h")
     assert result.out.split("\n")[1:] == ["It starts at 01/15/2027 10:00:00 and ends at 01/15/2027 10:30:00.", ""]
     assert desk.granted("-a", "+1h", "-d", "30m", "-earliest", "-pe", "slots", "4").start == NOW + 9000
+
+
+def test_the_seconds_until_the_answer_are_no_other_window(desk: Desk) -> None:
+    assert desk.server
+    desk.server._clock = lambda: NOW + 1
+    assert desk.qrsub("-d", "60").out.count("\n") == 1
 
 
 def test_what_was_granted_is_told_in_full_as_a_number_or_as_a_record(desk: Desk) -> None:

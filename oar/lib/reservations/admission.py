@@ -4,7 +4,8 @@ Every listed user must be able to use every reserved resource: the conditions th
 joined.  See docs/design/reservations.rst, "Admission".
 """
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.config.files import Config
@@ -65,7 +66,7 @@ def admit(
             alternative._replace(groups=_narrowed(request.groups, conditions))
             for alternative, request in zip(possible, amended.requests, strict=False)
         )
-        suiting = tuple(each for each in alternatives if cluster.size(each.groups, "") is not None)
+        suiting = _from_first_that_fits(alternatives, lambda each: cluster.size(each.groups, "") is not None)
     if not suiting:
         raise BadReservation(f"{NOTHING_SUITS}\nno resource may be used by all users of the access list")
     return AdmittedReservation(amended.spec.queue, amended.spec.project, suiting, output)
@@ -75,11 +76,40 @@ def _possible(cluster: Cluster, proposal: ReservationProposal) -> tuple[Reservat
     """Return the alternatives that the whole cluster could satisfy."""
     checked = [each._replace(groups=_checked(cluster, each.groups)) for each in proposal.alternatives]
     properties = cluster.condition(proposal.properties) if proposal.properties else ""
-    possible = tuple(each for each in checked if cluster.size(each.groups, properties) is not None)
+    possible = _from_first_that_fits(checked, lambda each: cluster.size(each.groups, properties) is not None)
     if not possible:
         lack = cluster.lack(checked[-1].groups, properties, [group.filter for group in checked[-1].groups])
         raise BadReservation(f"{NOTHING_SUITS}\n{lack}")
     return possible
+
+
+def _from_first_that_fits(
+    alternatives: Sequence[ReservationAlternative], fits: Callable[[ReservationAlternative], bool]
+) -> tuple[ReservationAlternative, ...]:
+    """Return the alternatives from the first on that fits: the scheduler passes over others behind it by itself.
+
+    Where each of some alternatives holds the next, it is found by bisection: a question costs milliseconds.
+    """
+    begin = 0
+    while begin < len(alternatives):
+        end = begin + 1
+        while end < len(alternatives) and _holds(alternatives[end - 1], alternatives[end]):
+            end += 1
+        if fits(alternatives[end - 1]):
+            first = bisect_left(alternatives, True, begin, end - 1, key=fits)
+            return tuple(alternatives[first:])
+        begin = end
+    return ()
+
+
+def _holds(more: ReservationAlternative, less: ReservationAlternative) -> bool:
+    """Whether whoever can satisfy the first alternative can satisfy the second one: it only has smaller numbers."""
+    return len(more.groups) == len(less.groups) and all(
+        first.filter == second.filter
+        and [level.property for level in first.levels] == [level.property for level in second.levels]
+        and all(large.quantity >= small.quantity > 0 for large, small in zip(first.levels, second.levels, strict=True))
+        for first, second in zip(more.groups, less.groups, strict=True)
+    )
 
 
 def _checked(cluster: Cluster, groups: Iterable[Group]) -> tuple[Group, ...]:

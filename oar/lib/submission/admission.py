@@ -188,10 +188,11 @@ def _check_queue(tx: "Transaction", name: str, of_reservation: str = "") -> None
 def _size(cluster: Cluster, amended: Proposal, proposal: Proposal) -> int:
     """Return how many resources the first alternative would take.  Raises BadSubmission if one can never be satisfied.
 
-    ``amended``, ``proposal``: as the rules left it, and as it was before.
+    ``amended``, ``proposal``: as the rules left it, and as it was before.  Of the alternatives of an advance
+    reservation one that can be satisfied is enough.
     """
     properties = amended.spec.properties or ""
-    sizes = []
+    sizes, one_is_enough = [], amended.is_advance_reservation
     for number, request in enumerate(amended.requests):
         try:
             size = cluster.size(request.groups, properties)
@@ -199,11 +200,15 @@ def _size(cluster: Cluster, amended: Proposal, proposal: Proposal) -> int:
             raise BadSubmission(Code.REQUEST, str(error), prefix="# ") from None
         except BadCondition as error:
             raise BadSubmission(Code.REQUEST, str(error)) from None
+        if size is None and one_is_enough and request is not amended.requests[-1]:
+            continue
         if size is None:
             lack = cluster.lack(request.groups, properties, _conditions_of_user(request, proposal, number))
             text = f"There are not enough resources for your request\n# {lack}"
             raise BadSubmission(Code.REQUEST, text, prefix="# ")
         sizes.append(size)
+        if one_is_enough:
+            break
     return sizes[0]
 
 
