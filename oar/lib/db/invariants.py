@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy.dialects import postgresql
 
 from oar.lib.db import schema
-from oar.lib.db.predicates import ENDED
+from oar.lib.db.predicates import ENDED, LIVE, NO_FRAME
 from oar.lib.db.statements import Table
 
 DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
@@ -64,8 +64,47 @@ def _ended_but_current() -> Iterator[Invariant]:
         yield Invariant(table, "CURRENT, but the job has ended", question)
 
 
+def _of_reservations() -> Iterator[Invariant]:
+    """Give what must be true of advance reservations and their frames."""
+    live, granted = "SELECT count(*) FROM reservations v WHERE v.ended = 0", "v.state IN ('w', 'W', 'r', 'E')"
+    has_live_frame = f"(SELECT FROM jobs j WHERE j.job_id = v.frame_id AND {LIVE})"
+    has_running_frame = "(SELECT FROM jobs j WHERE j.job_id = v.frame_id AND j.state = 'Running')"
+    log = "(SELECT FROM reservation_logs t WHERE t.reservation_id = v.reservation_id AND t.event = '{}')"
+    questions = {
+        "live, and its frame is not": f"{live} AND NOT EXISTS {has_live_frame}",
+        "begun, and its frame does not run": (
+            f"{live} AND v.state IN ('r', 'E', 'x') AND NOT EXISTS {has_running_frame}"
+        ),
+        "its frame runs before its start": (f"{live} AND v.state IN ('', 'w', 'W') AND EXISTS {has_running_frame}"),
+        "it has ended, and its frame has not": (
+            f"SELECT count(*) FROM reservations v WHERE v.ended <> 0 AND EXISTS {has_live_frame}"
+        ),
+        "two have a resource at the same time": (
+            f"{live} AND {granted} AND EXISTS (SELECT FROM reservations o WHERE o.reservation_id < v.reservation_id"
+            " AND o.ended = 0 AND o.state IN ('w', 'W', 'r', 'E') AND o.start_time < v.end_time"
+            " AND v.start_time < o.end_time AND o.resources && v.resources)"
+        ),
+        "a resource is missing that is not granted": f"{live} AND NOT v.missing <@ v.resources",
+        "granted, and not logged": f"{live} AND {granted} AND NOT EXISTS {log.format('CREATED')}",
+        "granted, and without a revision": (
+            f"{live} AND {granted} AND NOT EXISTS (SELECT FROM reservation_revisions t"
+            " WHERE t.reservation_id = v.reservation_id AND t.revision = v.revision)"
+        ),
+        "ended, and not logged": (
+            "SELECT count(*) FROM reservations v WHERE v.ended <> 0 AND v.state <> 'n'"
+            f" AND NOT EXISTS {log.format('TERMINATED')}"
+        ),
+    }
+    for problem, question in questions.items():
+        yield Invariant("reservations", problem, question)
+    orphans = "SELECT count(*) FROM queues q WHERE q.state = 'orphaned' AND NOT EXISTS"
+    no_live = "(SELECT FROM reservations v WHERE v.queue_name = q.queue_name AND v.ended = 0)"
+    yield Invariant("queues", "orphaned, and without advance reservation", f"{orphans} {no_live}")
+
+
 #: What must be true of the rows, whatever program died at whatever moment.
 INVARIANTS = (
+    *_of_reservations(),
     *_ended_but_current(),
     Invariant("schema", "there must be one row", "SELECT greatest(count(*) - 1, 1 - count(*)) FROM schema"),
     Invariant(
@@ -125,7 +164,7 @@ INVARIANTS = (
         "SELECT count(*) FROM (SELECT FROM assigned_resources t"
         " JOIN jobs j ON j.assigned_moldable_job = t.moldable_job_id"
         f" WHERE t.assigned_resource_index = 'CURRENT' AND {_HOLDING} AND j.state NOT IN ('Suspended', 'Resuming')"
-        f" AND NOT EXISTS (SELECT FROM job_types y WHERE y.job_id = j.job_id AND y.type ~ '{_SHARING}')"
+        f" AND {NO_FRAME} AND NOT EXISTS (SELECT FROM job_types y WHERE y.job_id = j.job_id AND y.type ~ '{_SHARING}')"
         " GROUP BY t.resource_id HAVING count(*) > 1) twice",
     ),
     Invariant(

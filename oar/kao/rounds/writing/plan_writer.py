@@ -29,7 +29,7 @@ from oar.lib.db.job_waits import StoredReason
 from oar.lib.db.rounds import JobText
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.resource_set import ResourceSet
-from oar.lib.facts.states import EventType
+from oar.lib.facts.states import FINAL, EventType
 from oar.lib.resources import nodes
 
 #: Characters of a condition that an event quotes.
@@ -59,12 +59,14 @@ class PlanWriter:
         self._keeps_all_plans = keeps_all_plans
         self._written = WrittenPlan()
         self._reasons: StoredReasons = {}
+        self._ended_frames: frozenset[int] = frozenset()
         self._history = PredictionHistory()
 
     def write(self, tx: Transaction, situation: Situation, plan: Plan) -> set[int]:
         """Write a plan; return the ids of the jobs that start."""
         write_reservations(tx, plan.reservations)
         write_changes(tx, plan.reservation_changes)
+        self._ended_frames = _ended_frames(tx, plan)
         started = start_jobs(tx, situation, plan.started)
         answer_reservations(tx, plan)
         kill_besteffort_jobs(tx, plan.kills)
@@ -84,7 +86,9 @@ class PlanWriter:
 
     def remember(self, situation: Situation, plan: Plan) -> None:
         """Note the content of the tables; to be called after the commit."""
-        self._written = WrittenPlan(_predictions(situation, plan), situation.snapshot.resources.ids, self._reasons)
+        self._written = WrittenPlan(
+            _predictions(situation, plan, self._ended_frames), situation.snapshot.resources.ids, self._reasons
+        )
         self._history.remember(plan)
 
     def forget(self) -> None:
@@ -94,7 +98,7 @@ class PlanWriter:
 
     def _write_predictions(self, tx: Transaction, situation: Situation, plan: Plan) -> None:
         resources = situation.snapshot.resources
-        new = _predictions(situation, plan)
+        new = _predictions(situation, plan, self._ended_frames)
         old = self._written.predictions if self._written.resource_ids == resources.ids else {}
         changed = {
             alternative: (start, members)
@@ -126,10 +130,22 @@ class PlanWriter:
         tx.job_waits.forget_reasons(situation.reasons.keys() - new.keys())
 
 
-def _predictions(situation: Situation, plan: Plan) -> dict[int, tuple[int, ResourceSet]]:
-    """Return the predictions of running jobs, accepted reservations and waiting jobs."""
-    predictions = {job.alternative: (job.start_time, job.resources) for job in situation.snapshot.running}
-    expired = {answer.job_id for answer in plan.expired}
+def _ended_frames(tx: Transaction, plan: Plan) -> frozenset[int]:
+    """Return the frames of the advance reservations that have been closed."""
+    states = tx.jobs.states([step.frame_id for step in plan.reservations]) if plan.reservations else {}
+    return frozenset(job_id for job_id, state in states.items() if state in FINAL)
+
+
+def _predictions(
+    situation: Situation, plan: Plan, ended: Collection[int] = frozenset()
+) -> dict[int, tuple[int, ResourceSet]]:
+    """Return the predictions of running jobs, accepted reservations and waiting jobs; ``ended``: frames that are not.
+
+    Jobs end outside rounds, frames inside.
+    """
+    running = (job for job in situation.snapshot.running if job.id not in ended)
+    predictions = {job.alternative: (job.start_time, job.resources) for job in running}
+    expired = {answer.job_id for answer in plan.expired} | set(ended)
     for placement in plan.placements:
         if placement.job_id not in expired:
             predictions[placement.alternative] = placement.start, placement.resources
