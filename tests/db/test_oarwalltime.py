@@ -112,6 +112,14 @@ def test_a_walltime_below_what_is_used_is_refused(database: Database, change: st
     assert ask(frontend, job, "-0:3", user=user) == accepted(job)
 
 
+def test_nothing_is_no_walltime_though_nothing_was_used(database: Database) -> None:
+    database._clock = lambda: 1_800_000_000
+    frontend = Frontend(database, Config(walltime_change_enabled=True))
+    job = running(frontend, 7200)
+    assert ask(frontend, job, "0:0:0").exit == 3
+    assert change_of(frontend, job) == WalltimeChange()
+
+
 @pytest.mark.parametrize("text", ["+0", "-0", "2"])
 def test_no_change_cancels_what_is_pending(frontend: Frontend, text: str) -> None:
     job = running(frontend)

@@ -235,9 +235,12 @@ def _check_most(user: User, seconds: int, former: WalltimeChange, most: int, ver
 
 
 def _check_least(tx: "Transaction", job: Job, walltime: int, seconds: int) -> None:
-    """Refuse a walltime shorter than the time that a job has used: it would end the job.  Raises ChangeRefused."""
+    """Refuse a walltime that leaves nothing beyond the time that a job has used: it would end the job.
+
+    Raises ChangeRefused.
+    """
     used = tx.now - job.start_time - tx.jobs.suspended_times([job.id]).get(job.id, 0)
-    if walltime + seconds >= used:
+    if walltime + seconds > used:
         return
     raise ChangeRefused(
         WalltimeOutcome.FORBIDDEN,
