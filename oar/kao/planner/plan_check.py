@@ -18,7 +18,7 @@ from oar.kao.planner.resources.resource_holders import held_resources
 from oar.kao.planner.resources.spaces import reservation_occupation
 from oar.kao.planner.resources.usable_resources import UsableResources
 from oar.lib.facts.hierarchy import RequestFit
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.resource_set import ResourceSet, union
 from oar.lib.facts.states import Reservation
 
 
@@ -184,7 +184,7 @@ def _outside_container(
         space = loans.get(spaces.get(stay.types.inner, ""), ())
         changes = {date for begin, end, _ in space for date in (begin, end)}
         for date in (stay.start, *(date for date in changes if stay.start < date < stay.end)):
-            if stay.resources & ~_union(members for begin, end, members in space if begin <= date < end):
+            if stay.resources & ~union(members for begin, end, members in space if begin <= date < end):
                 yield stay
                 break
 
@@ -204,7 +204,7 @@ def _collisions(stays: Sequence[_Stay], spaces: Mapping[str, str]) -> Iterator[t
             others.pop(index, None)
             held[space] = held.get(space, 0) & ~stay.resources
             if space in overlapping:
-                held[space] = _union(other.resources for other in others.values())
+                held[space] = union(other.resources for other in others.values())
             continue
         if held.get(space, 0) & stay.resources:
             overlapping.add(space)
@@ -219,10 +219,3 @@ def _pairs(index: int, stay: _Stay, others: Mapping[int, _Stay]) -> Iterator[tup
         if is_collision and not stay.may_meet(other):
             late, early = (stay, other) if index > other_index else (other, stay)
             yield late.job_id, early.job_id
-
-
-def _union(sets: Iterable[ResourceSet]) -> ResourceSet:
-    members = 0
-    for resources in sets:
-        members |= resources
-    return members

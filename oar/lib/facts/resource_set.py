@@ -112,3 +112,11 @@ def parse_ranges(text: str) -> ResourceSet:
         low, high = int(first), int(last or first)
         members |= ((1 << (high - low + 1)) - 1) << low
     return members
+
+
+def union(sets: Iterable[ResourceSet]) -> ResourceSet:
+    """Return the set of all members of some sets."""
+    members = 0
+    for resources in sets:
+        members |= resources
+    return members

@@ -10,14 +10,13 @@ from oar.lib.facts.advance_reservations import (
     AccessEntry,
     AdvanceReservation,
     ReservationChange,
-    ReservationRevision,
 )
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import User
 from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer, ReservationEvent
 from oar.lib.reservations import deletion, lifecycle, rights
-from oar.lib.reservations.granted import granted_text
+from oar.lib.reservations.granted import add_revision
 from oar.lib.submission import visitors
 
 if TYPE_CHECKING:
@@ -105,12 +104,7 @@ def change_attributes(
     }
     columns = {name: value for name, value in columns.items() if value is not None}
     tx.advance_reservations.update(changed.id, **columns, revision=changed.revision)
-    tx.advance_reservations.add_revision(
-        ReservationRevision(
-            changed.id, changed.revision, tx.now, user.name, changed.name, changed.account, changed.start, changed.end,
-            changed.granted_pe, granted_text(tx, changed),
-        )
-    )  # fmt: skip
+    add_revision(tx, changed, user.name)
     lifecycle.note(tx, changed, ReservationEvent.ALTERED, author=user.name)
     tx.outbox.append(Wake(Tag.TERM))
     return [] if change.access is None else _change_access(tx, changed, change.access)

@@ -1,9 +1,9 @@
-"""The granted resources of an advance reservation as text."""
+"""The granted resources of an advance reservation as text, and the revisions that hold it."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationRevision
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -14,3 +14,21 @@ def granted_text(tx: "Transaction", reservation: AdvanceReservation) -> str:
     rows = tx.resources.select(reservation.resources)
     places = Counter(f"{reservation.queue}@{row.network_address}" if row.network_address else row.type for row in rows)
     return ",".join(f"{place}={count}" for place, count in sorted(places.items()))
+
+
+def add_revision(tx: "Transaction", reservation: AdvanceReservation, author: str) -> None:
+    """Write what a reservation is from now on."""
+    tx.advance_reservations.add_revision(
+        ReservationRevision(
+            reservation.id,
+            reservation.revision,
+            tx.now,
+            author,
+            reservation.name,
+            reservation.account,
+            reservation.start,
+            reservation.end,
+            reservation.granted_pe,
+            granted_text(tx, reservation),
+        )
+    )

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.facts.errors import BadRequest, WordedRefusal
 from oar.lib.facts.grid_engine_times import read_date, read_duration
-from oar.lib.facts.times import format_duration
 from oar.lib.rules import access_lists
 
 #: Seconds by which ``-earliest`` lets the start be later.
@@ -249,8 +248,3 @@ def _access(texts: Sequence[str], asker: str, owner: str) -> tuple[AccessEntry, 
         return access_lists.parse(",".join(texts), asker)
     except BadRequest as error:
         raise BadReservation(f"error: {error}") from None
-
-
-def time_left(reservation_end: int, offset: int, now: int) -> str:
-    """Return how long a job that begins now may be in a reservation."""
-    return format_duration(max(0, reservation_end - offset - now))

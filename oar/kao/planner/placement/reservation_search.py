@@ -14,7 +14,7 @@ from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.slot_search import earliest, fit_at
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.resource_set import ResourceSet, union
 from oar.lib.facts.states import JobState
 from oar.lib.facts.times import format_date, format_duration
 
@@ -49,7 +49,9 @@ class ReservationSearch:
         self._search = search
         self._spaces = context.spaces
         #: a suspended job has no date at which it is over
-        self._without_end = _union_of_suspended(context)
+        self._without_end = union(
+            job.resources for job in context.snapshot.running if job.state in (JobState.SUSPENDED, JobState.RESUMING)
+        )
         self._running = {job.id for job in context.snapshot.running}
         self._numbers = {each.frame_id: each.number for each in context.snapshot.reservations}
 
@@ -123,11 +125,3 @@ class ReservationSearch:
     def _name(self, job_id: int) -> str:
         number = self._numbers.get(job_id)
         return f"advance reservation {number}" if number else f"job {job_id}"
-
-
-def _union_of_suspended(context: RoundContext) -> ResourceSet:
-    members = 0
-    for job in context.snapshot.running:
-        if job.state in (JobState.SUSPENDED, JobState.RESUMING):
-            members |= job.resources
-    return members

@@ -3,14 +3,14 @@
 See docs/design/reservations.rst, "Health".
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.planned_reservations import PlannedReservation
 from oar.kao.facts.snapshot import RunningJob, Snapshot
 from oar.lib.facts.reservation_states import STARTED, ReservationState
-from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
+from oar.lib.facts.resource_set import ResourceSet, from_positions, positions, union
 from oar.lib.facts.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, JobTypeName, QueueState, ResourceState
 from oar.lib.facts.times import format_date
 
@@ -66,7 +66,7 @@ class ReservationHealth:
             leaving = from_positions(bit for bit, upto in enumerate(resources.available_upto) if _is_date(upto))
             self._dead = resources.where(resources.states, ResourceState.DEAD)
             self._doubtful |= (resources.everything & ~alive) | leaving
-            self._held = _union(job.resources for job in snapshot.running if not types[job.id].container)
+            self._held = union(job.resources for job in snapshot.running if not types[job.id].container)
 
     def of(self, reservation: PlannedReservation) -> Health:
         """Return what is missing of a granted reservation now."""
@@ -86,8 +86,8 @@ class ReservationHealth:
         for bit, cause in self._causes(reservation):
             by_bit.setdefault(bit, cause)
         lines = [*causes.values(), *self._lines(reservation, by_bit)]
-        lost = _union(1 << bit for bit, cause in by_bit.items() if not cause.startswith(_STILL_USED))
-        return Health(_union(1 << bit for bit in by_bit), lost, tuple(lines))
+        lost = union(1 << bit for bit, cause in by_bit.items() if not cause.startswith(_STILL_USED))
+        return Health(union(1 << bit for bit in by_bit), lost, tuple(lines))
 
     def _causes(self, reservation: PlannedReservation) -> Iterator[tuple[int, str]]:
         """Iterate over the missing resources by bit, each with half a sentence; the first one of a resource counts."""
@@ -116,7 +116,7 @@ class ReservationHealth:
         pools = [self._snapshot.pools[group.pool] for group in reservation.groups]
         if not pools or any(pool.trouble for pool in pools):
             return self._resources.everything
-        return _union(pool.members for pool in pools) | self._dead
+        return union(pool.members for pool in pools) | self._dead
 
     def _outsiders(self, reservation: PlannedReservation) -> Iterator[RunningJob]:
         for job in self._snapshot.running:
@@ -153,10 +153,3 @@ def state_of(reservation: PlannedReservation, health: Health, now: int) -> Reser
     if now >= reservation.start:
         return ReservationState.RUNNING if health.is_complete else ReservationState.ERROR
     return ReservationState.WAITING if health.is_complete else ReservationState.WARNING
-
-
-def _union(sets: Iterable[ResourceSet]) -> ResourceSet:
-    members = 0
-    for resources in sets:
-        members |= resources
-    return members

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from oar.kao.facts.planned_reservations import ChangeStep, ReservationStep
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationRevision
+from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.reservation_states import (
     GRANTED,
@@ -19,7 +19,7 @@ from oar.lib.facts.reservation_states import (
 )
 from oar.lib.jobs.control import SYSTEM
 from oar.lib.reservations import deletion, frames, lifecycle
-from oar.lib.reservations.granted import granted_text
+from oar.lib.reservations.granted import add_revision
 
 
 def write_reservations(tx: Transaction, steps: Sequence[ReservationStep]) -> None:
@@ -68,7 +68,7 @@ def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
     tx.advance_reservations.begin_intervals(granted.id, IntervalKind.GRANTED, granted.resources, tx.now)
     frames.grant(tx, granted)
     granted = granted._replace(granted_pe=chosen.pe)
-    _add_revision(tx, granted, granted.owner)
+    add_revision(tx, granted, granted.owner)
     return granted
 
 
@@ -81,25 +81,8 @@ def _replace(tx: Transaction, reservation: AdvanceReservation, step: Reservation
     tx.advance_reservations.begin_intervals(replaced.id, IntervalKind.GRANTED, after - before, tx.now)
     tx.advance_reservations.update(replaced.id, resources=list(step.resources), revision=replaced.revision)
     frames.exchange(tx, replaced, before - after, after - before)
-    _add_revision(tx, replaced, SYSTEM)
+    add_revision(tx, replaced, SYSTEM)
     return replaced
-
-
-def _add_revision(tx: Transaction, reservation: AdvanceReservation, author: str) -> None:
-    tx.advance_reservations.add_revision(
-        ReservationRevision(
-            reservation.id,
-            reservation.revision,
-            tx.now,
-            author,
-            reservation.name,
-            reservation.account,
-            reservation.start,
-            reservation.end,
-            reservation.granted_pe,
-            granted_text(tx, reservation),
-        )
-    )
 
 
 def _change_missing(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> None:
@@ -169,6 +152,6 @@ def _change(tx: Transaction, reservation: AdvanceReservation, step: ChangeStep) 
         tx.advance_reservations.end_intervals(changed.id, kind, before - after, tx.now)
     tx.advance_reservations.begin_intervals(changed.id, IntervalKind.GRANTED, after - before, tx.now)
     frames.move_window(tx, changed)
-    _add_revision(tx, changed, change.author)
+    add_revision(tx, changed, change.author)
     lifecycle.note(tx, changed, ReservationEvent.ALTERED, author=change.author)
     deletion.end_some_jobs(tx, changed, step.ended_jobs, "was altered, and is too short for it now")
