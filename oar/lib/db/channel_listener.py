@@ -54,16 +54,21 @@ class ChannelListener:
             time.sleep(seconds)
             return
         limit = time.monotonic() + seconds
-        while select.select([self._connection], [], [], max(0.0, limit - time.monotonic()))[0]:
+        # What was told during the look before is there already, and makes the connection readable no more.
+        while not self._heard(self._connection, is_enough):
+            if not select.select([self._connection], [], [], max(0.0, limit - time.monotonic()))[0]:
+                return
             try:
                 self._connection.poll()
             except psycopg2.Error:  # PostgreSQL was restarted
                 self.close()
                 return
-            heard = [is_enough(notice.payload) for notice in self._connection.notifies]
-            self._connection.notifies.clear()
-            if any(heard):
-                return
+
+    @staticmethod
+    def _heard(connection: Connection, is_enough: Callable[[str], bool]) -> bool:
+        heard = [is_enough(notice.payload) for notice in connection.notifies]
+        connection.notifies.clear()
+        return any(heard)
 
     def close(self) -> None:
         """Give the connection back."""

@@ -28,6 +28,10 @@ _OF_JOBS = f"SELECT {_COLUMNS} FROM event_logs e WHERE e.job_id = ANY(%s) ORDER 
 #: Events of some types of one job since a date.
 _OF_TYPES = f"""
     SELECT {_COLUMNS} FROM event_logs e WHERE e.job_id = %s AND e.type = ANY(%s) AND e.date >= %s ORDER BY e.event_id"""
+#: Events behind one, up to and including another.
+_BETWEEN = (
+    f"SELECT {_COLUMNS} FROM event_logs e WHERE e.event_id > %s AND e.event_id <= %s ORDER BY e.event_id LIMIT %s"
+)
 _HOSTS = "SELECT event_id, hostname FROM event_log_hostnames WHERE event_id = ANY(%s) ORDER BY event_id, hostname"
 #: Events of nodes since a date.
 _OF_NODES = f"""
@@ -121,6 +125,10 @@ class Events(Table):
         for event in self._with_hosts(self._tx.rows(_OF_JOBS, (list(ids),))):
             events[event.job_id].append(event)
         return events
+
+    def between(self, after: int, until: int, limit: int) -> list[Event]:
+        """Return the events behind an id, up to and including another one, oldest first."""
+        return self._with_hosts(self._tx.rows(_BETWEEN, (after, until, limit)))
 
     def of_types(self, job_id: int, types: Collection[str], since: int = 0) -> list[Event]:
         """Return the events of some types of a job since a date, oldest first."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from oar.lib.db.deadlines import Deadlines
     from oar.lib.db.events import Events
     from oar.lib.db.gantt import Gantt
+    from oar.lib.db.history import History
     from oar.lib.db.invariants import Invariants
     from oar.lib.db.job_ends import JobEnds
     from oar.lib.db.job_predictions import JobPredictions
@@ -69,6 +70,7 @@ class Transaction(Statements):
     deadlines: "Lazy[Deadlines]" = Lazy()
     events: "Lazy[Events]" = Lazy()
     gantt: "Lazy[Gantt]" = Lazy()
+    history: "Lazy[History]" = Lazy()
     invariants: "Lazy[Invariants]" = Lazy()
     job_ends: "Lazy[JobEnds]" = Lazy()
     job_predictions: "Lazy[JobPredictions]" = Lazy()
