@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.db.channel_listener import ChannelListener
 from oar.lib.db.history import Log
-from oar.lib.facts.history import Position, JobStateChange
+from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.records import Event
 from oar.lib.facts.topics import Channel, Topic
 

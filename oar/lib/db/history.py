@@ -6,7 +6,7 @@ See docs/design/events.rst, "The feed".
 from enum import StrEnum
 
 from oar.lib.db.statements import Table
-from oar.lib.facts.history import Position, JobStateChange
+from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.states import JobState
 
 
