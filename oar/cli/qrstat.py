@@ -236,6 +236,7 @@ def _fields(item: ShownReservation, date: Callable[[int], str], *, explains: boo
         ("time_limit", format_duration(each.duration - each.time_offset)),
         ("error_handling", "hard" if each.is_hard else "soft"),
         ("replace", "yes" if each.replaces_lost else "no"),
+        ("flex", "yes" if each.is_flexible else ""),
         ("xacl_list", ",".join(entry.text for entry in item.access if entry.denied)),
         ("granted_parallel_environment", f"{each.granted_pe} slots {each.granted_slots}" if each.granted_pe else ""),
         ("master_queue_list", ",".join(item.master_queues)),

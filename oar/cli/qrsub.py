@@ -58,6 +58,7 @@ NOBODY, WITHDRAWN = "no answer from the scheduler in {:g} s, ", "the request was
 @option("-w", "verify", default="e", metavar="e|v", help="e: reserve, or refuse; v: only tell what would be.")
 @option("-replace", "replace", metavar="yes|no", help="Lost resources are replaced.")
 @option("-idle", "idle", metavar="TIME", help="It ends when no job was in it for so long.")
+@option("-flex", "flex", metavar="yes|no", help="Its jobs may also be beside it, before it, and after it.")
 @option("-window", "window", metavar="TIME", help="The start may be so much later.")
 @option("-earliest", "earliest", is_flag=True, help="The start may be at any later date.")
 @option("-ignore_jobs", "ignore_jobs", is_flag=True, help="Running jobs are not in its way (administrators).")

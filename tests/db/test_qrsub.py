@@ -162,11 +162,12 @@ def test_all_of_a_request_is_stored(desk: Desk) -> None:
     words = ("-a", "+1h", "-e", "202701151000", "-N", "course.1", "-A", "acct 1", "-u", "root,!daemon", "-u", "@team")
     more = ("-he", "y", "-m", "eb", "-M", "a@b.c,root", "-replace", "n", "-idle", "10m", "-project", "p1")
     desk.ask(lambda tx: (tx.usersets.create("team"), tx.usersets.add("team", ["alice"])))
-    row = desk.granted(*words, *more, "-l", "h=node-*,cpuset=0|1", "-pe", "m*", "1-2")
+    row = desk.granted(*words, *more, "-flex", "yes", "-l", "h=node-*,cpuset=0|1", "-pe", "m*", "1-2")
     assert (row.name, row.account, row.is_hard, row.mail_options, row.mail_list) == (
         *("course.1", "acct 1", True, "be", "a@b.c,root"),
     )
     assert (row.replaces_lost, row.idle_limit, row.project, row.pe, row.pe_range) == (False, 600, "p1", "m*", "1-2")
+    assert row.is_flexible
     assert (row.granted_pe, row.granted_slots) == ("mpi", 2)
     assert json.loads(row.resource_list) == [["h", "node-*"], ["cpuset", "0|1"]]
     with desk.database.snapshot() as tx:
@@ -192,6 +193,7 @@ SLOTS = '"advance_reservation" denied: use parallel environments instead of requ
 #: What is typed, and what is said.
 REFUSALS = [
     ("-d xx", 'qrsub: Wrong time format "xx" specified to -d option'),
+    ("-d 60 -flex maybe", 'qrsub: invalid option argument "-flex maybe"'),
     ("-d 60 -idle xx", 'qrsub: Wrong time format "xx" specified to -idle option'),
     ("-a x -d 60", 'qrsub: Wrong date/time format "x" specified to -a option'),
     ("-e 13321200 -d 60", 'qrsub: Wrong date/time format "13321200" specified to -e option'),

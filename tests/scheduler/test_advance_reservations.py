@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, PlannedReservation, ReservationStep
 from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.facts.snapshot import Snapshot, StoredPlacement
+from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas, Snapshot, StoredPlacement
 from oar.kao.planner.plan_check import faults_of
 from oar.kao.planner.schedule import Round
 from oar.lib.facts.records import Level
@@ -36,7 +36,8 @@ class Site(Cluster):
         """Add a request, or with ``held`` a reservation that is granted; ``state`` as it was in the last round."""
         number, next_job = len(self.reservations) + 1, self._next
         frame = 1000 + number
-        types = ("container", "noop", "state=permissive", "no_quotas", f"ar={number}")
+        space = f"placeholder=ar{number}" if given.get("is_flexible") else "container"
+        types = (space, "noop", "state=permissive", "no_quotas", f"ar={number}")
         state = state or (S.ASKED if held is None else S.WAITING)
         if state in (S.RUNNING, S.ERROR, S.EXITED, S.DELETED):
             self.run(held or 0, id=frame, walltime=end - start, since=NOW - start, types=types)
@@ -63,8 +64,18 @@ class Site(Cluster):
 
     def inside(self, number: int, request: str = "/core=1", walltime: int = 60, **given: Any) -> "Site":
         """Add a job inside a reservation."""
-        self.job(request, walltime=walltime, types=(f"inner={1000 + number}",), **given)
+        self.job(request, walltime=walltime, types=(self.entry_type(number), *given.pop("types", ())), **given)
         return self
+
+    def entry_type(self, number: int) -> str:
+        """Return the type of the jobs in a reservation."""
+        is_flexible = self.reservations[number - 1].is_flexible
+        return f"allowed=ar{number}" if is_flexible else f"inner={1000 + number}"
+
+    def reservation_of(self, job_id: int) -> int:
+        """Return the number of the reservation that a waiting job is in; 0 = none."""
+        job = next(job for job in self.waiting if job.id == job_id)
+        return next((each.id for each in self.reservations if self.entry_type(each.id) in job.types), 0)
 
     def snapshot(self) -> Snapshot:
         return replace(super().snapshot(), reservations=tuple(self.reservations))
@@ -244,14 +255,9 @@ def test_a_granted_change_takes_nothing_from_others(seed: int) -> None:
             assert not (start < other_end and other_start < end and held & other)
     frames = {each.frame_id for each in site.reservations}
     for place in plan.placements:
-        if place.job_id not in frames and step.is_granted and not _is_inner(site, place.job_id):
+        if place.job_id not in frames and step.is_granted and site.reservation_of(place.job_id) != chosen.id:
             start, end, held = after[chosen.id]
             assert not (place.start < end and start < place.end and place.resources & held)
-
-
-def _is_inner(site: Site, job_id: int) -> bool:
-    job = next(job for job in site.waiting if job.id == job_id)
-    return any(text.startswith("inner=") for text in job.types)
 
 
 # -- whatever the situation -------------------------------------------------------------------------------------------
@@ -278,7 +284,12 @@ def random_site(seed: int) -> Site:
         if held:
             taken.append((start, end, held))
             state = rng.choice([S.RUNNING, S.ERROR]) if start < NOW else rng.choice([S.WAITING, S.WARNING])
-            site.reserve("/core=1", start, end, held=held, state=state, is_hard=rng.random() < 0.3)
+            flags = {"is_hard": rng.random() < 0.3, "is_flexible": rng.random() < 0.3}
+            site.reserve("/core=1", start, end, held=held, state=state, **flags)
+            number = len(site.reservations)
+            beside = held & rng.getrandbits(8)
+            if beside and start < NOW and flags["is_flexible"]:  # a job of it that runs
+                site.run(beside, walltime=rng.randint(5, end - NOW), types=(site.entry_type(number),))
             for _ in range(rng.randint(0, 3)):
                 site.inside(len(site.reservations), f"/core={rng.randint(1, 3)}", rng.randint(5, 150))
     for _ in range(rng.randint(0, 4)):
@@ -321,12 +332,6 @@ def test_jobs_outside_keep_away_and_jobs_inside_stay_inside(seed: int) -> None:
     plan = this.plan()
     assert not faults_of(snapshot, plan, this.requests)
     after = windows(site, plan)
-    inner = {
-        job.id: int(text.removeprefix("inner=")) - 1000
-        for job in site.waiting
-        for text in job.types
-        if text.startswith("inner=")
-    }
     frames = {each.frame_id for each in site.reservations}
     present = from_positions(
         bit for bit in positions(snapshot.resources.everything) if snapshot.resources.states[bit] is ResourceState.ALIVE
@@ -334,14 +339,15 @@ def test_jobs_outside_keep_away_and_jobs_inside_stay_inside(seed: int) -> None:
     for place in plan.placements:
         if place.job_id in frames:
             continue
-        if place.job_id in inner:
-            start, end, held = after[inner[place.job_id]]
+        own = site.reservation_of(place.job_id)
+        if own and not site.reservations[own - 1].is_flexible:
+            start, end, held = after[own]
             assert start <= place.start
             assert place.end <= end - O
             assert not place.resources & ~(held & present)
         else:
-            for start, end, held in after.values():
-                assert not (place.start < end and start < place.end and place.resources & held)
+            for number, (start, end, held) in after.items():
+                assert number == own or not (place.start < end and start < place.end and place.resources & held)
 
 
 @given(st.integers(0, 10**6))
@@ -349,11 +355,69 @@ def test_a_hard_reservation_in_error_starts_nothing(seed: int) -> None:
     site = random_site(seed)
     plan = Round(site.snapshot()).plan()
     missing = {step.reservation_id: step.missing for step in plan.reservations}
-    inner = {
-        job.id: int(text.removeprefix("inner=")) - 1000
-        for job in site.waiting
-        for text in job.types
-        if text.startswith("inner=")
-    }
-    closed = {each.id for each in site.reservations if each.is_hard and missing.get(each.id)}
-    assert not [start for start in plan.started if inner.get(start.placement.job_id) in closed]
+    hard = [each for each in site.reservations if each.is_hard and not each.is_flexible]
+    closed = {each.id for each in hard if missing.get(each.id)}
+    assert not [start for start in plan.started if site.reservation_of(start.placement.job_id) in closed]
+
+
+def flexible(request: str, start: int, end: int, **given: Any) -> Site:
+    """A node of two cores, with a flexible reservation."""
+    return Site(nodes=1).reserve(request, start, end, is_flexible=True, **given)
+
+
+def test_jobs_of_a_flexible_reservation_begin_before_it_and_end_after_it() -> None:
+    site = flexible("/core=2", NOW + 100, NOW + 200, held=3).inside(1, "/core=2", 500, id=1)
+    site.job("/core=1", walltime=101, id=2)
+    plan = Round(site.snapshot()).plan()
+    assert [start.placement.job_id for start in plan.started] == [1]
+    assert {place.job_id: place.start for place in plan.placements}[2] > NOW + 500
+
+
+def test_jobs_of_a_flexible_reservation_may_use_free_resources_beside_it() -> None:
+    site = Site(nodes=2).reserve("/core=2", NOW - 10, NOW + 100, held=3, state=S.RUNNING, is_flexible=True)
+    site.inside(1, "/core=4", 300, id=1)
+    assert [start.placement.resources for start in Round(site.snapshot()).plan().started] == [15]
+
+
+def test_jobs_of_a_flexible_reservation_count_in_quotas() -> None:
+    for is_flexible, started in ((True, [1]), (False, [1, 2])):
+        site = Site(nodes=2, has_quotas=True)
+        site.quotas = Quotas(((QuotaRule("*", "*", "*", "*", 2),),), (QuotaPeriod(NOW, 0),))
+        site.reserve("/core=4", NOW - 10, NOW + 1000, held=15, state=S.RUNNING, is_flexible=is_flexible)
+        site.inside(1, "/core=2", id=1).inside(1, "/core=2", id=2)
+        assert [start.placement.job_id for start in Round(site.snapshot()).plan().started] == started
+
+
+def test_a_flexible_reservation_begins_beside_its_own_jobs_and_not_beside_those_of_others() -> None:
+    for types, state in ((("allowed=ar1",), S.RUNNING), ((), S.ERROR), (("allowed=ar2",), S.ERROR)):
+        site = flexible("/core=2", NOW, NOW + 200, held=3)
+        site.run(1, walltime=1000, types=types)
+        assert site.steps()[1].state is state
+
+
+def test_besteffort_jobs_of_a_flexible_reservation_stay_when_it_begins() -> None:
+    for types, killed in ((("allowed=ar1",), []), ((), [7])):
+        site = flexible("/core=2", NOW + 1, NOW + 900, held=3)
+        site.run(1, walltime=1000, types=("besteffort", *types), id=7)
+        assert [kill.job_id for kill in Round(site.snapshot()).plan().kills] == killed
+
+
+def test_a_flexible_reservation_that_is_over_does_not_wait_for_its_jobs() -> None:
+    step = flexible("/core=2", NOW - 100, NOW - 10, held=3, state=S.EXITED, live_jobs=(7,)).steps()[1]
+    assert step.is_over
+
+
+def test_the_end_of_a_flexible_reservation_moves_over_its_own_jobs_and_ends_none() -> None:
+    site = flexible("/core=2", NOW - 10, NOW + 100, held=3, state=S.RUNNING, groups=GROUPS)
+    site.run(1, walltime=500, id=5, types=("allowed=ar1",))
+    site.inside(1, walltime=300, id=6)
+    assert change(site, end=NOW + 400).is_granted
+    shorter = change(site, end=NOW + 50)
+    assert (shorter.is_granted, shorter.ended_jobs) == (True, ())
+    site.run(2, walltime=500, id=7)
+    assert change(site, end=NOW + 400).proposal == 0
+
+
+def test_lost_resources_of_a_flexible_reservation_are_replaced_though_its_jobs_hold_others() -> None:
+    site = lost(groups=GROUPS, is_flexible=True, used=12)
+    assert site.steps()[1].resources == (3, 4)

@@ -15,7 +15,7 @@ from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.reservation_health import is_inside
 from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
-from oar.kao.planner.resources.spaces import Space
+from oar.kao.planner.resources.spaces import Occupation, Space
 from oar.lib.facts.reservation_states import GRANTED, STARTED
 from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.times import format_date, format_duration
@@ -74,7 +74,7 @@ class ReservationChanges:
                 message = f"its resources are free only until {format_date(free_until)}"
                 proposal = free_until if free_until > reservation.end else 0
                 return _refusal(change, reservation, message, proposal)
-        job = next((job for job in self._running(reservation) if job.end > end - reservation.time_offset), None)
+        job = next((job for job in self._bound_jobs(reservation) if job.end > end - reservation.time_offset), None)
         if job and not change.is_forced and end < reservation.end:
             message = f"job {job.id} runs until {format_date(job.end)}"
             return _refusal(change, reservation, message, job.end + reservation.time_offset)
@@ -91,6 +91,10 @@ class ReservationChanges:
                 return date
             date = start
         return FOREVER
+
+    def _bound_jobs(self, reservation: PlannedReservation) -> Iterator[RunningJob]:
+        """Iterate over the running jobs that have to end with a reservation; those of a flexible one go on."""
+        return iter(()) if reservation.is_flexible else self._running(reservation)
 
     def _running(self, reservation: PlannedReservation) -> Iterator[RunningJob]:
         for job in self._context.snapshot.running:
@@ -117,13 +121,16 @@ class ReservationChanges:
         return _refusal(change, reservation, message, later.start if later else 0)
 
     def _without(self, reservation: PlannedReservation) -> Space:
-        return self._context.spaces.common_without({reservation.frame_id})
+        """Return the common space without a reservation, and without its own jobs if they are in that space."""
+        own = {job.id for job in self._running(reservation)} if reservation.is_flexible else set()
+        return self._context.spaces.common_without({reservation.frame_id, *own})
 
     def _granted(
         self, change: PlannedChange, reservation: PlannedReservation, window: tuple[int, int], resources: ResourceSet
     ) -> ChangeStep:
         start, end = window
-        self._context.spaces.widen_frame(reservation.frame_id, start, end, resources)
+        types = self._context.types[reservation.frame_id]
+        self._context.spaces.widen_frame(Occupation(reservation.frame_id, start, end, resources), types)
         moved = replace(reservation, start=start, end=end, resources=resources)
         return ChangeStep(
             change.id,
@@ -137,7 +144,12 @@ class ReservationChanges:
         )
 
     def _misfits(self, reservation: PlannedReservation) -> Iterator[WaitingJob]:
-        """Iterate over the waiting jobs of a reservation that cannot run in its new window any more."""
+        """Iterate over the waiting jobs of a reservation that cannot run in its new window any more.
+
+        Those of a flexible one can run beside it.
+        """
+        if reservation.is_flexible:
+            return
         longest = reservation.latest_job_end - max(self._now, reservation.start)
         for job in self._context.snapshot.waiting:
             is_ours = job.id != reservation.frame_id and is_inside(self._context.types[job.id], reservation)

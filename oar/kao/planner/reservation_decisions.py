@@ -19,6 +19,7 @@ from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.reservation_changes import ReservationChanges
 from oar.kao.planner.resources.frames import window_of
 from oar.kao.planner.resources.reservation_health import Health, ReservationHealth, state_of
+from oar.kao.planner.resources.spaces import Occupation
 from oar.kao.planner.starts import Starts
 from oar.lib.facts.reservation_states import INCOMPLETE, STARTED, ReservationEvent, ReservationState
 from oar.lib.facts.states import JobState
@@ -66,7 +67,7 @@ class ReservationDecisions:
     def _follow(self, reservation: PlannedReservation) -> None:
         self._keep_place(reservation)
         if reservation.is_leaving:
-            if not reservation.live_jobs:
+            if reservation.is_flexible or not reservation.live_jobs:
                 self.steps.append(self._step(reservation, is_over=True))
             return
         health = self._health.of(reservation)
@@ -105,7 +106,8 @@ class ReservationDecisions:
             )
         )
         new = found & ~reservation.resources
-        self._bookings.spaces.widen_frame(reservation.frame_id, self._now, reservation.end, new)
+        widened = Occupation(reservation.frame_id, self._now, reservation.end, new)
+        self._bookings.spaces.widen_frame(widened, self._context.types[reservation.frame_id])
         return True
 
     def _keep_place(self, reservation: PlannedReservation) -> None:

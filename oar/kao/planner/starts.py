@@ -61,9 +61,11 @@ class Starts:
     def clear_in_time(self, job: WaitingJob, placement: Placement, margin: int) -> None:
         """Order the besteffort jobs on a placement to leave ``margin`` seconds before it begins.
 
-        Those that write a checkpoint hear of it so much earlier.
+        Those that write a checkpoint hear of it so much earlier; those that may be beside the job stay.
         """
         for besteffort_job in self._besteffort_jobs(job, placement):
+            if self._types[job.id].may_share_with(self._types[besteffort_job.id]):
+                continue
             if placement.start - margin - besteffort_job.checkpoint <= self._now:
                 self._order_to_leave(besteffort_job, job.id)
 

@@ -86,6 +86,15 @@ _LIVE_JOBS = """
     WHERE i.reservation_id = ANY(%s) AND j.state <> 'Terminated' AND j.state <> 'Error'
     ORDER BY i.reservation_id, j.job_id"""
 
+#: The jobs that wait belong to no reservation any more, and lose the type by which they did.
+_RELEASE_WAITING = """
+    WITH released AS (
+        DELETE FROM reservation_jobs i USING jobs j
+        WHERE i.reservation_id = %s AND j.job_id = i.job_id AND j.state IN ('Waiting', 'Hold', 'toAckReservation')
+        RETURNING i.job_id),
+    freed AS (DELETE FROM job_types t USING released r WHERE t.job_id = r.job_id AND t.type = %s)
+    SELECT job_id FROM released ORDER BY job_id"""
+
 _LOG = "INSERT INTO reservation_logs (reservation_id, date, event, state, hostname, message, author) VALUES %s"
 _LOGS = """
     SELECT reservation_id, date, event, state, hostname, message, author FROM reservation_logs
@@ -265,6 +274,11 @@ class AdvanceReservations(Table):
         """Note that a job belongs to no reservation any more."""
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.execute("DELETE FROM reservation_jobs WHERE job_id = %s", (job_id,))
+
+    def release_waiting(self, reservation_id: int, type_: str) -> list[int]:
+        """Take the waiting jobs out of a reservation, with the type by which they are in it; return them by id."""
+        self._tx.topics |= {Topic.RESERVATIONS, Topic.JOBS}
+        return self._tx.column(_RELEASE_WAITING, (reservation_id, type_))
 
     def of_jobs(self, job_ids: Collection[int]) -> dict[int, int]:
         """Return the id of the reservation of each of some jobs that has one."""

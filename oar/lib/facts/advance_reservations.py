@@ -6,6 +6,7 @@ Dates are epoch seconds, 0 when there is none; durations are seconds.
 from typing import NamedTuple
 
 from oar.lib.facts.reservation_states import ChangeAnswer, ReservationState
+from oar.lib.facts.states import JobTypeName
 
 #: Numbers that users see begin again after this one.
 LARGEST_NUMBER = 9999999
@@ -42,7 +43,7 @@ class AdvanceReservation(NamedTuple):
     ended: int  #: when it left the system; 0 = it is live
     is_hard: bool  #: no job of it starts while resources are missing
     replaces_lost: bool
-    is_flexible: bool
+    is_flexible: bool  #: its jobs may be beside it, before it, and after it
     is_interactive: bool
     ignores_jobs: bool
     idle_limit: int  #: it ends after so many seconds without a job; 0 = never
@@ -82,6 +83,13 @@ class AdvanceReservation(NamedTuple):
     def latest_job_end(self) -> int:
         """The date at which its jobs have to be over."""
         return self.end - self.time_offset
+
+    @property
+    def entry_type(self) -> str:
+        """The type of the jobs in it."""
+        if self.is_flexible:
+            return f"{JobTypeName.ALLOWED}=ar{self.id}"
+        return f"{JobTypeName.INNER}={self.frame_id}"
 
     @property
     def present(self) -> frozenset[int]:

@@ -8,7 +8,7 @@ from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Cause, User
 from oar.lib.facts.reservation_states import GRANTED, ReservationEvent, ReservationState
-from oar.lib.facts.states import EndCode
+from oar.lib.facts.states import EndCode, EventType
 from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal
 from oar.lib.reservations import lifecycle, rights
@@ -50,7 +50,7 @@ def delete(
     if not rights.may_change(tx, user, locked):
         return DeletionAnswer(number, Deletion.DENIED)
     outcome = _delete(tx, locked, user.name) if locked.state in GRANTED else Deletion.ALREADY
-    if force and outcome is not Deletion.DELETED:
+    if force and outcome is not Deletion.DELETED and not locked.is_flexible:
         _exterminate(tx, locked.id)
     return DeletionAnswer(number, outcome)
 
@@ -105,10 +105,23 @@ def _delete(tx: "Transaction", reservation: AdvanceReservation, by: str) -> Dele
 
 
 def end_jobs(tx: "Transaction", reservation: AdvanceReservation, fate: str, *, by: str = control.SYSTEM) -> list[int]:
-    """Ask for the end of all live jobs of a reservation; ``fate`` completes "the advance reservation 12 ..."."""
+    """Ask for the end of all live jobs of a reservation; ``fate`` completes "the advance reservation 12 ...".
+
+    Those of a flexible one go on as jobs outside.
+    """
+    if reservation.is_flexible:
+        release(tx, reservation)
+        return []
     jobs = tx.advance_reservations.live_jobs([reservation.id])[reservation.id]
     cause = Cause(EndCode.RESERVATION, {"reservation": reservation.number, "fate": fate})
     return control.ask_end(tx, dict.fromkeys((*jobs.running, *jobs.waiting), cause), by=by)
+
+
+def release(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    """Let the waiting jobs of a flexible reservation wait for other resources."""
+    released = tx.advance_reservations.release_waiting(reservation.id, reservation.entry_type)
+    text = f"the advance reservation {reservation.number} is over, the job waits on without it"
+    tx.events.add_many([(EventType.ALTER, job_id, text) for job_id in released])
 
 
 def end_some_jobs(tx: "Transaction", reservation: AdvanceReservation, job_ids: Collection[int], fate: str) -> None:

@@ -184,6 +184,7 @@ def _new(
         time_offset=_offset(config),
         is_hard=prepared.is_hard,
         replaces_lost=config.reservation_replace_lost if replaces is None else replaces,
+        is_flexible=prepared.is_flexible,
         is_interactive=requests.is_interactive(wish),
         ignores_jobs=wish.ignore_jobs,
         idle_limit=prepared.idle_limit,

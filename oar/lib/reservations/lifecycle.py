@@ -75,13 +75,13 @@ def refuse(
 
 
 def close(tx: "Transaction", reservation: AdvanceReservation) -> bool:
-    """Let a reservation leave the system, if it is at its end or deleted and none of its jobs is live.
+    """Let a reservation leave the system, if it is at its end or deleted and none of its jobs has to end before it.
 
     The bill is written, and its frame ends.
     """
     if reservation.state not in LEAVING or not reservation.is_live:
         return False
-    if any(tx.advance_reservations.live_jobs([reservation.id])[reservation.id]):
+    if not reservation.is_flexible and any(tx.advance_reservations.live_jobs([reservation.id])[reservation.id]):
         return False
     usage = bill(tx, reservation)
     tx.advance_reservations.add_usage(reservation.id, usage)

@@ -58,6 +58,7 @@ class ReservationWish(NamedTuple):
     verify: str = "e"
     replace: str | None = None
     idle: str | None = None
+    flex: str | None = None
     window: str | None = None
     earliest: bool = False
     ignore_jobs: bool = False
@@ -92,6 +93,7 @@ class PreparedReservation(NamedTuple):
     start: int
     end: int
     start_window: int
+    is_flexible: bool
     access: tuple[AccessEntry, ...]
     name: str
     account: str
@@ -116,8 +118,8 @@ def prepare(wish: ReservationWish, asker: str, now: int, offset: int, program: s
         _text(what, text, LONGEST_LIST)
     for each in wish.now:
         _yes_or_no(each, "now", program)
-    attributes = read_attributes(wish, asker, program)
-    return PreparedReservation(start, end, window, *attributes)
+    is_flexible = bool(_yes_or_no(wish.flex, "flex", program))
+    return PreparedReservation(start, end, window, is_flexible, *read_attributes(wish, asker, program))
 
 
 def read_attributes(wish: ReservationWish, asker: str, program: str) -> ReservationAttributes:

@@ -62,7 +62,7 @@ def _admit_inside(
     output = output._replace(out=output.out + "".join(f"{line}\n" for line in said))
     size = _size(cluster, amended, proposal)
     reservation_entry.check_fits(cluster, reservation, amended, tx.now)
-    types = (*amended.spec.types, reservation_entry.entry_type(reservation))
+    types = (*amended.spec.types, reservation.entry_type)
     return Admission(amended._replace(spec=amended.spec._replace(types=types)), output, size, reservation)
 
 

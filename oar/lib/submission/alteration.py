@@ -122,7 +122,7 @@ def alter(
         moldables = tx.jobs.moldables([job_id])[job_id]
         now = tx.now
     inside = str(present_entry.number) if present_entry else ""
-    outside = tuple(text for text in types if not present_entry or text != reservation_entry.entry_type(present_entry))
+    outside = tuple(text for text in types if not present_entry or text != present_entry.entry_type)
     present = _proposal(config, job, outside, moldables, JobChanges(), now=now)._replace(advance_reservation=inside)
     altered = _proposal(config, job, outside, moldables, changes, now=now)._replace(
         advance_reservation=_place(changes.advance_reservation, inside),
@@ -163,8 +163,8 @@ def _exchange(
     """Move a job from one advance reservation to another; None = it is in none."""
     tx.jobs.replace_type(
         job_id,
-        reservation_entry.entry_type(former) if former else "",
-        reservation_entry.entry_type(present) if present else "",
+        former.entry_type if former else "",
+        present.entry_type if present else "",
     )
     if present:
         reservation_entry.enter(tx, present, [job_id])

@@ -28,13 +28,6 @@ class NoEntry(BadSubmission):
         super().__init__(Code.REQUEST, text)
 
 
-def entry_type(reservation: AdvanceReservation) -> str:
-    """Return the type of the jobs in a reservation."""
-    if reservation.is_flexible:
-        return f"{JobTypeName.ALLOWED}=ar{reservation.id}"
-    return f"{JobTypeName.INNER}={reservation.frame_id}"
-
-
 def check_no_frame(tx: "Transaction", types: Iterable[str]) -> None:
     """Refuse types by which a job would enter an advance reservation without being asked who it is of.
 
@@ -186,7 +179,7 @@ def again(
     reservation = tx.advance_reservations.share(reservation_id) if reservation_id else None
     if reservation is None:
         return tuple(types), None
-    others = tuple(text for text in types if text != entry_type(reservation))
+    others = tuple(text for text in types if text != reservation.entry_type)
     is_over = not reservation.is_live or reservation.state not in GRANTED
     if is_over and reservation.is_flexible:  # its jobs go on after it
         return others, None
@@ -194,4 +187,4 @@ def again(
         raise WrongState(f"the advance reservation {reservation.number} has ended.")
     if walltime > longest(reservation, tx.now) and not reservation.is_flexible:
         raise WrongState(f"the advance reservation {reservation.number} does not last long enough.")
-    return (*others, entry_type(reservation)), reservation
+    return (*others, reservation.entry_type), reservation

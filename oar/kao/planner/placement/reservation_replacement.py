@@ -57,7 +57,8 @@ class ReservationReplacement:
             middle = (low + high) // 2
             low, high = (low, middle) if fit(middle) else (middle + 1, high)
         found = fit(low)
-        return found if not reservation.used & ~found else 0
+        bound = 0 if reservation.is_flexible else reservation.used  # its jobs need not be on what it has
+        return found if not bound & ~found else 0
 
     def _dead(self) -> ResourceSet:
         return self._resources.where(self._resources.states, ResourceState.DEAD)

@@ -218,9 +218,9 @@ class Spaces:
         if types.container:
             self.open(types, _lent(frame_id, window))
 
-    def widen_frame(self, frame_id: int, start: int, end: int, resources: ResourceSet) -> None:
+    def widen_frame(self, occupation: Occupation, types: ParsedTypes) -> None:
         """Keep from the jobs outside also what the frame of an advance reservation gets in this round."""
-        self._spaces[COMMON].enter(Occupation(frame_id, start, end, resources), ParsedTypes())
+        self._spaces[COMMON].enter(occupation, types)
 
     def block(self, resources: ResourceSet, start: int, end: int, name: str = COMMON) -> None:
         """Keep resources from all jobs of a space for a while: for plug-ins.  Raises ValueError for no such space."""
