@@ -13,7 +13,9 @@ from oar.lib.db.walltime_changes import WalltimeChange
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import User
 from oar.lib.facts.states import EventType, JobState
+from oar.lib.facts.times import format_date
 from tests.builders import add_job, add_resources
+from tests.db.reservation_rows import add_reservation
 from tests.frontend import ALICE, Frontend
 
 ROOT = User("root", 0)
@@ -64,6 +66,36 @@ def accepted(job: int, verb: str = "accepted") -> CommandResult:
 def refused(code: int, line: str) -> CommandResult:
     """Return what is said of a request that is not."""
     return CommandResult(code, f"{line}\n", "")
+
+
+# -- advance reservations ---------------------------------------------------------------------------------------------
+
+
+def test_a_job_in_a_reservation_grows_up_to_the_end_of_its_jobs(frontend: Frontend) -> None:
+    job = running(frontend)
+    begin = frontend.ask(lambda tx: tx.jobs.get(job).start_time)
+    number = add_reservation(frontend.database, state="r", start_time=begin, end_time=begin + 9006, resources=[])
+    frontend.ask(lambda tx: tx.advance_reservations.add_jobs(number, [job]))
+    date = format_date(begin + 9000)
+    why = f"the jobs of the advance reservation {number} are over at {date}"
+    line = f"Forbidden: job {job} cannot grow by more than 0:30:0: {why}."
+    assert ask(frontend, job, "+0:30:1") == ask(frontend, job, "+0:30:1", user=ROOT) == refused(3, line)
+    assert json.loads(ask(frontend, job, "-J").out)["possible_increase"] == 1800
+    assert ask(frontend, job, "+0:30") == accepted(job)
+    frontend.ask(lambda tx: tx.advance_reservations.update(number, flex="YES"))
+    assert ask(frontend, job, "+1") == accepted(job, "updated")
+
+
+def test_a_job_outside_does_not_grow_into_a_reservation(frontend: Frontend) -> None:
+    job = running(frontend)
+    begin = frontend.ask(lambda tx: tx.jobs.get(job).start_time)
+    held = [each.id for each in frontend.ask(lambda tx: tx.jobs.assigned([job])[job])]
+    number = add_reservation(frontend.database, start_time=begin + 7201, end_time=begin + 9000, resources=held)
+    why = f"the advance reservation {number} begins on its resources at {format_date(begin + 7201)}"
+    assert ask(frontend, job, "+1") == refused(3, f"Forbidden: job {job} cannot grow: {why}.")
+    assert ask(frontend, job, "-0:1") == accepted(job)
+    frontend.ask(lambda tx: tx.advance_reservations.update(number, resources=[]))
+    assert ask(frontend, job, "+1") == accepted(job, "updated")
 
 
 # -- what is asked ----------------------------------------------------------------------------------------------------

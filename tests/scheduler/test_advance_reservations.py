@@ -13,6 +13,7 @@ from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas, Snapshot, StoredPlacement
 from oar.kao.planner.plan_check import faults_of
 from oar.kao.planner.schedule import Round
+from oar.kao.planner.walltime_grants import RequestedWalltime, WalltimeGrants
 from oar.lib.facts.records import Level
 from oar.lib.facts.reservation_states import GRANTED, ReservationEvent
 from oar.lib.facts.reservation_states import ReservationState as S
@@ -232,6 +233,43 @@ def test_an_end_is_not_moved_before_the_jobs_inside_unless_forced() -> None:
     assert (refused.message.split(" until")[0], refused.proposal) == ("job 5 runs", NOW + 60 + O)
     assert change(site, end=NOW + 60 + O).ended_jobs == (6,)
     assert change(site, end=NOW + 50, is_forced=True).is_granted
+
+
+# -- walltimes that are to grow ---------------------------------------------------------------------------------------
+
+
+def growth(site: Site, job: int, seconds: int = 5000, **given: Any) -> int:
+    """Return by how much the walltime of a running job may grow, when more is asked and nobody waits."""
+    request = RequestedWalltime(job, seconds, requested_at=NOW, is_forced=True, delays_next_jobs=True, **given)
+    return WalltimeGrants(site.snapshot(), [], {}).decide(request).seconds
+
+
+def test_a_job_inside_grows_up_to_the_time_offset_before_the_end() -> None:
+    site = Site(nodes=1).reserve("/core=2", NOW - 10, NOW + 300, held=3, state=S.RUNNING)
+    site.run(1, walltime=100, id=5, types=("inner=1001",))
+    assert growth(site, 5) == 200 - O
+    assert growth(site, 5, is_whole=True) == 0
+
+
+def test_a_job_outside_never_grows_into_a_reservation() -> None:
+    site = Site(nodes=1).reserve("/core=1", NOW + 300, NOW + 500, held=1)
+    site.run(1, walltime=100, id=5).run(2, walltime=100, id=6)
+    assert (growth(site, 5), growth(site, 6)) == (200 - site.settings.security_time, 5000)
+    begun = Site(nodes=1).reserve("/core=2", NOW - 10, NOW + 300, held=3, state=S.ERROR, ignores_jobs=True)
+    begun.run(1, walltime=100, id=5)
+    assert growth(begun, 5) == 0
+
+
+def test_a_job_of_a_flexible_reservation_grows_over_it_and_not_into_another_one() -> None:
+    site = Site(nodes=1).reserve("/core=2", NOW + 200, NOW + 300, held=3, is_flexible=True)
+    site.reserve("/core=2", NOW + 900, NOW + 1000, held=3)
+    site.run(1, walltime=100, id=5, types=("allowed=ar1",))
+    assert growth(site, 5) == 800 - site.settings.security_time
+
+
+def test_a_frame_never_grows() -> None:
+    site = Site(nodes=1).reserve("/core=2", NOW - 10, NOW + 300, held=3, state=S.RUNNING)
+    assert growth(site, 1001) == 0
 
 
 @given(st.integers(0, 10**6))

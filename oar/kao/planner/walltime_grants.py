@@ -3,11 +3,13 @@
 See docs/design/planner.rst, "Walltime changes".
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from oar.kao.facts.job_types import parse_types_or_none
+from oar.kao.facts.job_types import ParsedTypes, parse_types_or_none
 from oar.kao.facts.snapshot import RunningJob, Snapshot, WaitingJob
+from oar.kao.planner.resources.reservation_health import is_inside
+from oar.lib.facts.reservation_states import GRANTED
 from oar.lib.facts.resource_set import ResourceSet, positions
 from oar.lib.facts.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, Reservation
 from oar.lib.facts.times import seconds_of
@@ -67,11 +69,12 @@ class WalltimeGrants:
         self._planned_starts = list(planned_starts)
         self._steps = steps
         self._running = {job.id: job for job in snapshot.running}
+        self._frames = {each.frame_id for each in snapshot.reservations}
 
     def decide(self, request: RequestedWalltime) -> GrantDecision:
         """Decide on one request."""
         job = self._running.get(request.job_id)
-        if job is None:
+        if job is None or request.job_id in self._frames:
             return LATER
         if request.pending < 0:
             return GrantDecision(max(request.pending, min(0, self._snapshot.now - job.end)))
@@ -94,7 +97,10 @@ class WalltimeGrants:
         return min(request.pending, increment) if increment else request.pending
 
     def _latest_ends(self, job: RunningJob) -> list[int]:
-        """Return the dates that the end of a job cannot pass: of its resources, its deadline, its container."""
+        """Return the dates that the end of a job cannot pass.
+
+        They are those of its resources, its deadline, its container, and of advance reservations.
+        """
         types = parse_types_or_none(job)
         upto = self._snapshot.resources.available_upto
         limits = {upto[bit] for bit in positions(job.resources)}
@@ -109,7 +115,16 @@ class WalltimeGrants:
                 if types.inner in parse_types_or_none(container).container_names(container.id)
             ]
             dates += [max(ends)] if ends else []
-        return dates
+        return [*dates, *self._dates_of_reservations(job, types)]
+
+    def _dates_of_reservations(self, job: RunningJob, types: ParsedTypes) -> Iterator[int]:
+        """Iterate over the dates before which a job is over: inside one before its end, outside before each starts."""
+        for reservation in self._snapshot.reservations:
+            if not is_inside(types, reservation):
+                if reservation.state in GRANTED and reservation.resources & job.resources:
+                    yield reservation.start - self._snapshot.settings.security_time
+            elif not reservation.is_flexible:
+                yield reservation.latest_job_end
 
     def _before_next_jobs(self, request: RequestedWalltime, job: RunningJob, grant: int) -> int:
         """Return the grant cut so that the job ends before those planned on its resources start."""

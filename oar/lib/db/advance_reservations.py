@@ -10,6 +10,7 @@ from oar.lib.db.statements import Row, Table, psycopg2
 from oar.lib.facts.advance_reservations import (
     AccessEntry,
     AdvanceReservation,
+    JobBound,
     LiveJobCounts,
     NewReservation,
     ReservationChange,
@@ -18,7 +19,7 @@ from oar.lib.facts.advance_reservations import (
     ReservationUsage,
     ResourceInterval,
 )
-from oar.lib.facts.reservation_states import COUNTED, ChangeAnswer, IntervalKind, ReservationState
+from oar.lib.facts.reservation_states import COUNTED, GRANTED, ChangeAnswer, IntervalKind, ReservationState
 from oar.lib.facts.topics import Topic
 
 #: The columns of ``AdvanceReservation``, in its order.
@@ -94,6 +95,15 @@ _RELEASE_WAITING = """
         RETURNING i.job_id),
     freed AS (DELETE FROM job_types t USING released r WHERE t.job_id = r.job_id AND t.type = %s)
     SELECT job_id FROM released ORDER BY job_id"""
+
+#: What bounds the end of a job: the reservation that it is in, and those that are to begin on its resources.
+_BOUNDS = """
+    SELECT v.ar_id, i.job_id IS NOT NULL,
+        CASE WHEN i.job_id IS NULL THEN v.start_time ELSE v.end_time - v.time_offset END
+    FROM reservations v LEFT JOIN reservation_jobs i ON i.reservation_id = v.reservation_id AND i.job_id = %s
+    WHERE v.ended = 0 AND v.state = ANY(%s)
+      AND CASE WHEN i.job_id IS NULL THEN v.resources && %s::integer[] ELSE v.flex = 'NO' END
+    ORDER BY v.ar_id"""
 
 _LOG = "INSERT INTO reservation_logs (reservation_id, date, event, state, hostname, message, author) VALUES %s"
 _LOGS = """
@@ -287,6 +297,11 @@ class AdvanceReservations(Table):
     def numbers_of(self, job_ids: Collection[int]) -> dict[int, int]:
         """Return for those of some jobs that are in a reservation, or are its frame, the number of the reservation."""
         return dict(self._tx.rows(_NUMBERS, {"ids": list(job_ids)})) if job_ids else {}
+
+    def bounds(self, job_id: int, resources: Collection[int]) -> list[JobBound]:
+        """Return the reservations before whose start or end a job on some resources has to be over."""
+        states = [str(state) for state in GRANTED]
+        return [JobBound(*row) for row in self._tx.rows(_BOUNDS, (job_id, states, list(resources)))]
 
     def live_jobs(self, ids: Collection[int]) -> dict[int, LiveJobCounts]:
         """Return the live jobs of reservations, by id of the reservation."""

@@ -190,6 +190,14 @@ class ReservationUsage(NamedTuple):
     termination_time: int = 0
 
 
+class JobBound(NamedTuple):
+    """A reservation before which a job has to be over."""
+
+    number: int
+    is_inside: bool  #: the job is in it
+    date: int  #: of its start; for a job in it, the one at which its jobs are over
+
+
 class LiveJobCounts(NamedTuple):
     """The live jobs of an advance reservation."""
 

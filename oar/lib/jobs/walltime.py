@@ -15,13 +15,14 @@ from oar.lib.facts.errors import BadRequest, NoSuchJob, UserError
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Job, User
 from oar.lib.facts.states import EventType, JobState, JobTypeName
-from oar.lib.facts.times import format_duration, format_signed_duration, parse_duration, seconds_of
+from oar.lib.facts.times import format_date, format_duration, format_signed_duration, parse_duration, seconds_of
 from oar.lib.jobs import control
 from oar.lib.jobs.control import owns
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
+    from oar.lib.facts.advance_reservations import JobBound
 
 T = TypeVar("T")
 
@@ -106,7 +107,10 @@ def walltime_status(tx: "Transaction", config: "Config", job_id: int) -> Walltim
         raise NoSuchJob(job_id)
     walltime, change = _walltime(tx, job), tx.walltime_changes.find(job_id)
     most = _most(limits_of(config, job.queue), walltime - change.granted)
-    return WalltimeStatus(job, walltime, change, None if most == NO_LIMIT else max(0, most - change.granted))
+    possible = [] if most == NO_LIMIT else [max(0, most - change.granted)]
+    if job.state is JobState.RUNNING and (bound := _bound(tx, config, job, walltime)):
+        possible.append(bound[0])
+    return WalltimeStatus(job, walltime, change, min(possible, default=None))
 
 
 def _walltime(tx: "Transaction", job: Job) -> int:
@@ -133,6 +137,18 @@ def growth(config: "Config", queue: str, walltime: int) -> int:
     return DEFAULT_GROWTH if most == NO_LIMIT else most
 
 
+def _bound(tx: "Transaction", config: "Config", job: Job, walltime: int) -> "tuple[int, JobBound] | None":
+    """Return the seconds by which advance reservations let a running job grow, and the one that lets it grow least."""
+    held = tx.jobs.assigned([job.id], current=True).get(job.id, [])
+    bounds = tx.advance_reservations.bounds(job.id, [resource.id for resource in held])
+    end = job.start_time + walltime + tx.jobs.suspended_times([job.id]).get(job.id, 0)
+    found = []
+    for bound in bounds:
+        gap = 0 if bound.is_inside else config.scheduler_job_security_time
+        found.append((max(0, bound.date - gap - end), bound))
+    return min(found, default=None)
+
+
 # -- a request --------------------------------------------------------------------------------------------------------
 
 
@@ -156,6 +172,7 @@ def request(tx: "Transaction", config: "Config", user: User | None, job_id: int,
         _check_options(user, wish, limits)
         _check_change(tx, user, job, seconds, limits, original=walltime - former.granted)
         _check_most(user, seconds, former, _most(limits, walltime - former.granted), verb)
+        _check_reservations(tx, config, job, walltime, seconds)
     if seconds < 0:
         _check_least(tx, job, walltime, seconds)
     _store(tx, user, job, wish, seconds=seconds, timeout=limits.timeout)
@@ -232,6 +249,21 @@ def _check_most(user: User, seconds: int, former: WalltimeChange, most: int, ver
         return
     text = f"request cannot be {verb} because the walltime cannot increase by more than {format_duration(most)}"
     raise ChangeRefused(WalltimeOutcome.FORBIDDEN, text)
+
+
+def _check_reservations(tx: "Transaction", config: "Config", job: Job, walltime: int, seconds: int) -> None:
+    """Refuse growth beyond the advance reservation of a job, and into another one.  Raises ChangeRefused."""
+    bound = _bound(tx, config, job, walltime) if seconds > 0 else None
+    if bound is None or seconds <= bound[0]:
+        return
+    possible, (number, is_inside, date) = bound
+    most = f"grow by more than {format_duration(possible)}" if possible else "grow"
+    why = (
+        f"the jobs of the advance reservation {number} are over at {format_date(date)}"
+        if is_inside
+        else f"the advance reservation {number} begins on its resources at {format_date(date)}"
+    )
+    raise ChangeRefused(WalltimeOutcome.FORBIDDEN, f"job {job.id} cannot {most}: {why}")
 
 
 def _check_least(tx: "Transaction", job: Job, walltime: int, seconds: int) -> None:
