@@ -68,12 +68,17 @@ def refused(code: int, line: str) -> CommandResult:
     return CommandResult(code, f"{line}\n", "")
 
 
+def begin_of(frontend: Frontend, job: int) -> int:
+    with frontend.database.begin() as tx:
+        return tx.jobs.get(job).start_time
+
+
 # -- advance reservations ---------------------------------------------------------------------------------------------
 
 
 def test_a_job_in_a_reservation_grows_up_to_the_end_of_its_jobs(frontend: Frontend) -> None:
     job = running(frontend)
-    begin = frontend.ask(lambda tx: tx.jobs.get(job).start_time)
+    begin = begin_of(frontend, job)
     number = add_reservation(frontend.database, state="r", start_time=begin, end_time=begin + 9006, resources=[])
     frontend.ask(lambda tx: tx.advance_reservations.add_jobs(number, [job]))
     date = format_date(begin + 9000)
@@ -88,8 +93,9 @@ def test_a_job_in_a_reservation_grows_up_to_the_end_of_its_jobs(frontend: Fronte
 
 def test_a_job_outside_does_not_grow_into_a_reservation(frontend: Frontend) -> None:
     job = running(frontend)
-    begin = frontend.ask(lambda tx: tx.jobs.get(job).start_time)
-    held = [each.id for each in frontend.ask(lambda tx: tx.jobs.assigned([job])[job])]
+    begin = begin_of(frontend, job)
+    with frontend.database.begin() as tx:
+        held = [each.id for each in tx.jobs.assigned([job])[job]]
     number = add_reservation(frontend.database, start_time=begin + 7201, end_time=begin + 9000, resources=held)
     why = f"the advance reservation {number} begins on its resources at {format_date(begin + 7201)}"
     assert ask(frontend, job, "+1") == refused(3, f"Forbidden: job {job} cannot grow: {why}.")

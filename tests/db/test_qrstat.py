@@ -299,12 +299,11 @@ def test_reservations_are_chosen_by_owner_and_state(console: Console) -> None:
 def test_the_history_is_told(console: Console) -> None:
     add_reservation(console.database, 5)
     with console.database.begin() as tx:
-        tx.advance_reservations.log(
-            [
-                ReservationLog(5, paris(2006, 12, 14, 8), "CREATED", S.WAITING, author="user1"),
-                ReservationLog(5, paris(2006, 12, 14, 9), "RESOURCES UNSATISFIED", S.WARNING, "n1", "a\nb"),
-            ]
-        )
+        for row in (
+            ReservationLog(5, paris(2006, 12, 14, 8), "CREATED", S.WAITING, author="user1"),
+            ReservationLog(5, paris(2006, 12, 14, 9), "RESOURCES UNSATISFIED", S.WARNING, "n1", "a\nb"),
+        ):
+            tx.advance_reservations.log(row)
     assert show(console, "-log").splitlines()[2:] == [
         "      5 12/14/2006 08:00:00 w     CREATED                user1",
         "      5 12/14/2006 09:00:00 W     RESOURCES UNSATISFIED               a; b",

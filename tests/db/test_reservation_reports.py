@@ -93,8 +93,8 @@ def history(console: Console) -> History:
                 (TEN + HOUR, "TERMINATED", S.EXITED),
             ):
                 message = "60 s\nlate" if (number, event) == (12, "START TIME REACHED") else ""
-                tx.advance_reservations.log([ReservationLog(number, date, event, state, message=message)])
-        tx.advance_reservations.log([ReservationLog(14, TEN, "REFUSED", S.REFUSED)])
+                tx.advance_reservations.log(ReservationLog(number, date, event, state, message=message))
+        tx.advance_reservations.log(ReservationLog(14, TEN, "REFUSED", S.REFUSED))
         for number, used in ((12, (2400, 1800)), (13, (0, 0))):
             bill = [ReservationUsage("default", f"node-{n}", 1, HOUR, used[n - 1], 100, TEN + HOUR) for n in (1, 2)]
             tx.advance_reservations.add_usage(number, bill)

@@ -8,6 +8,7 @@ from oar.lib.db.job_runs import InHand
 from oar.lib.facts.states import JobState, Phase
 from oar.modules.runner import protocol
 from oar.modules.runner.dispatch import (
+    AR_EVENTS_AT_A_TIME,
     LIMITED,
     NOTICES_WAITING,
     TELLS_AT_A_TIME,
@@ -96,6 +97,18 @@ def test_commands_of_one_user_do_not_pile_up_for_ever() -> None:
     taken = [dispatch.add(Action(ActionKind.NOTICE, job, args=("alice",))) for job in range(NOTICES_WAITING + 1)]
     assert taken == [True] * NOTICES_WAITING + [False]
     assert dispatch.add(Action(ActionKind.NOTICE, 1, args=("bob",)))
+
+
+def test_scripts_for_advance_reservations_that_hang_hold_up_no_kill_and_keep_their_order() -> None:
+    dispatch = Dispatch(limit=1, workers=1)
+    events = [Action(ActionKind.AR_EVENT, frame, args=(str(line),)) for line in range(2) for frame in range(1, 100)]
+    for event in events:
+        dispatch.add(event)
+    assert begun(dispatch) == events[:AR_EVENTS_AT_A_TIME]
+    dispatch.add(Action(ActionKind.KILL, 1))
+    assert begun(dispatch) == [Action(ActionKind.KILL, 1)]
+    more = [dispatch.add(Action(ActionKind.AR_EVENT, 1, args=(str(line),))) for line in range(2, 2 + NOTICES_WAITING)]
+    assert (more[0], more[-1]) == (True, False)
 
 
 def test_lines_for_oarsub_do_not_wait_for_the_launch_and_keep_their_order() -> None:

@@ -535,6 +535,9 @@ class Config(Values):
     reservation_environments_file = Key(
         PATH, "/etc/oar/reservations.yaml", "Parallel environments, groups of hosts and other names for qrsub."
     )
+    reservation_event_exec_file = unset(
+        COMMAND, "Run on the server when something happens to an advance reservation: number, event, state."
+    )
     reservation_request_file = Key(PATH, "/etc/oar/ar_request", "Options with which each request of qrsub begins.")
 
     # retention and archive

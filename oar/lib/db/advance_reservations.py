@@ -4,7 +4,7 @@ Statements are about all reservations at once: never a query for each.  See docs
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from oar.lib.db.statements import Row, Table, psycopg2
 from oar.lib.facts.advance_reservations import (
@@ -12,6 +12,7 @@ from oar.lib.facts.advance_reservations import (
     AdvanceReservation,
     JobBound,
     LiveJobCounts,
+    LogLine,
     NewReservation,
     ReservationChange,
     ReservationLog,
@@ -105,7 +106,14 @@ _BOUNDS = """
       AND CASE WHEN i.job_id IS NULL THEN v.resources && %s::integer[] ELSE v.flex = 'NO' END
     ORDER BY v.ar_id"""
 
-_LOG = "INSERT INTO reservation_logs (reservation_id, date, event, state, hostname, message, author) VALUES %s"
+_LOG = """
+    INSERT INTO reservation_logs (reservation_id, date, event, state, hostname, message, author)
+    VALUES (%s, %s, %s, %s, %s, %s, %s)"""
+_LAST_LINE = "SELECT COALESCE(max(reservation_log_id), 0) FROM reservation_logs"
+_NEW_LINES = """
+    SELECT l.reservation_log_id, v.frame_id, v.reservation_id, v.ar_id, l.event, l.state
+    FROM reservations v JOIN reservation_logs l ON l.reservation_id = v.reservation_id
+    WHERE v.frame_id = ANY(%s) AND v.frame_id <> 0 AND l.reservation_log_id > %s ORDER BY l.reservation_log_id"""
 _LOGS = """
     SELECT reservation_id, date, event, state, hostname, message, author FROM reservation_logs
     WHERE reservation_id = ANY(%s) ORDER BY reservation_id, reservation_log_id"""
@@ -317,10 +325,19 @@ class AdvanceReservations(Table):
 
     # -- history -----------------------------------------------------------------------------------------------------
 
-    def log(self, rows: Iterable[ReservationLog]) -> None:
+    def log(self, row: ReservationLog) -> None:
         """Write what happened."""
         self._tx.topics.add(Topic.RESERVATIONS)
-        self._tx.insert_many(_LOG, rows)
+        self._tx.execute(_LOG, row)
+
+    def last_line(self) -> int:
+        """Return the number of the newest line of the log; 0 if it is empty."""
+        line: int = self._tx.value(_LAST_LINE)
+        return line
+
+    def new_lines(self, frames: Collection[int], after: int) -> list[LogLine]:
+        """Return the lines about the reservations of some frames behind a line, in order of writing."""
+        return [LogLine(*row) for row in self._tx.rows(_NEW_LINES, (list(frames), after))]
 
     def logs(self, ids: Collection[int]) -> list[ReservationLog]:
         """Return what happened to reservations, each in order of time."""

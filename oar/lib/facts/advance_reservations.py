@@ -141,6 +141,17 @@ class ReservationLog(NamedTuple):
     author: str = ""
 
 
+class LogLine(NamedTuple):
+    """A line of the log that the site is told of."""
+
+    line: int
+    frame_id: int
+    reservation_id: int
+    number: int
+    event: str
+    state: str
+
+
 class ReservationRevision(NamedTuple):
     """A row of ``reservation_revisions``: what an advance reservation was from a date on."""
 

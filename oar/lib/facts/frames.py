@@ -314,6 +314,7 @@ _JOB_COMMANDS = {
             JobAction.KILL,
             JobAction.SIGNAL,
             JobAction.TELL,
+            JobAction.AR_EVENT,
         )
     },
 }

@@ -43,6 +43,7 @@ class JobAction(StrEnum):
     PROBE = "PROBE"  #: not of a job: ``lines`` are nodes whose jobs should be asked for
     ENERGY = "ENERGY"  #: not of a job: nodes are to be halted or woken; which ones is in the event log
     HEAL = "HEAL"  #: not of a job: ``lines`` are "<resource id> <node>" for SUSPECTED_HEALING_EXEC_FILE
+    AR_EVENT = "AR_EVENT"  #: of a frame: the log of its advance reservation has new lines
 
 
 class OarsubLine(StrEnum):

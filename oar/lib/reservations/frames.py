@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
 from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.messages import Ask
+from oar.lib.facts.messages import Ask, JobAction
 from oar.lib.facts.records import Cause, JobKeys, JobSpec
 from oar.lib.facts.reservation_requests import ReservationAlternative
 from oar.lib.facts.states import EndCode, EventType, JobState, JobType, JobTypeName, Reservation
@@ -79,7 +79,8 @@ def start(tx: "Transaction", reservation: AdvanceReservation) -> None:
     for state in _START[1:]:
         lifecycle.move(tx, reservation.frame_id, state)
     tx.jobs.update(reservation.frame_id, start_time=reservation.start)
-    tx.outbox[:] = [each for each in tx.outbox if not (isinstance(each, Ask) and each.job_id == reservation.frame_id)]
+    to_launch = Ask(JobAction.RUN, reservation.frame_id)  # nothing is to be launched
+    tx.outbox[:] = [each for each in tx.outbox if each != to_launch]
 
 
 def move_window(tx: "Transaction", reservation: AdvanceReservation) -> None:

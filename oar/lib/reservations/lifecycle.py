@@ -10,6 +10,7 @@ See docs/design/reservations.rst, "States".
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationLog
+from oar.lib.facts.messages import Ask, JobAction
 from oar.lib.facts.reservation_states import LEAVING, ReservationEvent, ReservationState, may_enter
 from oar.lib.reservations import frames, mails
 from oar.lib.reservations.bills import bill
@@ -47,9 +48,13 @@ def note(
     hostname: str = "",
     author: str = "",
 ) -> None:
-    """Log what happened to a reservation; also what is no change of its state."""
+    """Log what happened to a reservation, and have it told; also what is no change of its state.
+
+    Its end is mailed by the Runner, since a command may bring it about.
+    """
     row = ReservationLog(reservation.id, tx.now, event, reservation.state, hostname, message, author)
-    tx.advance_reservations.log([row])
+    tx.advance_reservations.log(row)
+    tx.outbox.append(Ask(JobAction.AR_EVENT, reservation.frame_id))
     if event is not ReservationEvent.TERMINATED:
         mails.tell(tx, reservation, event, message)
 
@@ -83,10 +88,8 @@ def close(tx: "Transaction", reservation: AdvanceReservation) -> bool:
         return False
     if not reservation.is_flexible and any(tx.advance_reservations.live_jobs([reservation.id])[reservation.id]):
         return False
-    usage = bill(tx, reservation)
-    tx.advance_reservations.add_usage(reservation.id, usage)
+    tx.advance_reservations.add_usage(reservation.id, bill(tx, reservation))
     note(tx, reservation, ReservationEvent.TERMINATED)
-    mails.tell(tx, reservation, ReservationEvent.TERMINATED, "", usage)
     frames.end(tx, reservation)
     tx.advance_reservations.close([reservation.id], tx.now)
     tx.queues.drop_orphan(reservation.queue)

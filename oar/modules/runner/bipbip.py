@@ -25,9 +25,20 @@ from oar.lib.io.remote.pool import Remote
 from oar.lib.io.remote.requests import RemoteSettings
 from oar.lib.runtime import Runtime
 from oar.modules.runner import protocol
-from oar.modules.runner.actions import finish, launch, notification_commands, power, probe, signals, suspend, tell
+from oar.modules.runner.actions import (
+    finish,
+    launch,
+    notification_commands,
+    power,
+    probe,
+    reservation_events,
+    signals,
+    suspend,
+    tell,
+)
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.dispatch import (
+    AR_EVENTS_AT_A_TIME,
     LIMITED,
     MESSAGE_KINDS,
     NOTICES_AT_A_TIME,
@@ -60,6 +71,7 @@ WORK: dict[ActionKind, Callable[[ActionContext, Action], RetryAfter | None]] = {
     ActionKind.NOTICE: lambda context, action: notification_commands.run_command(context, action.job_id, action.args),
     ActionKind.ENERGY: lambda context, _: power.carry_out(context),
     ActionKind.HEAL: lambda context, action: notification_commands.heal(context, action.args),
+    ActionKind.AR_EVENT: lambda context, action: reservation_events.tell_site(context, action.args),
 }
 
 
@@ -175,7 +187,7 @@ class Answers:
 def work(runtime_: Runtime, remote: Remote, answers: Answers, requests: BinaryIO) -> None:
     """Carry out the actions that the Runner sends, until it closes the pipe."""
     bipbip = Bipbip(runtime_, remote, answers.write)
-    limits = (NOTICES_AT_A_TIME, TELLS_AT_A_TIME, OTHERS_AT_A_TIME)
+    limits = (NOTICES_AT_A_TIME, TELLS_AT_A_TIME, AR_EVENTS_AT_A_TIME, OTHERS_AT_A_TIME)
     threads = runtime_.config.max_concurrent_jobs_starting_or_terminating + sum(limits)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="action")
     for line in requests:

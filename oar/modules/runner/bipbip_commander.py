@@ -31,6 +31,7 @@ from oar.modules.runner.bipbip_process import BipbipProcess
 from oar.modules.runner.dispatch import (
     HOST_ACTIONS,
     JOB_ACTIONS,
+    SCRIPT_KINDS,
     Action,
     ActionKind,
     Dispatch,
@@ -39,6 +40,7 @@ from oar.modules.runner.dispatch import (
 )
 from oar.modules.runner.end_reports import EndReports
 from oar.modules.runner.protocol import ActionEnded, InterruptLaunch, RunAction
+from oar.modules.runner.reservation_news import ReservationNewsfeed
 from oar.modules.runner.user_notices import UserNotices
 
 log = logging.getLogger("runner")
@@ -71,6 +73,7 @@ class Runner:
         self._dispatch = Dispatch(config.max_concurrent_jobs_starting_or_terminating, config.bipbip_workers)
         self._notices = UserNotices(config, runtime_.database, self._dispatch.add)
         self._end_reports = EndReports()
+        self._reservation_news = ReservationNewsfeed()
         self._bipbips: dict[int, BipbipProcess] = {}
         self._poll = bus.Poll(dealer)
         self._reports: list[EndReport] = []  #: that have come and are not stored
@@ -91,6 +94,8 @@ class Runner:
             self._poll.add(parent)
         for number in range(self._dispatch.workers):
             self._start(number)
+        with self._database.begin() as tx:
+            self._reservation_news.begin(tx)
         self._tell(Ready())
         while not self._is_over(signals):
             if self._turn(signals):
@@ -110,7 +115,7 @@ class Runner:
             self._poll.remove(self._parent)
             self._parent = None
             self._draining = min(self._draining or float("inf"), time.monotonic() + ORPHAN_SECONDS)
-        busy = any(action.kind is not ActionKind.NOTICE for action in self._dispatch.running)
+        busy = any(action.kind not in SCRIPT_KINDS for action in self._dispatch.running)
         return self._draining is not None and (not busy or time.monotonic() > self._draining)
 
     def _turn(self, signals: processes.Signals) -> bool:
@@ -207,6 +212,7 @@ class Runner:
             jobs = {job.job_id: job for job in tx.job_runs.in_hand(ids)} if ids else {}
             told_jobs = [ask.job_id for ask in doorbells if ask.action is JobAction.TELL]
             owners = tx.jobs.owners(told_jobs) if told_jobs else {}
+            self._tell_of_reservations(tx, {ask.job_id for ask in doorbells if ask.action is JobAction.AR_EVENT})
         for ask in dict.fromkeys(doorbells):
             if ask.action in HOST_ACTIONS:
                 self._add(host_action(HOST_ACTIONS[ask.action], host) for host in ask.lines)
@@ -221,6 +227,15 @@ class Runner:
                 kind = JOB_ACTIONS.get(ask.action)
                 action = Action(kind, job.job_id, job.head_host) if kind else next_action(job, 0)
                 self._add([action] if action else [])
+
+    def _tell_of_reservations(self, tx: Transaction, frame_ids: Collection[int]) -> None:
+        """Mail what happened to advance reservations, and have the site's script told, if there is one."""
+        actions = self._reservation_news.tell(tx, frame_ids) if frame_ids else []
+        if not self._runtime.config.reservation_event_exec_file:
+            return
+        for action in actions:
+            if not self._dispatch.add(action):
+                log.warning("too many scripts of advance reservations are waiting: left out is %s", action.args)
 
     def _follow_configuration(self) -> None:
         """Read oar.conf again if it has changed; a bad one changes nothing.  Bipbips read it themselves."""

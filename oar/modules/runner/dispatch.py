@@ -26,6 +26,8 @@ TELLS_OF_A_USER = 8
 NOTICES_AT_A_TIME = 16
 NOTICES_OF_A_USER = 4
 NOTICES_WAITING = 5000
+#: Limit of running scripts of the site for advance reservations.
+AR_EVENTS_AT_A_TIME = 8
 LONGEST_PAUSE = 60
 
 
@@ -44,13 +46,17 @@ class ActionKind(StrEnum):
     NOTICE = "NOTICE"  #: run a command of the owner of a job; the first of ``args`` is his name
     ENERGY = "ENERGY"  #: halt and wake the nodes that rounds have chosen
     HEAL = "HEAL"  #: the site's script for suspected nodes
+    AR_EVENT = "AR_EVENT"  #: the site's script for what happens to advance reservations, one after the other for each
 
 
 #: Kinds under the limit of launches and ends, in order of preference.
 LIMITED = (ActionKind.END, ActionKind.LAUNCH)
 
 #: Kinds that only send messages about a job: they need not wait for other actions on the job.
-MESSAGE_KINDS = (ActionKind.TELL, ActionKind.NOTICE)
+MESSAGE_KINDS = (ActionKind.TELL, ActionKind.NOTICE, ActionKind.AR_EVENT)
+
+#: Kinds whose duration the authors of scripts decide; the Runner does not wait for them when it ends.
+SCRIPT_KINDS = (ActionKind.NOTICE, ActionKind.AR_EVENT)
 
 #: The actions on hosts that a doorbell may ask for.
 HOST_ACTIONS = {JobAction.SWEEP: ActionKind.SWEEP, JobAction.PROBE: ActionKind.PROBE}
@@ -182,6 +188,8 @@ class Dispatch:
         if action.kind is ActionKind.TELL:
             all_tells = ("tells", TELLS_AT_A_TIME)
             return (all_tells, (_message_queue(action), TELLS_OF_A_USER)) if action.user else (all_tells,)
+        if action.kind is ActionKind.AR_EVENT:
+            return ((_message_queue(action), AR_EVENTS_AT_A_TIME),)
         return (("others", OTHERS_AT_A_TIME),)
 
     def worker_of(self, action: Action) -> int:
@@ -245,6 +253,8 @@ class Dispatch:
 
 def _message_queue(action: Action) -> str:
     """Return the kind and the user of a message, which have limits together; '' for other actions."""
+    if action.kind is ActionKind.AR_EVENT:
+        return "events of advance reservations"
     if action.kind is ActionKind.NOTICE:
         return f"notices of {''.join(action.args[:1])}"
     return f"tells of {action.user}" if action.kind is ActionKind.TELL and action.user else ""

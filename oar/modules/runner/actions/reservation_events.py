@@ -1,0 +1,45 @@
+"""AR_EVENT: run the site's script for what happens to advance reservations (``RESERVATION_EVENT_EXEC_FILE``).
+
+See docs/design/reservations.rst, "The site's script".
+"""
+
+import json
+import shlex
+from collections.abc import Sequence
+
+from oar.lib.db.transaction import Transaction
+from oar.lib.io import processes
+from oar.lib.rules.access_lists import Visitor
+from oar.lib.views.reservations import ReservationReader, reservation_record, shown
+from oar.modules.runner.actions.context import ActionContext, log
+
+#: The site sees all of a reservation.
+_SITE = ReservationReader(Visitor("oar"), is_operator=True)
+
+
+def tell_site(context: ActionContext, line: Sequence[str]) -> None:
+    """Run the script with the number, the event and the state, and with the record as it is now on standard input.
+
+    ``line``: number of the line of the log, id of the reservation, and the three arguments.  That it fails, or does not
+    end in time, is noted in the log of the server.
+    """
+    command = context.config.reservation_event_exec_file
+    if not command or len(line) != 5:
+        return
+    _, reservation_id, *arguments = line
+    with context.database.snapshot() as tx:
+        record = _record(tx, int(reservation_id))
+    outcome = processes.run(
+        [*shlex.split(command), *arguments],
+        timeout=context.config.server_prologue_epilogue_timeout,
+        stdin=json.dumps(record).encode(),
+    )
+    if not outcome.succeeded:
+        why = "it did not end in time" if outcome.timed_out else outcome.output or f"exit code {outcome.code}"
+        log.warning("%s %s failed: %s", command, " ".join(arguments), why)
+
+
+def _record(tx: Transaction, reservation_id: int) -> dict[str, object]:
+    """Return the record of a reservation; empty if it is gone."""
+    items = shown(tx, tx.advance_reservations.select([reservation_id]), _SITE)
+    return reservation_record(items[0]) if items else {}

@@ -1,0 +1,44 @@
+"""What happened to advance reservations since the Runner began, for mails and for the site's script.
+
+The lines of one reservation are written under the lock of its row, so that their numbers are in the order of commits;
+those of several need not be.
+"""
+
+from collections.abc import Collection
+
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.advance_reservations import LogLine
+from oar.lib.facts.reservation_states import ReservationEvent
+from oar.lib.reservations import mails
+from oar.modules.runner.dispatch import Action, ActionKind
+
+
+class ReservationNewsfeed:
+    """Tells each line of the log once at most: what was written while no Runner was there is told nobody."""
+
+    def __init__(self) -> None:
+        self._first = 0  #: the newest line when the Runner began
+        self._told: dict[int, int] = {}  #: by reservation, the newest line that was told
+
+    def begin(self, tx: Transaction) -> None:
+        """Leave out what is there already."""
+        self._first = tx.advance_reservations.last_line()
+
+    def tell(self, tx: Transaction, frame_ids: Collection[int]) -> list[Action]:
+        """Leave the mails about the end of reservations in the outbox; return the actions that tell the site of all."""
+        lines = tx.advance_reservations.new_lines(frame_ids, self._first)
+        new = [line for line in lines if line.line > self._told.get(line.reservation_id, 0)]
+        self._told |= {line.reservation_id: line.line for line in new}
+        _mail_ends(tx, {line.reservation_id for line in new if line.event == ReservationEvent.TERMINATED})
+        return [_action(line) for line in new]
+
+
+def _mail_ends(tx: Transaction, ids: Collection[int]) -> None:
+    usages = tx.advance_reservations.usages(ids) if ids else {}
+    for reservation in tx.advance_reservations.select(ids):
+        mails.tell(tx, reservation, ReservationEvent.TERMINATED, "", usages[reservation.id])
+
+
+def _action(line: LogLine) -> Action:
+    words = (line.line, line.reservation_id, line.number, line.event, line.state)
+    return Action(ActionKind.AR_EVENT, line.frame_id, args=tuple(map(str, words)))

@@ -1,0 +1,102 @@
+"""What happens to advance reservations is told: the end by mail, everything to the script of the site."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from oar.lib.config.files import Config
+from oar.lib.facts.messages import Ask, Effect, JobAction, ReservationMail
+from oar.modules.runner.actions.context import ActionContext
+from oar.modules.runner.actions.reservation_events import tell_site
+from oar.modules.runner.dispatch import Action
+from oar.modules.runner.reservation_news import ReservationNewsfeed
+from tests.builders import add_resources
+from tests.db.reservation_site import ALICE, NOW, Site
+
+
+@pytest.fixture
+def number(site: Site) -> int:
+    """A reservation of a node with two cores, which begins in 100 s."""
+    add_resources(site.database, nodes=1, cores=2)
+    made = site.ask("/resource_id=2", NOW + 100, NOW + 200, name="night", mail_options="e", owner="alice")
+    site.round()
+    return made
+
+
+def told(site: Site, newsfeed: ReservationNewsfeed, *frames: int) -> list[Action]:
+    with site.database.begin() as tx:
+        return newsfeed.tell(tx, frames)
+
+
+def started(site: Site) -> ReservationNewsfeed:
+    """Return the news since now."""
+    newsfeed = ReservationNewsfeed()
+    with site.database.begin() as tx:
+        newsfeed.begin(tx)
+    return newsfeed
+
+
+def test_each_line_is_told_once_and_none_from_before(site: Site, sent: list[Effect], number: int) -> None:
+    newsfeed, frame = started(site), site.get(number).frame_id
+    del sent[:]
+    site.round(NOW + 100)
+    assert Ask(JobAction.AR_EVENT, frame) in sent
+    events = [action.args[2:] for action in told(site, newsfeed, frame)]
+    assert events == [(str(site.get(number).number), "START TIME REACHED", "r")]
+    assert told(site, newsfeed, frame) == []
+    site.round(NOW + 200)
+    assert [action.args[3:] for action in told(site, newsfeed, frame)] == [
+        ("END TIME REACHED", "x"),
+        ("TERMINATED", "x"),
+    ]
+
+
+def test_whoever_ends_a_reservation_its_end_is_mailed_once(site: Site, sent: list[Effect], number: int) -> None:
+    newsfeed, frame = started(site), site.get(number).frame_id
+    site.delete(ALICE, number)
+    assert not [effect for effect in sent if isinstance(effect, ReservationMail)]
+    for _ in range(2):
+        told(site, newsfeed, frame, 0)
+    (mail,) = [effect for effect in sent if isinstance(effect, ReservationMail)]
+    assert (mail.frame_id, mail.recipients, mail.topic[:8]) == (frame, ("alice",), "[AR END]")
+    assert "was deleted by alice.\nReserved 0, used 0" in mail.text
+
+
+def script(site: Site, directory: Path, text: str, **keys: Any) -> ActionContext:
+    """Return the surroundings of an action on a site with a script."""
+    path = directory / "tell"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    config = Config(reservation_event_exec_file=f"{path} site", **keys)
+    return ActionContext(config, site.database, cast(Any, None), lambda _: False, cast(Any, None))
+
+
+def test_the_script_gets_number_event_state_and_the_record(site: Site, number: int, tmp_path: Path) -> None:
+    context = script(site, tmp_path, f'printf "%s\\n" "$@" > {tmp_path}/words; cat > {tmp_path}/record')
+    tell_site(context, ("7", str(number), "12", "START TIME REACHED", "r"))
+    assert (tmp_path / "words").read_text().splitlines() == ["site", "12", "START TIME REACHED", "r"]
+    record = json.loads((tmp_path / "record").read_text())
+    assert (record["ar_name"], record["owner"], record["state"]) == ("night", "alice", "w")
+    tell_site(context, ("7", "0", "12", "TERMINATED", "d"))
+    assert json.loads((tmp_path / "record").read_text()) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("echo broken; exit 3", "broken"), ("exit 3", "exit code 3"), ("sleep 1000", "it did not end in time")],
+)
+def test_a_script_that_fails_or_hangs_is_noted_and_nothing_else(
+    site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, why: str
+) -> None:
+    context = script(site, tmp_path, text, server_prologue_epilogue_timeout=1)
+    with caplog.at_level(logging.WARNING):
+        tell_site(context, ("7", "1", "1", "IDLE", "x"))
+    assert f"1 IDLE x failed: {why}" in caplog.text
+
+
+def test_a_site_without_script_runs_none(site: Site, number: int) -> None:
+    context = ActionContext(Config(), site.database, cast(Any, None), lambda _: False, cast(Any, None))
+    tell_site(context, ("7", str(number), "12", "IDLE", "x"))
