@@ -1,7 +1,10 @@
 """Advance reservations on the real database: asked, answered, begun, ended, deleted, by rounds with a clock."""
 
+from typing import Any, NoReturn
+
 import pytest
 
+from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.facts.messages import Effect, ReservationMail
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import JobState
@@ -31,6 +34,30 @@ def test_a_reservation_is_granted_begins_and_ends_at_its_dates(site: Site) -> No
     assert (ended.state, ended.ended) == (S.EXITED, NOW + HOUR)
     assert site.job(granted.frame_id) is JobState.TERMINATED
     assert site.events(number) == ["CREATED", "START TIME REACHED", "END TIME REACHED", "TERMINATED"]
+
+
+def test_the_answer_is_written_before_the_jobs_are_planned(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_resources(site.database, nodes=2, cores=2)
+    asked = site.ask("/resource_id=3", NOW + 100, NOW + 200)
+    begun = site.ask("/resource_id=1", NOW, NOW + 300)
+
+    def killed(*situation: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetaScheduler, "_plan", killed)
+        with pytest.raises(KeyboardInterrupt):
+            site.round()
+    assert (site.state(asked), site.state(begun)) == (S.WAITING, S.RUNNING)
+    with site.database.begin() as tx:
+        planned = "SELECT start_time FROM gantt_jobs_predictions p JOIN moldable_job_descriptions m"
+        planned += " ON m.moldable_id = p.moldable_job_id WHERE m.moldable_job_id = %s"
+        assert tx.column(planned, (site.get(asked).frame_id,)) == [NOW + 100]
+    site.round()
+    with site.database.begin() as tx:
+        assert tx.column(planned, (site.get(asked).frame_id,)) == [NOW + 100]
+    site.round(NOW + 200)
+    assert site.events(asked)[-2:] == ["END TIME REACHED", "TERMINATED"]
 
 
 def test_jobs_outside_keep_away_and_jobs_inside_wait_for_its_start(site: Site) -> None:

@@ -42,6 +42,13 @@ class PlannedReservation:
         """Whether it is only waiting for its last job."""
         return self.state in LEAVING
 
+    def is_due(self, now: int) -> bool:
+        """Whether somebody waits for the answer to it, or a date of it has come."""
+        if self.is_leaving:
+            return not self.live_jobs
+        is_to_start = self.state in (ReservationState.WAITING, ReservationState.WARNING) and self.start <= now
+        return self.state is ReservationState.ASKED or is_to_start or self.end <= now
+
     @property
     def latest_job_end(self) -> int:
         """The date at which its jobs have to be over."""

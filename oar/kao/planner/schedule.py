@@ -12,7 +12,6 @@ from functools import partial
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, parse_types, parse_types_or_none
 from oar.kao.facts.plan import JobForecast, Placement, Plan, Reason
-from oar.kao.facts.planned_reservations import ReservationStep
 from oar.kao.facts.queue_policies import QueuePolicy, policy_of
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.planner.energy import nodes_to_halt, nodes_to_wake
@@ -123,10 +122,17 @@ class Round:
         self._plan_besteffort()
         return self.finish()
 
-    def answer_reservations(self) -> Sequence[ReservationStep]:
-        """Return what is decided about advance reservations, with no plan for any job."""
+    def plan_reservations(self) -> Plan:
+        """Return what is decided about advance reservations, with the places of their frames alone."""
         self._reservation_decisions.decide()
-        return self._reservation_decisions.steps
+        shared = self._usable.shared & self._usable.alive
+        return Plan(
+            now=self._snapshot.now,
+            placements=tuple(_with_shared(place, shared) for place in self._decisions.placements.values()),
+            failures=tuple(self._decisions.failures),
+            reservations=tuple(self._reservation_decisions.steps),
+            reservation_changes=self._reservation_decisions.changes,
+        )
 
     def forecast(self, jobs: Collection[int]) -> dict[int, JobForecast]:
         """Return what becomes of some jobs, with no plan for those behind them.

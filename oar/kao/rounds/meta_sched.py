@@ -59,6 +59,7 @@ class MetaScheduler:
         self._config = runtime.config
         self._granting = WalltimeUpdates(runtime.database, runtime.config)
         self._guard = PlanGuard(runtime.config.oar_run_dir)
+        self._reservation_guard = PlanGuard(runtime.config.oar_run_dir)
         self._run_dir, self._rounds_kept = Path(runtime.config.oar_run_dir), runtime.config.scheduler_rounds_kept
         self._memory: RoundMemory | None = None
         self._planned_anew = 0  #: date of the last plan from nothing
@@ -94,10 +95,27 @@ class MetaScheduler:
         if situation.starts.get(0, 0) != self._last_date:
             self._writer.forget()
             self._memory = None
+        if self._answer_reservations(situation):
+            situation = self._platform.read(tokens)
         plan = self._plan(situation, announce)
         self._write(situation, plan)
         self.next_start = next_start(situation.snapshot, plan)
         return plan
+
+    def _answer_reservations(self, situation: Situation) -> bool:
+        """Write first what is due of advance reservations, if anything is; whether anything was.
+
+        Nobody waits for the plan of all jobs to be told whether his reservation is granted.
+        """
+        snapshot = situation.snapshot
+        is_due = snapshot.reservation_changes or any(each.is_due(snapshot.now) for each in snapshot.reservations)
+        if not is_due:
+            return False
+        planning = Round(snapshot, memory=self._memory)
+        plan = self._reservation_guard.without_faults(snapshot, planning.plan_reservations(), planning.requests)
+        self._reservation_guard.log_troubles(snapshot, plan)
+        self._database.run(lambda tx: self._writer.write_reservations(tx, situation, plan))
+        return True
 
     def _forget(self) -> None:
         """Begin anew with the next round: this one has broken off."""

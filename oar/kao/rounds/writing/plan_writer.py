@@ -84,6 +84,19 @@ class PlanWriter:
         nodes.order_halt(tx, plan.halt, "[MetaSched] these nodes are idle")
         return started
 
+    def write_reservations(self, tx: Transaction, situation: Situation, plan: Plan) -> None:
+        """Write what was decided about advance reservations alone; the plan for the jobs follows."""
+        write_reservations(tx, plan.reservations)
+        write_changes(tx, plan.reservation_changes)
+        placed = {step.frame_id for step in plan.reservations if step.resources}
+        ids_of = situation.snapshot.resources.ids_of
+        rows = [
+            PredictionRow(place.alternative, place.start, tuple(ids_of(place.resources)))
+            for place in plan.placements
+            if place.job_id in placed
+        ]
+        tx.gantt.change((), rows, plan.now, log=self._keeps_all_plans)
+
     def remember(self, situation: Situation, plan: Plan) -> None:
         """Note the content of the tables; to be called after the commit."""
         self._written = WrittenPlan(
