@@ -64,6 +64,7 @@ GRANT SELECT ON
     sge_ar_resource_usage,
     sge_ar_usage,
     sge_job,
+    ended_jobs,
     sge_job_usage,
     view_accounting,
     view_ar_attribute,

@@ -207,31 +207,17 @@ FROM reservations r
 CROSS JOIN LATERAL jsonb_array_elements(r.resource_list::jsonb) WITH ORDINALITY AS pair (item, place)
 WHERE r.state NOT IN ('', 'n');
 
--- The jobs that ran and have ended; the jobs by which reservations stand in the plan are none.
-CREATE VIEW sge_job AS
-SELECT j.job_id AS j_id, j.job_id AS j_job_number,
-       CASE WHEN j.array_id = j.job_id AND j.array_index = 1 THEN -1 ELSE j.array_index END AS j_task_number,
-       'NONE'::text AS j_pe_taskid, COALESCE(j.job_name, '')::text AS j_job_name, j.job_group::text AS j_group,
-       j.job_user::text AS j_owner, 'sge'::text AS j_account, 0 AS j_priority,
-       to_timestamp(j.submission_time)::timestamp AS j_submission_time, j.project::text AS j_project,
-       j.queue_name::text AS j_department
-FROM jobs j
-WHERE j.state IN ('Terminated', 'Error') AND j.start_time > 0
-  AND NOT EXISTS (SELECT 1 FROM reservations r WHERE r.frame_id = j.job_id AND r.frame_id <> 0);
-
--- mem: GiB seconds, with the highest memory of each node; maxvmem: bytes.
-CREATE VIEW sge_job_usage AS
-SELECT j.job_id AS ju_id, j.job_id AS ju_parent, to_timestamp(j.stop_time)::timestamp AS ju_curr_time,
-       j.queue_name::text AS ju_qname, usage.hostname AS ju_hostname,
-       to_timestamp(j.start_time)::timestamp AS ju_start_time, to_timestamp(j.stop_time)::timestamp AS ju_end_time,
-       0 AS ju_failed,
+-- The jobs that ran and have ended, with what they used; the jobs by which reservations stand in the plan are none.
+-- cpu: seconds; memory: bytes, the sum of the highest memory of each node; io: bytes.
+CREATE VIEW ended_jobs AS
+SELECT j.job_id, j.array_id, j.array_index, j.job_name, j.job_group, j.job_user, j.project, j.queue_name,
+       to_timestamp(j.submission_time)::timestamp AS submission_time, to_timestamp(j.start_time)::timestamp AS start_time,
+       to_timestamp(j.stop_time)::timestamp AS end_time,
+       (j.stop_time - j.start_time)::double precision AS seconds,
        CASE WHEN COALESCE(j.exit_code, 0) & 127 <> 0 THEN 128 + (j.exit_code & 127)
-            ELSE COALESCE(j.exit_code, 0) >> 8 END AS ju_exit_status,
-       (j.stop_time - j.start_time)::double precision AS ju_ru_wallclock,
-       COALESCE(usage.cpu, 0) AS ju_cpu,
-       COALESCE(usage.memory, 0) / 1073741824.0 * (j.stop_time - j.start_time) AS ju_mem,
-       COALESCE(usage.io, 0) / 1073741824.0 AS ju_io, 0::double precision AS ju_iow,
-       COALESCE(usage.memory, 0) AS ju_maxvmem, COALESCE(r.ar_id, 0) AS ju_ar_number
+            ELSE COALESCE(j.exit_code, 0) >> 8 END AS exit_status,
+       COALESCE(r.ar_id, 0) AS ar_number, usage.hostname, COALESCE(usage.cpu, 0) AS cpu,
+       COALESCE(usage.memory, 0) AS memory, COALESCE(usage.io, 0) AS io
 FROM jobs j
 LEFT JOIN reservation_jobs inside ON inside.job_id = j.job_id
 LEFT JOIN reservations r ON r.reservation_id = inside.reservation_id
@@ -244,17 +230,34 @@ LEFT JOIN LATERAL (
 WHERE j.state IN ('Terminated', 'Error') AND j.start_time > 0
   AND NOT EXISTS (SELECT 1 FROM reservations f WHERE f.frame_id = j.job_id AND f.frame_id <> 0);
 
+CREATE VIEW sge_job AS
+SELECT job_id AS j_id, job_id AS j_job_number,
+       CASE WHEN array_id = job_id AND array_index = 1 THEN -1 ELSE array_index END AS j_task_number,
+       'NONE'::text AS j_pe_taskid, COALESCE(job_name, '')::text AS j_job_name, job_group::text AS j_group,
+       job_user::text AS j_owner, 'sge'::text AS j_account, 0 AS j_priority, submission_time AS j_submission_time,
+       project::text AS j_project, queue_name::text AS j_department
+FROM ended_jobs;
+
+-- mem: GiB seconds, with the highest memory of each node; maxvmem: bytes.
+CREATE VIEW sge_job_usage AS
+SELECT job_id AS ju_id, job_id AS ju_parent, end_time AS ju_curr_time, queue_name::text AS ju_qname,
+       hostname AS ju_hostname, start_time AS ju_start_time, end_time AS ju_end_time, 0 AS ju_failed,
+       exit_status AS ju_exit_status, seconds AS ju_ru_wallclock, cpu AS ju_cpu,
+       memory / 1073741824.0 * seconds AS ju_mem, io / 1073741824.0 AS ju_io, 0::double precision AS ju_iow,
+       memory AS ju_maxvmem, ar_number AS ju_ar_number
+FROM ended_jobs;
+
+-- The original joins the two views above, which here are one row of one table.
 CREATE VIEW view_accounting AS
-SELECT j_job_number AS job_number, j_task_number AS task_number, j_pe_taskid AS pe_taskid, j_job_name AS name,
-       j_group AS "group", j_owner AS username, j_account AS account, j_project AS project,
-       j_department AS department, j_submission_time AS submission_time, ju_ar_number AS ar_number,
-       ju_start_time AS start_time, ju_end_time AS end_time,
-       (ju_start_time - j_submission_time)::interval AS wait_time,
-       (ju_end_time - j_submission_time)::interval AS turnaround_time,
-       (ju_end_time - ju_start_time)::interval AS job_duration, ju_ru_wallclock AS wallclock_time,
-       ju_cpu AS cpu, ju_mem AS mem, ju_io AS io, ju_iow AS iow, ju_maxvmem AS maxvmem
-FROM sge_job, sge_job_usage
-WHERE j_id = ju_parent AND j_submission_time > '1970-01-02' AND ju_start_time >= j_submission_time;
+SELECT job_id AS job_number, CASE WHEN array_id = job_id AND array_index = 1 THEN -1 ELSE array_index END AS task_number,
+       'NONE'::text AS pe_taskid, COALESCE(job_name, '')::text AS name, job_group::text AS "group",
+       job_user::text AS username, 'sge'::text AS account, project::text AS project, queue_name::text AS department,
+       submission_time, ar_number, start_time, end_time, (start_time - submission_time)::interval AS wait_time,
+       (end_time - submission_time)::interval AS turnaround_time, (end_time - start_time)::interval AS job_duration,
+       seconds AS wallclock_time, cpu, memory / 1073741824.0 * seconds AS mem, io / 1073741824.0 AS io,
+       0::double precision AS iow, memory AS maxvmem
+FROM ended_jobs
+WHERE submission_time > '1970-01-02' AND start_time >= submission_time;
 
 CREATE VIEW view_job_times AS SELECT * FROM view_accounting WHERE pe_taskid = 'NONE';
 

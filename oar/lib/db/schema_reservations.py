@@ -171,6 +171,7 @@ sge_version = table(
 
 #: Views of the schema public about reservations.
 VIEWS = (
+    "ended_jobs",
     "sge_ar",
     "sge_ar_attribute",
     "sge_ar_log",
