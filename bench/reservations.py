@@ -1,13 +1,16 @@
 """Advance reservations in the plan, without the database: ``python -m bench.reservations``.
 
-A machine of 10,000 cores, busy and with 2,000 waiting jobs (``bench.planner``), and granted reservations of one node
-each.  A round from nothing and a warm one in which nothing has changed, without reservations and with 1,000 of them;
-then a new request beside them.  Seconds of CPU of one thread, the least of three.
+A machine of 10,000 cores, busy and with 10,000 waiting jobs (``bench.planner``), and granted reservations of one node
+each.  Rounds from nothing and warm ones in which nothing has changed, with and without 1,000 reservations, by turns;
+then the decisions that are made before jobs are planned: with a request that is granted, one that is refused with a
+proposal, and 100 lost resources that are replaced.  Milliseconds of CPU of one thread, the least of some runs.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
+from bench.figures import Figures, heading
 from bench.planner import CORES, CPUS, NOW, plain
 from oar.kao.facts.planned_reservations import PlannedReservation
 from oar.kao.facts.request_groups import RequestGroup
@@ -17,75 +20,104 @@ from oar.kao.planner.schedule import Round
 from oar.kao.rounds.garbage_collection import resting
 from oar.lib.facts.records import Level
 from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.states import JobState, Reservation
+from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.states import JobState, Reservation, ResourceState
 
-MACHINE, JOBS, RESERVATIONS = 10_000, 2_000, 1_000
+MACHINE, JOBS, RESERVATIONS, LOST = 10_000, 10_000, 1_000, 100
 NODE = CORES * CPUS
+NODES = MACHINE // NODE
 DAY = 86400
-#: Seconds of CPU: more than this for 1,000 reservations is a fault.
-MOST_FOR_ALL = 0.2
+RUNS = 5
 
 
-def with_reservations(snapshot: Snapshot, count: int, asked: int = 0) -> Snapshot:
-    """Return a situation with granted reservations, after the end of what runs, and requests beside them."""
-    nodes = MACHINE // NODE
-    reservations, frames = [], []
-    for number in range(1, count + asked + 1):
-        is_granted = number <= count
-        held = ((1 << NODE) - 1) << (NODE * (number % nodes)) if is_granted else 0
-        start = NOW + 3 * DAY + (number // nodes) * DAY
-        frame, groups = 10_000_000 + number, (RequestGroup(0, (Level("core", NODE),)),)
-        types = ("container", "noop", "state=permissive", "no_quotas", f"ar={number}")
-        frames.append(
-            WaitingJob(
-                frame, "default", "u", "p", "", JobState.WAITING,
-                reservation=Reservation.SCHEDULED if is_granted else Reservation.TO_SCHEDULE,
-                types=types, alternatives=(Alternative(frame, DAY, groups),), start_time=start,
-                granted=StoredPlacement(frame, start, held) if is_granted else None,
-            )
-        )  # fmt: skip
-        state = ReservationState.WAITING if is_granted else ReservationState.ASKED
-        reservations.append(
-            PlannedReservation(
-                number, number, frame, state, 1, "default", start, start + DAY, 0, 6,
-                is_hard=False, replaces_lost=False, is_flexible=False, ignores_jobs=False, idle_limit=0, message="",
-                resources=held, groups=groups if is_granted else (),
-            )
-        )  # fmt: skip
-    return replace(snapshot, waiting=(*snapshot.waiting, *frames), reservations=tuple(reservations))
+def with_reservations(snapshot: Snapshot, count: int) -> Snapshot:
+    """Return a situation with granted reservations of a node each, after the end of what runs."""
+    for number in range(1, count + 1):
+        held = ((1 << NODE) - 1) << (NODE * (number % NODES))
+        start = NOW + 3 * DAY + (number // NODES) * DAY
+        snapshot = reserve(snapshot, number, start, 1, NODE, held=held)
+    return snapshot
+
+
+def reserve(
+    snapshot: Snapshot, number: int, start: int, days: int, cores: int, *, held: ResourceSet = 0, **given: object
+) -> Snapshot:
+    """Return a situation with one more reservation; without ``held`` it is a request."""
+    end = start + days * DAY
+    frame, groups = 10_000_000 + number, (RequestGroup(0, (Level("core", cores),)),)
+    job = WaitingJob(
+        frame, "default", "u", "p", "", JobState.WAITING,
+        reservation=Reservation.SCHEDULED if held else Reservation.TO_SCHEDULE,
+        types=("container", "noop", "state=permissive", "no_quotas", f"ar={number}"),
+        alternatives=(Alternative(frame, end - start, groups),), start_time=start,
+        granted=StoredPlacement(frame, start, held) if held else None,
+    )  # fmt: skip
+    planned = PlannedReservation(
+        number, number, frame, ReservationState.WAITING if held else ReservationState.ASKED, 1, "default", start, end,
+        0, 6, is_hard=False, replaces_lost=False, is_flexible=False, ignores_jobs=False, idle_limit=0, message="",
+        resources=held, groups=groups if held else (),
+    )  # fmt: skip
+    planned = replace(planned, **given)  # type: ignore[arg-type]
+    return replace(snapshot, waiting=(*snapshot.waiting, job), reservations=(*snapshot.reservations, planned))
+
+
+def with_lost_nodes(snapshot: Snapshot, *, replaces_lost: bool) -> Snapshot:
+    """Return a situation in which a reservation has lost 100 of its cores."""
+    lost = tuple(range(1, LOST + 1))
+    states = (ResourceState.DEAD,) * LOST + snapshot.resources.states[LOST:]
+    snapshot = replace(snapshot, resources=replace(snapshot.resources, states=states))
+    start = NOW + 3 * DAY
+    given = {"replaces_lost": replaces_lost, "missing": lost, "missing_since": dict.fromkeys(lost, NOW - 600)}
+    given |= {"state": ReservationState.WARNING}
+    return reserve(snapshot, RESERVATIONS + 1, start - DAY, 1, 2 * LOST, held=(1 << 2 * LOST) - 1, **given)
 
 
 def round_of(snapshot: Snapshot, memory: RoundMemory | None = None) -> tuple[float, RoundMemory]:
-    """Return the CPU time of a round, and its memory."""
+    """Return the milliseconds of CPU of a round, and its memory."""
     with resting():
         begin = time.process_time()
         this = Round(snapshot, memory=memory)
         plan = this.plan()
-        return time.process_time() - begin, this.memory(plan)
+        return 1000 * (time.process_time() - begin), this.memory(plan)
 
 
-def measure(snapshot: Snapshot) -> tuple[float, float]:
-    """Return the seconds of a round from nothing and of a warm one, the least of three."""
-    cold = [round_of(snapshot) for _ in range(3)]
-    memory = cold[0][1]
-    warm = [round_of(snapshot, memory)[0] for _ in range(3)]
-    return min(seconds for seconds, _ in cold), min(warm)
+def answer_to(snapshot: Snapshot) -> float:
+    """Return the milliseconds of CPU of the decisions on reservations, which come before jobs are planned."""
+    with resting():
+        begin = time.process_time()
+        Round(snapshot).plan_reservations()
+        return 1000 * (time.process_time() - begin)
+
+
+def by_turns(runs: int, *measured: Callable[[], float]) -> list[float]:
+    """Return the least of some runs of each, made by turns: what disturbs one disturbs all."""
+    rows = [[each() for each in measured] for _ in range(runs)]
+    return [min(column) for column in zip(*rows, strict=True)]
 
 
 def main() -> None:
     """Print the table."""
-    snapshot = plain(JOBS, MACHINE)
-    rows = [
-        ("no reservations", measure(snapshot)),
-        (f"{RESERVATIONS} reservations", measure(with_reservations(snapshot, RESERVATIONS))),
-        ("and a request", measure(with_reservations(snapshot, RESERVATIONS, 1))),
-    ]
-    print(f"{'':<20} {'cold':>8} {'warm':>8}")
-    for name, (cold, warm) in rows:
-        print(f"{name:<20} {cold:8.3f} {warm:8.3f}")
-    more = rows[1][1][1] - rows[0][1][1]
-    print(f"a quiet round pays {1000 * more / RESERVATIONS:.3f} ms for a reservation")
-    print("ok" if more <= MOST_FOR_ALL else f"TOO SLOW: more than {MOST_FOR_ALL} s")
+    figures = Figures()
+    heading(f"{JOBS} waiting jobs, {MACHINE} cores, {RESERVATIONS} reservations: CPU of the planner")
+    without = plain(JOBS, MACHINE)
+    among = with_reservations(without, RESERVATIONS)
+    cold = by_turns(3, lambda: round_of(without)[0], lambda: round_of(among)[0])
+    figures.note("a round from nothing without reservations", cold[0])
+    figures.note("the same with them", cold[1])
+    figures.add("what they add to a round from nothing", 100 * (cold[1] / cold[0] - 1), 15, "%")
+    memories = round_of(without)[1], round_of(among)[1]
+    warm = by_turns(RUNS, lambda: round_of(without, memories[0])[0], lambda: round_of(among, memories[1])[0])
+    figures.add("a round in which nothing changed, for each of them", (warm[1] - warm[0]) / RESERVATIONS, 0.2)
+    start = NOW + 3 * DAY
+    asked = reserve(among, RESERVATIONS + 1, start + 10 * DAY, 1, 4 * NODE)
+    hindered = reserve(among, RESERVATIONS + 1, start, 1, 4 * NODE)
+    lost, kept = (with_lost_nodes(among, replaces_lost=is_to) for is_to in (True, False))
+    answers = by_turns(RUNS, *(lambda each=each: answer_to(each) for each in (among, asked, hindered, lost, kept)))
+    figures.note("all decisions on them", answers[0])
+    figures.add("a request that is granted", answers[1] - answers[0], 15)
+    figures.add("a request that is refused, with its proposal", answers[2] - answers[0], 15)
+    figures.add(f"the replacement of {LOST} lost resources", answers[3] - answers[4], 100)
+    figures.end()
 
 
 if __name__ == "__main__":

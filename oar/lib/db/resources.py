@@ -100,6 +100,8 @@ _WEIGH = """
     WHERE r.resource_id = o.resource_id AND r.scheduler_priority <> COALESCE(w.weight, 0)
     RETURNING r.resource_id, r.scheduler_priority"""
 
+_BY_TYPE = "SELECT type, count(*) FROM resources GROUP BY type"
+
 
 class PendingChange(NamedTuple):
     """A resource whose change of state is asked."""
@@ -138,6 +140,15 @@ class Resources(Table):
     def all(self) -> list[Resource]:
         """Return all resources, by id."""
         return self._select("true", ())
+
+    def values(self, name: str) -> frozenset[str]:
+        """Return the values of a property, as texts; without empty ones."""
+        column = quoted(name)
+        return frozenset(self._tx.column(f"SELECT DISTINCT {column}::text FROM resources WHERE {column}::text <> ''"))
+
+    def count_by_type(self) -> dict[str, int]:
+        """Return how many resources of each type there are."""
+        return dict(self._tx.rows(_BY_TYPE))
 
     def select(self, ids: Collection[int]) -> list[Resource]:
         """Return the resources that exist among ``ids``, by id."""

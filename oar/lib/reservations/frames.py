@@ -4,6 +4,7 @@ No program of it runs, no node is contacted, and no command changes it.  See doc
 and its frame".
 """
 
+import os
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -42,8 +43,6 @@ def make(
     kind: Reservation = Reservation.TO_SCHEDULE,
 ) -> int:
     """Insert the frame of a reservation, with an alternative for each of its request; return its job id."""
-    import secrets
-
     spec = JobSpec(
         user=reservation.owner,
         name=reservation.name or None,
@@ -55,7 +54,7 @@ def make(
     message = f"advance reservation {reservation.number}"
     job = NewJob(spec, JobType.PASSIVE, JobState.WAITING, message, kind, reservation.start)
     batch = JobBatch(job, [NewAlternative(reservation.duration, each.groups) for each in alternatives])
-    (job_id,) = tx.new_jobs.insert(batch, [JobKeys(secrets.token_hex(16), None, None)])
+    (job_id,) = tx.new_jobs.insert(batch, [JobKeys(os.urandom(16).hex(), None, None)])
     tx.advance_reservations.update(reservation.id, frame_id=job_id)
     return job_id
 

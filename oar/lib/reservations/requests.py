@@ -29,6 +29,8 @@ HOST_NAMES = ("h", "host", "hostname")
 #: Its names for the queue, and for the duration.
 QUEUE_NAMES = ("q", "qname")
 TIME_LIMIT = "h_rt"
+#: The type of resources that are slots.
+SLOT_TYPE = "default"
 SLOTS = '"advance_reservation" denied: use parallel environments instead of requesting slots explicitly'
 
 #: What a resource of the type is asked for: a number, or a part of the number of slots, as ``1/2``.
@@ -290,14 +292,7 @@ def site_of(tx: "Transaction", wish: ReservationWish, environments: SiteEnvironm
     columns = tx.resources.columns()
     names = {name for text in wish.resources for item in text.split(",") for name in [item.strip().partition("=")[0]]}
     names = {"network_address" if name in HOST_NAMES else name for name in names} | {"network_address"}
-    resources = tx.resources.all()
-    values: dict[str, frozenset[str]] = {}
-    for name in names & columns.keys():
-        values[name] = frozenset(
-            str(value)
-            for resource in resources
-            if (value := resource.network_address if name == "network_address" else resource.properties.get(name))
-        )
-    types = frozenset(resource.type for resource in resources) - {"default"}
+    values = {name: tx.resources.values(name) for name in sorted(names & columns.keys())}
+    types = tx.resources.count_by_type()
     queues = SiteQueues(tx.queues.all(), values["network_address"], environments)
-    return Site(columns, types, values, sum(resource.type == "default" for resource in resources), queues)
+    return Site(columns, frozenset(types.keys() - {SLOT_TYPE}), values, types.get(SLOT_TYPE, 0), queues)
