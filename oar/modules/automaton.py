@@ -163,6 +163,7 @@ class Automaton:
     _has_looked: bool = False  #: NodeChangeState has run for the round that waits; once is enough
     _at: tuple[str, ...] = ()
     _failed: _FailedQueues = field(default_factory=_FailedQueues)
+    _overtaken: set[Module] = field(default_factory=set)  #: modules that wait, and that a follower has gone before
 
     def start(self) -> None:
         """Ask for a pass of every module, as after a stop of unknown length."""
@@ -243,10 +244,13 @@ class Automaton:
             queue.append(module)
 
     def _enqueue_first(self, module: Module) -> None:
+        """Let a module go before those that wait; each lets that happen once, else kills without end stop Sarko."""
         queue = self.queues[LANES[module]]
         if module in queue:
             queue.remove(module)
-        queue.insert(0, module)
+        place = next((place for place, other in enumerate(queue) if other not in self._overtaken), len(queue))
+        self._overtaken.update(queue[place:])
+        queue.insert(place, module)
         if module is Module.NODE_CHANGE_STATE:
             self._stale = True
 
@@ -314,6 +318,7 @@ class Automaton:
             self._has_looked = True
         if module in self.queues[lane]:
             self.queues[lane].remove(module)
+        self._overtaken.discard(module)
         self.running[lane] = module
         record = self.records[module]
         record.started = now

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from oar.lib.facts.messages import Tag
@@ -419,7 +419,24 @@ events = st.lists(
 )
 
 
+def test_rounds_that_end_jobs_one_after_another_do_not_keep_sarko_from_its_pass() -> None:
+    machine = automaton()
+    machine.on_tag(Tag.QDEL)
+    assert Module.LEON in {start.module for start in machine.due(1.0)}
+    machine.on_tag(Tag.VILLAINS)
+    begun: list[Module] = []
+    for _ in range(3):
+        machine._enqueue_first(Module.LEON)
+        machine.on_exit(machine.running[Lane.KILL] or Module.LEON, 0, 2.0)
+        begun += [start.module for start in machine.due(2.0) if LANES[start.module] is Lane.KILL]
+    assert begun == [Module.LEON, Module.SARKO, Module.LEON]
+
+
 @settings(max_examples=300)
+@example(
+    [("tag", Tag.QSUB), ("tag", Tag.VILLAINS), *[("end", code) for code in (0, 0, 1)], ("tag", Tag.QSUB)]
+    + [("end", code) for code in (0, 2, 1, 0, 2, 0)]
+)
 @given(events)
 def test_a_wanted_module_starts_after_at_most_as_many_others_as_its_lane_has_modules(
     story: list[tuple[str, Tag | int | float]],
