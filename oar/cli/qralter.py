@@ -1,23 +1,25 @@
 """qralter: change advance reservations."""
 
 import sys
-import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import click
 
 from oar.cli.common.command import Context, Hangup, oar_command
+from oar.cli.common.end_with_caller import ending_with_caller
 from oar.cli.common.options import RESERVATIONS, Stop, option
-from oar.cli.qrsub import NO_ANSWER
+from oar.cli.qrsub import NO_ANSWER, NOBODY
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.grid_engine_times import write_date
 from oar.lib.facts.reservation_states import ChangeAnswer
-from oar.lib.reservations import alteration, listed_users, preparation
+from oar.lib.reservations import alteration, answers, listed_users, preparation
 from oar.lib.reservations.alteration import AttributeChange, WantedWindow
-from oar.lib.reservations.answers import FIRST_PAUSE, LONGEST_PAUSE
 from oar.lib.reservations.preparation import BadReservation
+
+WITHDRAWN = "the change was withdrawn"
 
 
 class QralterOptions(NamedTuple):
@@ -66,17 +68,50 @@ def main(context: Context, **values: object) -> int:
         click.echo(context.command.get_help(click.get_current_context()))
         return 1
     code = 0
-    for number in numbers:
-        try:
-            _alter(context, options, number)
-        except UserError as error:
-            click.echo(str(error), err=True)
-            code = error.exit_code
+    with ending_with_caller():
+        for place, number in enumerate(numbers, start=1):
+            try:
+                has_left = _alter(context, options, number)
+            except UserError as error:
+                click.echo(str(error), err=True)
+                code = error.exit_code
+                continue
+            if has_left and numbers[place:]:
+                raise Stop(f"not changed: {', '.join(numbers[place:])}", NO_ANSWER)
     return code
 
 
-def _alter(context: Context, options: QralterOptions, name: str) -> None:
-    """Change one reservation.  Raises UserError."""
+class _Asked(NamedTuple):
+    """What was written for one reservation."""
+
+    reservation: AdvanceReservation
+    change_id: int  #: of the change that the scheduler answers; 0 = none
+    ended: list[int]  #: waiting jobs whose owner lost his access
+
+
+def _alter(context: Context, options: QralterOptions, name: str) -> bool:
+    """Change one reservation; return whether the user has left meanwhile, and the answer was first.
+
+    Like a request of qrsub, a change does not stay when nobody waits for it: then Stop is raised.  Raises UserError.
+    """
+    database, patience, written = context.database, context.runtime.config.reservation_answer_timeout, list[_Asked]()
+    answer, why, has_left = None, NOBODY.format(patience), False
+    try:
+        _ask(context, options, name, written.append)
+        if change_id := written[0].change_id:
+            answer = answers.wait(database, lambda: answers.find_change(database, change_id), patience)
+    except (KeyboardInterrupt, Hangup):
+        has_left, why = True, ""
+    if not written or (written[0].change_id and answer is None):
+        answer = _give_up(context, written)
+        if answer is None:
+            raise Stop(f"{why}{WITHDRAWN}", NO_ANSWER)
+    click.echo("\n".join(_lines(context, written[0], answer)))
+    return has_left
+
+
+def _ask(context: Context, options: QralterOptions, name: str, note: Callable[[_Asked], object]) -> None:
+    """Write a change; ``note`` is told of it before it is committed.  Raises UserError."""
     attributes = _attributes(options, context.user.name)
     with context.database.begin() as tx:
         found = _find(tx, name)
@@ -88,16 +123,27 @@ def _alter(context: Context, options: QralterOptions, name: str) -> None:
         ended = []
         if attributes != AttributeChange():
             ended = alteration.change_attributes(tx, context.user, reservation, attributes)
-        patience = context.runtime.config.reservation_answer_timeout
         change_id = 0
         if window:
             (reservation,) = tx.advance_reservations.select([reservation.id])
+            patience = context.runtime.config.reservation_answer_timeout
             change_id = alteration.ask_window(tx, context.user, reservation, window, patience=patience)
-    lines = [f"job {job_id} was deleted: its owner may not use the reservation any more" for job_id in ended]
-    if change_id:
-        answer = _wait(context, change_id, patience)
-        lines = [*_told(context, answer, reservation), *lines]
-    click.echo("\n".join([f"Your reservation {reservation.number} has been altered", *lines]))
+        note(_Asked(reservation, change_id, ended))
+
+
+def _give_up(context: Context, written: list[_Asked]) -> ReservationChange | None:
+    """Withdraw a change, if it was written; return it if its answer was first, else None."""
+    for asked in written:
+        with context.database.begin() as tx:
+            return alteration.give_up(tx, asked.change_id)
+    return None
+
+
+def _lines(context: Context, asked: _Asked, answer: ReservationChange | None) -> list[str]:
+    """Return what is said of a change that was made.  Raises BadReservation for a refused one."""
+    told = _told(context, answer, asked.reservation) if answer else []
+    ended = [f"job {job_id} was deleted: its owner may not use the reservation any more" for job_id in asked.ended]
+    return [f"Your reservation {asked.reservation.number} has been altered", *told, *ended]
 
 
 def _find(tx: Transaction, name: str) -> AdvanceReservation | None:
@@ -150,23 +196,6 @@ def _window(options: QralterOptions, reservation: AdvanceReservation, now: int) 
         duration = reservation.duration if dates.duration is None else dates.duration
         end = (reservation.start if start is None else start) + duration
     return WantedWindow(start, end, options.is_forced)
-
-
-def _wait(context: Context, change_id: int, patience: float) -> ReservationChange:
-    """Return the change with its answer.  Raises Stop if nobody answers: the change is dropped."""
-    limit, pause = time.monotonic() + patience, FIRST_PAUSE
-    while time.monotonic() < limit:
-        with context.database.snapshot() as tx:
-            change = tx.advance_reservations.change(change_id)
-        if change is not None and change.answer is not ChangeAnswer.NONE:
-            return change
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
-    with context.database.begin() as tx:
-        answered = alteration.give_up(tx, change_id)
-    if answered is None:
-        raise Stop(f"no answer from the scheduler in {patience:g} s, the change was withdrawn", NO_ANSWER)
-    return answered
 
 
 def _told(context: Context, answer: ReservationChange, reservation: AdvanceReservation) -> list[str]:

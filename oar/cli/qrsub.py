@@ -103,7 +103,8 @@ def _ask(context: Context, requester: Requester, wish: ReservationWish) -> tuple
     try:
         draft = drafts.ask(database, config, requester, wish, written.append)
         _print_rules(draft.output)
-        answer, why = answers.wait(database, written[0].id, patience), NOBODY.format(patience)
+        answer = answers.wait(database, lambda: answers.find(database, written[0].id), patience)
+        why = NOBODY.format(patience)
     except (KeyboardInterrupt, Hangup):
         answer, why = None, ""
     for asked in () if answer else written:

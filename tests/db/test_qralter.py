@@ -1,6 +1,8 @@
 """qralter: attributes at once, windows by the scheduler; a refused change changes nothing."""
 
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -8,7 +10,9 @@ from oar.cli import qralter
 from oar.cli.common.command import CommandResult, invoke
 from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.facts.grid_engine_times import write_date
+from oar.lib.facts.messages import Effect
 from oar.lib.facts.records import User
+from oar.lib.facts.reservation_states import ChangeAnswer
 from oar.lib.facts.states import JobState
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
@@ -20,14 +24,28 @@ Qralter = Callable[..., CommandResult]
 
 
 @pytest.fixture
-def alter(site: Site, runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Qralter:
-    """Qralter of alice; whenever it waits, a round is made."""
-    monkeypatch.setattr("oar.cli.qralter.time.sleep", lambda seconds: site.round())
+def qralter_alone(site: Site, runtime: Runtime) -> Qralter:
+    """Qralter of alice; nobody answers."""
+    runtime.config = runtime.config.replace(reservation_answer_timeout=1)
 
     def run(*arguments: str, user: User = ALICE) -> CommandResult:
         return invoke(qralter.main, arguments, runtime=runtime, user=user)
 
     return run
+
+
+@pytest.fixture
+def alter(site: Site, qralter_alone: Qralter) -> Qralter:
+    """Qralter of alice; the scheduler answers as soon as it is told of a change."""
+    site.database.deliver = lambda effects: _answer(site)
+    return qralter_alone
+
+
+def _answer(site: Site) -> None:
+    """Make a round; the server is told nothing of what it writes itself."""
+    told, site.database.deliver = site.database.deliver, None
+    site.round()
+    site.database.deliver = told
 
 
 @pytest.fixture
@@ -134,3 +152,43 @@ def test_one_change_at_a_time(site: Site, alter: Qralter, number: int) -> None:
         reservation_id = tx.advance_reservations.by_numbers([number])[number].id
         tx.advance_reservations.ask_change(reservation_id, "oar", "{}", 0)
     assert alter("-e", "+900", str(number)).err == f"denied: a change of advance_reservation {number} is pending\n"
+
+
+# -- no answer --------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_without_an_answer_is_withdrawn(site: Site, qralter_alone: Qralter, number: int) -> None:
+    result = qralter_alone("-e", "+900", str(number))
+    assert result == CommandResult(26, "", "no answer from the scheduler in 1 s, the change was withdrawn\n")
+    assert _answers(site) == ["dropped"]
+    site.round()
+    assert site.get(1).end == NOW + HOUR
+
+
+@pytest.mark.parametrize("departure", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_who_leaves_withdraws_his_change_and_asks_for_no_other(
+    site: Site, qralter_alone: Qralter, number: int, departure: signal.Signals
+) -> None:
+    def leave(effects: Sequence[Effect]) -> None:
+        if _answers(site) == [str(ChangeAnswer.NONE)]:
+            os.kill(os.getpid(), departure)
+
+    site.database.deliver = leave
+    assert qralter_alone("-e", "+900", str(number), "999") == CommandResult(26, "", "the change was withdrawn\n")
+    assert _answers(site) == ["dropped"]
+
+
+def test_an_answer_that_was_first_is_printed(site: Site, qralter_alone: Qralter, number: int) -> None:
+    def answer_and_leave(effects: Sequence[Effect]) -> None:
+        _answer(site)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    site.database.deliver = answer_and_leave
+    result = qralter_alone("-e", "+900", str(number), "8", "9")
+    window = f"now {write_date(NOW + 100)} to {write_date(NOW + 900)}"
+    assert result == CommandResult(26, f"Your reservation {number} has been altered\n{window}\n", "not changed: 8, 9\n")
+
+
+def _answers(site: Site) -> list[str]:
+    with site.database.snapshot() as tx:
+        return tx.column("SELECT answer FROM reservation_changes ORDER BY change_id")
