@@ -46,7 +46,13 @@ NOBODY, WITHDRAWN = "no answer from the scheduler in {:g} s, ", "the request was
 @option("-pe", "pe", nargs=2, metavar="NAME RANGE", help="A parallel environment, and slots: n, n-m, n-, -m.")
 @option("-alloc", "allocation", nargs=2, metavar="RULE RANGE", help="$fill_up, $pe_slots, $round_robin, or a number.")
 @option("-q", "queues", default="", metavar="LIST", help="Queues: queue, queue@host, queue@@hostgroup, patterns.")
-@option("-masterq", "master_queues", default="", metavar="LIST", help="One slot lies on a host of this list.")
+@option(
+    "-masterq",
+    "master_queues",
+    default="",
+    metavar="LIST",
+    help="One slot lies on a host of this list; jobs begin there.",
+)
 @option("-h", "hosts", default="", metavar="HOSTS", help="Hosts, patterns too, with commas between them.")
 @option("-p", "properties", default="", metavar="CONDITION", help="A condition on resources, as of oarsub.")
 @option("-ckpt", "checkpoint", default="", metavar="NAME", help="A checkpointing environment.")

@@ -6,9 +6,9 @@ Data (JSON).  All actions: ``oar_tmp_directory``, ``cpuset_path`` (null: keys an
 ``init`` and ``clean``: ``job_id``, ``name`` (of the group), ``user``, ``ssh_keys`` (null: none).  ``init`` also:
 ``nodes`` (of each the values of the property that names processors), ``nodes_property`` (the name of that property,
 optional), ``compute_thread_siblings``, ``resources``, ``node_file_db_fields``,
-``node_file_db_fields_distinct_values``, ``array_id``, ``array_index``, ``stdout_file``, ``stderr_file``,
-``launching_directory``, ``job_name``, ``project``, ``walltime``, ``walltime_seconds``, ``types``.  ``sweep``:
-``jobs`` = [{``job_id``, ``name``}] that may be here.
+``node_file_db_fields_distinct_values``, ``first_nodes`` (of the node file, optional), ``array_id``, ``array_index``,
+``stdout_file``, ``stderr_file``, ``launching_directory``, ``job_name``, ``project``, ``walltime``,
+``walltime_seconds``, ``types``.  ``sweep``: ``jobs`` = [{``job_id``, ``name``}] that may be here.
 
 ``clean`` says one line ``{"job_id": n, "usage": {...}, "reason": {...}}`` with what the job used on this node, and what
 oarexec found here when something of the job failed (null: nothing, see ``node_faults``); ``sweep`` one line

@@ -485,14 +485,18 @@ def type_text(name: str, value: object) -> str:
 
 
 def node_file(data: "Data") -> str:
-    """Return the text of the node file: one line per distinct value among the resources of type default."""
+    """Return the text of the node file: one line per distinct value among the resources of type default.
+
+    The lines are sorted, those of ``first_nodes`` before the others.
+    """
     field = data["node_file_db_fields"]
     distinct = data["node_file_db_fields_distinct_values"]
-    lines: "dict[str, str]" = {}
+    lines: "dict[str, tuple[bool, str]]" = {}
     for resource in data["resources"]:
         if resource.get("type", "default") == "default" and resource.get(field) not in (None, ""):
-            lines.setdefault(str(resource.get(distinct)), str(resource[field]))
-    return "".join(line + "\n" for line in sorted(lines.values()))
+            is_later = resource.get("network_address") not in data.get("first_nodes", ())
+            lines.setdefault(str(resource.get(distinct)), (is_later, str(resource[field])))
+    return "".join(line + "\n" for _, line in sorted(lines.values()))
 
 
 def resources_file(data: "Data") -> str:

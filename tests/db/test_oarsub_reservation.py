@@ -294,6 +294,31 @@ class TestCopies:
             "OAR_AR_END": str(NOW + 100 + HOUR),
         }
 
+    def test_the_head_of_a_job_is_a_node_of_the_master_queue_list(self, site: Site, login: LoginNode) -> None:
+        request = "{network_address = 'node-2'}/resource_id=1+/resource_id=3"
+        number = site.ask(request, NOW, NOW + HOUR, master_queue_list="default@node-2")
+        site.round()
+        wide = login.submit("--ar", number, "-l", "/network_address=2/resource_id=1,walltime=0:10", "x")
+        narrow = login.submit(
+            "--ar", number, "-l", "/resource_id=1,walltime=0:10", "-p", "network_address='node-1'", "x"
+        )
+        site.round(NOW + 1)
+
+        def data_of(job: Job) -> job_data.JobData:
+            with site.database.begin() as tx:
+                data = job_data.read(tx, job.id)
+            assert data is not None
+            return data
+
+        assert data_of(wide).hosts == ("node-2", "node-1")
+        assert data_of(narrow).hosts == ("node-1",)
+        assert data_of(wide).exec_host(login.config) == "node-2"
+        sent = job_data.oarexec_data(data_of(wide), login.config, 1, init=False)
+        assert node_base.node_file(sent) == "node-2\nnode-1\n"
+        with site.database.begin() as tx:
+            tx.job_runs.claim(wide.id, "node-1")
+        assert data_of(wide).hosts == ("node-1", "node-2")  # a job that was begun keeps its head
+
 
 class TestFrames:
     """A frame is nobody's job: whatever acts on jobs names the advance reservation instead."""

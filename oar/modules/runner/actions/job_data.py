@@ -14,11 +14,13 @@ from typing import Any
 
 from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
+from oar.lib.db.user_sql import satisfying
 from oar.lib.facts import output_names
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.node_protocol import ControlSignal
 from oar.lib.facts.records import Job, JobKeys, JobRun, Resource
 from oar.lib.facts.request import JobTypes
+from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.states import JobType, JobTypeName, Reservation
 from oar.lib.facts.times import format_duration
 from oar.lib.submission import job_environment
@@ -52,6 +54,7 @@ class JobData:
     keys: JobKeys
     run: JobRun | None
     advance_reservation: AdvanceReservation | None = None  #: the one that it is in
+    first_hosts: frozenset[str] = frozenset()  #: nodes that come before the others of the job
     gpu_hosts: tuple[str, ...] = ()  #: nodes with GPUs of which the job has none: it may use none of them
 
     @cached_property
@@ -81,9 +84,10 @@ class JobData:
 
     @cached_property
     def hosts(self) -> tuple[str, ...]:
-        """The job's nodes, sorted."""
+        """The job's nodes, sorted, the first of which is its head."""
         default_resources = [resource for resource in self.resources if resource.type == "default"]
-        return tuple(sorted({resource.network_address for resource in default_resources if resource.network_address}))
+        names = {resource.network_address for resource in default_resources if resource.network_address}
+        return tuple(sorted(names, key=lambda name: (name not in self.first_hosts, name)))
 
     def exec_host(self, config: Config) -> str:
         """Return the node on which the command runs."""
@@ -118,14 +122,16 @@ def read(tx: Transaction, job_id: int) -> JobData | None:
     chosen = next((moldable for moldable in moldables if moldable.id == job.assigned_moldable), None)
     assigned = tx.jobs.assigned([job_id], current=True).get(job_id, [])
     resources = tuple(tx.resources.select([moldable.id for moldable in assigned])) if assigned else ()
+    reservation, run = _advance_reservation(tx, job_id), tx.job_runs.find(job_id)
     return JobData(
         job=job,
         type_texts=tx.jobs.types([job_id], current=True).get(job_id, ()),
         walltime=chosen.walltime if chosen else 0,
         resources=resources,
         keys=tx.challenges.find(job_id) or JobKeys("", None, None),
-        run=tx.job_runs.find(job_id),
-        advance_reservation=_advance_reservation(tx, job_id),
+        run=run,
+        advance_reservation=reservation,
+        first_hosts=_first_hosts(tx, reservation, resources, run),
         gpu_hosts=_gpu_hosts(tx, resources),
     )
 
@@ -133,6 +139,25 @@ def read(tx: Transaction, job_id: int) -> JobData | None:
 def _advance_reservation(tx: Transaction, job_id: int) -> AdvanceReservation | None:
     inside = tx.advance_reservations.of_jobs([job_id])
     return next(iter(tx.advance_reservations.select(list(inside.values()))), None)
+
+
+def _first_hosts(
+    tx: Transaction, reservation: AdvanceReservation | None, resources: Collection[Resource], run: JobRun | None
+) -> frozenset[str]:
+    """Return the nodes of a job on which the master of its advance reservation may be (``qrsub -masterq``).
+
+    A job that was begun keeps its head, whatever becomes of properties.
+    """
+    if reservation is None or not reservation.master_queue_list:
+        return frozenset()
+    names = {resource.id: resource.network_address for resource in resources if resource.network_address}
+    if run and run.head_host in names.values():
+        return frozenset([run.head_host])
+    alternatives = decode(reservation.request)
+    # the slot of the master was asked for first
+    master = alternatives[reservation.alternative].groups[0] if reservation.alternative < len(alternatives) else None
+    found = satisfying(tx, master.filter, names.keys()) if master and names else None
+    return frozenset(names[number] for number in found or ())
 
 
 def _gpu_hosts(tx: Transaction, resources: Collection[Resource]) -> tuple[str, ...]:
@@ -161,6 +186,7 @@ def manager_data(data: JobData, config: Config) -> dict[str, Any]:
         "oar_tmp_directory": config.oar_runtime_directory,
         "types": types_of(data),
         "resources": [dict(resource.properties) for resource in data.resources],
+        "first_nodes": sorted(data.first_hosts),
         "gpu_hosts": list(data.gpu_hosts),
         "node_file_db_fields": config.node_file_db_field,
         "node_file_db_fields_distinct_values": config.node_file_db_field_distinct_values,
@@ -252,7 +278,7 @@ _SHARED = (
     "advance_reservation",
 )
 #: Further ones on a host where no job resource manager writes the files of the job.
-_FILES = ("resources", "node_file_db_fields", "node_file_db_fields_distinct_values")
+_FILES = ("resources", "first_nodes", "node_file_db_fields", "node_file_db_fields_distinct_values")
 
 
 def probe_data(jobs: Iterable[JobData], config: Config, *, fence: int = 0) -> dict[str, Any]:
