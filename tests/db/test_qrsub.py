@@ -15,9 +15,11 @@ from oar.cli.common.command import CommandResult
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.new_jobs import NewAlternative
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.messages import Effect
 from oar.lib.facts.records import Queue, User
+from oar.lib.facts.request import parse_request
 from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.facts.states import JobState, QueueState
@@ -333,6 +335,19 @@ def test_slots_lie_as_the_rule_says(desk: Desk) -> None:
     assert hosts("-p", "network_address = 'node-2'") == ["node-2"]
     assert hosts("-masterq", "*@node-2", "-pe", "slots", "2") == ["node-1", "node-2"]
     assert hosts("-masterq", "*@node-2", "-pe", "smp", "2") == ["node-2", "node-2"]
+
+
+def test_waiting_jobs_are_in_the_way_where_the_site_wants_it(desk: Desk) -> None:
+    everything = add_job(desk.database, alternatives=[NewAlternative(7200, parse_request("/resource_id=4").groups)])
+    words = ("-a", "+30m", "-d", "60")
+    assert desk.qrsub(*words, "-w", "v").exit == 0
+    desk.config = desk.config.replace(reservation_precedence="jobs")
+    assert desk.scheduler
+    assert desk.server
+    desk.scheduler.close()
+    desk.serve(desk.server)
+    for result in (desk.qrsub(*words, "-w", "v"), desk.qrsub(*words)):
+        assert (result.exit, f"(job {everything})" in result.err) == (1, True)
 
 
 def test_the_duration_may_stand_among_the_resources(desk: Desk) -> None:

@@ -304,7 +304,7 @@ def test_a_granted_change_takes_nothing_from_others(seed: int) -> None:
 def random_site(seed: int) -> Site:
     """Return a site with running jobs, reservations of all states, requests and jobs inside and outside."""
     rng = random.Random(seed)
-    site = Site(nodes=rng.randint(1, 4), cores=2)
+    site = Site(nodes=rng.randint(1, 4), cores=2, jobs_before_reservations=rng.random() < 0.3)
     everything = site.resources.everything
     free_now = everything
     for _ in range(rng.randint(0, 2)):
@@ -396,6 +396,34 @@ def test_a_hard_reservation_in_error_starts_nothing(seed: int) -> None:
     hard = [each for each in site.reservations if each.is_hard and not each.is_flexible]
     closed = {each.id for each in hard if missing.get(each.id)}
     assert not [start for start in plan.started if site.reservation_of(start.placement.job_id) in closed]
+
+
+def test_requests_come_behind_the_jobs_of_their_queue_where_the_site_wants_it() -> None:
+    for jobs_first, state in ((False, S.WAITING), (True, S.REFUSED)):
+        site = Site(nodes=1, jobs_before_reservations=jobs_first).job("/core=2", walltime=1000, id=1)
+        site.reserve("/core=1", NOW + 100, NOW + 200)  # type: ignore[attr-defined]
+        plan = Round(site.snapshot()).plan()
+        (step,) = plan.reservations
+        assert (step.state, [start.placement.job_id for start in plan.started]) == (state, [1] if jobs_first else [])
+        if jobs_first:
+            assert step.message.endswith("(job 1)")
+            assert step.proposal == NOW + 1000 + site.settings.security_time
+
+
+def test_requests_in_other_queues_do_not_wait_for_the_jobs_of_a_lower_one() -> None:
+    site = Site(nodes=1, jobs_before_reservations=True).job("/core=2", walltime=1000, id=1)
+    for queue, state in (("admin", S.WAITING), ("default", S.REFUSED), ("gone", S.REFUSED)):
+        site.reserve("/core=1", NOW + 100, NOW + 200, queue=queue)  # type: ignore[attr-defined]
+        assert site.steps()[1].state is state, queue  # type: ignore[attr-defined]
+        site.reservations.pop()  # type: ignore[attr-defined]
+        site.waiting.pop()
+
+
+def test_a_change_of_a_reservation_that_is_gone_is_answered() -> None:
+    for jobs_first in (False, True):
+        snapshot = Site(jobs_before_reservations=jobs_first).snapshot()
+        (step,) = Round(replace(snapshot, reservation_changes=(PlannedChange(1, 77),))).plan().reservation_changes
+        assert (step.is_granted, step.message) == (False, "the advance reservation has ended")
 
 
 def flexible(request: str, start: int, end: int, **given: Any) -> Site:

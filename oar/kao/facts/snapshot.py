@@ -56,6 +56,7 @@ class Settings:
     suspended_types: tuple[str, ...] = ("default",)  #: types of resources that a Suspended job gives to others
     always_assigned_type: str = ""  #: type of the resources that every job gets besides its own
     reservation_patience: int = 300  #: seconds that a reservation waits for missing resources
+    jobs_before_reservations: bool = False  #: requests for advance reservations come behind the jobs of their queue
     reservation_replace_after: int = 300  #: lost resources of advance reservations are replaced after so many seconds
     reservation_order_threshold: int = 300  #: reservations nearer than this use the common resource order
     besteffort_kill_before: int = 0  #: besteffort jobs are killed so long before a job starts on their resources

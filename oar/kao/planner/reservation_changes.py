@@ -5,7 +5,7 @@ Decided on the spaces without the reservation itself, which stays as it is until
 See docs/design/reservations.rst, "Changes".
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from oar.kao.facts.plan import Reason
@@ -31,9 +31,10 @@ class ReservationChanges:
         self._context = context
         self._reservations = {each.id: each for each in context.snapshot.reservations}
 
-    def decide(self) -> Iterator[ChangeStep]:
-        """Iterate over the answers, in the order of asking."""
-        for change in self._context.snapshot.reservation_changes:
+    def decide(self, reservation_ids: Collection[int]) -> Iterator[ChangeStep]:
+        """Iterate over the answers to the changes of some reservations, in the order of asking."""
+        changes = self._context.snapshot.reservation_changes
+        for change in [change for change in changes if change.reservation_id in reservation_ids]:
             reservation = self._reservations.get(change.reservation_id)
             if reservation is None or reservation.state not in GRANTED:
                 yield ChangeStep(change.id, change.reservation_id, 0, message="the advance reservation has ended")

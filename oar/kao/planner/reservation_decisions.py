@@ -1,12 +1,13 @@
 """Advance reservations in a round: time and health change their states, and new ones are answered.
 
 Requests are answered before any waiting job is placed: waiting jobs have no promise, and behind many of them a
-reservation for tomorrow could never be granted.  Decisions only; the round writes them.
+reservation for tomorrow could never be granted.  A site may want it otherwise (RESERVATION_PRECEDENCE=jobs).
+Decisions only; the round writes them.
 
 See docs/design/reservations.rst, "In a round".
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from oar.kao.facts.plan import Placement
@@ -46,21 +47,44 @@ class ReservationDecisions:
         self._search = ReservationSearch(context, search)
         self._replacement = ReservationReplacement(context)
         self._changes = ReservationChanges(context)
-        self.changes: tuple[ChangeStep, ...] = ()
+        self.changes: list[ChangeStep] = []
+        self._answered: set[int] = set()
         self._frames = {job.id: job for job in context.snapshot.waiting}
         self.steps: list[ReservationStep] = []
 
     def decide(self) -> None:
-        """Decide on all reservations: on the granted ones by time and health, then on requests in their order."""
+        """Decide on all reservations: on the granted ones by time and health, then on requests in their order.
+
+        Requests that come behind jobs wait for ``answer``.
+        """
         reservations = self._context.snapshot.reservations
         for reservation in reservations:
             if reservation.state is not S.ASKED:
                 self._follow(reservation)
-        self.changes = tuple(self._changes.decide())
-        for reservation in reservations:
+        gone = {change.reservation_id for change in self._context.snapshot.reservation_changes}
+        self.changes += self._changes.decide(gone - {reservation.id for reservation in reservations})
+        if not self._settings.jobs_before_reservations:
+            self.answer({reservation.queue for reservation in reservations})
+
+    def answer(self, queues: Collection[str]) -> None:
+        """Answer the changes and the requests of some queues that have no answer yet."""
+        asked = [
+            each
+            for each in self._context.snapshot.reservations
+            if each.queue in queues and each.id not in self._answered
+        ]
+        self._answered |= {reservation.id for reservation in asked}
+        self.changes += self._changes.decide({reservation.id for reservation in asked})
+        for reservation in asked:
             frame = self._frames.get(reservation.frame_id)
             if reservation.state is S.ASKED and frame:
                 self._decisions.guard(frame, lambda job, asked=reservation: self._answer(asked, job))  # type: ignore[misc]
+
+    @property
+    def unanswered_queues(self) -> set[str]:
+        """The queues of the reservations that have no answer yet."""
+        reservations = self._context.snapshot.reservations
+        return {reservation.queue for reservation in reservations if reservation.id not in self._answered}
 
     # -- granted ones ------------------------------------------------------------------------------------------------
 

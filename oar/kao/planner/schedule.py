@@ -12,6 +12,7 @@ from functools import partial
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, parse_types, parse_types_or_none
 from oar.kao.facts.plan import JobForecast, Placement, Plan, Reason
+from oar.kao.facts.planned_reservations import ReservationStep
 from oar.kao.facts.queue_policies import QueuePolicy, policy_of
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.planner.energy import nodes_to_halt, nodes_to_wake
@@ -119,11 +120,15 @@ class Round:
         for queues in self._groups():
             announce([queue.name for queue in queues])
             self._plan_group(queues)
+        self._reservation_decisions.answer(self._reservation_decisions.unanswered_queues)
         self._plan_besteffort()
         return self.finish()
 
     def plan_reservations(self) -> Plan:
-        """Return what is decided about advance reservations, with the places of their frames alone."""
+        """Return what is decided about advance reservations, with the places of their frames alone.
+
+        Requests that come behind jobs are not answered.
+        """
         self._reservation_decisions.decide()
         shared = self._usable.shared & self._usable.alive
         return Plan(
@@ -131,8 +136,17 @@ class Round:
             placements=tuple(_with_shared(place, shared) for place in self._decisions.placements.values()),
             failures=tuple(self._decisions.failures),
             reservations=tuple(self._reservation_decisions.steps),
-            reservation_changes=self._reservation_decisions.changes,
+            reservation_changes=tuple(self._reservation_decisions.changes),
         )
+
+    def answer_reservations(self) -> Sequence[ReservationStep]:
+        """Return what is decided about advance reservations, with a plan for those jobs only that come before them."""
+        self._reservation_decisions.decide()
+        if self._settings.jobs_before_reservations:
+            for queues in self._groups():
+                self._plan_group(queues)
+            self._reservation_decisions.answer(self._reservation_decisions.unanswered_queues)
+        return self._reservation_decisions.steps
 
     def forecast(self, jobs: Collection[int]) -> dict[int, JobForecast]:
         """Return what becomes of some jobs, with no plan for those behind them.
@@ -166,6 +180,8 @@ class Round:
     def _groups(self) -> list[list[Queue]]:
         """Return the active queues that have jobs, those of equal priority together, the highest priority first."""
         busy = {job.queue for job in self._jobs.values()} & self._active
+        if self._settings.jobs_before_reservations:
+            busy |= self._reservation_decisions.unanswered_queues & self._active
         queues = sorted((queue for queue in self._snapshot.queues if queue.name in busy), key=lambda queue: queue.name)
         priorities = sorted({queue.priority for queue in queues}, reverse=True)
         return [[queue for queue in queues if queue.priority == priority] for priority in priorities]
@@ -185,6 +201,8 @@ class Round:
         new = [job for job in waiting if job.reservation is Reservation.TO_SCHEDULE]
         for job in self._reservations.in_order(new):
             self._decisions.guard(job, self._answer_reservation)
+        if self._settings.jobs_before_reservations:
+            self._reservation_decisions.answer(names)
 
     def _plan_besteffort(self) -> None:
         """Plan the besteffort jobs of all active queues, in the order of the queues."""
@@ -234,7 +252,7 @@ class Round:
             troubles=tuple(decisions.troubles),
             failures=tuple(decisions.failures),
             reservations=tuple(self._reservation_decisions.steps),
-            reservation_changes=self._reservation_decisions.changes,
+            reservation_changes=tuple(self._reservation_decisions.changes),
             reservation_dates=self._reservation_decisions.dates(),
         )
 

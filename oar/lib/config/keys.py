@@ -521,6 +521,11 @@ class Config(Values):
         INTEGER, 6, "Seconds before the end of an advance reservation at which its jobs have to be over."
     )
     reservation_open = Key(BOOLEAN, False, "Everybody may create advance reservations, not only the userset arusers.")
+    reservation_precedence = Key(
+        one_of("reservations", "jobs"),
+        "reservations",
+        "What comes first: new advance reservations, or the jobs that wait in their queue.",
+    )
     reservation_answer_timeout = Key(SOME_SECONDS, 60, "So long does qrsub wait for the answer of the scheduler.")
     reservation_replace_lost = Key(BOOLEAN, True, "Lost resources of an advance reservation are replaced.")
     reservation_replace_after = Key(SECONDS, 300, "After so many seconds; 60 at most once the reservation has begun.")

@@ -34,7 +34,7 @@ def answer(database: Database, config: Config, new: NewReservation) -> Reservati
     planned = _planned(new, frame.row.id)
     tried: Snapshot = replace(snapshot, reservations=(*snapshot.reservations, planned))
     planning = Round(tried, lambda: time.monotonic() - begin, site=plugins.site_of(config))
-    steps = {step.reservation_id: step for step in planning.plan_reservations().reservations}
+    steps = {step.reservation_id: step for step in planning.answer_reservations()}
     return steps[_ID]
 
 

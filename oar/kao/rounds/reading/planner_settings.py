@@ -16,6 +16,7 @@ def settings_of(config: Config) -> Settings:
         suspended_types=tuple(config.scheduler_available_suspended_resource_type),
         always_assigned_type=config.scheduler_resources_always_assigned_type or "",
         reservation_patience=config.reservation_waiting_resources_timeout,
+        jobs_before_reservations=config.reservation_precedence == "jobs",
         reservation_replace_after=config.reservation_replace_after,
         reservation_order_threshold=config.scheduler_resource_order_adv_reservations_threshold,
         besteffort_kill_before=config.scheduler_besteffort_kill_duration_before_reservation,
