@@ -27,13 +27,14 @@ EXIT_BAD_ROWS = 2
 #: Where Debian's PostgreSQL has its socket.
 SOCKET_DIRECTORY = "/var/run/postgresql"
 
-#: The synonyms that OAR 3 has for actions.
+#: Actions as words; the first ones are OAR 3's.
 WORDS: Mapping[str, str] = {
     "create": "create",
     "upgrade": "setup",
     "reset": "reset",
     "drop": "drop",
     "check": "check",
+    "purge": "purge",
 }
 #: What an action does that cannot be undone.
 WARNINGS: Mapping[str, str] = {
@@ -77,7 +78,7 @@ def action(
 @oar_command(
     "oar-database", summary="Create, upgrade, check or drop the database of OAR.", style=ADMIN, admins_only=True
 )
-@click.argument("actions", nargs=-1, metavar="[create|upgrade|reset|check|drop]")
+@click.argument("actions", nargs=-1, metavar="[create|upgrade|reset|check|drop|purge]")
 @action("create", "-c", "--create", help="Create logins, database, schema and default data.")
 @action("init", "--init", help="Create schema and default data in an empty database whose logins exist.")
 @action("setup", "-s", "--setup", "--upgrade", help="Bring the schema to the current version, whatever it is now.")
@@ -86,6 +87,7 @@ def action(
 @action("check", "--check", help="Tell whether the database can be used.")
 @action("fix_ro_user", "--fix-ro-user-priv", help="Create the read-only login if it is missing; renew its rights.")
 @action("fix_index", "--fix-index", help="Close the rows of ended jobs; create missing indexes.")
+@action("purge", "--purge", help="Remove what is older than the keys RETENTION_... say: advance reservations.")
 @option("--deep", is_flag=True, help="With --check: look for rows that do not fit together.")
 @option("--conf", metavar="FILE", help="Configuration file (default: $OARCONFFILE, /etc/oar/oar.conf).")
 @option("--db-type", metavar="TYPE", help="Pg, the only one.")
@@ -120,6 +122,8 @@ def main(
         _confirm(WARNINGS[action].format(name=settings.name))
     if action == "check":
         return _check(settings, config.user_sql_full_users, deep=options.deep)
+    if action == "purge":
+        return _purge(settings, config.retention_reservations, dry=options.dry_run)
     _do(action, settings, options)
     return 0
 
@@ -267,6 +271,24 @@ def _as_postgres() -> Iterator[None]:
         yield
     finally:
         os.seteuid(before)
+
+
+def _purge(settings: DatabaseSettings, days: int, *, dry: bool) -> int:
+    """Remove old advance reservations, or only tell how many they are; return the exit code."""
+    from oar.lib.db.database import Database
+    from oar.lib.reservations import retention
+
+    if not days:
+        click.echo("RETENTION_RESERVATIONS is 0: advance reservations are kept for ever.")
+        return 0
+    database = Database(settings, application="oar:database")
+    try:
+        removed = retention.count_old(database, days) if dry else sum(retention.purge(database, days))
+    except DatabaseUnavailable as error:
+        raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
+    verb = "would be" if dry else "were"
+    click.echo(f"{removed} advance reservations {verb} removed that ended more than {days} days ago.")
+    return 0
 
 
 def _check(settings: DatabaseSettings, full_users: Sequence[str], *, deep: bool) -> int:

@@ -54,6 +54,17 @@ def test_create_then_check(run: Run) -> None:
     assert again.err.startswith(f"[ERROR] The database fresh already has an OAR schema (version {VERSION}).")
 
 
+def test_purge_tells_what_is_removed(run: Run, conf: Path) -> None:
+    run("--create")
+    kept = "RETENTION_RESERVATIONS is 0: advance reservations are kept for ever.\n"
+    assert run("--purge") == run("purge") == CommandResult(0, kept, "")
+    with conf.open("a") as file:
+        file.write('RETENTION_RESERVATIONS="30"\n')
+    removed = "0 advance reservations {} removed that ended more than 30 days ago.\n"
+    assert run("--purge") == CommandResult(0, removed.format("were"), "")
+    assert run("--purge", "--dry-run") == CommandResult(0, removed.format("would be"), "")
+
+
 def test_what_create_makes_is_what_the_tests_use(run: Run, postgres: PostgreSQL, database: object) -> None:
     run("create")
     both = [postgres.connect(name, user) for name, user in (("fresh", "fresh_rw"), ("oar", "oar"))]

@@ -553,8 +553,12 @@ class Config(Values):
     retention_gantt_log = Key(DAYS, 7, "Days to keep the gantt_*_log tables.")
     retention_challenges = Key(DAYS, 30, "Days to keep the keys of ended jobs.")
     retention_accounting = Key(DAYS, 0, "Days to keep the accounting.")
-    retention_reservation_logs = Key(DAYS, 0, "Days to keep the history of reservations.")
-    retention_reservation_usage = Key(DAYS, 0, "Days to keep the usage of reservations.")
+    retention_reservations = Key(
+        DAYS,
+        0,
+        "Days after which oar-database --purge removes ended advance reservations; 0 = never.",
+        aliases="RETENTION_RESERVATION_LOGS RETENTION_RESERVATION_USAGE",
+    )
     db_archive_hostname = unset(DATABASE_HOST, "Host of the archive database.")
     db_archive_base_name = unset(TEXT, "Name of the archive database.")
     db_archive_base_login = unset(TEXT, "Its account.")
@@ -615,7 +619,7 @@ UNREAD: frozenset[str] = frozenset(
         *("phoenix_hard_rebootcmd", "phoenix_soft_timeout", "phoenix_hard_timeout", "phoenix_cmd_timeout"),
         *("phoenix_max_reboots", "phoenix_broken_nodes", "retention_jobs", "retention_job_state_logs"),
         *("retention_event_logs", "retention_resource_logs", "retention_gantt_log", "retention_challenges"),
-        *("retention_accounting", "retention_reservation_logs", "retention_reservation_usage"),
+        "retention_accounting",
         *("db_archive_hostname", "db_archive_base_name", "db_archive_base_login", "db_archive_base_passwd"),
         *("archive_log_file", "archive_log_level", "hash_tables_to_archive"),
     }

@@ -1,4 +1,4 @@
-"""The removal of jobs with everything that was ever written about them (``tx.purge``)."""
+"""The removal of jobs and advance reservations with everything that was ever written about them (``tx.purge``)."""
 
 from collections.abc import Collection
 
@@ -56,8 +56,29 @@ _DELETES = (
 )
 
 
+#: Advance reservations that ended before a date, no job of which is kept, and whose frame is accounted.
+_OLD_RESERVATIONS = """
+    SELECT v.reservation_id FROM reservations v
+    WHERE v.ended <> 0 AND v.ended < %s
+      AND NOT EXISTS (SELECT 1 FROM reservation_jobs i JOIN jobs j ON j.job_id = i.job_id
+        WHERE i.reservation_id = v.reservation_id)
+      AND NOT EXISTS (SELECT 1 FROM jobs f WHERE f.job_id = v.frame_id AND f.accounted = 'NO')
+    ORDER BY v.reservation_id LIMIT %s"""
+_FRAMES = "SELECT frame_id FROM reservations WHERE reservation_id = ANY(%s) AND frame_id <> 0"
+_TABLES_OF_RESERVATIONS = (
+    "reservation_acl",
+    "reservation_jobs",
+    "reservation_revisions",
+    "reservation_changes",
+    "reservation_logs",
+    "reservation_intervals",
+    "reservation_usage",
+    "reservations",
+)
+
+
 class Purge(Table):
-    """The removal of jobs, and what is asked before it."""
+    """The removal of jobs and advance reservations, and what is asked before it."""
 
     def jobs_of_resource(self, resource_id: int) -> list[int]:
         """Return the jobs that ever had a resource, by id."""
@@ -72,3 +93,14 @@ class Purge(Table):
         for rows in _DELETES:
             self._tx.execute(f"DELETE FROM {rows}", {"ids": list(ids)})
         self._changed(Topic.JOBS, Topic.GANTT, Topic.EVENTS)
+
+    def old_reservations(self, ended_before: int, limit: int | None) -> list[int]:
+        """Return advance reservations that may be removed, by id; None: without limit."""
+        return self._tx.column(_OLD_RESERVATIONS, (ended_before, limit))
+
+    def remove_reservations(self, ids: Collection[int]) -> None:
+        """Remove advance reservations that have left the system, and their frames, from all tables."""
+        self.remove(self._tx.column(_FRAMES, (list(ids),)))
+        for table in _TABLES_OF_RESERVATIONS:
+            self._tx.execute(f"DELETE FROM {table} WHERE reservation_id = ANY(%s)", (list(ids),))
+        self._changed(Topic.RESERVATIONS)

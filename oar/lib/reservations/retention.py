@@ -1,0 +1,34 @@
+"""How long advance reservations are kept (RETENTION_RESERVATIONS)."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from oar.lib.db.lock_keys import PURGE_LOCK
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
+
+DAY = 86400
+#: So many are removed in a transaction.
+BATCH = 1000
+
+
+def count_old(database: "Database", days: int) -> int:
+    """Return how many ``purge`` would remove.  Raises DatabaseUnavailable."""
+    with database.snapshot() as tx:
+        return len(tx.purge.old_reservations(tx.now - days * DAY, None))
+
+
+def purge(database: "Database", days: int) -> Iterator[int]:
+    """Remove the advance reservations that ended more than ``days`` days ago; iterate over the numbers of removed ones.
+
+    Those stay of which a job is kept, or whose frame is not accounted.  Raises DatabaseUnavailable.
+    """
+    removed = BATCH
+    while removed == BATCH:
+        with database.begin() as tx:
+            tx.advisory_locks.take(PURGE_LOCK)
+            ids = tx.purge.old_reservations(tx.now - days * DAY, BATCH)
+            tx.purge.remove_reservations(ids)
+        removed = len(ids)
+        yield removed
