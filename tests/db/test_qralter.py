@@ -162,7 +162,7 @@ def test_a_change_without_an_answer_is_withdrawn(site: Site, qralter_alone: Qral
     assert result == CommandResult(26, "", "no answer from the scheduler in 1 s, the change was withdrawn\n")
     assert _answers(site) == ["dropped"]
     site.round()
-    assert site.get(1).end == NOW + HOUR
+    assert site.get(number).end == NOW + HOUR
 
 
 @pytest.mark.parametrize("departure", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
