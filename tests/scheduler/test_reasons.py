@@ -227,10 +227,10 @@ def test_a_reason_of_another_version_is_told_by_its_text() -> None:
 #: A value for each parameter of the functions of ``reasons``.
 SAMPLES: dict[str, Sequence[Any]] = {
     **dict.fromkeys(("date", "end", "freed", "limit", "latest", "now", "since"), (NOW, 0)),
-    **dict.fromkeys(("job", "array", "before", "most", "matching", "size", "have", "want", "number"), (0, 3)),
+    **dict.fromkeys(("job", "array", "before", "most", "matching", "size", "have", "want", "number", "left"), (0, 3)),
     **dict.fromkeys(("container", "name", "scheduler", "kind", "trouble", "error"), ("some",)),
     **dict.fromkeys(("text", "detail", "said"), ("some", "")),
-    **dict.fromkeys(("jobs", "reservations"), ((1,), range(1, 13))),
+    **dict.fromkeys(("jobs", "reservations", "numbers"), ((1,), range(1, 13))),
     **dict.fromkeys(("suspected", "absent", "hosts"), (("n1",), [f"n{number}" for number in range(12)])),
     "levels": [(Level("core", 2), Level("gpu", ALL))],
     "nearest": [None, Level("core", 1)],

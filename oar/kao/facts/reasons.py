@@ -10,7 +10,7 @@ from oar.kao.facts.snapshot import FOREVER, QuotaRule
 from oar.lib.facts.records import Level
 from oar.lib.facts.request import format_quantity
 from oar.lib.facts.states import ReasonCode, RoundLimit
-from oar.lib.facts.times import format_date
+from oar.lib.facts.times import format_date, format_duration
 
 #: A reason names at most so many jobs or nodes.
 NAMED = 10
@@ -69,6 +69,19 @@ def behind(date: int, reservations: Sequence[int], jobs: Sequence[int]) -> Reaso
     return Reason(
         ReasonCode.RESERVATION, f"behind reservation {_listed(reservations)} until {format_date(date)}{named}", data
     )
+
+
+def reserved_for_others(date: int, numbers: Sequence[int], jobs: Sequence[int]) -> Reason:
+    """The job starts when advance reservations have ended; ``jobs``, reservations among them, end at the same date."""
+    data: dict[str, Json] = {
+        "date": date,
+        "advance_reservations": list(numbers[:NAMED]),
+        "jobs": list(jobs[:NAMED]),
+        "count": len(jobs),
+    }
+    those = f"advance reservation{'s' * (len(numbers) > 1)} {_listed(numbers)}"
+    named = f", jobs {_listed(jobs)}" if jobs else ""
+    return Reason(ReasonCode.RESERVATION, f"waiting for resources until {format_date(date)} ({those}{named})", data)
 
 
 def _listed(jobs: Sequence[int]) -> str:
@@ -232,6 +245,33 @@ def before_reservation(number: int, date: int) -> Reason:
     """The advance reservation that the job is in has not begun."""
     text = f"waits for the advance reservation {number} to start at {format_date(date)}"
     return Reason(ReasonCode.ADVANCE, text, {"reservation": number, "date": date})
+
+
+def reservation_busy(number: int, date: int, jobs: Sequence[int]) -> Reason:
+    """Others have what the job needs of the advance reservation that it is in."""
+    data: dict[str, Json] = {"reservation": number, "date": date, "jobs": list(jobs[:NAMED]), "count": len(jobs)}
+    named = f" (jobs {_listed(jobs)})" if jobs else ""
+    return Reason(
+        ReasonCode.ADVANCE, f"the advance reservation {number} is busy until {format_date(date)}{named}", data
+    )
+
+
+def reservation_short(number: int, left: int) -> Reason:
+    """The job is too long for the advance reservation that it is in; ``left``: seconds that a job may last."""
+    text = f"too long for what is left of the advance reservation {number} ({format_duration(left)})"
+    return Reason(ReasonCode.ADVANCE, text, {"reservation": number, "left": left})
+
+
+def reservation_full(number: int) -> Reason:
+    """Other jobs have the advance reservation that the job is in, until it would be too late."""
+    text = f"the advance reservation {number} has no room for it until its end"
+    return Reason(ReasonCode.ADVANCE, text, {"reservation": number})
+
+
+def reservation_small(number: int, size: int) -> Reason:
+    """The advance reservation that the job is in has too few resources on which a job can start."""
+    text = f"the advance reservation {number} has only {size} resource{'s' * (size != 1)} now"
+    return Reason(ReasonCode.ADVANCE, text, {"reservation": number, "size": size})
 
 
 def hard_error(number: int, error: str) -> Reason:

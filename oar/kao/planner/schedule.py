@@ -41,7 +41,7 @@ from oar.kao.planner.starts import Starts
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Queue
 from oar.lib.facts.resource_set import ResourceSet
-from oar.lib.facts.states import JobState, QueueState, Reservation, ResourceState
+from oar.lib.facts.states import JobState, QueueState, ReasonCode, Reservation, ResourceState
 
 #: Besteffort jobs get at least this fraction of SCHEDULER_TIMEOUT.
 BESTEFFORT_SHARE = 0.1
@@ -101,8 +101,8 @@ class Round:
         search = PlacementSearch(context, plugins)
         containers = Containers(context)
         dependencies = Dependencies(context.snapshot, self._bookings.placements)
-        closed = closed_frames(context.snapshot, healths, self._types)
-        self._starts = Starts(context, dependencies, closed)
+        self._closed = closed_frames(context.snapshot, healths, self._types)
+        self._starts = Starts(context, dependencies, self._closed)
         self._reservation_decisions = ReservationDecisions(context, search, self._starts, self._health)
         self._reservations = Reservations(context, containers, search, self._starts)
         self._review = ProposalReview(context, containers, self._starts, check)
@@ -223,6 +223,7 @@ class Round:
         decisions, snapshot = self._decisions, self._snapshot
         self._keep_other_reservations()
         self._explain_other_jobs()
+        self._explain_errors()
         resumed = self._starts.resume()
         shared = self._usable.shared & self._usable.alive
         placements = decisions.placements.values()
@@ -356,6 +357,14 @@ class Round:
         for job in self._jobs.values():
             if job.id not in decisions.reasons and job.id not in settled:
                 decisions.reasons[job.id] = self._reason_of_undecided(job)
+
+    def _explain_errors(self) -> None:
+        """Let jobs in advance reservations that let no job start name the error, wherever they are placed."""
+        errors = {name: closing for name, closing in self._closed.items() if "error" in closing.data}
+        for job_id, reason in self._decisions.reasons.items() if errors else ():
+            error = errors.get(self._types[job_id].inner)
+            if error and reason.code in (ReasonCode.ADVANCE, ReasonCode.NOT_ALIVE) and "left" not in reason.data:
+                self._decisions.reasons[job_id] = error
 
     def _reason_of_undecided(self, job: WaitingJob) -> Reason:
         if job.queue not in self._active:

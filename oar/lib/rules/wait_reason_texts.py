@@ -80,6 +80,8 @@ def reason_sentence(reason: WaitReason) -> str:
 def reason_label(reason: WaitReason) -> str:
     """Return a reason in a few words, in parentheses."""
     form = _LABELS.get(reason.code, reason.code.lower())
+    if reason.data.get("advance_reservations"):
+        form = "advance reservation {advance_reservations[0]}"
     try:
         return f"({form.format(**reason.data)})"
     except _INCOMPLETE:
@@ -127,16 +129,34 @@ def _busy(data: Mapping[str, Any]) -> str:
 
 
 def _behind(data: Mapping[str, Any]) -> str:
-    by = _named("reservation", data["reservations"])
+    if numbers := data.get("advance_reservations"):
+        by = _named("advance reservation", numbers)
+    else:
+        by = _named("reservation", data["reservations"])
     text = f"Its resources are reserved until {format_date(data['date'])}, by {by}"
     return f"{text}; {_named('job', data['jobs'])} must end, too." if data.get("jobs") else f"{text}."
 
 
 def _advance(data: Mapping[str, Any]) -> str:
+    name = f"advance reservation {data['reservation']}"
     if "error" in data:
-        error = f"The advance reservation {data['reservation']} is in error: {data['error']}"
+        error = f"The {name} is in error: {data['error']}"
         return f"{error}; no job of it starts meanwhile (hard error handling)."
-    return f"It waits for the advance reservation {data['reservation']} to start at {format_date(data['date'])}."
+    if "left" in data:
+        return f"It is too long for what is left of the {name} ({format_duration(data['left'])})."
+    if "size" in data:
+        some = f"{data['size']} resource{'s' * (data['size'] != 1)}"
+        return f"The {name} has only {some} on which jobs can start now."
+    if "count" in data:
+        return _busy_inside(name, data)
+    if "date" in data:
+        return f"It waits for the {name} to start at {format_date(data['date'])}."
+    return f"The {name} has no room for it until its end."
+
+
+def _busy_inside(name: str, data: Mapping[str, Any]) -> str:
+    text = f"The {name} is busy until {format_date(data['date'])}"
+    return f"{text}, with {_named('job', data['jobs'], data['count'])}." if data["jobs"] else f"{text}."
 
 
 def _reserved(data: Mapping[str, Any]) -> str:

@@ -5,11 +5,13 @@ The texts are in ``oar.kao.facts.reasons``.
 See docs/design/planner.rst, "Reasons".
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement, Reason
+from oar.kao.facts.planned_reservations import PlannedReservation
 from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import Alternative
 from oar.kao.planner.placement.placement_task import PlacementTask
@@ -29,6 +31,7 @@ class PlacementReasons:
         self._spaces = context.spaces
         self._usable = context.usable
         self._requests = context.requests
+        self._frames = {each.frame_id: each for each in context.snapshot.reservations}
         #: request, class of jobs, container -> the obstacle
         self._obstacles: dict[tuple[int, str, str], Reason | None] = {}
 
@@ -43,10 +46,23 @@ class PlacementReasons:
 
     def never_free(self, query: SlotQuery, types: ParsedTypes) -> Reason:
         """Return why the resources of a query are never free for long enough."""
+        if reservation := self._reservation_around(types):
+            return self._never_free_inside(query, reservation)
         if types.inner:
             return reasons.container_full(types.inner)
         limits = [date for date, resources in self._usable.limits.items() if resources & query.usable]
         return reasons.leaving(min(limits)) if limits else reasons.no_slot()
+
+    def _never_free_inside(self, query: SlotQuery, reservation: PlannedReservation) -> Reason:
+        """Return why the resources of a query are never free for long enough in a reservation."""
+        left = reservation.latest_job_end - max(self._snapshot.now, reservation.start)
+        if query.duration > left + self._snapshot.settings.security_time:
+            return reasons.reservation_short(reservation.number, max(left, 0))
+        return reasons.reservation_full(reservation.number)
+
+    def _reservation_around(self, types: ParsedTypes) -> PlannedReservation | None:
+        """Return the reservation whose frame is the container of a job."""
+        return self._frames.get(int(types.inner)) if types.inner.isdecimal() else None
 
     def _find_obstacle(self, query: SlotQuery, alternative: Alternative, types: ParsedTypes) -> Reason | None:
         usable = self._usable
@@ -55,7 +71,10 @@ class PlacementReasons:
         if not query.request.fit(query.usable):
             return self._not_alive(alternative)
         if types.inner and self._spaces.size_of(types.inner) < query.request.least:
-            return reasons.container_small(types.inner, self._spaces.size_of(types.inner))
+            size, reservation = self._spaces.size_of(types.inner), self._reservation_around(types)
+            if reservation:
+                return reasons.reservation_small(reservation.number, size)
+            return reasons.container_small(types.inner, size)
         return None
 
     def _not_alive(self, alternative: Alternative) -> Reason:
@@ -114,8 +133,19 @@ class PlacementReasons:
         if rule:
             return rule
         jobs = task.space.ending_at(start, placement.resources)
+        if around := self._reservation_around(task.types):
+            if start == around.start:
+                return reasons.before_reservation(around.number, start)
+            return reasons.reservation_busy(around.number, start, jobs)
         if not jobs and task.types.inner:
             return reasons.container_until(task.types.inner, start)
+        return self._until_others_end(start, jobs, last)
+
+    def _until_others_end(self, start: int, jobs: Sequence[int], last: Reason | None) -> Reason:
+        """Return that a job waits for those that end at a date; ``last``: the reason of the last round, if it helps."""
+        frames = [self._frames[job].number for job in jobs if job in self._frames]
+        if frames:
+            return reasons.reserved_for_others(start, frames, [job for job in jobs if job not in self._frames])
         reservations = [job for job in jobs if job in self._bookings.reservations]
         if reservations:
             return reasons.behind(start, reservations, [job for job in jobs if job not in self._bookings.reservations])

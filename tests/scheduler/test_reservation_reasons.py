@@ -1,0 +1,75 @@
+"""Why jobs wait inside advance reservations, and for them."""
+
+from oar.kao.facts.plan import Reason
+from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.facts.states import ReasonCode, ResourceState
+from oar.lib.facts.times import format_date
+from oar.lib.rules.wait_reason_texts import reason_label
+from tests.scheduler.builders import NOW, Cluster
+from tests.scheduler.test_advance_reservations import Site
+from tests.scheduler.test_reasons import stored, told
+
+H = 3600
+
+
+def reason_of(site: Cluster, job: int) -> Reason:
+    return site.plan().plan.reasons[job]
+
+
+def running(**given: bool) -> Site:
+    """A reservation of two of three nodes with a core each, that has begun and lasts another hour."""
+    site = Site(nodes=3, cores=1)
+    return site.reserve("/core=2", NOW - 100, NOW + H, held=3, state=S.RUNNING, **given)
+
+
+def test_a_job_inside_waits_for_the_start() -> None:
+    reason = reason_of(Site(nodes=1).reserve("/core=2", NOW + 100, NOW + H, held=3).inside(1), 1)
+    assert reason.text == f"waits for the advance reservation 1 to start at {format_date(NOW + 100)}"
+    assert told(reason) == f"It waits for the advance reservation 1 to start at {format_date(NOW + 100)}."
+
+
+def test_a_job_inside_names_the_jobs_that_keep_the_reservation_busy() -> None:
+    site = running()
+    site.run(3, walltime=600, types=("inner=1001",))
+    site.inside(1)
+    reason, end = reason_of(site, 2), format_date(NOW + 601)
+    assert (reason.code, reason.text) == (ReasonCode.ADVANCE, f"the advance reservation 1 is busy until {end} (jobs 1)")
+    assert told(reason) == f"The advance reservation 1 is busy until {end}, with job 1."
+
+
+def test_a_job_that_is_too_long_for_what_is_left_is_told_what_is_left() -> None:
+    reason = reason_of(running().inside(1, walltime=H), 1)
+    assert reason.text == "too long for what is left of the advance reservation 1 (0:59:54)"
+    assert told(reason) == "It is too long for what is left of the advance reservation 1 (0:59:54)."
+
+
+def test_a_job_for_which_others_leave_no_room_is_told_so() -> None:
+    site = running()
+    site.run(3, walltime=H - 10, types=("inner=1001",))
+    site.inside(1)
+    assert told(reason_of(site, 2)) == "The advance reservation 1 has no room for it until its end."
+
+
+def test_a_job_that_is_larger_than_what_is_left_of_the_reservation_is_told_its_size() -> None:
+    site = running()
+    site.state(ResourceState.SUSPECTED, 0)
+    site.inside(1, "/core=2")
+    assert told(reason_of(site, 1)) == "The advance reservation 1 has only 1 resource on which jobs can start now."
+
+
+def test_whatever_a_job_asks_for_a_hard_reservation_in_error_is_the_reason() -> None:
+    site = running(is_hard=True)
+    site.state(ResourceState.SUSPECTED, 0)
+    site.inside(1, "/core=2").inside(1, "/core=1")
+    host = site.snapshot().resources.nodes_of(1)[0]
+    text = f"the advance reservation 1 is in error: reserved host {host} is Suspected (hard error handling)"
+    assert {reason_of(site, 1).text, reason_of(site, 2).text} == {text}
+
+
+def test_a_job_outside_names_the_reservation_in_place_of_its_frame() -> None:
+    for site in (running(), Site(nodes=3, cores=1).reserve("/core=2", NOW + 100, NOW + H, held=3)):
+        reason = reason_of(site.job("/core=3", walltime=200), 1)
+        end = format_date(NOW + H)
+        assert reason.text == f"waiting for resources until {end} (advance reservation 1)"
+        assert told(reason) == f"Its resources are reserved until {end}, by advance reservation 1."
+        assert reason_label(stored(reason)) == "(advance reservation 1)"
