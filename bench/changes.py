@@ -1,6 +1,6 @@
 """Cost of planning again after one change, without the database: ``python -m bench.changes [jobs]``.
 
-The machine of 10,000 cores and the jobs, of 40 kinds, are those of ``bench/planner.py``.  They wait for the whole
+The machine of 10,000 cores and the jobs, of 40 kinds, are those of ``bench/snapshots.py``.  They wait for the whole
 machine, each for one of four parts of it, or under quotas.  Seconds of CPU of one thread, and how many jobs were
 searched for.  A job that ends early, or is deleted, moves nearly all jobs behind it that can have its resources.
 """
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from bench import planner
+from bench import snapshots
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, RunningJob, Snapshot
 from oar.kao.planner.placement.round_memory import RoundMemory
@@ -95,6 +95,8 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
             start_time=places[job.id].start,
             walltime=places[job.id].walltime,
             resources=places[job.id].resources,
+            types=job.types,
+            array_id=job.array_id,
         )
         for job in snapshot.waiting
         if job.id in places
@@ -127,7 +129,7 @@ def case(name: str, snapshot: Snapshot) -> None:
 
 def main(jobs: int) -> None:
     """Print the table."""
-    whole = planner.plain(jobs, CORES, kinds=40)
+    whole = snapshots.plain(jobs, CORES, kinds=40)
     case(f"{jobs} jobs", whole)
     case(f"{jobs} jobs, each for one of {PARTS} parts", in_parts(whole))
     case(f"{jobs} jobs under quotas", under_quotas(whole))

@@ -1,181 +1,56 @@
 """Cost of planning, without the database: ``python -m bench.planner [case ...]``; ``growth`` for how it grows.
 
-Platform of switches (25 nodes), nodes (2 cpus), cpus (10 cores); 85 % of the machine is busy with running jobs.
-Waiting jobs: half ``/core=n``, a fifth ``/node=1/core=n``, a fifth ``/node=n``, a tenth ``/switch=1/node=n``, walltimes
-from 5 minutes to 48 hours.  Every job gets its start and its resources.  Seconds of CPU of one thread.
+The snapshots are those of ``bench/snapshots.py`` and ``bench/cliffs.py``.  Every job gets its start and its resources.
+Seconds of CPU of one thread, for a first round and for one in which nothing has changed, each beside its limit; memory
+of a process that does nothing else.
 """
 
-import random
+import multiprocessing
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 
-from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.facts.snapshot import (
-    Alternative,
-    Pool,
-    QuotaPeriod,
-    QuotaRule,
-    Quotas,
-    ResourceColumns,
-    RunningJob,
-    Settings,
-    Snapshot,
-    WaitingJob,
-)
-from oar.kao.planner.schedule import schedule
+from bench import cliffs
+from bench.changes import carried_out
+from bench.figures import Figures, heading
+from bench.snapshots import WIDTHS, mixed, plain
+from oar.kao.facts.snapshot import Snapshot
+from oar.kao.planner.schedule import Round, schedule
 from oar.kao.rounds.garbage_collection import resting
-from oar.lib.facts.records import Level, Queue
-from oar.lib.facts.states import JobState, QueueState, ResourceState
-
-NOW = 1_800_000_000
-CORES, CPUS, NODES = 10, 2, 25
-
-#: How wide running jobs are.
-WIDTHS = (1, 2, 4, 8, 20, 40, 80)
 
 
-def platform(cores: int) -> ResourceColumns:
-    """Return a machine of so many cores."""
-    per_node = CORES * CPUS
-    nodes = tuple(f"node-{core // per_node}" for core in range(cores))
-    return ResourceColumns(
-        ids=tuple(range(1, cores + 1)),
-        types=("default",) * cores,
-        states=(ResourceState.ALIVE,) * cores,
-        addresses=nodes,
-        available_upto=(2147483647,) * cores,
-        order=tuple(range(cores)),
-        reservation_order=tuple(range(cores)),
-        columns={
-            "switch": tuple(core // (per_node * NODES) for core in range(cores)),
-            "node": nodes,
-            "cpu": tuple(core // CORES for core in range(cores)),
-            "core": tuple(range(cores)),
-        },
-    )
+@dataclass(frozen=True)
+class Case:
+    """A snapshot, and what planning it may cost."""
+
+    make: Callable[[], Snapshot]
+    first: float  #: seconds of a round without memory
+    quiet: float | None = None  #: seconds of a later round in which nothing has changed; None = not measured
+    memory: int | None = None  #: MiB
 
 
-def running(cores: int, rng: random.Random, widths: Sequence[int] = WIDTHS) -> list[RunningJob]:
-    """Return jobs on 85 % of the machine."""
-    jobs: list[RunningJob] = []
-    at = 0
-    while at < cores * 0.85:
-        width = min(rng.choice(widths), cores - at)
-        walltime = rng.randint(300, 48 * 3600)
-        start = NOW - rng.randrange(walltime)
-        held = ((1 << width) - 1) << at
-        number = len(jobs) + 1
-        jobs.append(
-            RunningJob(
-                number, "default", "u", "p", "", JobState.RUNNING, start_time=start, walltime=walltime, resources=held
-            )
-        )
-        at += width
-    return jobs
-
-
-def levels(rng: random.Random) -> tuple[Level, ...]:
-    """Return a request of the mix."""
-    kind = rng.random()
-    if kind < 0.5:
-        return (Level("core", rng.randint(1, 64)),)
-    if kind < 0.7:
-        return Level("node", 1), Level("core", rng.randint(1, 16))
-    if kind < 0.9:
-        return (Level("node", rng.randint(1, 8)),)
-    return Level("switch", 1), Level("node", rng.randint(1, 8))
-
-
-def waiting(count: int, rng: random.Random, kinds: int, first: int) -> list[WaitingJob]:
-    """Return waiting jobs; ``kinds`` different ones, 0 = all walltimes differ."""
-    walltimes = rng.sample(range(300, 48 * 3600), count)
-    mix = [(levels(rng), rng.randint(300, 48 * 3600)) for _ in range(kinds)]
-    jobs = []
-    for index in range(count):
-        asked, walltime = rng.choice(mix) if mix else (levels(rng), walltimes[index])
-        number = first + index
-        jobs.append(
-            WaitingJob(
-                number,
-                "default",
-                f"user{number % 50}",
-                "default",
-                "",
-                JobState.WAITING,
-                alternatives=(Alternative(number, walltime, (RequestGroup(0, asked),)),),
-            )
-        )
-    return jobs
-
-
-def plain(jobs: int, cores: int, kinds: int = 0, widths: Sequence[int] = WIDTHS) -> Snapshot:
-    """Return the snapshot of a case of the table."""
-    rng = random.Random(1)
-    machine = platform(cores)
-    busy = running(cores, rng, widths)
-    return Snapshot(
-        now=NOW,
-        resources=machine,
-        queues=(Queue("default", 2, "", QueueState.ACTIVE),),
-        pools=(Pool(machine.everything),),
-        waiting=tuple(waiting(jobs, rng, kinds, len(busy) + 1)),
-        running=tuple(busy),
-        settings=Settings(max_jobs=0, timeout=0),
-    )
-
-
-def mixed(jobs: int, cores: int) -> Snapshot:
-    """Return jobs with filters, two groups and two alternatives each, under quotas by user and by project."""
-    rng = random.Random(1)
-    machine = platform(cores)
-    busy = running(cores, rng)
-    everything = machine.everything
-    gpu = sum(((1 << CORES) - 1) << start for start in range(0, cores, 4 * CORES))
-    new = everything & ~((1 << cores // 2) - 1)
-    pools = (Pool(everything), Pool(gpu, "gpu = 'YES'"), Pool(new, "age < 3"), Pool(new & gpu, "both"))
-    first = len(busy) + 1
-    asked = [_mixed_job(first + index, rng) for index in range(jobs)]
-    rules = (
-        QuotaRule("*", "*", "*", "/", 200, 20, 400 * 3600),
-        QuotaRule("*", "/", "*", "*", 600, -1, 3000 * 3600),
-        QuotaRule("*", "*", "*", "*", 1800, -1, -1),
-    )
-    return Snapshot(
-        now=NOW,
-        resources=machine,
-        queues=(Queue("default", 2, "", QueueState.ACTIVE),),
-        pools=pools,
-        waiting=tuple(asked),
-        running=tuple(busy),
-        quotas=Quotas((rules,), (QuotaPeriod(NOW, 0),)),
-        settings=Settings(max_jobs=0, timeout=0, has_quotas=True),
-    )
-
-
-def _mixed_job(number: int, rng: random.Random) -> WaitingJob:
-    walltime = rng.randint(300, 4 * 3600)
-    alternatives = []
-    for part in (1, 2):
-        groups = (
-            RequestGroup(rng.randrange(3), (Level("core", part * rng.randint(1, 12)),)),
-            RequestGroup(rng.randrange(1, 4), (Level("node", 1), Level("core", part * rng.randint(1, 4)))),
-        )
-        alternatives.append(Alternative(2 * number + part, walltime // part, groups))
-    project = f"project{number % 10}"
-    user = f"user{number % 50}"
-    return WaitingJob(number, "default", user, project, "", JobState.WAITING, alternatives=tuple(alternatives))
-
-
-#: name -> (the snapshot, the seconds allowed)
-CASES: dict[str, tuple[Callable[[], Snapshot], float]] = {
-    "1,000 jobs on 1,000 cores": (lambda: plain(1000, 1000), 0.15),
-    "1,000 jobs on 10,000 cores": (lambda: plain(1000, 10000), 0.4),
-    "1,000 mixed jobs on 2,000 cores, quotas": (lambda: mixed(1000, 2000), 3.0),
-    "10,000 jobs on 10,000 cores, 40 kinds": (lambda: plain(10000, 10000, kinds=40), 2.5),
-    "10,000 jobs on 10,000 cores": (lambda: plain(10000, 10000), 8.0),
-    "10,000 jobs on 100,000 cores": (lambda: plain(10000, 100000), 90.0),
+CASES = {
+    "1,000 jobs on 1,000 cores": Case(lambda: plain(1000, 1000), 0.15),
+    "1,000 jobs on 10,000 cores": Case(lambda: plain(1000, 10000), 0.4),
+    "1,000 mixed jobs on 2,000 cores, quotas": Case(lambda: mixed(1000, 2000), 3.0),
+    "10,000 jobs on 10,000 cores, 40 kinds": Case(lambda: plain(10000, 10000, kinds=40), 2.5),
+    "10,000 jobs on 10,000 cores": Case(lambda: plain(10000, 10000), 8.0),
+    "1,000 jobs, groups compete": Case(lambda: cliffs.competing(1000, 10000), 2.0, 0.3),
+    "array of 100,000 equal jobs": Case(lambda: cliffs.equal_array(100000, 10000), 3.0, 0.5, 600),
+    "5,000 besteffort jobs wait": Case(lambda: cliffs.besteffort_waiting(5000, 10000), 2.0, 0.5),
+    "5,000 inner jobs wait": Case(lambda: cliffs.besteffort_waiting(5000, 10000, is_inner=True), 2.0, 0.5),
+    "1,000 starts over 5,000 besteffort jobs": Case(lambda: cliffs.besteffort_running(1000, 5000, 10000), 0.5),
+    "5,000 jobs, each its own filter": Case(lambda: cliffs.own_filters(5000, 10000), 2.0),
+    "1,000 jobs, random preference": Case(lambda: cliffs.random_order(1000, 10000), 2.0),
+    "1,000 timesharing jobs of 100 users": Case(lambda: cliffs.timesharing(1000, 100, 10000), 2.0),
+    "1,000 jobs, blocks that do not nest": Case(lambda: cliffs.scattered(1000, 10000), 2.0),
+    "500 jobs of whole nodes, 39 nodes": Case(lambda: cliffs.whole_nodes(500, 39, 256), 0.05),
+    "300 different requests, 10,000 cores": Case(lambda: cliffs.distinct_requests(300, 10000), 0.1),
+    "300 different requests, 100,000 cores": Case(lambda: cliffs.distinct_requests(300, 100000), 1.0),
+    "10,000 jobs on 100,000 cores": Case(lambda: plain(10000, 100000), 90.0, memory=2048),
 }
 
 
@@ -197,20 +72,39 @@ GROWTH: dict[str, tuple[Callable[[], Snapshot], Callable[[], Snapshot], int]] = 
 }
 
 
-def measure(make: Callable[[], Snapshot]) -> tuple[float, int]:
-    """Return the CPU seconds of one plan, and how many jobs have a place."""
+def seconds_of(make: Callable[[], Snapshot]) -> float:
+    """Return the CPU seconds of one plan."""
     snapshot = make()
     with resting():
         begin = time.process_time()
-        plan = schedule(snapshot)
-        return time.process_time() - begin, len(plan.placements)
+        schedule(snapshot)
+        return time.process_time() - begin
+
+
+def measure(case: Case, answer: Connection) -> None:
+    """Send the seconds of the first round, those of a quiet one, the number of places, and the MiB."""
+    snapshot = case.make()
+    seconds = []
+    memory = None
+    with resting():
+        for _ in range(3 if case.quiet else 1):  # by the third round what starts at once has started
+            begin = time.process_time()
+            planning = Round(snapshot, memory=memory)
+            plan = planning.plan()
+            memory = planning.memory(plan)
+            seconds.append(time.process_time() - begin)
+            if len(seconds) == 1:
+                placed = len(plan.placements)
+            snapshot = replace(carried_out(snapshot, plan), now=snapshot.now + 1)
+    mebibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    answer.send((seconds[0], seconds[-1] if case.quiet else None, placed, mebibytes))
 
 
 def grow() -> None:
     """Print how the cost grows."""
     print(f"{'growth':42} {'seconds':>8} {'seconds':>8} {'times':>8} {'at most':>8}")
     for name, (small, large, limit) in GROWTH.items():
-        before, after = min(measure(small)[0] for _ in range(3)), measure(large)[0]
+        before, after = min(seconds_of(small) for _ in range(3)), seconds_of(large)
         print(f"{name:42} {before:8.2f} {after:8.2f} {after / before:8.1f} {limit:8}", flush=True)
 
 
@@ -219,13 +113,25 @@ def main(wanted: list[str]) -> None:
     if wanted == ["growth"]:
         grow()
         return
-    print(f"{'case':42} {'seconds':>8} {'at most':>8} {'placed':>7} {'MiB':>6}")
-    for name, (make, limit) in CASES.items():
+    figures, fresh = Figures(), multiprocessing.get_context("fork")
+    heading("Seconds of CPU; a first round, then one in which nothing has changed")
+    for name, case in CASES.items():
         if wanted and not any(word in name for word in wanted):
             continue
-        seconds, placed = measure(make)
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        print(f"{name:42} {seconds:8.2f} {limit:8.2f} {placed:7} {memory:6}", flush=True)
+        receiver, sender = fresh.Pipe(duplex=False)
+        child = fresh.Process(target=measure, args=(case, sender))
+        child.start()
+        sender.close()
+        first, quiet, placed, mebibytes = receiver.recv()
+        child.join()
+        figures.add(name, first, case.first, "s")
+        if case.quiet:
+            figures.add(f"{name}, nothing has changed", quiet, case.quiet, "s")
+        if case.memory:
+            figures.add(f"{name}, memory", mebibytes, case.memory, "MiB")
+        if placed < len(case.make().waiting):
+            figures.note("jobs with a place", placed, "")
+    figures.end()
 
 
 if __name__ == "__main__":

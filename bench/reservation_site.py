@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from bench import planner, rounds
+from bench import rounds, snapshots
 from bench.figures import Figures, heading
 from bench.ground import Cost, Ground, command, cost, ground
 from oar.kao.facts.snapshot import Snapshot
@@ -127,8 +127,8 @@ def idle(figures: Figures) -> None:
 
 def machine(database: Database, jobs: int) -> None:
     """Fill the database with a busy machine and waiting jobs."""
-    snapshot = planner.plain(jobs, CORES)
-    shift = int(time.time()) - planner.NOW
+    snapshot = snapshots.plain(jobs, CORES)
+    shift = int(time.time()) - snapshots.NOW
     running = tuple(replace(job, start_time=job.start_time + shift) for job in snapshot.running)
     present: Snapshot = replace(snapshot, running=running)
     database.run(lambda tx: rounds.fill(tx, present))

@@ -1,6 +1,6 @@
 """Advance reservations in the plan, without the database: ``python -m bench.reservations``.
 
-A machine of 10,000 cores, busy and with 10,000 waiting jobs (``bench.planner``), and granted reservations of one node
+A machine of 10,000 cores, busy and with 10,000 waiting jobs (``bench.snapshots``), and granted reservations of one node
 each.  Rounds from nothing and warm ones in which nothing has changed, with and without 1,000 reservations, by turns;
 then the decisions that are made before jobs are planned: with a request that is granted, one that is refused with a
 proposal, and 100 lost resources that are replaced.  Milliseconds of CPU of one thread, the least of some runs.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bench.figures import Figures, heading
-from bench.planner import CORES, CPUS, NOW, plain
+from bench.snapshots import CORES, CPUS, NOW, plain
 from oar.kao.facts.planned_reservations import PlannedReservation
 from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import Alternative, Snapshot, StoredPlacement, WaitingJob

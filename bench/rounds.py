@@ -1,6 +1,6 @@
 """Cost of whole rounds, with a PostgreSQL of its own: ``python -m bench.rounds``.
 
-The machine and the jobs are those of ``bench/planner.py``.  The database runs without fsync, as that of the tests.
+The machine and the jobs are those of ``bench/snapshots.py``.  The database runs without fsync, as that of the tests.
 Elapsed and CPU seconds, and the share of the waiting jobs whose foreseen start or resources the round changed; a warm
 scheduler, but for the first line.
 """
@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import planner
+from bench import snapshots
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
@@ -99,7 +99,7 @@ class Bench:
         migrations.Migrator(
             settings, SETUP, connect_admin=lambda base: server.connect(base, "postgres"), with_rules=False
         ).create()
-        self.now = planner.NOW
+        self.now = snapshots.NOW
         self.database = Database(settings, clock=lambda: self.now)
         self.database.run(lambda tx: fill(tx, snapshot))
         self.database.run(lambda tx: tx.execute("SELECT setval('jobs_job_id_seq', (SELECT max(job_id) FROM jobs))"))
@@ -149,7 +149,7 @@ class Bench:
 def case(server: PostgreSQL, jobs: int, cores: int) -> None:
     """Print the rounds of one case."""
     print(f"{jobs} waiting jobs on {cores} cores: elapsed and CPU seconds, share of changed places", flush=True)
-    bench = Bench(server, f"bench_{jobs}_{cores}", planner.plain(jobs, cores))
+    bench = Bench(server, f"bench_{jobs}_{cores}", snapshots.plain(jobs, cores))
     bench.round("first round: nothing is foreseen yet")
     bench.round("nothing has changed")
     bench.now += 10

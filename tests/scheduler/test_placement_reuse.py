@@ -1,6 +1,7 @@
 """With what the last round left, a plan is the same as from nothing."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import example, given, settings
@@ -37,9 +38,10 @@ def planned(snapshot: Snapshot, memory: RoundMemory | None = None) -> tuple[Plan
     return plan, planning.memory(plan), len(snapshot.waiting) - planning.reused
 
 
-def with_pool(job: WaitingJob, pool: int) -> WaitingJob:
+def with_pools(job: WaitingJob, pools: Sequence[int]) -> WaitingJob:
     (asked,) = job.alternatives
-    return replace(job, alternatives=(replace(asked, groups=(replace(asked.groups[0], pool=pool),)),))
+    groups = tuple(replace(group, pool=pool) for group, pool in zip(asked.groups, pools, strict=True))
+    return replace(job, alternatives=(replace(asked, groups=groups),))
 
 
 def running(job: WaitingJob, plan: Plan) -> RunningJob:
@@ -147,7 +149,30 @@ def disturbed(snapshot: Snapshot, dice: random.Random) -> Snapshot:
 @example(1923).via("a counter that holds a job back has counted more")
 def test_a_plan_with_memory_is_the_plan_from_nothing(seed: int) -> None:
     dice = random.Random(seed)
-    snapshot = limited(random_cluster(seed).snapshot(), dice)
+    check_that_memory_changes_nothing(limited(random_cluster(seed).snapshot(), dice), dice)
+
+
+@settings(max_examples=250)
+@given(st.integers(0, 10**9))
+def test_neither_does_memory_change_the_places_of_requests_whose_groups_compete(seed: int) -> None:
+    dice = random.Random(seed)
+    check_that_memory_changes_nothing(competing(dice), dice)
+
+
+def competing(dice: random.Random) -> Snapshot:
+    """Jobs of one to three groups, with filters that overlap, on a machine on which some jobs run."""
+    cluster = Cluster(nodes=6, cores=2)
+    cluster.pools += [Pool(members) for members in (0b11, 0b1111, dice.getrandbits(12) | 1)]
+    for core in dice.sample(range(12), 8):
+        cluster.run(1 << core, dice.randint(1, 100))
+    groups = ["/core=1", "/core=2", "/core=BESTHALF", "/node=1", "/node=2", "/node=1/core=1", "/switch=1/node=2"]
+    for _ in range(dice.randint(4, 10)):
+        cluster.job("+".join(dice.choices(groups, k=dice.choice([1, 2, 2, 3]))), walltime=dice.randint(5, 60))
+    waiting = [with_pools(job, [dice.randrange(4) for _ in job.alternatives[0].groups]) for job in cluster.waiting]
+    return replace(cluster.snapshot(), waiting=tuple(waiting))
+
+
+def check_that_memory_changes_nothing(snapshot: Snapshot, dice: random.Random) -> None:
     plan, memory, _ = planned(snapshot)
     for _ in range(5):
         now = snapshot.now + dice.choice([0, 0, 1, 3, 10, 60])
@@ -155,6 +180,17 @@ def test_a_plan_with_memory_is_the_plan_from_nothing(seed: int) -> None:
         expected = schedule(snapshot)
         plan, memory, _ = planned(snapshot, memory)
         assert plan == expected
+
+
+def test_jobs_whose_groups_compete_keep_their_places_without_a_search() -> None:
+    cluster = Cluster(nodes=4, cores=2).run(0b11, walltime=100)
+    for _ in range(10):
+        cluster.job("/node=1+/node=2").job("/node=BESTHALF")
+    plan, memory, searches = planned(cluster.snapshot())
+    assert searches == 20
+    later = carried_out(cluster.snapshot(), plan, NOW + 10)
+    plan, memory, searches = planned(later, memory)
+    assert (searches, plan) == (0, schedule(later))
 
 
 def test_a_new_job_behind_all_others_costs_one_search() -> None:
@@ -176,7 +212,7 @@ def test_a_job_that_ends_early_concerns_only_jobs_that_can_have_its_resources() 
     for _ in range(3):
         cluster.job().job()
     halves = tuple(
-        with_pool(job, 1 + place % 2) for place, job in enumerate(cluster.snapshot().waiting)
+        with_pools(job, [1 + place % 2]) for place, job in enumerate(cluster.snapshot().waiting)
     )  # left, right, left, ...
     snapshot = replace(cluster.snapshot(), waiting=halves)
     _, memory, searches = planned(snapshot)

@@ -2,11 +2,13 @@
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import SharingKey
 from oar.kao.facts.snapshot import FOREVER
+from oar.kao.planner.resources import slot_search
 from oar.kao.planner.resources import slots as slots_module
 from oar.kao.planner.resources.slot_search import earliest, fit_at
 from oar.kao.planner.resources.slots import SlotQuery, SlotSet
@@ -142,3 +144,24 @@ def test_nothing_is_found_after_the_latest_start() -> None:
     found = earliest(slots, ask, 0, latest=10)
     assert found is not None
     assert found.start == 10
+
+
+def test_a_request_whose_groups_compete_is_tried_only_where_each_group_alone_is_satisfied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slots = SlotSet(0, ALL_CORES)
+    for date in range(0, 500, 5):  # one node is free now and then, two are at last
+        slots.occupy(date, date + 5, ALL_CORES & ~(0b111 << 3 * (date % 4)))
+    nodes = (Level("node", 1),)
+    ask = SlotQuery(HIERARCHY.request((PooledGroup(ALL_CORES, nodes), PooledGroup(0b111111, nodes))), ALL_CORES, 7)
+    tried = []
+
+    def fit_at_and_tell(slots: SlotSet, query: SlotQuery, start: int) -> int:
+        tried.append(start)
+        return fit_at(slots, query, start)
+
+    monkeypatch.setattr(slot_search, "fit_at", fit_at_and_tell)
+    found = earliest(slots, ask, 0)
+    assert found is not None
+    assert found.start == 500
+    assert tried == [500]

@@ -428,7 +428,7 @@ class RequestFit:
     ``is_steady`` is false.  If it fails on a set, it fails on every smaller one, unless ``is_monotone`` is false.
     """
 
-    __slots__ = ("family", "fit", "groups", "is_monotone", "is_steady", "least", "quantities", "reach")
+    __slots__ = ("family", "fit", "groups", "is_monotone", "is_steady", "least", "necessary", "quantities", "reach")
 
     def __init__(
         self, groups: Sequence[PooledGroup], fits: Sequence[GroupFit], families: dict[object, object] | None = None
@@ -441,23 +441,50 @@ class RequestFit:
         self.reach = reduce(or_, (group.pool for group in groups), 0)  #: the resources that it can take
         self.least = sum(fit.least for fit in fits)
         self.is_steady = all(level.quantity != BEST_HALF for level in levels)
-        self.is_monotone = _are_disjoint([group.pool for group in groups]) or (
-            self.is_steady and all(isinstance(fit, _Units) for fit in fits[:-1])
-        )
-        is_countable = len(fits) == 1 and all(level.quantity > 0 for level in levels)
+        self.is_monotone = self._is_monotone(groups)
+        is_countable = all(level.quantity > 0 for level in levels)
         #: Requests of one family differ in these quantities only, and larger ones are not easier to satisfy.
         self.quantities = tuple(level.quantity for level in levels) if is_countable else ()
         self.family = ({} if families is None else families).setdefault(
-            tuple(
-                (group.pool, *(level.property if is_countable else level for level in group.levels)) for group in groups
+            (
+                type(self),
+                *(
+                    (group.pool, *(level.property if is_countable else level for level in group.levels))
+                    for group in groups
+                ),
             ),
             object(),
+        )
+        #: A monotone request that is satisfied wherever this one is; None if there is none.
+        self.necessary: RequestFit | None = self if self.is_monotone else _EachAlone(groups, fits, families)
+
+    def _is_monotone(self, groups: Sequence[PooledGroup]) -> bool:
+        return _are_disjoint([group.pool for group in groups]) or (
+            self.is_steady and all(isinstance(fit, _Units) for fit in self.groups[:-1])
         )
 
     def _fit_all(self, free: ResourceSet) -> ResourceSet:
         chosen = 0
         for group in self.groups:
             part = group.fit(free & ~chosen)
+            if not part:
+                return 0
+            chosen |= part
+        return chosen
+
+
+class _EachAlone(RequestFit):
+    """What a request whose groups compete needs at least: that each group alone is satisfied."""
+
+    __slots__ = ()
+
+    def _is_monotone(self, groups: Sequence[PooledGroup]) -> bool:
+        return True
+
+    def _fit_all(self, free: ResourceSet) -> ResourceSet:
+        chosen = 0
+        for group in self.groups:
+            part = group.fit(free)
             if not part:
                 return 0
             chosen |= part

@@ -32,14 +32,14 @@ class PlacementReasons:
         self._usable = context.usable
         self._requests = context.requests
         self._frames = {each.frame_id: each for each in context.snapshot.reservations}
-        #: request, class of jobs, container -> the obstacle
-        self._obstacles: dict[tuple[int, str, str], Reason | None] = {}
+        #: request, groups (two filters may have one pool), class of jobs, container -> the obstacle
+        self._obstacles: dict[tuple[int, tuple[RequestGroup, ...], str, str], Reason | None] = {}
 
     # -------------------------------------------------------------------------------------------------- no placement
 
     def obstacle(self, query: SlotQuery, alternative: Alternative, types: ParsedTypes) -> Reason | None:
         """Return why a request is not satisfied even if all resources are free; None if it is."""
-        key = id(query.request), query.kind, types.inner
+        key = id(query.request), alternative.groups, query.kind, types.inner
         if key not in self._obstacles:
             self._obstacles[key] = self._find_obstacle(query, alternative, types)
         return self._obstacles[key]

@@ -14,8 +14,13 @@ since all earlier starts failed.  A job that has started: it was booked at its t
 beginning, which makes one occupation more until its turn comes.
 
 Some jobs are searched for whenever there are differences among the resources that they may use: those of timesharing
-and ``allowed``, because another occupant may leave more to them.  Some always: requests whose groups compete, which may
-succeed on less where they fail on more; BESTHALF, which takes less of less; and jobs for which a plug-in chooses.
+and ``allowed``, because another occupant may leave more to them.  Jobs for which a plug-in
+chooses are always searched for.
+
+Requests whose groups compete may succeed on less where they fail on more, and try each start of a slot.  They are
+searched for also if any of their possible resources is occupied, or slots begin otherwise, between the first start that
+satisfies each group alone and the end of their placement.  BESTHALF, which takes less of less, is searched for also if
+any possible resource is occupied during the placement.
 
 See docs/design/planner.rst, "Memory between rounds".
 """
@@ -179,7 +184,8 @@ class PlacementReuse:
 
     def _is_same_query(self, search: SearchRecord, job: WaitingJob, window: StartWindow) -> bool:
         """Whether a search now would look for the same."""
-        if not search.is_reusable or (search.best and search.best.start < self._now):
+        first_start = min(search.possible_from, search.best.start if search.best else FOREVER)
+        if not search.is_reusable or first_start < self._now:
             return False
         last = search.window
         is_same_window = window.begin == max(last.begin, self._now) and window.latest == last.latest
@@ -187,19 +193,20 @@ class PlacementReuse:
 
     def _is_same_result(self, search: SearchRecord, types: ParsedTypes) -> bool:
         """Whether a search now would find the same: the first two conditions above."""
-        free_times = self._free_times
+        free_times, best = self._free_times, search.best
         if not free_times.touched:
             return True
         reach = self._requests.reach(search.job)
+        end = best.end + self._margin if best else FOREVER
+        if search.possible_from < FOREVER and free_times.has_other_slots(search.possible_from, end):
+            return False
         if not free_times.touched & reach:
             return True
-        if types.shared_keys and self._keyed & reach:
+        if free_times.has_freed(reach, end) or (types.shared_keys and self._keyed & reach):
             return False
-        best = search.best
-        if best is None:
-            return not free_times.has_freed(reach, FOREVER)
-        end = best.end + self._margin
-        return not (free_times.has_freed(reach, end) or free_times.has_taken(best.resources, best.start, end))
+        start = min(search.possible_from, best.start if best else FOREVER)
+        taken = best.resources if best and search.is_robust else reach
+        return start >= end or not free_times.has_taken(taken, start, end)
 
 
 def _has_external_queue(snapshot: Snapshot) -> bool:

@@ -14,7 +14,6 @@ from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTa
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.slot_search import earliest, fit_at
 from oar.kao.planner.resources.slots import SlotMatch, SlotQuery
-from oar.kao.planner.resources.spaces import Space
 from oar.kao.planner.site.plugin_choices import PluginChoices
 from oar.lib.facts.hierarchy import RequestFit
 
@@ -145,18 +144,25 @@ class PlacementSearch:
         """Return the earliest match at a start that the limit of the array allows."""
         while True:
             begin = self._arrays.first_start(task.job, begin, alternative.walltime)
-            match = self._earliest(task.space, query, begin, latest)
+            match = self._earliest(task, query, begin, latest)
             if task.types.is_besteffort:
                 match = self._on_lasting_resources(task, alternative, query, match, latest)
             if match is None or self._arrays.first_start(task.job, match.start, alternative.walltime) == match.start:
                 return match
             begin = match.start
 
-    def _earliest(self, space: Space, query: SlotQuery, begin: int, latest: int) -> SlotMatch | None:
-        match = earliest(space.slots, query, max(begin, space.bounds.of(query)), latest)
+    def _earliest(self, task: PlacementTask, query: SlotQuery, begin: int, latest: int) -> SlotMatch | None:
+        """Return the earliest match; the first possible start of a request whose groups compete is noted."""
+        space, needed = task.space, query.necessary
+        if needed is None:
+            return earliest(space.slots, query, begin, latest)
+        match = earliest(space.slots, needed, max(begin, space.bounds.of(needed)), latest)
         if match and begin == self._now and match.start > begin:
-            space.bounds.learn(query, match.start)
-        return match
+            space.bounds.learn(needed, match.start)
+        if match is None or needed is query:
+            return match
+        task.possible_from = min(task.possible_from, match.start)
+        return earliest(space.slots, query, match.start, latest)
 
     def _on_lasting_resources(
         self, task: PlacementTask, alternative: Alternative, query: SlotQuery, match: SlotMatch | None, latest: int

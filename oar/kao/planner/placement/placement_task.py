@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from oar.kao.facts.job_types import ParsedTypes
-from oar.kao.facts.snapshot import WaitingJob
+from oar.kao.facts.snapshot import FOREVER, WaitingJob
 from oar.kao.planner.limits.dependencies import StartWindow
 from oar.kao.planner.resources.spaces import Space
 from oar.lib.facts.states import DependencyCondition
@@ -21,7 +21,7 @@ class PlacementRules:
     is_now_only: bool = False  #: the job gets no placement that starts later (a queue without backfilling)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PlacementTask:
     """One job that is being placed."""
 
@@ -32,3 +32,5 @@ class PlacementTask:
     window: StartWindow
     #: alternatives whose result may depend on the date of the round, so that the next round must search again
     date_dependent: set[int] = field(default_factory=set)
+    #: the first start that was tried for a request whose groups compete; none before is possible
+    possible_from: int = FOREVER

@@ -3,7 +3,7 @@
 See docs/design/planner.rst, "Placement".
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from oar.kao.facts import reasons
@@ -98,19 +98,33 @@ class Placer:
         is_allowed = partial(self._bookings.allow, job, types, has_quotas=has_quotas)
         last = self._reuse.find(job, types, task.window, counters, is_allowed)
         best, refusal = (last.best, last.refusal) if last else self._search.best(task)
-        is_reusable = last is not None or self._is_reusable(task)
         outcome = self._book(task, best, refusal, last.reason if last else None)
         is_same = last is not None and last.reason is outcome.reason and last.window == task.window
-        search = SearchRecord(job, task.window, best, refusal, outcome.reason, is_reusable)
-        self._reuse.record(last if last and is_same else search)
+        self._reuse.record(last if last and is_same else self._record_of(task, best, refusal, outcome, last))
         return outcome
 
-    def _is_reusable(self, task: PlacementTask) -> bool:
-        """Whether the next round may reuse the result of the search for a job."""
-        if task.date_dependent or task.job.promised or has_plugin(task.job):
-            return False
-        requests = (self._requests.get(alternative.groups) for alternative in task.job.alternatives)
-        return all(isinstance(request, Reason) or (request.is_monotone and request.is_steady) for request in requests)
+    def _record_of(
+        self,
+        task: PlacementTask,
+        best: Placement | None,
+        refusal: Reason | None,
+        outcome: PlacementOutcome,
+        last: SearchRecord | None,
+    ) -> SearchRecord:
+        """Return what the next round is told of a search; ``last``: what this one was told, if it was used."""
+        if last:
+            return replace(last, job=task.job, window=task.window, best=best, refusal=refusal, reason=outcome.reason)
+        requests = [self._requests.get(alternative.groups) for alternative in task.job.alternatives]
+        return SearchRecord(
+            task.job,
+            task.window,
+            best,
+            refusal,
+            outcome.reason,
+            is_reusable=not (task.date_dependent or task.job.promised or has_plugin(task.job)),
+            is_robust=all(isinstance(each, Reason) or (each.is_monotone and each.is_steady) for each in requests),
+            possible_from=task.possible_from,
+        )
 
     def _book(
         self, task: PlacementTask, best: Placement | None, refusal: Reason | None, last: Reason | None = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement, Reason
-from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.kao.facts.snapshot import FOREVER, Snapshot, WaitingJob
 from oar.kao.planner.limits.counter_differences import CountedJob
 from oar.kao.planner.limits.dependencies import StartWindow
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
@@ -31,6 +31,8 @@ class SearchRecord:
     refusal: Reason | None  #: why there is none
     reason: Reason | None  #: why the job does not start now
     is_reusable: bool  #: the placement depends on nothing but the request and the occupied resources
+    is_robust: bool = True  #: what it does not take itself makes no difference when others take it
+    possible_from: int = FOREVER  #: the first start that was tried for a request whose groups compete
 
 
 @dataclass(frozen=True, slots=True)

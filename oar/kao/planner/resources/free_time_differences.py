@@ -22,10 +22,12 @@ class FreeTimeDifferences:
         self._dates = [now]
         self._freed: list[ResourceSet] = [0]  #: by slot: free now, occupied in the last round
         self._taken: list[ResourceSet] = [0]  #: by slot: occupied now, free in the last round
+        self._odd_dates: dict[int, int] = {}  #: begins and ends of occupations -> how many more this round has of them
         self._is_vague = False  #: the slots became too many; only ``touched`` is right
 
     def enter_last(self, start: int, end: int, resources: ResourceSet) -> None:
         """Enter an occupation of the last round that this round does not have, as far as is known."""
+        self._count_dates(start, end, -1)
         for slot in self._slots(start, end, resources):
             evened = self._taken[slot] & resources
             self._taken[slot] ^= evened
@@ -33,6 +35,7 @@ class FreeTimeDifferences:
 
     def enter_this(self, start: int, end: int, resources: ResourceSet) -> None:
         """Enter an occupation of this round that the last round did not have, as far as is known."""
+        self._count_dates(start, end, 1)
         for slot in self._slots(start, end, resources):
             evened = self._freed[slot] & resources
             self._freed[slot] ^= evened
@@ -50,6 +53,19 @@ class FreeTimeDifferences:
             return bool(self.touched & resources)
         first = max(0, bisect_right(self._dates, start) - 1)
         return any(taken & resources for taken in self._taken[first : bisect_left(self._dates, end)])
+
+    def has_other_slots(self, start: int, end: int) -> bool:
+        """Whether an occupation begins or ends from ``start`` to ``end`` in one of the rounds only."""
+        return self._is_vague or any(start <= date <= end for date in self._odd_dates)
+
+    def _count_dates(self, start: int, end: int, number: int) -> None:
+        for date in (start, end) if start < end else ():
+            if date > self._now:
+                count = self._odd_dates.get(date, 0) + number
+                if count:
+                    self._odd_dates[date] = count
+                else:
+                    del self._odd_dates[date]
 
     def _slots(self, start: int, end: int, resources: ResourceSet) -> range:
         """Return the indexes of the slots between two dates, from now on."""

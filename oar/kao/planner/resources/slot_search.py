@@ -17,6 +17,7 @@ See docs/design/planner.rst, "Placement".
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator
 
 from oar.kao.facts.snapshot import FOREVER
 from oar.kao.planner.resources.slots import SlotMatch, SlotQuery, SlotSet
@@ -29,7 +30,7 @@ def earliest(slots: SlotSet, query: SlotQuery, begin: int, latest: int = FOREVER
     if begin > latest:
         return None
     if not query.request.is_monotone:
-        return _try_all(slots, query, begin, latest)
+        return _try_possible(slots, query, begin, latest)
     match = _Search(slots, query, begin, latest).run()
     if match and not query.request.is_steady:
         free = slots.free_between(match.start, match.start + query.duration, query.keys) & query.usable
@@ -42,14 +43,28 @@ def fit_at(slots: SlotSet, query: SlotQuery, start: int) -> ResourceSet:
     return query.request.fit(slots.free_between(start, start + query.duration, query.keys) & query.usable)
 
 
-def _try_all(slots: SlotSet, query: SlotQuery, begin: int, latest: int) -> SlotMatch | None:
-    """Try each start in turn: a request whose groups compete may succeed on less where it fails on more."""
-    for start in (begin, *(start for start in slots.starts() if start > begin)):
-        if start > latest:
-            return None
+def _try_possible(slots: SlotSet, query: SlotQuery, begin: int, latest: int) -> SlotMatch | None:
+    """Try each start in turn: a request whose groups compete may succeed on less where it fails on more.
+
+    Starts at which not even what is necessary is satisfied are passed over.
+    """
+    for start in possible_starts(slots, query, begin, latest):
         if resources := fit_at(slots, query, start):
             return SlotMatch(start, resources)
     return None
+
+
+def possible_starts(slots: SlotSet, query: SlotQuery, begin: int, latest: int = FOREVER) -> Iterator[int]:
+    """Iterate over ``begin`` and the starts of slots behind it where what a request needs at least is satisfied."""
+    needed = query.necessary
+    if needed is None:
+        later = (start for start in slots.starts() if start > begin)
+        yield from (start for start in (begin, *later) if start <= latest)
+        return
+    start: int | None = begin
+    while start is not None and (match := _Search(slots, needed, start, latest).run()):
+        yield match.start
+        start = slots.start_behind(match.start)
 
 
 class _Search:

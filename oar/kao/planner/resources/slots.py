@@ -14,7 +14,7 @@ the keys of all occupants of a resource finds it free.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import le
 
 from oar.kao.facts.job_types import SharingKey
@@ -44,6 +44,13 @@ class SlotQuery:
     duration: int
     keys: frozenset[SharingKey] = frozenset()  #: keys of the occupants with whom resources may be shared
     kind: str = ""  #: a name for ``usable``: equal for equal sets
+
+    @property
+    def necessary(self) -> "SlotQuery | None":
+        """A query of a monotone request that matches wherever this one does; None if there is none."""
+        if self.request.is_monotone:
+            return self
+        return replace(self, request=self.request.necessary) if self.request.necessary else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +284,14 @@ class SlotSet:
         """Iterate over the dates at which slots begin, earliest first."""
         for page in self.pages:
             yield from page.starts
+
+    def start_behind(self, date: int) -> int | None:
+        """Return the first date behind ``date`` at which a slot begins; None behind the begin of the last slot."""
+        page_index, slot_index = self.locate(date)
+        starts = self.pages[page_index].starts
+        if slot_index + 1 < len(starts):
+            return starts[slot_index + 1]
+        return self._firsts[page_index + 1] if page_index + 1 < len(self.pages) else None
 
     def locate(self, date: int) -> tuple[int, int]:
         """Return the index of the page, and of the slot in that page, in which ``date`` lies."""

@@ -38,8 +38,8 @@ class Occupation:
 class StartBounds:
     """Earliest starts of queries, learnt from earlier searches.
 
-    Resources only get scarcer while a plan is made.  So a query cannot start before an earlier one of the same family
-    that wanted nothing more and no longer.
+    Resources only get scarcer while a plan is made.  So a query of a monotone request cannot start before an earlier
+    one of the same family that wanted nothing more and no longer.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class StartBounds:
 
     def of(self, query: SlotQuery) -> int:
         """Return a date before which the query has no match; 0 without a bound."""
-        if query.keys or not query.request.is_monotone:
+        if query.keys:
             return 0
         bound, wanted_quantities = 0, query.request.quantities
         for quantities, duration, start in self._bounds.get((query.request.family, query.kind), ()):
@@ -57,7 +57,7 @@ class StartBounds:
 
     def learn(self, query: SlotQuery, start: int) -> None:
         """Note the earliest start of a query, which was searched from the date of the round on."""
-        if query.keys or not query.request.is_monotone:
+        if query.keys:
             return
         bounds = self._bounds.setdefault((query.request.family, query.kind), [])
         new_quantities = query.request.quantities

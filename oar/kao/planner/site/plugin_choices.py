@@ -41,6 +41,7 @@ class PluginFit(RequestFit):
         self.fit = self._choose
         self.least = 1
         self.is_monotone = self.is_steady = False  # a plug-in may choose anything
+        self.necessary = None
         self._function, self._call, self._context, self._job = function, call, context, job
         self._groups = tuple(groups)
 

@@ -1,0 +1,222 @@
+"""Snapshots that ask unkind questions of the planner: each was a cliff once.
+
+The machine is that of ``bench/snapshots.py``.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from bench.snapshots import CORES, CPUS, NOW, plain, platform
+from oar.kao.facts.request_groups import RequestGroup
+from oar.kao.facts.snapshot import Alternative, Pool, RunningJob, Settings, Snapshot, WaitingJob
+from oar.lib.facts.records import Level, PropertyValue, Queue
+from oar.lib.facts.states import JobState, QueueState
+
+PER_NODE = CORES * CPUS
+
+#: Makes the alternative of a job from its number.
+Asked = Callable[[int], Alternative]
+
+
+def _job(number: int, asked: Alternative, types: tuple[str, ...] = (), user: str = "", array: int = 0) -> WaitingJob:
+    owner = user or f"user{number % 50}"
+    return WaitingJob(
+        number,
+        "default",
+        owner,
+        "default",
+        "",
+        JobState.WAITING,
+        array_id=array or number,
+        types=types,
+        alternatives=(asked,),
+    )
+
+
+def _one(number: int, walltime: int, *levels: Level, pool: int = 0) -> Alternative:
+    return Alternative(number, walltime, (RequestGroup(pool, levels),))
+
+
+def _on(machine: Snapshot, jobs: Sequence[WaitingJob], pools: tuple[Pool, ...] = ()) -> Snapshot:
+    """Return a machine with what runs on it and other waiting jobs."""
+    return replace(machine, waiting=tuple(jobs), pools=pools or machine.pools)
+
+
+def _first(machine: Snapshot) -> int:
+    return len(machine.running) + 1
+
+
+def competing(jobs: int, cores: int) -> Snapshot:
+    """Return jobs of two groups of nodes each, whose filters overlap: often the first takes what the second needs."""
+    rng, machine = random.Random(1), plain(0, cores)
+    everything, node = machine.resources.everything, (1 << PER_NODE) - 1
+    rare = sum(node << start for start in range(0, cores, 10 * PER_NODE))
+    pools = (
+        Pool(everything, ""),
+        Pool(rare, "gpu = 'YES'"),
+        Pool(everything >> cores * 2 // 5, "age > 2"),
+        Pool(everything & ~(everything >> cores * 3 // 5), "age < 5"),
+    )
+
+    def asked(number: int) -> Alternative:
+        chosen = rng.choice(((0, 1), (1, 0), (2, 3), (3, 2)))
+        groups = tuple(RequestGroup(pool, (Level("node", rng.randint(1, 4)),)) for pool in chosen)
+        return Alternative(number, rng.randint(300, 48 * 3600), groups)
+
+    first = _first(machine)
+    return _on(machine, [_job(number, asked(number)) for number in range(first, first + jobs)], pools)
+
+
+def equal_array(jobs: int, cores: int) -> Snapshot:
+    """Return one array of equal jobs of one core."""
+    machine = plain(0, cores)
+    first = _first(machine)
+    return _on(
+        machine,
+        [
+            _job(number, _one(number, 3600, Level("core", 1)), user="ann", array=first)
+            for number in range(first, first + jobs)
+        ],
+    )
+
+
+def besteffort_waiting(jobs: int, cores: int, *, is_inner: bool = False) -> Snapshot:
+    """Return waiting besteffort jobs, or jobs that wait in a container on half of the machine."""
+    rng, machine = random.Random(1), plain(0, cores)
+    first = _first(machine) + 1
+    types = ("inner=box",) if is_inner else ("besteffort",)
+    waiting = [
+        _job(number, _one(number, rng.randint(300, 48 * 3600), Level("core", rng.randint(1, 20))), types)
+        for number in range(first, first + jobs)
+    ]
+    if not is_inner:
+        return _on(machine, waiting)
+    box = replace(
+        machine.running[0],
+        types=("container=box",),
+        start_time=NOW,
+        walltime=10**7,
+        resources=machine.resources.everything >> cores // 2,
+    )
+    return replace(_on(machine, waiting), running=(box,))
+
+
+def besteffort_running(jobs: int, holders: int, cores: int) -> Snapshot:
+    """Return a machine full of besteffort jobs, and jobs that are to start in their place."""
+    machine = plain(0, cores)
+    width = cores // holders
+    running = [
+        RunningJob(
+            number + 1,
+            "default",
+            "ann",
+            "default",
+            "",
+            JobState.RUNNING,
+            types=("besteffort",),
+            start_time=NOW - 100,
+            walltime=36000,
+            resources=((1 << width) - 1) << (number * width),
+        )
+        for number in range(holders)
+    ]
+    waiting = [
+        _job(number, _one(number, 3600, Level("core", cores // jobs)))
+        for number in range(holders + 1, holders + jobs + 1)
+    ]
+    return replace(_on(machine, waiting), running=tuple(running))
+
+
+def own_filters(jobs: int, cores: int) -> Snapshot:
+    """Return jobs each of which has a filter of its own."""
+    rng, machine = random.Random(1), plain(0, cores)
+    nodes = cores // PER_NODE
+    first = _first(machine)
+    pools, waiting = [], []
+    for index in range(jobs):
+        chosen = sum(((1 << PER_NODE) - 1) << (node * PER_NODE) for node in rng.sample(range(nodes), nodes // 2))
+        pools.append(Pool(chosen, f"filter {index}"))
+        levels = (Level("node", rng.randint(1, 4)),) if index % 2 else (Level("core", rng.randint(1, 64)),)
+        number = first + index
+        waiting.append(_job(number, _one(number, rng.randint(300, 48 * 3600), *levels, pool=index)))
+    return _on(machine, waiting, tuple(pools))
+
+
+def random_order(jobs: int, cores: int) -> Snapshot:
+    """Return the usual mix with an order of preference that is random by core."""
+    snapshot = plain(jobs, cores)
+    order = list(range(cores))
+    random.Random(1).shuffle(order)
+    return replace(snapshot, resources=replace(snapshot.resources, order=tuple(order)))
+
+
+def timesharing(jobs: int, users: int, cores: int) -> Snapshot:
+    """Return jobs each of which shares resources with the others of its user."""
+    snapshot = plain(jobs, cores)
+    waiting = tuple(
+        replace(job, user=f"user{job.id % users}", types=("timesharing=user,*",)) for job in snapshot.waiting
+    )
+    return replace(snapshot, waiting=waiting)
+
+
+def scattered(jobs: int, cores: int) -> Snapshot:
+    """Return jobs that ask for properties whose blocks do not nest: cpus numbered on each node, above nodes."""
+    rng, machine = random.Random(1), plain(0, cores)
+    columns: dict[str, tuple[PropertyValue, ...]] = {
+        **machine.resources.columns,
+        "cpu": tuple(core // CORES % CPUS for core in range(cores)),
+    }
+    gpus: list[PropertyValue] = [None, "K80", "A100", "H100"]
+    columns["gpu"] = tuple(rng.choice(gpus) for _ in range(cores))
+    machine = replace(machine, resources=replace(machine.resources, columns=columns))
+    shapes = (
+        lambda: (Level("cpu", 1), Level("node", rng.randint(1, 8))),
+        lambda: (Level("gpu", 1), Level("core", rng.randint(1, 16))),
+        lambda: (Level("gpu", 1), Level("node", rng.randint(1, 4))),
+    )
+    first = _first(machine)
+    return _on(
+        machine,
+        [
+            _job(number, _one(number, rng.randint(300, 48 * 3600), *rng.choice(shapes)()))
+            for number in range(first, first + jobs)
+        ],
+    )
+
+
+def whole_nodes(jobs: int, nodes: int, cores: int) -> Snapshot:
+    """Return jobs of whole nodes on an empty machine of large nodes: the case by which planners are compared."""
+    rng, size = random.Random(1), nodes * cores
+    resources = platform(size)
+    names = tuple(f"node-{core // cores}" for core in range(size))
+    columns: dict[str, tuple[PropertyValue, ...]] = {
+        "node": names,
+        "core": tuple(range(size)),
+        "switch": (0,) * size,
+        "cpu": tuple(range(size)),
+    }
+    return Snapshot(
+        now=NOW,
+        resources=replace(resources, addresses=names, columns=columns),
+        queues=(Queue("default", 2, "", QueueState.ACTIVE),),
+        pools=(Pool(resources.everything),),
+        waiting=tuple(
+            _job(number, _one(number, rng.randint(300, 48 * 3600), Level("node", rng.randint(1, nodes))))
+            for number in range(1, jobs + 1)
+        ),
+        settings=Settings(max_jobs=0, timeout=0),
+    )
+
+
+def distinct_requests(jobs: int, cores: int) -> Snapshot:
+    """Return jobs on an empty machine each of which asks for something else."""
+    rng, machine = random.Random(1), plain(0, cores)
+    waiting = []
+    for number in range(1, jobs + 1):
+        levels = (Level("switch", 1 + number % 3), Level("node", 1 + number % 25), Level("cpu", 1 + number // 75 % 2))
+        pool = rng.randrange(4)
+        waiting.append(_job(number, _one(number, rng.randint(300, 48 * 3600), *levels, pool=pool)))
+    everything = machine.resources.everything
+    pools = tuple(Pool(everything >> (part * cores // 100), f"part {part}") for part in range(4))
+    return replace(_on(machine, waiting, pools), running=())
