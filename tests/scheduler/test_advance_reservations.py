@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,6 +126,22 @@ def test_a_start_that_is_past_shortens_the_reservation_unless_it_may_be_later() 
 def test_a_suspended_job_is_in_the_way_for_ever() -> None:
     site = Site(nodes=1).run(1, walltime=10, state=JobState.SUSPENDED)
     assert site.reserve("/core=2", NOW + 5000, NOW + 6000).steps()[1].state is S.REFUSED  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("held", "walltime", "given", "goes_on"),
+    [
+        (0b01, 500, {}, False),
+        (0b01, 98, {}, True),  # it is over before
+        (0b10, 500, {}, True),  # it is beside it
+        (0b01, 500, {"types": ("besteffort",)}, True),  # it leaves in time
+        (0b01, 500, {"types": ("inner=1001",)}, True),  # it is a job of the reservation
+    ],
+)
+def test_a_job_is_not_resumed_into_a_reservation(held: int, walltime: int, given: Any, goes_on: bool) -> None:
+    site = Site(nodes=1).reserve("/core=1", NOW + 100, NOW + 200, held=0b01)
+    site.run(held, walltime=walltime, state=JobState.RESUMING, **given)
+    assert bool(Round(site.snapshot()).plan().resumed) is goes_on
 
 
 def test_an_administrator_may_ignore_running_jobs() -> None:

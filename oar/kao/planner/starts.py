@@ -30,6 +30,8 @@ class Starts:
         #: besteffort jobs leave for placements that begin until then
         self._horizon = context.now + max(context.settings.besteffort_kill_before, context.settings.security_time)
         self._resources = context.snapshot.resources
+        self._reservations = context.snapshot.reservations
+        self._security_time = context.settings.security_time
         self._types = context.types
         self._usable = context.usable
         self._decisions = context.decisions
@@ -73,6 +75,8 @@ class Starts:
         """Return the jobs in Resuming that go on now, in order; the besteffort jobs in the way of others must leave."""
         resumed = []
         for holder in suspension.resuming(self._holders):
+            if suspension.runs_into(self._reservations, holder, self._now, self._security_time):
+                continue
             obstacles = suspension.obstacles(self._holders, holder)
             if not obstacles:
                 resumed.append(holder.job.id)

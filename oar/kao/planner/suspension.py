@@ -5,7 +5,12 @@ The resources that a Suspended job lends are in ``held_resources`` of ``oar.kao.
 See docs/design/planner.rst, "Starts".
 """
 
+from collections.abc import Iterable
+
+from oar.kao.facts.planned_reservations import PlannedReservation
+from oar.kao.planner.resources.reservation_health import is_inside
 from oar.kao.planner.resources.resource_holders import Holder, ResourceHolders
+from oar.lib.facts.reservation_states import GRANTED
 from oar.lib.facts.states import JobState
 
 #: States in which a job holds its resources against every other job.
@@ -34,6 +39,21 @@ def obstacles(holders: ResourceHolders, resuming_job: Holder) -> list[Holder]:
         and (holder.job.state in _HOLDING or _is_before(holder, resuming_job))
         and not holders.may_share(resuming_job.types, holder)
     ]
+
+
+def runs_into(reservations: Iterable[PlannedReservation], resuming_job: Holder, now: int, margin: int) -> bool:
+    """Whether a job in Resuming would still hold resources of a reservation, not its own, when that begins.
+
+    ``margin``: SCHEDULER_JOB_SECURITY_TIME.  Besteffort jobs leave in time.
+    """
+    types = resuming_job.types
+    return not types.is_besteffort and any(
+        reservation.state in GRANTED
+        and now < reservation.start < resuming_job.job.end + margin
+        and reservation.resources & resuming_job.resources
+        and not is_inside(types, reservation)
+        for reservation in reservations
+    )
 
 
 def _is_before(holder: Holder, resuming_job: Holder) -> bool:
