@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -156,7 +157,7 @@ def work(nodes: int) -> list[Finding]:
         look_at_ended(too_long, f"the job with {_WALLTIME} s of walltime was ended", "WALLTIME"),
     ]
     ask_why(too_long, array[0])
-    return [*findings, open_a_shell(), *wait_in_the_queue(nodes)]
+    return [*findings, open_a_shell(), *wait_in_the_queue(nodes), *reserve(nodes)]
 
 
 def open_a_shell() -> Finding:
@@ -221,6 +222,57 @@ def wait_in_the_queue(nodes: int) -> list[Finding]:
         ),
         Finding(f"job {waiting} started when its place was free", bool(started), "; ".join(started) or told),
     ]
+
+
+def reserve(nodes: int) -> list[Finding]:
+    """Let alice reserve the cluster for a while, bob be told when he can, a job run inside, and the bill be made."""
+    say("alice and bob may make advance reservations.  alice reserves every node for ten minutes, for a course:")
+    quiet("root", "oaruserset -a alice,bob arusers")
+    first = reserved(typed("alice", f"qrsub -N course -d 600 -l /network_address={nodes}"))
+    typed("alice", "qrstat")
+    say(
+        "bob wants a node for half an hour, from now on.  He is refused, told why, and takes the date that is proposed:"
+    )
+    refusal = refused("bob", "qrsub -d 1800 -l /network_address=1")
+    proposal = re.search(r"\(-a ([0-9.]+)\)", refusal)
+    second = reserved(typed("bob", f"qrsub -a {proposal[1] if proposal else 'now'} -d 1800 -l /network_address=1"))
+    say("A job of alice runs inside; then she gives back what she does not need, and looks at the bill:")
+    job = submit("oarsub --ar course -l core=1,walltime=0:1 'echo inside $OAR_AR_NAME; sleep 2'")[0]
+    facts = wait_for([job], ["Terminated", "Error"])[job]
+    said = quiet("alice", f"cat /home/alice/{facts['stdout_file']}").strip()
+    typed("alice", f"qrdel {first}")
+    days = '"$(date -d yesterday +%F), $(date -d tomorrow +%F)"'
+    bill = typed("alice", f"oarstat --accounting {days} --ar {first}").splitlines()[-1].strip()
+    typed("bob", f"qrdel {second}")
+    return [
+        Finding(
+            f"bob was refused beside the advance reservation {first}, and granted {second} at the date proposed to him",
+            f"advance reservation {first}" in refusal and first < second,
+            refusal.splitlines()[1].strip(),
+        ),
+        Finding(f"job {job} ran in the advance reservation {first}", said == "inside course", said),
+        Finding(
+            "the bill names alice, one job, and what was reserved", bill.split()[:3] == [str(first), "alice", "1"], bill
+        ),
+    ]
+
+
+def reserved(printed: str) -> int:
+    """Return the number of a reservation that was granted."""
+    found = re.fullmatch(r"Your reservation (\d+) has been granted\n", printed)
+    if not found:
+        raise DemoError(f"no reservation: {printed.strip()}")
+    return int(found[1])
+
+
+def refused(user: str, command: str) -> str:
+    """Run a command that has to be refused, and show it with what it prints."""
+    print(f"{user}$ {command}", flush=True)
+    done = tool("run", user, command)
+    if not done.returncode:
+        raise DemoError(f"{user}$ {command}\nwas not refused: {done.stdout.strip()}")
+    print("".join(f"  {line}\n" for line in done.stderr.splitlines()), end="", flush=True)
+    return done.stderr
 
 
 def ask_why(ended: int, array: int) -> None:

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,8 +13,12 @@ DOCUMENTS = (
     *(SOURCE / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
 )
 
-_PROMPT = re.compile(r"(?:[\w@-]+[$#]|\$) (.+)")
-_DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+_PROMPT = re.compile(r"(?:([\w@-]+)([$#])|\$) (.+)")
+#: Placeholders that stand for something of a form.
+_FORMS = {
+    "date": r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d",
+    "us_date": r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d",
+}
 _PLACEHOLDER = re.compile(r"<([a-z_]+)>")
 _NEW_JOB = re.compile(r"OAR_JOB_ID=<([a-z_]+)>")
 _TESTED = re.compile(r"\.\. tested: (.+)")
@@ -27,6 +31,7 @@ class Command:
 
     line: str
     output: tuple[str, ...]
+    user: str = "alice"  #: who types it: the name of the prompt; root, if the prompt ends with #
 
 
 @dataclass(frozen=True)
@@ -147,11 +152,11 @@ def _commands(lines: list[str]) -> list[Command]:
     found: list[Command] = []
     for line in "\n".join(lines).strip("\n").split("\n"):
         if match := _PROMPT.match(line):
-            found.append(Command(match[1], ()))
+            found.append(Command(match[3], (), "root" if match[2] == "#" else match[1] or "alice"))
         elif found and line.startswith("> ") and not found[-1].output:
-            found[-1] = Command(f"{found[-1].line}\n{line[2:]}", ())
+            found[-1] = replace(found[-1], line=f"{found[-1].line}\n{line[2:]}")
         elif found:
-            found[-1] = Command(found[-1].line, (*found[-1].output, line))
+            found[-1] = replace(found[-1], output=(*found[-1].output, line))
     return found
 
 
@@ -180,8 +185,8 @@ def _line_pattern(line: str, known: dict[str, str], names: set[str]) -> str:
     parts = []
     for piece in re.split(r"(<[a-z_]+>|\s+)", line):
         name = piece[1:-1] if _PLACEHOLDER.fullmatch(piece) else ""
-        if name == "date":
-            parts.append(_DATE)
+        if name in _FORMS:
+            parts.append(_FORMS[name])
         elif name in known:
             parts.append(re.escape(known[name]))
         elif name in names:

@@ -47,6 +47,9 @@ def test_the_demonstration_shows_real_work_and_leaves_nothing() -> None:
     assert "I am on node-1, in job 12" in done.stdout
     assert "Job would start at" in done.stdout
     assert "It reached its walltime: it had requested 0:0:3" in done.stdout
+    assert "denied: Reservation can't be granted" in done.stdout
+    assert "ok     bob was refused beside the advance reservation 1, and granted" in done.stdout
+    assert "ran in the advance reservation 1\n       inside course" in done.stdout
     assert not DIRECTORY.exists()
 
 

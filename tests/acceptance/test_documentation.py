@@ -1,12 +1,12 @@
-"""The examples of the documents, run by alice on the cluster: they print what the documents show."""
+"""The examples of the documents, run by alice or whom the prompt names: they print what the documents show."""
 
 import pytest
 
-from tests.acceptance.harness import Cluster, Person, Result, wait_until
+from tests.acceptance.harness import Cluster, Result, wait_until
 from tests.documents import DOCUMENTS, Command, Section, filled, matches, sections
 
 #: Commands that look at something: what they show may take a moment to be so.
-_LOOKS = ("oarstat", "oarnodes", "cat")
+_LOOKS = ("oarstat", "oarnodes", "cat", "qrstat")
 
 SECTIONS = [section for path in DOCUMENTS for section in sections(path)]
 
@@ -14,8 +14,8 @@ SECTIONS = [section for path in DOCUMENTS for section in sections(path)]
 class Reader:
     """Somebody who types the examples of a section, one after the other, in a directory of its own."""
 
-    def __init__(self, person: Person, section: Section) -> None:
-        self._person = person
+    def __init__(self, cluster: Cluster, section: Section) -> None:
+        self._cluster = cluster
         self._directory = "".join(letter if letter.isalnum() else "_" for letter in str(section))
         self._known: dict[str, str] = {}
 
@@ -25,12 +25,12 @@ class Reader:
         if command.line.startswith(_LOOKS):
             self._look_until_it_is_so(line, command)
             return
-        result = self._run(line)
+        result = self._run(line, command.user)
         assert self._agrees(result, command), f"the document shows\n{chr(10).join(command.output)}\n{result}"
 
-    def _run(self, line: str) -> Result:
+    def _run(self, line: str, user: str) -> Result:
         directory = self._directory
-        return self._person.attempt(f"mkdir -p {directory} && cd {directory} && {{\n{line}\n}} 2>&1")
+        return self._cluster.as_user(user).attempt(f"mkdir -p {directory} && cd {directory} && {{\n{line}\n}} 2>&1")
 
     def _agrees(self, result: Result, command: Command) -> bool:
         found = matches(command.output, result.out, self._known)
@@ -41,7 +41,7 @@ class Reader:
         seen: list[Result] = []
 
         def look() -> bool:
-            seen[:] = [self._run(line)]
+            seen[:] = [self._run(line, command.user)]
             return self._agrees(seen[0], command)
 
         try:
@@ -57,6 +57,6 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("section", SECTIONS, ids=str)
 def test_examples_print_what_is_shown(cluster: Cluster, section: Section) -> None:
-    reader = Reader(cluster.as_user("alice"), section)
+    reader = Reader(cluster, section)
     for command in section.commands:
         reader.type(command)
