@@ -59,6 +59,38 @@ def test_a_reservation_begins_keeps_others_away_and_ends(cluster: Cluster, alice
     assert [each[0] for each in events] == ["CREATED", "START TIME REACHED", "END TIME REACHED", "TERMINATED"]
 
 
+def test_no_job_of_a_reservation_outlives_it(cluster: Cluster, alice: Person) -> None:
+    number = int(alice.run(f"qrsub -d 14 {EVERYTHING} -terse"))
+    stubborn = alice.submit(f"--ar {number} -l nodes=4 'trap \"\" TERM; while :; do sleep 0.2; done'")
+    waiting = alice.submit(f"--ar {number} -l core=1,walltime=0:0:5 --verify n true")
+    cluster.wait_for_state(stubborn, "Running")
+    wait_until(lambda: shown_state(alice, number) == "gone")
+    cluster.wait_for_state(waiting, "Error")
+    (ended,) = row(cluster, number, "ended")
+    for job in (stubborn, waiting):
+        assert cluster.state(job) in ("Terminated", "Error")
+        (stop,) = cluster.sql(f"SELECT stop_time FROM jobs WHERE job_id = {job}")[0]
+        assert int(stop) <= int(ended)
+    for node in cluster.nodes:
+        assert node.as_user("root").attempt("pgrep -u alice -f 'trap|sleep 0.2'").out == ""
+    assert f"It was in the advance reservation {number}, which has ended." in alice.run(f"oarstat --explain {waiting}")
+
+
+def test_force_ends_the_jobs_of_a_reservation_though_their_node_does_not_answer(
+    cluster: Cluster, alice: Person
+) -> None:
+    number = int(alice.run("qrsub -d 600 -h node-2 -l /network_address=1 -terse"))
+    job = alice.submit(f"--ar {number} -l core=1,walltime=0:5 'sleep 600'")
+    cluster.wait_for_state(job, "Running")
+    (node,) = [each for each in cluster.nodes if each.name == "node-2"]
+    node.do("cut")
+    assert alice.run(f"qrdel {number}") == f"alice has registered the advance_reservation {number} for deletion\n"
+    assert alice.run(f"qrdel -f {number}").startswith(f"advance_reservation {number} is already registered")
+    wait_until(lambda: shown_state(alice, number) == "gone")
+    assert cluster.state(job) == "Error"
+    node.do("heal")
+
+
 def test_an_overlap_is_refused_and_its_proposal_is_granted(cluster: Cluster, alice: Person) -> None:
     first = alice.run(f"qrsub -a +1h -d 1h {EVERYTHING} -terse").strip()
     refused = alice.attempt(f"qrsub -a +90m -d 1h {EVERYTHING}")

@@ -1,5 +1,6 @@
 """Advance reservations on the real database: asked, answered, begun, ended, deleted, by rounds with a clock."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import pytest
@@ -98,6 +99,20 @@ def test_running_jobs_come_first_and_waiting_ones_do_not(site: Site) -> None:
     assert {site.job(each) for each in waiting} == {JobState.WAITING}
 
 
+def test_a_running_job_is_in_the_way_to_its_walltime_and_no_longer_when_it_has_ended(site: Site) -> None:
+    ids = add_resources(site.database, nodes=1, cores=2)
+    running = add_job(site.database, JobState.RUNNING, on=ids[:1], walltime=500)
+    refused = site.ask("/resource_id=2", NOW + 100, NOW + HOUR)
+    site.round()
+    assert site.get(refused).proposal == NOW + 501
+    with site.database.begin() as tx:
+        lifecycle.move(tx, running, JobState.FINISHING)
+        lifecycle.move(tx, running, JobState.TERMINATED)
+    granted = site.ask("/resource_id=2", NOW + 100, NOW + HOUR)
+    site.round(NOW + 10)
+    assert (site.state(refused), site.state(granted)) == (S.REFUSED, S.WAITING)
+
+
 def test_a_lost_node_is_an_error_that_heals(site: Site) -> None:
     ids = add_resources(site.database, nodes=2, cores=1)
     number = site.ask("/resource_id=2", NOW + 100, NOW + HOUR, is_hard=True)
@@ -164,6 +179,22 @@ def test_the_limit_of_reservations_counts_live_ones(site: Site) -> None:
     site.ask("/resource_id=1", NOW + 100, NOW + HOUR, limit=1)
     with pytest.raises(TooManyReservations, match="only 1 advance reservations are allowed per cluster"):
         site.ask("/resource_id=1", NOW + 100, NOW + HOUR, limit=1)
+
+
+def test_requests_at_once_never_exceed_the_limit(site: Site) -> None:
+    add_resources(site.database)
+
+    def ask(_: int) -> bool:
+        try:
+            site.ask("/resource_id=1", NOW + 100, NOW + HOUR, limit=3)
+        except TooManyReservations:
+            return False
+        return True
+
+    with ThreadPoolExecutor(10) as pool:
+        assert sum(pool.map(ask, range(20))) == 3
+    with site.database.begin() as tx:
+        assert tx.advance_reservations.count() == 3
 
 
 def test_numbers_begin_again_and_skip_those_of_live_reservations(site: Site) -> None:

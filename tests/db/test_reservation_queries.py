@@ -1,0 +1,52 @@
+"""Rounds ask the database about all advance reservations at once, never about one after the other."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from oar.lib.db.statements import Statements
+from oar.lib.facts.reservation_states import ReservationState as S
+from tests.builders import add_resources
+from tests.db.reservation_site import HOUR, NOW, Site
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Give the statements that are sent meanwhile."""
+    statements: list[str] = []
+    with monkeypatch.context() as patch:
+        for name in ("rows", "execute"):
+            send = getattr(Statements, name)
+
+            def sent(self: Statements, sql: str, *arguments: Any, send: Any = send, **named: Any) -> Any:
+                statements.append(sql)
+                return send(self, sql, *arguments, **named)
+
+            patch.setattr(Statements, name, sent)
+        yield statements
+
+
+def quiet_round(site: Site, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many statements a round takes in which nothing has changed."""
+    site.round()
+    with counted(monkeypatch) as statements:
+        site.round()
+    return len(statements)
+
+
+@pytest.mark.parametrize("start", [NOW + 1000, NOW])
+def test_rounds_read_all_reservations_with_a_fixed_number_of_statements(
+    site: Site, monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    add_resources(site.database, nodes=5, cores=4)
+    first = site.ask("/resource_id=1", start, NOW + HOUR, idle_limit=HOUR)
+    before = quiet_round(site, monkeypatch)
+    assert site.state(first) in (S.WAITING, S.RUNNING)
+    others = [site.ask("/resource_id=1", start, NOW + HOUR, idle_limit=HOUR) for _ in range(19)]
+    for each in (first, *others):
+        site.submit_inside(each)
+    site.round()
+    assert {site.state(each) for each in others} == {site.state(first)}
+    assert quiet_round(site, monkeypatch) <= before + 2  # jobs wait now: their types and requests are read

@@ -1,0 +1,279 @@
+"""Advance reservations: each line of their specification is proved by tests, which are named here and exist.
+
+The specification is the fifth document of the customer; its sections are "Acceptance" (numbered lines) and "The seed,
+statement by statement".  Benchmarks prove the figures: ``bench.reservations`` and ``bench.reservation_site``.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import chain
+
+import pytest
+
+from tests.documents import SOURCE
+
+#: Lines that are not proved here, and where they are.
+ELSEWHERE: Mapping[int, str] = {26: "reservations that repeat", 32: "routes of the API"}
+
+#: The acceptance, line by line.
+ACCEPTANCE: Mapping[int, Sequence[str]] = {
+    1: (
+        "acceptance/test_advance_reservations::test_a_reservation_begins_keeps_others_away_and_ends",
+        "db/test_advance_reservations::test_a_reservation_is_granted_begins_and_ends_at_its_dates",
+    ),
+    2: ("acceptance/test_advance_reservations::test_a_reservation_begins_keeps_others_away_and_ends",),
+    3: (
+        "db/test_advance_reservations::test_jobs_outside_keep_away_and_jobs_inside_wait_for_its_start",
+        "acceptance/test_documentation::test_examples_print_what_is_shown",
+    ),
+    4: (
+        "scheduler/test_advance_reservations::test_jobs_outside_keep_away_and_jobs_inside_stay_inside",
+        "scheduler/test_advance_reservations::test_two_reservations_never_have_a_resource_at_the_same_time",
+    ),
+    5: (
+        "db/test_oarsub_reservation::TestRefusals::test_requests_that_it_cannot_hold",
+        "db/test_oarsub_reservation::TestRefusals::test_walltimes_that_are_too_long",
+        "db/test_oarsub_reservation::TestRefusals::test_with_verify_n_it_is_accepted_and_waits",
+        "acceptance/test_advance_reservations::test_no_job_of_a_reservation_outlives_it",
+    ),
+    6: ("acceptance/test_advance_reservations::test_no_job_of_a_reservation_outlives_it",),
+    7: (
+        "db/test_oarsub_reservation::TestRefusals::test_syntax",
+        "db/test_oarsub_reservation::TestRefusals::test_unknown_asked_refused_and_ended_ones",
+    ),
+    8: ("db/test_qrsub::test_a_request_is_refused_in_the_words_of_grid_engine_and_leaves_nothing",),
+    9: (
+        "acceptance/test_advance_reservations::test_an_overlap_is_refused_and_its_proposal_is_granted",
+        "db/test_advance_reservations::test_reservations_back_to_back_are_granted_and_an_overlap_is_refused_with_a_proposal",
+        "scheduler/test_advance_reservations::test_the_proposal_of_a_refusal_would_be_granted",
+    ),
+    10: (
+        "db/test_advance_reservations::test_running_jobs_come_first_and_waiting_ones_do_not",
+        "db/test_advance_reservations::"
+        "test_a_running_job_is_in_the_way_to_its_walltime_and_no_longer_when_it_has_ended",
+    ),
+    11: (
+        "scheduler/test_advance_reservations::test_a_suspended_job_is_in_the_way_for_ever",
+        "scheduler/test_advance_reservations::test_a_job_is_not_resumed_into_a_reservation",
+    ),
+    12: (
+        "db/test_qrdel::test_others_do_not_delete_but_operators_and_managers_do",
+        "db/test_advance_reservations::test_the_owner_deletes_and_its_jobs_go_first",
+        "db/test_qrdel::test_with_jobs_it_is_registered_and_goes_with_the_last",
+    ),
+    13: (
+        "acceptance/test_advance_reservations::"
+        "test_force_ends_the_jobs_of_a_reservation_though_their_node_does_not_answer",
+        "db/test_qrdel::test_force_exterminates_its_jobs",
+    ),
+    14: (
+        "db/test_reservation_crashes::test_each_statement_of_a_round_may_be_the_last",
+        "db/test_reservation_crashes::test_what_happened_while_the_server_was_down_is_written_late",
+        "acceptance/test_advance_reservations::test_who_does_not_wait_for_the_answer_leaves_no_request",
+    ),
+    15: (
+        "db/test_advance_reservations::test_a_lost_node_is_an_error_that_heals",
+        "acceptance/test_documentation::test_examples_print_what_is_shown",
+    ),
+    16: (
+        "db/test_advance_reservations::test_a_lost_node_is_an_error_that_heals",
+        "scheduler/test_advance_reservations::test_a_hard_reservation_in_error_starts_nothing",
+        "db/test_advance_reservations::test_mails_tell_begin_error_repair_and_end",
+    ),
+    17: (
+        "db/test_advance_reservations::test_lost_resources_are_replaced_under_the_jobs_that_go_on",
+        "scheduler/test_advance_reservations::test_lost_resources_are_replaced_when_their_time_is_over",
+        "scheduler/test_advance_reservations::test_what_is_kept_stays_and_nothing_is_replaced_that_jobs_use",
+    ),
+    18: (
+        "unit/test_access_lists::test_an_entry_allows_and_none_denies",
+        "db/test_oarsub_reservation::TestRefusals::test_somebody_who_is_not_in_the_access_list",
+        "db/test_qralter::test_who_loses_his_access_loses_his_waiting_jobs",
+    ),
+    19: (
+        "db/test_qrsub::test_only_what_all_listed_users_may_use_is_reserved",
+        "db/test_qrsub::test_a_rule_that_refuses_is_quoted_with_the_user",
+    ),
+    20: (
+        "db/test_qrsub::test_only_members_of_a_userset_may_ask",
+        "acceptance/test_advance_reservations::test_who_may_reserve_is_changed_at_once",
+    ),
+    21: (
+        "db/test_qrsub::test_the_limit_is_told_with_its_own_code",
+        "db/test_advance_reservations::test_requests_at_once_never_exceed_the_limit",
+        "db/test_advance_reservations::test_the_limit_of_reservations_counts_live_ones",
+    ),
+    22: ("scheduler/test_advance_reservations::test_jobs_inside_end_before_the_reservation_and_quotas_do_not_count",),
+    23: (
+        "scheduler/test_advance_reservations::"
+        "test_besteffort_jobs_leave_before_the_start_and_earlier_with_a_checkpoint",
+    ),
+    24: (
+        "db/test_reserved_resources::test_settings_of_nodes",
+        "db/test_reserved_resources::test_the_removal_of_a_resource",
+        "db/test_reserved_resources::test_the_removal_and_the_name_of_a_property",
+        "db/test_reserved_resources::TestOrphanedQueue::test_it_goes_with_its_last_reservation",
+        "db/test_oaruserset::test_a_live_reservation_keeps_its_users",
+    ),
+    25: (
+        "db/test_qralter::test_a_window_is_moved_and_the_frame_follows",
+        "db/test_qralter::test_a_refused_change_names_what_is_possible_and_changes_nothing",
+        "scheduler/test_advance_reservations::test_a_reservation_to_come_is_moved_to_its_own_resources_or_to_others",
+        "scheduler/test_advance_reservations::test_a_running_reservation_keeps_its_resources_and_its_start",
+        "scheduler/test_advance_reservations::test_an_end_is_not_moved_before_the_jobs_inside_unless_forced",
+        "scheduler/test_advance_reservations::test_a_granted_change_takes_nothing_from_others",
+    ),
+    27: (
+        "db/test_flexible_reservations::test_its_end_leaves_its_jobs_and_waiting_ones_go_on_without_it",
+        "db/test_flexible_reservations::test_its_jobs_are_checked_like_jobs_outside",
+    ),
+    28: ("scheduler/test_advance_reservations::test_an_idle_reservation_ends",),
+    29: (
+        "db/test_qrstat::test_the_overview_is_that_of_grid_engine_letter_for_letter",
+        "db/test_qrstat::test_the_detail_is_that_of_grid_engine_and_ours_behind_it",
+        "db/test_qrstat::test_xml_is_that_of_the_schema",
+        "db/test_qrstat::test_xml_is_valid_for_every_state_and_for_hostile_texts",
+        "db/test_qrstat::test_a_thousand_reservations_take_a_fixed_number_of_statements",
+    ),
+    30: (
+        "db/test_reservation_reports::test_every_query_is_tested",
+        "db/test_reservation_reports::test_the_time_usage_of_an_unused_reservation_is_all_of_it",
+        "db/test_reservation_reports::test_the_reporting_file_is_made_from_the_tables",
+        "db/test_reservation_accounting::test_both_ways_and_the_bill_have_the_same_sum",
+    ),
+    31: ("db/test_advance_reservations::test_numbers_begin_again_and_skip_those_of_live_reservations",),
+    33: (
+        "db/test_reservations_seen_by_others::test_a_frame_is_a_reservation_job_of_the_type_container",
+        "db/test_reservations_seen_by_others::test_an_external_scheduler_sees_what_is_reserved_and_places_jobs_inside",
+    ),
+    34: (
+        "db/test_hostile_commands::test_no_command_accepts_a_hostile_condition",
+        "db/test_hostile_commands::test_no_hostile_word_breaks_a_command_for_reservations",
+        "db/test_qrstat::test_control_characters_forge_no_line",
+    ),
+    35: (
+        "db/test_advance_reservations::test_the_answer_is_written_before_the_jobs_are_planned",
+        "db/test_qrstat::test_a_thousand_reservations_take_a_fixed_number_of_statements",
+        "db/test_reservation_queries::test_rounds_read_all_reservations_with_a_fixed_number_of_statements",
+    ),
+}
+
+#: The statements of the customer's document, by their paragraphs there.  Pages and routes belong to the API.
+STATEMENTS: Mapping[str, Sequence[str]] = {
+    "1 an interval on resources, for some users, by negotiation": (
+        "acceptance/test_advance_reservations::test_an_overlap_is_refused_and_its_proposal_is_granted",
+        "acceptance/test_demo::test_the_demonstration_shows_real_work_and_leaves_nothing",
+    ),
+    "4.4.1 users create, delete, show, use": ("acceptance/test_documentation::test_examples_print_what_is_shown",),
+    "5.1.1 clients": ("unit/test_start_up::test_a_user_command_starts_without_what_is_heavy",),
+    "5.1.3.1.1 switches of qrsub": (
+        "db/test_qrsub::test_all_of_a_request_is_stored",
+        "db/test_qrsub::test_slots_lie_as_the_rule_says",
+        "db/test_qrsub::test_resources_of_other_types_are_counted_for_each_slot",
+    ),
+    "5.1.3.1.1 default request files": (
+        "db/test_qrsub::test_requests_begin_with_the_options_of_the_site_and_of_the_user",
+        "acceptance/test_advance_reservations::test_requests_begin_with_the_options_in_files",
+    ),
+    "5.1.3.1.1 dates and durations": ("unit/test_grid_engine_times::",),
+    "5.1.3.1.1 -u": ("unit/test_access_lists::test_an_entry_allows_and_none_denies",),
+    "5.1.3.1.1 -m": ("db/test_advance_reservations::test_mails_tell_begin_error_repair_and_end",),
+    "5.1.3.1.1 -he": ("scheduler/test_advance_reservations::test_a_hard_reservation_in_error_starts_nothing",),
+    "5.1.3.1.1 -alloc and -pe": ("db/test_qrsub::test_slots_lie_as_the_rule_says",),
+    "5.1.3.1.1 -q": ("db/test_qrsub::test_a_list_of_queues_is_tried_from_the_highest_priority_on",),
+    "5.1.3.1.1 -w v": ("db/test_qrsub::test_a_request_is_verified_on_the_present_situation_and_nothing_is_stored",),
+    "5.1.3.3 qrdel": (
+        "db/test_qrdel::test_all_that_is_named_is_tried_in_its_order",
+        "db/test_qrdel::test_all_of_some_users",
+        "db/test_qrdel::test_force_exterminates_its_jobs",
+    ),
+    "5.1.3.4 qrstat": (
+        "db/test_qrstat::test_reservations_are_chosen_by_numbers_names_and_patterns",
+        "db/test_qrstat::test_reasons_and_asked_changes_stand_below_their_reservation",
+        "db/test_qrstat::test_xml_is_that_of_the_schema",
+    ),
+    "5.1.3.5 qsub and qalter -ar": (
+        "db/test_oarsub_reservation::TestEntry::test_a_job_is_in_the_frame_and_in_the_table",
+        "db/test_oarsub_reservation::TestAlteration::test_a_running_job_stays_where_it_is",
+    ),
+    "5.1.3.6 qstat -j, reserved beside used and total": (
+        "db/test_oarsub_reservation::TestFrames::test_lists_leave_it_out_and_records_name_the_reservation",
+        "db/test_oarsub_reservation::TestFrames::test_nodes_are_reserved_and_used_by_jobs_only",
+    ),
+    "5.1.3.7 qacct": ("db/test_reservation_reports::test_oarstat_shows_the_bills_of_a_time",),
+    "5.1.3.9 max_advance_reservations": ("db/test_qrsub::test_the_limit_is_told_with_its_own_code",),
+    "5.2.1 ids": ("db/test_advance_reservations::test_numbers_begin_again_and_skip_those_of_live_reservations",),
+    "5.2.2.1.1 windows that make no sense, DURATION_OFFSET": (
+        "db/test_qrsub::test_a_request_is_refused_in_the_words_of_grid_engine_and_leaves_nothing",
+        "db/test_oarsub_reservation::TestRefusals::test_walltimes_that_are_too_long",
+    ),
+    "5.2.2.1.2 arusers": ("db/test_qrsub::test_only_members_of_a_userset_may_ask",),
+    "5.2.2.1.3 suited queues, orphaned ones not": ("db/test_qrsub::test_the_queue_of_a_removed_one_is_unknown",),
+    "5.2.2.1.3 (1) access of all listed users": ("db/test_qrsub::test_only_what_all_listed_users_may_use_is_reserved",),
+    "5.2.2.1.3 (2) jobs without run time limit, both ways": (
+        "scheduler/test_advance_reservations::test_a_suspended_job_is_in_the_way_for_ever",
+        "scheduler/test_advance_reservations::test_a_job_is_not_resumed_into_a_reservation",
+    ),
+    "5.2.2.1.3 (3) quotas are ignored": (
+        "scheduler/test_advance_reservations::test_jobs_inside_end_before_the_reservation_and_quotas_do_not_count",
+    ),
+    "5.2.2.2.1 foreseeable changes are rejected, outages are errors": (
+        "db/test_reserved_resources::test_settings_of_nodes",
+        "db/test_advance_reservations::test_a_lost_node_is_an_error_that_heals",
+    ),
+    "5.2.2.2.2 a removed queue is orphaned": (
+        "db/test_reserved_resources::TestOrphanedQueue::test_it_goes_with_its_last_reservation",
+        "db/test_reserved_resources::TestOrphanedQueue::test_it_takes_only_jobs_of_its_reservations_and_starts_them",
+    ),
+    "5.2.2.3 clean-up at the end": ("acceptance/test_advance_reservations::test_no_job_of_a_reservation_outlives_it",),
+    "5.2.3.1 states": ("db/test_qrstat::test_reservations_are_chosen_by_owner_and_state",),
+    "5.3.2.1.1 verifications of jobs, -w n": (
+        "db/test_oarsub_reservation::TestRefusals::test_requests_that_it_cannot_hold",
+        "db/test_oarsub_reservation::TestRefusals::test_with_verify_n_it_is_accepted_and_waits",
+    ),
+    "5.3.2.2 jobs start after the start, on free resources": (
+        "scheduler/test_advance_reservations::test_jobs_outside_keep_away_and_jobs_inside_stay_inside",
+    ),
+    "5.3.2.3 jobs are deleted at the end": (
+        "acceptance/test_advance_reservations::test_no_job_of_a_reservation_outlives_it",
+    ),
+    "5.4.1 reserved and not used": ("db/test_reservation_reports::test_views_of_the_bill",),
+    "5.4.2 six queries": ("db/test_reservation_reports::test_every_query_is_tested",),
+    "5.4.3.1 the reservation in the accounting of each job": (
+        "db/test_reservation_reports::test_jobs_have_the_fields_of_grid_engine_and_their_reservation",
+    ),
+    "5.4.3.2 reporting records": ("db/test_reservation_reports::test_the_reporting_file_is_made_from_the_tables",),
+    "5.4.3.3 views": ("db/test_schema::test_all_views_are_there",),
+    "appendix 1, fields": ("db/test_qrstat::test_json_has_what_the_detail_has_with_types",),
+    "appendix 3, schema": ("db/test_qrstat::test_xml_is_valid_for_every_state_and_for_hostile_texts",),
+}
+
+
+@cache
+def names_in(file: str) -> frozenset[str]:
+    """Return the tests of a file, those of classes with the name of their class."""
+    tree = ast.parse((SOURCE / "tests" / f"{file}.py").read_text(encoding="utf-8"))
+    return frozenset(_names(tree, ""))
+
+
+def _names(node: ast.Module | ast.ClassDef, prefix: str) -> Iterator[str]:
+    for each in node.body:
+        if isinstance(each, ast.ClassDef):
+            yield from _names(each, f"{each.name}::")
+        elif isinstance(each, ast.FunctionDef) and each.name.startswith("test_"):
+            yield prefix + each.name
+
+
+NAMED = sorted(set(chain(*ACCEPTANCE.values(), *STATEMENTS.values())))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_named_test_exists(name: str) -> None:
+    file, _, test = name.partition("::")
+    assert test in names_in(file) if test else names_in(file)
+
+
+def test_each_line_of_the_acceptance_is_proved() -> None:
+    assert set(range(1, 36)) - ELSEWHERE.keys() == ACCEPTANCE.keys()
+    assert all(chain(ACCEPTANCE.values(), STATEMENTS.values()))
