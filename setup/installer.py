@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ USER_COMMANDS = (
     "qrdel",
     "qralter",
     "oaruserset",
+    "oar-token",
 )
 
 #: Other names of what users type.
@@ -55,7 +57,6 @@ ADMIN_COMMANDS = (
     "oar_phoenix",
     "oar2trace",
     "sentinelle",
-    "oar-token",
 )
 
 #: Those of them that show users something; what they may change is for administrators only.
@@ -76,6 +77,9 @@ MODULES = {
     "oar-sarko": "oar.modules.sarko",
     "kao": "oar.modules.meta_sched",
 }
+
+#: The program of the REST API: in OARDIR.
+API_PROGRAMS = {"oar-api": "oar.api.server"}
 
 #: Single files for nodes (and frontends); they need python3 >= 3.6 or sh, nothing of the package.
 NODE_TOOLS = (
@@ -219,6 +223,13 @@ def _call(command: Sequence[str]) -> None:
         raise InstallError(f"{' '.join(command[:4])} ... failed:\n{said}")
 
 
+def extra_requirements(extra: str) -> list[str]:
+    """The libraries of a part of the package that not every machine needs."""
+    project = tomllib.loads((SOURCE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    requirements: list[str] = project["optional-dependencies"][extra]
+    return requirements
+
+
 def _install_package(target: Target) -> None:
     venv = target.under(target.venv)
     if not (venv / "bin" / "python").exists():
@@ -231,7 +242,7 @@ def _install_package(target: Target) -> None:
 
 def module_of(command: str) -> str:
     """The Python module of a command."""
-    return MODULES.get(command) or f"oar.cli.{command.replace('-', '_')}"
+    return {**MODULES, **API_PROGRAMS}.get(command) or f"oar.cli.{command.replace('-', '_')}"
 
 
 def is_there(module: str) -> bool:
@@ -498,6 +509,18 @@ def install_node(target: Target) -> None:
     _units(target, ("oar-node.service", "oar-node-script.service"))
 
 
+def install_api(target: Target) -> None:
+    """The REST API, beside the server or on a machine of its own: its libraries, its program, its unit."""
+    _account(target)
+    venv = target.under(target.venv)
+    if not (venv / "bin" / "python").exists():
+        _install_package(target)
+    install_packages(venv, extra_requirements("api"))
+    _programs(target, API_PROGRAMS)
+    _configuration(target)
+    _units(target, ("oar-api.service",))
+
+
 def install_doc(target: Target) -> None:
     """The manual."""
     docs = target.under(target.docdir or f"{target.prefix}/share/doc/oar")
@@ -512,7 +535,13 @@ def install_doc(target: Target) -> None:
     _manual(target, 1, 5, 8)
 
 
-FLAVOURS = {"server": install_server, "user": install_user, "node": install_node, "doc": install_doc}
+FLAVOURS = {
+    "server": install_server,
+    "user": install_user,
+    "node": install_node,
+    "api": install_api,
+    "doc": install_doc,
+}
 
 
 def install(flavours: Iterable[str], target: Target) -> None:
@@ -530,7 +559,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="setup/install", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("flavours", nargs="+", choices=sorted(FLAVOURS), metavar="server|user|node|doc")
+    parser.add_argument("flavours", nargs="+", choices=sorted(FLAVOURS), metavar="server|user|node|api|doc")
     defaults = Target()
     for name in (
         "destdir",

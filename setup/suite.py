@@ -92,7 +92,8 @@ def environment(top: Path) -> Path:
     It is made once per set of requirements and place of the sources.
     """
     project = tomllib.loads((installer.SOURCE / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["api"], *extras["dev"]]
     digest = hashlib.sha256(f"{sys.version} {wanted} {top}".encode()).hexdigest()[:16]
     place = layout.cache_root() / f"tests-{digest}"
     if not place.exists():

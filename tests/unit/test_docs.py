@@ -47,7 +47,13 @@ def commands() -> dict[str, Command]:
 def installed() -> set[str]:
     """The name of every program that an installation may have."""
     tables: dict[str, Any] = runpy.run_path(str(SOURCE / "setup" / "installer.py"))
-    names = {*tables["USER_COMMANDS"], *tables["ADMIN_COMMANDS"], *tables["ROOT_COMMANDS"], *tables["MODULES"]}
+    names = {
+        *tables["USER_COMMANDS"],
+        *tables["ADMIN_COMMANDS"],
+        *tables["ROOT_COMMANDS"],
+        *tables["MODULES"],
+        *tables["API_PROGRAMS"],
+    }
     there = {name for name in names if tables["is_there"](tables["module_of"](name))}
     return there | set(tables["OTHER_NAMES"]) | set(tables["NODE_TOOLS"])
 

@@ -17,7 +17,7 @@ from tests.unit.sources import ROOT, Module, modules, tools
 
 #: Each package and the packages that it may use, besides itself.  A package that is not named here has no floor.
 LIBRARY = {"oar.lib.facts", "oar.lib.conditions", "oar.lib.config", "oar.lib.rules", "oar.lib.db", "oar.lib.views"}
-SERVICES = {"oar.lib.jobs", "oar.lib.resources", "oar.lib.submission", "oar.lib.reservations"}
+SERVICES = {"oar.lib.access", "oar.lib.jobs", "oar.lib.resources", "oar.lib.submission", "oar.lib.reservations"}
 PLANNER = {
     "oar.kao.facts",
     "oar.kao.planner.resources",
@@ -44,6 +44,7 @@ MAY_USE: dict[str, set[str]] = {
     "oar.lib.io": {"oar.lib.facts", "oar.lib.config"},
     "oar.lib.io.remote": {"oar.lib.facts", "oar.lib.config"},
     "oar.lib.views": {"oar.lib.facts", "oar.lib.config", "oar.lib.rules", "oar.lib.db"},
+    "oar.lib.access": LIBRARY,
     "oar.lib.resources": LIBRARY,
     "oar.lib.jobs": LIBRARY,
     "oar.lib.submission": {*LIBRARY, "oar.lib.jobs"},
@@ -66,7 +67,8 @@ MAY_USE: dict[str, set[str]] = {
     "oar.cli.common": BELOW_FACES,
     "oar.cli.oarsub_parts": {*BELOW_FACES, "oar.cli.common"},
     "oar.cli.oarstat_parts": {*BELOW_FACES, "oar.cli.common"},
-    "oar.cli": {*BELOW_FACES, "oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts"},
+    "oar.api": BELOW_FACES,
+    "oar.cli": {*BELOW_FACES, "oar.api", "oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts"},
 }
 
 #: Where a library may be imported: everywhere under these prefixes.
@@ -82,6 +84,10 @@ HOMES = {
     "rich": ("oar.cli",),
     "fastapi": ("oar.api", "oar.web"),
     "uvicorn": ("oar.api",),
+    "starlette": ("oar.api", "oar.web"),
+    "anyio": ("oar.api",),
+    "orjson": ("oar.api",),
+    "pydantic": ("oar.api",),
     "jwt": ("oar.api",),
     "prometheus_client": ("oar.api",),
     "jinja2": ("oar.web",),

@@ -22,6 +22,7 @@ TABLES = {
     Topic.QUEUES: "queues",
     Topic.ACCOUNTING: "accounting",
     Topic.EVENTS: "event_logs",
+    Topic.TOKENS: "api_tokens",
     Topic.RESERVATIONS: (
         "reservations reservation_acl reservation_changes reservation_intervals reservation_jobs reservation_logs"
         " reservation_revisions reservation_usage reservation_series usersets userset_entries"

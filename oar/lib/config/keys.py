@@ -471,6 +471,11 @@ class Config(Values):
         "state=Finishing,Running,Resuming,Suspended,Launching,toLaunch,toError,Waiting,toAckReservation,Hold",
         "Jobs that are listed when nothing is asked.",
     )
+    api_listen = Key(
+        WORDS, ("127.0.0.1:6668", "unix:/run/oar/api.sock"), "Where the API listens: HOST:PORT, unix:PATH."
+    )
+    api_threads = Key(POSITIVE, 16, "Requests that are answered at the same time.")
+    api_max_streams = Key(POSITIVE, 500, "Clients that follow what happens, at most.")
     api_submission_workers = Key(POSITIVE, 2, "Processes that run submissions.")
     api_cors_origins = Key(WORDS, (), "Other origins whose pages may use the API.")
     api_anonymous_read = Key(BOOLEAN, True, "Anybody may read.")
@@ -607,11 +612,11 @@ UNREAD: frozenset[str] = frozenset(
         *("energy_saving_node_manager_wakeup_timeout", "energy_saving_nodes_keepalive"),
         *("energy_saving_window_size", "energy_saving_window_time", "energy_saving_window_timeout"),
         *("energy_saving_window_forker_bypass", "energy_max_cycles_until_refresh", "api_root_path", "api_url"),
-        *("api_absolute_uris", "api_default_data_structure", "api_default_max_items_number", "api_max_limit"),
+        *("api_absolute_uris", "api_default_data_structure"),
         *("api_max_body", "api_jobs_uri_default_params", "api_submission_workers", "api_cors_origins"),
-        *("api_anonymous_read", "api_accounting_private", "api_basic_auth", "htpasswd_file", "api_trust_ident"),
-        *("api_trusted_proxies", "api_secret_key", "api_secret_algorithm", "api_access_token_expire_minutes"),
-        *("api_revoked_tokens", "api_user_regex", "api_admin_group", "api_admission_rules", "api_select_all"),
+        *("api_accounting_private", "api_basic_auth", "htpasswd_file"),
+        *("api_secret_key", "api_secret_algorithm", "api_access_token_expire_minutes"),
+        *("api_revoked_tokens", "api_admin_group", "api_admission_rules", "api_select_all"),
         *("api_media", "api_media_roots", "api_metrics_networks", "api_oar2_unescape", "api_stress_factor_script"),
         *("api_resources_list_generation_cmd", "api_html_header", "api_html_form", "api_colmet_extract_path"),
         *("api_colmet_hdf5_path_prefix", "proxy", "proxy_traefik_entrypoint", "proxy_traefik_rules_file"),

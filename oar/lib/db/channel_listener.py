@@ -3,6 +3,7 @@
 See docs/design/locks.rst, "Notifications".
 """
 
+import os
 import select
 import time
 from collections.abc import Callable
@@ -32,6 +33,13 @@ class ChannelListener:
         self._channel = channel
         self._connection: Connection | None = None
         self._next_try = 0.0
+        self._interruption = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.is_interrupted = False  #: whether nobody is to wait any more
+
+    def interrupt(self) -> None:
+        """End each wait at once from now on.  May be called by another thread, before the listener is closed."""
+        self.is_interrupted = True
+        os.eventfd_write(self._interruption, 1)
 
     def listen(self) -> bool:
         """Listen from now on, if possible; whether it is.  To be called before each look at the database."""
@@ -51,12 +59,14 @@ class ChannelListener:
     def wait_until(self, is_enough: Callable[[str], bool], seconds: float) -> None:
         """Wait so many seconds, less if one of the payloads that come is enough."""
         if self._connection is None:
-            time.sleep(seconds)
+            select.select([self._interruption], [], [], seconds)
             return
         limit = time.monotonic() + seconds
         # What was told during the look before is there already, and makes the connection readable no more.
         while not self._heard(self._connection, is_enough):
-            if not select.select([self._connection], [], [], max(0.0, limit - time.monotonic()))[0]:
+            sources = (self._connection, self._interruption)
+            ready = select.select(sources, [], [], max(0.0, limit - time.monotonic()))[0]
+            if self._connection not in ready:
                 return
             try:
                 self._connection.poll()
@@ -83,6 +93,7 @@ class ChannelListener:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        os.close(self._interruption)
 
     def _may_try(self) -> bool:
         now = time.monotonic()

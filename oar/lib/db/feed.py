@@ -115,12 +115,15 @@ class Feed(ChannelListener):
         return self._read
 
     def next(self, seconds: float) -> News:
-        """Return what is new; wait for it, for so many seconds at most.  Raises DatabaseUnavailable."""
+        """Return what is new; wait for it, for so many seconds at most, or until ``interrupt``.
+
+        Raises DatabaseUnavailable.
+        """
         limit = time.monotonic() + seconds
         while True:
             news = self._look()
             left = limit - time.monotonic()
-            if news or left <= 0:
+            if news or left <= 0 or self.is_interrupted:
                 return news
             self.wait_until(self._hear, min(left, self._pause()))
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from oar.lib.db.admission_rules import AdmissionRules
     from oar.lib.db.advance_reservations import AdvanceReservations
     from oar.lib.db.advisory_locks import AdvisoryLocks
+    from oar.lib.db.api_tokens import ApiTokens
     from oar.lib.db.challenges import Challenges
     from oar.lib.db.deadlines import Deadlines
     from oar.lib.db.events import Events
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from oar.lib.db.history import History
     from oar.lib.db.invariants import Invariants
     from oar.lib.db.job_ends import JobEnds
+    from oar.lib.db.job_pages import JobPages
     from oar.lib.db.job_predictions import JobPredictions
     from oar.lib.db.job_runs import JobRuns
     from oar.lib.db.job_waits import JobWaits
@@ -67,12 +69,14 @@ class Transaction(Statements):
     admission_rules: "Lazy[AdmissionRules]" = Lazy()
     advance_reservations: "Lazy[AdvanceReservations]" = Lazy()
     advisory_locks: "Lazy[AdvisoryLocks]" = Lazy()
+    api_tokens: "Lazy[ApiTokens]" = Lazy()
     deadlines: "Lazy[Deadlines]" = Lazy()
     events: "Lazy[Events]" = Lazy()
     gantt: "Lazy[Gantt]" = Lazy()
     history: "Lazy[History]" = Lazy()
     invariants: "Lazy[Invariants]" = Lazy()
     job_ends: "Lazy[JobEnds]" = Lazy()
+    job_pages: "Lazy[JobPages]" = Lazy()
     job_predictions: "Lazy[JobPredictions]" = Lazy()
     job_runs: "Lazy[JobRuns]" = Lazy()
     job_waits: "Lazy[JobWaits]" = Lazy()

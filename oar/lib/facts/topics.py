@@ -23,3 +23,4 @@ class Topic(StrEnum):
     ACCOUNTING = "accounting"  #: consumption
     EVENTS = "events"  #: the log of events
     RESERVATIONS = "reservations"  #: advance reservations: rows, changes, what belongs to them
+    TOKENS = "tokens"  #: tokens of the API: new ones, revoked ones

@@ -1,0 +1,40 @@
+"""Finished answers: records become bytes here, once."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+
+import orjson
+from fastapi import Request, Response
+
+Answer = Response
+_JSON = "application/json"
+
+
+def answer(record: object, *, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None) -> Answer:
+    """Return a record as the body of an answer."""
+    return Response(encoded(record), status, headers, _JSON)
+
+
+def encoded(record: object) -> bytes:
+    """Return a record as JSON."""
+    return orjson.dumps(record, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+
+
+def answer_unless_known(request: Request, record: object) -> Answer:
+    """Return a record, or 304 if the client names its tag and so has it already."""
+    body = encoded(record)
+    tag = f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    known = request.headers.get("if-none-match", "")
+    if tag in {each.strip() for each in known.split(",")}:
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(body, HTTPStatus.OK, headers, _JSON)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Iterable):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no part of a record")

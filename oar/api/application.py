@@ -1,0 +1,76 @@
+"""The application: its routes, what stands round each of them, what begins and ends with it."""
+
+import re
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio.to_thread
+from fastapi import FastAPI
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from oar.api import general, history, jobs, problems
+from oar.api.service import Service
+from oar.lib.facts.version import VERSION
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+#: Smaller answers are not worth packing.
+_PACKED_FROM = 1024
+
+
+def application(service: Service) -> FastAPI:
+    """Return the application that a service is told through."""
+    app = FastAPI(
+        title="OAR",
+        version=VERSION,
+        summary="Jobs, nodes and reservations of a cluster.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_life,
+    )
+    app.state.service = service
+    for router in (general.router, jobs.router, history.router):
+        app.include_router(router, prefix="/v1")
+    app.include_router(general.health)
+    problems.install(app)
+    app.add_middleware(GZipMiddleware, minimum_size=_PACKED_FROM, compresslevel=1)
+    app.add_middleware(Frame)
+    return app
+
+
+@asynccontextmanager
+async def _life(app: FastAPI) -> AsyncIterator[None]:
+    service: Service = app.state.service
+    anyio.to_thread.current_default_thread_limiter().total_tokens = service.runtime.config.api_threads
+    service.hub.start()
+    yield
+
+
+class Frame:
+    """What stands round each request: its id, and the headers of each answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        scope.setdefault("state", {})["request_id"] = request_id
+
+        async def send_framed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                headers["X-Content-Type-Options"] = "nosniff"
+                headers["Vary"] = "Accept, Authorization, Cookie, Accept-Encoding"
+                headers.setdefault("Cache-Control", "private, no-cache")
+            await send(message)
+
+        await self._app(scope, receive, send_framed)

@@ -1,0 +1,56 @@
+"""What the service is, who is asking, and whether it is well."""
+
+import time
+
+from fastapi import APIRouter, Request
+
+from oar.api.answers import Answer, answer
+from oar.api.service import asking, service_of
+from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.version import VERSION
+
+router = APIRouter(tags=["general"])
+health = APIRouter(prefix="/health", tags=["health"])
+
+#: Counts the additions to the interface within /v1.
+API_VERSION = "1.0"
+#: Seconds without a look at the database after which the feed counts as stuck.
+LONGEST_LOOK = 30.0
+
+
+@router.get("/version", operation_id="version", summary="Versions, time and time zone")
+def version(request: Request) -> Answer:
+    """Return the versions of OAR and of the interface."""
+    asking(request)
+    return answer({"oar": VERSION, "api": API_VERSION, "time_zone": time.tzname[0], "now": int(time.time())})
+
+
+@router.get("/whoami", operation_id="whoami", summary="Who is asking")
+def whoami(request: Request) -> Answer:
+    """Return as whom the request counts, null for nobody, and by what that was told."""
+    caller = asking(request).caller
+    return answer({"user": caller.user.name if caller.user else None, "way": caller.way, "scope": caller.scope})
+
+
+@health.get("/live", operation_id="health_live", summary="Whether the process answers")
+async def live() -> Answer:
+    """Answer without a look at anything."""
+    return answer({"status": "ok"})
+
+
+@health.get("/ready", operation_id="health_ready", summary="Whether requests can be answered")
+def ready(request: Request) -> Answer:
+    """Return the state of the database and of the feed; 503 if requests cannot be answered."""
+    service = service_of(request)
+    hub = service.hub
+    try:
+        with service.runtime.database.snapshot() as tx:
+            schema = tx.schema_version.find()
+        database = "ok"
+    except DatabaseUnavailable:
+        schema, database = None, "unreachable"
+    age = time.monotonic() - hub.told_at
+    feed = {"mode": "notify" if hub.is_told else "poll", "lag": round(age, 1), "is_well": age < LONGEST_LOOK}
+    is_ready = database == "ok" and schema == VERSION
+    record = {"database": database, "schema": "ok" if schema == VERSION else "another version", "feed": feed}
+    return answer(record, status=200 if is_ready else 503)

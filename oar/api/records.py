@@ -1,0 +1,86 @@
+"""The records of ``/v1``: one name for one thing, dates in epoch seconds, null for what is not known."""
+
+from oar.lib.facts.history import JobStateChange
+from oar.lib.facts.records import Event, Job
+from oar.lib.facts.states import NOT_STARTED
+from oar.lib.views.jobs import JobView
+
+
+def job_item(job: Job) -> dict[str, object]:
+    """Return what lists show of a job: what its own row tells."""
+    return {
+        "id": job.id,
+        "name": job.name,
+        "user": job.user,
+        "project": job.project,
+        "queue": job.queue,
+        "state": job.state,
+        "array": job.array_id,
+        "array_index": job.array_index,
+        "kind": job.job_type,
+        "reservation": job.reservation,
+        "submitted": job.submission_time,
+        "started": job.started or None,
+        "ended": job.stop_time if job.is_final and job.stop_time else None,
+        "exit_code": job.exit_code,
+        "message": job.message,
+    }
+
+
+def job_details(view: JobView) -> dict[str, object]:
+    """Return everything of a job that users see."""
+    job = view.job
+    end, usage = view.end, view.usage
+    fullest = usage.fullest if usage else None
+    return {
+        **job_item(job),
+        "types": view.types,
+        "resources_asked": view.wanted_resources,
+        "properties": job.properties or None,
+        "walltime": view.walltime,
+        "planned": view.scheduled_start if job.state in NOT_STARTED else None,
+        "nodes": view.assigned.nodes,
+        "resources": view.assigned.resources,
+        "reserved_resources": [resource.id for resource in view.reserved_resources or ()],
+        "advance_reservation": view.advance_reservation or None,
+        "dependencies": [dependency.required for dependency in view.dependencies],
+        "command": view.command or None,
+        "initial_request": view.initial_request or None,
+        "directory": job.launching_directory,
+        "stdout": view.stdout_file,
+        "stderr": view.stderr_file,
+        "resubmitted_from": job.resubmit_job_id or None,
+        "resubmitted_as": view.resubmitted_as,
+        "events": [event_item(event) for event in view.events],
+        "end": end.record if end else None,
+        "cpu_seconds": usage.cpu_seconds if usage else None,
+        "cpu_efficiency": usage.efficiency if usage else None,
+        "max_rss": fullest.memory_peak if fullest else None,
+    }
+
+
+def event_item(event: Event) -> dict[str, object]:
+    """Return an event."""
+    return {
+        "id": event.id,
+        "type": event.type,
+        "job": event.job_id or None,
+        "date": event.date,
+        "text": event.description,
+        "nodes": event.hosts,
+    }
+
+
+def change_item(change: JobStateChange) -> dict[str, object]:
+    """Return the change of a job's state."""
+    return {
+        "id": change.id,
+        "job": change.job_id,
+        "state": change.state,
+        "from": change.former,
+        "date": change.date,
+        "user": change.owner,
+        "name": change.name or None,
+        "queue": change.queue,
+        "array": change.array_id,
+    }

@@ -1,0 +1,146 @@
+"""The process that serves: sockets, signals, systemd."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvicorn
+
+from oar.api.application import application
+from oar.api.protocol import PeerProtocol
+from oar.api.service import Service
+from oar.lib.facts.errors import ConfigError, OarError, Unavailable
+from oar.lib.io import logs
+from oar.lib.io.processes import ServiceManager
+from oar.lib.runtime import Runtime, open_runtime
+
+_log = logging.getLogger(__name__)
+
+#: Prefix of the address of a local socket.
+LOCAL = "unix:"
+#: Seconds that requests under way are given when the service ends.
+GRACE_SECONDS = 5
+
+
+def listening_sockets(addresses: Sequence[str]) -> list[socket.socket]:
+    """Return sockets that listen: ``HOST:PORT``, ``[HOST]:PORT``, ``unix:PATH``.  Raises ConfigError, Unavailable."""
+    return [
+        _local(address.removeprefix(LOCAL)) if address.startswith(LOCAL) else _tcp(address) for address in addresses
+    ]
+
+
+def serve(runtime: Runtime, sockets: Sequence[socket.socket]) -> None:
+    """Answer requests until a signal ends the process."""
+    manager = ServiceManager(os.environ)
+    asyncio.run(_serve(server_of(runtime, manager), list(sockets), manager))
+
+
+class ApiServer(uvicorn.Server):
+    """The server of uvicorn; those who listen are told before it waits for the end of what is under way."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, manager: ServiceManager) -> None:
+        super().__init__(config)
+        self._service = service
+        self._manager = manager
+
+    def reload(self) -> None:
+        """Read oar.conf again; a file with errors changes nothing."""
+        config = self._service.runtime.changed_config()
+        if config is not None:
+            self._service.runtime.config = config
+            _log.info("oar.conf has been read again")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more requests, and end those that never end by themselves."""
+        self._manager.stopping()
+        await asyncio.to_thread(self._service.hub.stop)
+        await super().shutdown(sockets)
+
+
+def server_of(runtime: Runtime, manager: ServiceManager) -> ApiServer:
+    """Return the server of the application, not begun."""
+    service = Service(runtime)
+    config = uvicorn.Config(
+        application(service),
+        http=PeerProtocol,
+        proxy_headers=False,  # else any local process could pose as a trusted proxy
+        server_header=False,
+        access_log=False,
+        log_config=None,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        ws="none",
+    )
+    return ApiServer(config, service, manager)
+
+
+async def _serve(server: ApiServer, sockets: list[socket.socket], manager: ServiceManager) -> None:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
+    life = asyncio.create_task(_tell_of_life(server, manager))
+    await server.serve(sockets=sockets)
+    life.cancel()
+
+
+async def _tell_of_life(server: uvicorn.Server, manager: ServiceManager) -> None:
+    while not server.started:
+        await asyncio.sleep(0.05)
+    _log.info("answering requests")
+    manager.ready()
+    while manager.watchdog_period:
+        manager.alive()
+        await asyncio.sleep(manager.watchdog_period)
+
+
+def _local(path: str) -> socket.socket:
+    """Listen on a socket that everybody on this machine may use: the kernel tells who does."""
+    place = Path(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        place.parent.mkdir(mode=0o755, exist_ok=True)
+        place.unlink(missing_ok=True)
+        listening.bind(path)
+        place.chmod(0o666)
+    except OSError as error:
+        listening.close()
+        raise Unavailable(f"cannot listen on {path}: {error.strerror}") from None
+    listening.listen(1024)
+    return listening
+
+
+def _tcp(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise ConfigError(f"API_LISTEN: {address!r} is no address: HOST:PORT or unix:PATH")
+    host = host.removeprefix("[").removesuffix("]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, int(port)))
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise Unavailable(f"cannot listen on {address}: {error}") from None
+    listening.listen(1024)
+    return listening
+
+
+def main() -> int:
+    """Run as a program, until a signal ends it; return the exit code."""
+    service = open_runtime("oar-api", deliver=None)
+    try:
+        with logs.logging_to(service.config, "api"):
+            serve(service, listening_sockets(service.config.api_listen))
+    except OarError as error:
+        sys.stderr.write(f"oar-api: {error}\n")
+        return error.exit_code
+    finally:
+        service.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""oar-token: make, list and revoke tokens, with which programs use the REST API as you."""
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from oar.cli.common.command import Context, oar_command
+from oar.cli.common.options import DIGITS, NUMBER, Stop, machine_formats, option
+from oar.lib.access import tokens
+from oar.lib.facts.errors import UserError
+from oar.lib.facts.formats import Format, dump
+
+if TYPE_CHECKING:
+    from oar.lib.db.api_tokens import ApiToken
+
+_ALL = "all"
+_LONGEST_ID = 18
+
+
+@oar_command("oar-token", summary="Make, list and revoke the tokens with which programs use the REST API as you.")
+@click.argument("action", type=click.Choice(["create", "list", "revoke"]))
+@option("--scope", default="rw", metavar="rw|ro", help="What it may do: all that you may, or read.")
+@option("--expires", type=NUMBER, default=tokens.DEFAULT_DAYS, metavar="DAYS", help="How long it is valid.")
+@option("--comment", default="", metavar="TEXT", help="What it is for.")
+@option("--everybody", is_flag=True, help="List the tokens of everybody; for oar and root.")
+@machine_formats
+@click.argument("identifiers", nargs=-1, metavar="[ID|all]...")
+def main(
+    context: Context,
+    *,
+    action: str,
+    scope: str,
+    expires: int,
+    comment: str,
+    everybody: bool,
+    machine: Format | None,
+    identifiers: tuple[str, ...],
+) -> None:
+    """Do what is asked, in one transaction."""
+    if identifiers and action != "revoke":
+        raise Stop(f"{action} takes no identifiers")
+    try:
+        if action == "create":
+            _create(context, scope, expires, comment, machine)
+        elif action == "list":
+            with context.database.snapshot() as tx:
+                shown = tokens.listed(tx, context.user, everybody=everybody)
+            _show(shown, machine)
+        else:
+            _revoke(context, identifiers)
+    except UserError as error:
+        raise Stop(f"# Error: {error}") from None
+
+
+def _create(context: Context, scope: str, days: int, comment: str, machine: Format | None) -> None:
+    with context.database.begin() as tx:
+        token_id, token = tokens.create(tx, context.user, scope=scope, days=days, comment=comment)
+    if machine:
+        click.echo(dump({"id": token_id, "token": token}, machine), nl=False)
+        return
+    click.echo(token)
+    click.echo(f"# Token {token_id}, valid for {days} days; it is not shown again.", err=True)
+
+
+def _revoke(context: Context, identifiers: Sequence[str]) -> None:
+    if not identifiers:
+        raise Stop(f"revoke what? Give the ids that oar-token list shows, or {_ALL}.")
+    is_all = identifiers == (_ALL,)
+    wrong = [text for text in identifiers if not (DIGITS.issuperset(text) and 0 < len(text) <= _LONGEST_ID)]
+    if wrong and not is_all:
+        raise Stop(f'"{wrong[0]}" is no id of a token: oar-token list')
+    with context.database.begin() as tx:
+        revoked = tokens.revoke(tx, context.user, None if is_all else [int(text) for text in identifiers])
+    click.echo(f"revoked: {', '.join(map(str, revoked)) or 'none'}")
+
+
+def _show(shown: Sequence["ApiToken"], machine: Format | None) -> None:
+    if machine:
+        click.echo(dump([_record(token) for token in shown], machine), nl=False)
+        return
+    for token in shown:
+        used = _day(token.last_used) if token.last_used else "never"
+        text = f"{token.id}  {token.user}  {token.scope}  until {_day(token.expires)}  used {used}  {token.comment}"
+        click.echo(text.rstrip())
+
+
+def _record(token: "ApiToken") -> dict[str, object]:
+    record = token._asdict()
+    del record["revoked"]  # what is revoked is not shown
+    return record
+
+
+def _day(date: int) -> str:
+    return datetime.fromtimestamp(date).strftime("%Y-%m-%d")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

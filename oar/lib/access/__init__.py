@@ -1,0 +1,1 @@
+"""How programs prove who they are."""

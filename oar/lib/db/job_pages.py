@@ -1,0 +1,79 @@
+"""Pages of jobs (``tx.job_pages``): one statement for any conditions; a page costs the same wherever it begins."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from oar.lib.db.predicates import LIVE
+from oar.lib.db.statements import Table
+from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
+
+#: More jobs than this are not counted.
+MOST_COUNTED = 100_000
+_NO_FRAME = "NOT EXISTS (SELECT FROM reservations f WHERE f.frame_id = j.job_id AND f.frame_id <> 0)"
+_TYPES = "EXISTS (SELECT FROM job_types t WHERE t.job_id = j.job_id AND t.type = ANY(%s))"
+_NODES = """EXISTS (
+    SELECT FROM assigned_resources a JOIN resources r USING (resource_id)
+    WHERE a.moldable_job_id = j.assigned_moldable_job AND j.assigned_moldable_job <> 0
+      AND r.network_address = ANY(%s))"""
+_TEXT = "(strpos(lower(coalesce(j.job_name, '')), lower(%s)) > 0 OR strpos(j.job_user, %s) > 0 OR j.job_id::text = %s)"
+_BETWEEN = "j.submission_time <= %s AND (j.stop_time = 0 OR j.stop_time >= %s)"
+
+_Condition = tuple[str, tuple[Any, ...]]
+
+
+class JobPages(Table):
+    """Jobs by pages."""
+
+    def page(self, query: JobQuery, place: JobPlace) -> list[int]:
+        """Return the ids of the jobs of a page; one more than ``place.limit`` if there is one behind it."""
+        conditions = list(_conditions(query))
+        if place.after is not None:
+            conditions.append((f"j.job_id {'<' if place.newest_first else '>'} %s", (place.after,)))
+        where, parameters = _joined(conditions)
+        order = "DESC" if place.newest_first else "ASC"
+        return self._tx.column(
+            f"SELECT j.job_id FROM jobs j WHERE {where} ORDER BY j.job_id {order} LIMIT %s",
+            (*parameters, place.limit + 1),
+        )
+
+    def count(self, query: JobQuery) -> int:
+        """Return the number of jobs, ``MOST_COUNTED + 1`` if there are more than ``MOST_COUNTED``."""
+        where, parameters = _joined(list(_conditions(query)))
+        limited = f"SELECT count(*) FROM (SELECT FROM jobs j WHERE {where} LIMIT %s) counted"
+        number: int = self._tx.value(limited, (*parameters, MOST_COUNTED + 1))
+        return number
+
+
+def _joined(conditions: list[_Condition]) -> _Condition:
+    texts = " AND ".join(text for text, _ in conditions) or "true"
+    return texts, tuple(value for _, values in conditions for value in values)
+
+
+def _conditions(query: JobQuery) -> Iterator[_Condition]:
+    if query.states is not None:
+        if query.states <= LIVE_STATES:
+            yield LIVE, ()  # the words of the partial indexes
+        if query.states != LIVE_STATES:
+            yield "j.state = ANY(%s)", ([str(state) for state in sorted(query.states)],)
+    for column, values in (
+        ("j.job_id", query.ids),
+        ("j.array_id", query.arrays or None),
+        ("j.job_user", query.users or None),
+        ("j.queue_name", query.queues or None),
+        ("j.project", query.projects or None),
+        ("j.job_name", query.names or None),
+    ):
+        if values is not None:
+            yield f"{column} = ANY(%s)", (list(values),)
+    if query.types:
+        yield _TYPES, (list(query.types),)
+    if query.nodes:
+        yield _NODES, (list(query.nodes),)
+    if query.text is not None:
+        yield _TEXT, (query.text, query.text, query.text)
+    if query.between is not None:
+        yield _BETWEEN, (query.between[1], query.between[0])
+    if query.ended_since is not None:
+        yield f"({LIVE} OR j.stop_time >= %s)", (query.ended_since,)
+    if not query.with_frames:
+        yield _NO_FRAME, ()

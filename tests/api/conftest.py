@@ -1,0 +1,67 @@
+"""A service of the API, started as its program starts it but for the process."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from oar.api.server import listening_sockets, server_of
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.io.processes import ServiceManager
+from oar.lib.runtime import Runtime
+
+
+class Api:
+    """A running service, and clients of it."""
+
+    def __init__(self, runtime: Runtime, path: Path) -> None:
+        self.runtime = runtime
+        self.socket = str(path)
+        self.sockets = listening_sockets(["127.0.0.1:0", f"unix:{path}"])
+        self.port: int = self.sockets[0].getsockname()[1]
+        self._server = server_of(runtime, ServiceManager({}))
+        self._thread = threading.Thread(target=self._serve)
+
+    def start(self) -> None:
+        """Serve, until ``stop``."""
+        self._thread.start()
+        with httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60) as client:
+            while client.get("/health/ready").json()["feed"]["lag"] > 30:
+                pass
+
+    def stop(self) -> None:
+        """End as by a signal."""
+        self._server.should_exit = True
+        self._thread.join()
+        for each in self.sockets:
+            each.close()
+
+    def _serve(self) -> None:
+        asyncio.run(self._server.serve(sockets=self.sockets))
+
+
+@pytest.fixture
+def api(database: Database, tmp_path: Path) -> Iterator[Api]:
+    """A service of a site as shipped."""
+    made = Api(Runtime(Config(), database), tmp_path / "api.sock")
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def anonymous(api: Api) -> Iterator[httpx.Client]:
+    """A client that comes over the network, without a name."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{api.port}", timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def local(api: Api) -> Iterator[httpx.Client]:
+    """A client that comes by the local socket."""
+    with httpx.Client(transport=httpx.HTTPTransport(uds=api.socket), base_url="http://oar", timeout=60) as client:
+        yield client

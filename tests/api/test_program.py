@@ -1,0 +1,101 @@
+"""The program oar-api: its start, its end, what it says when it cannot."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from oar.lib.db.connections import DatabaseSettings
+
+Start = Callable[..., "Program"]
+WAY = """
+DB_HOSTNAME="{settings.host}"
+DB_PORT="{settings.port}"
+DB_BASE_NAME="{settings.name}"
+DB_BASE_LOGIN="{settings.user}"
+DB_BASE_PASSWD="{settings.password}"
+LOG_FILE="{directory}/oar.log"
+API_LISTEN="{listen}"
+"""
+
+
+class Program:
+    """A running oar-api, and what it tells systemd."""
+
+    def __init__(self, directory: Path, configuration: str) -> None:
+        self.conf = directory / "oar.conf"
+        self.conf.write_text(configuration)
+        self.told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.told.bind(str(directory / "notify"))
+        self.told.settimeout(60)
+        environment = {**os.environ, "OARCONFFILE": str(self.conf), "NOTIFY_SOCKET": str(directory / "notify")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "oar.api.server"], env=environment, stderr=subprocess.PIPE, text=True
+        )
+
+    def end(self) -> int:
+        """Let a signal end it; return its exit code, as Python tells it."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def start(shared_settings: DatabaseSettings, database: object, tmp_path: Path) -> Iterator[Start]:
+    programs: list[Program] = []
+
+    def start_one(listen: str) -> Program:
+        text = WAY.format(settings=shared_settings, directory=tmp_path, listen=listen)
+        programs.append(Program(tmp_path, text))
+        return programs[-1]
+
+    yield start_one
+    for program in programs:
+        program.process.kill()
+        program.process.communicate()
+        program.told.close()
+
+
+def _get(path: Path, route: str) -> httpx.Response:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://oar", timeout=60) as client:
+        return client.get(route)
+
+
+def test_it_tells_when_it_is_ready_answers_and_ends(start: Start, tmp_path: Path) -> None:
+    program = start(f"unix:{tmp_path}/api.sock")
+    assert program.told.recv(100) == b"READY=1"
+    assert _get(tmp_path / "api.sock", "/v1/whoami").json()["way"] == "socket"
+    assert program.end() == -signal.SIGTERM  # after everything was closed
+    assert program.told.recv(100) == b"STOPPING=1"
+
+
+def test_it_reads_its_configuration_again(start: Start, tmp_path: Path) -> None:
+    program = start(f"unix:{tmp_path}/api.sock")
+    assert program.told.recv(100) == b"READY=1"
+    program.conf.write_text(f'{program.conf.read_text()}API_DEFAULT_MAX_ITEMS_NUMBER="7"\n')
+    program.process.send_signal(signal.SIGHUP)
+    log = tmp_path / "oar.log"
+    while not (log.exists() and "has been read again" in log.read_text()):
+        assert program.process.poll() is None
+    assert _get(tmp_path / "api.sock", "/health/ready").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("listen", "code", "text"),
+    [
+        ("nowhere", 1, "API_LISTEN: 'nowhere' is no address"),
+        ("127.0.0.1:http", 1, "API_LISTEN: '127.0.0.1:http' is no address"),
+        ("unix:/nonexistent/a/api.sock", 2, "cannot listen on /nonexistent/a/api.sock: No such file or directory"),
+        ("192.0.2.1:6668", 2, "cannot listen on 192.0.2.1:6668"),
+    ],
+)
+def test_an_address_that_cannot_be_is_told_in_one_line(start: Start, listen: str, code: int, text: str) -> None:
+    program = start(listen)
+    _, said = program.process.communicate(timeout=60)
+    assert (program.process.returncode, said.count("\n")) == (code, 1)
+    assert text in said

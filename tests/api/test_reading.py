@@ -1,0 +1,158 @@
+"""What anybody reads: lists of jobs, one job, errors, who is asking."""
+
+import os
+import pwd
+
+import httpx
+import pytest
+
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState
+from oar.lib.jobs import lifecycle
+from tests.api.conftest import Api
+from tests.builders import add_job, add_resources, for_no_reason
+
+
+def test_a_list_holds_the_live_jobs_by_id(anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    running = add_job(database, JobState.RUNNING, on=resources[:1], user="alice", name="sim")
+    waiting = add_job(database, user="bob")
+    add_job(database, JobState.TERMINATED, on=resources[1:2])
+    record = anonymous.get("/v1/jobs").json()
+    assert [job["id"] for job in record["items"]] == [running, waiting]
+    assert record["next"] is None
+    first = record["items"][0]
+    assert (first["user"], first["name"], first["state"], first["ended"]) == ("alice", "sim", "Running", None)
+
+
+def test_pages_hold_each_job_once(anonymous: httpx.Client, database: Database) -> None:
+    ids = [add_job(database) for _ in range(7)]
+    seen, after = [], None
+    while True:
+        page = anonymous.get("/v1/jobs", params={"limit": 3, **({"after": after} if after else {})}).json()
+        seen += [job["id"] for job in page["items"]]
+        after = page["next"]
+        if after is None:
+            break
+    assert seen == ids
+    newest = anonymous.get("/v1/jobs", params={"limit": 3, "newest_first": True, "after": ids[3]}).json()
+    assert [job["id"] for job in newest["items"]] == [ids[2], ids[1], ids[0]]
+
+
+@pytest.mark.parametrize(
+    ("filters", "wanted"),
+    [
+        ({"user": "alice"}, "a"),
+        ({"user": "alice,bob"}, "ab"),
+        ({"state": "hold"}, "b"),
+        ({"state": "terminated"}, "c"),
+        ({"state": "all"}, "abc"),
+        ({"state": "live,Terminated"}, "abc"),
+        ({"queue": "besteffort"}, "b"),
+        ({"project": "ml"}, "a"),
+        ({"name": "sim"}, "a"),
+        ({"type": "deploy"}, "b"),
+        ({"node": "node-1", "state": "all"}, "c"),
+        ({"q": "SIM"}, "a"),
+        ({"ended_since": "0"}, "abc"),
+        ({"ended_since": "4000000000"}, "ab"),
+        ({"user": "alice", "queue": "besteffort"}, ""),
+    ],
+)
+def test_conditions_hold_together(
+    anonymous: httpx.Client, database: Database, filters: dict[str, str], wanted: str
+) -> None:
+    (resource,) = add_resources(database, nodes=1, cores=1)
+    jobs = {
+        add_job(database, user="alice", project="ml", name="sim"): "a",
+        add_job(database, JobState.HOLD, user="bob", queue="besteffort", types=("deploy",)): "b",
+        add_job(database, JobState.TERMINATED, on=[resource], user="carol"): "c",
+    }
+    record = anonymous.get("/v1/jobs", params={**filters, "total": "true"}).json()
+    assert "".join(jobs[job["id"]] for job in record["items"]) == wanted
+    assert record["total"] == len(wanted)
+
+
+def test_one_job_tells_everything_but_what_is_private(
+    anonymous: httpx.Client, local: httpx.Client, database: Database
+) -> None:
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    job_id = add_job(database, user=me, command="./secret.sh", initial_request="oarsub ./secret.sh")
+    assert anonymous.get(f"/v1/jobs/{job_id}").json()["command"] is None
+    record = local.get(f"/v1/jobs/{job_id}").json()
+    assert (record["command"], record["initial_request"]) == ("./secret.sh", "oarsub ./secret.sh")
+    assert record["walltime"] == 3600
+
+
+def test_a_job_explains_why_it_waits(anonymous: httpx.Client, database: Database) -> None:
+    job_id = add_job(database)
+    record = anonymous.get(f"/v1/jobs/{job_id}/explanation").json()
+    assert "sentence" in record
+
+
+def test_a_job_tells_its_states(anonymous: httpx.Client, database: Database) -> None:
+    job_id = add_job(database, JobState.HOLD)
+    states = anonymous.get(f"/v1/jobs/{job_id}/states").json()["items"]
+    assert [each["state"] for each in states] == ["Waiting", "Hold"]
+    assert states[-1]["to"] is None
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "word"),
+    [
+        ("/v1/jobs/999999", 404, "no-such-job"),
+        ("/v1/jobs/x", 400, "bad-request"),
+        ("/v1/jobs/0", 400, "bad-request"),
+        (f"/v1/jobs/{2**63}", 400, "bad-request"),
+        ("/v1/jobs?state=nonsense", 400, "bad-request"),
+        ("/v1/jobs?limit=0", 400, "bad-request"),
+        ("/v1/jobs?limit=many", 400, "bad-request"),
+        ("/v1/jobs?unknown=1", 400, "bad-request"),
+        ("/v1/jobs?name=%00", 400, "bad-request"),
+        ("/v1/jobs?user=me", 401, "unidentified"),
+        ("/v1/nothing", 404, "not-found"),
+        ("/v1/events?since=nowhere", 400, "bad-request"),
+        ("/v1/stream?since=nowhere", 400, "bad-request"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_a_word(anonymous: httpx.Client, path: str, status: int, word: str) -> None:
+    answer = anonymous.get(path, headers={"X-Request-ID": "mine-1"})
+    problem = answer.json()
+    assert (answer.status_code, problem["status"], problem["type"]) == (status, status, word)
+    assert "\n" not in problem["detail"]
+    assert problem["request_id"] == answer.headers["x-request-id"] == "mine-1"
+
+
+def test_a_wrong_method_names_the_right_ones(anonymous: httpx.Client) -> None:
+    answer = anonymous.post("/v1/jobs/1")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
+
+
+def test_who_has_an_answer_already_gets_none(anonymous: httpx.Client, database: Database) -> None:
+    add_job(database)
+    first = anonymous.get("/v1/jobs")
+    again = anonymous.get("/v1/jobs", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    add_job(database)
+    assert anonymous.get("/v1/jobs", headers={"If-None-Match": first.headers["etag"]}).status_code == 200
+
+
+def test_every_answer_has_its_frame(anonymous: httpx.Client) -> None:
+    for path in ("/v1/version", "/v1/nothing", "/health/live"):
+        headers = anonymous.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert len(headers["x-request-id"]) == 16
+    forged = anonymous.get("/v1/version", headers={"X-Request-ID": "a b"})
+    assert forged.headers["x-request-id"] != "a b"
+
+
+def test_the_job_that_moves_is_seen_at_once(anonymous: httpx.Client, database: Database) -> None:
+    job_id = add_job(database)
+    with database.begin() as tx:
+        lifecycle.move_all(tx, [job_id], JobState.ERROR, because=for_no_reason(job_id))
+    assert anonymous.get(f"/v1/jobs/{job_id}").json()["state"] == "Error"
+
+
+def test_the_service_is_ready_and_says_of_what(api: Api, anonymous: httpx.Client) -> None:
+    record = anonymous.get("/health/ready").json()
+    assert (record["database"], record["schema"], record["feed"]["is_well"]) == ("ok", "ok", True)

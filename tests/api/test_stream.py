@@ -1,0 +1,105 @@
+"""The stream: what happens, as it happens, each thing once, in order, and again for who comes back."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState
+from oar.lib.jobs import lifecycle
+from tests.api.conftest import Api
+from tests.builders import add_job
+
+Sent = dict[str, str]
+
+
+@contextmanager
+def _stream(client: httpx.Client, **parameters: str | int) -> Iterator[Iterator[Sent]]:
+    with client.stream("GET", "/v1/stream", params=parameters) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        messages = _messages(response.iter_lines())
+        yield messages
+
+
+def _messages(lines: Iterator[str]) -> Iterator[Sent]:
+    message: Sent = {}
+    for line in lines:
+        if not line and message:
+            yield message
+            message = {}
+        elif line and not line.startswith(":"):
+            key, _, value = line.partition(": ")
+            message[key] = value
+
+
+def _begin(messages: Iterator[Sent]) -> str:
+    assert next(messages) == {"retry": "3000"}
+    return next(messages)["id"]
+
+
+def _states(messages: Iterator[Sent], number: int) -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
+    while len(found) < number:
+        message = next(messages)
+        if message.get("event") == "state":
+            data = json.loads(message["data"])
+            found.append((data["job"], data["state"]))
+    return found
+
+
+def test_changes_come_as_they_happen(anonymous: httpx.Client, database: Database) -> None:
+    with _stream(anonymous) as messages:
+        _begin(messages)
+        job_id = add_job(database)
+        with database.begin() as tx:
+            lifecycle.move(tx, job_id, JobState.HOLD)
+        assert _states(messages, 2) == [(job_id, "Waiting"), (job_id, "Hold")]
+
+
+def test_who_comes_back_is_told_what_he_missed(anonymous: httpx.Client, database: Database) -> None:
+    with _stream(anonymous) as messages:
+        position = _begin(messages)
+    ids = [add_job(database) for _ in range(5)]
+    # A page of events is behind the stream's position as soon as the feed has seen all.
+    seen: list[int] = []
+    while len(seen) < len(ids):
+        items = anonymous.get("/v1/events", params={"since": position}).json()["items"]
+        seen = [item["job"] for item in items if item["event"] == "state"]
+    with anonymous.stream("GET", "/v1/stream", headers={"Last-Event-ID": position}) as response:
+        messages = _messages(response.iter_lines())
+        next(messages)
+        assert [job for job, _ in _states(messages, 5)] == ids
+
+
+def test_a_place_of_another_database_lets_all_be_loaded_anew(anonymous: httpx.Client) -> None:
+    with _stream(anonymous, since="s999999999.e999999999") as messages:
+        next(messages)
+        assert next(messages)["event"] == "reset"
+
+
+def test_a_listener_hears_only_what_he_asks_for(anonymous: httpx.Client, database: Database) -> None:
+    with _stream(anonymous, user="bob") as messages:
+        _begin(messages)
+        add_job(database, user="alice")
+        bobs = add_job(database, user="bob")
+        assert _states(messages, 1) == [(bobs, "Waiting")]
+
+
+def test_the_end_of_the_service_is_told(api: Api, anonymous: httpx.Client) -> None:
+    with _stream(anonymous) as messages:
+        _begin(messages)
+        api.stop()
+        assert [message.get("event") for message in messages][-1] == "bye"
+
+
+def test_pages_of_the_history_follow_one_another(anonymous: httpx.Client, database: Database) -> None:
+    position = anonymous.get("/v1/events").json()["position"]
+    job_id = add_job(database)
+    items: list[dict[str, object]] = []
+    while not items:
+        page = anonymous.get("/v1/events", params={"since": position}).json()
+        items, position = page["items"], page["position"]
+    assert [(item["job"], item["state"], item["from"]) for item in items] == [(job_id, "Waiting", None)]
+    assert anonymous.get("/v1/events", params={"since": position}).json()["items"] == []
