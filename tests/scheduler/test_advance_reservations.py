@@ -443,6 +443,75 @@ def test_a_change_of_a_reservation_that_is_gone_is_answered() -> None:
         assert (step.is_granted, step.message) == (False, "the advance reservation has ended")
 
 
+# -- suspended jobs, energy -------------------------------------------------------------------------------------------
+
+
+def test_a_job_goes_on_only_if_it_is_over_before_a_reservation_begins() -> None:
+    for walltime, resumed in ((98, (7,)), (100, ()), (1000, ())):
+        site = Site(nodes=1).reserve("/core=1", NOW + 100, NOW + 200, held=1)
+        site.run(1, walltime=walltime, id=7, state=JobState.RESUMING)
+        site.run(2, walltime=1000, id=8, state=JobState.RESUMING)
+        assert Round(site.snapshot()).plan().resumed == (*resumed, 8)
+
+
+def test_a_job_that_sleeps_on_a_reservation_lends_its_cores_and_waits_until_it_is_over() -> None:
+    for state in (JobState.SUSPENDED, JobState.RESUMING):
+        site = Site(nodes=1, suspended_types=("default",))
+        site.run(3, walltime=1000, id=7, state=state)
+        site.reserve("/core=2", NOW, NOW + 200, held=3).inside(1, "/core=2", id=1)
+        plan = Round(site.snapshot()).plan()
+        assert ([step.state for step in plan.reservations], plan.resumed) == ([S.RUNNING], ())
+
+
+def test_the_slots_of_a_sleeping_job_inside_serve_jobs_inside_only() -> None:
+    site = Site(nodes=1, suspended_types=("default",))
+    site.reserve("/core=2", NOW - 10, NOW + 300, held=3, state=S.RUNNING)
+    site.run(3, walltime=100, id=7, state=JobState.SUSPENDED, types=("inner=1001",))
+    site.job("/core=1", walltime=10, id=1).inside(1, "/core=2", 60, id=2)  # type: ignore[attr-defined]
+    assert [start.placement.job_id for start in Round(site.snapshot()).plan().started] == [2]
+    inside = Site(nodes=1).reserve("/core=2", NOW - 10, NOW + 300, held=3, state=S.RUNNING)
+    inside.run(3, walltime=100, id=7, state=JobState.RESUMING, types=("inner=1001",))
+    assert Round(inside.snapshot()).plan().resumed == (7,)
+
+
+def sleeping(start: int, state: S = S.WAITING, **settings: Any) -> Site:
+    """A node that sleeps, and one that does not, both of one core; a reservation of both."""
+    site = Site(nodes=2, cores=1, may_wake=True, wakeup_time=600, **settings)
+    site.state(ResourceState.ABSENT, 0, upto=NOW + 10**6)
+    return site.reserve("/core=2", start, start + 5000, held=3, state=state)
+
+
+def test_sleeping_nodes_are_woken_in_time_and_not_missing_before() -> None:
+    for distance, woken in ((601, ()), (600, ("n0",))):
+        site = sleeping(NOW + distance)
+        plan = Round(site.snapshot()).plan()
+        assert (plan.wake, plan.reservations) == (woken, ())
+    begun = sleeping(NOW).steps()[1]
+    assert (begun.state, begun.missing) == (S.ERROR, (1,))
+    assert begun.message == "reserved host n0 is Absent"
+    assert Round(sleeping(NOW - 700, S.ERROR).snapshot()).plan().wake == ("n0",)  # the first time it did not come
+
+
+def test_nodes_that_sleep_for_ever_are_missing() -> None:
+    site = Site(nodes=1, cores=1, may_wake=True, wakeup_time=600)
+    site.state(ResourceState.ABSENT, 0, upto=NOW - 1)
+    assert site.reserve("/core=1", NOW + 100, NOW + 200, held=1).steps()[1].state is S.WARNING
+
+
+def test_nodes_of_a_reservation_that_runs_or_is_near_are_not_halted() -> None:
+    for start, state, halted in (
+        (NOW - 10, S.RUNNING, ()),
+        (NOW - 10, S.ERROR, ()),
+        (NOW + 50, S.WAITING, ()),
+        (NOW + 5000, S.WAITING, ("n0",)),
+    ):
+        site = Site(nodes=1, cores=1, idle_time=60, sleep_time=60)
+        site.state(ResourceState.ALIVE, 0, upto=NOW + 10**6)
+        site.resources = replace(site.resources, last_job_dates=(0,))
+        site.reserve("/core=1", start, start + 8000, held=1, state=state)
+        assert Round(site.snapshot()).plan().halt == halted
+
+
 def flexible(request: str, start: int, end: int, **given: Any) -> Site:
     """A node of two cores, with a flexible reservation."""
     return Site(nodes=1).reserve(request, start, end, is_flexible=True, **given)

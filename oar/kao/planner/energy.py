@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import Snapshot
+from oar.lib.facts.reservation_states import STARTED
 from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
 from oar.lib.facts.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN, ResourceState
 
@@ -18,20 +19,26 @@ COMPUTE = "default"
 def nodes_to_wake(
     snapshot: Snapshot, placements: Iterable[Placement], types: Mapping[int, ParsedTypes]
 ) -> tuple[str, ...]:
-    """Return the sleeping nodes on which a job is placed soon; jobs of types ``*=standby`` wake none.
+    """Return the sleeping nodes on which a job is placed soon, and those of advance reservations that have begun.
 
-    A node that was woken has the time that a node needs to boot; then it is woken again.
+    Jobs of types ``*=standby`` wake none.  A node that was woken has the time that a node needs to boot; then it is
+    woken again.
     """
     settings, resources = snapshot.settings, snapshot.resources
     if not settings.may_wake:
         return ()
     asleep = resources.where(resources.states, ResourceState.ABSENT) & resources.where(resources.types, COMPUTE)
     upto = resources.available_upto
+    soon = snapshot.now + settings.wakeup_time
+    stays = [
+        (placement.end, placement.resources)
+        for placement in placements
+        if placement.start <= soon and not types[placement.job_id].is_standby
+    ]
+    stays += [(each.end, each.resources) for each in snapshot.reservations if each.state in STARTED]
     needed = 0
-    for placement in placements:
-        if placement.start <= snapshot.now + settings.wakeup_time and not types[placement.job_id].is_standby:
-            sleeping = positions(placement.resources & asleep)
-            needed |= from_positions(bit for bit in sleeping if placement.end <= upto[bit])
+    for end, held in stays:
+        needed |= from_positions(bit for bit in positions(held & asleep) if end <= upto[bit])
     boot_begin = snapshot.now - settings.wakeup_time
     return tuple(node for node in resources.nodes_of(needed) if snapshot.woken.get(node, -1) < boot_begin)
 

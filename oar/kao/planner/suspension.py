@@ -46,10 +46,12 @@ def runs_into(reservations: Iterable[PlannedReservation], resuming_job: Holder, 
 
     ``margin``: SCHEDULER_JOB_SECURITY_TIME.  Besteffort jobs leave in time.
     """
-    types = resuming_job.types
-    return not types.is_besteffort and any(
+    types, end = resuming_job.types, resuming_job.job.end + margin
+    return any(
         reservation.state in GRANTED
-        and now < reservation.start < resuming_job.job.end + margin
+        and reservation.start < end
+        and now < reservation.end
+        and not (types.is_besteffort and now < reservation.start)
         and reservation.resources & resuming_job.resources
         and not is_inside(types, reservation)
         for reservation in reservations

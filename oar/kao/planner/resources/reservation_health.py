@@ -4,14 +4,15 @@ See docs/design/reservations.rst, "Health".
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.planned_reservations import PlannedReservation
 from oar.kao.facts.snapshot import RunningJob, Snapshot
+from oar.kao.planner.resources.resource_holders import held_resources
 from oar.lib.facts.reservation_states import STARTED, ReservationState
 from oar.lib.facts.resource_set import ResourceSet, from_positions, positions, union
-from oar.lib.facts.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, JobTypeName, QueueState, ResourceState
+from oar.lib.facts.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, JobState, JobTypeName, QueueState, ResourceState
 from oar.lib.facts.times import format_date
 
 _STILL_USED = "is still used by job"
@@ -66,7 +67,7 @@ class ReservationHealth:
             leaving = from_positions(bit for bit, upto in enumerate(resources.available_upto) if _is_date(upto))
             self._dead = resources.where(resources.states, ResourceState.DEAD)
             self._doubtful |= (resources.everything & ~alive) | leaving
-            self._held = union(job.resources for job in snapshot.running if not types[job.id].container)
+            self._held = union(self._held_by(job) for job in snapshot.running if not types[job.id].container)
 
     def of(self, reservation: PlannedReservation) -> Health:
         """Return what is missing of a granted reservation now."""
@@ -108,7 +109,7 @@ class ReservationHealth:
             yield bit, "no longer satisfies the request"
         if has_started:
             for job in self._outsiders(reservation):
-                for bit in positions(reservation.resources & job.resources):
+                for bit in positions(reservation.resources & self._held_by(job)):
                     yield bit, f"{_STILL_USED} {job.id}"
 
     def _satisfying(self, reservation: PlannedReservation) -> ResourceSet:
@@ -122,8 +123,13 @@ class ReservationHealth:
         for job in self._snapshot.running:
             types = self._types[job.id]
             is_ours = job.id == reservation.frame_id or is_inside(types, reservation)
-            if job.resources & reservation.resources and not is_ours and not types.container:
+            if self._held_by(job) & reservation.resources and not is_ours and not types.container:
                 yield job
+
+    def _held_by(self, job: RunningJob) -> ResourceSet:
+        """Return what a job keeps from the jobs of a reservation; one that is to go on waits for the reservation."""
+        asleep = replace(job, state=JobState.SUSPENDED) if job.state is JobState.RESUMING else job
+        return held_resources(asleep, self._resources, self._snapshot.settings)
 
     def _lines(self, reservation: PlannedReservation, causes: Mapping[int, str]) -> list[str]:
         """Return one line for each cause of each node, in the order of the nodes."""
