@@ -9,12 +9,13 @@ from oar.cli import oaralter, oardel, oarhold, oarnodes, oarresume, oarstat, oar
 from oar.cli.common.command import CommandResult
 from oar.lib.config.files import Config
 from oar.lib.facts.advance_reservations import AccessEntry
+from oar.lib.facts.errors import WrongState
 from oar.lib.facts.records import Job, JobSpec, User
 from oar.lib.facts.request import parse_request
 from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.facts.states import JobState, JobType, Reservation
 from oar.lib.jobs import lifecycle
-from oar.lib.submission import submit
+from oar.lib.submission import resubmission, submit
 from oar.lib.submission.checks import BadSubmission
 from oar.lib.submission.proposal import Proposal
 from oar.modules.runner.actions import job_data
@@ -280,6 +281,19 @@ class TestCopies:
         site.delete(ALICE, number)
         result = login.oarsub("--resubmit", job.id)
         assert (result.exit, result.err) == (4, f"# Error: the advance reservation {number} has ended.\n")
+
+    def test_an_automatic_copy_stays_in_the_reservation_and_none_is_made_without_it(
+        self, site: Site, login: LoginNode, number: int
+    ) -> None:
+        first, second = (login.submit("--ar", number, "-l", "/resource_id=1,walltime=0:10", "x") for _ in range(2))
+        with site.database.begin() as tx:
+            copy = resubmission.copy(tx, first.id, automatically=True)
+        with site.database.begin() as tx:
+            assert tx.advance_reservations.of_jobs([copy]) == {copy: number}
+        site.delete(ALICE, number)
+        with site.database.begin() as tx, pytest.raises(WrongState, match=f"reservation {number} has ended"):
+            resubmission.copy(tx, second.id, automatically=True)
+        assert login.count("auto_resubmissions") == 1
 
     def test_what_a_job_is_told_of_its_reservation(self, site: Site, login: LoginNode, number: int) -> None:
         job = login.submit("--ar", number, "-l", "/resource_id=1,walltime=0:10", "x")

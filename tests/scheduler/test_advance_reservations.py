@@ -1,6 +1,7 @@
 """Advance reservations in the planner: whatever the situation, nobody gets what is reserved for others."""
 
 import random
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.kao.facts.plan import Plan
+from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, PlannedReservation, ReservationStep
 from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas, Snapshot, StoredPlacement
+from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas, Snapshot, StoredPlacement, WaitingJob
 from oar.kao.planner.plan_check import faults_of
 from oar.kao.planner.schedule import Round
+from oar.kao.planner.site.external_proposals import SchedulerProposal
+from oar.kao.planner.site.site_extensions import SiteExtensions
 from oar.kao.planner.walltime_grants import RequestedWalltime, WalltimeGrants
-from oar.lib.facts.records import Level
+from oar.lib.facts.records import Level, Queue
 from oar.lib.facts.reservation_states import GRANTED, ReservationEvent
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
@@ -443,6 +446,41 @@ def test_a_change_of_a_reservation_that_is_gone_is_answered() -> None:
         assert (step.is_granted, step.message) == (False, "the advance reservation has ended")
 
 
+# -- schedulers of the site ------------------------------------------------------------------------------------------
+
+
+class Elsewhere:
+    """An external scheduler that places the first job where a test says."""
+
+    def __init__(self, start: int, walltime: int, resources: ResourceSet) -> None:
+        self._place = Placement(1, 10, start, walltime, resources)
+
+    def plans(self, queue: Queue) -> bool:
+        return True
+
+    def plan(self, queue: Queue, jobs: Sequence[WaitingJob], placed: Collection[Placement]) -> SchedulerProposal:
+        return SchedulerProposal("elsewhere", (self._place,))
+
+
+def test_what_another_scheduler_places_inside_lies_in_the_reservation_and_outside_beside_it() -> None:
+    last = NOW + 300 - O
+    for start, walltime, resources, inside, beside in (
+        (NOW, 60, 1, True, False),
+        (last - 60, 60, 1, True, False),
+        (last - 59, 60, 1, False, False),
+        (NOW, 60, 4, False, True),
+        (NOW, 60, 3, True, False),
+        (NOW, 60, 5, False, False),
+        (NOW + 400, 60, 1, False, True),
+    ):
+        for is_inside, accepted in ((True, inside), (False, beside)):
+            site = Site(nodes=2).reserve("/core=2", NOW - 10, NOW + 300, held=3, state=S.RUNNING)
+            site.job(walltime=walltime, types=("inner=1001",) if is_inside else (), id=1)
+            planning = Round(site.snapshot(), site=SiteExtensions(external=Elsewhere(start, walltime, resources)))
+            placed = {place.job_id for place in planning.plan().placements}
+            assert (1 in placed) is accepted, (start - NOW, walltime, resources, is_inside)
+
+
 # -- suspended jobs, energy -------------------------------------------------------------------------------------------
 
 
@@ -472,6 +510,14 @@ def test_the_slots_of_a_sleeping_job_inside_serve_jobs_inside_only() -> None:
     inside = Site(nodes=1).reserve("/core=2", NOW - 10, NOW + 300, held=3, state=S.RUNNING)
     inside.run(3, walltime=100, id=7, state=JobState.RESUMING, types=("inner=1001",))
     assert Round(inside.snapshot()).plan().resumed == (7,)
+
+
+def test_there_is_a_round_when_besteffort_jobs_have_to_leave_and_when_nodes_are_to_be_woken() -> None:
+    for checkpoint, asked, date in ((0, 0, 900 - O), (50, 0, 850 - O), (2000, NOW - 500, 1501)):
+        site = Site(nodes=1).run(1, types=("besteffort",), checkpoint=checkpoint, checkpoint_asked=asked)
+        site.reserve("/core=1", NOW + 900, NOW + 2000)  # type: ignore[attr-defined]
+        assert Round(site.snapshot()).plan().reservation_dates[0] == NOW + min(date, 900)
+    assert Round(sleeping(NOW + 900).snapshot()).plan().reservation_dates[0] == NOW + 300
 
 
 def sleeping(start: int, state: S = S.WAITING, **settings: Any) -> Site:

@@ -49,6 +49,7 @@ class ReservationDecisions:
         self._changes = ReservationChanges(context)
         self.changes: list[ChangeStep] = []
         self._answered: set[int] = set()
+        self._later: list[int] = []  #: dates at which besteffort jobs have to leave, or nodes to be woken
         self._frames = {job.id: job for job in context.snapshot.waiting}
         self.steps: list[ReservationStep] = []
 
@@ -186,7 +187,10 @@ class ReservationDecisions:
         return self._context.snapshot.resources.nodes_of(health.missing)
 
     def _clear_way(self, reservation: PlannedReservation, health: Health) -> None:
-        """Order besteffort jobs to leave in time: the resources are clean when the reservation begins."""
+        """Order besteffort jobs to leave in time: the resources are clean when the reservation begins.
+
+        Note the dates at which there is more to be done for it.
+        """
         frame = self._frames.get(reservation.frame_id)
         if frame is None:
             return
@@ -194,6 +198,9 @@ class ReservationDecisions:
         present = reservation.resources & ~health.missing
         placement = Placement(frame.id, 0, reservation.start, reservation.end - reservation.start, present)
         self._starts.clear_in_time(frame, placement, margin)
+        self._later += self._starts.leave_dates(frame, placement, margin)
+        if present & self._context.usable.wakeable:
+            self._later.append(reservation.start - self._settings.wakeup_time)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -247,6 +254,7 @@ class ReservationDecisions:
         return tuple(sorted({date for date in self._dates() if date > self._now}))
 
     def _dates(self) -> Iterator[int]:
+        yield from self._later
         for step in self.steps:
             yield from (step.start, step.end)
         for reservation in self._context.snapshot.reservations:

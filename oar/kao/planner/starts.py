@@ -3,7 +3,7 @@
 See docs/design/planner.rst, "Starts".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes
@@ -65,11 +65,22 @@ class Starts:
 
         Those that write a checkpoint hear of it so much earlier; those that may be beside the job stay.
         """
-        for besteffort_job in self._besteffort_jobs(job, placement):
-            if self._types[job.id].may_share_with(self._types[besteffort_job.id]):
-                continue
+        for besteffort_job in self._in_the_way(job, placement):
             if placement.start - margin - besteffort_job.checkpoint <= self._now:
                 self._order_to_leave(besteffort_job, job.id)
+
+    def leave_dates(self, job: WaitingJob, placement: Placement, margin: int) -> Iterator[int]:
+        """Iterate over the dates at which ``clear_in_time`` has an order to give."""
+        for besteffort_job in self._in_the_way(job, placement):
+            yield placement.start - margin - besteffort_job.checkpoint
+            if besteffort_job.checkpoint_asked:
+                yield besteffort_job.checkpoint_asked + besteffort_job.checkpoint + 1
+
+    def _in_the_way(self, job: WaitingJob, placement: Placement) -> list[RunningJob]:
+        """Return the besteffort jobs on a placement that may not be beside the job."""
+        types = self._types[job.id]
+        besteffort_jobs = self._besteffort_jobs(job, placement)
+        return [each for each in besteffort_jobs if not types.may_share_with(self._types[each.id])]
 
     def resume(self) -> tuple[int, ...]:
         """Return the jobs in Resuming that go on now, in order; the besteffort jobs in the way of others must leave."""

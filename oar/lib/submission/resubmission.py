@@ -55,10 +55,6 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
     Raises NoSuchJob, WrongState.
     """
     job = tx.jobs.get(job_id)
-    new_id = tx.new_jobs.new_id()
-    if automatically and not tx.resubmissions.note(job_id, new_id):
-        raise WrongState(f"job {job_id} was resubmitted before.")
-    keys = _keys(tx, job)
     change = tx.walltime_changes.find(job_id)
     alternatives = [
         NewAlternative(_submitted_walltime(moldable, job, change), moldable.groups)
@@ -66,6 +62,10 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
     ]
     longest = max(alternative.walltime for alternative in alternatives)
     types, reservation = reservation_entry.again(tx, job_id, tx.jobs.types([job_id]).get(job_id, ()), longest)
+    new_id = tx.new_jobs.new_id()
+    if automatically and not tx.resubmissions.note(job_id, new_id):
+        raise WrongState(f"job {job_id} was resubmitted before.")
+    keys = _keys(tx, job)
     spec = _spec(job, types)
     is_reservation = job.reservation is not Reservation.NONE
     first = NewJob(
