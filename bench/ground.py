@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,9 +64,18 @@ def ground() -> Iterator[Ground]:
         server.stop()
 
 
-def cost(ground: Ground, arguments: Sequence[str], runs: int = 15) -> Cost:
-    """Run ``python -I`` with arguments several times; a failure of the program ends the benchmark."""
-    times = [_run(ground, arguments) for _ in range(runs + 1)][1:]
+def cost(
+    ground: Ground, arguments: Sequence[str], runs: int = 15, *, before: Callable[[], object] = lambda: None
+) -> Cost:
+    """Run ``python -I`` with arguments several times; a failure of the program ends the benchmark.
+
+    ``before`` is called before each run.
+    """
+    times = []
+    for _ in range(runs + 1):
+        before()
+        times.append(_run(ground, arguments))
+    times = times[1:]
     return Cost(median(cpu for cpu, _ in times), median(elapsed for _, elapsed in times))
 
 

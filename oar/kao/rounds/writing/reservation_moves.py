@@ -109,8 +109,7 @@ def _move(tx: Transaction, reservation: AdvanceReservation, step: ReservationSte
         if reservation.state in STARTED and not has_started:
             frames.start(tx, reservation)
             has_started = True
-    if reservation.state is ReservationState.EXITED:
-        deletion.end_jobs(tx, reservation, "has ended")
+    if reservation.state is ReservationState.EXITED and not deletion.end_jobs(tx, reservation, "has ended"):
         lifecycle.close(tx, reservation)
 
 
