@@ -15,8 +15,9 @@ from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationCh
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.grid_engine_times import write_date
 from oar.lib.facts.reservation_states import ChangeAnswer
-from oar.lib.reservations import alteration, answers, listed_users, preparation
-from oar.lib.reservations.alteration import AttributeChange, WantedWindow
+from oar.lib.reservations import alteration, answers, drafts, listed_users, preparation
+from oar.lib.reservations.alteration import AttributeChange, WantedChange
+from oar.lib.reservations.drafts import OtherResources
 from oar.lib.reservations.preparation import BadReservation
 
 WITHDRAWN = "the change was withdrawn"
@@ -36,6 +37,12 @@ class QralterOptions(NamedTuple):
     users: tuple[str, ...]
     replace: str | None
     idle: str | None
+    resources: tuple[str, ...]
+    pe: tuple[str, str] | None
+    allocation: tuple[str, str] | None
+    queues: str
+    properties: str
+    verify: str
     is_forced: bool
     words: tuple[str, ...]
 
@@ -58,6 +65,12 @@ class QralterOptions(NamedTuple):
 @option("-u", "users", multiple=True, metavar="LIST", help="Who may use it; waiting jobs of others are ended.")
 @option("-replace", "replace", metavar="yes|no", help="Lost resources are replaced.")
 @option("-idle", "idle", metavar="TIME", help="It ends when no job was in it for so long.")
+@option("-l", "resources", multiple=True, metavar="LIST", help="Other resources: name=value,... or a request of OAR.")
+@option("-pe", "pe", nargs=2, metavar="NAME RANGE", help="A parallel environment, and slots: n, n-m, n-, -m.")
+@option("-alloc", "allocation", nargs=2, metavar="RULE RANGE", help="$fill_up, $pe_slots, $round_robin, or a number.")
+@option("-q", "queues", default="", metavar="LIST", help="Hosts of its queue: queue@host, queue@@hostgroup, patterns.")
+@option("-p", "properties", default="", metavar="CONDITION", help="A further condition on its resources.")
+@option("-w", "verify", default="e", metavar="e|v", help="e: change; v: only tell whether it could be changed.")
 @option("-f", "is_forced", is_flag=True, help="Jobs that run beyond a new end are ended with it.")
 @click.argument("words", nargs=-1, metavar="AR_LIST")
 def main(context: Context, **values: object) -> int:
@@ -67,14 +80,17 @@ def main(context: Context, **values: object) -> int:
     if not numbers:
         click.echo(context.command.get_help(click.get_current_context()))
         return 1
+    alter = (
+        _verify if preparation.check_verify(preparation.ReservationWish(verify=options.verify), "qralter") else _alter
+    )
     code = 0
     with ending_with_caller():
         for place, number in enumerate(numbers, start=1):
             try:
-                has_left = _alter(context, options, number)
+                has_left = alter(context, options, number)
             except UserError as error:
                 click.echo(str(error), err=True)
-                code = error.exit_code
+                code = 1
                 continue
             if has_left and numbers[place:]:
                 raise Stop(f"not changed: {', '.join(numbers[place:])}", NO_ANSWER)
@@ -85,7 +101,8 @@ class _Asked(NamedTuple):
     """What was written for one reservation."""
 
     reservation: AdvanceReservation
-    change_id: int  #: of the change that the scheduler answers; 0 = none
+    wanted: WantedChange | None  #: what the scheduler answers
+    change_id: int  #: of it; 0 = none
     ended: list[int]  #: waiting jobs whose owner lost his access
 
 
@@ -110,6 +127,36 @@ def _alter(context: Context, options: QralterOptions, name: str) -> bool:
     return has_left
 
 
+class _RehearsedChange(Exception):
+    """The end of a rehearsal: nothing of it is committed."""
+
+    def __init__(self, asked: _Asked) -> None:
+        super().__init__()
+        self.asked = asked
+
+
+def _verify(context: Context, options: QralterOptions, name: str) -> bool:
+    """Print what would be answered now; nothing is stored.  Raises UserError."""
+    from oar.kao.rounds.hypothetical import reservation_trials
+
+    def stop(asked: _Asked) -> None:
+        raise _RehearsedChange(asked)
+
+    try:
+        _ask(context, options, name, stop)
+    except _RehearsedChange as rehearsed:
+        asked = rehearsed.asked
+    lines = [f"verification: reservation {asked.reservation.number} can be altered"]
+    if asked.wanted:
+        step = reservation_trials.alter(context.database, context.runtime.config, asked.reservation, asked.wanted)
+        if not step.is_granted:
+            raise BadReservation(_refusal(asked.reservation.number, step.message, step.proposal))
+        lines.append(f"then {write_date(step.start)} to {write_date(step.end)}")
+        lines += [f"job {job_id} would be deleted: it would not fit any more" for job_id in step.ended_jobs]
+    click.echo("\n".join(lines))
+    return False
+
+
 def _ask(context: Context, options: QralterOptions, name: str, note: Callable[[_Asked], object]) -> None:
     """Write a change; ``note`` is told of it before it is committed.  Raises UserError."""
     attributes = _attributes(options, context.user.name)
@@ -117,18 +164,36 @@ def _ask(context: Context, options: QralterOptions, name: str, note: Callable[[_
         found = _find(tx, name)
         number = found.number if found else int(name) if name.isascii() and name.isdigit() else 0
         reservation = alteration.lock(tx, context.user, found, number)
-        window = _window(options, reservation, tx.now)
+        wanted = _window(options, reservation, tx.now)
         if attributes.access is not None:
             listed_users.expand(tx, attributes.access, limit=0)
         ended = []
         if attributes != AttributeChange():
             ended = alteration.change_attributes(tx, context.user, reservation, attributes)
         change_id = 0
-        if window:
+        if other := _other_resources(context, tx, options, reservation):
+            wanted = (wanted or WantedChange())._replace(request=other.request, asked=other.columns)
+        if wanted:
             (reservation,) = tx.advance_reservations.select([reservation.id])
             patience = context.runtime.config.reservation_answer_timeout
-            change_id = alteration.ask_window(tx, context.user, reservation, window, patience=patience)
-        note(_Asked(reservation, change_id, ended))
+            change_id = alteration.ask_change(tx, context.user, reservation, wanted, patience=patience)
+        note(_Asked(reservation, wanted, change_id, ended))
+
+
+def _other_resources(
+    context: Context, tx: Transaction, options: QralterOptions, reservation: AdvanceReservation
+) -> OtherResources | None:
+    """Return the resources that are asked for; None if they stay."""
+    wish = preparation.ReservationWish(
+        resources=options.resources,
+        pe=options.pe,
+        allocation=options.allocation,
+        queues=options.queues,
+        properties=options.properties,
+    )
+    if wish == preparation.ReservationWish():
+        return None
+    return drafts.other_resources(tx, context.database, context.runtime.config, wish, reservation)
 
 
 def _give_up(context: Context, written: list[_Asked]) -> ReservationChange | None:
@@ -182,7 +247,7 @@ def _attributes(options: QralterOptions, asker: str) -> AttributeChange:
     )
 
 
-def _window(options: QralterOptions, reservation: AdvanceReservation, now: int) -> WantedWindow | None:
+def _window(options: QralterOptions, reservation: AdvanceReservation, now: int) -> WantedChange | None:
     """Return the new window; None if none is asked for."""
     if options.start is None and options.duration is None and options.end is None:
         return None
@@ -195,20 +260,22 @@ def _window(options: QralterOptions, reservation: AdvanceReservation, now: int) 
     else:
         duration = reservation.duration if dates.duration is None else dates.duration
         end = (reservation.start if start is None else start) + duration
-    return WantedWindow(start, end, options.is_forced)
+    return WantedChange(start, end, options.is_forced)
 
 
 def _told(context: Context, answer: ReservationChange, reservation: AdvanceReservation) -> list[str]:
     """Return what is said of a granted change.  Raises BadReservation for a refused one."""
     if answer.answer is not ChangeAnswer.GRANTED:
-        lines = [f"denied: Reservation {reservation.number} can't be altered", f"  {answer.message}"]
-        if answer.proposal:
-            lines.append(f"  possible is {write_date(answer.proposal)}")
-        raise BadReservation("\n".join(lines))
+        raise BadReservation(_refusal(reservation.number, answer.message, answer.proposal))
     with context.database.snapshot() as tx:
         (present,) = tx.advance_reservations.select([reservation.id])
     lines = [f"now {write_date(present.start)} to {write_date(present.end)}"]
     return lines + ([answer.message] if answer.message else [])
+
+
+def _refusal(number: int, message: str, proposal: int) -> str:
+    lines = [f"denied: Reservation {number} can't be altered", f"  {message}"]
+    return "\n".join([*lines, f"  possible is {write_date(proposal)}"] if proposal else lines)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ from oar.cli.common.command import CommandResult, invoke
 from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.facts.grid_engine_times import write_date
 from oar.lib.facts.messages import Effect
-from oar.lib.facts.records import User
+from oar.lib.facts.records import Cause, User
 from oar.lib.facts.reservation_states import ChangeAnswer
-from oar.lib.facts.states import JobState
+from oar.lib.facts.states import EndCode, JobState
+from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
 from tests.db.reservation_site import HOUR, NOW, Site
@@ -152,6 +153,120 @@ def test_one_change_at_a_time(site: Site, alter: Qralter, number: int) -> None:
         reservation_id = tx.advance_reservations.by_numbers([number])[number].id
         tx.advance_reservations.ask_change(reservation_id, "oar", "{}", 0)
     assert alter("-e", "+900", str(number)).err == f"denied: a change of advance_reservation {number} is pending\n"
+
+
+# -- other resources --------------------------------------------------------------------------------------------------
+
+
+def test_a_reservation_gets_more_and_fewer_resources_and_keeps_what_it_has(site: Site, alter: Qralter) -> None:
+    add_resources(site.database, nodes=3, cores=2)
+    other = site.ask("/resource_id=1", NOW + 100, NOW + HOUR)
+    reservation = site.ask("/resource_id=2", NOW + 100, NOW + HOUR)
+    site.round()
+    number, had = site.get(reservation).number, site.get(reservation).resources
+    window = f"now {write_date(NOW + 100)} to {write_date(NOW + HOUR)}"
+    more = alter("-l", "/resource_id=4", str(number))
+    assert more == CommandResult(0, f"Your reservation {number} has been altered\n{window}\n", "")
+    got = site.get(reservation)
+    assert len(got.resources) == 4
+    assert set(had) < set(got.resources)
+    assert not set(site.get(other).resources) & set(got.resources)
+    assert alter("-l", "/resource_id=1", str(number)).exit == 0
+    assert site.get(reservation).resources == had[:1]
+    assert _frame_asks_for(site, reservation) == [1]
+    site.round(NOW + 100)
+    assert alter("-alloc", "$fill_up", "3", str(number)).exit == 0
+    grown = site.get(reservation)
+    assert (len(grown.resources), grown.granted_slots, grown.pe, grown.pe_range) == (3, 3, "$fill_up", "3")
+    assert set(_held(site, grown.frame_id)) == set(grown.resources)
+
+
+def test_resources_that_are_not_free_are_refused_and_nothing_changes(site: Site, alter: Qralter, number: int) -> None:
+    with site.database.begin() as tx:
+        before = tx.advance_reservations.by_numbers([number])
+    add_resources(site.database, nodes=1, cores=2)
+    site.ask("/resource_id=1", NOW + 200, NOW + 300)
+    site.round()
+    assert alter("-l", "/resource_id=4", str(number)) == CommandResult(
+        1,
+        "",
+        f"denied: Reservation {number} can't be altered\n"
+        f"  there is no place for it from {_shown(NOW + 100)} to {_shown(NOW + HOUR)}\n",
+    )
+    never = alter("-l", "/resource_id=5", str(number))
+    assert never.err.startswith("Error: No queue instances to reserve\n")
+    with site.database.begin() as tx:
+        assert tx.advance_reservations.by_numbers([number]) == before
+
+
+def test_a_running_reservation_keeps_what_its_jobs_hold(site: Site, alter: Qralter, number: int) -> None:
+    with site.database.begin() as tx:
+        reservation = tx.advance_reservations.by_numbers([number])[number]
+    first, second = site.submit_inside(reservation.id), site.submit_inside(reservation.id)
+    large = site.submit_inside(reservation.id, cores=2)
+    site.round(NOW + 100)
+    assert alter("-l", "/resource_id=1", str(number)).err == (
+        f"denied: Reservation {number} can't be altered\n  its jobs hold resources that it would give up\n"
+    )
+    with site.database.begin() as tx:
+        for state in (JobState.RUNNING, JobState.FINISHING):
+            lifecycle.move(tx, first, state)
+        lifecycle.move_all(
+            tx, {first: Cause(EndCode.SUCCESS)}, JobState.TERMINATED, because={first: Cause(EndCode.SUCCESS)}
+        )
+    (held,) = _held(site, second)
+    assert alter("-l", "/resource_id=1", str(number)).out.splitlines()[2:] == [
+        f"job {large} was deleted: it no longer fits"
+    ]
+    assert site.get(reservation.id).resources == (held,)
+    with site.database.snapshot() as tx:
+        assert tx.kill_requests.jobs([large, second]) == {large}
+
+
+def test_a_condition_narrows_what_a_reservation_has(site: Site, alter: Qralter, number: int) -> None:
+    added = add_resources(site.database, nodes=1, cores=2)
+    with site.database.snapshot() as tx:
+        reservation_id = tx.advance_reservations.by_numbers([number])[number].id
+    assert alter("-p", f"resource_id >= {added[0]}", str(number)).exit == 0
+    assert list(site.get(reservation_id).resources) == added
+    assert alter("-q", "nosuch", str(number)).err == 'Job was rejected because job requests unknown queue "nosuch"\n'
+
+
+def test_a_trial_tells_what_would_be_answered_and_changes_nothing(site: Site, alter: Qralter, number: int) -> None:
+    add_resources(site.database, nodes=1, cores=1)
+    with site.database.snapshot() as tx:
+        before = tx.advance_reservations.by_numbers([number])
+    large = site.submit_inside(before[number].id, cores=2)
+    window = f"then {write_date(NOW + 100)} to {write_date(NOW + 900)}"
+    assert alter("-w", "v", "-l", "/resource_id=1", "-e", "+900", "-N", "x", str(number)) == CommandResult(
+        0,
+        f"verification: reservation {number} can be altered\n{window}\n"
+        f"job {large} would be deleted: it would not fit any more\n",
+        "",
+    )
+    site.ask("/resource_id=1", NOW + 200, NOW + 300)
+    site.round()
+    refused = alter("-w", "v", "-l", "/resource_id=3", str(number))
+    assert (refused.exit, refused.err.splitlines()[0]) == (1, f"denied: Reservation {number} can't be altered")
+    assert alter("-w", "x", str(number)).err == 'qralter: invalid option argument "-w x"\n'
+    with site.database.snapshot() as tx:
+        assert tx.advance_reservations.by_numbers([number]) == before
+    assert _answers(site) == []
+
+
+def _held(site: Site, job: int) -> list[int]:
+    """The resources that a job holds now."""
+    with site.database.snapshot() as tx:
+        return [row.id for row in tx.jobs.assigned([job], current=True)[job]]
+
+
+def _frame_asks_for(site: Site, reservation_id: int) -> list[int]:
+    with site.database.snapshot() as tx:
+        return tx.column(
+            "SELECT res_job_value FROM moldable_job_descriptions JOIN job_resource_groups"
+            " ON res_group_moldable_id = moldable_id JOIN job_resource_descriptions ON res_job_group_id = res_group_id"
+            f" WHERE moldable_job_id = {site.get(reservation_id).frame_id}"
+        )
 
 
 # -- no answer --------------------------------------------------------------------------------------------------------

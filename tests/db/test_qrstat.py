@@ -187,10 +187,11 @@ def test_the_overview_is_that_of_grid_engine_letter_for_letter(console: Console)
 def test_reasons_and_asked_changes_stand_below_their_reservation(console: Console) -> None:
     add_both(console)
     with console.database.begin() as tx:
-        change = json.dumps({"end": paris(2006, 12, 14, 15, 57, 33), "account": "b", "is_forced": False})
+        wanted = {"end": paris(2006, 12, 14, 15, 57, 33), "is_forced": False, "request": "[]"}
+        change = json.dumps(wanted | {"asked": {"resource_list": '[["oar", "/core=2"], ["licence", "1"]]'}})
         tx.advance_reservations.ask_change(192, "user1", change, 0)
     lines = OVERVIEW.splitlines()
-    lines.insert(3, "       change asked: end 12/14/2006 15:57:33, account b")
+    lines.insert(3, "       change asked: end 12/14/2006 15:57:33, resources /core=2, licence=1")
     lines.append("       reserved host node-2 is Suspected")
     assert show(console, "-explain").splitlines() == lines
 

@@ -293,13 +293,49 @@ def test_a_frame_never_grows() -> None:
 
 
 @given(st.integers(0, 10**6))
+def test_a_refused_change_of_resources_lets_nobody_else_start(seed: int) -> None:
+    site, rng = random_site(seed), random.Random(seed)
+    granted = [each for each in site.reservations if each.state in GRANTED]
+    if not granted:
+        return
+    asked = PlannedChange(1, rng.choice(granted).id, alternatives=random_alternatives(rng))
+    without = Round(site.snapshot()).plan()
+    plan = Round(replace(site.snapshot(), reservation_changes=(asked,))).plan()
+    (step,) = plan.reservation_changes
+    if not step.is_granted:
+        assert replace(plan, reservation_changes=()) == without
+
+
+def random_alternatives(rng: random.Random) -> tuple[tuple[RequestGroup, ...], ...]:
+    """Return what somebody may want in the place of what he has."""
+    levels = [(Level("core", rng.randint(1, 6)),), (Level("node", rng.randint(1, 3)),)]
+    return tuple((RequestGroup(0, each),) for each in rng.sample(levels, rng.randint(1, 2)))
+
+
+@given(st.integers(0, 10**6))
+def test_a_change_of_a_running_reservation_keeps_what_its_jobs_hold(seed: int) -> None:
+    rng = random.Random(seed)
+    held, used = rng.sample(range(1, 64), 1)[0], rng.randint(0, 63)
+    site = Site(nodes=3).reserve("/core=1", NOW - 10, NOW + 300, held=held, state=S.RUNNING, used=used & held)
+    site.reserve("/core=1", NOW + 100, NOW + 200, held=rng.randint(0, 63) & ~held or None)
+    asked = PlannedChange(1, 1, alternatives=random_alternatives(rng))
+    snapshot = replace(site.snapshot(), reservation_changes=(asked,))
+    (step,) = Round(snapshot).plan().reservation_changes
+    if step.is_granted:
+        got = from_positions(number - 1 for number in step.resources)
+        assert not used & held & ~got
+        assert not got & site.reservations[1].resources
+
+
+@given(st.integers(0, 10**6))
 def test_a_granted_change_takes_nothing_from_others(seed: int) -> None:
     site, rng = random_site(seed), random.Random(seed)
     granted = [each for each in site.reservations if each.state in GRANTED]
     if not granted:
         return
     chosen = rng.choice(granted)
-    asked = PlannedChange(1, chosen.id, end=NOW + rng.randint(1, 400))
+    wanted = random_alternatives(rng) if rng.random() < 0.5 else ()
+    asked = PlannedChange(1, chosen.id, end=NOW + rng.randint(1, 400), alternatives=wanted)
     snapshot = replace(site.snapshot(), reservation_changes=(asked,))
     this = Round(snapshot)
     plan = this.plan()

@@ -98,6 +98,7 @@ class PlannedChange:
     start: int | None = None  #: None = as it is
     end: int | None = None  #: None = as it is
     is_forced: bool = False  #: jobs that run beyond a new end are ended with it
+    alternatives: tuple[tuple[RequestGroup, ...], ...] = ()  #: of other resources, the best one first; () = as it is
     expires: int = 0  #: nobody waits for the answer after this date; 0 = somebody always does
 
 
@@ -114,4 +115,5 @@ class ChangeStep:
     start: int = 0
     end: int = 0
     resources: tuple[int, ...] = ()
+    alternative: int = 0  #: if other resources were asked for: the number of the one that is granted
     ended_jobs: tuple[int, ...] = ()  #: jobs that no longer fit

@@ -5,7 +5,8 @@ Decided on the spaces without the reservation itself, which stays as it is until
 See docs/design/reservations.rst, "Changes".
 """
 
-from collections.abc import Collection, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from oar.kao.facts.plan import Reason
@@ -16,8 +17,9 @@ from oar.kao.planner.resources.reservation_health import is_inside
 from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Occupation, Space
+from oar.lib.facts.hierarchy import RequestFit
 from oar.lib.facts.reservation_states import GRANTED, STARTED
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
 from oar.lib.facts.times import format_date, format_duration
 
 HAS_BEGUN = "the start time of a running advance reservation can't be changed"
@@ -52,6 +54,8 @@ class ReservationChanges:
         error = self._window_error(reservation, start, end)
         if error:
             return _refusal(change, reservation, error)
+        if change.alternatives:
+            return self._refit(change, reservation, (start, end), has_begun=has_begun)
         if has_begun:
             return self._move_end(change, reservation, end)
         return self._move(change, reservation, start, end)
@@ -75,11 +79,17 @@ class ReservationChanges:
                 message = f"its resources are free only until {format_date(free_until)}"
                 proposal = free_until if free_until > reservation.end else 0
                 return _refusal(change, reservation, message, proposal)
-        job = next((job for job in self._bound_jobs(reservation) if job.end > end - reservation.time_offset), None)
-        if job and not change.is_forced and end < reservation.end:
-            message = f"job {job.id} runs until {format_date(job.end)}"
-            return _refusal(change, reservation, message, job.end + reservation.time_offset)
+        if refusal := self._cut_job(change, reservation, end):
+            return refusal
         return self._granted(change, reservation, (reservation.start, end), reservation.resources)
+
+    def _cut_job(self, change: PlannedChange, reservation: PlannedReservation, end: int) -> ChangeStep | None:
+        """Return the refusal of an end that is too soon for a job that runs; None if there is none, or with force."""
+        job = next((job for job in self._bound_jobs(reservation) if job.end > end - reservation.time_offset), None)
+        if job is None or change.is_forced or end >= reservation.end:
+            return None
+        message = f"job {job.id} runs until {format_date(job.end)}"
+        return _refusal(change, reservation, message, job.end + reservation.time_offset)
 
     def _free_until(self, reservation: PlannedReservation, begin: int) -> int:
         """Return until when the resources of a reservation are free without a break from ``begin`` on."""
@@ -121,6 +131,43 @@ class ReservationChanges:
         message = f"there is no place for {duration} from {format_date(start)} on"
         return _refusal(change, reservation, message, later.start if later else 0)
 
+    # -- other resources ---------------------------------------------------------------------------------------------
+
+    def _refit(
+        self, change: PlannedChange, reservation: PlannedReservation, window: tuple[int, int], *, has_begun: bool
+    ) -> ChangeStep:
+        """Give a reservation other resources, in its window or in a new one.
+
+        It keeps what its jobs hold; then as much as possible of what it has, from the first resource on.
+        """
+        start, end = window
+        if has_begun and (refusal := self._cut_job(change, reservation, end)):
+            return refusal
+        free = self._without(reservation).slots.free_between(max(start, self._now), end)
+        usable = self._context.usable
+        ranks = self._ranks(reservation, free & (usable.present | reservation.resources), is_now=has_begun)
+        held = 0 if reservation.is_flexible else reservation.used
+        has_fit = False
+        for number, groups in enumerate(change.alternatives):
+            request = self._context.requests.get(groups)
+            found = 0 if isinstance(request, Reason) else fit_first(request, ranks)
+            has_fit = has_fit or bool(found)
+            if found and not held & ~found:
+                chosen = replace(reservation, groups=groups)
+                return replace(self._granted(change, chosen, window, found), alternative=number)
+        message = "its jobs hold resources that it would give up"
+        if not has_fit:
+            message = f"there is no place for it from {format_date(start)} to {format_date(end)}"
+        return _refusal(change, reservation, message)
+
+    def _ranks(self, reservation: PlannedReservation, free: ResourceSet, *, is_now: bool) -> list[int]:
+        """Return free resources in the order in which they are taken: held, granted, others."""
+        others = free & ~reservation.resources
+        if is_now:
+            others &= self._context.usable.ordinary
+        kept = free & reservation.resources & ~reservation.used
+        return [*positions(free & reservation.used), *sorted(positions(kept)), *sorted(positions(others))]
+
     def _without(self, reservation: PlannedReservation) -> Space:
         """Return the common space without a reservation, and without its own jobs if they are in that space."""
         own = {job.id for job in self._running(reservation)} if reservation.is_flexible else set()
@@ -154,8 +201,28 @@ class ReservationChanges:
         longest = reservation.latest_job_end - max(self._now, reservation.start)
         for job in self._context.snapshot.waiting:
             is_ours = job.id != reservation.frame_id and is_inside(self._context.types[job.id], reservation)
-            if is_ours and job.shortest_walltime > longest:
+            if is_ours and not self._fits(job, reservation.resources, longest):
                 yield job
+
+    def _fits(self, job: WaitingJob, resources: ResourceSet, longest: int) -> bool:
+        """Whether a way of a job is short enough, and small enough for resources of which no other job has any."""
+        inside = resources | self._context.usable.shared
+        for alternative in job.alternatives:
+            request = self._context.requests.get(alternative.groups)
+            if alternative.walltime <= longest and (isinstance(request, Reason) or request.fit(inside)):
+                return True
+        return False
+
+
+def fit_first(request: RequestFit, ranks: Sequence[int]) -> ResourceSet:
+    """Return the resources of the shortest beginning of a list in which a request fits; 0 if it does not."""
+
+    def fit(count: int) -> ResourceSet:
+        return request.fit(from_positions(ranks[:count]))
+
+    if not fit(len(ranks)):
+        return 0
+    return fit(bisect_left(range(len(ranks)), True, key=lambda count: bool(fit(count))))
 
 
 def _refusal(change: PlannedChange, reservation: PlannedReservation, message: str, proposal: int = 0) -> ChangeStep:

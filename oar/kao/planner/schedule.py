@@ -12,7 +12,7 @@ from functools import partial
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, parse_types, parse_types_or_none
 from oar.kao.facts.plan import JobForecast, Placement, Plan, Reason
-from oar.kao.facts.planned_reservations import ReservationStep
+from oar.kao.facts.planned_reservations import ChangeStep, ReservationStep
 from oar.kao.facts.queue_policies import QueuePolicy, policy_of
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.planner.energy import nodes_to_halt, nodes_to_wake
@@ -147,6 +147,11 @@ class Round:
                 self._plan_group(queues)
             self._reservation_decisions.answer(self._reservation_decisions.unanswered_queues)
         return self._reservation_decisions.steps
+
+    def answer_changes(self) -> Sequence[ChangeStep]:
+        """Return what is decided about changes of advance reservations, in the same way."""
+        self.answer_reservations()
+        return self._reservation_decisions.changes
 
     def forecast(self, jobs: Collection[int]) -> dict[int, JobForecast]:
         """Return what becomes of some jobs, with no plan for those behind them.

@@ -71,6 +71,10 @@ _DELETE_OTHER_REQUESTS = """
                     RETURNING res_group_id)
     DELETE FROM job_resource_descriptions USING groups WHERE res_job_group_id = res_group_id"""
 
+_DELETE_GROUPS = """
+    WITH groups AS (DELETE FROM job_resource_groups WHERE res_group_moldable_id = %s RETURNING res_group_id)
+    DELETE FROM job_resource_descriptions USING groups WHERE res_job_group_id = res_group_id"""
+
 _INDEXED_DEPENDENCIES = """
     INSERT INTO job_dependencies (job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift)
     SELECT id, required, %s, %s, %s FROM unnest(%s::bigint[], %s::bigint[]) dependency(id, required)
@@ -163,6 +167,13 @@ class NewJobs(Table):
             (walltime, moldable_id),
         )
 
+    def replace_groups(self, moldable_id: int, groups: Sequence[Group]) -> None:
+        """Let an alternative of a job ask for other resources."""
+        self._tx.execute(_DELETE_GROUPS, (moldable_id,))
+        _, _, ids = self._new_ids(1, [NewAlternative(0, tuple(groups))], jobs=0)
+        self._insert_groups([moldable_id] * len(groups), groups, ids)
+        self._changed(Topic.JOBS)
+
     def replace_dependencies(self, job_id: int, dependencies: Sequence[Dependency]) -> None:
         """Replace the dependencies of a job."""
         self._tx.execute("DELETE FROM job_dependencies WHERE job_id = %s", (job_id,))
@@ -205,8 +216,11 @@ class NewJobs(Table):
         self._tx.execute(_MOLDABLES, (moldables, owners, walltimes * len(ids)))
         requests = [alternative.groups for alternative in alternatives] * len(ids)
         holders = [moldable for moldable, groups in zip(moldables, requests, strict=True) for _ in groups]
-        groups = [group for request in requests for group in request]
-        self._tx.execute(_GROUPS, (group_ids, holders, [group.filter for group in groups]))
+        self._insert_groups(holders, [group for request in requests for group in request], group_ids)
+
+    def _insert_groups(self, holders: Sequence[int], groups: Sequence[Group], group_ids: Sequence[int]) -> None:
+        """Insert groups with their levels.  ``holders``: the alternative of each group."""
+        self._tx.execute(_GROUPS, (list(group_ids), list(holders), [group.filter for group in groups]))
         levels = [
             (group_id, level.property, level.quantity, order)
             for group_id, group in zip(group_ids, groups, strict=True)

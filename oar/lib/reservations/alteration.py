@@ -1,9 +1,10 @@
-"""Changes of advance reservations: attributes at once, windows by the scheduler.
+"""Changes of advance reservations: attributes at once, windows and resources by the scheduler.
 
 See docs/design/reservations.rst, "Changes".
 """
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.facts.advance_reservations import (
@@ -40,12 +41,14 @@ class AttributeChange(NamedTuple):
     access: tuple[AccessEntry, ...] | None = None
 
 
-class WantedWindow(NamedTuple):
-    """A new window; None = as it is."""
+class WantedChange(NamedTuple):
+    """A new window, and other resources; None = as it is."""
 
     start: int | None = None
     end: int | None = None
     is_forced: bool = False
+    request: str | None = None  #: JSON, as ``reservations.request``
+    asked: Mapping[str, str] | None = None  #: columns of the reservation that tell how the resources were asked for
 
 
 def lock(tx: "Transaction", user: User, reservation: AdvanceReservation | None, number: int) -> AdvanceReservation:
@@ -58,10 +61,10 @@ def lock(tx: "Transaction", user: User, reservation: AdvanceReservation | None, 
     return locked[0]
 
 
-def ask_window(
-    tx: "Transaction", user: User, reservation: AdvanceReservation, change: WantedWindow, *, patience: float
+def ask_change(
+    tx: "Transaction", user: User, reservation: AdvanceReservation, change: WantedChange, *, patience: float
 ) -> int:
-    """Ask the scheduler for another window; return the number of the change.  Raises ChangeDenied.
+    """Ask the scheduler for another window, or other resources; return the number of the change.  Raises ChangeDenied.
 
     ``reservation`` is locked; ``patience``: for so many seconds somebody waits for the answer.
     """

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.config.files import Config
-from oar.lib.facts.advance_reservations import AccessEntry, NewReservation
+from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation
 from oar.lib.facts.records import Group, User
-from oar.lib.facts.reservation_requests import ReservationAlternative, encode
+from oar.lib.facts.reservation_requests import ReservationAlternative, decode, encode
 from oar.lib.reservations import (
     admission,
     asking,
@@ -46,6 +46,13 @@ class ReservationDraft(NamedTuple):
     new: NewReservation
     access: tuple[AccessEntry, ...]
     output: RuleOutput  #: what the rules printed for its owner
+
+
+class OtherResources(NamedTuple):
+    """Resources that were admitted for a reservation that has others."""
+
+    request: str  #: JSON, as ``reservations.request``
+    columns: dict[str, str]  #: of the reservation: how they were asked for
 
 
 def ask(
@@ -116,6 +123,52 @@ def draft(
         prepared.access,
         admitted.output,
     )
+
+
+def other_resources(
+    tx: "Transaction",
+    database: "Database",
+    config: Config,
+    wish: ReservationWish,
+    reservation: AdvanceReservation,
+) -> OtherResources:
+    """Return what a wish asks for in the place of what a reservation has.
+
+    Without ``-l``, ``-pe`` and ``-alloc`` the reservation asks for the same as before, under further conditions.
+    Raises BadReservation, BadCondition, RuleFailed.
+    """
+    access = tx.advance_reservations.access([reservation.id])[reservation.id]
+    named = listed_users.expand(tx, access, limit=config.reservation_acl_checked_users, known=(reservation.owner,))
+    site = requests.site_of(tx, wish, environments.read(config.reservation_environments_file))
+    columns = {}
+    asked = AskedResources(decode(reservation.request), ())
+    if wish.resources or wish.pe or wish.allocation:
+        asked = requests.read(wish, config, site)
+        pe, pe_range = wish.pe or wish.allocation or ("", "")
+        columns = {"resource_list": json.dumps(asked.pairs), "pe": pe, "pe_range": pe_range}
+    queues = ",".join(filter(None, [wish.queues, asked.queues]))
+    candidates = [
+        each._replace(queue=reservation.queue)
+        for each in queue_lists.candidates(queues, site.queues)
+        if each.queue in ("", reservation.queue)
+    ]
+    if not candidates:
+        raise BadReservation(f"denied: a reservation stays in its queue ({reservation.queue})")
+    proposal = ReservationProposal(
+        owner=reservation.owner,
+        users=[name for name in named if name != reservation.owner],
+        queue=reservation.queue,
+        project=reservation.project,
+        name=reservation.name,
+        properties=wish.properties,
+        start=reservation.start,
+        duration=reservation.duration,
+        alternatives=asked.alternatives,
+    )
+    admitted = _admitted(tx, database, config, proposal, candidates)
+    if wish.queues:
+        columns["queue_list"] = wish.queues
+    return OtherResources(encode(admitted.alternatives), columns)
 
 
 def _offset(config: Config) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.messages import Ask, JobAction
-from oar.lib.facts.records import Cause, JobKeys, JobSpec
+from oar.lib.facts.records import Cause, Group, JobKeys, JobSpec
 from oar.lib.facts.reservation_requests import ReservationAlternative
 from oar.lib.facts.states import EndCode, EventType, JobState, JobType, JobTypeName, Reservation
 from oar.lib.jobs import lifecycle
@@ -88,6 +88,12 @@ def move_window(tx: "Transaction", reservation: AdvanceReservation) -> None:
     tx.new_jobs.keep_alternative(reservation.frame_id, alternative.id, reservation.duration)
     tx.jobs.update(reservation.frame_id, start_time=reservation.start)
     tx.events.add(EventType.ALTER, reservation.frame_id, f"advance reservation {reservation.number} was altered")
+
+
+def ask_for(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[Group]) -> None:
+    """Let the frame ask for other resources."""
+    (alternative,) = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id]
+    tx.new_jobs.replace_groups(alternative.id, groups)
 
 
 def exchange(

@@ -91,8 +91,18 @@ def reasons(reservation: AdvanceReservation) -> list[str]:
 def change_text(change: ReservationChange) -> str:
     """Return what somebody asks to change: ``end 12/14/2006 15:57:33``."""
     values = json.loads(change.change)
+    resources, columns = values.pop("request", None), values.pop("asked", {})
     wanted = {name: value for name, value in values.items() if not isinstance(value, bool)}  # how, and not what
+    if resources:
+        wanted["resources"] = _asked_text(columns)
     return ", ".join(f"{name} {_value_text(name, value)}" for name, value in wanted.items())
+
+
+def _asked_text(columns: Mapping[str, str]) -> str:
+    """Return how resources are asked for: ``licence=2, slots=3``; a condition alone changes none."""
+    pairs = json.loads(columns.get("resource_list", "[]"))
+    words = [value if name == "oar" else f"{name}={value}" for name, value in pairs]
+    return ", ".join(words) or "of the same kind"
 
 
 def _value_text(name: str, value: Any) -> str:

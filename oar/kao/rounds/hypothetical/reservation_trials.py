@@ -1,4 +1,4 @@
-"""What the scheduler would answer to a request for an advance reservation now: ``qrsub -w v``.
+"""What the scheduler would answer to a request for an advance reservation now: ``qrsub -w v``, ``qralter -w v``.
 
 The planner itself answers, on the present situation; nothing is written.
 """
@@ -6,7 +6,7 @@ The planner itself answers, on the present situation; nothing is written.
 import time
 from dataclasses import replace
 
-from oar.kao.facts.planned_reservations import PlannedReservation, ReservationStep
+from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, PlannedReservation, ReservationStep
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.hypothetical.estimates import present
@@ -15,11 +15,12 @@ from oar.kao.rounds.site import plugins
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.rounds import GroupRow, JobRow, MoldableRow
-from oar.lib.facts.advance_reservations import NewReservation
+from oar.lib.facts.advance_reservations import AdvanceReservation, NewReservation
 from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.facts.states import JobState, Reservation
 from oar.lib.reservations import frames
+from oar.lib.reservations.alteration import WantedChange
 
 #: Numbers that no real reservation, job or alternative has.
 _ID, _FIRST_ALTERNATIVE = 2**61, 2**61
@@ -36,6 +37,24 @@ def answer(database: Database, config: Config, new: NewReservation) -> Reservati
     planning = Round(tried, lambda: time.monotonic() - begin, site=plugins.site_of(config))
     steps = {step.reservation_id: step for step in planning.answer_reservations()}
     return steps[_ID]
+
+
+def alter(database: Database, config: Config, reservation: AdvanceReservation, change: WantedChange) -> ChangeStep:
+    """Return what a round would decide about a change.  Raises DatabaseUnavailable."""
+    begin = time.monotonic()
+    with database.snapshot() as tx:
+        request = change.request or reservation.request
+        asking = NewReservation(reservation.owner, tx.now, tx.now + 1, request, queue=reservation.queue)
+        frame = _frame(asking, tx.rounds.next_job(), tx.now)
+    snapshot = present(database, config, [frame]).snapshot
+    (asked,) = (job for job in snapshot.waiting if job.id == frame.row.id)
+    alternatives = tuple(each.groups for each in asked.alternatives) if change.request else ()
+    planned = PlannedChange(_ID, reservation.id, change.start, change.end, change.is_forced, alternatives)
+    waiting = tuple(job for job in snapshot.waiting if job.id != asked.id)
+    changes = (*snapshot.reservation_changes, planned)
+    tried: Snapshot = replace(snapshot, waiting=waiting, reservation_changes=changes)
+    planning = Round(tried, lambda: time.monotonic() - begin, site=plugins.site_of(config))
+    return next(step for step in planning.answer_changes() if step.change_id == _ID)
 
 
 def _planned(new: NewReservation, frame_id: int) -> PlannedReservation:

@@ -15,7 +15,7 @@ from oar.kao.rounds.reading.numbered_resources import NumberedResources
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation, LiveJobCounts, ReservationChange
 from oar.lib.facts.records import Group
-from oar.lib.facts.reservation_requests import decode
+from oar.lib.facts.reservation_requests import ReservationAlternative, decode
 from oar.lib.facts.reservation_states import ReservationState
 
 
@@ -36,18 +36,19 @@ class ReservationRows:
         for reservation in self.live:
             for filters in _filters(reservation):
                 owners.setdefault(filters, set()).add(reservation.owner)
+        names = {reservation.id: reservation.owner for reservation in self.live if self.changes}
+        for change in self.changes:
+            for group in (group for each in wanted_alternatives(change) for group in each.groups):
+                owners.setdefault(("", group.filter), set()).add(names.get(change.reservation_id, change.author))
         return owners
 
     def planned(self, resources: NumberedResources, pools: Mapping[Filters, int]) -> tuple[PlannedReservation, ...]:
         """Return the reservations for the planner, by id."""
         return tuple(self._planned(reservation, resources, pools) for reservation in self.live)
 
-    def planned_changes(self) -> tuple[PlannedChange, ...]:
+    def planned_changes(self, pools: Mapping[Filters, int]) -> tuple[PlannedChange, ...]:
         """Return the changes that wait for an answer, for the planner."""
-        return tuple(
-            PlannedChange(change.id, change.reservation_id, expires=change.expires, **json.loads(change.change))
-            for change in self.changes
-        )
+        return tuple(_planned_change(change, pools) for change in self.changes)
 
     def with_grants(self, waiting: Sequence[WaitingJob], resources: NumberedResources) -> tuple[WaitingJob, ...]:
         """Return the waiting jobs, the frames among them with what the rows of their reservations grant."""
@@ -93,15 +94,38 @@ def read_reservations(tx: Transaction) -> ReservationRows:
         return ReservationRows()
     ids = [reservation.id for reservation in live]
     granted = {number for reservation in live for number in reservation.resources}
+    changes = tx.advance_reservations.open_changes()
     of_missing = [each.id for each in live if each.missing]
     return ReservationRows(
         live=live,
         jobs=tx.advance_reservations.live_jobs(ids),
         last_job_dates=tx.advance_reservations.last_job_dates([each.id for each in live if each.idle_limit]),
         missing_since=tx.advance_reservations.missing_since(of_missing),
-        used=tx.advance_reservations.used(of_missing),
-        changes=tx.advance_reservations.open_changes(),
+        used=tx.advance_reservations.used({*of_missing, *(change.reservation_id for change in changes)}),
+        changes=changes,
         maintenance=tx.resources.in_maintenance(granted),
+    )
+
+
+def wanted_alternatives(change: ReservationChange) -> tuple[ReservationAlternative, ...]:
+    """Return the resources that a change asks for; () = as they are."""
+    request = json.loads(change.change).get("request")
+    return decode(request) if request else ()
+
+
+def _planned_change(change: ReservationChange, pools: Mapping[Filters, int]) -> PlannedChange:
+    values = json.loads(change.change)
+    return PlannedChange(
+        change.id,
+        change.reservation_id,
+        start=values.get("start"),
+        end=values.get("end"),
+        is_forced=values.get("is_forced", False),
+        alternatives=tuple(
+            tuple(RequestGroup(pools["", group.filter], group.levels) for group in each.groups)
+            for each in wanted_alternatives(change)
+        ),
+        expires=change.expires,
     )
 
 

@@ -100,7 +100,7 @@ class SnapshotReader:
             tokens=count_tokens(_token_names((*types, *rows.running_types.values()))),
             woken=woken,
             reservations=reservations.planned(resources, self._pools.numbers),
-            reservation_changes=reservations.planned_changes(),
+            reservation_changes=reservations.planned_changes(self._pools.numbers),
             maintenance=resources.members(reservations.maintenance),
             settings=settings,
             zone=time_zone.local(),

@@ -3,7 +3,9 @@
 Each step is written only if nobody changed its reservation since the snapshot; otherwise the next round decides again.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from oar.kao.facts.planned_reservations import ChangeStep, ReservationStep
 from oar.lib.db.transaction import Transaction
@@ -132,25 +134,41 @@ def write_changes(tx: Transaction, steps: Sequence[ChangeStep]) -> None:
 
 def _change(tx: Transaction, reservation: AdvanceReservation, step: ChangeStep) -> None:
     change = tx.advance_reservations.change(step.change_id)
-    ended = ", ".join(map(str, step.ended_jobs))
-    message = f"jobs that no longer fit: {ended}" if ended else ""
+    message = "\n".join(f"job {job_id} was deleted: it no longer fits" for job_id in step.ended_jobs)
     if change is None or not tx.advance_reservations.answer_change(step.change_id, ChangeAnswer.GRANTED, message):
         return
     before, after = set(reservation.resources), set(step.resources)
     changed = reservation._replace(
         start=step.start, end=step.end, resources=step.resources, revision=reservation.revision + 1
     )
+    changed = _change_request(tx, changed, json.loads(change.change), step.alternative)
     tx.advance_reservations.update(
         changed.id,
         start_time=changed.start,
         end_time=changed.end,
         resources=list(changed.resources),
+        missing=sorted(after & set(reservation.missing)),
         revision=changed.revision,
     )
     for kind in IntervalKind:
         tx.advance_reservations.end_intervals(changed.id, kind, before - after, tx.now)
     tx.advance_reservations.begin_intervals(changed.id, IntervalKind.GRANTED, after - before, tx.now)
     frames.move_window(tx, changed)
+    frames.exchange(tx, changed, before - after, after - before)
     add_revision(tx, changed, change.author)
     lifecycle.note(tx, changed, ReservationEvent.ALTERED, author=change.author)
-    deletion.end_some_jobs(tx, changed, step.ended_jobs, "was altered, and is too short for it now")
+    deletion.end_some_jobs(tx, changed, step.ended_jobs, "was altered, and they no longer fit")
+
+
+def _change_request(
+    tx: Transaction, reservation: AdvanceReservation, change: Mapping[str, Any], alternative: int
+) -> AdvanceReservation:
+    """Store what a change asks for, if it asks for other resources; the frame asks for the same."""
+    if "request" not in change:
+        return reservation
+    chosen = decode(change["request"])[alternative]
+    slots = chosen.slots or len(reservation.resources)
+    columns = {"request": change["request"], "alternative": alternative, "granted_pe": chosen.pe, **change["asked"]}
+    tx.advance_reservations.update(reservation.id, **columns, granted_slots=slots)
+    frames.ask_for(tx, reservation, chosen.groups)
+    return reservation._replace(request=change["request"], alternative=alternative, granted_pe=chosen.pe)
