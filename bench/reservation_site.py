@@ -123,6 +123,8 @@ def idle(figures: Figures) -> None:
         stand.analyze()
         with server(stand):
             took = typed(stand, "qrsub", "-a", "+1h", "-d", "60", "-l", "/network_address=1", runs=15)
+        bare = cost(stand, ["-c", "import click, psycopg2"])
+    figures.note("CPU of Python with click and psycopg2 alone", 1000 * bare.cpu)
     figures.add("qrsub", 1000 * took.elapsed, 300)
     figures.add("of which CPU of the command", 1000 * took.cpu, 90)
 
