@@ -24,6 +24,7 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
     ),
     2: ("acceptance/test_advance_reservations::test_a_reservation_begins_keeps_others_away_and_ends",),
     3: (
+        "scheduler/test_reservation_reasons::test_a_job_inside_waits_for_the_start",
         "db/test_advance_reservations::test_jobs_outside_keep_away_and_jobs_inside_wait_for_its_start",
         "acceptance/test_documentation::test_examples_print_what_is_shown",
     ),
@@ -123,6 +124,9 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "scheduler/test_advance_reservations::test_a_running_reservation_keeps_its_resources_and_its_start",
         "scheduler/test_advance_reservations::test_an_end_is_not_moved_before_the_jobs_inside_unless_forced",
         "scheduler/test_advance_reservations::test_a_granted_change_takes_nothing_from_others",
+        "scheduler/test_advance_reservations::test_a_refused_change_of_resources_lets_nobody_else_start",
+        "db/test_qralter::test_a_reservation_gets_more_and_fewer_resources_and_keeps_what_it_has",
+        "db/test_qralter::test_a_running_reservation_keeps_what_its_jobs_hold",
     ),
     27: (
         "db/test_flexible_reservations::test_its_end_leaves_its_jobs_and_waiting_ones_go_on_without_it",
