@@ -1,7 +1,8 @@
 """qralter: change advance reservations."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import click
@@ -14,7 +15,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.grid_engine_times import write_date
-from oar.lib.facts.reservation_states import ChangeAnswer
+from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer
 from oar.lib.reservations import alteration, answers, drafts, listed_users, preparation
 from oar.lib.reservations.alteration import AttributeChange, WantedChange
 from oar.lib.reservations.drafts import OtherResources
@@ -44,6 +45,7 @@ class QralterOptions(NamedTuple):
     properties: str
     verify: str
     is_forced: bool
+    series: bool
     words: tuple[str, ...]
 
 
@@ -72,6 +74,7 @@ class QralterOptions(NamedTuple):
 @option("-p", "properties", default="", metavar="CONDITION", help="A further condition on its resources.")
 @option("-w", "verify", default="e", metavar="e|v", help="e: change; v: only tell whether it could be changed.")
 @option("-f", "is_forced", is_flag=True, help="Jobs that run beyond a new end are ended with it.")
+@option("-series", "series", is_flag=True, help="Also all that come after it in its series (no dates, no resources).")
 @click.argument("words", nargs=-1, metavar="AR_LIST")
 def main(context: Context, **values: object) -> int:
     """Change each reservation that is named; the exit code is the last one that is not 0."""
@@ -83,8 +86,12 @@ def main(context: Context, **values: object) -> int:
     alter = (
         _verify if preparation.check_verify(preparation.ReservationWish(verify=options.verify), "qralter") else _alter
     )
+    if options.series and (alter is _verify or _is_about_one(options)):
+        raise Stop("qralter: with -series go -d, -N, -A, -he, -m, -M, -u, -replace, -idle and -f only")
     code = 0
     with ending_with_caller():
+        if options.series:
+            numbers, code = _occurrences(context, options, numbers)
         for place, number in enumerate(numbers, start=1):
             try:
                 has_left = alter(context, options, number)
@@ -95,6 +102,48 @@ def main(context: Context, **values: object) -> int:
             if has_left and numbers[place:]:
                 raise Stop(f"not changed: {', '.join(numbers[place:])}", NO_ANSWER)
     return code
+
+
+def _is_about_one(options: QralterOptions) -> bool:
+    """Whether something is asked for that cannot be changed of all reservations of a series alike."""
+    dates, resources = (options.start, options.end), (options.pe, options.allocation, options.properties)
+    return any((*dates, *resources, *options.resources, options.queues))
+
+
+def _occurrences(context: Context, options: QralterOptions, numbers: Sequence[str]) -> tuple[list[str], int]:
+    """Change what is asked for in some series from now on; return what was granted of them, and the exit code.
+
+    The template comes first, so that there is no occurrence which gets neither.
+    """
+    found, code = list[str](), 0
+    for number in numbers:
+        try:
+            found += _change_series(context, options, number)
+        except UserError as error:
+            click.echo(str(error), err=True)
+            code = error.exit_code
+    return list(dict.fromkeys(found)), code
+
+
+def _change_series(context: Context, options: QralterOptions, name: str) -> Iterator[str]:
+    """Change the template of the series of a reservation; iterate over its number and those of the ones to come.
+
+    Who was asked for just now is waited for.  Raises UserError.
+    """
+    attributes, database = _attributes(options, context.user.name), context.database
+    with database.begin() as tx:
+        first = _locked(tx, context, name)
+        duration = preparation.read_dates(None, None, options.duration, tx.now, "qralter").duration
+        if attributes.access is not None:
+            listed_users.expand(tx, attributes.access, limit=0)
+        alteration.change_series(tx, first, attributes, duration)
+        occurrences = [each for each in tx.advance_reservations.of_series([first.series_id]) if each.is_live]
+    patience = context.runtime.config.reservation_answer_timeout
+    for each in occurrences:
+        if each.series_index >= first.series_index:
+            answer = answers.wait(database, partial(answers.find, database, each.id), patience)
+            if answer is not None and answer.state in GRANTED:
+                yield str(answer.number)
 
 
 class _Asked(NamedTuple):
@@ -161,9 +210,7 @@ def _ask(context: Context, options: QralterOptions, name: str, note: Callable[[_
     """Write a change; ``note`` is told of it before it is committed.  Raises UserError."""
     attributes = _attributes(options, context.user.name)
     with context.database.begin() as tx:
-        found = _find(tx, name)
-        number = found.number if found else int(name) if name.isascii() and name.isdigit() else 0
-        reservation = alteration.lock(tx, context.user, found, number)
+        reservation = _locked(tx, context, name)
         wanted = _window(options, reservation, tx.now)
         if attributes.access is not None:
             listed_users.expand(tx, attributes.access, limit=0)
@@ -209,6 +256,13 @@ def _lines(context: Context, asked: _Asked, answer: ReservationChange | None) ->
     told = _told(context, answer, asked.reservation) if answer else []
     ended = [f"job {job_id} was deleted: its owner may not use the reservation any more" for job_id in asked.ended]
     return [f"Your reservation {asked.reservation.number} has been altered", *told, *ended]
+
+
+def _locked(tx: Transaction, context: Context, name: str) -> AdvanceReservation:
+    """Return the reservation that a word means, locked.  Raises UserError."""
+    found = _find(tx, name)
+    number = found.number if found else int(name) if name.isascii() and name.isdigit() else 0
+    return alteration.lock(tx, context.user, found, number)
 
 
 def _find(tx: Transaction, name: str) -> AdvanceReservation | None:

@@ -19,28 +19,48 @@ from oar.lib.reservations.deletion import Deletion
 @oar_command("qrdel", summary="Delete advance reservations.", style=RESERVATIONS, help_names=("-help",))
 @option("-f", "-force", "force", is_flag=True, help="Their jobs end at once, whether their nodes answer or not.")
 @option("-u", "-user", "owners", multiple=True, metavar="LIST", help="Of these owners; $user is you, patterns too.")
+@option("-series", "series", multiple=True, metavar="LIST", help="The series of these numbers, with all that is left.")
 @click.argument("words", nargs=-1, metavar="AR_LIST")
-def main(context: Context, force: bool, owners: tuple[str, ...], words: tuple[str, ...]) -> int:
-    """Delete the reservations that are named, in their order, each in a transaction of its own."""
+def main(
+    context: Context, force: bool, owners: tuple[str, ...], series: tuple[str, ...], words: tuple[str, ...]
+) -> int:
+    """Delete the reservations that are named, in their order, each in a transaction of its own.
+
+    A series is deleted as a whole; with a name or a pattern the series of what it means.
+    """
     names, users = _split(words), [context.user.name if word == "$user" else word for word in _split(owners)]
-    if not names and not users:
+    if not names and not users and not series:
         click.echo(context.command.get_help(click.get_current_context()))
         return 1
     if users:
         _check_users(context, users)
     code, has_found = 0, False
-    for name in names or ["*"]:
+    for number in _split(series):
+        code = _delete_series(context, number, force=force) or code
+    for name in names or (["*"] if users else []):
         targets, is_known = _targets(context, name, users)
         if not is_known and names:
             click.echo(f'denied: advance_reservation "{visible(name)}" does not exist', err=True)
             code = 1
-        for target in targets:
+        for target in targets if _is_number(name) else _without_series(targets):
             has_found = True
             code = _delete(context, target, force=force) or code
-    if users and not has_found and not code:
+        for series_id in () if _is_number(name) else dict.fromkeys(each.series_id for each in targets):
+            if series_id:
+                has_found = True
+                code = _delete_series(context, str(series_id), force=force) or code
+    if users and not has_found and not code and not series:
         listed = visible(",".join(users))
         raise Stop(f"There is no advance_reservation registered for the following users: {listed}")
     return code
+
+
+def _without_series(targets: Sequence[AdvanceReservation]) -> list[AdvanceReservation]:
+    return [each for each in targets if not each.series_id]
+
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdigit() and len(word) <= 7
 
 
 def _split(texts: Sequence[str]) -> list[str]:
@@ -71,7 +91,7 @@ def _named(tx: Transaction, context: Context, name: str, *, others: bool) -> lis
     A pattern means one's own, for operators everybody's.  A name means one's own, if there are some.
     ``others``: the owners were checked.
     """
-    if name.isascii() and name.isdigit() and len(name) <= 7:
+    if _is_number(name):
         own = tx.advance_reservations.by_numbers([int(name)]).get(int(name))
         return [own] if own and own.is_live and own.state is not ReservationState.ASKED else []
     is_pattern = any(letter in name for letter in "*?[")
@@ -90,6 +110,27 @@ def _delete(context: Context, target: AdvanceReservation, *, force: bool) -> int
     text, code = _text(answer.outcome, context.user.name, target.number)
     click.echo(text, err=code != 0)
     return code
+
+
+def _delete_series(context: Context, word: str, *, force: bool) -> int:
+    """Delete a series with all that is left of it, in one transaction."""
+    user, name, code = context.user.name, visible(word), 0
+    with context.database.begin() as tx:
+        number = int(word) if _is_number(word) else 0
+        answer = deletion.delete_series(tx, context.user, number, force=force)
+    for each in answer.reservations:
+        text, code_of_one = _text(each.outcome, user, each.number)
+        click.echo(text, err=code_of_one != 0)
+        code = code_of_one or code
+    texts = {
+        Deletion.DELETED: f"{user} has deleted series {name}",
+        Deletion.DENIED: f'denied: "{user}" is not allowed to delete series {name}',
+    }
+    if answer.outcome is Deletion.DELETED:
+        click.echo(texts[answer.outcome])
+        return code
+    click.echo(texts.get(answer.outcome, f'denied: series "{name}" does not exist'), err=True)
+    return 1
 
 
 def _text(outcome: Deletion, user: str, number: int) -> tuple[str, int]:

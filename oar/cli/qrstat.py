@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -27,12 +27,16 @@ from oar.lib.views.reservations import (
     shown,
 )
 
+if TYPE_CHECKING:
+    from oar.lib.views.reservation_series import ShownSeries
+
 UNKNOWN = "Following advance reservations do not exist:"
 HEAD = (
     "AR-ID   name       owner        state start at            end at              duration\n"
     "---------------------------------------------------------------------------------------"
 )
 LOG_HEAD = "AR-ID   date                state event                  author       message\n" + "-" * 87
+SERIES_HEAD = "SERIES  name       owner        live left next is asked for   duration     rule\n" + "-" * 87
 RULE = "=" * 62
 #: What stands before a reason below its reservation.
 INDENT = " " * 7
@@ -50,6 +54,7 @@ class QrstatOptions(NamedTuple):
     ended: bool
     explains: bool
     log: bool
+    series: bool
     is_terse: bool
     is_iso: bool
     machine: Format | None
@@ -62,6 +67,7 @@ class QrstatOptions(NamedTuple):
 @option("-all", "ended", is_flag=True, help="Ended ones too.")
 @option("-explain", "explains", is_flag=True, help="Print why resources are missing, and what is asked to be changed.")
 @option("-log", "log", is_flag=True, help="Print what happened to them.")
+@option("-series", "series", is_flag=True, help="Print the series of reservations, and no reservations.")
 @option("-terse", "is_terse", is_flag=True, help="Print the numbers alone.")
 @option("-iso", "is_iso", is_flag=True, help="Print dates as YYYY-MM-DD hh:mm:ss.")
 @machine_formats
@@ -69,6 +75,8 @@ def main(context: Context, **values: object) -> int:
     """Show reservations; XML is in the layout of Grid Engine."""
     options = QrstatOptions(**values)  # type: ignore[arg-type]
     _check_states(options.states)
+    if options.series:
+        return _show_series(context, options)
     with context.database.snapshot() as tx:
         reservations, unknown = _select(tx, _words(options.wanted), ended=options.ended)
         chosen = [each for each in reservations if _is_meant(each, options, context)]
@@ -89,9 +97,13 @@ def _words(texts: Sequence[str]) -> list[str]:
 
 
 def _is_meant(reservation: AdvanceReservation, options: QrstatOptions, context: Context) -> bool:
+    is_wanted = not options.states or reservation.state in options.states
+    return is_wanted and _has_owner(reservation.owner, options, context)
+
+
+def _has_owner(owner: str, options: QrstatOptions, context: Context) -> bool:
     owners = [context.user.name if word == "$user" else word for word in _words(options.owners)]
-    has_owner = not owners or any(fnmatchcase(reservation.owner, owner) for owner in owners)
-    return has_owner and (not options.states or reservation.state in options.states)
+    return not owners or any(fnmatchcase(owner, pattern) for pattern in owners)
 
 
 def _select(tx: Transaction, names: Sequence[str], *, ended: bool) -> tuple[list[AdvanceReservation], list[str]]:
@@ -159,6 +171,44 @@ def _machine(
             rows = logs.get(item.reservation.id, [])
             records[str(item.reservation.number)]["log"] = [log_record(row) for row in rows]
     return dump(records, machine)
+
+
+# ------------------------------------------------------------------------------------------------------------- series
+
+
+def _show_series(context: Context, options: QrstatOptions) -> int:
+    """Print the series that go on, with -all those that ended too."""
+    if options.wanted or options.states or options.log:
+        raise Stop("qrstat: the options -ar, -s and -log are about reservations: use them without -series")
+    if options.machine is Format.XML:
+        raise Stop("qrstat: the XML of Grid Engine knows no series: use -json or -yaml")
+    from oar.lib.views.reservation_series import series_record, shown_series
+
+    with context.database.snapshot() as tx:
+        series = tx.reservation_series.all(ended=options.ended)
+        items = shown_series(tx, [each for each in series if _has_owner(each.owner, options, context)])
+    if options.machine is not None:
+        text = dump({str(item.series.id): series_record(item) for item in items}, options.machine)
+    else:
+        text = "".join(f"{line}\n" for line in _series_lines(items, options))
+    click.echo(text, nl=False)
+    return 0
+
+
+def _series_lines(items: "Sequence[ShownSeries]", options: QrstatOptions) -> Iterator[str]:
+    if options.is_terse:
+        yield from (str(item.series.id) for item in items)
+        return
+    date = _dates(options, write_date)
+    if items:
+        yield SERIES_HEAD
+    for item in items:
+        each = item.series
+        coming = date(each.next_start) if each.next_start else "-"
+        yield (
+            f"{each.id:7d} {visible(item.name):<10.10} {visible(each.owner):<12.12} {len(item.live):4d} {item.left:4d}"
+            f" {coming:<19} {format_duration(each.duration):<12} {visible(each.rule)}"
+        )
 
 
 # --------------------------------------------------------------------------------------------------------------- text
@@ -244,6 +294,7 @@ def _fields(item: ShownReservation, date: Callable[[int], str], *, explains: boo
         ("mail_options", each.mail_options if each.mail_options != "n" else ""),
         ("mail_list", ",".join(item.mail_addresses)),
         ("jobs", _jobs(item)),
+        ("series", f"{each.series_id} ({each.series_index} of {item.occurrences})" if each.series_id else ""),
         ("revision", str(each.revision)),
     )
 

@@ -1,7 +1,7 @@
 """qrsub: ask for an advance reservation."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -15,9 +15,10 @@ from oar.lib.facts.errors import BadCondition, Refused
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.grid_engine_times import write_date, write_long_date, write_option_date
 from oar.lib.facts.reservation_states import STARTED, ReservationState
+from oar.lib.facts.resource_set import format_ranges, from_positions
 from oar.lib.reservations import answers, drafts, preparation, rights
-from oar.lib.reservations.asking import AskedReservation
 from oar.lib.reservations.drafts import Requester
+from oar.lib.reservations.insertion import AskedReservation
 from oar.lib.reservations.preparation import ReservationWish
 from oar.lib.submission.admission_rules import RuleOutput
 from oar.lib.submission.checks import BadSubmission
@@ -67,6 +68,11 @@ NOBODY, WITHDRAWN = "no answer from the scheduler in {:g} s, ", "the request was
 @option("-flex", "flex", metavar="yes|no", help="Its jobs may also be beside it, before it, and after it.")
 @option("-window", "window", metavar="TIME", help="The start may be so much later.")
 @option("-earliest", "earliest", is_flag=True, help="The start may be at any later date.")
+@option("-rrule", "rule", metavar="RULE", help="It repeats: a rule of RFC 5545, as FREQ=WEEKLY;BYDAY=MO;COUNT=10.")
+@option("-depth", "depth", metavar="NUMBER", help="So many of a series are asked for in advance.")
+@option(
+    "-conflict", "conflict", metavar="fail|skip", help="What cannot be granted of a series is its end, or left out."
+)
 @option("-ignore_jobs", "ignore_jobs", is_flag=True, help="Running jobs are not in its way (administrators).")
 @option("-project", "project", default="", metavar="NAME", help="The project.")
 @option("-owner", "owner", default="", metavar="USER", help="For somebody else (administrators).")
@@ -85,12 +91,16 @@ def main(context: Context, *, is_verbose: bool, is_terse: bool, machine: Format 
         return _verify(context, requester, wish, machine)
     with ending_with_caller():
         answer, is_moved = _ask(context, requester, wish)
-    if answer.state is ReservationState.REFUSED:
-        raise Stop(f"denied: Reservation can't be granted\n{_refusal(answer.message, answer.proposal)}")
+    answered = _series_of(context, answer)
+    granted = [each for each in answered if each.state is not ReservationState.REFUSED]
+    if not granted:
+        raise Stop(f"denied: Reservation can't be granted\n{_refusal(answer, is_series=bool(answer.series_id))}")
     if is_terse:
-        click.echo(str(answer.number))
+        click.echo("\n".join(str(each.number) for each in granted))
     elif machine:
-        click.echo(dump(_record(context, answer), machine), nl=False)
+        click.echo(dump(_records(context, granted), machine), nl=False)
+    elif answer.series_id:
+        click.echo("\n".join(_series_lines(context, answered, granted, is_verbose=is_verbose)))
     else:
         click.echo("\n".join(_lines(context, answer, is_moved=is_moved, is_verbose=is_verbose)))
     return 0
@@ -141,23 +151,51 @@ def _lines(context: Context, answer: AdvanceReservation, *, is_moved: bool, is_v
             yield _slots_line(granted_slots(tx, answer.queue, answer.resources))
 
 
-def _record(context: Context, answer: AdvanceReservation) -> dict[str, object]:
+def _records(context: Context, granted: Sequence[AdvanceReservation]) -> dict[str, object]:
     with context.database.snapshot() as tx:
         reader = rights.reader(tx, context.user, is_private=context.runtime.config.oarstat_private)
-        (item,) = shown(tx, [answer], reader)
-    return {str(answer.number): reservation_record(item)}
+        items = shown(tx, granted, reader)
+    return {str(item.reservation.number): reservation_record(item) for item in items}
 
 
 def _slots_line(slots: tuple[GrantedSlots, ...]) -> str:
     return f"{'granted_slots:':<28}{','.join(f'{each.place}={each.slots}' for each in slots)}"
 
 
-def _refusal(message: str, proposal: int) -> str:
-    """Return the lines that say why there is no place, and when there would be one."""
-    later = "no later start was found"
-    if proposal:
-        later = f"the earliest possible start is {write_date(proposal)} (-a {write_option_date(proposal)})"
-    return f"  {message}\n  {later}"
+def _refusal(answer: "AdvanceReservation | ReservationStep", *, is_series: bool = False) -> str:
+    """Return the lines that say why there is no place, and when there would be one; that is not known of a series."""
+    later = "\n  no later start was found"
+    if answer.proposal:
+        date = answer.proposal
+        later = f"\n  the earliest possible start is {write_date(date)} (-a {write_option_date(date)})"
+    return f"  {answer.message}{'' if is_series else later}"
+
+
+# -- series -----------------------------------------------------------------------------------------------------------
+
+
+def _series_of(context: Context, answer: AdvanceReservation) -> list[AdvanceReservation]:
+    """Return the occurrences of its series that were answered with a reservation; itself if it is in none."""
+    if not answer.series_id:
+        return [answer]
+    with context.database.snapshot() as tx:
+        depth = tx.reservation_series.select([answer.series_id])[answer.series_id].depth
+        return [each for each in tx.advance_reservations.of_series([answer.series_id]) if each.series_index <= depth]
+
+
+def _series_lines(
+    context: Context, answered: Sequence[AdvanceReservation], granted: Sequence[AdvanceReservation], *, is_verbose: bool
+) -> Iterator[str]:
+    numbers = format_ranges(from_positions(each.number for each in granted))
+    yield f"Your reservations {numbers} have been granted (series {granted[0].series_id})"
+    for each in answered:
+        if each.state is ReservationState.REFUSED:
+            yield f"occurrence {each.series_index}, {write_date(each.start)}, is skipped: {each.message}"
+        elif is_verbose:
+            with context.database.snapshot() as tx:
+                slots = granted_slots(tx, each.queue, each.resources)
+            yield f"{each.number} starts at {write_date(each.start)} and ends at {write_date(each.end)}."
+            yield _slots_line(slots)
 
 
 # -- verification -----------------------------------------------------------------------------------------------------
@@ -169,17 +207,25 @@ def _verify(context: Context, requester: Requester, wish: ReservationWish, machi
 
     draft = drafts.rehearse(context.database, context.runtime.config, requester, wish)
     _print_rules(draft.output)
-    step = reservation_trials.answer(context.database, context.runtime.config, draft.new)
-    if step.state is ReservationState.REFUSED:
-        raise Stop(f"verification: no suitable queues\n{_refusal(step.message, step.proposal)}")
+    skips = draft.series is not None and draft.series.skips_conflicts
+    config = context.runtime.config
+    steps = reservation_trials.answers(context.database, config, draft.occurrences, skips_conflicts=skips)
+    found = [step for step in steps if step.state is not ReservationState.REFUSED]
+    if not found:
+        raise Stop(f"verification: no suitable queues\n{_refusal(steps[0], is_series=draft.series is not None)}")
     with context.database.snapshot() as tx:
-        slots = granted_slots(tx, draft.new.queue, step.resources)
+        slots = [granted_slots(tx, draft.new.queue, step.resources) for step in found]
     if machine:
-        click.echo(dump(_verified(step, slots), machine), nl=False)
+        records = [_verified(step, each) for step, each in zip(found, slots, strict=True)]
+        click.echo(dump(records if draft.series else records[0], machine), nl=False)
     else:
-        start = f"{'start_time:':<28}{write_long_date(step.start)}"
-        click.echo(f"verification: found suitable queue(s)\n{_slots_line(slots)}\n{start}")
+        lines = (line for step, each in zip(found, slots, strict=True) for line in _verified_lines(step, each))
+        click.echo("\n".join(["verification: found suitable queue(s)", *lines]))
     return 0
+
+
+def _verified_lines(step: "ReservationStep", slots: tuple[GrantedSlots, ...]) -> tuple[str, str]:
+    return _slots_line(slots), f"{'start_time:':<28}{write_long_date(step.start)}"
 
 
 def _verified(step: "ReservationStep", slots: tuple[GrantedSlots, ...]) -> dict[str, object]:

@@ -143,7 +143,8 @@ CREATE TABLE reservation_usage (
 );
 CREATE UNIQUE INDEX reservation_usage_place ON reservation_usage (reservation_id, queue_name, network_address);
 
--- Reservations that repeat: rule is one of RFC 5545, template the request of each occurrence.
+-- Reservations that repeat: rule is one of RFC 5545, template the request of each occurrence. So many of its occurrences
+-- as depth says are asked for in advance; the next one to be asked for is next_index, 0 in next_start = there is none.
 CREATE TABLE reservation_series (
     series_id bigserial PRIMARY KEY,
     owner varchar(255) NOT NULL DEFAULT '',
@@ -153,6 +154,8 @@ CREATE TABLE reservation_series (
     duration bigint NOT NULL DEFAULT 0,
     template text NOT NULL DEFAULT '{}',
     depth integer NOT NULL DEFAULT 0,
+    skips_conflicts varchar(3) NOT NULL DEFAULT 'NO' CHECK (skips_conflicts IN ('YES', 'NO')),
+    occurrences integer NOT NULL DEFAULT 0,
     next_index integer NOT NULL DEFAULT 1,
     next_start bigint NOT NULL DEFAULT 0,
     ended bigint NOT NULL DEFAULT 0

@@ -152,3 +152,22 @@ def test_who_does_not_wait_for_the_answer_leaves_no_request(cluster: Cluster, al
     ]
     frame = cluster.sql("SELECT frame_id FROM reservations ORDER BY reservation_id DESC LIMIT 1")[0][0]
     assert cluster.state(int(frame)) == "Error"
+
+
+def test_a_series_goes_on_when_one_of_it_ends_until_it_is_deleted(cluster: Cluster, alice: Person) -> None:
+    rule = "FREQ=HOURLY;COUNT=9"
+    granted = alice.run(f"qrsub -a +4 -d 8 -N hourly -l /network_address=1 -rrule '{rule}' -depth 2 -terse")
+    first, second = map(int, granted.split())
+    starts = [int(row(cluster, number, "start_time")[0]) for number in (first, second)]
+    assert starts[1] - starts[0] == 3600
+    inside = alice.submit(f"--ar {first} -l core=1,walltime=0:0:1 true")
+    wait_until(lambda: shown_state(alice, first) == "gone")
+    assert cluster.state(inside) == "Terminated"
+    wait_until(lambda: len(alice.run("qrstat -terse").split()) == 2)
+    third = int(alice.run("qrstat -terse").split()[-1])
+    assert row(cluster, third, "start_time, series_index, ar_name") == [str(starts[1] + 3600), "3", "hourly"]
+    assert alice.run("qrstat -series").split("\n")[2].split()[1:5] == ["hourly", "alice", "2", "6"]
+    series = row(cluster, third, "series_id")[0]
+    deleted = "".join(f"alice has deleted advance_reservation {number}\n" for number in (second, third))
+    assert alice.run("qrdel hourly") == f"{deleted}alice has deleted series {series}\n"
+    assert alice.run("qrstat; qrstat -series") == ""

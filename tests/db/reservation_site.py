@@ -9,9 +9,10 @@ from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, 
 from oar.lib.facts.records import User
 from oar.lib.facts.request import parse_request
 from oar.lib.facts.reservation_requests import ReservationAlternative, encode
+from oar.lib.facts.reservation_series import NewSeries, Series
 from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.facts.states import JobState
-from oar.lib.reservations import asking, deletion
+from oar.lib.reservations import asking, deletion, recurrence
 from oar.lib.reservations.deletion import Deletion
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, state_of
@@ -44,6 +45,28 @@ class Site:
         new = NewReservation(owner, start, end, encode(alternatives), queue="default", time_offset=6, **fields)
         with self.database.begin() as tx:
             return asking.ask(tx, new, [AccessEntry(owner)], limit=limit).id
+
+    def ask_series(
+        self, request: str, start: int, duration: int, *, rule: str = "FREQ=HOURLY", depth: int = 2, **fields: Any
+    ) -> int:
+        """Ask for a series of alice's; return its id."""
+        alternatives = [ReservationAlternative(parse_request(request).groups)]
+        starts, skips = list(recurrence.dates(rule, start, "UTC")), bool(fields.pop("skips_conflicts", False))
+        following = starts[depth] if depth < len(starts) else 0
+        text, end = encode(alternatives), start + duration
+        new = NewReservation("alice", start, end, text, queue="default", time_offset=6, **fields)
+        row = NewSeries("alice", rule, "UTC", start, duration, "", depth, skips, len(starts), depth + 1, following)
+        with self.database.begin() as tx:
+            return asking.ask_series(tx, new, [AccessEntry("alice")], row, starts[:depth], limit=0).series_id
+
+    def series(self, series_id: int) -> Series:
+        with self.database.begin() as tx:
+            return tx.reservation_series.select([series_id])[series_id]
+
+    def occurrences(self, series_id: int) -> list[AdvanceReservation]:
+        """Return the occurrences of a series that were asked for, by their numbers in it."""
+        with self.database.begin() as tx:
+            return tx.advance_reservations.of_series([series_id])
 
     def get(self, reservation_id: int) -> AdvanceReservation:
         with self.database.begin() as tx:

@@ -545,3 +545,104 @@ def test_a_file_that_is_not_understood_is_told(site: Desk, files: Path, text: st
 def test_the_largest_number_of_a_long_range_that_ever_fits_is_asked_first(desk: Desk) -> None:
     row = desk.granted("-d", "60", "-pe", "slots", "1-1000000")
     assert [each.slots for each in decode(row.request)] == [4, 3, 2, 1]
+
+
+# -- series -----------------------------------------------------------------------------------------------------------
+
+
+def series_of(desk: Desk, number: int) -> list[AdvanceReservation]:
+    with desk.database.snapshot() as tx:
+        return tx.advance_reservations.of_series([desk.reservation(number).series_id])
+
+
+def test_a_series_is_granted(desk: Desk) -> None:
+    words = ("-a", "+1h", "-d", "30m", "-N", "course", "-rrule", "FREQ=DAILY;COUNT=3", "-depth", "2")
+    result = desk.qrsub(*words)
+    last = desk.last()
+    numbers = f"{last.number - 1}-{last.number}"
+    text = f"Your reservations {numbers} have been granted (series {last.series_id})\n"
+    assert result == CommandResult(0, text, "")
+    assert desk.number_of_rounds == 1
+    shown = [
+        (each.start, each.duration, each.name, each.series_index, each.state) for each in series_of(desk, last.number)
+    ]
+    day = 24 * HOUR
+    assert shown == [(NOW + HOUR + index * day, 1800, "course", index + 1, "w") for index in (0, 1)]
+    with desk.database.snapshot() as tx:
+        series = tx.reservation_series.select([last.series_id])[last.series_id]
+    assert (series.owner, series.time_zone, series.occurrences) == ("alice", "UTC", 3)
+    assert (series.next_index, series.next_start, series.depth) == (3, NOW + HOUR + 2 * day, 2)
+
+
+def test_numbers_and_records_of_a_series(desk: Desk) -> None:
+    words = ("-a", "+1h", "-d", "30m", "-rrule", "FREQ=DAILY")
+    numbers = desk.qrsub(*words, "-terse").out.split()
+    assert len(numbers) == Config().reservation_series_depth
+    records = json.loads(desk.qrsub("-a", "+1h", "-d", "30m", "-rrule", "FREQ=DAILY;COUNT=1", "-J").out)
+    assert [(each["series_index"], each["duration"]) for each in records.values()] == [(1, 1800)]
+    told = desk.qrsub(*words, "-depth", 1, "-verbose").out.split("\n")
+    assert told[1].endswith("starts at 01/15/2027 09:00:00 and ends at 01/15/2027 09:30:00.")
+
+
+def test_a_series_that_is_refused_leaves_no_reservation(desk: Desk) -> None:
+    desk.granted("-a", "+25h", "-d", "1h", "-pe", "slots", 4)
+    words = ("-a", "+1h", "-d", "30m", "-rrule", "FREQ=DAILY", "-depth", 3)
+    refused = desk.qrsub(*words)
+    assert (refused.exit, refused.out) == (1, "")
+    start = "denied: Reservation can't be granted\n  occurrence 2, 01/16/2027 09:00:00: only 0 of 4 suitable slots"
+    assert refused.err.startswith(start)
+    assert refused.err.count("\n") == 2
+    assert {each.state for each in series_of(desk, desk.last().number)} == {ReservationState.REFUSED}
+    verified = desk.qrsub(*words, "-w", "v")
+    assert verified.err.startswith("verification: no suitable queues\n  occurrence 2, 01/16/2027 09:00:00: only 0 of 4")
+
+
+def test_a_series_that_skips_its_conflicts_names_them(desk: Desk) -> None:
+    desk.granted("-a", "+25h", "-d", "1h", "-pe", "slots", 4)
+    words = ("-a", "+1h", "-d", "30m", "-rrule", "FREQ=DAILY", "-depth", 3, "-conflict", "skip")
+    assert desk.qrsub(*words, "-w", "v").out.count("start_time:") == 2
+    first, second = desk.qrsub(*words).out.rstrip("\n").split("\n")
+    numbers = [each.number for each in series_of(desk, desk.last().number)]
+    assert first.startswith(f"Your reservations {numbers[0]},{numbers[2]} have been granted")
+    assert second.startswith("occurrence 2, 01/16/2027 09:00:00, is skipped: only 0 of 4 suitable slots")
+
+
+def test_nobody_waits_for_a_series_and_it_is_withdrawn(site: Desk) -> None:
+    result = site.qrsub("-a", "+1h", "-d", "30m", "-rrule", "FREQ=DAILY", "-depth", 3)
+    assert (result.exit, result.err) == (26, "no answer from the scheduler in 1 s, the request was withdrawn\n")
+    assert [each.state for each in series_of(site, site.last().number)] == [ReservationState.REFUSED] * 3
+    with site.database.snapshot() as tx:
+        assert tx.reservation_series.all() == []
+
+
+def test_the_limit_counts_the_reservations_of_a_series(site: Desk) -> None:
+    site.config = site.config.replace(max_advance_reservations=2)
+    before = site.counts()
+    result = site.qrsub("-a", "+1h", "-d", "30m", "-rrule", "FREQ=DAILY", "-depth", 3)
+    assert (result.exit, site.counts()) == (25, before)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("-rrule", "FREQ=NEVER"), 'qrsub: Wrong rule "FREQ=NEVER" specified to -rrule option: FREQ cannot be NEVER'),
+        (("-rrule", "FREQ=DAILY;UNTIL=20200101"), 'denied: the rule "FREQ=DAILY;UNTIL=20200101" gives no date from'),
+        (("-rrule", "FREQ=DAILY", "-depth", "0"), 'qrsub: invalid option argument "-depth 0"'),
+        (("-rrule", "FREQ=DAILY", "-depth", "1001"), 'qrsub: invalid option argument "-depth 1001"'),
+        (("-rrule", "FREQ=DAILY", "-conflict", "x"), 'qrsub: invalid option argument "-conflict x"'),
+        (("-rrule", "FREQ=DAILY", "-earliest"), "qrsub: the options -earliest and -rrule exclude each other"),
+        (("-depth", "2"), "qrsub: option -depth is about a series, and needs -rrule"),
+        (("-conflict", "skip"), "qrsub: option -conflict is about a series, and needs -rrule"),
+    ],
+)
+def test_a_series_that_makes_no_sense_is_refused(site: Desk, words: tuple[str, ...], text: str) -> None:
+    before = site.counts()
+    result = site.qrsub("-a", "+1h", "-d", "30m", *words)
+    assert (result.exit, result.out, site.counts()) == (1, "", before)
+    assert result.err.startswith(text)
+
+
+def test_rules_of_the_site_see_the_series(site: Desk) -> None:
+    add_rules(site.database, "if ar and ar['series'] and ar['end'] - ar['start'] > 60:\n    reject(ar['series'])")
+    result = site.qrsub("-a", "+1h", "-d", "30m", "-rrule", "FREQ=DAILY")
+    assert result.err == "Error: No queue instances to reserve\nalice: FREQ=DAILY\n"

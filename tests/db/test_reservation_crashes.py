@@ -15,7 +15,7 @@ from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
-from tests.db.reservation_site import NOW, Site
+from tests.db.reservation_site import HOUR, NOW, Site
 
 LIFE = ["CREATED", "START TIME REACHED", "END TIME REACHED", "TERMINATED"]
 
@@ -131,3 +131,24 @@ def test_what_happened_while_the_server_was_down_is_written_late(site: Site) -> 
         lifecycle.move(tx, inside, JobState.ERROR)
     site.round(NOW + 9501)
     assert site.get(begun).ended == NOW + 9501
+
+
+def test_no_occurrence_of_a_series_is_lost_or_doubled(site: Site, dying: DyingDatabase) -> None:
+    """The first ones are granted, one ends and another is asked for, that one is refused and skipped, the rest ends."""
+    add_resources(site.database, nodes=1, cores=2)
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, rule="FREQ=HOURLY;COUNT=4", depth=2)
+    site.ask("/resource_id=2", NOW + 2 * HOUR, NOW + 2 * HOUR + 100)
+    for offset in (0, 660):
+        step = 1
+        while round_of(dying, NOW + offset, step):
+            indices = [each.series_index for each in site.occurrences(series)]
+            assert indices == list(range(1, len(indices) + 1))
+            step += 1
+        assert step > 10
+    for offset in (661, 662, HOUR + 660, 3 * HOUR + 60, 3 * HOUR + 660):
+        site.round(NOW + offset)
+    shown = [(each.series_index, each.state) for each in site.occurrences(series)]
+    assert shown == [(1, S.EXITED), (2, S.EXITED), (3, S.REFUSED), (4, S.EXITED)]
+    assert site.series(series).ended == NOW + 3 * HOUR + 660
+    with site.database.begin() as tx:
+        assert tx.invariants.violations(dying.settings.ro_user) == []

@@ -18,6 +18,7 @@ from oar.kao.planner.schedule import Round
 from oar.kao.planner.site.external_proposals import SchedulerProposal
 from oar.kao.planner.site.site_extensions import SiteExtensions
 from oar.kao.planner.walltime_grants import RequestedWalltime, WalltimeGrants
+from oar.lib.facts.grid_engine_times import write_date
 from oar.lib.facts.records import Level, Queue
 from oar.lib.facts.reservation_states import GRANTED, ReservationEvent
 from oar.lib.facts.reservation_states import ReservationState as S
@@ -65,6 +66,14 @@ class Site(Cluster):
         }  # fmt: skip
         self.reservations.append(PlannedReservation(**(values | given)))
         self._next = next_job
+        return self
+
+    def repeat(self, request: str, start: int, duration: int, every: int, depth: int, *, skips: bool = False) -> "Site":
+        """Add a series: its first occurrences."""
+        first = len(self.reservations) + 1
+        for index in range(depth):
+            begin = start + index * every
+            self.reserve(request, begin, begin + duration, together=first, occurrence=index + 1, skips_conflicts=skips)
         return self
 
     def inside(self, number: int, request: str = "/core=1", walltime: int = 60, **given: Any) -> "Site":
@@ -182,6 +191,34 @@ def test_an_idle_reservation_ends() -> None:
     )
     assert idle.steps()[1].state is S.EXITED
     assert busy.steps() == {}
+
+
+def test_a_series_is_refused_with_its_first_conflict() -> None:
+    site = Site(nodes=1).reserve("/core=2", NOW + 250, NOW + 300, held=3)
+    steps = site.repeat("/core=1", NOW + 100, 60, 100, 3).steps()
+    assert [steps[number].state for number in (2, 3, 4)] == [S.REFUSED] * 3
+    (message,) = {steps[number].message for number in (2, 3, 4)}
+    assert message.startswith(f"occurrence 2, {write_date(NOW + 200)}: only 0 of 2 suitable slots are free until")
+
+
+def test_a_series_may_skip_its_conflicts() -> None:
+    site = Site(nodes=1).reserve("/core=2", NOW + 250, NOW + 300, held=3)
+    steps = site.repeat("/core=1", NOW + 100, 60, 100, 3, skips=True).steps()
+    assert [steps[number].state for number in (2, 3, 4)] == [S.WAITING, S.REFUSED, S.WAITING]
+    assert steps[3].notes[0].event is ReservationEvent.SKIPPED
+
+
+def test_a_later_occurrence_is_skipped() -> None:
+    site = Site(nodes=1).reserve("/core=2", NOW + 50, NOW + 300, held=3)
+    step = site.reserve("/core=1", NOW + 100, NOW + 200, occurrence=5).steps()[2]
+    assert (step.state, step.notes[0].event) == (S.REFUSED, ReservationEvent.SKIPPED)
+
+
+def test_occurrences_that_overlap_do_not_share_resources() -> None:
+    fits = Site(nodes=1).repeat("/core=1", NOW + 100, 150, 100, 3).steps()
+    assert [fits[number].resources for number in (1, 2, 3)] == [(1,), (2,), (1,)]
+    too_much = Site(nodes=1).repeat("/core=1", NOW + 100, 250, 100, 3).steps()
+    assert {too_much[number].state for number in (1, 2, 3)} == {S.REFUSED}
 
 
 def lost(state: ResourceState = ResourceState.SUSPECTED, since: int = 300, **given: Any) -> Site:
@@ -391,6 +428,10 @@ def random_site(seed: int) -> Site:
         site.reserve(
             f"/core={rng.randint(1, 8)}", start, start + rng.randint(7, 200), start_window=rng.choice([0, 0, 90])
         )
+    if rng.random() < 0.5:
+        every, duration = rng.randint(20, 150), rng.randint(7, 200)  # they may overlap
+        request, skips = f"/core={rng.randint(1, 4)}", rng.random() < 0.5
+        site.repeat(request, NOW + rng.randint(0, 200), duration, every, rng.randint(2, 4), skips=skips)
     for _ in range(rng.randint(0, 4)):
         site.job(
             f"/core={rng.randint(1, 4)}", walltime=rng.randint(5, 300), types=rng.choice([(), (), ("besteffort",)])
@@ -416,6 +457,35 @@ def test_two_reservations_never_have_a_resource_at_the_same_time(seed: int) -> N
     for index, (start, end, held) in enumerate(after):
         for other_start, other_end, other in after[index + 1 :]:
             assert not (start < other_end and other_start < end and held & other)
+
+
+@given(st.integers(0, 10**6))
+def test_of_a_new_series_all_is_granted_or_nothing_unless_it_skips_conflicts(seed: int) -> None:
+    site = random_site(seed)
+    steps = site.steps()
+    first = [each for each in site.reservations if each.together]
+    states = {steps[each.id].state for each in first}
+    events = {each.id: steps[each.id].notes[0].event for each in first}
+    granted = [each for each in first if steps[each.id].state is not S.REFUSED]
+    if first and first[0].skips_conflicts and granted:
+        assert ReservationEvent.REFUSED not in events.values()
+    else:
+        assert states <= {S.REFUSED} or len(granted) == len(first)
+        assert ReservationEvent.SKIPPED not in events.values()
+
+
+@given(st.integers(0, 10**6))
+def test_a_series_that_is_refused_changes_nothing_for_others(seed: int) -> None:
+    site = random_site(seed)
+    steps = site.steps()
+    refused = [each for each in site.reservations if each.together and steps[each.id].state is S.REFUSED]
+    if not refused or any(steps[each.id].notes[0].event is not ReservationEvent.REFUSED for each in refused):
+        return
+    without = random_site(seed)
+    without.reservations = [each for each in without.reservations if not each.together]
+    frames = {each.frame_id for each in refused}
+    without.waiting = [job for job in without.waiting if job.id not in frames]
+    assert without.steps() == {number: step for number, step in steps.items() if number not in {r.id for r in refused}}
 
 
 @given(st.integers(0, 10**6))

@@ -81,6 +81,7 @@ HOMES = {
     "cryptography": ("oar.lib.submission.job_keys",),  # comes with paramiko: the keys of jobs are made with it
     "yaml": ("oar.lib.facts.formats",),
     "click": ("oar.cli",),
+    "dateutil": ("oar.lib.reservations.recurrence",),
     "rich": ("oar.cli",),
     "fastapi": ("oar.api", "oar.web"),
     "uvicorn": ("oar.api",),

@@ -14,7 +14,7 @@ import pytest
 from tests.documents import SOURCE
 
 #: Lines that are not proved here, and where they are.
-ELSEWHERE: Mapping[int, str] = {26: "reservations that repeat", 32: "routes of the API"}
+ELSEWHERE: Mapping[int, str] = {32: "routes of the API"}
 
 #: The acceptance, line by line.
 ACCEPTANCE: Mapping[int, Sequence[str]] = {
@@ -127,6 +127,14 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "scheduler/test_advance_reservations::test_a_refused_change_of_resources_lets_nobody_else_start",
         "db/test_qralter::test_a_reservation_gets_more_and_fewer_resources_and_keeps_what_it_has",
         "db/test_qralter::test_a_running_reservation_keeps_what_its_jobs_hold",
+    ),
+    26: (
+        "unit/test_recurrence::test_a_time_that_summer_time_leaves_out_moves_forward_on_that_day_alone",
+        "db/test_reservation_series::test_a_conflict_refuses_the_whole_series",
+        "db/test_reservation_series::test_a_conflict_may_be_skipped_and_another_one_follows",
+        "db/test_reservation_series::test_the_next_one_is_as_it_was_asked_for_whatever_became_of_another",
+        "db/test_reservation_series::test_a_series_is_deleted_with_all_that_is_left_of_it",
+        "acceptance/test_advance_reservations::test_a_series_goes_on_when_one_of_it_ends_until_it_is_deleted",
     ),
     27: (
         "db/test_flexible_reservations::test_its_end_leaves_its_jobs_and_waiting_ones_go_on_without_it",

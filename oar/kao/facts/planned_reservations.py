@@ -36,6 +36,9 @@ class PlannedReservation:
     used: ResourceSet = 0  #: what live jobs of it hold
     live_jobs: tuple[int, ...] = ()
     last_job_date: int = 0  #: since when no job of it is live; its start if there never was one
+    occurrence: int = 0  #: its number in its series; 0 = it is in none
+    together: int = 0  #: the series whose first occurrences are answered together, if it is one of them; 0 = none
+    skips_conflicts: bool = False  #: of these: what cannot be granted is left out
 
     @property
     def is_leaving(self) -> bool:

@@ -7,7 +7,7 @@ Decisions only; the round writes them.
 See docs/design/reservations.rst, "In a round".
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from oar.kao.facts.plan import Placement
@@ -15,13 +15,14 @@ from oar.kao.facts.planned_reservations import ChangeStep, PlannedReservation, R
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.reservation_replacement import ReservationReplacement
-from oar.kao.planner.placement.reservation_search import GrantedPlace, ReservationSearch
+from oar.kao.planner.placement.reservation_search import GrantedPlace, NoPlace, ReservationSearch
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.reservation_changes import ReservationChanges
 from oar.kao.planner.resources.frames import window_of
 from oar.kao.planner.resources.reservation_health import Health, ReservationHealth, state_of
 from oar.kao.planner.resources.spaces import Occupation
 from oar.kao.planner.starts import Starts
+from oar.lib.facts.grid_engine_times import write_date
 from oar.lib.facts.reservation_states import INCOMPLETE, STARTED, ReservationEvent, ReservationState
 from oar.lib.facts.states import JobState
 
@@ -29,6 +30,9 @@ from oar.lib.facts.states import JobState
 PUNCTUAL = 5
 
 S = ReservationState
+
+#: What is asked for, and the frame that it would have.
+Request = tuple[PlannedReservation, WaitingJob]
 
 
 class ReservationDecisions:
@@ -76,10 +80,9 @@ class ReservationDecisions:
         ]
         self._answered |= {reservation.id for reservation in asked}
         self.changes += self._changes.decide({reservation.id for reservation in asked})
-        for reservation in asked:
-            frame = self._frames.get(reservation.frame_id)
-            if reservation.state is S.ASKED and frame:
-                self._decisions.guard(frame, lambda job, asked=reservation: self._answer(asked, job))  # type: ignore[misc]
+        for requests in self._requests(asked):
+            _, frame = requests[0]
+            self._decisions.guard(frame, lambda _, asked=requests: self._answer(asked))  # type: ignore[misc]
 
     @property
     def unanswered_queues(self) -> set[str]:
@@ -204,21 +207,47 @@ class ReservationDecisions:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def _answer(self, reservation: PlannedReservation, frame: WaitingJob) -> None:
-        if frame.state is not JobState.WAITING:
+    def _requests(self, reservations: Iterable[PlannedReservation]) -> Iterable[list[Request]]:
+        """Return the requests among them in their order, the first occurrences of one new series together."""
+        groups: dict[tuple[int, int], list[Request]] = {}
+        for reservation in reservations:
+            frame = self._frames.get(reservation.frame_id)
+            if reservation.state is S.ASKED and frame and frame.state is JobState.WAITING:
+                key = (reservation.together, 0 if reservation.together else reservation.id)
+                groups.setdefault(key, []).append((reservation, frame))
+        return groups.values()
+
+    def _answer(self, requests: Sequence[Request]) -> None:
+        """Answer a request, or those of a series: all of them are granted, or none but for conflicts it skips."""
+        (first, frame), others = requests[0], requests[1:]
+        places = self._search.find_all(requests) if others else [self._search.find(first, frame)]
+        conflict = next((number for number, place in enumerate(places) if isinstance(place, NoPlace)), None)
+        may_skip = first.skips_conflicts and any(isinstance(place, GrantedPlace) for place in places)
+        if conflict is not None and first.together and not may_skip:
+            self._refuse_series(requests, requests[conflict][0], places[conflict])
             return
-        place = self._search.find(reservation, frame)
-        if isinstance(place, GrantedPlace):
-            self._grant(reservation, frame, place)
-            return
-        self.steps.append(
-            self._step(
-                reservation,
-                notes=(ReservationNote(ReservationEvent.REFUSED, S.REFUSED, place.message),),
-                message=place.message,
-                proposal=place.proposal,
-            )
-        )
+        for (reservation, frame), place in zip(requests, places, strict=True):
+            if isinstance(place, GrantedPlace):
+                self._grant(reservation, frame, place)
+            else:
+                self._refuse(reservation, place.message, place.proposal, goes_on=bool(reservation.occurrence))
+
+    def _refuse_series(
+        self, requests: Sequence[Request], conflict: PlannedReservation, place: GrantedPlace | NoPlace
+    ) -> None:
+        """Refuse all first occurrences of a series, because there is no place for one of them."""
+        reason = place.message if isinstance(place, NoPlace) else ""
+        message = f"occurrence {conflict.occurrence}, {write_date(conflict.start)}: {reason}"
+        for reservation, _ in requests:
+            self._refuse(reservation, message)
+
+    def _refuse(
+        self, reservation: PlannedReservation, message: str, proposal: int = 0, *, goes_on: bool = False
+    ) -> None:
+        """Refuse a request.  ``goes_on``: its series does."""
+        event = ReservationEvent.SKIPPED if goes_on else ReservationEvent.REFUSED
+        notes = (ReservationNote(event, S.REFUSED, message),)
+        self.steps.append(self._step(reservation, notes=notes, message=message, proposal=proposal))
 
     def _grant(self, reservation: PlannedReservation, frame: WaitingJob, place: GrantedPlace) -> None:
         groups = frame.alternatives[place.alternative].groups

@@ -539,6 +539,9 @@ class Config(Values):
         "owner",
         "Who is counted for an advance reservation: its owner, or its users.",
     )
+    reservation_series_depth = Key(
+        POSITIVE, 4, "So many reservations of a series are asked for in advance, if qrsub -depth does not say."
+    )
     reservation_acl_checked_users = Key(
         INTEGER, 50, "For so many users of an access list the rules of the site are asked."
     )

@@ -42,6 +42,8 @@ _BY_NUMBERS = f"""
     SELECT DISTINCT ON (ar_id) {_COLUMNS} FROM reservations WHERE ar_id = ANY(%s)
     ORDER BY ar_id, (ended = 0) DESC, reservation_id DESC"""
 _LIVE_BY_NAME = f"{_SELECT} WHERE ended = 0 AND ar_name = %s ORDER BY ar_id"
+_LIVE_OF_SERIES = "SELECT reservation_id FROM reservations WHERE series_id = %s AND series_id <> 0 AND ended = 0"
+_OF_SERIES = f"{_SELECT} WHERE series_id = ANY(%s) AND series_id <> 0 ORDER BY series_id, series_index"
 _LOCK = f"{_SELECT} WHERE reservation_id = ANY(%s) ORDER BY reservation_id FOR NO KEY UPDATE"
 _SHARE = f"{_SELECT} WHERE reservation_id = %s FOR SHARE"
 
@@ -223,6 +225,14 @@ class AdvanceReservations(Table):
     def live_by_name(self, name: str) -> list[AdvanceReservation]:
         """Return the live reservations of a name, by number."""
         return [_reservation(row) for row in self._tx.rows(_LIVE_BY_NAME, (name,))]
+
+    def live_of_series(self, series_id: int) -> list[int]:
+        """Return the ids of the live occurrences of a series, ascending; those without an answer too."""
+        return sorted(self._tx.column(_LIVE_OF_SERIES, (series_id,)))
+
+    def of_series(self, ids: Collection[int]) -> list[AdvanceReservation]:
+        """Return all occurrences of series, by series and number; ended and refused ones too."""
+        return [_reservation(row) for row in self._tx.rows(_OF_SERIES, (list(ids),))] if ids else []
 
     def lock(self, ids: Collection[int]) -> list[AdvanceReservation]:
         """Return reservations whose rows nobody else changes until the end of the transaction, by id."""

@@ -97,6 +97,12 @@ def _of_reservations() -> Iterator[Invariant]:
     }
     for problem, question in questions.items():
         yield Invariant("reservations", problem, question)
+    yield Invariant(
+        "reservation_series",
+        "it goes on, and none of its reservations is live",
+        "SELECT count(*) FROM reservation_series s WHERE s.ended = 0 AND NOT EXISTS"
+        " (SELECT FROM reservations v WHERE v.series_id = s.series_id AND v.series_id <> 0 AND v.ended = 0)",
+    )
     orphans = "SELECT count(*) FROM queues q WHERE q.state = 'orphaned' AND NOT EXISTS"
     no_live = "(SELECT FROM reservations v WHERE v.queue_name = q.queue_name AND v.ended = 0)"
     yield Invariant("queues", "orphaned, and without advance reservation", f"{orphans} {no_live}")

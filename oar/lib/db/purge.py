@@ -65,6 +65,11 @@ _OLD_RESERVATIONS = """
       AND NOT EXISTS (SELECT 1 FROM jobs f WHERE f.job_id = v.frame_id AND f.accounted = 'NO')
     ORDER BY v.reservation_id LIMIT %s"""
 _FRAMES = "SELECT frame_id FROM reservations WHERE reservation_id = ANY(%s) AND frame_id <> 0"
+_SERIES = "SELECT DISTINCT series_id FROM reservations WHERE reservation_id = ANY(%s) AND series_id <> 0"
+#: Series that are over, and of which no reservation is kept.
+_EMPTY_SERIES = """
+    DELETE FROM reservation_series s WHERE s.series_id = ANY(%s) AND s.ended <> 0
+      AND NOT EXISTS (SELECT 1 FROM reservations v WHERE v.series_id = s.series_id AND v.series_id <> 0)"""
 _TABLES_OF_RESERVATIONS = (
     "reservation_acl",
     "reservation_jobs",
@@ -101,6 +106,8 @@ class Purge(Table):
     def remove_reservations(self, ids: Collection[int]) -> None:
         """Remove advance reservations that have left the system, and their frames, from all tables."""
         self.remove(self._tx.column(_FRAMES, (list(ids),)))
+        series = self._tx.column(_SERIES, (list(ids),))
         for table in _TABLES_OF_RESERVATIONS:
             self._tx.execute(f"DELETE FROM {table} WHERE reservation_id = ANY(%s)", (list(ids),))
+        self._tx.execute(_EMPTY_SERIES, (series,))
         self._changed(Topic.RESERVATIONS)

@@ -151,6 +151,8 @@ reservation_series = table(
     number("duration"),
     long_text("template", "{}"),
     integer("depth"),
+    flag("skips_conflicts"),
+    integer("occurrences"),
     integer("next_index", 1),
     number("next_start"),
     number("ended"),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from oar.lib.db.repairs import Repairs
     from oar.lib.db.request_sizes import RequestSizes
     from oar.lib.db.reservation_reports import ReservationReports
+    from oar.lib.db.reservation_series import ReservationSeries
     from oar.lib.db.resources import Resources
     from oar.lib.db.resubmissions import Resubmissions
     from oar.lib.db.rounds import Rounds
@@ -90,6 +91,7 @@ class Transaction(Statements):
     repairs: "Lazy[Repairs]" = Lazy()
     request_sizes: "Lazy[RequestSizes]" = Lazy()
     reservation_reports: "Lazy[ReservationReports]" = Lazy()
+    reservation_series: "Lazy[ReservationSeries]" = Lazy()
     resources: "Lazy[Resources]" = Lazy()
     resubmissions: "Lazy[Resubmissions]" = Lazy()
     rounds: "Lazy[Rounds]" = Lazy()

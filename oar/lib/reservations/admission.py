@@ -40,6 +40,25 @@ class ReservationProposal(NamedTuple):
     duration: int
     alternatives: tuple[ReservationAlternative, ...]
     initial_request: str = ""
+    account: str = ""
+    is_flexible: bool = False
+    is_hard: bool = False
+    rule: str = ""  #: of the series whose first occurrence it is
+
+    @property
+    def shown(self) -> dict[str, object]:
+        """What the rules see as ``ar``."""
+        return {
+            "name": self.name,
+            "start": self.start,
+            "end": self.start + self.duration,
+            "owner": self.owner,
+            "account": self.account,
+            "users": [self.owner, *self.users],
+            "flex": self.is_flexible,
+            "error_handling": "hard" if self.is_hard else "soft",
+            "series": self.rule or None,
+        }
 
 
 class AdmittedReservation(NamedTuple):
@@ -139,6 +158,7 @@ def _amended(
         requests=tuple(ResourceRequest(each.groups, proposal.duration) for each in alternatives),
         start=proposal.start,
         is_advance_reservation=True,
+        asked_reservation=proposal.shown,
     )
     try:
         admitted = admission.admit(tx, database, cluster, config, job)

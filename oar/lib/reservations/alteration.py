@@ -16,7 +16,7 @@ from oar.lib.facts.errors import UserError
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import User
 from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer, ReservationEvent
-from oar.lib.reservations import deletion, lifecycle, rights
+from oar.lib.reservations import deletion, lifecycle, occurrences, rights
 from oar.lib.reservations.granted import add_revision
 from oar.lib.submission import visitors
 
@@ -111,6 +111,22 @@ def change_attributes(
     lifecycle.note(tx, changed, ReservationEvent.ALTERED, author=user.name)
     tx.outbox.append(Wake(Tag.TERM))
     return [] if change.access is None else _change_access(tx, changed, change.access)
+
+
+def change_series(
+    tx: "Transaction", reservation: AdvanceReservation, change: AttributeChange, duration: int | None
+) -> None:
+    """Change what is asked for with the occurrences to come in the series of a locked reservation.
+
+    ``duration``: None = as it is.  Raises ChangeDenied.
+    """
+    series = tx.reservation_series.lock(reservation.series_id) if reservation.series_id else None
+    if series is None:
+        raise ChangeDenied(f"denied: advance_reservation {reservation.number} is in no series that goes on")
+    offset = reservation.time_offset
+    if duration is not None and duration <= offset:
+        raise ChangeDenied(f"denied: the duration must be longer than {offset} seconds")
+    occurrences.alter(tx, series, duration, **change._asdict())
 
 
 def _change_access(tx: "Transaction", reservation: AdvanceReservation, access: tuple[AccessEntry, ...]) -> list[int]:

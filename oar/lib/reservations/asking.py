@@ -1,15 +1,16 @@
 """Requests for advance reservations: written by whoever asks, answered by the scheduler."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from oar.lib.db.lock_keys import RESERVATION_LIMIT_LOCK
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation
 from oar.lib.facts.errors import WordedRefusal
 from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.reservation_requests import decode
+from oar.lib.facts.reservation_series import NewSeries
 from oar.lib.facts.reservation_states import ReservationEvent, ReservationState
-from oar.lib.reservations import frames, lifecycle
+from oar.lib.reservations import insertion, lifecycle, occurrences
+from oar.lib.reservations.insertion import AskedReservation
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -21,37 +22,54 @@ class TooManyReservations(WordedRefusal):
     exit_code = 25
 
 
-class AskedReservation(NamedTuple):
-    """A request that was written."""
-
-    id: int
-    number: int
-    frame_id: int
-    start: int
-    end: int
-
-
 def ask(tx: "Transaction", new: NewReservation, access: Sequence[AccessEntry], *, limit: int) -> AskedReservation:
     """Write a request; the scheduler is woken after the commit.  Raises TooManyReservations.
 
     ``limit``: MAX_ADVANCE_RESERVATIONS, 0 = none; two requests at once cannot both be the last.
     """
+    _check_limit(tx, limit, 1)
+    tx.outbox.append(Wake(Tag.QSUB))
+    return insertion.insert(tx, new, access)
+
+
+def ask_series(
+    tx: "Transaction",
+    new: NewReservation,
+    access: Sequence[AccessEntry],
+    series: NewSeries,
+    starts: Sequence[int],
+    *,
+    limit: int,
+) -> AskedReservation:
+    """Write a series and the requests of its first occurrences, which begin at ``starts``; return the first one.
+
+    The limit counts those that are asked for at a time, not those that follow.  Raises TooManyReservations.
+    """
+    _check_limit(tx, limit, len(starts))
+    tx.outbox.append(Wake(Tag.QSUB))
+    return occurrences.begin(tx, new, access, series, starts)
+
+
+def _check_limit(tx: "Transaction", limit: int, wanted: int) -> None:
     if limit:
         tx.advisory_locks.take(RESERVATION_LIMIT_LOCK)
-        if tx.advance_reservations.count() >= limit:
+        if tx.advance_reservations.count() + wanted > limit:
             raise TooManyReservations(f"rejected: only {limit} advance reservations are allowed per cluster")
-    reservation_id, number = tx.advance_reservations.insert(new)
-    tx.advance_reservations.set_access(reservation_id, access)
-    (reservation,) = tx.advance_reservations.select([reservation_id])
-    frame_id = frames.make(tx, reservation, decode(new.request))
-    tx.outbox.append(Wake(Tag.QSUB))
-    return AskedReservation(reservation_id, number, frame_id, new.start, new.end)
 
 
 def withdraw(tx: "Transaction", reservation_id: int, author: str, message: str = "") -> AdvanceReservation | None:
-    """Withdraw a request, if it was written; return the reservation if its answer was first, else None."""
+    """Withdraw a request, if it was written; return the reservation if its answer was first, else None.
+
+    With an occurrence all others of its series are withdrawn that have no answer, and the series ends.
+    """
     for reservation in tx.advance_reservations.lock([reservation_id]):
         if reservation.state is not ReservationState.ASKED:
             return reservation
-        lifecycle.refuse(tx, reservation, message or "withdrawn", event=ReservationEvent.WITHDRAWN, author=author)
+        withdrawn = [reservation]
+        if reservation.series_id:
+            withdrawn = tx.advance_reservations.lock(tx.advance_reservations.live_of_series(reservation.series_id))
+            tx.reservation_series.end(reservation.series_id)
+        for each in withdrawn:
+            if each.state is ReservationState.ASKED:
+                lifecycle.refuse(tx, each, message or "withdrawn", event=ReservationEvent.WITHDRAWN, author=author)
     return None

@@ -55,6 +55,41 @@ def delete(
     return DeletionAnswer(number, outcome)
 
 
+class SeriesDeletion(NamedTuple):
+    """The answer to a request to delete a series, and the answers for its reservations by number."""
+
+    outcome: Deletion
+    reservations: tuple[DeletionAnswer, ...] = ()
+
+
+def delete_series(tx: "Transaction", user: User, series_id: int, *, force: bool = False) -> SeriesDeletion:
+    """Delete a series and its live reservations; one that is asked for just now is withdrawn."""
+    from oar.lib.reservations import asking
+
+    series = tx.reservation_series.select([series_id]).get(series_id)
+    locked = _locked_series(tx, series_id) if series else []
+    if series is None or (series.ended and not locked):
+        return SeriesDeletion(Deletion.UNKNOWN)
+    if not (user.name == series.owner or rights.is_operator(tx, user)):
+        return SeriesDeletion(Deletion.DENIED)
+    tx.reservation_series.end(series_id)
+    answers = []
+    for reservation in locked:
+        if reservation.state is ReservationState.ASKED:
+            asking.withdraw(tx, reservation.id, user.name)
+        else:
+            answers.append(delete(tx, user, reservation, reservation.number, force=force))
+    return SeriesDeletion(Deletion.DELETED, tuple(answers))
+
+
+def _locked_series(tx: "Transaction", series_id: int) -> list[AdvanceReservation]:
+    """Return the live reservations of a series, locked.  While they are, no other one can follow them."""
+    locked: list[AdvanceReservation] = []
+    while ids := set(tx.advance_reservations.live_of_series(series_id)) - {each.id for each in locked}:
+        locked += tx.advance_reservations.lock(ids)
+    return [each for each in locked if each.is_live]
+
+
 def _exterminate(tx: "Transaction", reservation_id: int) -> None:
     """Let the live jobs of a reservation, and the jobs inside these, not wait for their nodes."""
     jobs = tx.advance_reservations.live_jobs([reservation_id])[reservation_id]

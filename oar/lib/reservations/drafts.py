@@ -11,6 +11,7 @@ from oar.lib.config.files import Config
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation
 from oar.lib.facts.records import Group, User
 from oar.lib.facts.reservation_requests import ReservationAlternative, decode, encode
+from oar.lib.facts.reservation_series import NewSeries
 from oar.lib.reservations import (
     admission,
     asking,
@@ -22,8 +23,8 @@ from oar.lib.reservations import (
     rights,
 )
 from oar.lib.reservations.admission import AdmittedReservation, ReservationProposal
-from oar.lib.reservations.asking import AskedReservation
-from oar.lib.reservations.preparation import BadReservation, PreparedReservation, ReservationWish
+from oar.lib.reservations.insertion import AskedReservation
+from oar.lib.reservations.preparation import BadReservation, PreparedReservation, PreparedSeries, ReservationWish
 from oar.lib.reservations.queue_lists import QueueCandidate
 from oar.lib.reservations.requests import AskedResources
 from oar.lib.submission.admission_rules import RuleOutput
@@ -43,9 +44,18 @@ class Requester(NamedTuple):
 class ReservationDraft(NamedTuple):
     """A request that was admitted and not written yet."""
 
-    new: NewReservation
+    new: NewReservation  #: of a series: its first occurrence
     access: tuple[AccessEntry, ...]
     output: RuleOutput  #: what the rules printed for its owner
+    series: NewSeries | None = None
+    starts: tuple[int, ...] = ()  #: of the occurrences of the series that are asked for together
+
+    @property
+    def occurrences(self) -> list[NewReservation]:
+        """What is asked for: the request, or the first occurrences of its series."""
+        if self.series is None:
+            return [self.new]
+        return [self.new._replace(start=start, end=start + self.series.duration) for start in self.starts]
 
 
 class OtherResources(NamedTuple):
@@ -62,13 +72,18 @@ def ask(
     wish: ReservationWish,
     note: Callable[[AskedReservation], object],
 ) -> ReservationDraft:
-    """Write the request of a wish; ``note`` is told of it before it is committed.
+    """Write the request of a wish; ``note`` is told of it, or the first one of a series, before it is committed.
 
     Raises BadReservation, Denied, TooManyReservations, BadCondition, RuleFailed, DatabaseUnavailable.
     """
     with database.begin() as tx:
         made = draft(tx, database, config, requester, wish)
-        note(asking.ask(tx, made.new, made.access, limit=config.max_advance_reservations))
+        limit = config.max_advance_reservations
+        if made.series:
+            asked = asking.ask_series(tx, made.new, made.access, made.series, made.starts, limit=limit)
+        else:
+            asked = asking.ask(tx, made.new, made.access, limit=limit)
+        note(asked)
     return made
 
 
@@ -116,13 +131,36 @@ def draft(
         duration=prepared.end - prepared.start,
         alternatives=asked.alternatives,
         initial_request=requester.initial_request,
+        account=prepared.account,
+        is_flexible=prepared.is_flexible,
+        is_hard=prepared.is_hard,
+        rule=prepared.series.rule if prepared.series else "",
     )
     admitted = _admitted(tx, database, config, proposal, candidates)
-    return ReservationDraft(
-        _new(config, wish, prepared, asked, admitted)._replace(owner=owner, owner_group=rights.main_group(owner)),
-        prepared.access,
-        admitted.output,
+    new = _new(config, wish, prepared, asked, admitted)
+    made = ReservationDraft(
+        new._replace(owner=owner, owner_group=rights.main_group(owner)), prepared.access, admitted.output
     )
+    return _with_series(made, prepared.series, config) if prepared.series else made
+
+
+def _with_series(made: ReservationDraft, series: PreparedSeries, config: Config) -> ReservationDraft:
+    depth = min(series.depth or config.reservation_series_depth, len(series.starts))
+    following = series.starts[depth] if depth < len(series.starts) else 0
+    row = NewSeries(
+        owner=made.new.owner,
+        rule=series.rule,
+        time_zone=series.zone,
+        first_start=made.new.start,
+        duration=made.new.end - made.new.start,
+        template="",
+        depth=depth,
+        skips_conflicts=series.skips_conflicts,
+        occurrences=len(series.starts),
+        next_index=depth + 1,
+        next_start=following,
+    )
+    return made._replace(series=row, starts=series.starts[:depth])
 
 
 def other_resources(

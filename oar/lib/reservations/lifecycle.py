@@ -68,14 +68,17 @@ def refuse(
     event: ReservationEvent = ReservationEvent.REFUSED,
     author: str = "",
 ) -> bool:
-    """Answer a request with no; return whether it was not answered before.  Its frame ends with it."""
+    """Answer a request with no; return whether it was not answered before.  Its frame ends with it.
+
+    ``SKIPPED`` as event: of a series, which goes on.
+    """
     refused = move(tx, reservation, ReservationState.REFUSED, event, message=message, author=author)
     if refused is None:
         return False
     tx.advance_reservations.update(reservation.id, message=message, proposal=proposal)
     tx.advance_reservations.close([reservation.id], tx.now)
     frames.give_up(tx, reservation, message)
-    tx.queues.drop_orphan(reservation.queue)
+    _leave(tx, reservation)
     return True
 
 
@@ -92,5 +95,14 @@ def close(tx: "Transaction", reservation: AdvanceReservation) -> bool:
     note(tx, reservation, ReservationEvent.TERMINATED)
     frames.end(tx, reservation)
     tx.advance_reservations.close([reservation.id], tx.now)
-    tx.queues.drop_orphan(reservation.queue)
+    _leave(tx, reservation)
     return True
+
+
+def _leave(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    """Let follow what a reservation leaves behind: an orphaned queue without others, a series that goes on."""
+    tx.queues.drop_orphan(reservation.queue)
+    if reservation.series_id:
+        from oar.lib.reservations import occurrences
+
+        occurrences.ask_next(tx, reservation)

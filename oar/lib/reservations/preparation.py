@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.facts.errors import BadRequest, WordedRefusal
-from oar.lib.facts.grid_engine_times import read_date, read_duration
+from oar.lib.facts.grid_engine_times import read_date, read_duration, write_date
 from oar.lib.rules import access_lists
 
 #: Seconds by which ``-earliest`` lets the start be later.
@@ -27,6 +27,7 @@ MAX_ADDRESSES = 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*", re.ASCII)
 _MAIL_LETTERS = "bea"
 _ADDRESS = re.compile(r"[A-Za-z0-9._%+-]{1,64}(@[A-Za-z0-9.-]{1,255})?", re.ASCII)
+_DEPTH = re.compile(r"[1-9]\d{0,2}|1000", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -61,6 +62,9 @@ class ReservationWish(NamedTuple):
     flex: str | None = None
     window: str | None = None
     earliest: bool = False
+    rule: str | None = None  #: of RFC 5545: a series is asked for
+    depth: str | None = None
+    conflict: str | None = None  #: what becomes of a series in which there is one: fail, skip
     ignore_jobs: bool = False
     project: str = ""
     owner: str = ""  #: '' = the asker
@@ -87,12 +91,23 @@ class ReservationAttributes(NamedTuple):
     mail_list: str
 
 
+class PreparedSeries(NamedTuple):
+    """The series that was asked for."""
+
+    rule: str
+    zone: str
+    starts: tuple[int, ...]  #: all there will be
+    depth: int  #: how many are asked for at a time; 0 = the default of the site
+    skips_conflicts: bool
+
+
 class PreparedReservation(NamedTuple):
     """A wish that was read."""
 
-    start: int
+    start: int  #: of a series: of its first occurrence
     end: int
     start_window: int
+    series: PreparedSeries | None
     is_flexible: bool
     access: tuple[AccessEntry, ...]
     name: str
@@ -112,14 +127,17 @@ def prepare(wish: ReservationWish, asker: str, now: int, offset: int, program: s
     if end - start <= offset:
         raise BadReservation(f"the duration must be longer than {offset} seconds")
     window = ONE_YEAR if wish.earliest else _duration(wish.window, "window", program) or 0
-    if wish.start is None and wish.end is None:  # it starts when it is granted, and keeps its duration
+    series = _series(wish, start, program)
+    if series:
+        start, end = series.starts[0], series.starts[0] + end - start
+    elif wish.start is None and wish.end is None:  # it starts when it is granted, and keeps its duration
         window = max(window, SOON)
     for what, text in (("queue list", wish.queues), ("queue list", wish.master_queues), ("host list", wish.hosts)):
         _text(what, text, LONGEST_LIST)
     for each in wish.now:
         _yes_or_no(each, "now", program)
     is_flexible = bool(_yes_or_no(wish.flex, "flex", program))
-    return PreparedReservation(start, end, window, is_flexible, *read_attributes(wish, asker, program))
+    return PreparedReservation(start, end, window, series, is_flexible, *read_attributes(wish, asker, program))
 
 
 def read_attributes(wish: ReservationWish, asker: str, program: str) -> ReservationAttributes:
@@ -199,6 +217,41 @@ def _duration(text: str | None, option: str, program: str) -> int | None:
         return read_duration(text)
     except BadRequest:
         raise BadReservation(f'{program}: Wrong time format "{text}" specified to -{option} option') from None
+
+
+# -- series -----------------------------------------------------------------------------------------------------------
+
+
+def _series(wish: ReservationWish, start: int, program: str) -> PreparedSeries | None:
+    """Return the series that is asked for, None if there is none.  Raises BadReservation."""
+    if wish.rule is None:
+        for option, text in (("depth", wish.depth), ("conflict", wish.conflict)):
+            if text is not None:
+                raise BadReservation(f"{program}: option -{option} is about a series, and needs -rrule")
+        return None
+    if wish.earliest:
+        raise BadReservation(f"{program}: the options -earliest and -rrule exclude each other")
+    if wish.conflict not in (None, "fail", "skip"):
+        raise BadReservation(f'{program}: invalid option argument "-conflict {wish.conflict}"')
+    from oar.lib.reservations import recurrence
+
+    zone = recurrence.local_zone()
+    try:
+        starts = tuple(recurrence.dates(wish.rule, start, zone))
+    except BadRequest as error:
+        raise BadReservation(f'{program}: Wrong rule "{wish.rule}" specified to -rrule option: {error}') from None
+    if not starts:
+        raise BadReservation(f'denied: the rule "{wish.rule}" gives no date from {write_date(start)} on')
+    return PreparedSeries(wish.rule, zone, starts, _depth(wish.depth, program), wish.conflict == "skip")
+
+
+def _depth(text: str | None, program: str) -> int:
+    """Return how many occurrences are asked for at a time, 0 = as the site has it.  Raises BadReservation."""
+    if text is None:
+        return 0
+    if not _DEPTH.fullmatch(text):
+        raise BadReservation(f'{program}: invalid option argument "-depth {text}"')
+    return int(text)
 
 
 # -- texts ------------------------------------------------------------------------------------------------------------

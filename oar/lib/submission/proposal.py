@@ -1,5 +1,6 @@
 """The records of a job that is submitted: as the user describes it, and once it has been read and completed."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from oar.lib.facts.records import JobSpec
@@ -48,6 +49,7 @@ class Proposal(NamedTuple):
     verbosity: int = 0  #: 0 to 2
     warnings: tuple[str, ...] = ()
     is_advance_reservation: bool = False  #: no job, but a request for an advance reservation
+    asked_reservation: Mapping[str, object] | None = None  #: what rules see of that request
     advance_reservation: str = ""  #: number or name of the one that the job is for; '' = none
     verifies: bool = True  #: refuse a job that can never run in its advance reservation
 

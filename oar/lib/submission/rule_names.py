@@ -48,6 +48,7 @@ def names_of(tx: "Transaction", cluster: Cluster, config: Config, proposal: Prop
         "info_type": spec.info_type,
         "in_api": False,
         "is_advance_reservation": proposal.is_advance_reservation,
+        "ar": dict(proposal.asked_reservation) if proposal.asked_reservation is not None else None,
         "verbosity": proposal.verbosity,
         "config": admission_rules.ConfigView(config),
         **{name: changeable.show(fields[changeable.field]) for name, changeable in _CHANGEABLE.items()},

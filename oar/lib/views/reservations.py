@@ -64,6 +64,7 @@ class ShownReservation(NamedTuple):
     jobs: LiveJobCounts
     usage: tuple[ReservationUsage, ...]
     change: ReservationChange | None  #: it was asked for, and is not answered
+    occurrences: int = 0  #: how many its series has in all; 0 = it is in none
 
     @property
     def resource_list(self) -> list[tuple[str, str]]:
@@ -125,6 +126,8 @@ def shown(
     rows = {row.id: row for row in tx.resources.select(numbers)} if numbers else {}
     access, jobs = tx.advance_reservations.access(ids), tx.advance_reservations.live_jobs(ids)
     usage, changes = tx.advance_reservations.usages(ids), open_changes(tx)
+    in_series = {each.series_id for each in reservations if each.series_id}
+    series = tx.reservation_series.select(in_series) if in_series else {}
     hidden = _hidden(tx, reservations, access, reader)
     items = []
     for each in reservations:
@@ -133,7 +136,8 @@ def shown(
         if not reader.may_see_mail(each):
             seen = seen._replace(mail_list="")
         granted, bill = _granted(each, rows), tuple(usage[each.id])
-        items.append(ShownReservation(seen, entries, granted, slots, jobs[each.id], bill, changes.get(each.id)))
+        total = series[each.series_id].occurrences if each.series_id in series else 0
+        items.append(ShownReservation(seen, entries, granted, slots, jobs[each.id], bill, changes.get(each.id), total))
     return items
 
 

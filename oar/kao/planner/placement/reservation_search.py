@@ -3,7 +3,7 @@
 See docs/design/reservations.rst, "Granting".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from oar.kao.facts.plan import Reason
@@ -13,7 +13,7 @@ from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.slot_search import earliest, fit_at
 from oar.kao.planner.resources.slots import SlotQuery
-from oar.kao.planner.resources.spaces import Space
+from oar.kao.planner.resources.spaces import Occupation, Space
 from oar.lib.facts.resource_set import ResourceSet, union
 from oar.lib.facts.states import JobState
 from oar.lib.facts.times import format_date, format_duration
@@ -57,6 +57,21 @@ class ReservationSearch:
 
     def find(self, reservation: PlannedReservation, frame: WaitingJob) -> GrantedPlace | NoPlace:
         """Return the place of a request at its date, or within its window."""
+        return self._find(reservation, frame, self._space(reservation))
+
+    def find_all(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]]) -> list[GrantedPlace | NoPlace]:
+        """Return the places of requests of one kind, each beside those before it."""
+        space = self._space(requests[0][0]).copy()
+        places = []
+        for reservation, frame in requests:
+            place = self._find(reservation, frame, space)
+            places.append(place)
+            if isinstance(place, GrantedPlace):
+                taken = Occupation(frame.id, place.start, place.end, place.resources)
+                space.enter(taken, self._context.types[frame.id])
+        return places
+
+    def _find(self, reservation: PlannedReservation, frame: WaitingJob, space: Space) -> GrantedPlace | NoPlace:
         start, end = max(reservation.start, self._now), reservation.end
         if start <= reservation.start + reservation.start_window:
             end += start - reservation.start  # the start may be later: the duration is kept
@@ -66,7 +81,6 @@ class ReservationSearch:
         queries = list(self._queries(reservation, frame, end - start))
         if not queries:
             return NoPlace("its request cannot be evaluated")
-        space = self._space(reservation)
         for number, query in queries:
             if resources := fit_at(space.slots, query, start):
                 return GrantedPlace(number, start, end, resources)

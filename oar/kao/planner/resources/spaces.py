@@ -122,6 +122,12 @@ class Space:
         """Return the ids of the jobs that give back some of these resources at a date."""
         return sorted(each.job_id for each in self._ends.get(date, ()) if each.resources & resources)
 
+    def copy(self) -> "Space":
+        """Return a space with the same jobs, in which others can be tried."""
+        space = Space(self.slots.copy())
+        space._entered = list(self._entered)
+        return space
+
     def with_slots(self, slots: SlotSet) -> "Space":
         """Return a space with other slots and the same jobs."""
         space = Space(slots)

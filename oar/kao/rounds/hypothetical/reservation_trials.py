@@ -4,7 +4,9 @@ The planner itself answers, on the present situation; nothing is written.
 """
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 
 from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, PlannedReservation, ReservationStep
 from oar.kao.facts.snapshot import Snapshot
@@ -26,17 +28,28 @@ from oar.lib.reservations.alteration import WantedChange
 _ID, _FIRST_ALTERNATIVE = 2**61, 2**61
 
 
-def answer(database: Database, config: Config, new: NewReservation) -> ReservationStep:
-    """Return what a round would decide about a request.  Raises DatabaseUnavailable."""
+def answers(
+    database: Database, config: Config, new: Sequence[NewReservation], *, skips_conflicts: bool = False
+) -> list[ReservationStep]:
+    """Return what a round would decide about a request, or those of the first occurrences of a series.
+
+    ``skips_conflicts``: what cannot be granted of a series is left out.  Raises DatabaseUnavailable.
+    """
     begin = time.monotonic()
     with database.snapshot() as tx:
-        frame = _frame(new, tx.rounds.next_job(), tx.now)
-    snapshot = present(database, config, [frame]).snapshot
-    planned = _planned(new, frame.row.id)
-    tried: Snapshot = replace(snapshot, reservations=(*snapshot.reservations, planned))
+        first_job, numbers = tx.rounds.next_job(), count(_FIRST_ALTERNATIVE)
+        frames_of = [_frame(each, place, first_job + place, tx.now, numbers) for place, each in enumerate(new)]
+    snapshot = present(database, config, frames_of).snapshot
+    planned = [_planned(each, _ID + place, first_job + place) for place, each in enumerate(new)]
+    if len(planned) > 1:
+        planned = [
+            replace(each, together=_ID, occurrence=index, skips_conflicts=skips_conflicts)
+            for index, each in enumerate(planned, start=1)
+        ]
+    tried: Snapshot = replace(snapshot, reservations=(*snapshot.reservations, *planned))
     planning = Round(tried, lambda: time.monotonic() - begin, site=plugins.site_of(config))
     steps = {step.reservation_id: step for step in planning.answer_reservations()}
-    return steps[_ID]
+    return [steps[each.id] for each in planned]
 
 
 def alter(database: Database, config: Config, reservation: AdvanceReservation, change: WantedChange) -> ChangeStep:
@@ -45,7 +58,7 @@ def alter(database: Database, config: Config, reservation: AdvanceReservation, c
     with database.snapshot() as tx:
         request = change.request or reservation.request
         asking = NewReservation(reservation.owner, tx.now, tx.now + 1, request, queue=reservation.queue)
-        frame = _frame(asking, tx.rounds.next_job(), tx.now)
+        frame = _frame(asking, 0, tx.rounds.next_job(), tx.now, count(_FIRST_ALTERNATIVE))
     snapshot = present(database, config, [frame]).snapshot
     (asked,) = (job for job in snapshot.waiting if job.id == frame.row.id)
     alternatives = tuple(each.groups for each in asked.alternatives) if change.request else ()
@@ -57,9 +70,9 @@ def alter(database: Database, config: Config, reservation: AdvanceReservation, c
     return next(step for step in planning.answer_changes() if step.change_id == _ID)
 
 
-def _planned(new: NewReservation, frame_id: int) -> PlannedReservation:
+def _planned(new: NewReservation, number: int, frame_id: int) -> PlannedReservation:
     return PlannedReservation(
-        id=_ID,
+        id=number,
         number=0,
         frame_id=frame_id,
         state=ReservationState.ASKED,
@@ -78,7 +91,7 @@ def _planned(new: NewReservation, frame_id: int) -> PlannedReservation:
     )
 
 
-def _frame(new: NewReservation, number: int, now: int) -> HypotheticalJob:
+def _frame(new: NewReservation, place: int, number: int, now: int, alternatives: Iterator[int]) -> HypotheticalJob:
     """Return the frame that the request would have, as rows that could be in the database."""
     row = JobRow(
         id=number,
@@ -98,11 +111,11 @@ def _frame(new: NewReservation, number: int, now: int) -> HypotheticalJob:
     )
     moldables = tuple(
         MoldableRow(
-            _FIRST_ALTERNATIVE + place,
+            next(alternatives),
             number,
             new.end - new.start,
             tuple(GroupRow(group.filter, group.levels) for group in each.groups),
         )
-        for place, each in enumerate(decode(new.request))
+        for each in decode(new.request)
     )
-    return HypotheticalJob(row, frames.types_of(_ID, is_flexible=new.is_flexible), moldables)
+    return HypotheticalJob(row, frames.types_of(_ID + place, is_flexible=new.is_flexible), moldables)

@@ -16,6 +16,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation, LiveJobCounts, ReservationChange
 from oar.lib.facts.records import Group
 from oar.lib.facts.reservation_requests import ReservationAlternative, decode
+from oar.lib.facts.reservation_series import Series
 from oar.lib.facts.reservation_states import ReservationState
 
 
@@ -30,6 +31,7 @@ class ReservationRows:
     used: Mapping[int, Collection[int]] = field(default_factory=dict)  #: reservation -> resources of its live jobs
     changes: Sequence[ReservationChange] = ()  #: those that wait for an answer
     maintenance: Collection[int] = ()  #: ids of granted resources in maintenance
+    series: Mapping[int, Series] = field(default_factory=dict)  #: those of the requests, by id
 
     def add_filters(self, owners: dict[Filters, set[str]]) -> dict[Filters, set[str]]:
         """Return the filters of jobs together with those of the granted requests, which are judged in each round."""
@@ -52,7 +54,7 @@ class ReservationRows:
 
     def with_grants(self, waiting: Sequence[WaitingJob], resources: NumberedResources) -> tuple[WaitingJob, ...]:
         """Return the waiting jobs, the frames among them with what the rows of their reservations grant."""
-        granted = {each.frame_id: each for each in self.live if each.state is not ReservationState.ASKED}
+        granted = {each.frame_id: each for each in self.live if not _is_asked(each)}
         return tuple(_with_grant(job, granted[job.id], resources) if job.id in granted else job for job in waiting)
 
     def _planned(
@@ -84,7 +86,15 @@ class ReservationRows:
             used=resources.members(self.used.get(reservation.id, ())),
             live_jobs=(*jobs.running, *jobs.waiting),
             last_job_date=self.last_job_dates.get(reservation.id, 0),
+            occurrence=reservation.series_index,
+            together=reservation.series_id if self._is_first(reservation) else 0,
+            skips_conflicts=self._is_first(reservation) and self.series[reservation.series_id].skips_conflicts,
         )
+
+    def _is_first(self, reservation: AdvanceReservation) -> bool:
+        """Whether a request is one of those with which a series begins."""
+        series = self.series.get(reservation.series_id)
+        return series is not None and _is_asked(reservation) and reservation.series_index <= series.depth
 
 
 def read_reservations(tx: Transaction) -> ReservationRows:
@@ -104,7 +114,12 @@ def read_reservations(tx: Transaction) -> ReservationRows:
         used=tx.advance_reservations.used({*of_missing, *(change.reservation_id for change in changes)}),
         changes=changes,
         maintenance=tx.resources.in_maintenance(granted),
+        series=tx.reservation_series.select({each.series_id for each in live if each.series_id and _is_asked(each)}),
     )
+
+
+def _is_asked(reservation: AdvanceReservation) -> bool:
+    return reservation.state is ReservationState.ASKED
 
 
 def wanted_alternatives(change: ReservationChange) -> tuple[ReservationAlternative, ...]:
@@ -135,7 +150,7 @@ def _filters(reservation: AdvanceReservation) -> list[Filters]:
 
 
 def _groups(reservation: AdvanceReservation) -> tuple[Group, ...]:
-    if reservation.state is ReservationState.ASKED:
+    if _is_asked(reservation):
         return ()
     alternatives = decode(reservation.request)
     return alternatives[reservation.alternative].groups if reservation.alternative < len(alternatives) else ()

@@ -42,7 +42,10 @@ def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
     if step.is_over:
         lifecycle.close(tx, reservation)
     elif step.state is ReservationState.REFUSED:
-        lifecycle.refuse(tx, reservation, step.message, proposal=step.proposal)
+        event = step.notes[-1].event
+        if event is ReservationEvent.REFUSED and reservation.series_id:
+            tx.reservation_series.end(reservation.series_id)
+        lifecycle.refuse(tx, reservation, step.message, proposal=step.proposal, event=event)
     else:
         if step.seen is ReservationState.ASKED:
             reservation = _grant(tx, reservation, step)

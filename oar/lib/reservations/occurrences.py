@@ -1,0 +1,104 @@
+"""The occurrences of a series: the first ones are asked for together, each other one when one before it ends.
+
+The next one is asked for in the transaction that closes one, so none is lost and none is there twice.  Each is asked
+for from the template of the series, whatever became of the others.  See docs/design/reservations.rst, "Series".
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import dropwhile
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation, ReservationLog
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.reservation_series import NewSeries, Series, SeriesTemplate
+from oar.lib.facts.reservation_states import ReservationEvent
+from oar.lib.reservations import insertion, recurrence
+from oar.lib.reservations.insertion import AskedReservation
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+def begin(
+    tx: "Transaction", new: NewReservation, access: Sequence[AccessEntry], series: NewSeries, starts: Sequence[int]
+) -> AskedReservation:
+    """Write a series and ask for its first occurrences, at ``starts``; return the first one."""
+    template = SeriesTemplate(new, tuple(access)).encode()
+    series_id = tx.reservation_series.insert(series._replace(template=template))
+    windows = [(start, start + series.duration) for start in starts]
+    asked = [
+        insertion.insert(tx, _occurrence(new, series_id, index, window), access)
+        for index, window in enumerate(windows, start=1)
+    ]
+    return asked[0]
+
+
+def ask_next(tx: "Transaction", closed: AdvanceReservation) -> None:
+    """Ask for the next one when an occurrence has left the system; end the series if there is none left.
+
+    Occurrences whose time is over are left out: the server was down.
+    """
+    series = tx.reservation_series.lock(closed.series_id)
+    if series is None:
+        return
+    if not tx.queues.exists(closed.queue) or tx.queues.is_orphaned(closed.queue):
+        tx.reservation_series.end(series.id)
+        return
+    template, passed = series.read_template, 0
+    coming = _coming(series)
+    for index, start in coming:
+        if _is_over(template.new, start, start + series.duration, tx.now):
+            passed += 1
+            continue
+        insertion.insert(
+            tx, _occurrence(template.new, series.id, index, (start, start + series.duration)), template.access
+        )
+        tx.outbox.append(Wake(Tag.QSUB))
+        break
+    _note_passed(tx, closed, passed)
+    next_index, next_start = next(coming, (series.occurrences + 1, 0))
+    tx.reservation_series.advance(series.id, next_index, next_start)
+    if not next_start and not tx.advance_reservations.live_of_series(series.id):
+        tx.reservation_series.end(series.id)
+
+
+def _coming(series: Series) -> Iterator[tuple[int, int]]:
+    """Iterate over number and start of the occurrences that were not asked for."""
+    if not series.next_start:
+        return iter(())
+    starts = recurrence.dates(series.rule, series.first_start, series.time_zone)
+    return enumerate(dropwhile(lambda start: start < series.next_start, starts), start=series.next_index)
+
+
+def _is_over(new: NewReservation, start: int, end: int, now: int) -> bool:
+    """Whether an occurrence would be refused because its time has passed."""
+    return start + new.start_window < now and end - now <= new.time_offset
+
+
+def _occurrence(new: NewReservation, series_id: int, index: int, window: tuple[int, int]) -> NewReservation:
+    start, end = window
+    return new._replace(start=start, end=end, series_id=series_id, series_index=index)
+
+
+def _note_passed(tx: "Transaction", closed: AdvanceReservation, passed: int) -> None:
+    if passed:
+        text = f"{passed} occurrences of series {closed.series_id} had passed before they could be asked for"
+        row = ReservationLog(closed.id, tx.now, ReservationEvent.SKIPPED, closed.state, message=text)
+        tx.advance_reservations.log(row)
+
+
+def alter(
+    tx: "Transaction",
+    series: Series,
+    duration: int | None,
+    *,
+    access: Sequence[AccessEntry] | None,
+    **new: object,
+) -> None:
+    """Change what is asked for with the occurrences to come; None = as it is.  The series is locked."""
+    template = series.read_template
+    changed = SeriesTemplate(
+        template.new._replace(**{name: value for name, value in new.items() if value is not None}),  # type: ignore[arg-type]
+        template.access if access is None else tuple(access),
+    )
+    tx.reservation_series.change(series.id, changed.encode(), series.duration if duration is None else duration)

@@ -1,0 +1,173 @@
+"""Rules by which advance reservations repeat (RFC 5545): read strictly, and the dates that they give.
+
+The wall-clock time of a zone is kept when summer time begins and ends: a local time that does not exist moves forward,
+one that exists twice is the first.
+
+See docs/design/reservations.rst, "Series".
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.reservation_series import MAX_OCCURRENCES
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+LONGEST_RULE = 1000
+
+_DAY = r"[+-]?[1-5]?(MO|TU|WE|TH|FR|SA|SU)"
+_MONTH_DAY = r"[+-]?([1-9]|[12]\d|3[01])"
+_HOUR = r"([01]?\d|2[0-3])"
+
+
+def _list_of(pattern: str) -> "re.Pattern[str]":
+    return re.compile(f"{pattern}(,{pattern})*", re.ASCII)
+
+
+#: What each part of a rule may be.
+_PARTS: Mapping[str, "re.Pattern[str]"] = {
+    "FREQ": re.compile("HOURLY|DAILY|WEEKLY|MONTHLY"),
+    "INTERVAL": re.compile(r"[1-9]\d{0,3}", re.ASCII),
+    "BYDAY": _list_of(_DAY),
+    "BYMONTHDAY": _list_of(_MONTH_DAY),
+    "BYHOUR": _list_of(_HOUR),
+    "WKST": re.compile("MO|TU|WE|TH|FR|SA|SU"),
+    "COUNT": re.compile(r"[1-9]\d{0,3}", re.ASCII),
+    "UNTIL": re.compile(r"\d{8}(T\d{6}Z?)?", re.ASCII),
+}
+#: The library looks for dates until the year 9999.  The calendar is the same every 400 years, so a rule that gives no
+#: date, or very rare ones, is evaluated in the last of them: the search is short, whatever the rule.
+_CYCLE, _LAST_YEAR = 400, 9999
+
+
+class RecurrenceRule(NamedTuple):
+    """A rule that was read."""
+
+    pattern: str  #: without its end
+    longest: int  #: it gives so many dates at most; 0 = there is no such end
+    until: str  #: '' = no such end
+
+
+def parse(text: str) -> RecurrenceRule:
+    """Read a rule.  Raises BadRequest."""
+    parts = _parts(text)
+    if "FREQ" not in parts:
+        raise BadRequest("FREQ is missing")
+    if "COUNT" in parts and "UNTIL" in parts:
+        raise BadRequest("COUNT and UNTIL exclude each other")
+    if parts["FREQ"] == "WEEKLY" and "BYMONTHDAY" in parts:
+        raise BadRequest("there is no BYMONTHDAY with FREQ=WEEKLY")
+    if parts["FREQ"] != "MONTHLY" and re.search(r"\d", parts.get("BYDAY", "")):
+        raise BadRequest("a number in BYDAY needs FREQ=MONTHLY")
+    until = parts.pop("UNTIL", "")
+    if until:
+        _read_until(until)
+    count = int(parts.pop("COUNT", "0"))
+    if count > MAX_OCCURRENCES:
+        raise BadRequest(f"a series has at most {MAX_OCCURRENCES} occurrences")
+    return RecurrenceRule(";".join(f"{name}={value}" for name, value in parts.items()), count, until)
+
+
+def _parts(text: str) -> dict[str, str]:
+    """Return the parts of a rule by name.  Raises BadRequest."""
+    if len(text) > LONGEST_RULE:
+        raise BadRequest(f"it is longer than {LONGEST_RULE} characters")
+    parts: dict[str, str] = {}
+    for part in text.strip().upper().removeprefix("RRULE:").rstrip(";").split(";"):
+        name, _, value = part.partition("=")
+        if name not in _PARTS:
+            raise BadRequest(f"it has the parts {', '.join(_PARTS)}, and no {name or 'empty one'}")
+        if name in parts:
+            raise BadRequest(f"{name} stands in it twice")
+        if not _PARTS[name].fullmatch(value):
+            raise BadRequest(f"{name} cannot be {value}")
+        parts[name] = value
+    return parts
+
+
+def _read_until(text: str) -> datetime:
+    """Return the last moment of a rule, in the zone that its text means.  Raises BadRequest."""
+    form = "%Y%m%dT%H%M%S" if "T" in text else "%Y%m%d"
+    try:
+        until = datetime.strptime(text.rstrip("Z"), form)
+    except ValueError:
+        raise BadRequest(f"UNTIL cannot be {text}") from None
+    return until if "T" in text else until.replace(hour=23, minute=59, second=59)
+
+
+def dates(text: str, first: int, zone: str) -> Iterator[int]:
+    """Iterate over the dates that a rule gives from ``first`` on, ascending, ``MAX_OCCURRENCES`` of them at most.
+
+    ``zone``: name of the zone whose wall-clock time is kept; '' = that of this machine.  Raises BadRequest.
+    """
+    rule, clock = parse(text), WallClock(zone)
+    last = clock.until(rule.until) if rule.until else None
+    for date in islice(_dates(rule.pattern, first, clock), rule.longest or MAX_OCCURRENCES):
+        if last is not None and date > last:
+            return
+        yield date
+
+
+def _dates(pattern: str, first: int, clock: "WallClock") -> Iterator[int]:
+    """Iterate over all dates of a pattern; of local times that are the same instant there is one."""
+    from dateutil.rrule import rrulestr
+
+    begin, latest = clock.read(first), first - 1
+    years = (_LAST_YEAR - begin.year) // _CYCLE * _CYCLE
+    try:
+        moments = rrulestr(pattern, dtstart=begin.replace(year=begin.year + years))
+    except ValueError as error:
+        raise BadRequest(f"it gives no date: {error}") from None
+    for moment in moments:
+        local = moment.replace(year=moment.year - years)
+        date = first if local == begin else clock.write(local)
+        if date > latest:
+            latest = date
+            yield date
+
+
+def local_zone() -> str:
+    """Return the name of the zone of this machine; '' if it has none."""
+    name = os.environ.get("TZ", "").removeprefix(":")
+    name = name or os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
+    try:
+        return _zone(name).key if name else ""
+    except (ValueError, LookupError, OSError):
+        return ""
+
+
+class WallClock:
+    """Local time of a zone."""
+
+    def __init__(self, zone: str) -> None:
+        """``zone``: its name; '' = that of this machine."""
+        self._zone = _zone(zone) if zone else None
+
+    def read(self, date: int) -> datetime:
+        """Return what the clocks show at a date."""
+        return datetime.fromtimestamp(date, self._zone).replace(tzinfo=None, fold=0)
+
+    def write(self, local: datetime) -> int:
+        """Return the date at which the clocks first show a time; one that is left out is later by what they skip."""
+        return round(local.replace(tzinfo=self._zone, fold=0).timestamp())
+
+    def until(self, text: str) -> int:
+        """Return the last date of a rule."""
+        local = _read_until(text)
+        if not text.endswith("Z"):
+            return self.write(local)
+        from datetime import UTC
+
+        return round(local.replace(tzinfo=UTC).timestamp())
+
+
+def _zone(name: str) -> "ZoneInfo":
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(name)

@@ -1,0 +1,348 @@
+"""Series of advance reservations: the next one is asked for when one ends, and none is lost."""
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from oar.cli import qralter, qrdel, qrstat
+from oar.cli.common.command import CommandResult, invoke
+from oar.lib.facts.messages import ReservationMail
+from oar.lib.facts.records import Queue, User
+from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.facts.states import QueueState
+from oar.lib.reservations import asking, deletion
+from tests.builders import add_resources
+from tests.db.reservation_site import ALICE, BOB, HOUR, NOW, Site
+
+ROOT = User("root", 0)
+
+
+@pytest.fixture(autouse=True)
+def resources(site: Site) -> list[int]:
+    return add_resources(site.database, nodes=1, cores=2)
+
+
+@pytest.fixture(autouse=True)
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def starts(site: Site, series: int, *states: S) -> list[int]:
+    """Return the hours after the first one at which occurrences begin that are in one of these states."""
+    return [(each.start - NOW) // HOUR for each in site.occurrences(series) if each.state in states]
+
+
+def violations(site: Site) -> list[str]:
+    with site.database.begin() as tx:
+        return [str(each) for each in tx.invariants.violations(site.database.settings.ro_user)]
+
+
+# -- the next one -----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_ones_are_granted_together_and_each_end_asks_for_the_next(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, rule="FREQ=HOURLY;COUNT=4", depth=2, name="course")
+    site.round()
+    assert starts(site, series, S.WAITING) == [0, 1]
+    for hour, expected in ((0, [1, 2]), (1, [2, 3]), (2, [3]), (3, [])):
+        site.round(NOW + 60 + hour * HOUR)
+        site.round(NOW + 660 + hour * HOUR)
+        site.round()
+        assert starts(site, series, S.WAITING) == expected
+    assert [(each.series_index, each.name, each.state) for each in site.occurrences(series)] == [
+        (index, "course", S.EXITED) for index in (1, 2, 3, 4)
+    ]
+    assert site.series(series).ended == NOW + 660 + 3 * HOUR
+    assert violations(site) == []
+
+
+def test_an_occurrence_that_is_deleted_is_followed_by_another(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=2)
+    site.round()
+    site.delete(ALICE, site.occurrences(series)[0].id)
+    site.round()
+    assert (starts(site, series, S.DELETED), starts(site, series, S.WAITING)) == ([0], [1, 2])
+
+
+def test_occurrences_that_passed_while_the_server_was_down_are_left_out(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=2)
+    site.round()
+    site.round(NOW + 5 * HOUR)
+    site.round()
+    assert (starts(site, series, S.EXITED), starts(site, series, S.WAITING)) == ([0, 1], [5, 6])
+    assert [each.series_index for each in site.occurrences(series)] == [1, 2, 6, 7]
+    first = site.occurrences(series)[0].id
+    with site.database.begin() as tx:
+        rows = tx.advance_reservations.logs([first])
+    assert rows[-1].message == f"3 occurrences of series {series} had passed before they could be asked for"
+    assert violations(site) == []
+
+
+def test_one_that_has_begun_while_the_server_was_down_is_shorter(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=1)
+    site.round()
+    site.round(NOW + 100 + HOUR)
+    site.round()
+    late = site.occurrences(series)[1]
+    assert (late.state, late.start, late.end) == (S.RUNNING, NOW + 100 + HOUR, NOW + 660 + HOUR)
+
+
+def test_a_series_ends_with_its_queue(site: Site) -> None:
+    with site.database.begin() as tx:
+        tx.queues.insert(Queue("short", 3, "", QueueState.ACTIVE))
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=1)
+    with site.database.begin() as tx:
+        tx.execute("UPDATE reservations SET queue_name = 'short' WHERE series_id = %s", (series,))
+        tx.execute("UPDATE queues SET state = 'orphaned' WHERE queue_name = 'short'")
+    site.round()
+    site.delete(ALICE, site.occurrences(series)[0].id)
+    assert (site.series(series).ended, len(site.occurrences(series))) == (NOW, 1)
+
+
+# -- conflicts --------------------------------------------------------------------------------------------------------
+
+
+def test_a_conflict_refuses_the_whole_series(site: Site) -> None:
+    site.ask("/resource_id=2", NOW + HOUR, NOW + HOUR + 100)
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=3)
+    site.round()
+    assert starts(site, series, S.REFUSED) == [0, 1, 2]
+    texts = {each.message for each in site.occurrences(series)}
+    assert len(texts) == 1
+    assert texts.pop().startswith("occurrence 2, 01/15/2027 09:01:00: only 0 of 2 suitable slots are free until")
+    assert (site.series(series).ended, site.events(site.occurrences(series)[0].id)) == (NOW, ["REFUSED"])
+    site.round(NOW + 10)
+    assert len(site.occurrences(series)) == 3
+
+
+def test_a_conflict_may_be_skipped_and_another_one_follows(site: Site) -> None:
+    site.ask("/resource_id=2", NOW + HOUR, NOW + HOUR + 100)
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=3, skips_conflicts=True)
+    site.round()
+    site.round()
+    assert (starts(site, series, S.REFUSED), starts(site, series, S.WAITING)) == ([1], [0, 2, 3])
+    assert site.events(site.occurrences(series)[1].id) == ["SKIPPED"]
+    assert violations(site) == []
+
+
+def test_a_series_of_which_nothing_can_be_granted_is_refused_though_it_may_skip(site: Site) -> None:
+    site.ask("/resource_id=2", NOW, NOW + 10 * HOUR)
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=3, skips_conflicts=True)
+    site.round()
+    assert (starts(site, series, S.REFUSED), site.series(series).ended) == ([0, 1, 2], NOW)
+
+
+def test_a_later_conflict_is_skipped_with_a_mail(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=1, mail_options="a", name="course")
+    site.round()
+    site.ask("/resource_id=2", NOW + HOUR, NOW + HOUR + 100)
+    site.round()
+    mails: list[ReservationMail] = []
+    site.database.deliver = lambda effects: mails.extend(each for each in effects if isinstance(each, ReservationMail))
+    site.round(NOW + 660)
+    site.round()
+    skipped = site.occurrences(series)[1]
+    assert (starts(site, series, S.REFUSED), starts(site, series, S.ASKED, S.WAITING)) == ([1], [2])
+    (mail,) = mails
+    assert mail.topic == f"[AR SKIPPED]: {skipped.number} (course)"
+    assert mail.text.startswith(f"Advance reservation {skipped.number} (course) of alice was skipped.\nonly 0 of 2")
+
+
+def test_occurrences_that_overlap_have_resources_of_their_own(site: Site) -> None:
+    fits = site.ask_series("/resource_id=1", NOW + 60, 2 * HOUR, depth=2)
+    site.round()
+    held = [each.resources for each in site.occurrences(fits)]
+    assert len(set(held)) == 2
+    too_much = site.ask_series("/resource_id=1", NOW + 60 + 10 * HOUR, 3 * HOUR, depth=3)
+    site.round()
+    assert starts(site, too_much, S.REFUSED) == [10, 11, 12]
+
+
+def test_nothing_that_was_tried_for_a_refused_series_stays_reserved(site: Site) -> None:
+    site.ask("/resource_id=2", NOW + HOUR, NOW + HOUR + 100)
+    site.ask_series("/resource_id=2", NOW + 60, 600, depth=2)
+    behind = site.ask("/resource_id=2", NOW + 60, NOW + 660)
+    site.round()
+    assert site.state(behind) is S.WAITING
+
+
+# -- withdrawn, deleted -----------------------------------------------------------------------------------------------
+
+
+def test_who_withdraws_a_request_withdraws_the_series(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=3)
+    with site.database.begin() as tx:
+        assert asking.withdraw(tx, site.occurrences(series)[0].id, "alice") is None
+    assert starts(site, series, S.REFUSED) == [0, 1, 2]
+    assert site.series(series).ended == NOW
+
+
+def delete(site: Site, *words: object, user: User = ALICE) -> CommandResult:
+    return invoke(qrdel.main, [str(word) for word in words], runtime=site.runtime, user=user)
+
+
+@pytest.mark.parametrize("way", ["series", "name", "pattern", "owner"])
+def test_a_series_is_deleted_with_all_that_is_left_of_it(site: Site, way: str) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=2, name="course")
+    site.round()
+    first, second = (each.number for each in site.occurrences(series))
+    words = {"series": ("-series", series), "name": ("course",), "pattern": ("cour*",), "owner": ("-u", "alice")}
+    told = "".join(f"alice has deleted advance_reservation {number}\n" for number in (first, second))
+    assert delete(site, *words[way]) == CommandResult(0, f"{told}alice has deleted series {series}\n", "")
+    site.round()
+    assert (starts(site, series, S.DELETED), len(site.occurrences(series))) == ([0, 1], 2)
+    assert delete(site, "-series", series) == CommandResult(1, "", f'denied: series "{series}" does not exist\n')
+
+
+def test_a_number_is_one_occurrence(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=2)
+    site.round()
+    number = site.occurrences(series)[0].number
+    assert delete(site, number).out == f"alice has deleted advance_reservation {number}\n"
+    assert (site.series(series).ended, len(site.occurrences(series))) == (0, 3)
+
+
+def test_an_occurrence_that_was_just_asked_for_goes_with_its_series(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=2)
+    site.round()
+    delete(site, site.occurrences(series)[0].number)
+    assert delete(site, "-series", series).exit == 0
+    assert (starts(site, series, S.REFUSED), starts(site, series, S.DELETED)) == ([2], [0, 1])
+    assert violations(site) == []
+
+
+def test_a_foreign_series_is_not_deleted_by_others_but_by_operators(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600)
+    site.round()
+    denied = f'denied: "bob" is not allowed to delete series {series}\n'
+    assert delete(site, "-series", series, user=BOB) == CommandResult(1, "", denied)
+    assert delete(site, "-series", "x", user=BOB) == CommandResult(1, "", 'denied: series "x" does not exist\n')
+    assert delete(site, "-series", series, user=ROOT).exit == 0
+
+
+def test_a_series_is_purged_with_its_last_reservation(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=2)
+    site.round()
+    first, second = (each.id for each in site.occurrences(series))
+    with site.database.begin() as tx:
+        deletion.delete_series(tx, ALICE, series)
+        tx.purge.remove_reservations([first])
+        assert [each.id for each in tx.reservation_series.all(ended=True)] == [series]
+        tx.purge.remove_reservations([second])
+        assert tx.reservation_series.all(ended=True) == []
+
+
+# -- altered ----------------------------------------------------------------------------------------------------------
+
+
+def alter(site: Site, *words: object) -> CommandResult:
+    """Run qralter beside a server that answers as soon as it is told."""
+    site.database.deliver = lambda _: site.round()
+    try:
+        return invoke(qralter.main, [str(word) for word in words], runtime=site.runtime, user=ALICE)
+    finally:
+        site.database.deliver = None
+
+
+def test_the_next_one_is_as_it_was_asked_for_whatever_became_of_another(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=2)
+    site.round()
+    first, second = site.occurrences(series)
+    assert alter(site, second.number, "-d", 1200, "-N", "longer").exit == 0
+    site.delete(ALICE, first.id)
+    site.delete(ALICE, second.id)
+    site.round()
+    assert [(each.duration, each.name) for each in site.occurrences(series)[2:]] == [(600, ""), (600, "")]
+
+
+def test_a_series_is_altered_from_one_of_its_reservations_on(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=3)
+    site.round()
+    _, second, third = site.occurrences(series)
+    changed = alter(site, "-series", second.number, "-d", 1200, "-N", "longer", "-u", "root", "-he", "yes")
+    assert (changed.exit, changed.err) == (0, "")
+    assert changed.out.count("has been altered") == 2
+    site.delete(ALICE, third.id)
+    site.round()
+    now = site.occurrences(series)
+    assert [(each.duration, each.name, each.is_hard) for each in now] == [
+        (600, "", False),
+        *((1200, "longer", True),) * 3,
+    ]
+    with site.database.begin() as tx:
+        access = tx.advance_reservations.access([each.id for each in now])
+    assert [access[each.id][0].text for each in now] == ["alice", "root", "root", "root"]
+
+
+def test_what_cannot_be_altered_of_a_series_is_told(site: Site) -> None:
+    alone = site.ask("/resource_id=1", NOW + 60, NOW + 660)
+    series = site.ask_series("/resource_id=1", NOW + 2 * HOUR, 600, depth=2)
+    site.round()
+    number = site.occurrences(series)[0].number
+    only = "qralter: with -series go -d, -N, -A, -he, -m, -M, -u, -replace, -idle and -f only\n"
+    for words in (("-a", "+1h"), ("-e", "+1h"), ("-l", "/core=1"), ("-w", "v")):
+        assert alter(site, "-series", number, *words) == CommandResult(1, "", only)
+    none = f"denied: advance_reservation {site.get(alone).number} is in no series that goes on\n"
+    assert alter(site, "-series", site.get(alone).number, "-d", 100) == CommandResult(1, "", none)
+    short = "denied: the duration must be longer than 6 seconds\n"
+    assert alter(site, "-series", number, "-d", 6) == CommandResult(1, "", short)
+    site.ask("/resource_id=2", NOW + 3 * HOUR + 700, NOW + 3 * HOUR + 800)
+    site.round()
+    part = alter(site, "-series", number, "-d", 1000)
+    assert part.exit == 1
+    assert part.out.startswith(f"Your reservation {number} has been altered\n")
+    assert "can't be altered" in part.err
+
+
+# -- shown ------------------------------------------------------------------------------------------------------------
+
+
+def show(site: Site, *words: object) -> CommandResult:
+    return invoke(qrstat.main, [str(word) for word in words], runtime=site.runtime, user=BOB)
+
+
+def test_series_are_listed(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW, 600, rule="FREQ=HOURLY;COUNT=5", depth=2, name="course")
+    site.round()
+    shown = show(site, "-series").out.split("\n")
+    assert shown[0] == "SERIES  name       owner        live left next is asked for   duration     rule"
+    row = f"{series:7d} course     alice           2    3 01/15/2027 10:00:00 0:10:0       FREQ=HOURLY;COUNT=5"
+    assert shown[2:] == [row, ""]
+    assert show(site, "-series", "-terse").out == f"{series}\n"
+    assert show(site, "-series", "-u", "bob") == CommandResult(0, "", "")
+    delete(site, "-series", series)
+    assert show(site, "-series").out == ""
+    assert show(site, "-series", "-all", "-iso").out.split("\n")[2].split()[3:6] == ["0", "0", "-"]
+
+
+def test_series_are_records(site: Site) -> None:
+    rule = "FREQ=HOURLY;COUNT=5"
+    series = site.ask_series("/resource_id=1", NOW, 600, rule=rule, depth=2, name="course")
+    site.round()
+    numbers = [each.number for each in site.occurrences(series)]
+    assert json.loads(show(site, "-series", "-J").out) == {
+        str(series): {
+            "id": series, "name": "course", "owner": "alice", "rule": rule, "time_zone": "UTC", "first_start": NOW,
+            "duration": 600, "depth": 2, "conflict": "fail", "occurrences": 5, "left": 3,
+            "next_start": NOW + 2 * HOUR, "reservations": numbers, "ended": 0,
+        }
+    }  # fmt: skip
+    assert f"rule: {rule}" in show(site, "-series", "-Y").out
+    assert show(site, "-series", "-X").err == "qrstat: the XML of Grid Engine knows no series: use -json or -yaml\n"
+    together = "qrstat: the options -ar, -s and -log are about reservations: use them without -series\n"
+    assert show(site, "-series", "-ar", "1") == CommandResult(1, "", together)
+
+
+def test_a_reservation_shows_its_place_in_its_series(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW, 600, rule="FREQ=HOURLY;COUNT=5", depth=2)
+    site.round()
+    number = site.occurrences(series)[1].number
+    assert f"series:                     {series} (2 of 5)\n" in show(site, "-ar", number).out
+    record = json.loads(show(site, "-ar", number, "-J").out)[str(number)]
+    assert (record["series_id"], record["series_index"]) == (series, 2)
