@@ -23,7 +23,7 @@ _COLUMNS = "token_id, token_user, scope, comment, created, expires, last_used, r
 _FIND = f"""
     SELECT {_COLUMNS} FROM api_tokens
     WHERE token_hash = %s AND revoked = 0 AND (expires = 0 OR expires > %s)"""
-_OF = f"SELECT {_COLUMNS} FROM api_tokens WHERE revoked = 0 AND (%s IS NULL OR token_user = %s) ORDER BY token_id"
+_OF = f"SELECT {_COLUMNS} FROM api_tokens WHERE revoked = 0 AND (%s::text IS NULL OR token_user = %s) ORDER BY token_id"
 _INSERT = """
     INSERT INTO api_tokens (token_user, token_hash, scope, comment, created, expires)
     VALUES (%s, %s, %s, %s, %s, %s) RETURNING token_id"""
