@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,6 +22,9 @@ from oar.lib.db.statements import Connection
 from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
 from oar.lib.facts.version import VERSION
 from oar.lib.runtime import conf_file, database_settings, read_config
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
 
 EXIT_BAD_ROWS = 2
 
@@ -88,7 +92,7 @@ def action(
 @action("fix_ro_user", "--fix-ro-user-priv", help="Create the read-only login if it is missing; renew its rights.")
 @action("fix_index", "--fix-index", help="Close the rows of ended jobs; create missing indexes.")
 @action("purge", "--purge", help="Remove what is older than the keys RETENTION_... say: advance reservations.")
-@option("--deep", is_flag=True, help="With --check: look for rows that do not fit together.")
+@option("--deep", is_flag=True, help="With --check: look for rows that do not fit together; mend advance reservations.")
 @option("--conf", metavar="FILE", help="Configuration file (default: $OARCONFFILE, /etc/oar/oar.conf).")
 @option("--db-type", metavar="TYPE", help="Pg, the only one.")
 @option("--db-host", metavar="HOST", help="Host of the database, or the directory of its socket.")
@@ -121,7 +125,7 @@ def main(
     if action in WARNINGS and not (force_yes or options.dry_run):
         _confirm(WARNINGS[action].format(name=settings.name))
     if action == "check":
-        return _check(settings, config.user_sql_full_users, deep=options.deep)
+        return _check(settings, config, deep=options.deep)
     if action == "purge":
         return _purge(settings, config.retention_reservations, dry=options.dry_run)
     _do(action, settings, options)
@@ -291,7 +295,7 @@ def _purge(settings: DatabaseSettings, days: int, *, dry: bool) -> int:
     return 0
 
 
-def _check(settings: DatabaseSettings, full_users: Sequence[str], *, deep: bool) -> int:
+def _check(settings: DatabaseSettings, config: Config, *, deep: bool) -> int:
     """Print the verdict about the database, and the conditions of jobs that keep them waiting; return the exit code."""
     from oar.lib.db.database import Database
     from oar.lib.db.user_sql import not_understood
@@ -305,19 +309,29 @@ def _check(settings: DatabaseSettings, full_users: Sequence[str], *, deep: bool)
         if version != VERSION:
             return _failed(f"OAR database version mismatch. Current version is {version} while {VERSION} is required.")
         if deep:
-            with database.snapshot() as tx:
-                violations = tx.invariants.violations(settings.ro_user)
-            for violation in violations:
-                click.echo(str(violation))
-            if violations:
+            found = _found(database, settings.ro_user, config.reservation_answer_timeout)
+            for line in found:
+                click.echo(line)
+            if found:
                 return EXIT_BAD_ROWS
         with database.snapshot() as tx:
-            for condition, error in not_understood(tx, full_users):
+            for condition, error in not_understood(tx, config.user_sql_full_users):
                 click.echo(f"job {condition.job_id} of {condition.user} waits: {error}: {condition.text!r}")
     except DatabaseUnavailable:
         return _failed("Cannot connect to OAR database.")
     click.echo("[Success] The OAR database is accessible and ready.")
     return 0
+
+
+def _found(database: "Database", ro_user: str, patience: float) -> list[str]:
+    """Return what does not fit together, a line each; what is wrong with advance reservations is mended at once."""
+    from oar.lib.reservations import repairs
+
+    with database.begin() as tx:
+        violations = tx.invariants.violations(ro_user)
+        is_usable = not tx.invariants.of_schema(ro_user)
+        mended = repairs.repair(tx, patience=patience) if is_usable else {}
+    return [f"{each} (mended)" if each.problem in mended else str(each) for each in violations]
 
 
 def _failed(text: str) -> int:

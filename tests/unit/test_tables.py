@@ -10,7 +10,7 @@ from oar.lib.db.transaction import Transaction
 from tests.unit.sources import modules
 
 #: What tables may import of their own package.
-BASE = {"statements", "lock_keys", "predicates", "schema"}
+BASE = {"statements", "lock_keys", "predicates", "reservation_predicates", "schema"}
 
 
 def tables_of(module: str) -> list[str]:

@@ -33,6 +33,7 @@ from oar.kao.rounds.writing.walltime_updates import WalltimeUpdates
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Ask, JobAction, Mail
 from oar.lib.facts.states import QueueState
+from oar.lib.reservations import repairs as reservation_repairs
 from oar.lib.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class MetaScheduler:
     def _read_and_plan(self, announce: Announce) -> Plan:
         tokens = _asked_once(self._ask_tokens)
         situation = self._platform.read(tokens)
-        if self._granting.grant(situation):
+        if self._repair(situation) or self._granting.grant(situation):
             self._platform.forget()
             situation = self._platform.read(tokens)
         if situation.starts.get(0, 0) != self._last_date:
@@ -115,6 +116,16 @@ class MetaScheduler:
         plan = self._reservation_guard.without_faults(snapshot, planning.plan_reservations(), planning.requests)
         self._reservation_guard.log_troubles(snapshot, plan)
         self._database.run(lambda tx: self._writer.write_reservations(tx, situation, plan))
+        return True
+
+    def _repair(self, situation: Situation) -> bool:
+        """Mend rows of advance reservations that would mislead the round; return whether there were any."""
+        if not situation.reservations_need_repair:
+            return False
+        with self._database.begin() as tx:
+            mended = reservation_repairs.repair(tx, patience=self._config.reservation_answer_timeout)
+        for fault, number in mended.items():
+            log.warning("%d rows of advance reservations are mended: %s", number, fault)
         return True
 
     def _forget(self) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from sqlalchemy.dialects import postgresql
 
 from oar.lib.db import schema
-from oar.lib.db.predicates import ENDED, LIVE, NO_FRAME
+from oar.lib.db.predicates import ENDED, NO_FRAME
+from oar.lib.db.reservation_predicates import FAULTS
 from oar.lib.db.statements import Table
 
 DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
@@ -65,38 +66,9 @@ def _ended_but_current() -> Iterator[Invariant]:
 
 
 def _of_reservations() -> Iterator[Invariant]:
-    """Give what must be true of advance reservations and their frames."""
-    live, granted = "SELECT count(*) FROM reservations v WHERE v.ended = 0", "v.state IN ('w', 'W', 'r', 'E')"
-    has_live_frame = f"(SELECT FROM jobs j WHERE j.job_id = v.frame_id AND {LIVE})"
-    has_running_frame = "(SELECT FROM jobs j WHERE j.job_id = v.frame_id AND j.state = 'Running')"
-    log = "(SELECT FROM reservation_logs t WHERE t.reservation_id = v.reservation_id AND t.event = '{}')"
-    questions = {
-        "live, and its frame is not": f"{live} AND NOT EXISTS {has_live_frame}",
-        "begun, and its frame does not run": (
-            f"{live} AND v.state IN ('r', 'E', 'x') AND NOT EXISTS {has_running_frame}"
-        ),
-        "its frame runs before its start": (f"{live} AND v.state IN ('', 'w', 'W') AND EXISTS {has_running_frame}"),
-        "it has ended, and its frame has not": (
-            f"SELECT count(*) FROM reservations v WHERE v.ended <> 0 AND EXISTS {has_live_frame}"
-        ),
-        "two have a resource at the same time": (
-            f"{live} AND {granted} AND EXISTS (SELECT FROM reservations o WHERE o.reservation_id < v.reservation_id"
-            " AND o.ended = 0 AND o.state IN ('w', 'W', 'r', 'E') AND o.start_time < v.end_time"
-            " AND v.start_time < o.end_time AND o.resources && v.resources)"
-        ),
-        "a resource is missing that is not granted": f"{live} AND NOT v.missing <@ v.resources",
-        "granted, and not logged": f"{live} AND {granted} AND NOT EXISTS {log.format('CREATED')}",
-        "granted, and without a revision": (
-            f"{live} AND {granted} AND NOT EXISTS (SELECT FROM reservation_revisions t"
-            " WHERE t.reservation_id = v.reservation_id AND t.revision = v.revision)"
-        ),
-        "ended, and not logged": (
-            "SELECT count(*) FROM reservations v WHERE v.ended <> 0 AND v.state <> 'n'"
-            f" AND NOT EXISTS {log.format('TERMINATED')}"
-        ),
-    }
-    for problem, question in questions.items():
-        yield Invariant("reservations", problem, question)
+    """Give what must be true of advance reservations, their frames and their jobs."""
+    for fault, (table, find) in FAULTS.items():
+        yield Invariant(table, fault, f"SELECT count(*) FROM ({find}) t")
     yield Invariant(
         "reservation_series",
         "it goes on, and none of its reservations is live",
@@ -252,10 +224,17 @@ class Invariants(Table):
 
     def violations(self, ro_user: str) -> list[Violation]:
         """Return all violations: first those of the schema, then, if every table exists, those of the rows."""
-        missing = [*self._missing_tables()]
-        if missing:
+        return [*self.of_schema(ro_user), *(() if [*self._missing_tables()] else self.of_rows())]
+
+    def of_schema(self, ro_user: str) -> list[Violation]:
+        """Return what is missing or open in the schema."""
+        if missing := [*self._missing_tables()]:
             return missing
-        violations = [*self._wrong_columns(), *self._missing_parts(), *self._open_secrets(ro_user)]
+        return [*self._wrong_columns(), *self._missing_parts(), *self._open_secrets(ro_user)]
+
+    def of_rows(self) -> list[Violation]:
+        """Return what is wrong with the rows; every table must exist."""
+        violations = []
         for invariant in INVARIANTS:
             count = self._tx.value(invariant.question)
             if count:

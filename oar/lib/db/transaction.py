@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from oar.lib.db.queues import Queues
     from oar.lib.db.repairs import Repairs
     from oar.lib.db.request_sizes import RequestSizes
+    from oar.lib.db.reservation_faults import ReservationFaults
     from oar.lib.db.reservation_reports import ReservationReports
     from oar.lib.db.reservation_series import ReservationSeries
     from oar.lib.db.resources import Resources
@@ -90,6 +91,7 @@ class Transaction(Statements):
     queues: "Lazy[Queues]" = Lazy()
     repairs: "Lazy[Repairs]" = Lazy()
     request_sizes: "Lazy[RequestSizes]" = Lazy()
+    reservation_faults: "Lazy[ReservationFaults]" = Lazy()
     reservation_reports: "Lazy[ReservationReports]" = Lazy()
     reservation_series: "Lazy[ReservationSeries]" = Lazy()
     resources: "Lazy[Resources]" = Lazy()

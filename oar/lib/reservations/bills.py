@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def bill(tx: "Transaction", reservation: AdvanceReservation) -> list[ReservationUsage]:
     """Return the bill; what a reservation that never began had reserved is 0."""
-    stop = max(reservation.start, min(tx.now, reservation.end))
+    stop = max(reservation.start, min(reservation.ended or tx.now, reservation.end))
     intervals = tx.advance_reservations.intervals(reservation.id)
     history = reservation_bills.ReservationHistory(
         intervals[IntervalKind.GRANTED],
@@ -21,4 +21,4 @@ def bill(tx: "Transaction", reservation: AdvanceReservation) -> list[Reservation
     )
     places = tx.advance_reservations.places({interval.resource_id for interval in history.granted})
     rows = reservation_bills.bill((reservation.start, stop), history, places, reservation.queue)
-    return [row._replace(termination_time=tx.now) for row in rows]
+    return [row._replace(termination_time=reservation.ended or tx.now) for row in rows]

@@ -12,7 +12,8 @@ from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.messages import Ask, JobAction
 from oar.lib.facts.records import Cause, Group, JobKeys, JobSpec
-from oar.lib.facts.reservation_requests import ReservationAlternative
+from oar.lib.facts.reservation_requests import ReservationAlternative, decode
+from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.facts.states import EndCode, EventType, JobState, JobType, JobTypeName, Reservation
 from oar.lib.jobs import lifecycle
 
@@ -82,8 +83,50 @@ def start(tx: "Transaction", reservation: AdvanceReservation) -> None:
     tx.outbox[:] = [each for each in tx.outbox if each != to_launch]
 
 
+def make_anew(tx: "Transaction", reservation: AdvanceReservation, *, has_begun: bool) -> None:
+    """Give a reservation a frame in the place of the one that it has lost, as its row says."""
+    if reservation.state is ReservationState.ASKED:
+        make(tx, reservation, decode(reservation.request))
+        return
+    granted = decode(reservation.request)[reservation.alternative :][:1] or [ReservationAlternative(())]
+    frame_id = make(tx, reservation, granted, kind=Reservation.SCHEDULED)
+    if has_begun:
+        start(tx, reservation._replace(frame_id=frame_id))
+
+
+def abandon(tx: "Transaction", frame_ids: Collection[int]) -> None:
+    """End frames that stand for no live reservation, whatever state they are in."""
+    causes = {
+        frame_id: Cause(EndCode.RESERVATION, {"reservation": number, "fate": "is over, or has another frame"})
+        for frame_id, number in _numbers(tx, frame_ids).items()
+    }
+    lifecycle.move_all(tx, causes, JobState.FINISHING)
+    lifecycle.move_all(tx, causes, JobState.ERROR, because=causes)
+
+
+def _numbers(tx: "Transaction", frame_ids: Collection[int]) -> dict[int, int]:
+    """Return the numbers of the reservations that frames say to stand for."""
+    prefix = f"{JobTypeName.AR}="
+    ids = {
+        frame_id: next(int(text.removeprefix(prefix)) for text in types if text.startswith(prefix))
+        for frame_id, types in tx.jobs.types(frame_ids).items()
+    }
+    numbers = {each.id: each.number for each in tx.advance_reservations.select(ids.values())}
+    return {frame_id: numbers.get(reservation_id, reservation_id) for frame_id, reservation_id in ids.items()}
+
+
+def set_window(tx: "Transaction", reservation: AdvanceReservation) -> bool:
+    """Let the frame have the window of its reservation; False if it has not just one alternative."""
+    alternatives = tx.jobs.moldables([reservation.frame_id]).get(reservation.frame_id, ())
+    if len(alternatives) != 1:
+        return False
+    tx.new_jobs.keep_alternative(reservation.frame_id, alternatives[0].id, reservation.duration)
+    tx.jobs.update(reservation.frame_id, reservation=str(Reservation.SCHEDULED), start_time=reservation.start)
+    return True
+
+
 def move_window(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    """Let the frame have another window; its place in the plan follows with the next round."""
+    """Let the frame have another window; its place in the plan follows with the plan of the same round."""
     (alternative,) = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id]
     tx.new_jobs.keep_alternative(reservation.frame_id, alternative.id, reservation.duration)
     tx.jobs.update(reservation.frame_id, start_time=reservation.start)

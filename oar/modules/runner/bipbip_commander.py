@@ -10,11 +10,12 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from oar.lib import runtime
 from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.db.locks import Lock
+from oar.lib.db.reservation_predicates import ReservationFault
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts import frames
 from oar.lib.facts.errors import DatabaseUnavailable
@@ -24,6 +25,7 @@ from oar.lib.facts.states import EventType, ExecCode
 from oar.lib.facts.version import VERSION
 from oar.lib.io import bus, logs, processes
 from oar.lib.jobs import recovery
+from oar.lib.reservations import repairs as reservation_repairs
 from oar.lib.runtime import Runtime
 from oar.modules.runner.actions.finish import note_finishing
 from oar.modules.runner.actions.power import ENERGY_ORDERS
@@ -379,7 +381,14 @@ def serve(opened: Runtime, endpoint: str) -> int:
             runner = Runner(opened, dealer, lock)
             with opened.database.begin() as tx:
                 recovery.repair(tx)
+                _tell(reservation_repairs.repair(tx, patience=opened.config.reservation_answer_timeout))
             return runner.run(signals, processes.watch_parent(os.environ))
+
+
+def _tell(mended: Mapping[ReservationFault, int]) -> None:
+    """Log what was wrong with advance reservations."""
+    for fault, number in mended.items():
+        log.warning("[Recovery] %d rows of advance reservations are mended: %s", number, fault)
 
 
 def _has_rules(opened: Runtime) -> bool:

@@ -18,6 +18,7 @@ from oar.lib.facts.records import Group
 from oar.lib.facts.reservation_requests import ReservationAlternative, decode
 from oar.lib.facts.reservation_series import Series
 from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.reservations.repairs import oldest_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class ReservationRows:
     changes: Sequence[ReservationChange] = ()  #: those that wait for an answer
     maintenance: Collection[int] = ()  #: ids of granted resources in maintenance
     series: Mapping[int, Series] = field(default_factory=dict)  #: those of the requests, by id
+    need_repair: bool = False  #: a round would be misled by them
 
     def add_filters(self, owners: dict[Filters, set[str]]) -> dict[Filters, set[str]]:
         """Return the filters of jobs together with those of the granted requests, which are judged in each round."""
@@ -97,8 +99,8 @@ class ReservationRows:
         return series is not None and _is_asked(reservation) and reservation.series_index <= series.depth
 
 
-def read_reservations(tx: Transaction) -> ReservationRows:
-    """Read all live reservations."""
+def read_reservations(tx: Transaction, patience: float) -> ReservationRows:
+    """Read all live reservations; ``patience``: RESERVATION_ANSWER_TIMEOUT."""
     live = tx.advance_reservations.live()
     if not live:
         return ReservationRows()
@@ -115,6 +117,7 @@ def read_reservations(tx: Transaction) -> ReservationRows:
         changes=changes,
         maintenance=tx.resources.in_maintenance(granted),
         series=tx.reservation_series.select({each.series_id for each in live if each.series_id and _is_asked(each)}),
+        need_repair=tx.reservation_faults.mislead(oldest_request(tx.now, patience)),
     )
 
 

@@ -40,6 +40,7 @@ class Situation:
     on_hold: Mapping[int, int]  #: jobs on hold -> the date since when
     alterations: Alterations
     reservations: Mapping[int, AdvanceReservation] = field(default_factory=dict)  #: the live ones, by id
+    reservations_need_repair: bool = False  #: rows that do not fit together would mislead a round
     mails: Sequence[Mail] = ()  #: for the administrator
     deferrals: Sequence[Deferral] = ()  #: conditions that the round has put aside
 

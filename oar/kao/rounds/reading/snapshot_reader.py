@@ -81,7 +81,7 @@ class SnapshotReader:
             on_hold = rounds.on_hold()
             woken = rounds.woken(now - self._woken_period) if config.energy_saving else {}
             waiting = [job for job in cache.jobs.values() if job.is_waiting]
-            reservations = read_reservations(tx)
+            reservations = read_reservations(tx, config.reservation_answer_timeout)
             owners = reservations.add_filters(_owners(waiting))
             self._pools.read_columns(tx, owners, resources)
         pools = self._pools.read(owners, resources)
@@ -111,6 +111,7 @@ class SnapshotReader:
         return Situation(
             *(snapshot, job_rows, rows.starts, reasons, rows.assigned, on_hold, cache.alterations),
             reservations={reservation.id: reservation for reservation in reservations.live},
+            reservations_need_repair=reservations.need_repair,
             mails=mails,
             deferrals=tuple(self._pools.deferrals),
         )

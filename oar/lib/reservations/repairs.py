@@ -1,0 +1,183 @@
+"""Repairs of advance reservations, their frames and their jobs, when the server starts and by ``--check --deep``.
+
+No program of ours leaves what is mended here: a backup, an older program or SQL of a site does.  The row of the
+reservation is right, the rest follows it.
+
+See docs/design/reservations.rst, "Repairs".
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from oar.lib.db.gantt import PredictionRow
+from oar.lib.db.reservation_predicates import ReservationFault
+from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationLog
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.reservation_states import LEAVING, STARTED, IntervalKind, ReservationEvent, ReservationState
+from oar.lib.facts.states import JobState
+from oar.lib.jobs.control import SYSTEM
+from oar.lib.reservations import deletion, frames, lifecycle
+from oar.lib.reservations.bills import bill
+from oar.lib.reservations.granted import add_revision
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+#: A request is too old when it has waited so many times as long as the asker does.
+PATIENCE_OF_REQUESTS = 10
+
+
+def oldest_request(now: int, patience: float) -> int:
+    """Return the date before which nobody's request waits any more; ``patience``: RESERVATION_ANSWER_TIMEOUT."""
+    return now - round(PATIENCE_OF_REQUESTS * patience)
+
+
+def repair(tx: "Transaction", *, patience: float) -> dict[ReservationFault, int]:
+    """Mend what can be mended; return how many rows had which fault.
+
+    ``patience``: RESERVATION_ANSWER_TIMEOUT.
+    """
+    tx.advance_reservations.lock([each.id for each in tx.advance_reservations.live()])
+    for reservation in tx.advance_reservations.select(tx.reservation_faults.too_old(oldest_request(tx.now, patience))):
+        lifecycle.refuse(tx, reservation, "too old")
+    mended = {fault: _mend(tx, fault) for fault in (*_REPAIRS, *_REPAIRS_OF_JOBS)}
+    for reservation in tx.advance_reservations.select(tx.reservation_faults.leaving()):
+        if not lifecycle.close(tx, reservation):
+            deletion.end_jobs(tx, reservation, _fate(reservation))
+    if any(mended.values()):
+        tx.outbox.append(Wake(Tag.SCHEDULING))
+    return {fault: number for fault, number in mended.items() if number}
+
+
+def _mend(tx: "Transaction", fault: ReservationFault) -> int:
+    """Mend all rows with a fault; return their number."""
+    ids = tx.reservation_faults.find(fault)
+    if ids and fault in _REPAIRS_OF_JOBS:
+        _REPAIRS_OF_JOBS[fault](tx, ids)
+    elif ids:
+        for reservation in tx.advance_reservations.select(ids):
+            _REPAIRS[fault](tx, reservation)
+    return len(ids)
+
+
+def _fate(reservation: AdvanceReservation) -> str:
+    if reservation.state is ReservationState.DELETED:
+        return f"was deleted by {reservation.deleted_by or SYSTEM}"
+    return "has ended"
+
+
+# -- frames -----------------------------------------------------------------------------------------------------------
+
+
+def _has_begun(tx: "Transaction", reservation: AdvanceReservation) -> bool:
+    """Whether its start had come; one that is deleted was begun if its log says so."""
+    if reservation.state not in LEAVING:
+        return reservation.state in STARTED
+    return any(row.event == ReservationEvent.STARTED for row in tx.advance_reservations.logs([reservation.id]))
+
+
+def _make_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    frames.make_anew(tx, reservation, has_begun=_has_begun(tx, reservation))
+
+
+def _run_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    """Let the frame of a reservation that has begun run; one that cannot is replaced."""
+    frame = tx.jobs.get(reservation.frame_id)
+    can_start = frame.state is JobState.WAITING and not tx.jobs.assigned([frame.id])
+    if can_start and frames.set_window(tx, reservation):
+        frames.start(tx, reservation)
+    else:
+        _exchange_frame(tx, reservation)
+
+
+def _exchange_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    frames.abandon(tx, [reservation.frame_id])
+    _make_frame(tx, reservation)
+
+
+def _set_window(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    if not frames.set_window(tx, reservation):
+        _exchange_frame(tx, reservation)
+
+
+def _hold_resources(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    frame_id = reservation.frame_id
+    held = {each.id for each in tx.jobs.assigned([frame_id], current=True).get(frame_id, ())}
+    granted = {row.id for row in tx.resources.select(reservation.resources)}
+    tx.jobs.exchange_resources(frame_id, held - granted, granted - held)
+
+
+def _plan(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    """Give the frame its place in the plan; what a round knows of the plan is that of before."""
+    (alternative,) = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id]
+    present = tuple(row.id for row in tx.resources.select(reservation.resources))
+    date_of_round = tx.gantt.starts().get(0, tx.now)
+    tx.gantt.change((), [PredictionRow(alternative.id, reservation.start, present)], date_of_round, log=False)
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def _enter(tx: "Transaction", job_ids: list[int]) -> None:
+    """Give jobs the types by which they are in the reservation that their rows name, and no other one."""
+    reservation_ids = tx.advance_reservations.of_jobs(job_ids)
+    present = {each.id: each for each in tx.advance_reservations.select(set(reservation_ids.values()))}
+    tx.reservation_faults.leave(job_ids)
+    tx.jobs.insert_types({job_id: (present[each].entry_type,) for job_id, each in reservation_ids.items()})
+
+
+def _leave(tx: "Transaction", job_ids: list[int]) -> None:
+    tx.reservation_faults.leave(job_ids)
+
+
+# -- rows beside the reservation --------------------------------------------------------------------------------------
+
+
+def _forget_missing(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    alien = set(reservation.missing) - set(reservation.resources)
+    tx.advance_reservations.end_intervals(reservation.id, IntervalKind.MISSING, alien, tx.now)
+    tx.advance_reservations.update(reservation.id, missing=sorted(set(reservation.missing) - alien))
+
+
+def _log_grant(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    _log(tx, reservation, ReservationEvent.CREATED, reservation.submission_time)
+
+
+def _log_end(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    _log(tx, reservation, ReservationEvent.TERMINATED, reservation.ended)
+
+
+def _log(tx: "Transaction", reservation: AdvanceReservation, event: ReservationEvent, date: int) -> None:
+    """Write what was not logged in its time, under its date; no mail follows."""
+    tx.advance_reservations.log(ReservationLog(reservation.id, date, event, reservation.state, message="repaired"))
+
+
+def _revise(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    tx.reservation_faults.forget_revisions(reservation.id, reservation.revision)
+    add_revision(tx, reservation, SYSTEM)
+
+
+def _charge(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    tx.advance_reservations.add_usage(reservation.id, bill(tx, reservation))
+
+
+#: How what is wrong with a reservation is mended; in this order, since the frame is needed by what follows.
+_REPAIRS: Mapping[ReservationFault, Callable[["Transaction", AdvanceReservation], None]] = {
+    ReservationFault.NO_FRAME: _make_frame,
+    ReservationFault.NOT_RUNNING: _run_frame,
+    ReservationFault.NOT_WAITING: _exchange_frame,
+    ReservationFault.OTHER_WINDOW: _set_window,
+    ReservationFault.OTHER_RESOURCES: _hold_resources,
+    ReservationFault.OTHER_PLAN: _plan,
+    ReservationFault.NOT_GRANTED: _forget_missing,
+    ReservationFault.NO_GRANT: _log_grant,
+    ReservationFault.NO_REVISION: _revise,
+    ReservationFault.NO_END: _log_end,
+    ReservationFault.NO_BILL: _charge,
+}
+#: How what is wrong with jobs is mended, after the frames.
+_REPAIRS_OF_JOBS: Mapping[ReservationFault, Callable[["Transaction", list[int]], None]] = {
+    ReservationFault.STRAY_FRAME: frames.abandon,
+    ReservationFault.NO_TYPE: _enter,
+    ReservationFault.NO_ROW: _leave,
+}
