@@ -7,6 +7,7 @@ import click
 
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import RESERVATIONS, Stop, option
+from oar.cli.common.render import visible
 from oar.lib.facts.formats import Format, dump
 from oar.lib.reservations import userset_changes
 
@@ -39,7 +40,7 @@ def main(
         if not context.user.is_admin:
             raise Stop(f'denied: "{context.user.name}" must be manager for this operation')
         lines = _change(context, added, removed, deleted, force=force)
-        click.echo("\n".join(lines))
+        click.echo("\n".join(map(visible, lines)))
     if lists or shown:
         with context.database.snapshot() as tx:
             names = tx.usersets.names() if lists else []

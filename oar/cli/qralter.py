@@ -10,6 +10,7 @@ import click
 from oar.cli.common.command import Context, Hangup, oar_command
 from oar.cli.common.end_with_caller import ending_with_caller
 from oar.cli.common.options import RESERVATIONS, Stop, option
+from oar.cli.common.render import visible
 from oar.cli.qrsub import NO_ANSWER, NOBODY
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
@@ -96,7 +97,7 @@ def main(context: Context, **values: object) -> int:
             try:
                 has_left = alter(context, options, number)
             except UserError as error:
-                click.echo(str(error), err=True)
+                click.echo("\n".join(map(visible, str(error).split("\n"))), err=True)
                 code = 1
                 continue
             if has_left and numbers[place:]:

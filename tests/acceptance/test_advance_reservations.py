@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from tests.acceptance.faults import processes_of
 from tests.acceptance.harness import Cluster, Person, wait_until
 
 #: All cores of the room.
@@ -171,3 +172,20 @@ def test_a_series_goes_on_when_one_of_it_ends_until_it_is_deleted(cluster: Clust
     deleted = "".join(f"alice has deleted advance_reservation {number}\n" for number in (second, third))
     assert alice.run("qrdel hourly") == f"{deleted}alice has deleted series {series}\n"
     assert alice.run("qrstat; qrstat -series") == ""
+
+
+def test_a_server_that_is_killed_over_a_start_begins_the_reservation_late(cluster: Cluster, alice: Person) -> None:
+    number = int(alice.run("qrsub -a +4 -d 300 -l /network_address=1 -terse"))
+    job = alice.submit(f"--ar {number} -l nodes=1,walltime=0:1 'echo ran >> ~/in-$OAR_AR_ID'")
+    for part in ("meta_sched", "almighty"):
+        for process in processes_of(cluster, part):
+            process.kill()
+    (start,) = row(cluster, number, "start_time")
+    wait_until(lambda: cluster.sql(f"SELECT extract(epoch FROM now()) > {start} + 1") == [["t"]])
+    cluster.server.do("stop")
+    cluster.server.do("start")
+    cluster.wait_for_state(job, "Terminated")
+    assert alice.run(f"cat ~/in-{number}") == "ran\n"
+    (frame,) = row(cluster, number, "frame_id")
+    assert cluster.sql(f"SELECT start_time FROM jobs WHERE job_id = {frame}") == [[start]]
+    assert alice.run(f"qrdel {number}") == f"alice has deleted advance_reservation {number}\n"

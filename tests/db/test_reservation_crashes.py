@@ -1,6 +1,6 @@
-"""The scheduler dies before each statement of a round: advance reservations live on as if it had not."""
+"""Rounds, commands and Leon die before each of their statements: advance reservations live on as if they had not."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,12 +10,16 @@ from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
+from oar.lib.facts.advance_reservations import AccessEntry, NewReservation
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.reservations import alteration, asking, deletion, repairs
+from oar.lib.reservations.alteration import AttributeChange, WantedChange
 from oar.lib.runtime import Runtime
-from tests.builders import add_resources
-from tests.db.reservation_site import HOUR, NOW, Site
+from oar.modules import leon
+from tests.builders import add_resources, for_no_reason
+from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 
 LIFE = ["CREATED", "START TIME REACHED", "END TIME REACHED", "TERMINATED"]
 
@@ -152,3 +156,131 @@ def test_no_occurrence_of_a_series_is_lost_or_doubled(site: Site, dying: DyingDa
     assert site.series(series).ended == NOW + 3 * HOUR + 660
     with site.database.begin() as tx:
         assert tx.invariants.violations(dying.settings.ro_user) == []
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def ask(tx: Transaction, site: Site, number: int) -> None:
+    """What qrsub writes."""
+    new = NewReservation("alice", NOW + 5000, NOW + 6000, site.get(number).request, queue="default", time_offset=6)
+    asking.ask(tx, new, [AccessEntry("alice")], limit=9)
+
+
+def withdraw(tx: Transaction, site: Site, number: int) -> None:
+    """What a qrsub writes that is interrupted; the request is the last one."""
+    (asked,) = [each for each in tx.advance_reservations.live() if each.state is S.ASKED]
+    assert asking.withdraw(tx, asked.id, "alice") is None
+
+
+def alter(tx: Transaction, site: Site, number: int) -> None:
+    """What qralter writes: new attributes, and the wish for another window."""
+    reservation = alteration.lock(tx, ALICE, site.get(number), number)
+    alteration.change_attributes(tx, ALICE, reservation, AttributeChange(name="other", access=(AccessEntry("bob"),)))
+    (reservation,) = tx.advance_reservations.select([number])
+    alteration.ask_change(tx, ALICE, reservation, WantedChange(end=NOW + 900), patience=60)
+
+
+def delete(tx: Transaction, site: Site, number: int) -> None:
+    """What qrdel -f writes."""
+    deletion.delete(tx, ALICE, site.get(number), number, force=True)
+
+
+#: Everything that the commands above write.
+CONTENT = """
+    SELECT array_agg(v ORDER BY reservation_id) FROM reservations v;
+    SELECT array_agg(t ORDER BY reservation_id, entry_order) FROM reservation_acl t;
+    SELECT array_agg(t ORDER BY reservation_log_id) FROM reservation_logs t;
+    SELECT array_agg(t ORDER BY revision_id) FROM reservation_revisions t;
+    SELECT array_agg(t ORDER BY change_id) FROM reservation_changes t;
+    SELECT array_agg(t ORDER BY frag_id_job) FROM frag_jobs t;
+    SELECT array_agg(t ORDER BY job_id) FROM jobs t;
+    SELECT array_agg(t ORDER BY event_id) FROM event_logs t"""
+
+
+def content(database: Database) -> list[object]:
+    with database.snapshot() as tx:
+        return [tx.value(question) for question in CONTENT.split(";")]
+
+
+def violations(database: Database) -> list[str]:
+    with database.snapshot() as tx:
+        return [str(each) for each in tx.invariants.violations(database.settings.ro_user)]
+
+
+@pytest.mark.parametrize("command", [ask, withdraw, alter, delete])
+def test_each_statement_of_a_command_may_be_the_last(
+    site: Site, dying: DyingDatabase, command: Callable[[Transaction, Site, int], None]
+) -> None:
+    add_resources(site.database, nodes=1, cores=2)
+    number = site.ask("/resource_id=2", NOW, NOW + 1000)
+    site.round()
+    site.submit_inside(number, cores=2)
+    site.submit_inside(number)
+    site.round(NOW + 1)
+    if command is withdraw:
+        site.ask("/resource_id=1", NOW + 5000, NOW + 6000)
+    before = content(site.database)
+    dying._clock = site.database._clock
+    for step in range(1, 100):
+        dying.dies_before, dying.steps = step, 0
+        try:
+            with dying.begin() as tx:
+                command(tx, site, number)
+        except Killed:
+            assert content(site.database) == before
+        else:
+            assert step > 5
+            assert content(site.database) != before
+            assert violations(site.database) == []
+            return
+    raise AssertionError("the command has no end")
+
+
+def test_each_statement_of_a_pass_of_leon_may_be_the_last(site: Site, dying: DyingDatabase) -> None:
+    """A pass that ends the frame of one reservation, and the jobs of it."""
+    add_resources(site.database, nodes=1, cores=2)
+    number = site.ask("/resource_id=2", NOW, NOW + 1000)
+    site.round()
+    inside = site.submit_inside(number)
+    with site.database.begin() as tx:
+        tx.kill_requests.ask(for_no_reason(site.get(number).frame_id))
+    dying._clock = site.database._clock
+    for step in range(1, 200):
+        dying.dies_before, dying.steps = step, 0
+        try:
+            leon.run(Runtime(Config(), dying))
+        except Killed:
+            assert violations(site.database) == []
+        else:
+            break
+    leon.run(site.runtime)  # the next pass ends the jobs
+    assert site.job(inside) is JobState.ERROR
+    site.round(NOW + 2)
+    assert (site.state(number), bool(site.get(number).ended)) == (S.DELETED, True)
+    assert site.events(number) == ["CREATED", "START TIME REACHED", "DELETED", "TERMINATED"]
+    assert violations(site.database) == []
+
+
+def test_each_statement_of_a_repair_may_be_the_last(site: Site, dying: DyingDatabase) -> None:
+    add_resources(site.database, nodes=1, cores=2)
+    number = site.ask("/resource_id=2", NOW, NOW + 1000)
+    site.round()
+    frame = site.get(number).frame_id
+    with site.database.begin() as tx:
+        lifecycle.move(tx, frame, JobState.FINISHING)
+        lifecycle.move(tx, frame, JobState.ERROR)
+    site.submit_inside(number)
+    before = content(site.database)
+    dying._clock = site.database._clock
+    for step in range(1, 200):
+        dying.dies_before, dying.steps = step, 0
+        try:
+            with dying.begin() as tx:
+                repairs.repair(tx, patience=60)
+        except Killed:
+            assert content(site.database) == before
+        else:
+            break
+    assert violations(site.database) == []
+    assert site.job(site.get(number).frame_id) is JobState.RUNNING

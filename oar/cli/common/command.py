@@ -378,7 +378,10 @@ def _as_utf8(argument: str) -> str:
 def _printable(text: str) -> str:
     """Return the text as it can always be written, without what could move a terminal's cursor."""
     text = text.encode("utf-8", "backslashreplace").decode()
-    return "".join(each if each >= " " or each in "\t\n" else f"\\x{ord(each):02x}" for each in text)
+    return "".join(
+        f"\\x{ord(each):02x}" if (each < " " and each not in "\t\n") or "\x7f" <= each < "\xa0" else each
+        for each in text
+    )
 
 
 def _forget_stdout() -> None:
