@@ -135,19 +135,3 @@ def test_the_end_of_a_job_is_reported_when_the_network_is_back(cluster: Cluster)
     assert cluster.state(job) == "Running"
     head.do("heal")
     assert_ran_once(cluster, job)
-
-
-def test_a_reservation_goes_with_force_though_its_node_is_cut_off(cluster: Cluster) -> None:
-    cluster.as_user("oar").run("oaruserset -a alice arusers")
-    alice = cluster.as_user("alice")
-    number = alice.run("qrsub -d 600 -l /network_address=1 -terse").strip()
-    job = alice.submit(f"--ar {number} -l nodes=1,walltime=0:5 {WORK}")
-    head = started(cluster, job)
-    head.do("cut")
-    said = alice.run(f"qrdel -f {number}")
-    assert said == f"alice has registered the advance_reservation {number} for deletion\n"
-    row = f"SELECT state, ended <> 0 FROM reservations WHERE ar_id = {number} ORDER BY reservation_id DESC LIMIT 1"
-    wait_until(lambda: cluster.sql(row) == [["d", "t"]], "the reservation is gone, and its node is still away")
-    assert cluster.state(job) == "Error"
-    assert cluster.cause(job) == "RESERVATION"
-    head.do("heal")
