@@ -54,12 +54,12 @@ class JobListing(BaseModel):
         return JobQuery(
             states=_states(self.state, ended=self.ended_since is not None),
             arrays=() if self.array is None else (self.array,),
-            users=tuple(_me(who) if each == "me" else each for each in _words(self.user)),
-            queues=_words(self.queue),
-            projects=_words(self.project),
-            names=_words(self.name),
-            types=_words(self.type),
-            nodes=_words(self.node),
+            users=tuple(_me(who) if each == "me" else each for each in words_of(self.user)),
+            queues=words_of(self.queue),
+            projects=words_of(self.project),
+            names=words_of(self.name),
+            types=words_of(self.type),
+            nodes=words_of(self.node),
             text=self.q,
             ended_since=self.ended_since,
         )
@@ -122,7 +122,8 @@ def _page(who: Asking, listing: JobListing) -> dict[str, object]:
     return record
 
 
-def _words(text: str | None) -> tuple[str, ...]:
+def words_of(text: str | None) -> tuple[str, ...]:
+    """Return the words of a list with commas, each once."""
     return tuple(dict.fromkeys(word for word in (text or "").split(",") if word))
 
 
@@ -135,7 +136,7 @@ def _states(text: str | None, *, ended: bool) -> frozenset[JobState] | None:
     if text is None:
         return None if ended else LIVE_STATES
     states: frozenset[JobState] = frozenset()
-    for word in _words(text):
+    for word in words_of(text):
         if word == "all":
             return None
         named = frozenset(state for state in JobState if state.lower() == word.lower())

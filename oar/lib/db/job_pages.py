@@ -6,6 +6,7 @@ from typing import Any
 from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import Table
 from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
+from oar.lib.facts.states import JobState
 
 #: More jobs than this are not counted.
 MOST_COUNTED = 100_000
@@ -17,6 +18,10 @@ _NODES = """EXISTS (
       AND r.network_address = ANY(%s))"""
 _TEXT = "(strpos(lower(coalesce(j.job_name, '')), lower(%s)) > 0 OR strpos(j.job_user, %s) > 0 OR j.job_id::text = %s)"
 _BETWEEN = "j.submission_time <= %s AND (j.stop_time = 0 OR j.stop_time >= %s)"
+
+_BY_QUEUE = (
+    f"SELECT j.queue_name, j.state, count(*) FROM jobs j WHERE {LIVE} AND {_NO_FRAME} GROUP BY 1, 2 ORDER BY 1, 2"
+)
 
 _Condition = tuple[str, tuple[Any, ...]]
 
@@ -42,6 +47,10 @@ class JobPages(Table):
         limited = f"SELECT count(*) FROM (SELECT FROM jobs j WHERE {where} LIMIT %s) counted"
         number: int = self._tx.value(limited, (*parameters, MOST_COUNTED + 1))
         return number
+
+    def live_by_queue(self) -> dict[tuple[str, JobState], int]:
+        """Return the numbers of live jobs by queue and state."""
+        return {(queue, JobState(state)): number for queue, state, number in self._tx.rows(_BY_QUEUE)}
 
 
 def _joined(conditions: list[_Condition]) -> _Condition:

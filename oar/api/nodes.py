@@ -1,0 +1,134 @@
+"""Nodes, their resources, and queues."""
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from oar.api.answers import Answer, answer_unless_known
+from oar.api.jobs import PRINTABLE, Words, words_of
+from oar.api.records import event_item
+from oar.api.service import Asking, asking
+from oar.lib.facts.errors import BadRequest, NoSuchResource
+from oar.lib.facts.states import ResourceState
+from oar.lib.views.nodes import ResourceView, resource_views
+from oar.lib.views.occupancy import NodeOccupancy, by_node, total
+
+router = APIRouter(tags=["nodes"])
+
+#: Events that a node shows, at most.
+LAST_EVENTS = 50
+#: Columns of the system that are shown beside the properties of a resource.
+SHOWN_COLUMNS = ("state", "available_upto", "drain", "maintenance", "next_state")
+NodeName = Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="Network address of a node.")]
+
+
+class NodeListing(BaseModel):
+    """Which nodes a list holds; words with commas between them are alternatives."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    node: Words = Field(None, description="Nodes by name.")
+    state: Words = Field(None, description="Nodes that have a resource in one of these states.")
+
+    def views(self, who: Asking) -> list[ResourceView]:
+        """Return the resources of the nodes.  Raises BadRequest."""
+        states = _states(self.state)
+        with who.database.snapshot() as tx:
+            views = resource_views(tx, nodes=words_of(self.node) or None)
+        chosen = {view.node for view in views if view.state in states}
+        return [view for view in views if view.node and view.node in chosen]
+
+
+@router.get("/nodes", operation_id="nodes_list", summary="Nodes, and how many of their resources are free")
+def nodes_list(request: Request, listing: Annotated[NodeListing, Query()]) -> Answer:
+    """Return the nodes with the numbers of their resources by condition, and the jobs on them; the sums of all."""
+    views = listing.views(asking(request))
+    jobs = _jobs(views)
+    nodes = by_node(views)
+    items = [{**_node_item(node), "jobs": jobs[node.node]} for node in nodes]
+    return answer_unless_known(request, {"items": items, "total": total(nodes).record})
+
+
+@router.get("/nodes/{name}", operation_id="node", summary="One node")
+def node_one(request: Request, name: NodeName) -> Answer:
+    """Return a node with its resources, the jobs on them, and what happened to it last."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        views = resource_views(tx, nodes=[name])
+        events = tx.events.of_nodes([name], last=LAST_EVENTS).get(name, [])
+    if not views:
+        raise NoSuchResource(f"there is no node {name!r}")
+    (node,) = by_node(views)
+    record = {
+        **_node_item(node),
+        "jobs": _jobs(views)[name],
+        "resources": [resource_item(view) for view in views],
+        "events": [event_item(event) for event in events],
+    }
+    return answer_unless_known(request, record)
+
+
+@router.get("/resources", operation_id="resources_list", summary="Resources")
+def resources_list(request: Request, listing: Annotated[NodeListing, Query()]) -> Answer:
+    """Return the resources with their properties and the jobs on them; those on no node too, if none is named."""
+    who = asking(request)
+    states = _states(listing.state)
+    with who.database.snapshot() as tx:
+        views = resource_views(tx, nodes=words_of(listing.node) or None)
+    return answer_unless_known(request, {"items": [resource_item(view) for view in views if view.state in states]})
+
+
+@router.get("/queues", operation_id="queues_list", summary="Queues")
+def queues_list(request: Request) -> Answer:
+    """Return the queues, the most urgent first, with the numbers of their jobs by state."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        queues = tx.queues.all()
+        numbers = tx.job_pages.live_by_queue()
+    items = [
+        {
+            "name": queue.name,
+            "priority": queue.priority,
+            "policy": queue.policy,
+            "state": queue.state,
+            "jobs": {state: number for (name, state), number in numbers.items() if name == queue.name},
+        }
+        for queue in sorted(queues, key=lambda queue: (-queue.priority, queue.name))
+    ]
+    return answer_unless_known(request, {"items": items})
+
+
+def resource_item(view: ResourceView) -> dict[str, object]:
+    """Return a resource with its properties."""
+    return {
+        "id": view.id,
+        "node": view.node or None,
+        **{name: view.columns[name] for name in SHOWN_COLUMNS if name in view.columns},
+        "jobs": view.jobs,
+        "advance_reservations": view.reserved,
+        "properties": dict(view.properties),
+    }
+
+
+def _node_item(node: NodeOccupancy) -> dict[str, object]:
+    return {"name": node.node, **node.record}
+
+
+def _jobs(views: Iterable[ResourceView]) -> dict[str, list[int]]:
+    jobs: dict[str, set[int]] = {}
+    for view in views:
+        jobs.setdefault(view.node, set()).update(view.jobs)
+    return {node: sorted(ids) for node, ids in jobs.items()}
+
+
+def _states(text: str | None) -> frozenset[ResourceState]:
+    """Return the states that a list of names means, all for None.  Raises BadRequest."""
+    if text is None:
+        return frozenset(ResourceState)
+    by_name = {state.lower(): state for state in ResourceState}
+    unknown = [word for word in words_of(text) if word.lower() not in by_name]
+    if unknown:
+        raise BadRequest(f"{unknown[0]!r} is no state of resources: {', '.join(ResourceState)}")
+    return frozenset(by_name[word.lower()] for word in words_of(text))

@@ -1,0 +1,79 @@
+"""Nodes, resources and queues as programs read them."""
+
+import httpx
+import pytest
+
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState, ResourceState
+from oar.lib.resources import nodes
+from tests.builders import add_job, add_resources
+
+
+@pytest.fixture
+def job(database: Database) -> int:
+    """A job on one of the four resources of two nodes."""
+    return add_job(database, JobState.RUNNING, on=add_resources(database)[:1])
+
+
+def test_nodes_tell_what_is_free_and_who_is_there(anonymous: httpx.Client, job: int) -> None:
+    record = anonymous.get("/v1/nodes").json()
+    first, second = record["items"]
+    assert (first["name"], first["total"], first["used"], first["free"], first["jobs"]) == ("node-1", 2, 1, 1, [job])
+    assert (second["name"], second["free"], second["jobs"]) == ("node-2", 2, [])
+    assert (record["total"]["total"], record["total"]["free"]) == (4, 3)
+
+
+def test_one_node_tells_its_resources_and_its_events(anonymous: httpx.Client, database: Database, job: int) -> None:
+    with database.begin() as tx:
+        tx.events.add("PING_CHECKER_NODE_SUSPECTED", 0, "does not answer", hosts=["node-1"])
+    record = anonymous.get("/v1/nodes/node-1").json()
+    assert [resource["jobs"] for resource in record["resources"]] == [[job], []]
+    assert record["resources"][0]["properties"]["cpuset"] == "0"
+    assert [(event["type"], event["nodes"]) for event in record["events"]] == [
+        ("PING_CHECKER_NODE_SUSPECTED", ["node-1"])
+    ]
+
+
+def test_nodes_are_chosen_by_name_and_by_state(anonymous: httpx.Client, database: Database, job: int) -> None:
+    with database.begin() as tx:
+        nodes.suspect(tx, ["node-2"], finaud=False)
+
+    def names(**filters: str) -> list[str]:
+        return [node["name"] for node in anonymous.get("/v1/nodes", params=filters).json()["items"]]
+
+    assert names(state="suspected") == ["node-2"]
+    assert names(state="Alive,Dead") == ["node-1"]
+    assert names(node="node-2,node-9") == ["node-2"]
+    resources = anonymous.get("/v1/resources", params={"state": "suspected"}).json()["items"]
+    assert {resource["state"] for resource in resources} == {ResourceState.SUSPECTED}
+
+
+def test_a_resource_on_no_node_is_a_resource(anonymous: httpx.Client, database: Database) -> None:
+    with database.begin() as tx:
+        tx.resources.insert([{"type": "licence", "network_address": ""}])
+    (licence,) = anonymous.get("/v1/resources").json()["items"]
+    assert (licence["node"], licence["properties"]["type"]) == (None, "licence")
+    assert anonymous.get("/v1/nodes").json()["items"] == []
+
+
+def test_queues_tell_how_many_jobs_they_hold(anonymous: httpx.Client, database: Database, job: int) -> None:
+    add_job(database)
+    add_job(database)
+    queues = anonymous.get("/v1/queues").json()["items"]
+    assert [queue["priority"] for queue in queues] == sorted((queue["priority"] for queue in queues), reverse=True)
+    assert {queue["name"]: queue["jobs"] for queue in queues}["default"] == {"Running": 1, "Waiting": 2}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "word"),
+    [
+        ("/v1/nodes/nowhere", 404, "no-such-resource"),
+        ("/v1/nodes?state=broken", 400, "bad-request"),
+        ("/v1/nodes?name=n1", 400, "bad-request"),
+        ("/v1/nodes/%00", 400, "bad-request"),
+        ("/v1/resources?node=%0a", 400, "bad-request"),
+    ],
+)
+def test_what_is_wrong_is_told(anonymous: httpx.Client, path: str, status: int, word: str) -> None:
+    answer = anonymous.get(path)
+    assert (answer.status_code, answer.json()["type"]) == (status, word)
