@@ -13,12 +13,12 @@ from oar.cli.common.options import RESERVATIONS, Stop, option
 from oar.cli.common.render import visible
 from oar.cli.qrsub import NO_ANSWER, NOBODY
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
+from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, ReservationChange
 from oar.lib.facts.errors import UserError
-from oar.lib.facts.grid_engine_times import write_date
+from oar.lib.facts.grid_engine_times import write_date, write_option_date
 from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer
 from oar.lib.reservations import alteration, answers, drafts, listed_users, preparation
-from oar.lib.reservations.alteration import AttributeChange, WantedChange
+from oar.lib.reservations.alteration import NO_ACCESS, AttributeChange, WantedChange
 from oar.lib.reservations.drafts import OtherResources
 from oar.lib.reservations.preparation import BadReservation
 
@@ -153,7 +153,7 @@ class _Asked(NamedTuple):
     reservation: AdvanceReservation
     wanted: WantedChange | None  #: what the scheduler answers
     change_id: int  #: of it; 0 = none
-    ended: list[int]  #: waiting jobs whose owner lost his access
+    lost: list[int]  #: waiting jobs whose owner loses his access
 
 
 def _alter(context: Context, options: QralterOptions, name: str) -> bool:
@@ -200,9 +200,11 @@ def _verify(context: Context, options: QralterOptions, name: str) -> bool:
     if asked.wanted:
         step = reservation_trials.alter(context.database, context.runtime.config, asked.reservation, asked.wanted)
         if not step.is_granted:
-            raise BadReservation(_refusal(asked.reservation.number, step.message, step.proposal))
+            raise BadReservation(_refusal(asked.reservation, asked.wanted, step.message, step.proposal))
         lines.append(f"then {write_date(step.start)} to {write_date(step.end)}")
-        lines += [f"job {job_id} would be deleted: it would not fit any more" for job_id in step.ended_jobs]
+        misfits = [job_id for job_id in step.ended_jobs if job_id not in asked.lost]
+        lines += [f"job {job_id} would be deleted: it would not fit any more" for job_id in misfits]
+    lines += [f"job {job_id} would be deleted: its owner could not use the reservation" for job_id in asked.lost]
     click.echo("\n".join(lines))
     return False
 
@@ -215,23 +217,28 @@ def _ask(context: Context, options: QralterOptions, name: str, note: Callable[[_
         wanted = _window(options, reservation, tx.now)
         if attributes.access is not None:
             listed_users.expand(tx, attributes.access, limit=0)
-        ended = []
-        if attributes != AttributeChange():
-            ended = alteration.change_attributes(tx, context.user, reservation, attributes)
-        change_id = 0
-        if other := _other_resources(context, tx, options, reservation):
+        if other := _other_resources(context, tx, options, reservation, attributes.access):
             wanted = (wanted or WantedChange())._replace(request=other.request, asked=other.columns)
         if wanted:
-            (reservation,) = tx.advance_reservations.select([reservation.id])
+            wanted = wanted._replace(attributes=attributes)
             patience = context.runtime.config.reservation_answer_timeout
             change_id = alteration.ask_change(tx, context.user, reservation, wanted, patience=patience)
-        note(_Asked(reservation, wanted, change_id, ended))
+            note(_Asked(reservation, wanted, change_id, alteration.jobs_without_access(tx, reservation, attributes)))
+        elif attributes != AttributeChange():
+            lost = alteration.change_attributes(tx, context.user, reservation, attributes)
+            note(_Asked(reservation, None, 0, lost))
+        else:
+            raise BadReservation("qralter: nothing is to be changed")
 
 
 def _other_resources(
-    context: Context, tx: Transaction, options: QralterOptions, reservation: AdvanceReservation
+    context: Context,
+    tx: Transaction,
+    options: QralterOptions,
+    reservation: AdvanceReservation,
+    access: Sequence[AccessEntry] | None,
 ) -> OtherResources | None:
-    """Return the resources that are asked for; None if they stay."""
+    """Return the resources that are asked for; None if they stay.  ``access``: a new access list."""
     wish = preparation.ReservationWish(
         resources=options.resources,
         pe=options.pe,
@@ -241,7 +248,9 @@ def _other_resources(
     )
     if wish == preparation.ReservationWish():
         return None
-    return drafts.other_resources(tx, context.database, context.runtime.config, wish, reservation)
+    if access is None:
+        access = tx.advance_reservations.access([reservation.id])[reservation.id]
+    return drafts.other_resources(tx, context.database, context.runtime.config, wish, reservation, access=access)
 
 
 def _give_up(context: Context, written: list[_Asked]) -> ReservationChange | None:
@@ -254,9 +263,8 @@ def _give_up(context: Context, written: list[_Asked]) -> ReservationChange | Non
 
 def _lines(context: Context, asked: _Asked, answer: ReservationChange | None) -> list[str]:
     """Return what is said of a change that was made.  Raises BadReservation for a refused one."""
-    told = _told(context, answer, asked.reservation) if answer else []
-    ended = [f"job {job_id} was deleted: its owner may not use the reservation any more" for job_id in asked.ended]
-    return [f"Your reservation {asked.reservation.number} has been altered", *told, *ended]
+    told = _told(context, answer, asked) if answer else [NO_ACCESS.format(job_id) for job_id in asked.lost]
+    return [f"Your reservation {asked.reservation.number} has been altered", *told]
 
 
 def _locked(tx: Transaction, context: Context, name: str) -> AdvanceReservation:
@@ -318,19 +326,29 @@ def _window(options: QralterOptions, reservation: AdvanceReservation, now: int) 
     return WantedChange(start, end, options.is_forced)
 
 
-def _told(context: Context, answer: ReservationChange, reservation: AdvanceReservation) -> list[str]:
+def _told(context: Context, answer: ReservationChange, asked: _Asked) -> list[str]:
     """Return what is said of a granted change.  Raises BadReservation for a refused one."""
+    reservation = asked.reservation
     if answer.answer is not ChangeAnswer.GRANTED:
-        raise BadReservation(_refusal(reservation.number, answer.message, answer.proposal))
+        wanted = asked.wanted or WantedChange()
+        raise BadReservation(_refusal(reservation, wanted, answer.message, answer.proposal))
     with context.database.snapshot() as tx:
         (present,) = tx.advance_reservations.select([reservation.id])
     lines = [f"now {write_date(present.start)} to {write_date(present.end)}"]
     return lines + ([answer.message] if answer.message else [])
 
 
-def _refusal(number: int, message: str, proposal: int) -> str:
-    lines = [f"denied: Reservation {number} can't be altered", f"  {message}"]
-    return "\n".join([*lines, f"  possible is {write_date(proposal)}"] if proposal else lines)
+def _refusal(reservation: AdvanceReservation, wanted: WantedChange, message: str, proposal: int) -> str:
+    lines = [f"denied: Reservation {reservation.number} can't be altered", f"  {message}"]
+    return "\n".join([*lines, f"  {_proposal(reservation, wanted, proposal)}"] if proposal else lines)
+
+
+def _proposal(reservation: AdvanceReservation, wanted: WantedChange, date: int) -> str:
+    """Return the line that says what would be possible instead of what was asked for."""
+    if wanted.start not in (None, reservation.start):
+        return f"the earliest possible start is {write_date(date)} (-a {write_option_date(date)})"
+    extreme = "earliest" if wanted.end is not None and wanted.end < reservation.end else "latest"
+    return f"the {extreme} possible end is {write_date(date)}"
 
 
 if __name__ == "__main__":

@@ -142,7 +142,9 @@ def _text(
     elif options.machine is None and options.log:
         lines = _history(chosen, _logs(tx, chosen), _dates(options, write_date))
     elif options.machine is None and not options.wanted:
-        changes = open_changes(tx) if options.explains else {}
+        changes = {}
+        if options.explains:
+            changes = open_changes(tx, chosen, rights.reader(tx, context.user, is_private=False))
         lines = _overview(chosen, _dates(options, write_date), changes, explains=options.explains)
     else:
         reader = rights.reader(tx, context.user, is_private=context.runtime.config.oarstat_private)

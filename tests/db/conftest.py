@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from oar.cli import qralter
+from oar.cli.common.command import CommandResult, invoke
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Effect
+from oar.lib.facts.records import User
 from oar.lib.runtime import Runtime
 from tests.db.console import Console
-from tests.db.reservation_site import Site
+from tests.db.reservation_site import ALICE, Site, Typed
 
 
 @pytest.fixture
@@ -41,3 +44,21 @@ def site(database: Database, runtime: Runtime) -> Iterator[Site]:
     made = Site(database, runtime)
     yield made
     made.scheduler.close()
+
+
+@pytest.fixture
+def qralter_alone(site: Site, runtime: Runtime) -> Typed:
+    """Qralter of alice; nobody answers."""
+    runtime.config = runtime.config.replace(reservation_answer_timeout=1)
+
+    def run(*arguments: str, user: User = ALICE) -> CommandResult:
+        return invoke(qralter.main, arguments, runtime=runtime, user=user)
+
+    return run
+
+
+@pytest.fixture
+def alter(site: Site, qralter_alone: Typed) -> Typed:
+    """Qralter of alice; the scheduler answers as soon as it is told of a change."""
+    site.database.deliver = lambda effects: site.answer()
+    return qralter_alone

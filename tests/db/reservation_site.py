@@ -1,7 +1,9 @@
 """A site with advance reservations and a clock, for tests that live through their dates."""
 
+from collections.abc import Callable
 from typing import Any
 
+from oar.cli.common.command import CommandResult
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
 from oar.lib.db.new_jobs import NewAlternative
@@ -21,6 +23,9 @@ NOW = 1_800_000_000
 HOUR = 3600
 ALICE, BOB = User("alice", 1001), User("bob", 1002)
 
+#: A command that a test types.
+Typed = Callable[..., CommandResult]
+
 
 class Site:
     """A site with a clock: rounds are made at dates that a test chooses."""
@@ -38,6 +43,12 @@ class Site:
         if date is not None:
             self.go_to(date)
         self.scheduler.round()
+
+    def answer(self) -> None:
+        """Make a round; the server is told nothing of what it writes itself."""
+        told, self.database.deliver = self.database.deliver, None
+        self.round()
+        self.database.deliver = told
 
     def ask(self, request: str, start: int, end: int, *, owner: str = "alice", limit: int = 0, **fields: Any) -> int:
         """Ask for a reservation; return its id."""

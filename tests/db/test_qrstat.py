@@ -17,6 +17,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.statements import Row, Statements
 from oar.lib.facts.advance_reservations import AccessEntry, ReservationLog, ReservationUsage
 from oar.lib.facts.records import User
+from oar.lib.facts.reservation_states import ChangeAnswer
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import JobState
 from tests.builders import add_job, add_resources
@@ -186,14 +187,53 @@ def test_the_overview_is_that_of_grid_engine_letter_for_letter(console: Console)
 
 def test_reasons_and_asked_changes_stand_below_their_reservation(console: Console) -> None:
     add_both(console)
-    with console.database.begin() as tx:
-        wanted = {"end": paris(2006, 12, 14, 15, 57, 33), "is_forced": False, "request": "[]"}
-        change = json.dumps(wanted | {"asked": {"resource_list": '[["oar", "/core=2"], ["licence", "1"]]'}})
-        tx.advance_reservations.ask_change(192, "user1", change, 0)
+    ask_change(console, end=paris(2006, 12, 14, 15, 57, 33), account="b", is_forced=False)
     lines = OVERVIEW.splitlines()
-    lines.insert(3, "       change asked: end 12/14/2006 15:57:33, resources /core=2, licence=1")
+    lines.insert(3, "       change asked: end 12/14/2006 15:57:33, account b")
     lines.append("       reserved host node-2 is Suspected")
     assert show(console, "-explain").splitlines() == lines
+
+
+def ask_change(console: Console, **wanted: object) -> None:
+    """Ask for a change of the first reservation, in place of the one that was asked for before."""
+    with console.database.begin() as tx:
+        for change in tx.advance_reservations.open_changes():
+            tx.advance_reservations.answer_change(change.id, ChangeAnswer.DROPPED)
+        tx.advance_reservations.ask_change(192, "user1", json.dumps(wanted), 0)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        (
+            {"request": "[]", "asked": {"resource_list": '[["oar", "/core=2"], ["licence", "1"]]'}},
+            "resources /core=2, licence=1",
+        ),
+        ({"request": "[]", "asked": {}}, "resources of the same kind"),
+        ({"start": 1166104053, "name": "night"}, "start 12/14/2006 14:47:33, name night"),
+        ({"is_hard": True, "replaces_lost": False, "idle_limit": 60}, "error_handling hard, replace no, idle_limit 60"),
+        (
+            {"is_hard": False, "replaces_lost": True, "mail_options": "ab"},
+            "mail_options ab, error_handling soft, replace yes",
+        ),
+        ({"mail_list": "a@b", "access": [["root", False], ["bob", True]]}, "mail_list a@b, acl_list root,!bob"),
+    ],
+)
+def test_all_that_is_asked_to_be_changed_is_told(console: Console, wanted: dict[str, object], told: str) -> None:
+    add_both(console)
+    ask_change(console, **wanted)
+    assert f"       change asked: {told}" in show(console, "-explain").splitlines()
+    assert f"{'change_asked:':<28}{told}" in show(console, "-explain", "-ar", "192").splitlines()
+    assert json.loads(show(console, "-J", "-ar", "192"))["192"]["change"] == wanted
+
+
+def test_others_are_not_shown_the_account_the_addresses_and_the_users_that_are_asked_for(console: Console) -> None:
+    add_both(console)
+    ask_change(console, end=10, account="b", mail_list="a@b", access=[["root", False]])
+    told = "change asked: end 01/01/1970 01:00:10"
+    assert show(console, "-explain", user=USER2).splitlines()[3].strip() == told
+    assert show(console, "-explain", user=USER1).splitlines()[3].strip() != told
+    assert json.loads(show(console, "-J", "-ar", "192", user=USER2))["192"]["change"] == {"end": 10}
 
 
 def test_long_names_are_cut_in_the_overview(console: Console) -> None:

@@ -268,8 +268,30 @@ def test_a_reservation_to_come_is_moved_to_its_own_resources_or_to_others() -> N
     site.reserve("/core=2", NOW + 200, NOW + 300, held=3)
     assert change(site, end=NOW + 250).resources == (3, 4)
     site.reserve("/core=2", NOW + 200, NOW + 300, held=12)
-    refused = change(site, end=NOW + 250)
+    refused = change(site, start=NOW + 150, end=NOW + 250)
     assert (refused.is_granted, refused.proposal) == (False, NOW + 300)
+
+
+def test_the_latest_end_that_is_proposed_would_be_granted_and_no_later_one() -> None:
+    site = Site(nodes=2).reserve("/core=2", NOW + 100, NOW + 200, held=3, groups=GROUPS)
+    site.reserve("/core=2", NOW + 250, NOW + 400, held=3).reserve("/core=1", NOW + 300, NOW + 400, held=4)
+    more = {"alternatives": ((RequestGroup(0, (Level("core", 3),)),),)}
+    for wanted, latest in (({}, NOW + 300), (more, NOW + 250)):
+        refused = change(site, end=NOW + 350, **wanted)
+        assert (refused.is_granted, refused.proposal) == (False, latest)
+        assert change(site, end=latest, **wanted).is_granted
+        assert not change(site, end=latest + 1, **wanted).is_granted
+    assert change(site, start=NOW + 200, end=NOW + 330, **more).proposal == NOW + 400
+
+
+def test_no_end_is_proposed_that_would_cut_a_job_or_is_the_present_one() -> None:
+    site = Site(nodes=2).reserve("/core=1", NOW - 10, NOW + 200, held=1, state=S.RUNNING, groups=GROUPS, used=1)
+    site.reserve("/core=3", NOW + 100, NOW + 300, held=14).run(1, walltime=150, id=5, types=("inner=1001",))
+    more = ((RequestGroup(0, (Level("core", 2),)),),)
+    assert change(site, end=NOW + 250, alternatives=more).proposal == 0
+    waits = Site(nodes=1).reserve("/core=2", NOW + 100, NOW + 200, held=3, groups=GROUPS)
+    waits.reserve("/core=2", NOW + 200, NOW + 300, held=3)
+    assert change(waits, end=NOW + 250).proposal == 0
 
 
 def test_a_running_reservation_keeps_its_resources_and_its_start() -> None:

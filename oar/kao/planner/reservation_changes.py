@@ -6,12 +6,14 @@ See docs/design/reservations.rst, "Changes".
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from functools import partial
 
 from oar.kao.facts.plan import Reason
 from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, PlannedReservation
 from oar.kao.facts.snapshot import FOREVER, RunningJob, WaitingJob
+from oar.kao.planner.placement.first_fit import fit_first
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.reservation_health import is_inside
 from oar.kao.planner.resources.slot_search import earliest
@@ -19,7 +21,7 @@ from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Occupation, Space
 from oar.lib.facts.hierarchy import RequestFit
 from oar.lib.facts.reservation_states import GRANTED, STARTED
-from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
+from oar.lib.facts.resource_set import ResourceSet, positions
 from oar.lib.facts.times import format_date, format_duration
 
 HAS_BEGUN = "the start time of a running advance reservation can't be changed"
@@ -74,7 +76,9 @@ class ReservationChanges:
     def _move_end(self, change: PlannedChange, reservation: PlannedReservation, end: int) -> ChangeStep:
         """Change the end of a reservation that has begun: its resources stay."""
         if end > reservation.end:
-            free_until = self._free_until(reservation, reservation.end)
+            free_until = _latest_end(
+                self._without(reservation), reservation.end, lambda free: not reservation.resources & ~free
+            )
             if free_until < end:
                 message = f"its resources are free only until {format_date(free_until)}"
                 proposal = free_until if free_until > reservation.end else 0
@@ -91,18 +95,6 @@ class ReservationChanges:
         message = f"job {job.id} runs until {format_date(job.end)}"
         return _refusal(change, reservation, message, job.end + reservation.time_offset)
 
-    def _free_until(self, reservation: PlannedReservation, begin: int) -> int:
-        """Return until when the resources of a reservation are free without a break from ``begin`` on."""
-        space = self._without(reservation)
-        date = begin
-        for start in sorted({*space.slots.starts(), FOREVER}):
-            if start <= begin:
-                continue
-            if reservation.resources & ~space.slots.free_between(date, start):
-                return date
-            date = start
-        return FOREVER
-
     def _bound_jobs(self, reservation: PlannedReservation) -> Iterator[RunningJob]:
         """Iterate over the running jobs that have to end with a reservation; those of a flexible one go on."""
         return iter(()) if reservation.is_flexible else self._running(reservation)
@@ -116,20 +108,43 @@ class ReservationChanges:
 
     def _move(self, change: PlannedChange, reservation: PlannedReservation, start: int, end: int) -> ChangeStep:
         """Move a reservation that has not begun: to its own resources, to others if these are not free."""
-        space = self._without(reservation)
-        free = space.slots.free_between(start, end) & self._context.usable.present
-        if not reservation.resources & ~free:
-            return self._granted(change, reservation, (start, end), reservation.resources)
+        space, present = self._without(reservation), self._context.usable.present
         request = self._context.requests.get(reservation.groups)
+
+        def place(free: ResourceSet) -> ResourceSet:
+            if not reservation.resources & ~(free & present):
+                return reservation.resources
+            return 0 if isinstance(request, Reason) else request.fit(free & present)
+
+        if found := place(space.slots.free_between(start, end)):
+            return self._granted(change, reservation, (start, end), found)
         if isinstance(request, Reason):
             return _refusal(change, reservation, "its request cannot be evaluated")
-        if found := request.fit(free):
-            return self._granted(change, reservation, (start, end), found)
+        if start == reservation.start:
+            return self._too_late(change, reservation, (start, end), _latest_end(space, start, place))
+        return self._no_start(change, reservation, request, (start, end))
+
+    def _no_start(
+        self, change: PlannedChange, reservation: PlannedReservation, request: RequestFit, window: tuple[int, int]
+    ) -> ChangeStep:
+        """Refuse a window with another start, with the next start at which a request fits."""
+        start, end = window
         query = SlotQuery(request, self._context.usable.present, end - start, kind="any change")
-        later = earliest(space.slots, query, start + 1)
-        duration = format_duration(end - start)
-        message = f"there is no place for {duration} from {format_date(start)} on"
+        later = earliest(self._without(reservation).slots, query, start + 1)
+        message = f"there is no place for {format_duration(end - start)} from {format_date(start)} on"
         return _refusal(change, reservation, message, later.start if later else 0)
+
+    def _too_late(
+        self, change: PlannedChange, reservation: PlannedReservation, window: tuple[int, int], latest: int
+    ) -> ChangeStep:
+        """Refuse a window in which there is no place; with the latest end, if the end was to be later."""
+        start, end = window
+        if end <= reservation.end or latest - start <= reservation.time_offset or latest < self._now:
+            message = f"there is no place for it from {format_date(start)} to {format_date(end)}"
+            return _refusal(change, reservation, message)
+        message = f"there is a place for it only until {format_date(latest)}"
+        has_it = latest <= reservation.end and not change.alternatives
+        return _refusal(change, reservation, message, 0 if has_it else latest)
 
     # -- other resources ---------------------------------------------------------------------------------------------
 
@@ -143,22 +158,41 @@ class ReservationChanges:
         start, end = window
         if has_begun and (refusal := self._cut_job(change, reservation, end)):
             return refusal
-        free = self._without(reservation).slots.free_between(max(start, self._now), end)
-        usable = self._context.usable
-        ranks = self._ranks(reservation, free & (usable.present | reservation.resources), is_now=has_begun)
+        space, begin = self._without(reservation), max(start, self._now)
         held = 0 if reservation.is_flexible else reservation.used
-        has_fit = False
-        for number, groups in enumerate(change.alternatives):
-            request = self._context.requests.get(groups)
-            found = 0 if isinstance(request, Reason) else fit_first(request, ranks)
-            has_fit = has_fit or bool(found)
-            if found and not held & ~found:
-                chosen = replace(reservation, groups=groups)
-                return replace(self._granted(change, chosen, window, found), alternative=number)
-        message = "its jobs hold resources that it would give up"
-        if not has_fit:
-            message = f"there is no place for it from {format_date(start)} to {format_date(end)}"
-        return _refusal(change, reservation, message)
+        fits = self._fits_of(change, reservation, is_now=has_begun)
+        found = [fit(space.slots.free_between(begin, end)) for fit in fits]
+        for number, resources in enumerate(found):
+            if resources and not held & ~resources:
+                chosen = replace(reservation, groups=change.alternatives[number])
+                return replace(self._granted(change, chosen, window, resources), alternative=number)
+        if any(found):
+            return _refusal(change, reservation, "its jobs hold resources that it would give up")
+        request = self._context.requests.get(change.alternatives[0])
+        if start != reservation.start and not isinstance(request, Reason):
+            return self._no_start(change, reservation, request, window)
+
+        def place(free: ResourceSet) -> bool:
+            return any(got and not held & ~got for got in (fit(free) for fit in fits))
+
+        latest = _latest_end(space, begin, place)
+        if has_begun and self._cut_job(change, reservation, latest):
+            latest = 0
+        return self._too_late(change, reservation, window, latest)
+
+    def _fits_of(
+        self, change: PlannedChange, reservation: PlannedReservation, *, is_now: bool
+    ) -> list[Callable[[ResourceSet], ResourceSet]]:
+        """Return for each alternative that is asked for what finds resources for it among free ones; 0 = none."""
+        usable = self._context.usable.present | reservation.resources
+
+        def fit(free: ResourceSet, request: RequestFit | Reason) -> ResourceSet:
+            if isinstance(request, Reason):
+                return 0
+            return fit_first(request, self._ranks(reservation, free & usable, is_now=is_now))
+
+        requests = [self._context.requests.get(groups) for groups in change.alternatives]
+        return [partial(fit, request=request) for request in requests]
 
     def _ranks(self, reservation: PlannedReservation, free: ResourceSet, *, is_now: bool) -> list[int]:
         """Return free resources in the order in which they are taken: held, granted, others."""
@@ -214,15 +248,11 @@ class ReservationChanges:
         return False
 
 
-def fit_first(request: RequestFit, ranks: Sequence[int]) -> ResourceSet:
-    """Return the resources of the shortest beginning of a list in which a request fits; 0 if it does not."""
-
-    def fit(count: int) -> ResourceSet:
-        return request.fit(from_positions(ranks[:count]))
-
-    if not fit(len(ranks)):
-        return 0
-    return fit(bisect_left(range(len(ranks)), True, key=lambda count: bool(fit(count))))
+def _latest_end(space: Space, start: int, place: Callable[[ResourceSet], ResourceSet | bool]) -> int:
+    """Return until when there is a place among what is free from ``start`` on without a break; ``start`` = never."""
+    dates = [date for date in sorted({*space.slots.starts(), FOREVER}) if date > start]
+    count = bisect_left(dates, True, key=lambda end: not place(space.slots.free_between(start, end)))
+    return dates[count - 1] if count else start
 
 
 def _refusal(change: PlannedChange, reservation: PlannedReservation, message: str, proposal: int = 0) -> ChangeStep:

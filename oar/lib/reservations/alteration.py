@@ -1,11 +1,11 @@
-"""Changes of advance reservations: attributes at once, windows and resources by the scheduler.
+"""Changes of advance reservations: attributes alone at once, windows and resources by the scheduler.
 
 See docs/design/reservations.rst, "Changes".
 """
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.facts.advance_reservations import (
     AccessEntry,
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 
+#: What is said of a job that ends because its owner loses his access.
+NO_ACCESS = "job {} was deleted: its owner may not use the reservation any more"
+
+
 class ChangeDenied(UserError):
     """A change cannot be asked for; the message is a whole line."""
 
@@ -40,6 +44,14 @@ class AttributeChange(NamedTuple):
     idle_limit: int | None = None
     access: tuple[AccessEntry, ...] | None = None
 
+    @classmethod
+    def of(cls, change: Mapping[str, Any]) -> "AttributeChange":
+        """Return the attributes that a stored change asks for beside a window or resources."""
+        found = {name: change[name] for name in cls._fields if name in change}
+        if "access" in found:
+            found["access"] = tuple(AccessEntry(*entry) for entry in found["access"])
+        return cls(**found)
+
 
 class WantedChange(NamedTuple):
     """A new window, and other resources; None = as it is."""
@@ -49,6 +61,7 @@ class WantedChange(NamedTuple):
     is_forced: bool = False
     request: str | None = None  #: JSON, as ``reservations.request``
     asked: Mapping[str, str] | None = None  #: columns of the reservation that tell how the resources were asked for
+    attributes: AttributeChange = AttributeChange()  #: they are changed with it, or stay with it
 
 
 def lock(tx: "Transaction", user: User, reservation: AdvanceReservation | None, number: int) -> AdvanceReservation:
@@ -68,7 +81,9 @@ def ask_change(
 
     ``reservation`` is locked; ``patience``: for so many seconds somebody waits for the answer.
     """
-    text = json.dumps({name: value for name, value in change._asdict().items() if value is not None})
+    values = {**change._asdict(), **change.attributes._asdict()}
+    del values["attributes"]
+    text = json.dumps({name: value for name, value in values.items() if value is not None})
     expires = tx.now + round(10 * patience)
     change_id = tx.advance_reservations.ask_change(reservation.id, user.name, text, expires)
     if change_id is None:
@@ -91,11 +106,16 @@ def change_attributes(
 
     Waiting jobs of users who lose their access are ended, running ones stay.
     """
-    changed = reservation._replace(
-        name=reservation.name if change.name is None else change.name,
-        account=reservation.account if change.account is None else change.account,
-        revision=reservation.revision + 1,
-    )
+    lost = jobs_without_access(tx, reservation, change)
+    changed = set_attributes(tx, reservation._replace(revision=reservation.revision + 1), change)
+    note_change(tx, changed, user.name)
+    tx.outbox.append(Wake(Tag.TERM))
+    end_without_access(tx, changed, lost)
+    return lost
+
+
+def set_attributes(tx: "Transaction", reservation: AdvanceReservation, change: AttributeChange) -> AdvanceReservation:
+    """Store other attributes of a locked reservation; return it with them."""
     flags = {"error_handling": change.is_hard, "replace_lost": change.replaces_lost}
     columns: dict[str, object] = {
         "ar_name": change.name,
@@ -105,12 +125,36 @@ def change_attributes(
         "idle_limit": change.idle_limit,
         **{name: None if flag is None else "YES" if flag else "NO" for name, flag in flags.items()},
     }
-    columns = {name: value for name, value in columns.items() if value is not None}
-    tx.advance_reservations.update(changed.id, **columns, revision=changed.revision)
-    add_revision(tx, changed, user.name)
-    lifecycle.note(tx, changed, ReservationEvent.ALTERED, author=user.name)
-    tx.outbox.append(Wake(Tag.TERM))
-    return [] if change.access is None else _change_access(tx, changed, change.access)
+    if columns := {name: value for name, value in columns.items() if value is not None}:
+        tx.advance_reservations.update(reservation.id, **columns)
+    if change.access is not None:
+        tx.advance_reservations.set_access(reservation.id, change.access)
+    given = {name: value for name, value in change._asdict().items() if name != "access" and value is not None}
+    return reservation._replace(**given)
+
+
+def note_change(tx: "Transaction", changed: AdvanceReservation, author: str) -> None:
+    """Store the revision of a reservation that was changed, and log it."""
+    tx.advance_reservations.update(changed.id, revision=changed.revision)
+    add_revision(tx, changed, author)
+    lifecycle.note(tx, changed, ReservationEvent.ALTERED, author=author)
+
+
+def jobs_without_access(tx: "Transaction", reservation: AdvanceReservation, change: AttributeChange) -> list[int]:
+    """Return the waiting jobs of a reservation whose owners lose their access by a change."""
+    if change.access is None:
+        return []
+    waiting = tx.advance_reservations.live_jobs([reservation.id])[reservation.id].waiting
+    return [
+        job.id
+        for job in tx.jobs.select(waiting)
+        if not visitors.may_use(tx, change.access, visitors.visitor(job.user, job.project))
+    ]
+
+
+def end_without_access(tx: "Transaction", reservation: AdvanceReservation, job_ids: Collection[int]) -> None:
+    """Ask for the end of jobs whose owners have lost their access."""
+    deletion.end_some_jobs(tx, reservation, job_ids, "its owner may not use any more")
 
 
 def change_series(
@@ -127,15 +171,3 @@ def change_series(
     if duration is not None and duration <= offset:
         raise ChangeDenied(f"denied: the duration must be longer than {offset} seconds")
     occurrences.alter(tx, series, duration, **change._asdict())
-
-
-def _change_access(tx: "Transaction", reservation: AdvanceReservation, access: tuple[AccessEntry, ...]) -> list[int]:
-    tx.advance_reservations.set_access(reservation.id, access)
-    waiting = tx.advance_reservations.live_jobs([reservation.id])[reservation.id].waiting
-    lost = [
-        job.id
-        for job in tx.jobs.select(waiting)
-        if not visitors.may_use(tx, access, visitors.visitor(job.user, job.project))
-    ]
-    deletion.end_some_jobs(tx, reservation, lost, "its owner may not use any more")
-    return lost

@@ -169,13 +169,14 @@ def other_resources(
     config: Config,
     wish: ReservationWish,
     reservation: AdvanceReservation,
+    *,
+    access: Sequence[AccessEntry],
 ) -> OtherResources:
-    """Return what a wish asks for in the place of what a reservation has.
+    """Return what a wish asks for in the place of what a reservation has, for all that ``access`` names.
 
     Without ``-l``, ``-pe`` and ``-alloc`` the reservation asks for the same as before, under further conditions.
     Raises BadReservation, BadCondition, RuleFailed.
     """
-    access = tx.advance_reservations.access([reservation.id])[reservation.id]
     named = listed_users.expand(tx, access, limit=config.reservation_acl_checked_users, known=(reservation.owner,))
     site = requests.site_of(tx, wish, environments.read(config.reservation_environments_file))
     columns = {}

@@ -89,14 +89,29 @@ def reasons(reservation: AdvanceReservation) -> list[str]:
     return reservation.message.split("\n") if is_told else []
 
 
+#: What is shown of a change that somebody asks for: the names that the detail has, too.
+_CHANGE_NAMES = {
+    "start": "start",
+    "end": "end",
+    "request": "resources",
+    "name": "name",
+    "account": "account",
+    "mail_options": "mail_options",
+    "mail_list": "mail_list",
+    "is_hard": "error_handling",
+    "replaces_lost": "replace",
+    "idle_limit": "idle_limit",
+    "access": "acl_list",
+}
+
+
 def change_text(change: ReservationChange) -> str:
-    """Return what somebody asks to change: ``end 12/14/2006 15:57:33``."""
+    """Return what somebody asks to change: ``end 12/14/2006 15:57:33, account b``."""
     values = json.loads(change.change)
-    resources, columns = values.pop("request", None), values.pop("asked", {})
-    wanted = {name: value for name, value in values.items() if not isinstance(value, bool)}  # how, and not what
-    if resources:
-        wanted["resources"] = _asked_text(columns)
-    return ", ".join(f"{name} {_value_text(name, value)}" for name, value in wanted.items())
+    if "request" in values:
+        values["request"] = _asked_text(values.get("asked", {}))
+    shown = [name for name in _CHANGE_NAMES if name in values]
+    return ", ".join(f"{_CHANGE_NAMES[name]} {_value_text(name, values[name])}" for name in shown)
 
 
 def _asked_text(columns: Mapping[str, str]) -> str:
@@ -107,14 +122,34 @@ def _asked_text(columns: Mapping[str, str]) -> str:
 
 
 def _value_text(name: str, value: Any) -> str:
-    if name in ("start", "end") and isinstance(value, int):
+    if name in ("start", "end"):
         return write_date(value)
-    return value if isinstance(value, str) else json.dumps(value)
+    if name == "access":
+        return ",".join(f"!{text}" if denied else text for text, denied in value)
+    if name == "is_hard":
+        return "hard" if value else "soft"
+    if name == "replaces_lost":
+        return "yes" if value else "no"
+    return str(value)
 
 
-def open_changes(tx: "Transaction") -> dict[int, ReservationChange]:
+#: What only those who are shown the mail addresses are shown of a change.
+_SECRETS = ("account", "mail_list", "access")
+
+
+def open_changes(
+    tx: "Transaction", reservations: Sequence[AdvanceReservation], reader: ReservationReader
+) -> dict[int, ReservationChange]:
     """Return the changes that are not answered, by id of the reservation, which has one at most."""
-    return {change.reservation_id: change for change in tx.advance_reservations.open_changes()}
+    found = {change.reservation_id: change for change in tx.advance_reservations.open_changes()}
+    return {each.id: _seen(found[each.id], each, reader) for each in reservations if each.id in found}
+
+
+def _seen(change: ReservationChange, reservation: AdvanceReservation, reader: ReservationReader) -> ReservationChange:
+    if reader.may_see_mail(reservation):
+        return change
+    values = json.loads(change.change)
+    return change._replace(change=json.dumps({name: values[name] for name in values if name not in _SECRETS}))
 
 
 def shown(
@@ -125,7 +160,7 @@ def shown(
     numbers = {number for reservation in reservations for number in reservation.resources}
     rows = {row.id: row for row in tx.resources.select(numbers)} if numbers else {}
     access, jobs = tx.advance_reservations.access(ids), tx.advance_reservations.live_jobs(ids)
-    usage, changes = tx.advance_reservations.usages(ids), open_changes(tx)
+    usage, changes = tx.advance_reservations.usages(ids), open_changes(tx, reservations, reader)
     in_series = {each.series_id for each in reservations if each.series_id}
     series = tx.reservation_series.select(in_series) if in_series else {}
     hidden = _hidden(tx, reservations, access, reader)

@@ -5,9 +5,10 @@ See docs/design/reservations.rst, "Replacement".
 
 from oar.kao.facts.plan import Reason
 from oar.kao.facts.planned_reservations import PlannedReservation
+from oar.kao.planner.placement.first_fit import fit_first
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.reservation_health import Health
-from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
+from oar.lib.facts.resource_set import ResourceSet, positions
 from oar.lib.facts.states import ResourceState
 
 #: A resource that is missing after the start is replaced after at most so many seconds.
@@ -44,19 +45,8 @@ class ReservationReplacement:
             return 0
         kept = reservation.resources & ~health.missing
         usable = self._context.usable.ordinary & request.reach & ~reservation.resources
-        free = positions(self._context.spaces.common.slots.free_between(self._now, reservation.end) & usable)
-        candidates = sorted(free)
-
-        def fit(count: int) -> ResourceSet:
-            return request.fit(kept | from_positions(candidates[:count]))
-
-        if not fit(len(candidates)):
-            return 0
-        low, high = 0, len(candidates)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if fit(middle) else (middle + 1, high)
-        found = fit(low)
+        free = self._context.spaces.common.slots.free_between(self._now, reservation.end) & usable
+        found = fit_first(request, sorted(positions(free)), kept)
         bound = 0 if reservation.is_flexible else reservation.used  # its jobs need not be on what it has
         return found if not bound & ~found else 0
 

@@ -20,7 +20,8 @@ from oar.lib.facts.reservation_states import (
     ReservationState,
 )
 from oar.lib.jobs.control import SYSTEM
-from oar.lib.reservations import deletion, frames, lifecycle
+from oar.lib.reservations import alteration, deletion, frames, lifecycle
+from oar.lib.reservations.alteration import NO_ACCESS, AttributeChange
 from oar.lib.reservations.granted import add_revision
 
 
@@ -137,30 +138,42 @@ def write_changes(tx: Transaction, steps: Sequence[ChangeStep]) -> None:
 
 def _change(tx: Transaction, reservation: AdvanceReservation, step: ChangeStep) -> None:
     change = tx.advance_reservations.change(step.change_id)
-    message = "\n".join(f"job {job_id} was deleted: it no longer fits" for job_id in step.ended_jobs)
-    if change is None or not tx.advance_reservations.answer_change(step.change_id, ChangeAnswer.GRANTED, message):
+    if change is None:
         return
-    before, after = set(reservation.resources), set(step.resources)
+    wanted = json.loads(change.change)
+    attributes = AttributeChange.of(wanted)
+    lost = alteration.jobs_without_access(tx, reservation, attributes)
+    misfits = [job_id for job_id in step.ended_jobs if job_id not in lost]
+    lines = [f"job {job_id} was deleted: it no longer fits" for job_id in misfits]
+    message = "\n".join(lines + [NO_ACCESS.format(job_id) for job_id in lost])
+    if not tx.advance_reservations.answer_change(change.id, ChangeAnswer.GRANTED, message):
+        return
     changed = reservation._replace(
         start=step.start, end=step.end, resources=step.resources, revision=reservation.revision + 1
     )
-    changed = _change_request(tx, changed, json.loads(change.change), step.alternative)
+    changed = _change_request(tx, changed, wanted, step.alternative)
+    changed = alteration.set_attributes(tx, changed, attributes)
+    _change_place(tx, reservation, changed)
+    alteration.note_change(tx, changed, change.author)
+    deletion.end_some_jobs(tx, changed, misfits, "was altered, so that the job no longer fits")
+    alteration.end_without_access(tx, changed, lost)
+
+
+def _change_place(tx: Transaction, reservation: AdvanceReservation, changed: AdvanceReservation) -> None:
+    """Store another window and other resources; the frame follows."""
+    before, after = set(reservation.resources), set(changed.resources)
     tx.advance_reservations.update(
         changed.id,
         start_time=changed.start,
         end_time=changed.end,
         resources=list(changed.resources),
         missing=sorted(after & set(reservation.missing)),
-        revision=changed.revision,
     )
     for kind in IntervalKind:
         tx.advance_reservations.end_intervals(changed.id, kind, before - after, tx.now)
     tx.advance_reservations.begin_intervals(changed.id, IntervalKind.GRANTED, after - before, tx.now)
     frames.move_window(tx, changed)
     frames.exchange(tx, changed, before - after, after - before)
-    add_revision(tx, changed, change.author)
-    lifecycle.note(tx, changed, ReservationEvent.ALTERED, author=change.author)
-    deletion.end_some_jobs(tx, changed, step.ended_jobs, "was altered, and they no longer fit")
 
 
 def _change_request(

@@ -1,0 +1,18 @@
+"""The fewest resources of a list in which a request fits."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from oar.lib.facts.hierarchy import RequestFit
+from oar.lib.facts.resource_set import ResourceSet, from_positions
+
+
+def fit_first(request: RequestFit, ranks: Sequence[int], kept: ResourceSet = 0) -> ResourceSet:
+    """Return where a request fits in ``kept`` and the shortest beginning of a list of positions; 0 if it does not."""
+
+    def fit(count: int) -> ResourceSet:
+        return request.fit(kept | from_positions(ranks[:count]))
+
+    if not fit(len(ranks)):
+        return 0
+    return fit(bisect_left(range(len(ranks)), True, key=lambda count: bool(fit(count))))
