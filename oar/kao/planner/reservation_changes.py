@@ -15,10 +15,11 @@ from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, Planne
 from oar.kao.facts.snapshot import FOREVER, RunningJob, WaitingJob
 from oar.kao.planner.placement.first_fit import fit_first
 from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.reservation_health import is_inside
 from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
-from oar.kao.planner.resources.spaces import Occupation, Space
+from oar.kao.planner.resources.spaces import Space
 from oar.lib.facts.hierarchy import RequestFit
 from oar.lib.facts.reservation_states import GRANTED, STARTED
 from oar.lib.facts.resource_set import ResourceSet, positions

@@ -18,9 +18,9 @@ from oar.kao.planner.placement.reservation_replacement import ReservationReplace
 from oar.kao.planner.placement.reservation_search import GrantedPlace, NoPlace, ReservationSearch
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.reservation_changes import ReservationChanges
+from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.frames import window_of
 from oar.kao.planner.resources.reservation_health import Health, ReservationHealth, state_of
-from oar.kao.planner.resources.spaces import Occupation
 from oar.kao.planner.starts import Starts
 from oar.lib.facts.grid_engine_times import write_date
 from oar.lib.facts.reservation_states import INCOMPLETE, STARTED, ReservationEvent, ReservationState

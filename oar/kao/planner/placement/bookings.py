@@ -13,8 +13,9 @@ from oar.kao.planner.limits.array_limits import ArrayLimits
 from oar.kao.planner.limits.counter_differences import CountedJob
 from oar.kao.planner.limits.quota_usage import QuotaUsage
 from oar.kao.planner.limits.tokens import FreeTokens
+from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.frames import FrameWindow
-from oar.kao.planner.resources.spaces import Occupation, Spaces
+from oar.kao.planner.resources.spaces import Spaces
 from oar.lib.facts.states import Reservation
 
 

@@ -132,6 +132,9 @@ class PlacementReuse:
 
     def _compare_entries(self) -> None:
         """Compare the latest entries of this round with those of the present event of the last round."""
+        if not self.is_comparable:
+            self._compared = len(self._entered)
+            return
         unmatched = list(self._last_entries)
         for entry in self._entered[self._compared :]:
             match = next((last for last in unmatched if self._is_same_entry(last, entry)), None)

@@ -11,9 +11,10 @@ from oar.kao.facts.planned_reservations import PlannedReservation
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.slot_search import earliest, fit_at
 from oar.kao.planner.resources.slots import SlotQuery
-from oar.kao.planner.resources.spaces import Occupation, Space
+from oar.kao.planner.resources.spaces import Space
 from oar.lib.facts.resource_set import ResourceSet, union
 from oar.lib.facts.states import JobState
 from oar.lib.facts.times import format_date, format_duration

@@ -14,7 +14,7 @@ from oar.kao.facts.snapshot import FOREVER, Snapshot, WaitingJob
 from oar.kao.planner.limits.counter_differences import CountedJob
 from oar.kao.planner.limits.dependencies import StartWindow
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
-from oar.kao.planner.resources.spaces import Occupation
+from oar.kao.planner.resources.endings import Occupation
 from oar.lib.facts.resource_set import ResourceSet
 
 #: A job in the common space.

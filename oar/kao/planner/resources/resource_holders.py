@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.snapshot import ResourceColumns, RunningJob, Settings, Snapshot
+from oar.kao.planner.resources.resource_index import ResourceIndex
 from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.states import JobState
 
@@ -34,9 +35,9 @@ class ResourceHolders:
             Holder(job, types[job.id], held_resources(job, snapshot.resources, snapshot.settings) & ~shared)
             for job in snapshot.running
         ]
-        self._held = 0
+        self._index: ResourceIndex[Holder] = ResourceIndex()
         for holder in self.all:
-            self._held |= holder.resources
+            self._index.add(holder, holder.resources)
         #: names that inner jobs may use -> the space of the running container
         self._running_spaces = {
             name: types[job.id].container
@@ -51,9 +52,7 @@ class ResourceHolders:
 
     def of(self, resources: ResourceSet, types: ParsedTypes) -> list[Holder]:
         """Return the jobs that hold some of these resources and do not share them with a job of these types."""
-        if not resources & self._held:
-            return []
-        return [holder for holder in self.all if holder.resources & resources and not self.may_share(types, holder)]
+        return [holder for holder in self._index.on(resources) if not self.may_share(types, holder)]
 
     def inside(self, holder: Holder) -> set[int]:
         """Return the ids of the jobs that hold resources in a container, and in the containers inside it."""

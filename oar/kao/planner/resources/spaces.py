@@ -7,11 +7,11 @@ See docs/design/planner.rst, "Spaces".
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from operator import le
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.snapshot import FOREVER, RunningJob, Settings, Snapshot, WaitingJob
+from oar.kao.planner.resources.endings import Endings, Occupation
 from oar.kao.planner.resources.frames import FrameWindow
 from oar.kao.planner.resources.resource_holders import held_resources
 from oar.kao.planner.resources.slots import Occupant, SlotQuery, SlotSet
@@ -23,16 +23,6 @@ COMMON = ""
 
 #: How many bounds are kept for each family of requests.
 MAX_BOUNDS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Occupation:
-    """The resources of one job, and its dates; the security time is part of it."""
-
-    job_id: int
-    start: int
-    end: int
-    resources: ResourceSet
 
 
 class StartBounds:
@@ -79,7 +69,7 @@ class Space:
         self._for_besteffort: Space | None = None
         self._entered: list[tuple[Occupation, ParsedTypes]] = []
         self._besteffort: list[tuple[Occupation, ParsedTypes]] = []
-        self._ends: dict[int, list[Occupation]] = {}
+        self._endings = Endings()
 
     @property
     def slots(self) -> SlotSet:
@@ -107,20 +97,20 @@ class Space:
     def occupy(self, occupation: Occupation, types: ParsedTypes) -> None:
         """Remove the resources of a job from the free ones."""
         self._pending.append((occupation.start, occupation.end, occupation.resources, types.sharing_key))
-        self._ends.setdefault(occupation.end, []).append(occupation)
+        self._endings.add(occupation)
 
     def for_besteffort(self) -> "Space":
         """Return the copy for besteffort jobs; it is made at the first call, when all other jobs have been placed."""
         if self._for_besteffort is None:
             self._for_besteffort = Space(self.slots.copy())
-            self._for_besteffort._ends = {end: list(jobs) for end, jobs in self._ends.items()}
+            self._for_besteffort._endings = self._endings.copy()
             for occupation, types in self._besteffort:
                 self._for_besteffort.occupy(occupation, types)
         return self._for_besteffort
 
     def ending_at(self, date: int, resources: ResourceSet) -> list[int]:
         """Return the ids of the jobs that give back some of these resources at a date."""
-        return sorted(each.job_id for each in self._ends.get(date, ()) if each.resources & resources)
+        return self._endings.at(date, resources)
 
     def copy(self) -> "Space":
         """Return a space with the same jobs, in which others can be tried."""

@@ -1,0 +1,45 @@
+"""An index of what holds which resources: jobs, mostly."""
+
+from typing import Generic, TypeVar
+
+from oar.lib.facts.resource_set import ResourceSet, positions
+
+T = TypeVar("T")
+
+
+class ResourceIndex(Generic[T]):
+    """Things that hold resources, found by a set of resources.
+
+    When fewer resources are asked for than there are things, they are looked up one by one, in an index which is made
+    at the first such question; else all things are looked at.
+    """
+
+    def __init__(self) -> None:
+        self._things: list[T] = []
+        self._held: list[ResourceSet] = []
+        self._all_held: ResourceSet = 0
+        self._indexed = 0  #: so many of them are in ``_by_bit``
+        self._by_bit: dict[int, list[int]] = {}  #: resource -> numbers of things
+
+    def add(self, thing: T, resources: ResourceSet) -> None:
+        """Enter a thing with what it holds."""
+        self._things.append(thing)
+        self._held.append(resources)
+        self._all_held |= resources
+
+    def on(self, resources: ResourceSet) -> list[T]:
+        """Return the things that hold some of these resources, in the order in which they were entered."""
+        wanted = resources & self._all_held
+        if not wanted:
+            return []
+        if wanted.bit_count() >= len(self._things):
+            return [thing for thing, held in zip(self._things, self._held, strict=True) if held & wanted]
+        self._complete()
+        numbers = {number for bit in positions(wanted) for number in self._by_bit.get(bit, ())}
+        return [self._things[number] for number in sorted(numbers)]
+
+    def _complete(self) -> None:
+        for number in range(self._indexed, len(self._things)):
+            for bit in positions(self._held[number]):
+                self._by_bit.setdefault(bit, []).append(number)
+        self._indexed = len(self._things)
