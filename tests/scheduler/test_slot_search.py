@@ -165,3 +165,19 @@ def test_a_request_whose_groups_compete_is_tried_only_where_each_group_alone_is_
     assert found is not None
     assert found.start == 500
     assert tried == [500]
+
+
+def test_what_fails_without_a_filter_is_not_tried_with_it() -> None:
+    slots = SlotSet(0, ALL_CORES)
+    slots.occupy(0, 1000, ALL_CORES & ~0b11)
+    for date in range(0, 1000, 10):
+        slots.occupy(date, date + 5, 0b1)
+    asked = [HIERARCHY.request((PooledGroup(pool, (Level("core", 3),)),)) for pool in (0b111111, ALL_CORES)]
+    assert asked[0].wider is asked[1]
+    assert earliest(slots, SlotQuery(asked[1], ALL_CORES, 5), 0)
+    tried = []
+    asked[0].fit = lambda free: tried.append(free) or asked[1].fit(free)  # type: ignore[func-returns-value]
+    found = earliest(slots, SlotQuery(asked[0], ALL_CORES, 5), 0)
+    assert found is not None
+    assert found.start == 1000
+    assert len(tried) < 70  # those of the last page; there are more than 200 slots

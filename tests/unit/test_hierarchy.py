@@ -164,6 +164,30 @@ def test_the_fast_reading_agrees_with_the_naive_one(
             assert request.fit(result | (offered & less)) == result
         if not result and request.is_monotone:
             assert not request.fit(offered & less)
+        for easier in (request.necessary, request.wider):
+            assert easier is None or easier.is_monotone
+            assert easier is None or not result or easier.fit(offered)
+
+
+@given(st.integers(0, 10**6), masks)
+def test_the_size_of_the_smallest_block_is_found_by_arithmetic(seed: int, pool: int) -> None:
+    layout = Machine(seed).hierarchy.layout
+    for name in ("switch", "host", "core"):
+        partition, members = layout.partition((name,)), pool & layout.having(name)
+        sizes = [size for mask in partition.masks if (size := (mask & members).bit_count())]
+        if partition.runs is not None and sizes:
+            assert partition.runs.smallest(members) == min(sizes)
+
+
+def test_a_filter_that_leaves_whole_nodes_has_a_wider_request_which_others_share() -> None:
+    cluster = Cluster()
+    first, second, cut = (
+        cluster.hierarchy.request((PooledGroup(pool, (Level("node", 2),)),))
+        for pool in (cluster.gpu, cluster.node(0, 1, 3), cluster.node(0, 1) & ~1)
+    )
+    assert first.wider is not None
+    assert first.wider is second.wider
+    assert cut.wider is None  # one core less of a node may be free where the whole node is not
 
 
 # ----------------------------------------------------------------------------------------------- examples by hand

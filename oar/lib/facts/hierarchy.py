@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 
 from oar.lib.facts.records import Level, PropertyValue
 from oar.lib.facts.request import ALL, BEST_HALF
@@ -104,7 +104,7 @@ class TakingOrder:
 class BitRuns:
     """Blocks that are disjoint runs of bits, and questions about all of them at once.  An answer marks top bits."""
 
-    __slots__ = ("_body", "_limits", "_spans", "_stages", "_steps", "_width", "span_of", "tops")
+    __slots__ = ("_body", "_limits", "_spans", "_stages", "_steps", "_widest", "_width", "span_of", "tops")
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         """``spans``: lowest and highest bit of each block, ascending."""
@@ -113,8 +113,9 @@ class BitRuns:
         self.span_of = {high: ((1 << (high - low + 1)) - 1) << low for low, high in spans}
         self._body = self._fields(lambda width: (1 << (width - 1)) - 1)
         widths = {high - low + 1 for low, high in spans}
-        self._width = max(widths) if len(widths) == 1 else 0
-        self._steps = (max(widths, default=1) - 1).bit_length()
+        self._widest = max(widths, default=1)
+        self._width = self._widest if len(widths) == 1 else 0
+        self._steps = (self._widest - 1).bit_length()
         self._stages: list[tuple[int, int, int]] = []
         self._limits: dict[int, tuple[int, int]] = {}
 
@@ -132,6 +133,17 @@ class BitRuns:
     def complete(self, members: ResourceSet, whole: ResourceSet) -> ResourceSet:
         """Mark the blocks of which every member of ``whole`` is in ``members`` (blocks without any are not marked)."""
         return self.touched(whole) & ~self.touched(whole & ~members)
+
+    def smallest(self, members: ResourceSet) -> int:
+        """Return how many members a block holds at least; blocks without any do not count."""
+        touched = self.touched(members)
+        if not touched:
+            return 1
+        low, high = 1, min(self._widest, members.bit_count()) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.at_least(members, middle) == touched else (low, middle)
+        return low
 
     def expand(self, marks: ResourceSet) -> ResourceSet:
         """Return the whole runs of the marked blocks."""
@@ -330,7 +342,7 @@ class _NestedGroup:
 
     def _marks(self, free: ResourceSet) -> list[ResourceSet]:
         """Return the blocks that count, for each level; nothing as soon as no block of a level counts."""
-        lowest_marks = self._runs[-1].complete(free, self._pool) if self._is_whole else free
+        lowest_marks = self._present[-1] & ~self._runs[-1].touched(self._pool & ~free) if self._is_whole else free
         marks = [lowest_marks]
         for depth in range(len(self._quantities) - 2, -1, -1):
             if not marks[-1]:
@@ -428,7 +440,18 @@ class RequestFit:
     ``is_steady`` is false.  If it fails on a set, it fails on every smaller one, unless ``is_monotone`` is false.
     """
 
-    __slots__ = ("family", "fit", "groups", "is_monotone", "is_steady", "least", "necessary", "quantities", "reach")
+    __slots__ = (
+        "family",
+        "fit",
+        "groups",
+        "is_monotone",
+        "is_steady",
+        "least",
+        "necessary",
+        "quantities",
+        "reach",
+        "wider",
+    )
 
     def __init__(
         self, groups: Sequence[PooledGroup], fits: Sequence[GroupFit], families: dict[object, object] | None = None
@@ -455,6 +478,8 @@ class RequestFit:
             ),
             object(),
         )
+        #: The same request without filter, if that is satisfied wherever this one is; many filters may share it.
+        self.wider: RequestFit | None = None
         #: A monotone request that is satisfied wherever this one is; None if there is none.
         self.necessary: RequestFit | None = self if self.is_monotone else _EachAlone(groups, fits, families)
 
@@ -503,9 +528,10 @@ def _are_disjoint(pools: Sequence[ResourceSet]) -> bool:
 class Hierarchy:
     """Turns requests into what they take, with one order of resources."""
 
-    def __init__(self, layout: Layout, order: Sequence[int]) -> None:
-        """``order``: the bits in the order in which they are taken."""
+    def __init__(self, layout: Layout, order: Sequence[int], everything: ResourceSet | None = None) -> None:
+        """``order``: the bits in the order in which they are taken.  ``everything``: the pool without any filter."""
         self.layout = layout
+        self._everything = (1 << layout.size) - 1 if everything is None else everything
         self._order = TakingOrder(order)
         self._ranks = {bit: rank for rank, bit in enumerate(order)}
         self._requests: dict[tuple[PooledGroup, ...], RequestFit] = {}
@@ -521,7 +547,25 @@ class Hierarchy:
         fit = self._requests.get(groups)
         if fit is None:
             fit = self._requests[groups] = RequestFit(groups, [self._group(group) for group in groups], self._families)
+            if len(groups) == 1 and fit.quantities:
+                fit.wider = self._wider(groups[0])
         return fit
+
+    def _wider(self, group: PooledGroup) -> RequestFit | None:
+        """Return the request of a group without its filter; None if the filter cuts blocks that are taken as a whole.
+
+        A block of which the filter leaves a part may be free in this part only.
+        """
+        names = tuple(level.property for level in group.levels)
+        pools = [reduce(and_, map(self.layout.having, names), pool) for pool in (self._everything, group.pool)]
+        partition = self.layout.partition(names)
+        if partition.runs is not None:
+            is_cut = partition.runs.touched(pools[1]) & partition.runs.touched(pools[0] & ~pools[1])
+        else:
+            is_cut = not partition.is_units
+        if is_cut or pools[0] == pools[1] or group.pool & ~self._everything:
+            return None
+        return self.request((PooledGroup(self._everything, group.levels),))
 
     def _group(self, group: PooledGroup) -> GroupFit:
         fit = self._groups.get(group)
@@ -544,8 +588,8 @@ class Hierarchy:
         if len(runs) != len(names) - (0 if is_whole else 1):
             return _WalkedGroup(pool, quantities, self._tree(pool, nested, 0))
         orders = [self._block_order(path, pool) for path in nested]
-        sizes = [size for mask in partitions[-1].masks if (size := (mask & pool).bit_count())] if is_whole else []
-        return _NestedGroup(pool, quantities, runs, orders, min(sizes, default=1))
+        smallest = runs[-1].smallest(pool) if is_whole else 1
+        return _NestedGroup(pool, quantities, runs, orders, smallest)
 
     def _block_order(self, path: tuple[str, ...], pool: ResourceSet) -> TakingOrder:
         """Return the order of the top bits of the blocks: that of the first resource of each."""

@@ -14,6 +14,7 @@ from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTa
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.slot_search import earliest, fit_at
 from oar.kao.planner.resources.slots import SlotMatch, SlotQuery
+from oar.kao.planner.resources.spaces import Space
 from oar.kao.planner.site.plugin_choices import PluginChoices
 from oar.lib.facts.hierarchy import RequestFit
 
@@ -156,13 +157,25 @@ class PlacementSearch:
         space, needed = task.space, query.necessary
         if needed is None:
             return earliest(space.slots, query, begin, latest)
-        match = earliest(space.slots, needed, max(begin, space.bounds.of(needed)), latest)
-        if match and begin == self._now and match.start > begin:
-            space.bounds.learn(needed, match.start)
+        bound = space.bounds.of(needed)
+        if bound <= begin and needed.request.wider:  # nothing is known of this filter: ask what is known without
+            match = self._learnt(space, replace(needed, request=needed.request.wider), begin, latest)
+            bound = match.start if match else latest + 1
+        match = self._learnt(space, needed, begin, latest, bound)
         if match is None or needed is query:
             return match
         task.possible_from = min(task.possible_from, match.start)
         return earliest(space.slots, query, match.start, latest)
+
+    def _learnt(self, space: Space, query: SlotQuery, begin: int, latest: int, bound: int = 0) -> SlotMatch | None:
+        """Return the earliest match of a monotone request, and remember it for others of its family.
+
+        ``bound``: a date before which there is none.
+        """
+        match = earliest(space.slots, query, max(begin, bound, space.bounds.of(query)), latest)
+        if match and begin == self._now and match.start > begin:
+            space.bounds.learn(query, match.start)
+        return match
 
     def _on_lasting_resources(
         self, task: PlacementTask, alternative: Alternative, query: SlotQuery, match: SlotMatch | None, latest: int

@@ -7,6 +7,7 @@ from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup, RequestFit
 from oar.lib.facts.records import PropertyValue
 from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.states import ResourceState
 
 #: How many groups are looked up by the identity of the object.
 MAX_IDENTITIES = 50_000
@@ -33,7 +34,9 @@ class CompiledRequests:
         layout = Layout(columns, len(resources.ids))
         self._pools = snapshot.pools
         self._not_shared = ~resources.where(resources.types, snapshot.settings.always_assigned_type or None)
-        self._hierarchies = (Hierarchy(layout, resources.order), Hierarchy(layout, resources.reservation_order))
+        everything = ~resources.where(resources.states, ResourceState.DEAD) & self._not_shared & resources.everything
+        orders = resources.order, resources.reservation_order
+        self._hierarchies = tuple(Hierarchy(layout, order, everything) for order in orders)
         self._compiled: dict[tuple[tuple[RequestGroup, ...], bool], RequestFit | Reason] = {}
         self._by_identity: dict[tuple[int, bool], tuple[tuple[RequestGroup, ...], RequestFit | Reason]] = {}
 

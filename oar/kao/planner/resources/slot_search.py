@@ -20,7 +20,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from oar.kao.facts.snapshot import FOREVER
-from oar.kao.planner.resources.slots import SlotMatch, SlotQuery, SlotSet
+from oar.kao.planner.resources.slots import Page, SlotMatch, SlotQuery, SlotSet
 from oar.lib.facts.resource_set import ResourceSet
 
 
@@ -82,6 +82,7 @@ class _Search:
         "query",
         "slot_index",
         "start",
+        "wider_family",
     )
 
     def __init__(self, slots: SlotSet, query: SlotQuery, begin: int, latest: int) -> None:
@@ -90,7 +91,9 @@ class _Search:
         self.begin = begin
         self.latest = latest
         self.page_index, self.slot_index = slots.locate(begin)
+        wider = query.request.wider
         self.family = query.request.family, query.kind
+        self.wider_family = (wider.family, query.kind) if wider else None
         self.start = begin
         self.free = 0  #: free in all slots from the start to the last renewal of the candidate
         self.parts: list[ResourceSet] = []  #: free resources of the slots since then
@@ -116,7 +119,7 @@ class _Search:
                 return False
             if page.is_loose and self.slot_index == 0:
                 page.tighten()
-            if keys or not (page.most < request.least or page.fails(self.family, request.quantities)):
+            if keys or not (page.most < request.least or self._is_known_to_fail(page)):
                 for index in range(self.slot_index, len(page.free)):
                     free = page.available(index, keys) & usable
                     candidate = request.fit(free) if free.bit_count() >= request.least else 0
@@ -128,6 +131,13 @@ class _Search:
             self.page_index += 1
             self.slot_index = 0
         return False
+
+    def _is_known_to_fail(self, page: Page) -> bool:
+        """Whether the request, or the same one without its filter, has failed in each slot of a page."""
+        quantities = self.query.request.quantities
+        return page.fails(self.family, quantities) or (
+            self.wider_family is not None and page.fails(self.wider_family, quantities)
+        )
 
     def _begin_at(self, index: int, free: ResourceSet, candidate: ResourceSet) -> None:
         """Begin at a slot of the present page; the next slot to look at is the one behind it."""

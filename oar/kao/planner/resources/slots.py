@@ -61,7 +61,7 @@ class SlotMatch:
     resources: ResourceSet
 
 
-class _Page:
+class Page:
     """Consecutive slots."""
 
     __slots__ = ("common", "failures", "free", "is_loose", "keyed", "most", "open", "starts")
@@ -143,11 +143,11 @@ class _Page:
             holders = self.keyed[index]
             self.keyed.insert(index + 1, dict(holders) if holders is not None else None)
 
-    def halve(self, everything: ResourceSet) -> "_Page":
+    def halve(self, everything: ResourceSet) -> "Page":
         """Cut the page in two; return the second half."""
         opened, middle = self.open, len(self.free) >> 1
         free = [members & opened for members in self.free]
-        second = _Page(self.starts[middle:], free[middle:], everything)
+        second = Page(self.starts[middle:], free[middle:], everything)
         second.failures = {family: list(failed) for family, failed in self.failures.items()}
         if self.keyed:
             for holders in self.keyed:
@@ -168,9 +168,9 @@ class _Page:
         easier = [failed for failed in failures if not all(map(le, quantities, failed))]
         self.failures[family] = [*easier[-MAX_FAILURES:], quantities]
 
-    def copy(self, everything: ResourceSet) -> "_Page":
+    def copy(self, everything: ResourceSet) -> "Page":
         """Return an independent page with the same slots, without the notes of failures."""
-        page = _Page(list(self.starts), [free & self.open for free in self.free], everything)
+        page = Page(list(self.starts), [free & self.open for free in self.free], everything)
         if self.keyed:
             page.keyed = [dict(holders) if holders is not None else None for holders in self.keyed]
             for holders in page.keyed:
@@ -186,7 +186,7 @@ class SlotSet:
         """Make one slot: from ``begin`` on, ``free`` is free without end (default: everything)."""
         self.begin = begin
         self._everything = everything
-        self.pages = [_Page([begin], [everything if free is None else free], everything)]
+        self.pages = [Page([begin], [everything if free is None else free], everything)]
         self._firsts = [begin]  #: the first start of each page
 
     def copy(self) -> "SlotSet":
@@ -253,7 +253,7 @@ class SlotSet:
         """Replace all slots; ``slots``: what is free from each start on."""
         size = LARGEST_PAGE // 2
         self.pages = [
-            _Page(starts[at : at + size], slots[at : at + size], self._everything) for at in range(0, len(starts), size)
+            Page(starts[at : at + size], slots[at : at + size], self._everything) for at in range(0, len(starts), size)
         ]
         self._firsts = starts[::size]
 
@@ -312,7 +312,7 @@ class SlotSet:
             self.pages.insert(page_index + 1, second)
             self._firsts.insert(page_index + 1, second.starts[0])
 
-    def _between(self, start: int, end: int) -> Iterable[tuple[_Page, int, int]]:
+    def _between(self, start: int, end: int) -> Iterable[tuple[Page, int, int]]:
         """Iterate over the pages from ``start`` to ``end``: page, first slot, and the slot behind the last one."""
         page_index, slot_index = self.locate(start)
         for page in self.pages[page_index:]:
