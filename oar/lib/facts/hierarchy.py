@@ -10,13 +10,14 @@ one large integer, which has a field of bits for each block:
 - which counts are at least n: adding 2**(width - 1) - n to a field sets its top bit just when it held n or more.
 
 A block stands in such answers as the top bit of its run.  Properties that do not nest (``cpu`` numbered 0 and 1 on each
-node, asked above the node) have no runs; ``_WalkedGroup`` goes through their blocks one by one and gives the same
-answers, only slower.
+node, asked above the node) have no runs; ``_WalkedGroup`` goes through their blocks one by one.  The levels below may
+be runs within such a block.
 
 See docs/design/planner.rst, "Requests".
 """
 
 import itertools
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,12 @@ from oar.lib.facts.resource_set import ResourceSet, from_positions, lowest, posi
 
 #: Values of one property, by bit.
 Column = Sequence[PropertyValue]
+
+#: An order of more stretches than this is scattered.
+MANY_PIECES = 32
+
+#: So many sets of first members are kept of a scattered order.
+PREFIXES = 256
 
 #: The property that every resource has a value of its own for.
 FINEST = "resource_id"
@@ -68,10 +75,13 @@ def _nesting(columns: Mapping[str, Column], size: int) -> list[Column]:
 class TakingOrder:
     """The order in which resources (or blocks) are taken."""
 
-    __slots__ = ("_pieces",)
+    __slots__ = ("_pieces", "_prefixes", "_ranks")
 
     def __init__(self, bits: Sequence[int]) -> None:
-        """``bits`` in the order of preference.  Stretches of it in which bits ascend are kept as one set each."""
+        """``bits`` in the order of preference.  Stretches of it in which bits ascend are kept as one set each.
+
+        Of many stretches only the sets of the first n are kept, for some n: the answer lies between two of them.
+        """
         pieces: list[list[int]] = []
         previous = -1
         for bit in bits:
@@ -79,15 +89,25 @@ class TakingOrder:
                 pieces.append([])
             pieces[-1].append(bit)
             previous = bit
-        self._pieces = [from_positions(piece) for piece in pieces]
+        is_scattered = len(pieces) > MANY_PIECES
+        self._pieces = [] if is_scattered else [from_positions(piece) for piece in pieces]
+        self._prefixes: list[ResourceSet] = []
+        self._ranks = {bit: rank for rank, bit in enumerate(bits)} if is_scattered else {}
+        step = -(-len(bits) // PREFIXES)
+        prefix = 0
+        for begin in range(0, len(bits), step) if is_scattered else ():
+            prefix |= from_positions(bits[begin : begin + step])
+            self._prefixes.append(prefix)
 
     @property
     def is_plain(self) -> bool:
         """Whether lower bits always come first."""
-        return len(self._pieces) <= 1
+        return len(self._pieces) <= 1 and not self._prefixes
 
     def first(self, members: ResourceSet, count: int) -> ResourceSet:
         """Return the first ``count`` members; all if there are fewer."""
+        if self._prefixes:
+            return self._first_scattered(members, count)
         if len(self._pieces) <= 1:
             return lowest(members, count)
         chosen = 0
@@ -99,6 +119,16 @@ class TakingOrder:
             chosen |= part
             count -= available
         return chosen
+
+    def _first_scattered(self, members: ResourceSet, count: int) -> ResourceSet:
+        prefixes = self._prefixes
+        at = bisect_left(prefixes, count, key=lambda prefix: (members & prefix).bit_count())
+        if at == len(prefixes):
+            return members & prefixes[-1]
+        chosen = members & prefixes[at - 1] if at else 0
+        rest = members & prefixes[at] ^ chosen
+        last = sorted(positions(rest), key=self._ranks.__getitem__)[: count - chosen.bit_count()]
+        return chosen | from_positions(last)
 
 
 class BitRuns:
@@ -215,6 +245,10 @@ class _Partition:
     is_units: bool
 
 
+#: No bound: all resources.
+EVERYWHERE: ResourceSet = -1
+
+
 class Layout:
     """What the resources look like: their properties, and the blocks these make."""
 
@@ -223,7 +257,7 @@ class Layout:
         self._columns = columns
         self.size = size
         self._having: dict[str, ResourceSet] = {}
-        self._partitions: dict[tuple[str, ...], _Partition] = {}
+        self._partitions: dict[tuple[tuple[str, ...], ResourceSet], _Partition] = {}
 
     def knows(self, name: str) -> bool:
         """Whether there is a property of that name."""
@@ -238,30 +272,20 @@ class Layout:
             self._having[name] = from_positions(bit for bit in range(self.size) if not is_missing(column[bit]))
         return self._having[name]
 
-    def partition(self, names: tuple[str, ...]) -> _Partition:
-        """Return the blocks of the last property inside those of the ones before it."""
-        if names not in self._partitions:
-            self._partitions[names] = self._split(names)
-        return self._partitions[names]
+    def partition(self, names: tuple[str, ...], inside: ResourceSet = EVERYWHERE) -> _Partition:
+        """Return the blocks of the last property inside those of the ones before it, within ``inside``."""
+        key = names, inside
+        if key not in self._partitions:
+            self._partitions[key] = self._split(names, inside)
+        return self._partitions[key]
 
-    def masks(self, names: tuple[str, ...]) -> Sequence[ResourceSet]:
-        """Return the blocks as sets, also when each is one resource."""
-        partition = self.partition(names)
-        return [1 << bit for bit in positions(self._common(names))] if partition.is_units else partition.masks
-
-    def _common(self, names: tuple[str, ...]) -> ResourceSet:
-        members = (1 << self.size) - 1
-        for name in names:
-            members &= self.having(name)
-        return members
-
-    def _split(self, names: tuple[str, ...]) -> _Partition:
+    def _split(self, names: tuple[str, ...], inside: ResourceSet) -> _Partition:
         if FINEST in names:
             return _Partition((), None, is_units=True)
         blocks: dict[object, list[int]] = defaultdict(list)
         columns = [self._columns[name] for name in names]
         values: Sequence[object] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        for bit in positions(self._common(names)):
+        for bit in positions(reduce(and_, map(self.having, names), inside)):
             blocks[values[bit]].append(bit)
         if all(len(bits) == 1 for bits in blocks.values()):
             return _Partition((), None, is_units=True)
@@ -371,24 +395,26 @@ class _NestedGroup:
 
 
 class _WalkedGroup:
-    """Any levels: the blocks are gone through one by one, as the definition says."""
+    """A level whose blocks are no runs: they are gone through one by one."""
 
-    def __init__(self, pool: ResourceSet, quantities: Sequence[int], blocks: "Sequence[_Block]") -> None:
+    def __init__(
+        self, pool: ResourceSet, quantity: int, blocks: "Sequence[tuple[ResourceSet, GroupFit | None]]"
+    ) -> None:
+        """``blocks``: those that hold resources of the pool."""
         self._pool = pool
-        self._quantities = quantities
+        self._quantity = quantity
         self._blocks = blocks
-        self.least = _product(quantities)
+        self.least: int = max(1, quantity) * min((inner.least for _, inner in blocks if inner), default=1)
 
     def fit(self, free: ResourceSet) -> ResourceSet:
         """Return the resources taken; 0 if it cannot be satisfied."""
         free &= self._pool
-        return self._level(self._blocks, free, 0) if free.bit_count() >= self.least else 0
-
-    def _level(self, blocks: "Sequence[_Block]", free: ResourceSet, depth: int) -> ResourceSet:
-        quantity = self._quantities[depth]
+        if free.bit_count() < self.least:
+            return 0
+        quantity = self._quantity
         parts: list[ResourceSet] = []
-        for block in blocks:
-            part = self._part(block, free, depth)
+        for members, inner in self._blocks:
+            part = inner.fit(free) if inner else members if free & members == members else 0
             if part:
                 parts.append(part)
             elif quantity == ALL:
@@ -400,22 +426,13 @@ class _WalkedGroup:
         chosen_parts = parts[: (len(parts) + 1) // 2] if quantity == BEST_HALF else parts
         return sum(chosen_parts)  # the parts are disjoint
 
-    def _part(self, block: "_Block", free: ResourceSet, depth: int) -> ResourceSet:
-        inside = free & block.members
-        if depth == len(self._quantities) - 1:
-            return inside if inside == block.members else 0
-        return self._level(block.inner, inside, depth + 1) if inside else 0
-
 
 #: One group of a request on its pool.  ``fit(free)`` gives the resources taken of those that are free, 0 if it cannot
 #: be satisfied; it never takes fewer than ``least``.
 GroupFit = _Units | _NestedGroup | _WalkedGroup
 
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    members: ResourceSet
-    inner: "tuple[_Block, ...]" = ()
+#: Blocks of a level in the order in which they are taken: the members, and what is asked within; None = all of it.
+Blocks = Sequence[tuple[ResourceSet, GroupFit | None]]
 
 
 def _product(quantities: Sequence[int]) -> int:
@@ -537,7 +554,7 @@ class Hierarchy:
         self._requests: dict[tuple[PooledGroup, ...], RequestFit] = {}
         self._families: dict[object, object] = {}
         self._groups: dict[PooledGroup, GroupFit] = {}
-        self._block_orders: dict[tuple[tuple[str, ...], ResourceSet], TakingOrder] = {}
+        self._block_orders: dict[tuple[int, ResourceSet], TakingOrder] = {}
 
     def request(self, groups: tuple[PooledGroup, ...]) -> RequestFit:
         """Return what is to be asked for a request.
@@ -575,28 +592,34 @@ class Hierarchy:
 
     def _new_group(self, group: PooledGroup) -> GroupFit:
         names = tuple(level.property for level in group.levels)
-        quantities = [level.quantity for level in group.levels]
-        pool = group.pool
-        for name in names:
-            pool &= self.layout.having(name)
-        nested = [names[: depth + 1] for depth in range(len(names))]
-        partitions = [self.layout.partition(path) for path in nested]
-        if partitions[0].is_units and len(names) == 1:
-            return _Units(pool, quantities[0], self._order)
+        pool = reduce(and_, map(self.layout.having, names), group.pool)
+        return self._in(EVERYWHERE, pool, names, [level.quantity for level in group.levels])
+
+    def _in(self, inside: ResourceSet, pool: ResourceSet, names: tuple[str, ...], quantities: list[int]) -> GroupFit:
+        """Return what levels take within a block."""
+        partitions = [self.layout.partition(names[: depth + 1], inside) for depth in range(len(names))]
+        if partitions[0].is_units:  # a single resource is a block of each level below
+            return _Units(pool if max(quantities[1:], default=1) <= 1 else 0, quantities[0], self._order)
         runs = [partition.runs for partition in partitions if partition.runs is not None]
         is_whole = not partitions[-1].is_units
         if len(runs) != len(names) - (0 if is_whole else 1):
-            return _WalkedGroup(pool, quantities, self._tree(pool, nested, 0))
-        orders = [self._block_order(path, pool) for path in nested]
+            return _WalkedGroup(pool, quantities[0], self._blocks(partitions[0], pool, names[1:], quantities[1:]))
+        orders = [self._block_order(partition, pool) for partition in partitions]
         smallest = runs[-1].smallest(pool) if is_whole else 1
         return _NestedGroup(pool, quantities, runs, orders, smallest)
 
-    def _block_order(self, path: tuple[str, ...], pool: ResourceSet) -> TakingOrder:
+    def _blocks(
+        self, partition: _Partition, pool: ResourceSet, names: tuple[str, ...], quantities: list[int]
+    ) -> Blocks:
+        """Return the blocks of a level, with the levels below."""
+        parts = sorted((self._first(part), part, mask) for mask in partition.masks if (part := mask & pool))
+        return [(part, self._in(mask, part, names, quantities) if names else None) for _, part, mask in parts]
+
+    def _block_order(self, partition: _Partition, pool: ResourceSet) -> TakingOrder:
         """Return the order of the top bits of the blocks: that of the first resource of each."""
-        partition = self.layout.partition(path)
         if partition.is_units or self._order.is_plain:
             return self._order
-        key = path, pool
+        key = id(partition), pool
         if key not in self._block_orders:
             first = [(self._first(mask & pool), mask.bit_length() - 1) for mask in partition.masks if mask & pool]
             self._block_orders[key] = TakingOrder([top for _, top in sorted(first)])
@@ -604,10 +627,3 @@ class Hierarchy:
 
     def _first(self, members: ResourceSet) -> int:
         return self._ranks[self._order.first(members, 1).bit_length() - 1]
-
-    def _tree(self, inside: ResourceSet, nested: Sequence[tuple[str, ...]], depth: int) -> tuple[_Block, ...]:
-        """Return the blocks of one level and, in each, those of the levels below."""
-        if depth == len(nested):
-            return ()
-        parts = [part for mask in self.layout.masks(nested[depth]) if (part := mask & inside)]
-        return tuple(_Block(part, self._tree(part, nested, depth + 1)) for part in sorted(parts, key=self._first))
