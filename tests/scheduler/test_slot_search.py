@@ -181,3 +181,21 @@ def test_what_fails_without_a_filter_is_not_tried_with_it() -> None:
     assert found is not None
     assert found.start == 1000
     assert len(tried) < 70  # those of the last page; there are more than 200 slots
+
+
+def test_what_fails_for_a_job_that_shares_resources_is_not_tried_for_others_with_the_same_keys() -> None:
+    slots, mine = SlotSet(0, ALL_CORES), frozenset(KEYS[:1])
+    slots.occupy(0, 1000, 0b1, KEYS[0])
+    slots.occupy(0, 1000, ALL_CORES & ~0b111, KEYS[1])
+    for date in range(0, 1000, 10):
+        slots.occupy(date, date + 5, 0b10, KEYS[1])
+    request = HIERARCHY.request((PooledGroup(ALL_CORES, (Level("core", 4),)),))
+    tried = []
+    counted = HIERARCHY.request((PooledGroup(ALL_CORES, (Level("core", 5),)),))
+    fit = counted.fit
+    counted.fit = lambda free: tried.append(free) or fit(free)  # type: ignore[func-returns-value]
+    for query in (SlotQuery(request, ALL_CORES, 5, mine), SlotQuery(counted, ALL_CORES, 5, mine)):
+        found = earliest(slots, query, 0)
+        assert found is not None
+        assert found.start == 1000
+    assert len(tried) < 70  # those of the last page; there are more than 200 slots

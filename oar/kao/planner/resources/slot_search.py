@@ -92,8 +92,8 @@ class _Search:
         self.latest = latest
         self.page_index, self.slot_index = slots.locate(begin)
         wider = query.request.wider
-        self.family = query.request.family, query.kind
-        self.wider_family = (wider.family, query.kind) if wider else None
+        self.family = query.request.family, query.kind, query.keys
+        self.wider_family = (wider.family, query.kind, query.keys) if wider else None
         self.start = begin
         self.free = 0  #: free in all slots from the start to the last renewal of the candidate
         self.parts: list[ResourceSet] = []  #: free resources of the slots since then
@@ -119,14 +119,15 @@ class _Search:
                 return False
             if page.is_loose and self.slot_index == 0:
                 page.tighten()
-            if keys or not (page.most < request.least or self._is_known_to_fail(page)):
+            is_too_small = page.most < request.least and not (keys and page.keyed)
+            if not (is_too_small or self._is_known_to_fail(page)):
                 for index in range(self.slot_index, len(page.free)):
                     free = page.available(index, keys) & usable
                     candidate = request.fit(free) if free.bit_count() >= request.least else 0
                     if candidate:
                         self._begin_at(index, free, candidate)
                         return True
-                if self.slot_index == 0 and not keys:
+                if self.slot_index == 0:
                     page.note_failure(self.family, request.quantities)
             self.page_index += 1
             self.slot_index = 0
@@ -172,8 +173,10 @@ class _Search:
     def _follow_slots(self, last: int) -> bool:
         """Follow the candidate through the slots of the present page before ``last``; False as in ``_follow``."""
         page, keys = self.pages[self.page_index], self.query.keys
-        frees = [page.available(index, keys) for index in range(last)] if keys and page.keyed else page.free
         parts, candidate, first = self.parts, self.candidate, self.slot_index
+        frees = page.free
+        if keys and page.keyed:
+            frees = [page.available(index, keys) if index >= first else 0 for index in range(last)]
         if first < last:
             parts.append(page.open)
         is_broken = page.open & candidate != candidate

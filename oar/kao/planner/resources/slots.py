@@ -9,7 +9,7 @@ order of time; the last one has no end.  Slots are kept in *pages* of at most 64
   get scarcer while a plan is made.  Whoever frees resources (a container that grows) makes a new slot set.
 
 Jobs that may share resources carry a *sharing key*: a timesharing tag, or the name of a placeholder.  A job that has
-the keys of all occupants of a resource finds it free.
+the keys of all occupants of a resource finds it free.  For jobs with the same keys resources only get scarcer, too.
 """
 
 from bisect import bisect_left, bisect_right
@@ -61,6 +61,43 @@ class SlotMatch:
     resources: ResourceSet
 
 
+class _KeyHolders:
+    """The occupants of a slot that carry a sharing key."""
+
+    __slots__ = ("_by_key", "_held", "_several", "left")
+
+    def __init__(self, left: ResourceSet) -> None:
+        self.left = left  #: what no occupant without key has
+        self._by_key: dict[SharingKey, ResourceSet] = {}
+        self._held: ResourceSet = 0  #: the resources of all of them
+        self._several: ResourceSet = 0  #: resources of occupants of different keys
+
+    def copy(self) -> "_KeyHolders":
+        """Return independent holders with the same resources."""
+        other = _KeyHolders(self.left)
+        other._by_key, other._held, other._several = dict(self._by_key), self._held, self._several
+        return other
+
+    def hold(self, occupied: ResourceSet, key: SharingKey) -> None:
+        """Enter an occupant."""
+        own = self._by_key.get(key, 0)
+        self._several |= occupied & self._held & ~own
+        self._held |= occupied
+        self._by_key[key] = own | occupied
+
+    def shared_by(self, keys: frozenset[SharingKey]) -> ResourceSet:
+        """Return the resources all of whose occupants carry one of these keys."""
+        by_key = self._by_key
+        shared = 0
+        for key in keys:
+            shared |= by_key.get(key, 0)
+        if shared & self._several:
+            for key, held in by_key.items():
+                if key not in keys:
+                    shared &= ~held
+        return shared & self.left
+
+
 class Page:
     """Consecutive slots."""
 
@@ -70,8 +107,7 @@ class Page:
         self.starts = starts
         self.free = free  #: free resources of each slot; only those in ``open`` count
         self.open = everything  #: all resources but those of jobs that stay through the whole page
-        #: occupants with keys, by slot: key -> their resources; None -> what no occupant without key has
-        self.keyed: list[dict[SharingKey | None, ResourceSet] | None] | None = None
+        self.keyed: list[_KeyHolders | None] | None = None  #: occupants with keys, by slot
         self.failures: dict[object, list[tuple[int, ...]]] = {}
         self.recount()
 
@@ -94,11 +130,7 @@ class Page:
         holders = self.keyed[index] if keys and self.keyed else None
         if holders is None:
             return self.free[index] & self.open
-        free = holders[None]
-        for key, held in holders.items():
-            if key is not None and key not in keys:
-                free &= ~held
-        return free & self.open
+        return (self.free[index] | holders.shared_by(keys)) & self.open
 
     def cover(self, occupied: ResourceSet, remaining: ResourceSet, count: int) -> None:
         """Enter an occupant without key, of ``count`` resources, that stays through the whole page.
@@ -120,7 +152,7 @@ class Page:
         self.is_loose = True
         for holders in self.keyed[first:last] if self.keyed else ():
             if holders is not None:
-                holders[None] &= remaining
+                holders.left &= remaining
 
     def take_keyed(self, first: int, last: int, occupied: ResourceSet, key: SharingKey) -> None:
         """Enter an occupant with a key in the slots from ``first`` to before ``last``."""
@@ -129,8 +161,8 @@ class Page:
         for index in range(first, last):
             holders = self.keyed[index]
             if holders is None:
-                holders = self.keyed[index] = {None: self.free[index]}
-            holders[key] = holders.get(key, 0) | occupied
+                holders = self.keyed[index] = _KeyHolders(self.free[index])
+            holders.hold(occupied, key)
             self.free[index] &= ~occupied
         self.common &= ~occupied
         self.is_loose = True
@@ -141,7 +173,7 @@ class Page:
         self.free.insert(index + 1, self.free[index])
         if self.keyed:
             holders = self.keyed[index]
-            self.keyed.insert(index + 1, dict(holders) if holders is not None else None)
+            self.keyed.insert(index + 1, holders.copy() if holders else None)
 
     def halve(self, everything: ResourceSet) -> "Page":
         """Cut the page in two; return the second half."""
@@ -152,7 +184,7 @@ class Page:
         if self.keyed:
             for holders in self.keyed:
                 if holders is not None:
-                    holders[None] &= opened
+                    holders.left &= opened
             second.keyed, self.keyed = self.keyed[middle:], self.keyed[:middle]
         self.starts, self.free, self.open = self.starts[:middle], free[:middle], everything
         self.recount()
@@ -172,10 +204,10 @@ class Page:
         """Return an independent page with the same slots, without the notes of failures."""
         page = Page(list(self.starts), [free & self.open for free in self.free], everything)
         if self.keyed:
-            page.keyed = [dict(holders) if holders is not None else None for holders in self.keyed]
+            page.keyed = [holders.copy() if holders else None for holders in self.keyed]
             for holders in page.keyed:
                 if holders is not None:
-                    holders[None] &= self.open
+                    holders.left &= self.open
         return page
 
 

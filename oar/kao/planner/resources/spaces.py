@@ -37,19 +37,15 @@ class StartBounds:
 
     def of(self, query: SlotQuery) -> int:
         """Return a date before which the query has no match; 0 without a bound."""
-        if query.keys:
-            return 0
         bound, wanted_quantities = 0, query.request.quantities
-        for quantities, duration, start in self._bounds.get((query.request.family, query.kind), ()):
+        for quantities, duration, start in self._bounds.get((query.request.family, query.kind, query.keys), ()):
             if start > bound and duration <= query.duration and all(map(le, quantities, wanted_quantities)):
                 bound = start
         return bound
 
     def learn(self, query: SlotQuery, start: int) -> None:
         """Note the earliest start of a query, which was searched from the date of the round on."""
-        if query.keys:
-            return
-        bounds = self._bounds.setdefault((query.request.family, query.kind), [])
+        bounds = self._bounds.setdefault((query.request.family, query.kind, query.keys), [])
         new_quantities = query.request.quantities
         bounds[:] = [
             (quantities, duration, date)
