@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from oar.kao.facts.snapshot import (
     QuotaPeriod,
     QuotaRule,
     Quotas,
+    ResourceColumns,
     RunningJob,
     Snapshot,
     StoredPlacement,
@@ -269,3 +271,20 @@ def test_a_deleted_job_leaves_those_before_it_where_they_were() -> None:
     plan, _, searches = planned(replace(cluster.snapshot(), waiting=(first, third)), memory)
     assert searches == 1
     assert [each.start for each in plan.placements] == [NOW + hours(1) + 1, NOW + hours(2) + 2]
+
+
+def test_resources_are_looked_through_once_and_not_in_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(nodes=4, cores=2, suspended_types=("default",)).run(0b11).run(0b1100, state=JobState.SUSPENDED)
+    cluster.state(ResourceState.ABSENT, 2).state(ResourceState.ALIVE, 3, upto=NOW + 5000).job("/node=1").job("/core=9")
+    snapshot = cluster.snapshot()
+    plan, memory, _ = planned(snapshot)
+    looks: list[object] = []
+    find = ResourceColumns._search
+
+    def find_and_count(resources: ResourceColumns, column: Sequence[object], values: Sequence[object]) -> int:
+        looks.append(values)
+        return find(resources, column, values)
+
+    monkeypatch.setattr(ResourceColumns, "_search", find_and_count)
+    again, _, _ = planned(replace(snapshot, now=NOW + 1), memory)
+    assert (len(again.placements), looks) == (len(plan.placements), [])

@@ -27,7 +27,8 @@ def from_json(kind: type[T], text: str) -> T:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind, include_extras=True)
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {name: hint for name, hint in hints.items() if not name.startswith("_")}
 
 
 def _is_record(kind: Any) -> bool:

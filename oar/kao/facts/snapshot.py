@@ -13,7 +13,14 @@ from oar.kao.facts.request_groups import RequestGroup
 from oar.lib.facts.live_jobs import LiveJob
 from oar.lib.facts.records import Dependency, PropertyValue, Queue
 from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
-from oar.lib.facts.states import DependencyCondition, JobPriority, JobState, ResourceState
+from oar.lib.facts.states import (
+    HALTED_NEVER_WOKEN,
+    STANDBY_FOR_EVER,
+    DependencyCondition,
+    JobPriority,
+    JobState,
+    ResourceState,
+)
 
 #: A date later than every date.  Never stored.
 FOREVER = 2**62
@@ -98,6 +105,9 @@ class ResourceColumns:
     reservation_order: tuple[int, ...]  #: the same for reservations at a distant date
     columns: Mapping[str, tuple[PropertyValue, ...]] = field(default_factory=dict)  #: the properties named by requests
     last_job_dates: tuple[int, ...] = ()  #: end of the last job; only with energy saving
+    #: what has been asked for so far: the same resources serve many rounds
+    _answers: dict[object, ResourceSet] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _leaving: dict[int, ResourceSet] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def everything(self) -> ResourceSet:
@@ -105,7 +115,25 @@ class ResourceColumns:
         return (1 << len(self.ids)) - 1
 
     def where(self, column: Sequence[object], *values: object) -> ResourceSet:
-        """Return the resources that have one of the values in a column."""
+        """Return the resources that have one of the values in a column; of states and types it is remembered."""
+        if column is not self.states and column is not self.types:
+            return self._search(column, values)
+        key = column is self.states, values
+        if key not in self._answers:
+            self._answers[key] = self._search(column, values)
+        return self._answers[key]
+
+    def leaving(self) -> Mapping[int, ResourceSet]:
+        """Return the dates at which resources leave, with the resources that leave then."""
+        if not self._leaving:
+            bits_by_date: dict[int, list[int]] = {0: []}
+            for bit, date in enumerate(self.available_upto):
+                if HALTED_NEVER_WOKEN < date < STANDBY_FOR_EVER:
+                    bits_by_date.setdefault(date, []).append(bit)
+            self._leaving.update((date, from_positions(bits)) for date, bits in bits_by_date.items())
+        return {date: resources for date, resources in self._leaving.items() if resources}
+
+    def _search(self, column: Sequence[object], values: Sequence[object]) -> ResourceSet:
         return from_positions(bit for bit, value in enumerate(column) if value in values)
 
     def ids_of(self, members: ResourceSet) -> list[int]:

@@ -4,9 +4,9 @@ See docs/design/planner.rst, "Resources of a job".
 """
 
 from oar.kao.facts.job_types import ParsedTypes
-from oar.kao.facts.snapshot import ResourceColumns, Snapshot
+from oar.kao.facts.snapshot import Snapshot
 from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
-from oar.lib.facts.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, ResourceState
+from oar.lib.facts.states import ResourceState
 
 
 class UsableResources:
@@ -27,7 +27,7 @@ class UsableResources:
         if snapshot.settings.may_wake:
             self.wakeable = from_positions(bit for bit in positions(self.absent) if upto[bit] > snapshot.now)
         self.ordinary = (self.alive | self.wakeable) & self.present
-        self.limits = _limits(resources)  #: dates at which resources leave -> the resources that leave then
+        self.limits = resources.leaving()  #: dates at which resources leave -> the resources that leave then
 
     def by(self, types: ParsedTypes, *, is_reservation: bool) -> tuple[str, ResourceSet]:
         """Return the name of a job's class, and the resources of that class."""
@@ -45,11 +45,3 @@ class UsableResources:
         for limit, resources in self.limits.items():
             leaving |= resources if limit < date else 0
         return leaving
-
-
-def _limits(resources: ResourceColumns) -> dict[int, ResourceSet]:
-    limits: dict[int, ResourceSet] = {}
-    for bit, date in enumerate(resources.available_upto):
-        if HALTED_NEVER_WOKEN < date < STANDBY_FOR_EVER:
-            limits[date] = limits.get(date, 0) | 1 << bit
-    return limits
