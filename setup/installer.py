@@ -137,6 +137,15 @@ fi
 #: Commands that have such options, and words that may be these; where one is not, the shell stays for nothing.
 _STAY = {"oarsub": "--wa* | --in* | --co* | --rese* | -[ICr]* | -[vkDXYJ]*[ICr]*", "oarstat": "--wa*", "qrsub": "-*"}
 
+#: The server that answers users' commands on a login node, and its socket.
+COMMAND_SERVER, COMMAND_SOCKET = "oar-commands", "/run/oar-commands/socket"
+#: Where it is there it is asked first; its client starts the command again, by sudo, if it does not answer.
+_BY_SUDO = "by_sudo=$OAR_BY_SUDO\nunset OAR_BY_SUDO\n"
+_ASK = '[ "$by_sudo" ] || [ ! -S {socket} ] || exec {client} {socket} {version} {wrapper} {name} "$@"\n'
+#: What stays with the terminal or waits for hours is not for the server.
+_NOT_ASKED = "for word do case $word in {patterns}) by_sudo=yes ;; esac; done\n"
+_LONG = {"oarsub": "--wa* | --in* | --co* | -[IC]* | -[vkDXYJ]*[IC]*", "oarstat": "--wa*"}
+
 _SHIPPED_OARDIR = "/usr/lib/oar"
 
 
@@ -242,6 +251,8 @@ def _install_package(target: Target) -> None:
 
 def module_of(command: str) -> str:
     """The Python module of a command."""
+    if command == COMMAND_SERVER:
+        return "oar.cli.warm.manager"
     return {**MODULES, **API_PROGRAMS}.get(command) or f"oar.cli.{command.replace('-', '_')}"
 
 
@@ -294,11 +305,27 @@ def _programs(target: Target, names: Iterable[str], make: Callable[[Target, str]
 
 
 def _user_wrapper(target: Target, name: str) -> None:
-    hand_over = _HANDED_OVER.get(name, "")
+    wrapper = f"{_bindir(target)}/{name}"
     command = f'sudo -n -H -u {target.user} {target.programs}/{name} "$@"'
+    long = _NOT_ASKED.format(patterns=_LONG[name]) if name in _LONG else ""
+    ask = _ASK.format(socket=COMMAND_SOCKET, client=_client(target), version=_version(), wrapper=wrapper, name=name)
     staying = _STAYING.format(command=command, patterns=_STAY[name]) if name in _STAY else ""
-    text = f"#!/bin/sh\n{hand_over}{staying}exec {command}\n"
-    _write(target.under(f"{_bindir(target)}/{name}"), text, 0o755)
+    parts = ("#!/bin/sh\n", _BY_SUDO, _HANDED_OVER.get(name, ""), long, ask, staying, f"exec {command}\n")
+    _write(target.under(wrapper), "".join(parts), 0o755)
+
+
+def _client(target: Target) -> str:
+    """The command by which the command server is asked; the bytecode of its program spares it the compiler."""
+    (packages,) = target.under(target.venv).glob("lib/python*/site-packages")
+    directory = packages / "oar" / "cli" / "warm"
+    program = next(directory.glob("__pycache__/client.cpython-*[0-9].pyc"), directory / "client.py")
+    return f"{target.venv}/bin/python -IS {target.venv}/{program.relative_to(target.under(target.venv))}"
+
+
+def _version() -> str:
+    """The version of the product, which its programs know as well."""
+    text = SOURCE.joinpath("oar", "lib", "facts", "version.py").read_text()
+    return text.partition('VERSION = "')[2].partition('"')[0]
 
 
 def _admin_wrapper(target: Target, name: str) -> None:
@@ -487,6 +514,8 @@ def install_user(target: Target) -> None:
         _install_package(target)
     for name in _programs(target, USER_COMMANDS, _quick_program):
         _user_wrapper(target, name)
+    _programs(target, [COMMAND_SERVER])
+    _units(target, ("oar-commands.socket", "oar-commands.service"))
     for name, words in OTHER_NAMES.items():
         bindir = _bindir(target)
         _write(target.under(f"{bindir}/{name}"), f'#!/bin/sh\nexec {bindir}/{words} "$@"\n', 0o755)

@@ -97,7 +97,9 @@ def _add_start(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     start.add_argument(
         "--show", action="append", default=[], metavar="DIR", help="let all machines see this directory, read-only"
     )
-    start.add_argument("--until", default="resources", choices=services.STEPS, help="stop after this step of the start")
+    start.add_argument(
+        "--until", default=services.STEPS[-1], choices=services.STEPS, help="stop after this step of the start"
+    )
     start.add_argument("--while", dest="lease", type=int, metavar="PID", help="end the room when this process ends")
     start.set_defaults(action=_start)
 

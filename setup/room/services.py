@@ -9,8 +9,18 @@ from . import client, database, layout
 from .layout import Room, RoomError
 
 #: What `start` does, in this order.
-STEPS = ("nodes", "postgresql", "database", "server", "resources")
+STEPS = ("nodes", "postgresql", "database", "server", "resources", "commands")
 _STEP_DEADLINE = 300.0
+
+#: The server that answers commands; elsewhere systemd starts it.
+_COMMANDS = "/run/oar-commands"
+_START_COMMANDS = f"""
+install -d -o oar -g oar {_COMMANDS}
+cd /
+setsid setpriv --reuid=oar --regid=oar --init-groups env -i PATH={layout.PATH} LANG=C.UTF-8 OARDIR={layout.OARDIR} \\
+    sh -c 'echo $$ >{_COMMANDS}/pid; exec {layout.OARDIR}/oar-commands --listen {_COMMANDS}/socket' \\
+    </dev/null >>/var/log/oar-commands.log 2>&1 &
+while [ ! -S {_COMMANDS}/socket ]; do sleep 0.02; done"""
 
 #: Of the room only: its network is its own.
 PASSWORD = "room"
@@ -41,6 +51,7 @@ def start(room: Room, settings: Sequence[str], until: str) -> None:
         "database": lambda: _create_database(room),
         "server": lambda: control(room, "server", "start"),
         "resources": lambda: _declare_resources(room),
+        "commands": lambda: control(room, "commands", "start"),
     }
     for step in STEPS[: STEPS.index(until) + 1]:
         actions[step]()
@@ -58,6 +69,9 @@ def control(room: Room, service: str, action: str) -> None:
     """start, stop or kill the database or the server."""
     if service == "database":
         inside(room, "postgres", database.control_command(action, fast=room.fast_database))
+    elif service == "commands":
+        signal = {"stop": "TERM", "kill": "KILL"}.get(action)
+        inside(room, "root", f"kill -{signal} $(cat {_COMMANDS}/pid)" if signal else _START_COMMANDS)
     elif action == "kill":
         inside(room, "root", "kill -KILL $(cat /run/oar/oar-server.pid)")
     else:

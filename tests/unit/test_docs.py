@@ -55,7 +55,7 @@ def installed() -> set[str]:
         *tables["API_PROGRAMS"],
     }
     there = {name for name in names if tables["is_there"](tables["module_of"](name))}
-    return there | set(tables["OTHER_NAMES"]) | set(tables["NODE_TOOLS"])
+    return there | {tables["COMMAND_SERVER"]} | set(tables["OTHER_NAMES"]) | set(tables["NODE_TOOLS"])
 
 
 def is_left_over(path: Path) -> bool:

@@ -67,6 +67,7 @@ MAY_USE: dict[str, set[str]] = {
     "oar.cli.common": BELOW_FACES,
     "oar.cli.oarsub_parts": {*BELOW_FACES, "oar.cli.common"},
     "oar.cli.oarstat_parts": {*BELOW_FACES, "oar.cli.common"},
+    "oar.cli.warm": {*BELOW_FACES, "oar.cli.common"},
     "oar.api": BELOW_FACES,
     "oar.cli": {*BELOW_FACES, "oar.api", "oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts"},
 }

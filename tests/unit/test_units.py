@@ -1,10 +1,12 @@
 """The units of systemd: what the server relies on."""
 
 import configparser
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
+import installer
 import pytest
 
 UNITS = Path(__file__).parents[2] / "setup" / "systemd"
@@ -35,32 +37,44 @@ def test_the_server_starts_after_network_and_database() -> None:
     assert unit("oar-server.service")["Unit"]["After"] == "network-online.target postgresql.service"
 
 
-VERIFIED = (
-    "oar-server.service",
-    "oar-api.service",
-    "oar-accounting.service",
-    "oar-accounting.timer",
-    "oar.target",
-)
+def test_the_command_server_can_give_nobody_rights() -> None:
+    service = unit("oar-commands.service")["Service"]
+    assert service["User"] == "oar"
+    assert service["NoNewPrivileges"] == "yes"
+    assert service["CapabilityBoundingSet"] == ""
+
+
+def test_the_socket_of_the_command_server_is_the_one_that_commands_ask() -> None:
+    assert unit("oar-commands.socket")["Socket"]["ListenSequentialPacket"] == installer.COMMAND_SOCKET
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not on this machine")
+def test_the_command_server_is_exposed_to_little(tmp_path: Path) -> None:
+    name = "oar-commands.service"
+    (tmp_path / name).write_text((UNITS / name).read_text())
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", str(tmp_path / name)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not on this machine")
 def test_systemd_understands_the_units(tmp_path: Path) -> None:
-    for name in (
-        "oar-server.service",
-        "oar-api.service",
-        "oar-accounting.service",
-        "oar-accounting.timer",
-        "oar.target",
-    ):
+    names = sorted(path.name for path in UNITS.iterdir() if not path.name.startswith("oar-node"))
+    for name in names:
         text = (UNITS / name).read_text().replace("/usr/lib/oar/", "/bin/true #").replace("Documentation=", "#")
-        text = text.replace("=+/bin/true #", "=/bin/true #")
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text.replace("=+/bin/true #", "=/bin/true #"))
+    for name in names:
         done = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", str(tmp_path / name)],
             capture_output=True,
             text=True,
             check=False,
             timeout=60,
+            env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
         )
         assert name not in done.stderr

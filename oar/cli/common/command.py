@@ -28,12 +28,14 @@ from oar.lib.facts.version import VERSION
 from oar.lib.runtime import Runtime, command_delivery, conf_file, open_runtime
 
 if TYPE_CHECKING:
+    from oar.cli.common.user_files import Start, UserFiles
     from oar.lib.db.user_sql import Asker
 
 _FULL = "the OAR database has no free connection, try again later."
 ExitCodes = Mapping[type[BaseException], int]
 
 EXIT_INTERNAL = 3
+EXIT_HUNG_UP = 129
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
@@ -67,19 +69,33 @@ def caller(environment: Mapping[str, str], real: int, effective: int, name_of: C
         raise NotAllowed(f"nobody has the user id {uid} on this machine.") from None
 
 
+class CallersPlace(NamedTuple):
+    """Where the caller is: None where it is this process itself."""
+
+    directory: str | None = None  #: his working directory
+    start: "Start | None" = None  #: starts a program as the user there
+
+
 class Context:
     """What a command works with: who is asking, configuration, database."""
 
     def __init__(
-        self, command: "Command", environment: Mapping[str, str], user: User | None, runtime: Runtime | None
+        self,
+        command: "Command",
+        environment: Mapping[str, str],
+        user: User | None,
+        runtime: Runtime | None,
+        place: CallersPlace | None = None,
     ) -> None:
+        """``place``: of the caller, where it is not that of this process."""
         self.command = command
         self.environment = environment
+        self.place = place or CallersPlace()
         self.arguments: tuple[str, ...] = ()  #: the command line as it was given
         self.dashes: int | None = None  #: number of words before a "--" in the command line, None if there was none
         self._user = user
         self._runtime = runtime
-        self._is_ours = runtime is None
+        self._is_ours = False  #: it was opened here
         self._is_checked = False
 
     @property
@@ -92,11 +108,25 @@ class Context:
     @property
     def runtime(self) -> Runtime:
         """Configuration and database.  Raises ConfigError."""
-        if self._runtime is None:
-            self._runtime = open_runtime(self.command.name or "", self._conf_file())
-            self._runtime.database.deliver = command_delivery(self._runtime.config, self.command.style.cannot_contact)
-            self._runtime.database.when_waiting(self._tell_waiting)
-        return self._runtime
+        runtime = self._runtime
+        if runtime is None:
+            runtime = open_runtime(self.command.name or "", self._conf_file())
+            self.speak_for(runtime)
+            self._is_ours = True
+        return runtime
+
+    def speak_for(self, runtime: Runtime) -> None:
+        """Use a runtime, and tell the user what is to be told of it."""
+        self._runtime = runtime
+        runtime.database.deliver = command_delivery(runtime.config, self.command.style.cannot_contact)
+        runtime.database.when_waiting(self._tell_waiting)
+
+    @property
+    def files(self) -> "UserFiles":
+        """The files of the user."""
+        from oar.cli.common.user_files import UserFiles
+
+        return UserFiles(self.user, self.runtime.config.oar_privilege_cmd, self.place.start)
 
     def _tell_waiting(self, problem: DatabaseUnavailable) -> None:
         settings = self.runtime.database.settings
@@ -179,7 +209,7 @@ class Command(click.Command):
 
     def __call__(self, *arguments: Any, **settings: Any) -> NoReturn:
         """Run as a program."""
-        _prepare_process()
+        prepare_process()
         code = self.run([_as_utf8(each) for each in sys.argv[1:]], Context(self, os.environ, None, None))
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
@@ -211,7 +241,7 @@ class Command(click.Command):
         except (KeyboardInterrupt, click.Abort):
             return self.exit_codes.get(KeyboardInterrupt, EXIT_INTERRUPTED)
         except Hangup:
-            return self.exit_codes.get(Hangup, 129)
+            return self.exit_codes.get(Hangup, EXIT_HUNG_UP)
         except Exception as error:  # noqa: BLE001 - the guard of commands: nobody sees a stack trace unasked
             if debug:
                 _print_trace(error)
@@ -346,7 +376,7 @@ def invoke(
 # ------------------------------------------------------------------------------------------------------------ process
 
 
-def _prepare_process() -> None:
+def prepare_process() -> None:
     """Make what surrounds the program the same for everybody."""
     import gc
     import signal

@@ -13,7 +13,6 @@ from click.core import ParameterSource
 
 from oar.cli.common.command import Command, Context
 from oar.cli.common.options import BadOption, Stop
-from oar.cli.common.user_files import UserFiles
 
 #: The variable by which the shell of the user names his file: the command runs as oar, and has another home.
 OF_USER = "OAR_SUBMIT_DEFAULTS"
@@ -53,9 +52,8 @@ def _places(context: Context, names: Sequence[str]) -> Iterator[dict[str, object
         yield _read(parser, path, _of_site(path))
     own = context.environment.get(OF_USER)
     if own:
-        files = UserFiles(context.user, context.runtime.config.oar_privilege_cmd)
         try:
-            data = files.read(own).data
+            data = context.files.read(own).data
         except OSError:
             raise Stop(f"error: cannot read {own}") from None
         yield _read(parser, own, data.decode("utf-8", "surrogateescape"))

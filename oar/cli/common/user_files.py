@@ -1,7 +1,8 @@
 """Files that a user names are opened with the user's rights, never with those of oar."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple
 
 from oar.lib.facts.records import User
@@ -18,6 +19,12 @@ _BLOCK = 1 << 20
 _POUR = 'test -f "$1" && exec head -c "$2" < "$1"'
 
 
+#: Waits for the end of a program; returns its exit code.
+Wait = Callable[[], int]
+#: Starts a program with two descriptors as its input and output.
+Start = Callable[[Sequence[str], int, int], Wait]
+
+
 class UserFile(NamedTuple):
     """What was read of a file."""
 
@@ -28,13 +35,16 @@ class UserFile(NamedTuple):
 class UserFiles:
     """The way to the files of one user; ``privilege`` is the command by which oar becomes another (``sudo -n``)."""
 
-    def __init__(self, user: User, privilege: str) -> None:
+    def __init__(self, user: User, privilege: str, start: Start | None = None) -> None:
+        """``start``: how a program is started that runs as the user; by default with ``privilege``."""
         self._user = user
         self._privilege = privilege
+        self._is_own = start is None and user.uid == os.geteuid()
+        self._start = start or self._start_as_user
 
     def read(self, path: str) -> UserFile:
         """Return what is in a file.  Raises OSError."""
-        if self._user.uid == os.geteuid():
+        if self._is_own:
             with open(path, "rb") as file:
                 return UserFile(file.read(LARGEST_FILE), os.access(path, os.X_OK))
         code, data = self._run(_READ, path, b"")
@@ -51,7 +61,7 @@ class UserFiles:
     def md5sum(self, path: str) -> str:
         """Return the MD5 sum of a plain file.  Raises OSError."""
         code, output = self._run(_SUM, path, b"")
-        if code:
+        if code or not output:
             raise PermissionError(f"cannot read {path}")
         return output.decode("ascii", "replace").split()[0]
 
@@ -60,16 +70,11 @@ class UserFiles:
 
         The program that reads as the user gets a pipe: whatever he does to it, he never holds the file of oar.
         """
-        import subprocess
-
-        command, identity = self._as_user(["/bin/sh", "-c", _POUR, "sh", path, str(most)])
-        quiet = subprocess.DEVNULL
-        with subprocess.Popen(command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, **identity) as reader:
-            source: IO[bytes] = reader.stdout  # type: ignore[assignment]  # it was asked for
+        with self._started(["/bin/sh", "-c", _POUR, "sh", path, str(most)], b"") as (source, wait):
             while most and (block := source.read(min(most, _BLOCK))):
                 target.write(block)
                 most -= len(block)
-        if reader.returncode:
+        if wait():
             raise PermissionError(f"cannot read {path}")
 
     def output(self, command: Sequence[str]) -> bytes:
@@ -85,12 +90,32 @@ class UserFiles:
 
     def _execute(self, command: Sequence[str], data: bytes) -> tuple[int, bytes]:
         """Run a program as the user; its exit code, and what it prints."""
+        with self._started(command, data) as (source, wait):
+            printed = source.read(LARGEST_FILE)
+        return wait(), printed
+
+    @contextmanager
+    def _started(self, command: Sequence[str], data: bytes) -> Iterator[tuple[IO[bytes], Wait]]:
+        """Start a program as the user that reads some data, no more than a pipe holds; yield its output."""
+        stdin, given = os.pipe()
+        printed, stdout = os.pipe()
+        with open(printed, "rb") as source:
+            try:
+                wait = self._start(command, stdin, stdout)
+            finally:
+                os.close(stdin)
+                os.close(stdout)
+                with open(given, "wb") as sink, suppress(BrokenPipeError):
+                    sink.write(data)
+                    sink.flush()
+            yield source, wait
+
+    def _start_as_user(self, command: Sequence[str], stdin: int, stdout: int) -> Wait:
         import subprocess
 
         command, identity = self._as_user(command)
-        streams: dict[str, Any] = {"input": data, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        process = subprocess.run(command, check=False, **streams, **identity)
-        return process.returncode, process.stdout
+        process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, **identity)
+        return process.wait
 
     def _as_user(self, command: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Any]]:
         """Return the words and the identity of a process by which a program runs as the user."""

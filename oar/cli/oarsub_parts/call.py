@@ -25,5 +25,4 @@ class OarsubCall(NamedTuple):
 
 def begin(context: Context, options: OarsubOptions) -> OarsubCall:
     """Return the call with these options."""
-    files = UserFiles(context.user, context.runtime.config.oar_privilege_cmd)
-    return OarsubCall(context, options, files, Printer(context, options))
+    return OarsubCall(context, options, context.files, Printer(context, options))

@@ -23,7 +23,7 @@ def prepare(call: OarsubCall, line: CommandLine, command: str, now: int) -> Prop
     submission = submission_of(options, context.user.name, command)
     spec = submission.spec._replace(
         parameters=_parameters(call.files, options.parameter_file),
-        launching_directory=_directory(options.directory),
+        launching_directory=_directory(options.directory, context.place.directory),
         info_type=call.host,
         initial_request=line.initial_request,
         env=job_variables(context, options.environment, line.script),
@@ -50,12 +50,13 @@ def _parameters(files: UserFiles, path: str | None) -> tuple[str, ...] | None:
     return tuple(line for line in lines if line)
 
 
-def _directory(path: str | None) -> str:
-    """Return the working directory of the job, absolute.  Raises Stop."""
+def _directory(path: str | None, current: str | None) -> str:
+    """Return the working directory of the job, absolute; ``current``: that of the caller.  Raises Stop."""
     if path and path.startswith("/"):
         return path
     try:
-        return os.path.join(os.getcwd(), path) if path else os.getcwd()
+        current = current or os.getcwd()
+        return os.path.join(current, path) if path else current
     except FileNotFoundError:
         raise Stop("# Error: the current directory does not exist any more: name a directory with -d.") from None
 

@@ -190,6 +190,9 @@ class Config(Values):
     advance_reservation_validation_hook_exec_file = unset(
         PATH, "Run on the frontend when a reservation is accepted or refused: job id, 1 or 0."
     )
+    commands_processes = Key(
+        POSITIVE, 16, "Processes of oar-commands, two database connections each; a user has a quarter."
+    )
 
     # desktop computing
     desktop_computing_allow_create_node = Key(BOOLEAN, False, "An unknown agent may create its resource.")

@@ -122,6 +122,14 @@ class ConnectionPool:
             self._idle_writers.append(writer)
             self._idle_readers.append(reader)
 
+    def connect_ahead(self) -> None:
+        """Have an idle connection of each login, if they can be had at once."""
+        with suppress(psycopg2.OperationalError):
+            if not self._idle_writers:
+                self._idle_writers.append(self._open(self._writer))
+            if not self._has_reader():  # it is used late, and looked at then as one that was used
+                self._used_readers.append(self._open(self._reader))
+
     def close(self) -> None:
         """Close the idle connections."""
         for idle in (self._idle_writers, self._idle_readers, self._used_readers):

@@ -118,6 +118,10 @@ class Database:
         """
         self._pool.ready()
 
+    def connect_ahead(self) -> None:
+        """Have a connection of each login at hand for work that is still to come, if there are any to be had."""
+        self._pool.connect_ahead()
+
     def when_waiting(self, tell: Callable[[DatabaseUnavailable], None]) -> None:
         """Call ``tell`` once with the error, when connecting takes longer than a moment."""
         self._pool.on_wait = tell

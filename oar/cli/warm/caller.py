@@ -1,0 +1,126 @@
+"""The other end of a connection: the program that a user started, which waits for the answer to his request.
+
+It is believed in nothing but what it asks for.  A thread listens to it while the command runs: its signals become ours,
+and when it is gone the command hangs up.
+"""
+
+import os
+import queue
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from oar.cli.common.command import EXIT_HUNG_UP
+from oar.cli.warm.client import LARGEST, STREAMS
+from oar.cli.warm.request import BadRequestError, CommandRequest, is_of_this_version, read
+
+#: Seconds in which a program that was told that all is ready must say what it wants.
+PATIENCE = 1.0
+#: Seconds that a command has to end once nobody waits for its answer.
+GRACE = 30.0
+#: The signals that a user's program may send.
+SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP})
+_LONGEST_WORD = 64
+
+
+class CallerGoneError(OSError):
+    """The program that a user started has ended."""
+
+
+class Caller:
+    """A program that a user started."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._codes: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._is_over = threading.Event()
+        self.is_gone = False
+
+    def request(self) -> tuple[CommandRequest, list[int]]:
+        """Tell it that all is ready; return what it asks for, and its standard streams, which the kernel has copied.
+
+        Raises BadRequestError, OSError.
+        """
+        self._connection.settimeout(PATIENCE)
+        if not is_of_this_version(self._connection.recv(_LONGEST_WORD)):
+            raise BadRequestError
+        self._connection.send(b"ready")
+        data, descriptors, flags, _ = socket.recv_fds(self._connection, LARGEST, len(STREAMS), socket.MSG_CMSG_CLOEXEC)
+        try:
+            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(descriptors) != len(STREAMS):
+                raise BadRequestError
+            return read(data), descriptors
+        except BadRequestError:
+            close_all(descriptors)
+            raise
+
+    def refuse(self) -> None:
+        """Let it go another way."""
+        with suppress(OSError):
+            self._connection.send(b"refused")
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Raise its signals in the main thread, and SIGHUP when it is gone."""
+        self._connection.settimeout(None)
+        listener = threading.Thread(target=self._listen, daemon=True)
+        listener.start()
+        try:
+            yield
+        finally:
+            self._is_over.set()
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RD)
+            listener.join()
+
+    def end(self, code: int) -> None:
+        """Tell it the exit code; it may be gone."""
+        with suppress(OSError):
+            self._connection.send(b"end\0%d" % code, socket.MSG_DONTWAIT)
+
+    def start(self, words: Sequence[str], stdin: int, stdout: int) -> Callable[[], int]:
+        """Let it run a program as the user who it is; what is returned waits for the exit code.
+
+        Raises CallerGoneError.
+        """
+        data = b"\0".join([b"run", *(os.fsencode(word) for word in words)])
+        try:
+            socket.send_fds(self._connection, [data], [stdin, stdout])
+        except OSError as error:
+            raise CallerGoneError(str(error)) from None
+        return self._code
+
+    def _code(self) -> int:
+        code = self._codes.get()
+        if code is None:
+            raise CallerGoneError("nobody is there any more")
+        return code
+
+    def _listen(self) -> None:
+        with suppress(OSError, ValueError):
+            while words := self._connection.recv(_LONGEST_WORD):
+                self._hear(*words.split(b"\0"))
+        if not self._is_over.is_set():
+            self.is_gone = True
+            self._codes.put(None)
+            self._raise(signal.SIGHUP)
+            if not self._is_over.wait(GRACE):
+                os._exit(EXIT_HUNG_UP)  # whatever it hangs in
+
+    def _hear(self, word: bytes, number: bytes = b"") -> None:
+        if word == b"done":
+            self._codes.put(int(number))
+        elif word == b"signal" and int(number) in SIGNALS:
+            self._raise(int(number))
+
+    def _raise(self, number: int) -> None:
+        if not self._is_over.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+def close_all(descriptors: Sequence[int]) -> None:
+    """Close descriptors."""
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,335 @@
+"""oar-commands: the server that answers the commands of users.
+
+It takes connections, asks the kernel who is there, and hands each to a process of this user (``worker.py``); it reads
+nothing that a user writes.  When its program is another it starts again with the same socket.
+"""
+
+import gc
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import NoReturn
+
+from oar.cli.common.start_up import load
+from oar.cli.warm.places import Places
+from oar.cli.warm.request import COMMANDS
+from oar.cli.warm.worker import READY, Worker
+from oar.lib.config.files import Config
+from oar.lib.facts import version
+from oar.lib.facts.errors import ConfigError
+from oar.lib.io.processes import ServiceManager
+from oar.lib.runtime import conf_file, file_version, read_config
+
+#: Packages of which commands may load a module when they need it.
+PACKAGES = (
+    *("oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts", "oar.lib.conditions", "oar.lib.db"),
+    *("oar.lib.facts", "oar.lib.jobs", "oar.lib.reservations", "oar.lib.resources", "oar.lib.rules"),
+    *("oar.lib.submission", "oar.lib.views"),
+)
+#: What of them is for others, and loads what is heavy.
+OF_OTHERS = frozenset({"oar.lib.db.migrations", "oar.lib.db.schema"})
+#: What functions of them load.
+LATE = (
+    *("base64", "cryptography.hazmat.primitives.asymmetric.ed25519", "difflib", "encodings.idna", "grp", "inspect"),
+    *("json", "logging", "oar.lib.io.allowed_networks", "oar.lib.io.doorbell", "oar.lib.io.logs", "pwd", "random"),
+    *("resource", "secrets", "shlex", "socket", "subprocess", "traceback", "yaml"),
+)
+#: Connections that have a process to wait for, in all and of one user.
+MOST_WAITING, MOST_OF_ONE = 256, 16
+#: Connections that are taken before anything else is done.
+AT_ONCE = 64
+#: Seconds in which a program that has connected must have written its request.
+PATIENCE = 1.0
+#: Seconds between two looks at what has become old, and to wait before a process is made anew that has failed.
+LOOK, PAUSE = 1.0, 1.0
+_CREDENTIALS = struct.Struct("3i")
+#: Connections that the kernel keeps until they are taken; who finds no place goes another way at once.
+BACKLOG = 128
+_FIRST_PASSED = 3  #: descriptor that systemd passes
+_LONGEST_WORD = 64
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A connection that nobody answers yet."""
+
+    connection: socket.socket
+    uid: int
+    since: float
+    has_asked: bool = False  #: it has written something
+
+
+def preload() -> None:
+    """Load all that commands may need, before there are processes that share it."""
+    for command in sorted(COMMANDS):
+        load(f"oar.cli.{command}")
+    for package in PACKAGES:
+        for module in iter_modules(import_module(package).__path__, f"{package}."):
+            if module.name not in OF_OTHERS:
+                import_module(module.name)
+    for name in LATE:
+        import_module(name)
+
+
+class Manager:
+    """The server: one thread, one poll."""
+
+    def __init__(self, listener: socket.socket, path: str) -> None:
+        """``path``: of oar.conf."""
+        self._listener = listener
+        self._path = path
+        self._program = file_version(version.__file__)
+        self._conf_version = file_version(path)
+        self._is_usable = False
+        self._places = Places()
+        self._poll = select.epoll()
+        self._handlers: dict[int, Callable[[], None]] = {}  #: by descriptor
+        self._waiting: dict[int, Waiting] = {}  #: by descriptor; in the order of their coming
+        self._channels: dict[int, socket.socket] = {}  #: to the processes, by descriptor
+        self._is_ending = False
+        self._is_old = False
+        self._earliest_fork = 0.0
+
+    def run(self) -> bool:
+        """Answer until SIGTERM comes, or the program is another; return whether it is the latter.
+
+        Processes that carry out a request when it is so end by themselves.
+        """
+        self._watch_signals()
+        self._listener.setblocking(False)
+        self._watch(self._listener.fileno(), self._accept)
+        self._read_config()
+        self._make_processes(time.monotonic())
+        while not self._is_old and not (self._is_ending and not self._channels):
+            for descriptor, _ in self._poll.poll(LOOK):
+                if descriptor in self._handlers:
+                    self._handlers[descriptor]()
+            self._look(time.monotonic())
+        return self._is_old
+
+    def _watch_signals(self) -> None:
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries those that have ended
+        signal.signal(signal.SIGTERM, self._end)
+        signal.signal(signal.SIGHUP, self._forget_config)
+        signal.signal(signal.SIGINT, self._end)
+        self._watch(reader, partial(_empty, reader))
+
+    def _end(self, number: int, frame: object) -> None:
+        self._is_ending = True
+
+    def _forget_config(self, number: int, frame: object) -> None:
+        self._conf_version = None
+
+    def _read_config(self) -> None:
+        """Read oar.conf; all processes are made anew, as each has read it."""
+        self._conf_version = file_version(self._path)
+        config = _usable_config(self._path)
+        self._is_usable = config is not None
+        self._places.most = config.commands_processes if config else 0
+        self._release(self._places.renew())
+
+    def _watch(self, descriptor: int, handler: Callable[[], None]) -> None:
+        self._poll.register(descriptor, select.EPOLLIN)
+        self._handlers[descriptor] = handler
+
+    def _unwatch(self, descriptor: int) -> None:
+        if self._handlers.pop(descriptor, None):
+            self._poll.unregister(descriptor)
+
+    def _look(self, now: float) -> None:
+        """Do what is due, whatever has happened."""
+        self._is_old = file_version(version.__file__) != self._program
+        if file_version(self._path) != self._conf_version:
+            self._read_config()
+        for waiting in list(self._waiting.values()):
+            if not waiting.has_asked and now - waiting.since > PATIENCE:
+                self._forget(waiting)
+        if self._is_ending:
+            self._unwatch(self._listener.fileno())
+            for waiting in list(self._waiting.values()):
+                self._forget(waiting)
+            self._release(self._places.renew())
+            return
+        self._hand_over(now)
+        asking = sum(1 for each in self._waiting.values() if each.has_asked)
+        self._release(self._places.ending(now, waiting=bool(asking)))
+        self._make_processes(now, asking)
+
+    # -- those who ask -------------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        """Take new connections; those that are too many are closed, and go another way."""
+        for _ in range(AT_ONCE):
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # there is none any more; or no descriptor, and then one becomes free
+                return
+            uid = _uid(connection)
+            if not self._is_usable or self._is_too_many(uid):
+                connection.close()
+                continue
+            connection.setblocking(False)
+            descriptor = connection.fileno()
+            self._waiting[descriptor] = Waiting(connection, uid, time.monotonic())
+            self._watch(descriptor, partial(self._hear, self._waiting[descriptor]))
+
+    def _is_too_many(self, uid: int) -> bool:
+        of_one = sum(1 for each in self._waiting.values() if each.uid == uid)
+        return of_one >= MOST_OF_ONE or len(self._waiting) >= MOST_WAITING
+
+    def _hear(self, waiting: Waiting) -> None:
+        """See that a connection has something to be read, or is gone; what there is, its process reads."""
+        try:
+            is_there = bool(waiting.connection.recv(1, socket.MSG_PEEK))
+        except OSError:
+            is_there = False
+        if not is_there or waiting.has_asked:
+            self._forget(waiting)
+            return
+        waiting.has_asked = True
+        self._poll.modify(waiting.connection, 0)  # from now on only its end is news
+
+    def _forget(self, waiting: Waiting) -> None:
+        descriptor = waiting.connection.fileno()
+        del self._waiting[descriptor]
+        self._unwatch(descriptor)
+        waiting.connection.close()
+
+    def _hand_over(self, now: float) -> None:
+        """Give those who have asked to processes that can answer."""
+        for waiting in [each for each in self._waiting.values() if each.has_asked]:
+            process = self._places.take(waiting.uid, now)
+            if process is not None:
+                with suppress(OSError):  # it has just died; who asks sees the end of the connection
+                    socket.send_fds(self._channels[process], [b"%d" % waiting.uid], [waiting.connection.fileno()])
+                self._forget(waiting)
+            elif self._places.is_hopeless(waiting.uid, now):
+                self._forget(waiting)
+
+    # -- those who answer ----------------------------------------------------------------------------------------------
+
+    def _make_processes(self, now: float, waiting: int = 0) -> None:
+        if self._is_usable and now >= self._earliest_fork:
+            for _ in range(self._places.wanted(waiting)):
+                self._fork(now)
+
+    def _fork(self, now: float) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if not os.fork():
+            self._become_process(theirs, ours)
+        theirs.close()
+        process = ours.fileno()
+        self._channels[process] = ours
+        self._places.add(process, now)
+        self._watch(process, partial(self._news, process))
+
+    def _become_process(self, channel: socket.socket, other: socket.socket) -> NoReturn:
+        """Be a process that answers; nothing of the manager stays open."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._poll.close()
+        connections = (waiting.connection for waiting in self._waiting.values())
+        for each in (other, self._listener, *self._channels.values(), *connections):
+            each.close()
+        Worker(channel, self._path).run()
+
+    def _news(self, process: int) -> None:
+        """A process is ready, or has ended."""
+        channel, now = self._channels[process], time.monotonic()
+        try:
+            word = channel.recv(_LONGEST_WORD)
+        except OSError:
+            word = b""
+        if word == READY:
+            if not self._places.ready(process, now):
+                self._release([process])
+            return
+        if self._places.processes[process].is_new:  # as the next one would
+            self._earliest_fork = now + PAUSE
+        self._places.gone(process)
+        self._unwatch(process)
+        del self._channels[process]
+        channel.close()
+
+    def _release(self, processes: list[int]) -> None:
+        """Let processes end."""
+        for process in processes:
+            self._channels[process].shutdown(socket.SHUT_WR)
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Run the server on the socket of systemd, or on one of its own: ``oar-commands [--listen PATH]``."""
+    listener, path = _listener(sys.argv[1:]), conf_file()
+    preload()
+    gc.disable()
+    gc.freeze()
+    manager = Manager(listener, path)
+    ServiceManager(os.environ).ready()
+    if manager.run():
+        _start_again(listener)
+    ServiceManager(os.environ).stopping()
+    return 0
+
+
+def _empty(reader: int) -> None:
+    os.read(reader, _LONGEST_WORD)
+
+
+def _listener(arguments: list[str]) -> socket.socket:
+    """Return the socket that was passed, or make one that everybody may call."""
+    if os.environ.get("LISTEN_PID") == str(os.getpid()):
+        os.set_inheritable(_FIRST_PASSED, False)
+        return socket.socket(fileno=_FIRST_PASSED)
+    if len(arguments) != 2 or arguments[0] != "--listen":
+        sys.exit("usage: oar-commands --listen PATH")
+    path = arguments[1]
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(path)
+    os.chmod(path, 0o666)
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _start_again(listener: socket.socket) -> NoReturn:
+    """Become the program as it is now, with the same socket."""
+    os.dup2(listener.fileno(), _FIRST_PASSED)
+    os.set_inheritable(_FIRST_PASSED, True)  # it may have been this one before
+    os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
+    os.execv(sys.argv[0], sys.argv)
+
+
+def _usable_config(path: str) -> Config | None:
+    """Return the configuration; None where commands would complain of it, which they do by themselves."""
+    try:
+        parsed = read_config(path)
+    except ConfigError:
+        return None
+    return None if parsed.errors else parsed.config
+
+
+def _uid(connection: socket.socket) -> int:
+    """Return who has made a connection, as the kernel says."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    uid: int = _CREDENTIALS.unpack(credentials)[1]
+    return uid
+
+
+if __name__ == "__main__":
+    sys.exit(main())

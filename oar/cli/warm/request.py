@@ -1,0 +1,122 @@
+"""What a user asks of the command server, as the program that he started writes it (``oar/cli/warm/client.py``).
+
+Everything here was written by a stranger: it is data for the command that he asks for, and gives him no right.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from oar.cli.warm.client import PROTOCOL
+from oar.lib.facts.version import VERSION
+
+#: The commands that the server answers: those that users run by sudo.
+COMMANDS = frozenset(
+    {
+        *("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oaralter", "oarnotify"),
+        *("qrsub", "qrstat", "qrdel", "qralter", "oaruserset"),
+    }
+)
+#: Variables that are handed over whatever they hold, as by ``setup/nodes/sudoers``.
+KEPT = frozenset(
+    {
+        *("OAR_JOB_ID", "OAR_JOBID", "OAR_JOB_KEY_FILE", "OAR_SUBMIT_ENV", "OAR_SUBMIT_DEFAULTS"),
+        *("OAR_OARSTAT_OUTPUT_FORMAT", "OAR_USER_CPUSET", "OAR_USER_GPUDEVICE"),
+        *("DISPLAY", "XAUTHORITY", "TERM", "NO_COLOR"),
+    }
+)
+#: Variables that sudo hands over if no library could be made to read a file by them.
+CHECKED = frozenset({"LANG", "LANGUAGE", "LINGUAS", "COLORTERM", "TZ"})
+#: What sudo adds to the umask of its caller.
+UMASK = 0o022
+_HEAD = 5  #: protocol, version, command, directory, numbers
+_NUMBERS = 6
+_LONGEST_NUMBER = 20
+
+
+class BadRequestError(ValueError):
+    """No request, or one that another version wrote."""
+
+
+class CallerLimits(NamedTuple):
+    """Soft limits of the caller; -1: none."""
+
+    cpu: int
+    fsize: int
+    data: int
+    address_space: int
+
+
+class CommandRequest(NamedTuple):
+    """A command as a user typed it, and from where."""
+
+    command: str
+    arguments: tuple[str, ...]
+    directory: str
+    umask: int
+    limits: CallerLimits
+    environment: Mapping[str, str]
+
+
+def is_of_this_version(greeting: bytes) -> bool:
+    """Whether a program that has connected is one whose requests we can read."""
+    return greeting == b"%s\0%s" % (PROTOCOL, VERSION.encode())
+
+
+def read(data: bytes) -> CommandRequest:
+    """Return the request that these bytes are.  Raises BadRequestError."""
+    fields = data.split(b"\0")
+    if fields[:2] != [PROTOCOL, VERSION.encode()] or len(fields) < _HEAD:
+        raise BadRequestError
+    command, directory, numbers = _text(fields[2]), _text(fields[3]), _numbers(fields[4])
+    words = list(map(_text, fields[_HEAD:]))
+    umask, count, *limits = numbers
+    if command not in COMMANDS or not directory.startswith("/") or not 0 <= count <= len(words):
+        raise BadRequestError
+    environment = dict(_variables(words[count:]))
+    return CommandRequest(
+        command, tuple(words[:count]), directory, umask & 0o777 | UMASK, CallerLimits(*limits), environment
+    )
+
+
+def _numbers(text: bytes) -> list[int]:
+    """Return umask, number of arguments, and limits.  Raises BadRequestError."""
+    words = text.split(b" ")
+    if len(words) != _NUMBERS or not all(len(word) <= _LONGEST_NUMBER for word in words):
+        raise BadRequestError
+    try:
+        return list(map(int, words))
+    except ValueError:
+        raise BadRequestError from None
+
+
+def _variables(pairs: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Iterate over the variables that sudo would hand over."""
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        if _is_handed_over(name, value):
+            yield name, value
+
+
+def _is_handed_over(name: str, value: str) -> bool:
+    """Whether sudo hands a variable over; none of those that it keeps may look like a function of a shell."""
+    if name in KEPT:
+        return not value.startswith("()")
+    if name == "TZ":
+        return _is_zone(value)
+    is_checked = name in CHECKED or name.startswith("LC_")
+    return is_checked and "/" not in value and "%" not in value
+
+
+def _is_zone(value: str) -> bool:
+    """Whether a value of TZ names a time zone, and no file elsewhere.
+
+    >>> _is_zone("Europe/Paris"), _is_zone("/etc/shadow"), _is_zone("a/../../b")
+    (True, False, False)
+    """
+    name = value.removeprefix(":")
+    return not name.startswith("/") and ".." not in name and name.isprintable() and " " not in name
+
+
+def _text(data: bytes) -> str:
+    """Return words as UTF-8 text; bytes that are not become lone surrogates."""
+    return data.decode("utf-8", "surrogateescape")

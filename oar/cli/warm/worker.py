@@ -1,0 +1,121 @@
+"""A process that answers: everything is loaded, the database is connected, and it waits for a caller.
+
+It answers one request at a time, and only those of one user: whose first request it got is whose process it is.
+"""
+
+import gc
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from typing import NoReturn
+
+from oar.cli.common.command import (
+    EXIT_BROKEN_PIPE,
+    EXIT_HUNG_UP,
+    EXIT_INTERRUPTED,
+    CallersPlace,
+    Command,
+    Context,
+    Hangup,
+    prepare_process,
+)
+from oar.cli.common.start_up import load
+from oar.cli.warm import surroundings
+from oar.cli.warm.caller import Caller
+from oar.cli.warm.request import BadRequestError, CommandRequest
+from oar.lib.facts.records import User
+from oar.lib.runtime import Runtime, open_runtime
+
+#: Requests after which a process is renewed: what commands may leave behind stays small.
+MOST_REQUESTS = 200
+#: What a process tells the one that has made it.
+READY = b"ready"
+_LONGEST_WORD = 64
+
+
+class Worker:
+    """A process that answers; ``channel``: to the one that has made it."""
+
+    def __init__(self, channel: socket.socket, conf_file: str) -> None:
+        self._channel = channel
+        self._conf_file = conf_file
+        self._runtime: Runtime | None = None
+        self._uid: int | None = None
+
+    def run(self) -> NoReturn:
+        """Answer until nobody sends anything."""
+        journal = os.dup(2)
+        try:
+            surroundings.quiet()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # who stops the service lets what has begun end
+            self._answer_all()
+        except BaseException:  # noqa: BLE001 - what nobody has foreseen ends this process, and is told
+            os.write(journal, traceback.format_exc().encode("utf-8", "replace"))
+        finally:
+            os._exit(0)
+
+    def _answer_all(self) -> None:
+        self._runtime = open_runtime("commands", self._conf_file)
+        self._runtime.database.connect_ahead()
+        for _ in range(MOST_REQUESTS):
+            self._channel.send(READY)
+            if not self._next():
+                return
+            gc.collect()  # it is disabled while a command runs
+
+    def _next(self) -> bool:
+        """Answer one request; whether another may follow."""
+        word, descriptors, _, _ = socket.recv_fds(self._channel, _LONGEST_WORD, 1, socket.MSG_CMSG_CLOEXEC)
+        if not descriptors:
+            return False
+        uid = int(word)
+        if self._uid not in (None, uid):
+            return False
+        self._uid = uid
+        with socket.socket(fileno=descriptors[0]) as connection:
+            return self._answer(Caller(connection), uid)
+
+    def _answer(self, caller: Caller, uid: int) -> bool:
+        """Answer a user's request; whether the process is as before."""
+        import pwd
+
+        try:
+            user = User(pwd.getpwuid(uid).pw_name, uid)
+            request, streams = caller.request()
+        except (BadRequestError, OSError, KeyError):
+            caller.refuse()
+            return True
+        code, is_clean = self._carried_out(caller, request, user, streams)
+        caller.end(code)
+        return is_clean and threading.active_count() == 1
+
+    def _carried_out(self, caller: Caller, request: CommandRequest, user: User, streams: list[int]) -> tuple[int, bool]:
+        """Run a command; return its exit code, and whether the process is as before."""
+        command = load(f"oar.cli.{request.command}")
+        try:
+            with surroundings.taken(request, user, streams):
+                prepare_process()
+                with caller.listening():
+                    code, is_written = self._run(caller, request, command, user)
+                surroundings.quiet()
+        except KeyboardInterrupt:  # when the command was about to begin, or had just ended
+            return command.exit_codes.get(KeyboardInterrupt, EXIT_INTERRUPTED), False
+        except Hangup:
+            return command.exit_codes.get(Hangup, EXIT_HUNG_UP), False
+        return code, is_written and not caller.is_gone
+
+    def _run(self, caller: Caller, request: CommandRequest, command: Command, user: User) -> tuple[int, bool]:
+        """Run a command; return its exit code, and whether all that it printed is written."""
+        assert self._runtime
+        context = Context(command, os.environ, user, None, CallersPlace(request.directory, caller.start))
+        context.speak_for(self._runtime)
+        code = command.run(request.arguments, context)
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            return code, False
+        return code, code != EXIT_BROKEN_PIPE

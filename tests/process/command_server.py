@@ -1,0 +1,191 @@
+"""A command server on a socket of its own, and the program by which users ask it."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from oar.cli.warm import client
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.facts.version import VERSION
+from tests.process.this_machine import is_alive, wait_until
+
+REPOSITORY = Path(__file__).parent.parent.parent
+#: What the wrapper of these tests prints when it is asked to go by sudo, and its exit code.
+BY_SUDO, BY_SUDO_CODE = "by sudo:", 42
+#: An account that is on every machine, and has no rights.
+OTHER = "daemon"
+LONGEST = 60
+GREETING = client.PROTOCOL + b"\0" + VERSION.encode()
+
+_WRAPPER = f"""\
+#!/bin/sh
+echo "{BY_SUDO}" "$OAR_BY_SUDO" "$@"
+exit {BY_SUDO_CODE}
+"""
+_PROGRAM = """\
+import sys
+sys.path.insert(0, {repository!r})
+from oar.cli.warm.manager import main
+sys.exit(main())
+"""
+
+
+@dataclass
+class Answer:
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+class CommandServer:
+    """The server, and where its users find it."""
+
+    def __init__(self, directory: Path, settings: DatabaseSettings) -> None:
+        self.directory = directory
+        self.conf = directory / "oar.conf"
+        self.socket = directory / "socket"
+        self.wrapper = directory / "wrapper"
+        self.client = directory / "client.py"
+        self._settings = settings
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def prepare(self) -> None:
+        """Write all files; everybody may read them."""
+        self.directory.chmod(0o755)
+        self.wrapper.write_text(_WRAPPER)
+        self.wrapper.chmod(0o755)
+        shutil.copy(client.__file__, self.client)
+        self.client.chmod(0o644)
+        (self.directory / "program").write_text(f"#!{sys.executable} -I\n{_PROGRAM.format(repository=str(REPOSITORY))}")
+        (self.directory / "program").chmod(0o755)
+        self.configure()
+
+    def configure(self, *lines: str) -> None:
+        """Write oar.conf, with these lines at its end."""
+        text = (
+            f'DB_HOSTNAME="{self._settings.host}"\nDB_BASE_NAME="{self._settings.name}"\n'
+            'SERVER_HOSTNAME="localhost"\nSERVER_PORT="1"\nAPPENDICE_SERVER_PORT="1"\nCOMMANDS_PROCESSES="8"\n'
+        )
+        new = self.conf.with_suffix(".new")
+        new.write_text(text + "".join(f"{line}\n" for line in lines))
+        new.rename(self.conf)
+
+    def start(self) -> None:
+        """Start it, and return when it answers."""
+        environment = {"PATH": os.environ["PATH"], "OARCONFFILE": str(self.conf)}
+        command = [str(self.directory / "program"), "--listen", str(self.socket)]
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        self.wait_until_it_answers()
+
+    def wait_until_it_answers(self) -> None:
+        """Return when a process is ready."""
+        wait_until(self.socket.exists, LONGEST)
+        self.ask("oarstat", "--version")
+
+    def stop(self) -> None:
+        """End it; nothing of it stays."""
+        assert self.process
+        self.process.terminate()
+        self.process.wait(LONGEST)
+
+    def log(self) -> str:
+        """Return what it has complained of."""
+        return (self.directory / "log").read_text()
+
+    def processes(self) -> set[int]:
+        """Return the processes that answer."""
+        assert self.process
+        listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return {int(pid) for pid in listed.split() if is_alive(int(pid))}
+
+    def command(self, *words: str, place: str = "", version: str = VERSION) -> list[str]:
+        """Return the words by which a wrapper asks for a command."""
+        program = [sys.executable, "-IS", str(self.client)]
+        return [*program, place or str(self.socket), version, str(self.wrapper), *words]
+
+    def ask(self, *words: str, user: str | None = None, env: Mapping[str, str] | None = None) -> Answer:
+        """Ask for a command as a user until the server answers; on a busy machine it may be late."""
+
+        def answer() -> Answer | None:
+            answer = self.ask_once(*words, user=user, env=env)
+            return None if answer.code == BY_SUDO_CODE else answer
+
+        answered: Answer = wait_until(answer, LONGEST)
+        return answered
+
+    def ask_once(
+        self, *words: str, user: str | None = None, env: Mapping[str, str] | None = None, **how: str
+    ) -> Answer:
+        """Ask for a command as a user; it may go by sudo."""
+        with self.asking(*words, user=user, env=env, **how) as process:
+            out, err = process.communicate("", LONGEST)
+        return Answer(process.returncode, out, err)
+
+    def asking(
+        self, *words: str, user: str | None = None, env: Mapping[str, str] | None = None, **how: str
+    ) -> subprocess.Popen[str]:
+        """Ask for a command as a user."""
+        account = pwd.getpwnam(user) if user else None
+        identity = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []} if account else {}
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            self.command(*words, **how),
+            cwd=self.directory,
+            env={"PATH": os.environ["PATH"], **(env or {})},
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            **identity,  # type: ignore[call-overload]
+        )
+
+    def call(self) -> socket.socket:
+        """Return a connection to it."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.settimeout(LONGEST)
+        connection.connect(str(self.socket))
+        connection.send(GREETING)
+        return connection
+
+    def talk(self) -> socket.socket:
+        """Return a connection whose other end is ready."""
+        connection = self.call()
+        assert connection.recv(64) == b"ready"
+        return connection
+
+
+@contextmanager
+def command_server(settings: DatabaseSettings) -> Iterator[CommandServer]:
+    """A server in a directory of its own."""
+    with tempfile.TemporaryDirectory(prefix="oar-commands-", dir="/tmp") as directory:
+        server = CommandServer(Path(directory), settings)
+        server.prepare()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+            assert "Traceback" not in server.log(), server.log()
+
+
+def by_sudo(*words: str) -> Answer:
+    """Return the answer of a command that goes by sudo."""
+    return Answer(BY_SUDO_CODE, " ".join([BY_SUDO, "yes", *words]) + "\n", "")
+
+
+def hears_no_more(connection: socket.socket) -> bool:
+    """Whether the other end of a connection lets it go: refuses, or closes it."""
+    with suppress(ConnectionResetError):
+        return connection.recv(64) in (b"", b"refused")
+    return True

@@ -1,0 +1,346 @@
+"""Commands answered by a warm server: the real server, the real client, a real PostgreSQL."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from oar.cli.warm import manager
+from oar.cli.warm.client import EXIT_UNKNOWN, PROTOCOL, UNKNOWN
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState
+from oar.lib.facts.version import VERSION
+from tests.builders import add_job, add_resources
+from tests.postgres import PostgreSQL
+from tests.process.command_server import GREETING, OTHER, CommandServer, by_sudo, command_server, hears_no_more
+from tests.process.this_machine import is_alive, wait_until
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="to be several users needs root")
+REQUEST = b"\0".join([PROTOCOL, VERSION.encode(), b"oarstat", b"/", b"18 0 -1 -1 -1 -1"])
+
+
+@pytest.fixture(scope="module")
+def shared(shared_settings: DatabaseSettings) -> Iterator[CommandServer]:
+    with command_server(shared_settings) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared: CommandServer, database: Database) -> CommandServer:
+    """A server that answers, on an empty database."""
+    shared.wait_until_it_answers()
+    return shared
+
+
+def asking(server: CommandServer, *words: str, user: str | None = None) -> "subprocess.Popen[str]":
+    """Ask for something that begins with reading standard input, and return when it does."""
+    before = len(reading(server))
+    while True:
+        process = server.asking("oarsub", "-S", "-", *words, user=user)
+        wait_until(lambda: len(reading(server)) > before or process.poll() is not None)  # noqa: B023 - it is over then
+        if process.returncode is None:
+            return process
+        assert process.communicate()[0] == by_sudo("-S", "-", *words).out
+
+
+def reading(server: CommandServer) -> list[int]:
+    """Return the processes that wait for the input of a command: their standard input is a pipe."""
+    return [pid for pid in server.processes() if os.readlink(f"/proc/{pid}/fd/0").startswith("pipe:")]
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_prints_on_the_streams_of_its_user_and_ends_with_its_code(
+    server: CommandServer, database: Database
+) -> None:
+    job = add_job(database, JobState.WAITING, user="alice")
+    shown = server.ask("oarstat", "-s", "-j", str(job))
+    assert (shown.code, shown.out, shown.err) == (0, f"{job}: Waiting\n", "")
+    nothing = server.ask("oarstat", "-j", env={"OAR_JOB_ID": ""})
+    assert (nothing.code, nothing.out) == (255, "")
+    assert "No job id provided" in nothing.err
+
+
+def test_variables_of_the_user_count(server: CommandServer, database: Database) -> None:
+    job = add_job(Database(database.settings, clock=lambda: 86400 * 200), JobState.WAITING)
+    assert server.ask("oarstat", "-s", "-j", env={"OAR_JOB_ID": str(job)}).out == f"{job}: Waiting\n"
+    there, here = (server.ask("oarstat", env={"TZ": zone}).out for zone in ("Asia/Tokyo", "UTC"))
+    assert ("1970-07-20 09:00:00" in there, "1970-07-20 00:00:00" in here) == (True, True)
+
+
+def test_a_job_is_submitted_from_the_directory_of_its_user(server: CommandServer, database: Database) -> None:
+    add_resources(database, 1)
+    done = server.ask("oarsub", "-l", "resource_id=1", "true", user=OTHER if os.geteuid() == 0 else None)
+    assert "OAR_JOB_ID=" in done.out, done
+    with database.snapshot() as tx:
+        (job,) = tx.jobs.live()
+    assert (job.launching_directory, job.user) == (str(server.directory), OTHER)
+
+
+def test_several_users_at_once_get_each_his_own_answer(server: CommandServer, database: Database) -> None:
+    jobs = [add_job(database, JobState.WAITING, name=f"n{number}") for number in range(12)]
+
+    def shown(job: int) -> str:
+        return server.ask("oarstat", "-s", "-j", str(job)).out
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(shown, jobs * 3))
+    assert answers == [f"{job}: Waiting\n" for job in jobs * 3]
+
+
+@needs_root
+def test_a_process_answers_only_one_user(server: CommandServer) -> None:
+    held = asking(server, user=OTHER)
+    (first,) = reading(server)
+    held.communicate("")
+    others, own = asking(server, user="bin"), asking(server, user=OTHER)
+    assert first in reading(server)
+    others.communicate("")
+    assert reading(server) == [first]
+    own.communicate("")
+
+
+@needs_root
+def test_who_asks_is_who_the_kernel_says(server: CommandServer, database: Database) -> None:
+    job = add_job(database, JobState.WAITING, user="bin")
+    lies = {"SUDO_UID": "0", "SUDO_USER": "root", "OARDO_USER": "bin", "OAR_USER": "bin", "USER": "bin"}
+    refused = server.ask("oardel", str(job), user=OTHER, env=lies)
+    assert refused.code != 0
+    with database.snapshot() as tx:
+        assert tx.jobs.get(job).state == JobState.WAITING
+    assert server.ask("oarhold", str(job), user="bin").code == 0
+
+
+@needs_root
+def test_files_are_opened_with_the_rights_of_the_user(server: CommandServer, database: Database) -> None:
+    add_resources(database, 1)
+    script = server.directory / "secret"
+    script.write_text("#!/bin/sh\n#OAR -n of_the_script\n")
+    script.chmod(0o700)
+    denied = server.ask("oarsub", "-S", "./secret", user=OTHER)
+    assert (denied.code, "Cannot open the file ./secret" in denied.err) == (12, True), denied
+    os.chown(script, 1, 1)
+    assert "OAR_JOB_ID=" in server.ask("oarsub", "-S", "./secret", user=OTHER).out
+    with database.snapshot() as tx:
+        assert [job.name for job in tx.jobs.live()] == ["of_the_script"]
+
+
+# -- signals and ends -------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_interrupts_the_command(server: CommandServer) -> None:
+    process = asking(server)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert (process.returncode, said) == (1, "")
+
+
+def test_a_command_whose_user_is_gone_ends(server: CommandServer) -> None:
+    process = asking(server)
+    (pid,) = reading(server)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not is_alive(pid))
+    assert server.ask("oarstat").code == 0
+
+
+def test_a_command_whose_process_dies_is_not_done_twice(server: CommandServer) -> None:
+    process = asking(server)
+    (pid,) = reading(server)
+    os.kill(pid, signal.SIGKILL)
+    out, said = process.communicate()
+    assert (process.returncode, out, said) == (EXIT_UNKNOWN, "", UNKNOWN.decode())
+
+
+def test_output_that_nobody_reads_ends_the_command_as_everywhere(server: CommandServer) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(server.command("oarstat", "--help"), stdout=writer, check=False, env=environment)
+    os.close(writer)
+    assert done.returncode == 141
+    assert server.ask("oarstat").code == 0
+
+
+def test_a_service_that_is_stopped_finishes_what_it_has_begun(shared_settings: DatabaseSettings) -> None:
+    with command_server(shared_settings) as server:
+        process = asking(server)
+        assert server.process
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: server.ask_once("oarstat").out == by_sudo().out)
+        _, said = process.communicate("#!/bin/sh\n")
+        assert (process.returncode, "There are not enough resources" in said) == (8, True), said
+
+
+# -- the other way ----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_server_a_command_goes_by_sudo(server: CommandServer) -> None:
+    absent = str(server.directory / "absent")
+    assert server.ask_once("oarstat", "-J", "a b", place=absent) == by_sudo("-J", "a b")
+
+
+def test_another_version_goes_by_sudo(server: CommandServer) -> None:
+    assert server.ask_once("oarstat", version="3.1.0") == by_sudo()
+    assert server.ask_once("oarstatt") == by_sudo()
+
+
+def test_a_configuration_of_ones_own_goes_by_sudo(server: CommandServer) -> None:
+    assert server.ask_once("oarstat", env={"OARCONFFILE": "/dev/null"}) == by_sudo()
+
+
+@pytest.mark.parametrize("stream", [0, 2])
+def test_a_closed_stream_goes_by_sudo(server: CommandServer, stream: int) -> None:
+    words = ["sh", "-c", f'exec "$@" {stream}>&-', "sh", *server.command("oarstat")]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+    assert (done.returncode, done.stdout) == (by_sudo().code, by_sudo().out)
+
+
+def test_a_request_that_is_too_long_goes_by_sudo(server: CommandServer) -> None:
+    words = ["x" * 100_000] * 6
+    assert server.ask_once("oarstat", *words) == by_sudo(*words)
+
+
+def test_a_silent_or_full_server_is_not_waited_for(server: CommandServer) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        place = str(server.directory / "silent")
+        silent.bind(place)
+        os.chmod(place, 0o666)
+        silent.listen(0)
+        assert server.ask_once("oarstat", place=place) == by_sudo()
+        assert server.ask_once("oarstat", place=place) == by_sudo()  # the first connection fills the queue
+
+
+def spoken(server: CommandServer, name: str, *, reads: bool) -> "subprocess.Popen[str]":
+    """Be a server that says it is ready, and is gone; whether it has read the word by which it begins."""
+    place = str(server.directory / name)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(place)
+        listener.listen(1)
+        process = server.asking("oarstat", place=place)
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.recv(64) == GREETING
+            connection.send(b"ready")
+            assert connection.recv(64, 0 if reads else socket.MSG_PEEK).startswith(PROTOCOL)
+    return process
+
+
+def test_who_was_told_to_begin_and_is_gone_may_have_done_it(server: CommandServer) -> None:
+    out, said = (process := spoken(server, "begun", reads=True)).communicate()
+    assert (process.returncode, out, said) == (EXIT_UNKNOWN, "", UNKNOWN.decode())
+
+
+def test_who_has_not_read_that_he_is_to_begin_has_done_nothing(server: CommandServer) -> None:
+    out, said = (process := spoken(server, "not-begun", reads=False)).communicate()
+    assert (process.returncode, out, said) == (by_sudo().code, by_sudo().out, "")
+
+
+# -- changes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_of_the_configuration_counts_at_once(server: CommandServer, database: Database) -> None:
+    add_job(database, JobState.WAITING)
+    server.configure('OARSTAT_DEFAULT_OUTPUT_FORMAT="2"')
+    server.wait_until_it_answers()
+    assert "System message" in server.ask("oarstat").out
+    server.configure()
+    server.wait_until_it_answers()
+    assert "System message" not in server.ask("oarstat").out
+
+
+def test_with_a_faulty_configuration_commands_go_by_sudo_and_say_so_there(server: CommandServer) -> None:
+    server.configure('SERVER_PORT="x"')
+    wait_until(lambda: server.ask_once("oarstat") == by_sudo())
+    server.configure()
+    server.wait_until_it_answers()
+
+
+def test_a_restart_of_the_database_is_not_noticed(
+    server: CommandServer, database: Database, postgres: PostgreSQL
+) -> None:
+    server.ask("oarstat")
+    ours = "application_name LIKE 'oar:%' AND application_name <> 'oar:test'"
+    postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
+    assert server.ask("oarstat", "--sql", "true").code == 0
+    assert server.ask("oarstat").code == 0
+
+
+# -- hostile users ----------------------------------------------------------------------------------------------------
+
+
+def test_words_that_are_no_request_are_refused(server: CommandServer) -> None:
+    streams = [0, 1, 2]
+    for data, sent in [
+        (b"x", streams),
+        (REQUEST.replace(b"oarstat", b"../sh"), streams),
+        (REQUEST.replace(b"18 0", b"18 9"), streams),
+        (REQUEST.replace(b"18 0", b"x 0"), streams),
+        (REQUEST, []),
+        (REQUEST, [0, 1]),
+        (REQUEST, [0, 1, 2, 2]),
+        (REQUEST + b"\0" * 200_000, [0] * 200),
+    ]:
+        with server.talk() as connection:
+            if sent:
+                socket.send_fds(connection, [data], sent)
+            else:
+                connection.send(data)
+            assert hears_no_more(connection)
+    assert server.ask("oarstat").code == 0
+
+
+def test_who_does_not_say_what_he_wants_is_let_go(server: CommandServer) -> None:
+    with server.talk() as connection:
+        assert hears_no_more(connection)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.connect(str(server.socket))
+        assert hears_no_more(silent)
+
+
+def test_thousands_of_connections_are_bounded_and_others_are_answered(server: CommandServer) -> None:
+    assert server.process
+    open_before = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+    silent = []
+    for _ in range(2000):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.setblocking(False)
+        try:
+            connection.connect(str(server.socket))
+        except BlockingIOError:
+            connection.close()
+            continue
+        silent.append(connection)
+    most = open_before + manager.MOST_OF_ONE + 10
+    wait_until(lambda: len(os.listdir(f"/proc/{server.process and server.process.pid}/fd")) <= most)
+    if os.geteuid() == 0:
+        assert server.ask("oarstat", "--version", user=OTHER).code == 0
+    for connection in silent:
+        connection.close()
+    server.wait_until_it_answers()
+
+
+@needs_root
+def test_a_user_who_lets_all_his_processes_wait_takes_none_of_others(server: CommandServer) -> None:
+    held = [asking(server, user=OTHER) for _ in range(2)]
+    assert server.ask("oarstat", user="bin").code == 0
+    wait_until(lambda: server.ask_once("oarstat", user=OTHER) == by_sudo())
+    for process in held:
+        process.communicate("")
+    assert server.ask("oarstat", user=OTHER).code == 0
+
+
+def test_a_client_that_stands_still_holds_nobody_up(server: CommandServer, tmp_path: Path) -> None:
+    process = asking(server)
+    process.send_signal(signal.SIGSTOP)
+    assert server.ask("oarstat").code == 0
+    process.send_signal(signal.SIGCONT)
+    process.communicate("")
+    assert process.returncode not in (EXIT_UNKNOWN, by_sudo().code)
