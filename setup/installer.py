@@ -144,7 +144,7 @@ _BY_SUDO = "by_sudo=$OAR_BY_SUDO\nunset OAR_BY_SUDO\n"
 _ASK = '[ "$by_sudo" ] || [ ! -S {socket} ] || exec {client} {socket} {version} {wrapper} {name} "$@"\n'
 #: What stays with the terminal or waits for hours is not for the server.
 _NOT_ASKED = "for word do case $word in {patterns}) by_sudo=yes ;; esac; done\n"
-_LONG = {"oarsub": "--wa* | --in* | --co* | -[IC]* | -[vkDXYJ]*[IC]*", "oarstat": "--wa*"}
+_LONG = {"oarsub": "--wa* | --in* | --con* | -[IC]* | -[vkDXYJ]*[IC]*", "oarstat": "--wa*"}
 
 _SHIPPED_OARDIR = "/usr/lib/oar"
 

@@ -78,7 +78,11 @@ def _parser() -> argparse.ArgumentParser:
     node.add_argument("--as", dest="user", default="root", help="account for `run` (default root)")
     node.add_argument("command", nargs=argparse.REMAINDER)
     node.set_defaults(action=_node, env=[])
-    for name, text in (("server", "the server of OAR"), ("database", "PostgreSQL")):
+    for name, text in (
+        ("server", "the server of OAR"),
+        ("database", "PostgreSQL"),
+        ("commands", "the server that answers commands"),
+    ):
         service = actions.add_parser(name, help=f"stop, kill or start {text}")
         service.add_argument("what", choices=["stop", "kill", "start"])
         service.set_defaults(action=_service, service=name)

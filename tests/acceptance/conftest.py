@@ -83,6 +83,7 @@ def looked_after(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[C
     try:
         yield cluster
         cluster.server.do("stop")
+        cluster.commands.do("stop")
         assert_nothing_crashed(cluster)
         assert_nobody_left(cluster)
     except AssertionError:

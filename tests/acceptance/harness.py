@@ -225,6 +225,11 @@ class Cluster:
         """PostgreSQL."""
         return Service(self.room, "database")
 
+    @property
+    def commands(self) -> Service:
+        """The server that answers commands."""
+        return Service(self.room, "commands")
+
     def sql(self, statement: str) -> list[list[str]]:
         """Ask the database itself, from outside, as its administrator; rows of texts as psql shows them."""
         server = self.status()["machines"]["server"]["pid"]

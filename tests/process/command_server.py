@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from oar.cli.warm import client
 from oar.lib.db.connections import DatabaseSettings
@@ -137,7 +138,9 @@ class CommandServer:
     ) -> subprocess.Popen[str]:
         """Ask for a command as a user."""
         account = pwd.getpwnam(user) if user else None
-        identity = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []} if account else {}
+        identity: dict[str, Any] = {}
+        if account:
+            identity = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         pipe = subprocess.PIPE
         return subprocess.Popen(
             self.command(*words, **how),
@@ -147,7 +150,7 @@ class CommandServer:
             stdout=pipe,
             stderr=pipe,
             text=True,
-            **identity,  # type: ignore[call-overload]
+            **identity,
         )
 
     def call(self) -> socket.socket:

@@ -33,6 +33,8 @@ from oar.lib.runtime import Runtime, open_runtime
 MOST_REQUESTS = 200
 #: What a process tells the one that has made it.
 READY = b"ready"
+#: How Python ends a program that cannot write what went wrong.
+EXIT_SILENT = 120
 _LONGEST_WORD = 64
 
 
@@ -112,10 +114,13 @@ class Worker:
         assert self._runtime
         context = Context(command, os.environ, user, None, CallersPlace(request.directory, caller.start))
         context.speak_for(self._runtime)
-        code = command.run(request.arguments, context)
+        try:
+            code = command.run(request.arguments, context)
+        except OSError:  # it cannot even say what is wrong
+            return EXIT_SILENT, False
         try:
             sys.stdout.flush()
             sys.stderr.flush()
-        except (OSError, ValueError):
+        except OSError:
             return code, False
         return code, code != EXIT_BROKEN_PIPE
