@@ -14,7 +14,7 @@ CALLED = "sudo was called"
 #: The commands, told not to ask the server.
 _WRAPPERS = (
     "mkdir -p ~/wrappers; for name in oarsub oarstat oarnodes oardel oarhold oarresume oarwalltime oaralter oarnotify"
-    " qrsub qrstat qrdel qralter oaruserset; do"
+    " qrsub qrstat qrdel qralter oaruserset oar-token; do"
     r" printf '#!/bin/sh\nOAR_BY_SUDO=yes exec /usr/bin/%s \"$@\"\n' $name >~/wrappers/$name"
     "; chmod +x ~/wrappers/$name; done"
 )
@@ -24,7 +24,7 @@ _FALSE_SUDO = f"mkdir -p ~/bin; printf '#!/bin/sh\\necho {CALLED} >&2; exit 99\\
 PARTS = 3
 NAMES = (
     *("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oaralter", "oarnotify"),
-    *("qrsub", "qrstat", "qrdel", "qralter", "oaruserset"),
+    *("qrsub", "qrstat", "qrdel", "qralter", "oaruserset", "oar-token"),
 )
 #: What each command is asked that changes nothing; J is a job on hold.
 QUESTIONS = (

@@ -29,7 +29,7 @@ class CallerGoneError(OSError):
     """The program that a user started has ended."""
 
 
-class Caller:
+class CommandCaller:
     """A program that a user started."""
 
     def __init__(self, connection: socket.socket) -> None:

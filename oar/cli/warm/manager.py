@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from oar.cli.common.start_up import load
 from oar.cli.warm.places import Places
-from oar.cli.warm.request import COMMANDS
+from oar.cli.warm.request import COMMANDS, module_of
 from oar.cli.warm.worker import READY, Worker
 from oar.lib.config.files import Config
 from oar.lib.facts import version
@@ -32,6 +32,7 @@ from oar.lib.runtime import conf_file, file_version, read_config
 
 #: Packages of which commands may load a module when they need it.
 PACKAGES = (
+    "oar.lib.access",
     *("oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts", "oar.lib.conditions", "oar.lib.db"),
     *("oar.lib.facts", "oar.lib.jobs", "oar.lib.reservations", "oar.lib.resources", "oar.lib.rules"),
     *("oar.lib.submission", "oar.lib.views"),
@@ -72,7 +73,7 @@ class Waiting:
 def preload() -> None:
     """Load all that commands may need, before there are processes that share it."""
     for command in sorted(COMMANDS):
-        load(f"oar.cli.{command}")
+        load(module_of(command))
     for package in PACKAGES:
         for module in iter_modules(import_module(package).__path__, f"{package}."):
             if module.name not in OF_OTHERS:

@@ -13,7 +13,7 @@ from oar.lib.facts.version import VERSION
 COMMANDS = frozenset(
     {
         *("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oaralter", "oarnotify"),
-        *("qrsub", "qrstat", "qrdel", "qralter", "oaruserset"),
+        *("qrsub", "qrstat", "qrdel", "qralter", "oaruserset", "oar-token"),
     }
 )
 #: Variables that are handed over whatever they hold, as by ``setup/nodes/sudoers``.
@@ -55,6 +55,11 @@ class CommandRequest(NamedTuple):
     umask: int
     limits: CallerLimits
     environment: Mapping[str, str]
+
+
+def module_of(command: str) -> str:
+    """Return the module of a command."""
+    return f"oar.cli.{command.replace('-', '_')}"
 
 
 def is_of_this_version(greeting: bytes) -> bool:

@@ -24,8 +24,8 @@ from oar.cli.common.command import (
 )
 from oar.cli.common.start_up import load
 from oar.cli.warm import surroundings
-from oar.cli.warm.caller import Caller
-from oar.cli.warm.request import BadRequestError, CommandRequest
+from oar.cli.warm.caller import CommandCaller
+from oar.cli.warm.request import BadRequestError, CommandRequest, module_of
 from oar.lib.facts.records import User
 from oar.lib.runtime import Runtime, open_runtime
 
@@ -78,9 +78,9 @@ class Worker:
             return False
         self._uid = uid
         with socket.socket(fileno=descriptors[0]) as connection:
-            return self._answer(Caller(connection), uid)
+            return self._answer(CommandCaller(connection), uid)
 
-    def _answer(self, caller: Caller, uid: int) -> bool:
+    def _answer(self, caller: CommandCaller, uid: int) -> bool:
         """Answer a user's request; whether the process is as before."""
         import pwd
 
@@ -94,9 +94,11 @@ class Worker:
         caller.end(code)
         return is_clean and threading.active_count() == 1
 
-    def _carried_out(self, caller: Caller, request: CommandRequest, user: User, streams: list[int]) -> tuple[int, bool]:
+    def _carried_out(
+        self, caller: CommandCaller, request: CommandRequest, user: User, streams: list[int]
+    ) -> tuple[int, bool]:
         """Run a command; return its exit code, and whether the process is as before."""
-        command = load(f"oar.cli.{request.command}")
+        command = load(module_of(request.command))
         try:
             with surroundings.taken(request, user, streams):
                 prepare_process()
@@ -109,7 +111,7 @@ class Worker:
             return command.exit_codes.get(Hangup, EXIT_HUNG_UP), False
         return code, is_written and not caller.is_gone
 
-    def _run(self, caller: Caller, request: CommandRequest, command: Command, user: User) -> tuple[int, bool]:
+    def _run(self, caller: CommandCaller, request: CommandRequest, command: Command, user: User) -> tuple[int, bool]:
         """Run a command; return its exit code, and whether all that it printed is written."""
         assert self._runtime
         context = Context(command, os.environ, user, None, CallersPlace(request.directory, caller.start))
