@@ -105,9 +105,8 @@ class UserFiles:
             finally:
                 os.close(stdin)
                 os.close(stdout)
-                with open(given, "wb") as sink, suppress(BrokenPipeError):
+                with open(given, "wb", buffering=0) as sink, suppress(BrokenPipeError):
                     sink.write(data)
-                    sink.flush()
             yield source, wait
 
     def _start_as_user(self, command: Sequence[str], stdin: int, stdout: int) -> Wait:
