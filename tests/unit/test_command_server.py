@@ -99,6 +99,10 @@ def test_the_variables_are_those_of_sudoers() -> None:
     assert set(kept.split()) == request.KEPT | {"OARCONFFILE"}  # which only administrators may set: they go by sudo
 
 
+def test_sudo_lets_users_run_what_the_server_answers() -> None:
+    assert {name for name in request.COMMANDS if f"/usr/lib/oar/{name}," not in SUDOERS.read_text()} == set()
+
+
 def test_a_client_sends_all_variables_that_count() -> None:
     names = {name.encode() for name in request.KEPT | request.CHECKED}
     assert {name for name in names if name not in client.NAMES and not name.startswith(client.PREFIXES)} == set()
