@@ -195,6 +195,26 @@ def test_jobs_whose_groups_compete_keep_their_places_without_a_search() -> None:
     assert (searches, plan) == (0, schedule(later))
 
 
+def test_besteffort_and_inner_jobs_keep_their_places_without_a_search() -> None:
+    cluster = Cluster(nodes=2, cores=2)
+    box = cluster.node(1)
+    cluster.run(box, walltime=hours(9), types=("container=box",)).run(cluster.node(0), walltime=hours(2))
+    for _ in range(5):
+        cluster.job("/core=1", types=("inner=box",)).job("/node=1", types=("besteffort",), queue="besteffort")
+        cluster.job("/node=1")
+    plan, memory, searches = planned(cluster.snapshot())
+    assert searches == 15
+    later = carried_out(cluster.snapshot(), plan, NOW + 10)
+    plan, memory, searches = planned(later, memory)
+    assert (searches, plan) == (0, schedule(later))
+    (container,) = (job for job in later.running if job.types == ("container=box",))
+    shorter = replace(container, walltime=hours(3))
+    later = replace(later, running=tuple(shorter if job is container else job for job in later.running))
+    plan, _, searches = planned(later, memory)
+    assert searches > 0
+    assert plan == schedule(later)
+
+
 def test_a_new_job_behind_all_others_costs_one_search() -> None:
     cluster = Cluster(nodes=2, cores=2)
     for _ in range(20):

@@ -9,6 +9,9 @@ a job gets the placement of the last round, without a search, if no difference o
 - the counters that limit it (quotas, jobs of its array) lack nothing; if they have counted more jobs than in the last
   round, they must still allow its placement.
 
+Each space is followed by itself (``SpaceHistory``): the common one, that of each container as long as it is lent the
+same resources, and their copies for besteffort jobs.
+
 Two changes make no difference.  The date of the round: a placement that starts now or later is still the earliest,
 since all earlier starts failed.  A job that has started: it was booked at its turn, and is now booked from the
 beginning, which makes one occupation more until its turn comes.
@@ -25,7 +28,7 @@ any possible resource is occupied during the placement.
 See docs/design/planner.rst, "Memory between rounds".
 """
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement
@@ -33,10 +36,11 @@ from oar.kao.facts.queue_policies import policy_of
 from oar.kao.facts.snapshot import FOREVER, QuotaPeriod, Quotas, Snapshot, WaitingJob
 from oar.kao.planner.limits.counter_differences import CounterDifferences
 from oar.kao.planner.limits.dependencies import StartWindow
+from oar.kao.planner.placement.placement_task import PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.kao.planner.placement.round_memory import Entry, RoundEvent, RoundMemory, SearchRecord
-from oar.kao.planner.resources.free_time_differences import FreeTimeDifferences
-from oar.lib.facts.resource_set import ResourceSet
+from oar.kao.planner.placement.round_memory import RoundMemory, SearchRecord, SpaceMemory
+from oar.kao.planner.placement.space_history import SpaceHistory
+from oar.kao.planner.resources.spaces import Space, SpaceKey
 from oar.lib.facts.states import QueueState
 
 
@@ -47,49 +51,45 @@ class PlacementReuse:
         self._snapshot = context.snapshot
         self._now = context.now
         self._usable = context.usable.ordinary
-        self._entered = context.spaces.common.entered  #: grows while the round is planned
         self._logs = context.bookings.logs
         self._requests = context.requests
         self._margin = max(context.settings.security_time, context.settings.hole_minimum)
-        self._first_entries = tuple(self._entered)
-        self._compared = len(self._entered)  #: so many entries have been compared with the last round
-        self._events: list[RoundEvent] = []
         self._counted = tuple(map(len, self._logs))
+        self._turn = 0  #: number of searches so far, of all spaces
         self.reused = 0  #: number of jobs that needed no search
         self.is_comparable = memory is not None and self._is_comparable(memory)
-        self._last_events: Sequence[RoundEvent] = memory.events if memory and self.is_comparable else ()
-        self._index = {event.search.job.id: at for at, event in enumerate(self._last_events) if event.search}
-        self._passed = 0  #: so many events of the last round have been compared
-        self._last_entries: Sequence[Entry] = ()  #: entries of the last of them that are not compared yet
-        self._free_times = FreeTimeDifferences(self._now)
-        self._keyed: ResourceSet = 0  #: resources of differences with sharing keys
+        self._last_spaces: Mapping[SpaceKey, SpaceMemory] = memory.spaces if memory and self.is_comparable else {}
+        self._last_turn = 0  #: the turn of the last round up to which counters have been compared
         self._counters: Sequence[CounterDifferences] = ()
+        self._histories: dict[int, SpaceHistory] = {}  #: by the identity of the space
+        self._keys: dict[SpaceKey, SpaceHistory] = {}  #: the latest of each
         self.has_counted_more = False  #: of the job reused last: its counters have counted more than in the last round
         if memory and self.is_comparable:
             pairs = zip(memory.logs, self._logs, strict=True)
             self._counters = [CounterDifferences(self._now, last_log, log) for last_log, log in pairs]
-            self._compare_first_entries(memory.first_entries)
+        self._history(context.spaces.common)
 
     def find(
-        self,
-        job: WaitingJob,
-        types: ParsedTypes,
-        window: StartWindow,
-        counters: Sequence[Collection[Hashable]],
-        is_allowed: Callable[[Placement], bool],
+        self, task: PlacementTask, counters: Sequence[Collection[Hashable]], is_allowed: Callable[[Placement], bool]
     ) -> SearchRecord | None:
         """Return the search of the last round for a job, if a search now would have the same result; else None.
 
         ``counters``: those that limit the job, for each log.  ``is_allowed``: whether they allow a placement.
         """
-        self._note_entries()
+        history = self._history(task.space)
+        history.note_entries(self._counted, self._turn)
         self._counted = tuple(map(len, self._logs))
-        position = self._index.get(job.id, -1)
-        if position < self._passed:
+        event = history.last_event(task.job.id)
+        if event is None or event.turn < self._last_turn:
             return None
-        event = self._pass_events(position)
+        self._last_turn = event.turn
+        history.pass_events(task.job.id)
+        for differences, counted in zip(self._counters, event.counted, strict=True):
+            differences.advance(counted)
         search = event.search
-        if search is None or not (self._is_same_query(search, job, window) and self._is_same_result(search, types)):
+        if search is None or not (
+            self._is_same_query(search, task.job, task.window) and self._is_same_result(search, task.types, history)
+        ):
             return None
         self.has_counted_more = False
         for differences, names in zip(self._counters, counters, strict=True):
@@ -101,78 +101,25 @@ class PlacementReuse:
         self.reused += 1
         return search
 
-    def record(self, search: SearchRecord) -> None:
-        """Record the search for a job, with what it has entered into the common space."""
-        self._events.append(RoundEvent(search, tuple(self._entered[self._compared :]), self._counted))
-        self._compare_entries()
+    def record(self, task: PlacementTask, search: SearchRecord) -> None:
+        """Record the search for a job, with what it has entered into its space."""
+        self._history(task.space).record(search, self._counted, self._turn)
+        self._turn += 1
 
     def memory(self) -> RoundMemory:
         """Return the record of this round."""
-        self._note_entries()
-        return RoundMemory(self._snapshot, self._usable, self._first_entries, self._events, self._logs)
+        for history in self._keys.values():
+            history.note_entries(self._counted, self._turn)
+        spaces = {key: history.memory() for key, history in self._keys.items()}
+        return RoundMemory(self._snapshot, self._usable, spaces, self._logs)
 
-    # --------------------------------------------------------------------------------------------------- side by side
-
-    def _note_entries(self) -> None:
-        """Record what has been entered without a search."""
-        if len(self._entered) > self._compared:
-            self._events.append(RoundEvent(None, tuple(self._entered[self._compared :]), self._counted))
-        self._compare_entries()
-
-    def _pass_events(self, position: int) -> RoundEvent:
-        """Go on to an event of the last round; what the events before it entered is now here, or a difference."""
-        for event in self._last_events[self._passed : position]:
-            for entry in event.entries:
-                self._enter(entry, self._free_times.enter_last)
-        event = self._last_events[position]
-        self._passed, self._last_entries = position + 1, event.entries
-        for differences, counted in zip(self._counters, event.counted, strict=True):
-            differences.advance(counted)
-        return event
-
-    def _compare_entries(self) -> None:
-        """Compare the latest entries of this round with those of the present event of the last round."""
-        if not self.is_comparable:
-            self._compared = len(self._entered)
-            return
-        unmatched = list(self._last_entries)
-        for entry in self._entered[self._compared :]:
-            match = next((last for last in unmatched if self._is_same_entry(last, entry)), None)
-            if match:
-                unmatched.remove(match)
-            else:
-                self._enter(entry, self._free_times.enter_this)
-        for entry in unmatched:
-            self._enter(entry, self._free_times.enter_last)
-        self._compared, self._last_entries = len(self._entered), ()
-
-    def _compare_first_entries(self, last_entries: Sequence[Entry]) -> None:
-        """Compare what was in the common space before the first event."""
-        unmatched = {entry[0].job_id: entry for entry in last_entries}
-        for entry in self._first_entries:
-            last = unmatched.get(entry[0].job_id)
-            if last and self._is_same_entry(last, entry):
-                del unmatched[entry[0].job_id]
-            else:
-                self._enter(entry, self._free_times.enter_this)
-        for entry in unmatched.values():
-            self._enter(entry, self._free_times.enter_last)
-
-    def _enter(self, entry: Entry, enter: Callable[[int, int, ResourceSet], None]) -> None:
-        occupation, types = entry
-        enter(occupation.start, occupation.end, occupation.resources)
-        if types.sharing_key:
-            self._keyed |= occupation.resources
-
-    def _is_same_entry(self, last: Entry, entry: Entry) -> bool:
-        """Whether two entries occupy the same from now on."""
-        old, new = last[0], entry[0]
-        return (
-            old.end == new.end
-            and old.resources == new.resources
-            and max(old.start, self._now) == max(new.start, self._now)
-            and last[1].sharing_key == entry[1].sharing_key
-        )
+    def _history(self, space: Space) -> SpaceHistory:
+        """Return the history of a space, which begins when it is first asked for."""
+        history = self._histories.get(id(space))
+        if history is None:
+            history = SpaceHistory(self._now, space, self._last_spaces.get(space.key))
+            self._histories[id(space)] = self._keys[space.key] = history
+        return history
 
     # ----------------------------------------------------------------------------------------------------- conditions
 
@@ -194,9 +141,9 @@ class PlacementReuse:
         is_same_window = window.begin == max(last.begin, self._now) and window.latest == last.latest
         return is_same_window and (search.job is job or search.job == job)
 
-    def _is_same_result(self, search: SearchRecord, types: ParsedTypes) -> bool:
+    def _is_same_result(self, search: SearchRecord, types: ParsedTypes, history: SpaceHistory) -> bool:
         """Whether a search now would find the same: the first two conditions above."""
-        free_times, best = self._free_times, search.best
+        free_times, best = history.free_times, search.best
         if not free_times.touched:
             return True
         reach = self._requests.reach(search.job)
@@ -205,7 +152,7 @@ class PlacementReuse:
             return False
         if not free_times.touched & reach:
             return True
-        if free_times.has_freed(reach, end) or (types.shared_keys and self._keyed & reach):
+        if free_times.has_freed(reach, end) or (types.shared_keys and history.keyed & reach):
             return False
         start = min(search.possible_from, best.start if best else FOREVER)
         taken = best.resources if best and search.is_robust else reach

@@ -91,16 +91,14 @@ class Placer:
 
     def _place(self, task: PlacementTask) -> PlacementOutcome:
         """Give a job its placement of the last round again, or search for the best one."""
-        if task.types.is_besteffort or task.types.inner:
-            return self._book(task, *self._search.best(task))
         job, types, has_quotas = task.job, task.types, task.rules.has_quotas
         counters = self._bookings.counters_of(job, types, has_quotas=has_quotas)
         is_allowed = partial(self._bookings.allow, job, types, has_quotas=has_quotas)
-        last = self._reuse.find(job, types, task.window, counters, is_allowed)
+        last = self._reuse.find(task, counters, is_allowed)
         best, refusal = (last.best, last.refusal) if last else self._search.best(task)
         outcome = self._book(task, best, refusal, last.reason if last else None)
         is_same = last is not None and last.reason is outcome.reason and last.window == task.window
-        self._reuse.record(last if last and is_same else self._record_of(task, best, refusal, outcome, last))
+        self._reuse.record(task, last if last and is_same else self._record_of(task, best, refusal, outcome, last))
         return outcome
 
     def _record_of(
@@ -115,14 +113,17 @@ class Placer:
         if last:
             return replace(last, job=task.job, window=task.window, best=best, refusal=refusal, reason=outcome.reason)
         requests = [self._requests.get(alternative.groups) for alternative in task.job.alternatives]
+        is_robust = all(isinstance(each, Reason) or (each.is_monotone and each.is_steady) for each in requests)
+        has_lasting_resources = task.types.is_besteffort and not is_robust  # what lasts depends on each start tried
+        is_by_rule = not (task.date_dependent or task.job.promised or has_plugin(task.job))
         return SearchRecord(
             task.job,
             task.window,
             best,
             refusal,
             outcome.reason,
-            is_reusable=not (task.date_dependent or task.job.promised or has_plugin(task.job)),
-            is_robust=all(isinstance(each, Reason) or (each.is_monotone and each.is_steady) for each in requests),
+            is_reusable=is_by_rule and not has_lasting_resources,
+            is_robust=is_robust,
             possible_from=task.possible_from,
         )
 

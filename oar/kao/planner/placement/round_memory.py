@@ -15,15 +15,16 @@ from oar.kao.planner.limits.counter_differences import CountedJob
 from oar.kao.planner.limits.dependencies import StartWindow
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.resources.endings import Occupation
+from oar.kao.planner.resources.spaces import SpaceKey
 from oar.lib.facts.resource_set import ResourceSet
 
-#: A job in the common space.
+#: A job in a space.
 Entry = tuple[Occupation, ParsedTypes]
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRecord:
-    """The result of the search for one job in the common space."""
+    """The result of the search for one job."""
 
     job: WaitingJob
     window: StartWindow
@@ -37,11 +38,21 @@ class SearchRecord:
 
 @dataclass(frozen=True, slots=True)
 class RoundEvent:
-    """One step of a round: a search, or none, and what entered the common space by it."""
+    """One step of a round in a space: a search, or none, and what entered the space by it."""
 
     search: SearchRecord | None
     entries: Sequence[Entry]
     counted: tuple[int, ...]  #: the length of each log of counters before the step
+    turn: int  #: number of searches before it, in all spaces
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceMemory:
+    """What happened in a space."""
+
+    first_entries: Sequence[Entry]  #: the jobs in it before the first event
+    events: Sequence[RoundEvent]  #: in the order of planning
+    lent: Sequence[tuple[int, int, ResourceSet]] = ()  #: start, end and resources of its containers
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +61,7 @@ class RoundMemory:
 
     snapshot: Snapshot
     usable: ResourceSet  #: resources for ordinary jobs
-    first_entries: Sequence[Entry]  #: the jobs in the common space before the first event
-    events: Sequence[RoundEvent]  #: in the order of planning
+    spaces: Mapping[SpaceKey, SpaceMemory]
     logs: Sequence[Sequence[CountedJob]]  #: the jobs counted by quotas and by limits of arrays
     requests: tuple[Snapshot, CompiledRequests] | None = None
     jobs: Mapping[int, WaitingJob] = field(default_factory=dict)
@@ -59,7 +69,3 @@ class RoundMemory:
     reasons: Mapping[int, Reason] = field(default_factory=dict)
     messages: Mapping[int, str] = field(default_factory=dict)
     karma: Mapping[int, float] = field(default_factory=dict)
-
-    def order(self) -> list[int]:
-        """Return the ids of the jobs that were searched for, in the order of planning."""
-        return [event.search.job.id for event in self.events if event.search]

@@ -21,6 +21,9 @@ from oar.lib.facts.resource_set import ResourceSet
 #: Name of the common space.
 COMMON = ""
 
+#: The name of a space, and whether it is the copy for besteffort jobs.
+SpaceKey = tuple[str, bool]
+
 #: How many bounds are kept for each family of requests.
 MAX_BOUNDS = 64
 
@@ -58,7 +61,10 @@ class StartBounds:
 class Space:
     """One space: its slots, and the jobs in it."""
 
-    def __init__(self, slots: SlotSet) -> None:
+    def __init__(self, slots: SlotSet, key: SpaceKey = (COMMON, False), lent: Sequence[Occupation] = ()) -> None:
+        """``lent``: what its containers lend to it."""
+        self.key = key
+        self.lent = [(each.start, each.end, each.resources) for each in lent]
         self._slots = slots
         self._pending: list[Occupant] = []  #: occupants that are not in the slots yet
         self.bounds = StartBounds()
@@ -85,10 +91,13 @@ class Space:
         if types.is_besteffort:
             self._besteffort.append((occupation, types))
             if self._for_besteffort:
-                self._for_besteffort.occupy(occupation, types)
+                self._for_besteffort._take(occupation, types)
         else:
-            self._entered.append((occupation, types))
-            self.occupy(occupation, types)
+            self._take(occupation, types)
+
+    def _take(self, occupation: Occupation, types: ParsedTypes) -> None:
+        self._entered.append((occupation, types))
+        self.occupy(occupation, types)
 
     def occupy(self, occupation: Occupation, types: ParsedTypes) -> None:
         """Remove the resources of a job from the free ones."""
@@ -98,10 +107,10 @@ class Space:
     def for_besteffort(self) -> "Space":
         """Return the copy for besteffort jobs; it is made at the first call, when all other jobs have been placed."""
         if self._for_besteffort is None:
-            self._for_besteffort = Space(self.slots.copy())
-            self._for_besteffort._endings = self._endings.copy()
+            self._for_besteffort = self.copy()
+            self._for_besteffort.key = self.key[0], True
             for occupation, types in self._besteffort:
-                self._for_besteffort.occupy(occupation, types)
+                self._for_besteffort._take(occupation, types)
         return self._for_besteffort
 
     def ending_at(self, date: int, resources: ResourceSet) -> list[int]:
@@ -110,13 +119,15 @@ class Space:
 
     def copy(self) -> "Space":
         """Return a space with the same jobs, in which others can be tried."""
-        space = Space(self.slots.copy())
+        space = Space(self.slots.copy(), self.key)
+        space.lent = self.lent
         space._entered = list(self._entered)
+        space._endings = self._endings.copy()
         return space
 
-    def with_slots(self, slots: SlotSet) -> "Space":
+    def with_slots(self, slots: SlotSet, lent: Sequence[Occupation]) -> "Space":
         """Return a space with other slots and the same jobs."""
-        space = Space(slots)
+        space = Space(slots, self.key, lent)
         for occupation, types in (*self._entered, *self._besteffort):
             space.enter(occupation, types)
         return space
@@ -172,7 +183,7 @@ class Spaces:
         """Return the space of a container, given its name or its job id; None if it is not open yet."""
         name = self._names.get(name, name)
         if name not in self._spaces and name in self._lent:
-            self._spaces[name] = Space(self._lent_slots(name))
+            self._spaces[name] = Space(self._lent_slots(name), (name, False), self._lent[name])
         return self._spaces.get(name)
 
     def opens_at(self, name: str) -> int:
@@ -192,7 +203,7 @@ class Spaces:
         self._names[str(occupation.job_id)] = name
         self._lent.setdefault(name, []).append(occupation)
         if name in self._spaces:  # made when it is first asked for: most reservations have no job yet
-            self._spaces[name] = self._spaces[name].with_slots(self._lent_slots(name))
+            self._spaces[name] = self._spaces[name].with_slots(self._lent_slots(name), self._lent[name])
 
     def _lent_slots(self, name: str) -> SlotSet:
         """Return what the containers of a space lend to it."""

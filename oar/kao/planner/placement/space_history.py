@@ -1,0 +1,116 @@
+"""What has entered one space, in the last round and in this one, followed side by side.
+
+See ``oar.kao.planner.placement.placement_reuse``.
+"""
+
+from collections.abc import Callable, Sequence
+
+from oar.kao.planner.placement.round_memory import Entry, RoundEvent, SearchRecord, SpaceMemory
+from oar.kao.planner.resources.free_time_differences import FreeTimeDifferences
+from oar.kao.planner.resources.spaces import Space
+from oar.lib.facts.resource_set import ResourceSet
+
+
+class SpaceHistory:
+    """The events of a space in this round, beside those of the last one."""
+
+    def __init__(self, now: int, space: Space, last: SpaceMemory | None) -> None:
+        """``last``: of the same space in the last round; None if there is none that can be compared."""
+        self._now = now
+        self._space = space  #: kept, so that no other gets its identity
+        self._entered = space.entered  #: grows while the round is planned
+        self._lent = tuple(space.lent)
+        self._first_entries = tuple(self._entered)
+        self._compared = len(self._entered)  #: so many entries have been compared with the last round
+        self._events: list[RoundEvent] = []
+        self._is_comparable = last is not None and [_from(now, each) for each in last.lent] == [
+            _from(now, each) for each in self._lent
+        ]
+        self._last_events: Sequence[RoundEvent] = last.events if last and self._is_comparable else ()
+        self._index = {event.search.job.id: at for at, event in enumerate(self._last_events) if event.search}
+        self._passed = 0  #: so many events of the last round have been compared
+        self._last_entries: Sequence[Entry] = ()  #: entries of the last of them that are not compared yet
+        self.free_times = FreeTimeDifferences(now)
+        self.keyed: ResourceSet = 0  #: resources of differences with sharing keys
+        if last and self._is_comparable:
+            self._compare_first_entries(last.first_entries)
+
+    def last_event(self, job_id: int) -> RoundEvent | None:
+        """Return the search for a job in the last round, unless its turn is over."""
+        position = self._index.get(job_id, -1)
+        return self._last_events[position] if position >= self._passed else None
+
+    def pass_events(self, job_id: int) -> None:
+        """Go on to the search of the last round for a job: what was entered before it is here, or a difference."""
+        position = self._index[job_id]
+        for event in self._last_events[self._passed : position]:
+            for entry in event.entries:
+                self._enter(entry, self.free_times.enter_last)
+        self._passed, self._last_entries = position + 1, self._last_events[position].entries
+
+    def record(self, search: SearchRecord, counted: tuple[int, ...], turn: int) -> None:
+        """Record the search for a job, with what it has entered."""
+        self._events.append(RoundEvent(search, tuple(self._entered[self._compared :]), counted, turn))
+        self._compare_entries()
+
+    def note_entries(self, counted: tuple[int, ...], turn: int) -> None:
+        """Record what has been entered without a search."""
+        if len(self._entered) > self._compared:
+            self._events.append(RoundEvent(None, tuple(self._entered[self._compared :]), counted, turn))
+        self._compare_entries()
+
+    def memory(self) -> SpaceMemory:
+        """Return the record of this round."""
+        return SpaceMemory(self._first_entries, self._events, self._lent)
+
+    def _compare_entries(self) -> None:
+        """Compare the latest entries of this round with those of the present event of the last round."""
+        if not self._is_comparable:
+            self._compared = len(self._entered)
+            return
+        unmatched = list(self._last_entries)
+        for entry in self._entered[self._compared :]:
+            match = next((last for last in unmatched if self._is_same_entry(last, entry)), None)
+            if match:
+                unmatched.remove(match)
+            else:
+                self._enter(entry, self.free_times.enter_this)
+        for entry in unmatched:
+            self._enter(entry, self.free_times.enter_last)
+        self._compared, self._last_entries = len(self._entered), ()
+
+    def _compare_first_entries(self, last_entries: Sequence[Entry]) -> None:
+        """Compare what was in the space before the first event."""
+        unmatched: dict[int, list[Entry]] = {}
+        for last in last_entries:
+            unmatched.setdefault(last[0].job_id, []).append(last)
+        for entry in self._first_entries:
+            of_job = unmatched.get(entry[0].job_id, [])
+            match = next((last for last in of_job if self._is_same_entry(last, entry)), None)
+            if match:
+                of_job.remove(match)
+            else:
+                self._enter(entry, self.free_times.enter_this)
+        for last in (last for of_job in unmatched.values() for last in of_job):
+            self._enter(last, self.free_times.enter_last)
+
+    def _enter(self, entry: Entry, enter: Callable[[int, int, ResourceSet], None]) -> None:
+        occupation, types = entry
+        enter(occupation.start, occupation.end, occupation.resources)
+        if types.sharing_key:
+            self.keyed |= occupation.resources
+
+    def _is_same_entry(self, last: Entry, entry: Entry) -> bool:
+        """Whether two entries occupy the same from now on."""
+        old, new = last[0], entry[0]
+        return (
+            old.end == new.end
+            and old.resources == new.resources
+            and max(old.start, self._now) == max(new.start, self._now)
+            and last[1].sharing_key == entry[1].sharing_key
+        )
+
+
+def _from(now: int, lent: tuple[int, int, ResourceSet]) -> tuple[int, int, ResourceSet]:
+    start, end, resources = lent
+    return max(start, now), end, resources
