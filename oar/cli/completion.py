@@ -1,21 +1,28 @@
 """oarsub --completion: what a shell needs to complete the commands of users.
 
 For ``bash``, ``zsh`` and ``fish`` it is a script, made of the same declarations as the commands' own help.  The script
-knows options and fixed words; what only the database knows (queues, properties, the user's jobs) it asks for when
+knows options and fixed words; what only the database knows (queues, properties, jobs, reservations) it asks for when
 somebody presses TAB, by the same option: ``oarsub --completion queues``.
 """
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import click
 
 from oar.cli.common.command import Command, Context
 from oar.cli.common.options import OptionalArgument, Stop
+from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.reservation_states import GRANTED
 from oar.lib.facts.states import STATE_LETTERS
 
-COMMANDS = ("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oaralter")
+#: The commands whose options are words behind one dash, as in Grid Engine.
+RESERVATION_COMMANDS = ("qrsub", "qrstat", "qralter", "qrdel", "oaruserset")
+COMMANDS = (
+    *("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oaralter"),
+    *RESERVATION_COMMANDS,
+)
 
 #: Types of jobs; those with an argument end in their separator.
 TYPES = (
@@ -26,24 +33,37 @@ TYPES = (
 )
 #: What the argument of an option is, by the name of its parameter; for some commands another.
 _KINDS: Mapping[str, str] = {
+    "advance_reservation": "reservations",
     "arrays": "jobs",
     "color": "auto always never",
+    "conflict": "fail skip",
     "connect": "jobs",
+    "deleted": "usersets",
     "dependencies": "jobs",
     "directory": "directories",
     "exclude": "nodes",
     "explain": "jobs",
     "fields": "fields",
+    "flex": "yes no",
+    "hard": "yes no",
+    "hosts": "nodes",
     "jobs": "jobs",
     "key_export": "files",
     "key_file": "files",
     "layout": "1 2 3 4",
+    "mail_options": "b e a n",
     "nodelist": "nodes",
+    "now": "yes no",
+    "owner": "users",
+    "owners": "users",
     "parameter_file": "files",
     "properties": "properties",
     "queue": "queues",
+    "queues": "queues",
+    "replace": "yes no",
     "requests": "requests",
     "signal": "signals",
+    "shown": "usersets",
     "signal_text": "signals",
     "stagein": "files",
     "states": "states",
@@ -52,9 +72,27 @@ _KINDS: Mapping[str, str] = {
     "types": "types",
     "usage": "jobs",
     "users": "users",
+    "verify": "e v",
+}
+#: What the argument is where a command has another one by that name.
+_KINDS_OF: Mapping[tuple[str, str], str] = {
+    ("oarstat", "advance_reservation"): "",
+    ("oarsub", "verify"): "e n",
+    ("oaruserset", "added"): "users",
+    ("oaruserset", "removed"): "users",
+    ("qrstat", "states"): "",
+    ("qrstat", "wanted"): "reservations",
 }
 #: What the words are that are no options.
-_WORDS = {"oarsub": "commands", "oarnodes": "nodes"}
+_WORDS = {
+    "oarsub": "commands",
+    "oarnodes": "nodes",
+    "qrsub": "",
+    "qrstat": "",
+    "qralter": "own-reservations",
+    "qrdel": "own-reservations",
+    "oaruserset": "usersets",
+}
 
 
 class CompletedOption(NamedTuple):
@@ -80,17 +118,18 @@ def options_of(name: str) -> list[CompletedOption]:
     """Return the options of a command."""
     command: Command = importlib.import_module(f"oar.cli.{name}").main
     return [
-        _option(parameter)
+        _option(name, parameter)
         for parameter in command.params
         if isinstance(parameter, click.Option) and parameter.name not in ("completion", "debug")
     ]
 
 
-def _option(parameter: click.Option) -> CompletedOption:
+def _option(command: str, parameter: click.Option) -> CompletedOption:
     takes = not (parameter.is_flag or parameter.count)
     attached = isinstance(parameter, OptionalArgument) and parameter.attached
-    kind = _KINDS.get(parameter.name or "", "") if takes else ""
-    names = tuple(name for name in parameter.opts if "_" not in name)
+    name = parameter.name or ""
+    kind = _KINDS_OF.get((command, name), _KINDS.get(name, "")) if takes else ""
+    names = tuple(name for name in parameter.opts if "_" not in name or name.replace("_", "-") not in parameter.opts)
     return CompletedOption(names, kind, takes and not attached, parameter.help or "")
 
 
@@ -118,6 +157,31 @@ def _jobs(context: Context) -> list[str]:
         return [str(job.id) for job in tx.jobs.live(context.user.name)]
 
 
+def _reservations(context: Context) -> list[str]:
+    """Return numbers and names of the reservations that jobs can be submitted into."""
+    with context.database.snapshot() as tx:
+        return _words_for(each for each in tx.advance_reservations.live() if each.state in GRANTED)
+
+
+def _own_reservations(context: Context) -> list[str]:
+    """Return numbers and names of the reservations that the user may change."""
+    from oar.lib.reservations import rights
+
+    with context.database.snapshot() as tx:
+        is_operator = rights.is_operator(tx, context.user)
+        granted = [each for each in tx.advance_reservations.live() if each.state in GRANTED]
+    return _words_for(each for each in granted if is_operator or each.owner == context.user.name)
+
+
+def _words_for(reservations: Iterable[AdvanceReservation]) -> list[str]:
+    return list(dict.fromkeys(word for each in reservations for word in (str(each.number), each.name) if word))
+
+
+def _usersets(context: Context) -> list[str]:
+    with context.database.snapshot() as tx:
+        return tx.usersets.names()
+
+
 def _fields(context: Context) -> list[str]:
     from oar.cli.oarstat_parts.fields import KEYS
 
@@ -129,19 +193,24 @@ _LISTS: Mapping[str, Callable[[Context], Sequence[str]]] = {
     "properties": _properties,
     "nodes": _nodes,
     "jobs": _jobs,
+    "reservations": _reservations,
+    "own-reservations": _own_reservations,
+    "usersets": _usersets,
     "fields": _fields,
 }
 
 # -- scripts ----------------------------------------------------------------------------------------------------------
 
 _FIXED = {"types": " ".join(TYPES), "states": " ".join(dict.fromkeys(STATE_LETTERS.values()))}
+#: The kinds for which the database is asked, as a pattern of both shells.
+_ASKED = "|".join(_LISTS)
 
 _BASH = """\
 # Completion of the commands of OAR for bash: written by oarsub --completion bash.
 
 _oar_fill() {{ # kind, what is typed
     case $1 in
-    queues|properties|nodes|jobs|fields) COMPREPLY=($(compgen -W "$(oarsub --completion "$1" 2>/dev/null)" -- "$2")) ;;
+    {asked}) COMPREPLY=($(compgen -W "$(oarsub --completion "$1" 2>/dev/null)" -- "$2")) ;;
     requests)
         local last=${{2##*[/+,\\}}]}} names="walltime $(oarsub --completion properties 2>/dev/null)"
         COMPREPLY=($(compgen -P "${{2%"$last"}}" -S = -W "$names" -- "$last"))
@@ -201,14 +270,22 @@ def _arguments(name: str, options: Sequence[CompletedOption], fill: str) -> list
 
 
 def _bash(commands: Mapping[str, Sequence[CompletedOption]]) -> str:
-    return _BASH.format(
-        **_FIXED, names=" ".join(commands), commands="".join(_bash_command(*each) for each in commands.items())
-    )
+    return _script(_BASH, commands, _bash_command)
+
+
+def _script(
+    template: str,
+    commands: Mapping[str, Sequence[CompletedOption]],
+    write: Callable[[str, Sequence[CompletedOption]], str],
+) -> str:
+    written = "".join(write(*each) for each in commands.items())
+    return template.format(**_FIXED, asked=_ASKED, names=" ".join(commands), commands=written)
 
 
 def _bash_command(name: str, options: Sequence[CompletedOption]) -> str:
     lines = _arguments(name, options, '_oar_fill "{}" "$current"; ')
-    names = " ".join(each for option in options for each in option.names if each.startswith("--"))
+    first = "-" if name in RESERVATION_COMMANDS else "--"
+    names = " ".join(each for option in options for each in option.names if each.startswith(first))
     lines.append(f'        options="{names}"')
     lines.append(f"        kind={_WORDS.get(name, 'jobs')} ;;")
     return "\n".join(lines) + "\n"
@@ -221,7 +298,7 @@ _ZSH = """\
 _oar_fill() {{ # kind
     local -a found
     case $1 in
-    queues|properties|nodes|jobs|fields) found=(${{(f)"$(oarsub --completion $1 2>/dev/null)"}}); compadd -a found ;;
+    {asked}) found=(${{(f)"$(oarsub --completion $1 2>/dev/null)"}}); compadd -a found ;;
     requests)
         compset -P '*[/+,}}]'
         found=(walltime ${{(f)"$(oarsub --completion properties 2>/dev/null)"}})
@@ -258,9 +335,7 @@ _oar "$@"
 
 
 def _zsh(commands: Mapping[str, Sequence[CompletedOption]]) -> str:
-    return _ZSH.format(
-        **_FIXED, names=" ".join(commands), commands="".join(_zsh_command(*each) for each in commands.items())
-    )
+    return _script(_ZSH, commands, _zsh_command)
 
 
 def _zsh_command(name: str, options: Sequence[CompletedOption]) -> str:
@@ -313,11 +388,19 @@ def _fish(commands: Mapping[str, Sequence[CompletedOption]]) -> str:
 def _fish_command(name: str, options: Sequence[CompletedOption]) -> str:
     lines = [f"complete -c {name} -e", f"complete -c {name} {_fish_kind(_WORDS.get(name, 'jobs'))}"]
     for option in options:
-        names = " ".join(f"-l {each[2:]}" if each.startswith("--") else f"-s {each[1:]}" for each in option.names)
+        names = " ".join(_fish_name(name, each) for each in option.names)
         kind = f" -r {_fish_kind(option.kind)}" if option.takes else ""
         help = option.help.replace("\\", "\\\\").replace("'", "\\'")
         lines.append(f"complete -c {name} {names}{kind} -d '{help}'")
     return "\n".join(lines) + "\n"
+
+
+def _fish_name(command: str, name: str) -> str:
+    """Return how fish is told of an option; where options are words, also one of a letter is no bundle of letters."""
+    if name.startswith("--"):
+        return f"-l {name[2:]}"
+    is_letter = len(name) == 2 and command not in RESERVATION_COMMANDS
+    return f"-s {name[1:]}" if is_letter else f"-o {name[1:]}"
 
 
 def _fish_kind(kind: str) -> str:

@@ -16,13 +16,16 @@ import pytest
 
 from oar.cli import completion, oarsub
 from oar.lib.db.database import Database
+from oar.lib.facts.records import User
 from oar.lib.facts.request import parse_type
 from oar.lib.facts.states import JobState, JobTypeName
 from tests.builders import add_job, add_resources
+from tests.db.reservation_rows import add_reservation
 from tests.frontend import Frontend, add_rules
 
 REPOSITORY = Path(__file__).parents[2]
 PROMPT = "ready$ "
+ALICE, BOB, ROOT = User("alice", 1001), User("bob", 1002), User("root", 0)
 
 
 class Terminal:
@@ -128,6 +131,7 @@ def test_what_somebody_begins_is_completed(terminal: Terminal, site: Frontend) -
     mine = add_job(site.database, user="root")
     add_job(site.database, user="bob")
     add_job(site.database, JobState.TERMINATED, user="root")
+    add_reservations(site)
     for typed, completed in (
         ("oarsub --reso", "urce"),
         ("oarsub -q defa", "ult"),
@@ -142,13 +146,48 @@ def test_what_somebody_begins_is_completed(terminal: Terminal, site: Frontend) -
         ("oardel ", str(mine)),
         ("oarnodes node-1 --summ", "ary"),
         ("oarnodes nod", "e-"),
+        ("qrsub -earl", "iest"),
+        ("qrsub -ignore", "_jobs"),
+        ("qrsub -conflict sk", "ip"),
+        ("qrsub -q defa", "ult"),
+        ("qralter -repl", "ace"),
+        ("qralter cour", "se"),
+        ("qralter -he yes 1", "2"),
+        ("qrdel -ser", "ies"),
+        ("qrdel cour", "se"),
+        ("qrstat -ar thei", "rs"),
+        ("qrstat -iso -expl", "ain"),
+        ("oarsub --ar thei", "rs"),
+        ("oarsub --ar=cour", "se"),
+        ("oaralter --ar thei", "rs"),
+        ("oaruserset -s arus", "ers"),
     ):
         assert terminal.complete(typed, completed).startswith(completed), typed
+
+
+def add_reservations(site: Frontend) -> None:
+    """Add one of root's, one of somebody else's, and what nobody can use any more."""
+    add_reservation(site.database, 12, owner="root", ar_name="course")
+    add_reservation(site.database, 30, owner="bob", ar_name="theirs")
+    add_reservation(site.database, 31, owner="bob")
+    add_reservation(site.database, 40, owner="root", ar_name="over", state="x")
+
+
+def test_reservations_are_offered_to_who_can_do_something_with_them(site: Frontend) -> None:
+    add_reservations(site)
+
+    def words(kind: str, user: User) -> list[str]:
+        return site.type(oarsub.main, "--completion", kind, user=user).out.split()
+
+    for user, own in ((BOB, ["30", "theirs", "31"]), (ALICE, []), (ROOT, ["12", "course", "30", "theirs", "31"])):
+        assert words("reservations", user) == ["12", "course", "30", "theirs", "31"]
+        assert words("own-reservations", user) == own
 
 
 def test_fish_offers_what_fits(site: Frontend, environment: dict[str, str], tmp_path: Path) -> None:
     mine = add_job(site.database, user="root")
     add_job(site.database, user="bob")
+    add_reservations(site)
     script = subprocess.run(
         ["oarsub", "--completion", "fish"], env=environment, check=True, capture_output=True, text=True
     ).stdout
@@ -179,6 +218,19 @@ def test_fish_offers_what_fits(site: Frontend, environment: dict[str, str], tmp_
         "oarnodes nod": ["node-1", "node-2"],
         "oaralter --nam": ["--name"],
         "oarhold ": [str(mine)],
+        "qrsub -earl": ["-earliest"],
+        "qrsub -ignore": ["-ignore_jobs"],
+        "qrsub -he ": ["no", "yes"],
+        "qrsub -q defa": ["default"],
+        "qrsub -h nod": ["node-1", "node-2"],
+        "qralter -repl": ["-replace"],
+        "qralter cour": ["course"],
+        "qrdel -ser": ["-series"],
+        "qrdel 1": ["12"],
+        "qrstat -ar thei": ["theirs"],
+        "oarsub --ar thei": ["theirs"],
+        "oaralter --ar cour": ["course"],
+        "oaruserset -D arus": ["arusers"],
     }
     asked = "; ".join(f"complete -C '{typed}'; echo" for typed in offers)
     done = subprocess.run(
@@ -200,8 +252,10 @@ def test_every_option_is_in_the_scripts(site: Frontend, shell: str, dashes: str)
         for option in completion.options_of(name):
             names = [each.removeprefix("--") for each in option.names if each.startswith("--")]
             assert all(f"{dashes}{each}" in script for each in names)
+            words = [each for each in option.names if len(each) > 2 and each[1] != "-"]
+            assert all((f"-o {each[1:]}" if shell == "fish" else each) in script for each in words)
         every = [each for option in completion.options_of(name) for each in option.names]
-        assert {"-h", "--help"} < set(every)
+        assert ({"-help"} if name in completion.RESERVATION_COMMANDS else {"-h", "--help"}) < set(every)
         assert len(every) == len(set(every))
 
 

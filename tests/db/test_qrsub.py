@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oar.cli import qrdel, qrsub
+from oar.cli import qrdel, qrstat, qrsub
 from oar.cli.common.command import CommandResult
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
@@ -26,6 +26,7 @@ from oar.lib.facts.states import JobState, QueueState
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources
 from tests.frontend import Frontend, add_rules
+from tests.plain import read_xml, same_in_all_formats
 
 #: 2027-01-15 08:00:00 UTC, a Friday.
 NOW = 1_800_000_000
@@ -158,6 +159,23 @@ def test_what_was_granted_is_told_in_full_as_a_number_or_as_a_record(desk: Desk)
     number = int(desk.qrsub("-a", "+2h", "-d", "60", "-terse").out)
     record = json.loads(desk.qrsub("-a", "+3h", "-d", "60", "-J").out)[str(number + 1)]
     assert (record["start_time"], record["state"]) == (NOW + 3 * HOUR, "w")
+
+
+def test_the_record_of_what_was_granted_is_that_of_qrstat_in_each_format(desk: Desk) -> None:
+    for letter in "JYD":
+        told = desk.qrsub("-a", "+1h", "-d", "60", "-pe", "slots", "1-2", f"-{letter}")
+        number = desk.last().number
+        assert (told.exit, told.err) == (0, "")
+        assert told == desk.type(qrstat.main, "-ar", number, f"-{letter}")
+        assert desk.type(qrdel.main, number).exit == 0
+    record = read_xml(desk.qrsub("-a", "+1h", "-d", "60", "-X").out)[str(number + 1)]
+    assert (record["id"], record["owner"], record["state"]) == (str(number + 1), "alice", "w")
+
+
+def test_a_verification_tells_the_same_in_each_format(desk: Desk) -> None:
+    words = ("-a", "+1h", "-d", "60", "-pe", "slots", "2", "-w", "v")
+    told = same_in_all_formats(*(desk.qrsub(*words, f"-{letter}").out for letter in "JYXD"))
+    assert told["granted_slots"] == [{"queue": "default", "host": "node-1", "slots": 2}]
 
 
 def test_all_of_a_request_is_stored(desk: Desk) -> None:
