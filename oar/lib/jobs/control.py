@@ -153,11 +153,16 @@ def exterminate(tx: "Transaction", ids: Collection[int]) -> list[int]:
 
 
 def end_inner_jobs(tx: "Transaction", containers: Collection[int]) -> list[int]:
-    """Write kill requests for the jobs inside containers that end; return the jobs that had none before."""
+    """Write kill requests for the jobs inside containers that end; return the jobs that had none before.
+
+    Those in an advance reservation are left alone: they end with it, and so with its cause, when Leon ends its frame.
+    """
     ended: list[int] = []
     outer = list(containers)
     while outer:
         owner = {job: container for container, job in tx.jobs.inner(outer)}
+        frames = tx.advance_reservations.of_frames(set(owner.values())) if owner else {}
+        owner = {job: container for job, container in owner.items() if container not in frames}
         ending = {job: Cause(EndCode.CONTAINER, {"container": container}) for job, container in owner.items()}
         outer = tx.kill_requests.ask(ending) if ending else []
         tx.events.add_many(
