@@ -1,8 +1,8 @@
 """How many resources a group of a request takes of the whole cluster (``tx.request_sizes``).
 
-Everything that is not Dead counts as free.  From the innermost level outwards, blocks that hold enough are counted and
-the largest of them are taken.  Conditions are texts that passed ``oar.lib.db.user_sql``; the transaction is one of the
-read-only login.
+Everything that is not Dead counts as free, or a part of that: blocks are taken whole, and so none that reaches beyond.
+From the innermost level outwards, blocks that hold enough are counted and the largest of them are taken.  Conditions
+are texts that passed ``oar.lib.db.user_sql``; the transaction is one of the read-only login.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ FINEST = "resource_id"
 class RequestSizes(Table):
     """Questions of the feasibility of requests."""
 
-    def count(self, conditions: Sequence[str], levels: Sequence[Level]) -> int | None:
+    def count(self, conditions: Sequence[str], levels: Sequence[Level], free: str = "") -> int | None:
         """Return the number of resources that the levels take of those that satisfy conditions; None if too few do.
 
-        The properties are names of columns; a condition may be empty.
+        The properties are names of columns; a condition may be empty.  ``free``: the condition of what may be taken.
         """
-        number: int | None = self._tx.value(_outermost(_blocks(conditions, levels), levels))
+        number: int | None = self._tx.value(_outermost(_blocks(conditions, levels, free), levels))
         return number
 
-    def blocks(self, conditions: Sequence[str], levels: Sequence[Level]) -> int:
+    def blocks(self, conditions: Sequence[str], levels: Sequence[Level], free: str = "") -> int:
         """Return the number of values of the outermost level that hold what the levels within it ask for."""
-        number: int = self._tx.value(f"SELECT count(size) FROM ({_blocks(conditions, levels)}) blocks")
+        number: int = self._tx.value(f"SELECT count(size) FROM ({_blocks(conditions, levels, free)}) blocks")
         return number
 
     def pools(self, groups: Sequence[Group], condition: str) -> tuple[list[dict[str, PropertyValue]], list[int]]:
@@ -45,14 +45,16 @@ class RequestSizes(Table):
         return [dict(zip(names, row, strict=False)) for row in rows], [row[-1] for row in rows]
 
 
-def _blocks(conditions: Sequence[str], levels: Sequence[Level]) -> str:
+def _blocks(conditions: Sequence[str], levels: Sequence[Level], free: str) -> str:
     """Return the blocks of the outermost level with their sizes, NULL for those that hold too little."""
     pool = _pool(conditions, levels)
     if levels[-1].property == FINEST and len({level.property for level in levels}) == len(levels):
-        inner = f"SELECT {_columns(levels)}1 AS size FROM resources WHERE {pool}"
+        size = f"CASE WHEN {free} THEN 1 END" if free else "1"
+        inner = f"SELECT {_columns(levels)}{size} AS size FROM resources WHERE {pool}"
     else:
+        size = f"CASE WHEN bool_and({free}) THEN count(*) END" if free else "count(*)"
         inner = (
-            f"SELECT {_columns(levels)}count(*) AS size FROM resources WHERE {pool}"
+            f"SELECT {_columns(levels)}{size} AS size FROM resources WHERE {pool}"
             f" GROUP BY {', '.join(str(number + 1) for number in range(len(levels)))}"
         )
     for depth in range(len(levels) - 1, 0, -1):

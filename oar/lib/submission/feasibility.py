@@ -4,12 +4,13 @@ All resources that are not Dead count, whoever uses them now.  Conditions are th
 the read-only login.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.request_sizes import FINEST
 from oar.lib.db.user_sql import Asker, Conditions, Subject, session
 from oar.lib.facts.did_you_mean import did_you_mean
 from oar.lib.facts.errors import BadRequest
@@ -48,10 +49,10 @@ class Cluster:
     """Answers questions about the resources of the site."""
 
     def __init__(self, conditions: Conditions, resources: Iterable[int] | None = None) -> None:
-        """``resources``: nothing else counts; None = all count."""
+        """``resources``: nothing else may be taken; None = all may be."""
         self._conditions = conditions
-        ids = None if resources is None else ", ".join(map(str, [*resources, 0]))
-        self._part = "" if ids is None else f"resource_id IN ({ids})"
+        self._part = None if resources is None else frozenset(resources)
+        self._free = "" if self._part is None else f"resource_id IN ({', '.join(map(str, [*sorted(self._part), 0]))})"
         self._checked: dict[str, _Checked] = {"": _Checked("", "")}
 
     @property
@@ -86,10 +87,9 @@ class Cluster:
         checked = [Group(self._check(group.filter).sql, group.levels) for group in groups]
         with self._conditions.guarded() as tx:
             if len(checked) == 1:
-                return tx.request_sizes.count([self._part, common, checked[0].filter], checked[0].levels)
-            whole = " AND ".join(f"({each}\n)" for each in (self._part, common) if each)
-            rows, pools = tx.request_sizes.pools(checked, whole)
-        return _fit_all(checked, rows, pools)
+                return tx.request_sizes.count([common, checked[0].filter], checked[0].levels, self._free)
+            rows, pools = tx.request_sizes.pools(checked, common)
+        return _fit_all(checked, rows, pools, self._part)
 
     def lack(self, groups: Sequence[Group], properties: str, conditions: Sequence[str]) -> str:
         """Return in one sentence which resources are missing for a request that has no size.
@@ -99,13 +99,12 @@ class Cluster:
         """
         common = self._check(properties).sql
         for group, user_condition in zip(groups, conditions, strict=True):
-            both = [self._part, common, self._check(group.filter).sql]
+            both, of_user = [common, self._check(group.filter).sql], [self._check(user_condition).sql]
             with self._conditions.guarded() as tx:
-                if tx.request_sizes.count(both, group.levels) is not None:
+                if tx.request_sizes.count(both, group.levels, self._free) is not None:
                     continue
-                blocks = tx.request_sizes.blocks(both, group.levels)
-                of_user = [self._part, self._check(user_condition).sql]
-                if properties and tx.request_sizes.count(of_user, group.levels) is not None:
+                blocks = tx.request_sizes.blocks(both, group.levels, self._free)
+                if properties and tx.request_sizes.count(of_user, group.levels, self._free) is not None:
                     return f"{_lack(group, blocks, properties)} (with the conditions of the admission rules)"
                 return _lack(group, blocks, user_condition)
         return "each part of the request can be satisfied alone, but not all parts together"
@@ -126,9 +125,15 @@ def _lack(group: Group, blocks: int, condition: str) -> str:
 
 
 def _fit_all(
-    groups: Sequence[Group], rows: Sequence[Mapping[str, str | int | None]], pools: Sequence[int]
+    groups: Sequence[Group],
+    rows: Sequence[Mapping[str, str | int | None]],
+    pools: Sequence[int],
+    part: Collection[int] | None,
 ) -> int | None:
-    """Return how many resources groups take together that exclude each other; None if there are too few."""
+    """Return how many resources groups take together that exclude each other; None if there are too few.
+
+    ``part``: what may be taken; None = everything.
+    """
     from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup, numbering
     from oar.lib.facts.resource_set import from_positions
 
@@ -143,5 +148,6 @@ def _fit_all(
     )
     if not rows:
         return None
-    taken = Hierarchy(layout, bits).request(request).fit((1 << len(rows)) - 1)
+    free = from_positions(bit for bit, row in enumerate(order) if part is None or rows[row][FINEST] in part)
+    taken = Hierarchy(layout, bits).request(request).fit(free)
     return taken.bit_count() or None
