@@ -226,7 +226,7 @@ def test_a_reason_of_another_version_is_told_by_its_text() -> None:
 
 #: A value for each parameter of the functions of ``reasons``.
 SAMPLES: dict[str, Sequence[Any]] = {
-    **dict.fromkeys(("date", "end", "freed", "limit", "latest", "now", "since"), (NOW, 0)),
+    **dict.fromkeys(("date", "end", "freed", "limit", "latest", "now", "over", "since"), (NOW, 0)),
     **dict.fromkeys(("job", "array", "before", "most", "matching", "size", "have", "want", "number", "left"), (0, 3)),
     **dict.fromkeys(("container", "name", "scheduler", "kind", "trouble", "error"), ("some",)),
     **dict.fromkeys(("text", "detail", "said"), ("some", "")),

@@ -1,8 +1,9 @@
 """Why jobs wait inside advance reservations, and for them."""
 
 from oar.kao.facts.plan import Reason
+from oar.lib.facts.records import Queue
 from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import ReasonCode, ResourceState
+from oar.lib.facts.states import JobState, QueueState, ReasonCode, ResourceState
 from oar.lib.facts.times import format_date
 from oar.lib.rules.wait_reason_texts import reason_label
 from tests.scheduler.builders import NOW, Cluster
@@ -73,3 +74,39 @@ def test_a_job_outside_names_the_reservation_in_place_of_its_frame() -> None:
         assert reason.text == f"waiting for resources until {end} (advance reservation 1)"
         assert told(reason) == f"Its resources are reserved until {end}, by advance reservation 1."
         assert reason_label(stored(reason)) == "(advance reservation 1)"
+
+
+def test_a_job_that_is_not_resumed_into_a_reservation_names_it() -> None:
+    site = Site(nodes=1).reserve("/core=1", NOW + 100, NOW + 200, held=1).reserve("/core=1", NOW + 300, NOW + H, held=1)
+    site.run(1, walltime=150, state=JobState.RESUMING, id=7)
+    reason = reason_of(site, 7)
+    assert (reason.code, reason.text) == (ReasonCode.RESERVATION, "waits until the advance reservation 1 is over")
+    assert told(reason) == f"It waits until the advance reservation 1 is over, on {format_date(NOW + 200)}."
+    assert reason_label(stored(reason)) == "(advance reservation 1)"
+
+
+def test_a_job_that_a_removed_queue_has_left_behind_is_told_so() -> None:
+    site = running()
+    site.queues = (Queue("default", 2, "", QueueState.ORPHANED), Queue("night", 2, "", QueueState.ACTIVE))
+    site.inside(1).inside(1, types=("besteffort",)).job("/core=1").job("/core=1", types=("besteffort",))
+    site.inside(1, queue="night").job("/core=1", queue="gone")
+    result = site.plan()
+    assert sorted(result.started()) == [1, 5]
+    for job, queue in ((3, "default"), (4, "default"), (6, "gone")):
+        assert result.reason(job) == f"the queue {queue} was removed"
+        assert told(result.plan.reasons[job]) == f"The queue {queue} was removed: nothing of it is planned any more."
+
+
+def test_a_job_in_the_reservation_of_another_queue_has_no_place_in_a_removed_one() -> None:
+    site = running()
+    site.queues = (Queue("default", 2, "", QueueState.ACTIVE), Queue("night", 2, "", QueueState.ORPHANED))
+    site.inside(1).inside(1, queue="night")
+    assert site.plan().started() == [1]
+
+
+def test_a_stored_reservation_job_of_a_removed_queue_keeps_its_place() -> None:
+    site = Site(nodes=1)
+    site.queues = (Queue("default", 2, "", QueueState.ORPHANED),)
+    site.reservation("/core=1", NOW + 100, held=1, id=3)
+    result = site.plan()
+    assert (result.where(3), result.started()) == (1, [])

@@ -91,7 +91,8 @@ class Plan:
 
     now: int
     placements: tuple[Placement, ...] = ()  #: of waiting jobs and accepted reservations, in the order of planning
-    reasons: Mapping[int, Reason] = field(default_factory=dict)  #: of each job that does not start now
+    #: of each job that does not start now, and of those in Resuming that wait for advance reservations
+    reasons: Mapping[int, Reason] = field(default_factory=dict)
     messages: Mapping[int, str] = field(default_factory=dict)  #: text of ``jobs.message``
     karma: Mapping[int, float] = field(default_factory=dict)
     started: tuple[JobStart, ...] = ()

@@ -84,6 +84,12 @@ def reserved_for_others(date: int, numbers: Sequence[int], jobs: Sequence[int]) 
     return Reason(ReasonCode.RESERVATION, f"waiting for resources until {format_date(date)} ({those}{named})", data)
 
 
+def until_over(number: int, over: int) -> Reason:
+    """The job, which was suspended, goes on when an advance reservation has ended; ``over``: the date of that."""
+    text = f"waits until the advance reservation {number} is over"
+    return Reason(ReasonCode.RESERVATION, text, {"advance_reservations": [number], "over": over})
+
+
 def _listed(jobs: Sequence[int]) -> str:
     return ",".join(str(job) for job in jobs[:NAMED]) + (",..." if len(jobs) > NAMED else "")
 
@@ -288,6 +294,11 @@ def overtaken() -> Reason:
 def stopped_queue(name: str) -> Reason:
     """Nothing of the job's queue is planned."""
     return Reason(ReasonCode.QUEUE, f"the queue {name} is not active", {"queue": name})
+
+
+def removed_queue(name: str) -> Reason:
+    """The job's queue is no longer there, or only for the jobs in its advance reservations."""
+    return Reason(ReasonCode.QUEUE, f"the queue {name} was removed", {"queue": name, "removed": True})
 
 
 def held(since: int) -> Reason:

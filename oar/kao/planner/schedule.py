@@ -32,7 +32,7 @@ from oar.kao.planner.queue_planner import QueuePlanner
 from oar.kao.planner.reservation_decisions import ReservationDecisions
 from oar.kao.planner.reservations import Reservations
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
-from oar.kao.planner.resources.frames import closed_frames, frame_windows, outside_quotas
+from oar.kao.planner.resources.frames import closed_frames, frame_windows, left_behind, outside_quotas
 from oar.kao.planner.resources.reservation_health import Health, ReservationHealth, healths_of
 from oar.kao.planner.site.choice_check import ChoiceCheck
 from oar.kao.planner.site.plugin_choices import PluginChoices
@@ -84,6 +84,7 @@ class Round:
         self._jobs = {job.id: job for job in readable.waiting if job.id not in frame_ids}
         self._policies = {queue.name: policy_of(queue.policy) or QueuePolicy() for queue in snapshot.queues}
         self._active = {queue.name for queue in snapshot.queues if queue.state is not QueueState.NOT_ACTIVE}
+        self._left_behind = left_behind(snapshot, self._types)
         self.requests = CompiledRequests.of(readable, memory.requests if memory else None)
         self._health = ReservationHealth(readable, self._types)
         healths = healths_of(readable, self._health)
@@ -194,7 +195,7 @@ class Round:
     def _plan_group(self, queues: Sequence[Queue]) -> None:
         """Plan the ordinary jobs of queues of equal priority, then their reservations."""
         names = {queue.name for queue in queues}
-        waiting = [job for job in self._jobs.values() if job.queue in names]
+        waiting = [job for job in self._jobs.values() if job.queue in names and job.id not in self._left_behind]
         self._call_plugin(queues)
         ordinary = [
             job for job in waiting if job.reservation is Reservation.NONE and not self._types[job.id].is_besteffort
@@ -217,7 +218,7 @@ class Round:
         for queues in self._groups():
             names = {queue.name for queue in queues}
             jobs = [job for job in self._jobs.values() if job.queue in names and self._is_besteffort(job)]
-            self._plan_jobs(jobs, queues, deadline)
+            self._plan_jobs([job for job in jobs if job.id not in self._left_behind], queues, deadline)
 
     def _is_besteffort(self, job: WaitingJob) -> bool:
         """Whether a job is planned after the ordinary ones of all queues."""
@@ -316,7 +317,8 @@ class Round:
 
     def _repair_reservations(self) -> None:
         for job in self._jobs.values():
-            if job.reservation is Reservation.SCHEDULED and job.granted is None and job.queue in self._active:
+            is_lost = job.reservation is Reservation.SCHEDULED and job.granted is None
+            if is_lost and job.queue in self._active and job.id not in self._left_behind:
                 self._reservations.repair(job)
 
     def _call_plugin(self, queues: Sequence[Queue]) -> None:
@@ -372,6 +374,8 @@ class Round:
                 self._decisions.reasons[job_id] = error
 
     def _reason_of_undecided(self, job: WaitingJob) -> Reason:
+        if job.queue not in self._policies or job.id in self._left_behind:
+            return reasons.removed_queue(job.queue)
         if job.queue not in self._active:
             return reasons.stopped_queue(job.queue)
         if job.granted:

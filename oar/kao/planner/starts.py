@@ -83,10 +83,16 @@ class Starts:
         return [each for each in besteffort_jobs if not types.may_share_with(self._types[each.id])]
 
     def resume(self) -> tuple[int, ...]:
-        """Return the jobs in Resuming that go on now, in order; the besteffort jobs in the way of others must leave."""
+        """Return the jobs in Resuming that go on now, in order; the besteffort jobs in the way of others must leave.
+
+        Those that wait for advance reservations get a reason.
+        """
         resumed = []
         for holder in suspension.resuming(self._holders):
-            if suspension.runs_into(self._reservations, holder, self._now, self._security_time):
+            ahead = suspension.in_the_way(self._reservations, holder, self._now, self._security_time)
+            if ahead:
+                last = max(ahead, key=lambda reservation: (reservation.end, reservation.number))
+                self._decisions.reasons[holder.job.id] = reasons.until_over(last.number, last.end)
                 continue
             obstacles = suspension.obstacles(self._holders, holder)
             if not obstacles:

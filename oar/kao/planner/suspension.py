@@ -41,21 +41,24 @@ def obstacles(holders: ResourceHolders, resuming_job: Holder) -> list[Holder]:
     ]
 
 
-def runs_into(reservations: Iterable[PlannedReservation], resuming_job: Holder, now: int, margin: int) -> bool:
-    """Whether a job in Resuming would still hold resources of a reservation, not its own, when that begins.
+def in_the_way(
+    reservations: Iterable[PlannedReservation], resuming_job: Holder, now: int, margin: int
+) -> list[PlannedReservation]:
+    """Return the reservations, not its own, that begin while a job in Resuming would still hold resources of them.
 
     ``margin``: SCHEDULER_JOB_SECURITY_TIME.  Besteffort jobs leave in time.
     """
     types, end = resuming_job.types, resuming_job.job.end + margin
-    return any(
-        reservation.state in GRANTED
+    return [
+        reservation
+        for reservation in reservations
+        if reservation.state in GRANTED
         and reservation.start < end
         and now < reservation.end
         and not (types.is_besteffort and now < reservation.start)
         and reservation.resources & resuming_job.resources
         and not is_inside(types, reservation)
-        for reservation in reservations
-    )
+    ]
 
 
 def _is_before(holder: Holder, resuming_job: Holder) -> bool:

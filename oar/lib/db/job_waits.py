@@ -40,7 +40,7 @@ _EXPLAIN = """
         SELECT n.*, r.code AS former FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(reasons)s::text[],
             %(data)s::text[]) AS n (id, code, reason, data)
         JOIN jobs j ON j.job_id = n.id
-            AND (j.state IN ('Waiting', 'toAckReservation') OR j.state = 'Hold' AND n.code = %(hold)s)
+            AND (j.state IN ('Waiting', 'toAckReservation', 'Resuming') OR j.state = 'Hold' AND n.code = %(hold)s)
         LEFT JOIN job_reasons r ON r.job_id = n.id),
     changed AS (
         INSERT INTO job_waits AS w (job_id, date, code)
@@ -101,7 +101,7 @@ class JobWaits(Table):
         return {job_id: Waits(dates, sums.get(job_id, {})) for job_id, dates in changes.items()}
 
     def explain(self, reasons: Mapping[int, StoredReason]) -> list[int]:
-        """Store why jobs that still wait do not start; return the jobs whose history is to be folded."""
+        """Store why jobs that still wait do not start or go on; return the jobs whose history is to be folded."""
         if not reasons:
             return []
         values = {

@@ -129,6 +129,9 @@ def _busy(data: Mapping[str, Any]) -> str:
 
 
 def _behind(data: Mapping[str, Any]) -> str:
+    if "over" in data:
+        number = data["advance_reservations"][0]
+        return f"It waits until the advance reservation {number} is over, on {format_date(data['over'])}."
     if numbers := data.get("advance_reservations"):
         by = _named("advance reservation", numbers)
     else:
@@ -255,6 +258,8 @@ def _external(data: Mapping[str, Any]) -> str:
 
 
 def _queue(data: Mapping[str, Any]) -> str:
+    if data.get("removed"):
+        return f"The queue {data['queue']} was removed: nothing of it is planned any more."
     return f"The queue {data['queue']} is stopped: an administrator has to enable it."
 
 

@@ -14,6 +14,7 @@ from oar.kao.facts.snapshot import Settings, Snapshot
 from oar.kao.planner.resources.reservation_health import Health, is_inside
 from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.states import QueueState
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,18 @@ def closed_frames(
         elif reservation.is_hard and not health.is_complete:
             closed[name] = reasons.hard_error(reservation.number, health.reasons[0])
     return closed
+
+
+def left_behind(snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> set[int]:
+    """Return the waiting jobs in orphaned queues that are not planned: those in no reservation of the queue."""
+    orphaned = {queue.name for queue in snapshot.queues if queue.state is QueueState.ORPHANED}
+    return {
+        job.id
+        for job in (snapshot.waiting if orphaned else ())
+        if job.queue in orphaned
+        and job.id in types
+        and not any(each.queue == job.queue and is_inside(types[job.id], each) for each in snapshot.reservations)
+    }
 
 
 def outside_quotas(snapshot: Snapshot, types: dict[int, ParsedTypes]) -> dict[int, ParsedTypes]:
