@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -75,6 +76,56 @@ def test_no_job_of_a_reservation_outlives_it(cluster: Cluster, alice: Person) ->
     for node in cluster.nodes:
         assert node.as_user("root").attempt("pgrep -u alice -f 'trap|sleep 0.2'").out == ""
     assert f"It was in the advance reservation {number}, which has ended." in alice.run(f"oarstat --explain {waiting}")
+
+
+@pytest.fixture
+def deployable(cluster: Cluster) -> Iterator[None]:
+    """Nodes that jobs may install anew."""
+    setting = "oarnodesetting -h node-1 -h node-2 -h node-3 -h node-4 -p deploy"
+    cluster.as_user("root").run(f"{setting}=YES")
+    yield
+    cluster.as_user("root").run(f"{setting}=NO")
+
+
+@pytest.mark.usefixtures("deployable")
+def test_jobs_of_all_kinds_run_in_a_reservation_and_end_with_it(cluster: Cluster, alice: Person) -> None:
+    number = int(alice.run("qrsub -d 900 -N lab -l /network_address=3 -terse"))
+    frame, end = row(cluster, number, "frame_id, end_time")
+    refused = alice.attempt(f"oarsub -t inner={frame} -l core=1,walltime=0:1 true")
+    words = f"# Error: job {frame} is the frame of the advance reservation {number}, use --ar {number}."
+    assert (refused.code, refused.err.splitlines()[0]) == (8, words)
+
+    inside = f"--ar {number} -l core=1,walltime=0:1"
+    dated = alice.submit(f"{inside} -r now true")
+    array = alice.submit_all(f"{inside} --array 3 'echo $OAR_AR_ID $OAR_AR_NAME $OAR_AR_END > told.$OAR_JOB_ID'")
+    after = alice.submit(f"{inside} -a {array[0]} 'test -e told.{array[0]}'")
+    moldable = alice.submit(f"{inside} -l nodes=3,walltime=0:2 true")
+    alike = [alice.submit(f"{inside} -t timesharing true") for _ in range(2)]
+    modest = alice.submit(f"{inside} -t besteffort true")
+    deployed = alice.submit("--ar lab -t deploy -l nodes=1,walltime=0:1 'uniq $OAR_NODEFILE > nodes'")
+    box = alice.submit("--ar lab -t container -l nodes=1,walltime=0:10 'sleep 600'")
+    boxed = alice.submit(f"-t inner={box} -l core=1,walltime=0:5 'sleep 600'")
+    assert alice.run(f"oarsub -I {inside}", stdin="echo in $OAR_AR_NAME\n").count("in lab") == 1
+    over = [*array, after, moldable, *alike, modest, deployed, dated]
+    for job in over:
+        cluster.wait_for_state(job, "Terminated")
+    assert [alice.run(f"cat told.{job}") for job in array] == [f"{number} lab {end}\n"] * 3
+    for job in (box, boxed):
+        cluster.wait_for_state(job, "Running")
+    elsewhere = (
+        "SELECT job_id FROM jobs j JOIN reservation_jobs USING (job_id) JOIN reservations r USING (reservation_id)"
+        " JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job"
+        f" WHERE r.ar_id = {number} AND a.resource_id <> ALL (r.resources)"
+    )
+    assert cluster.sql(elsewhere) == []
+    assert cluster.sql(f"SELECT exit_code FROM jobs WHERE job_id = {after}") == [["0"]]
+
+    assert alice.run(f"qrdel {number}") == f"alice has registered the advance_reservation {number} for deletion\n"
+    wait_until(lambda: shown_state(alice, number) == "gone")
+    assert cluster.state(box) == cluster.state(boxed) == "Error"
+    assert f"It was in the advance reservation {number}, which was deleted by alice." in alice.run(
+        f"oarstat --explain {box}"
+    )
 
 
 def test_force_ends_the_jobs_of_a_reservation_though_their_node_does_not_answer(

@@ -136,3 +136,16 @@ class TestOrphanedQueue:
         result = console.type(oarqueue.main, "--remove", "course")
         assert (result.exit, result.err) == (2, "Queue 'course' has 1 unfinished job(s).\n")
         assert self.state(site, "course") is QueueState.ACTIVE
+
+    def test_with_force_other_jobs_are_left_behind(self, site: Site, console: Console, number: int) -> None:
+        other = add_job(site.database, queue="course", walltime=60)
+        assert console.type(oarqueue.main, "--remove", "course", "--force").exit == 0
+        assert self.state(site, "course") is QueueState.ORPHANED
+        inside = site.submit_inside(number)
+        with site.database.begin() as tx:
+            tx.jobs.update(inside, queue_name="course")
+        site.round(NOW + 100)
+        site.round(NOW + 100)
+        assert (site.job(inside), site.job(other)) == ("toLaunch", "Waiting")
+        with site.database.begin() as tx:
+            assert tx.job_waits.reasons([other])[other].text == "the queue course was removed"

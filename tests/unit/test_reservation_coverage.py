@@ -36,6 +36,7 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "db/test_oarsub_reservation::TestRefusals::test_requests_that_it_cannot_hold",
         "db/test_oarsub_reservation::TestRefusals::test_walltimes_that_are_too_long",
         "db/test_oarsub_reservation::TestRefusals::test_with_verify_n_it_is_accepted_and_waits",
+        "db/test_reservation_jobs::test_a_node_of_which_only_a_part_is_reserved_is_no_node_for_its_jobs",
         "acceptance/test_advance_reservations::test_no_job_of_a_reservation_outlives_it",
     ),
     6: ("acceptance/test_advance_reservations::test_no_job_of_a_reservation_outlives_it",),
@@ -57,6 +58,7 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
     11: (
         "scheduler/test_advance_reservations::test_a_suspended_job_is_in_the_way_for_ever",
         "scheduler/test_advance_reservations::test_a_job_is_not_resumed_into_a_reservation",
+        "db/test_reservation_jobs::test_a_suspended_job_outside_is_told_which_reservation_it_waits_for",
     ),
     12: (
         "db/test_qrdel::test_others_do_not_delete_but_operators_and_managers_do",
@@ -216,6 +218,16 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "db/test_oarsub_reservation::TestEntry::test_a_job_is_in_the_frame_and_in_the_table",
         "db/test_oarsub_reservation::TestAlteration::test_a_running_job_stays_where_it_is",
     ),
+    "5.1.3.5 qsub -ar with all other options": (
+        "acceptance/test_advance_reservations::test_jobs_of_all_kinds_run_in_a_reservation_and_end_with_it",
+        "db/test_reservation_jobs::test_of_an_array_as_many_run_as_fit_and_a_dependent_job_waits_for_its_turn",
+        "db/test_reservation_jobs::test_of_a_moldable_job_the_alternative_starts_that_is_over_in_time",
+        "db/test_reservation_jobs::test_timesharing_jobs_share_inside_and_with_nobody_outside",
+        "db/test_reservation_jobs::test_a_besteffort_job_inside_leaves_for_others_inside_and_not_for_those_outside",
+        "db/test_reservation_jobs::test_a_container_inside_lends_what_it_has_and_all_of_it_ends_with_the_reservation",
+        "db/test_reservation_jobs::test_a_job_with_a_date_inside_starts_at_it_and_others_keep_away",
+        "db/test_oarsub_reservation::TestRefusals::test_the_frame_is_entered_by_no_other_way",
+    ),
     "5.1.3.6 qstat -j, reserved beside used and total": (
         "db/test_oarsub_reservation::TestFrames::test_lists_leave_it_out_and_records_name_the_reservation",
         "db/test_oarsub_reservation::TestFrames::test_nodes_are_reserved_and_used_by_jobs_only",
@@ -244,6 +256,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
     "5.2.2.2.2 a removed queue is orphaned": (
         "db/test_reserved_resources::TestOrphanedQueue::test_it_goes_with_its_last_reservation",
         "db/test_reserved_resources::TestOrphanedQueue::test_it_takes_only_jobs_of_its_reservations_and_starts_them",
+        "db/test_reserved_resources::TestOrphanedQueue::test_with_force_other_jobs_are_left_behind",
     ),
     "5.2.2.3 clean-up at the end": ("acceptance/test_advance_reservations::test_no_job_of_a_reservation_outlives_it",),
     "5.2.3.1 states": ("db/test_qrstat::test_reservations_are_chosen_by_owner_and_state",),
