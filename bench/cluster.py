@@ -15,7 +15,7 @@ TOP = Path(__file__).resolve().parent.parent
 TOOL = TOP / "setup" / "cluster"
 #: The installed environment, as every machine of a room sees it.
 PYTHON = "/usr/lib/oar/venv/bin/python"
-MEASUREMENTS = ("latency", "interactive", "one_by_one", "array", "big_array", "memory", "suspend")
+MEASUREMENTS = ("latency", "commands", "interactive", "one_by_one", "array", "big_array", "memory", "suspend")
 
 
 def main() -> None:

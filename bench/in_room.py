@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from oar.lib.db.database import Database
 from oar.lib.runtime import open_runtime
 
 USER = "alice"
+#: A submission that makes the scheduler no work, and how a command is told its way.
+_HELD = ["oarsub", "--hold", "-l", "resource_id=1,walltime=0:10", "true"]
+_WAYS = {"server": ["/usr/bin/env", "-u", "OAR_BY_SUDO"], "sudo": ["/usr/bin/env", "OAR_BY_SUDO=yes"]}
 LONGEST = 300.0
 
 
@@ -30,6 +34,7 @@ def main() -> None:
     bench = Bench(runtime.database)
     known: dict[str, Callable[[], dict[str, float]]] = {
         "latency": bench.latency,
+        "commands": bench.commands,
         "interactive": bench.interactive,
         "one_by_one": bench.one_by_one,
         "array": bench.array,
@@ -68,6 +73,34 @@ class Bench:
             "end_median_ms": statistics.median(ends),
             "end_worst_ms": max(ends),
         }
+
+    def commands(self, times: int = 40, at_once: int = 4) -> dict[str, float]:
+        """Type oarstat and oarsub, one after the other and several at once; answered by their server, and by sudo.
+
+        CPU is that of all their own processes: of the user's, and of the server that answers.
+        """
+        figures = {}
+        for way in ("server", "sudo"):
+            for name, words in (("oarstat", ["oarstat"]), ("oarsub", _HELD)):
+                elapsed, cpu = self._typed([*_WAYS[way], *words], times)
+                figures[f"{name}_by_{way}_ms"] = 1000 * elapsed
+                figures[f"{name}_by_{way}_cpu_ms"] = 1000 * cpu
+            begun = time.monotonic()
+            with ThreadPoolExecutor(at_once) as people:
+                list(people.map(lambda _: self._run(*_WAYS[way], *_HELD), range(times * at_once)))  # noqa: B023
+            figures[f"submitted_by_{way}_per_s"] = times * at_once / (time.monotonic() - begun)
+        self._run("oardel", "-u")
+        return figures
+
+    def _typed(self, words: Sequence[str], times: int) -> tuple[float, float]:
+        """Run a command again and again; median of its time, and CPU of each."""
+        self._run(*words)
+        taken, before = [], _children_cpu() + _answering_cpu()
+        for _ in range(times):
+            begun = time.monotonic()
+            self._run(*words)
+            taken.append(time.monotonic() - begun)
+        return statistics.median(taken), (_children_cpu() + _answering_cpu() - before) / times
 
     def interactive(self, times: int = 30) -> dict[str, float]:
         """Type oarsub -I at a terminal of an idle cluster: from the return key to the prompt on the node."""
@@ -231,6 +264,18 @@ def _read_until(terminal: int, pattern: bytes) -> re.Match[bytes]:
     while not (found := re.search(pattern, text, re.DOTALL)):
         text += os.read(terminal, 65536)
     return found
+
+
+def _answering_cpu() -> float:
+    """CPU of the processes that answer commands; those that have just ended are not seen any more."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"oar-commands" in (path / "cmdline").read_bytes():
+                ticks += sum(map(int, (path / "stat").read_text().rpartition(")")[2].split()[11:13]))
+        except OSError:
+            continue
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _children_cpu() -> float:

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +19,15 @@ from oar.lib.facts.states import JobState
 from oar.lib.facts.version import VERSION
 from tests.builders import add_job, add_resources
 from tests.postgres import PostgreSQL
-from tests.process.command_server import GREETING, OTHER, CommandServer, by_sudo, command_server, hears_no_more
+from tests.process.command_server import (
+    GREETING,
+    OTHER,
+    REPOSITORY,
+    CommandServer,
+    by_sudo,
+    command_server,
+    hears_no_more,
+)
 from tests.process.this_machine import is_alive, wait_until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="to be several users needs root")
@@ -344,3 +353,41 @@ def test_a_client_that_stands_still_holds_nobody_up(server: CommandServer, tmp_p
     process.send_signal(signal.SIGCONT)
     process.communicate("")
     assert process.returncode not in (EXIT_UNKNOWN, by_sudo().code)
+
+
+# -- what is loaded ---------------------------------------------------------------------------------------------------
+
+LOADED = """
+import sys
+sys.path.insert(0, {repository!r})
+from oar.cli.warm import manager
+from oar.cli.common.command import Context, invoke
+from oar.cli.common.start_up import load
+from oar.lib.facts.records import User
+from oar.lib.runtime import open_runtime
+
+manager.preload()
+before = set(sys.modules)
+runtime = open_runtime("test", {conf!r})
+for words in {commands!r}:
+    done = invoke(load(f"oar.cli.{{words[0]}}"), words[1:], runtime=runtime, user=User("alice", 4242))
+    assert "nternal error" not in done.err, done
+print(*sorted(set(sys.modules) - before))
+"""
+COMMANDS = [
+    ["oarsub", "-l", "resource_id=1", "--hold", "-n", "x", "-t", "besteffort", "-p", "cpuset = '0'", "true"],
+    ["oarsub", "-l", "nodes=999", "true"],
+    ["oarsub", "-l", "{"],
+    *(["oarstat", *words] for words in (["-J"], ["-f"], ["-Y"], ["-X"], ["-D"], ["--start"], ["-S", "state = 'Hold'"])),
+    *(["oarnodes", *words] for words in ([], ["-s"], ["-J"], ["--summary"])),
+    *([name, "1"] for name in ("oarhold", "oarresume", "oardel", "oarwalltime")),
+    ["oaralter", "-n", "y", "1"],
+    ["qrstat"],
+]
+
+
+def test_a_process_that_answers_loads_nothing_more(server: CommandServer, database: Database) -> None:
+    add_resources(database, 1)
+    code = LOADED.format(repository=str(REPOSITORY), conf=str(server.conf), commands=COMMANDS)
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
