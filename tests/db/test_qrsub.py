@@ -248,6 +248,7 @@ REFUSALS = [
     ("-d 60 -alloc 2 3", "denied: 3 slots cannot be divided into 2 on each host"),
     ("-d 60 -alloc x 3", 'denied: "x" is no allocation rule: write $fill_up, $pe_slots, $round_robin or a number'),
     ("-d 60 -l /core=1 -l cpuset=1", "denied: OAR's and Grid Engine's requests cannot be mixed"),
+    ("-d 60 -l nodes=1,walltime=1", "denied: write -d for the duration, and no walltime in -l"),
     ("-d 60 -l /network_address=1,walltime=1", "denied: write -d for the duration, and no walltime in -l"),
     ("-d 60 -pe slots 5", "Error: No queue instances to reserve\n5 slots asked, there are 4"),
     ("-d 60 -l h=other*", "Error: No queue instances to reserve\nno resource has network_address=other*"),
@@ -345,6 +346,8 @@ def test_slots_lie_as_the_rule_says(desk: Desk) -> None:
     assert hosts("-alloc", "$pe_slots", "1-8") == ["node-1", "node-1"]
     assert hosts("-alloc", "2", "1-") == ["node-1", "node-1", "node-2", "node-2"]
     assert hosts("-l", "/network_address=2/resource_id=1") == ["node-1", "node-2"]
+    assert hosts("-l", "nodes=2/resource_id=1") == ["node-1", "node-2"]
+    assert hosts("-l", "nodes=1") == ["node-1", "node-1"]
     assert hosts("-l", "{cpuset = '1'}/resource_id=1", "-l", "{cpuset = '0'}/resource_id=1") == ["node-1", "node-1"]
     assert hosts("-q", "default@node-2") == ["node-2"]
     assert hosts("-q", "*@node-2", "-pe", "slots", "2") == ["node-2", "node-2"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Group, Level
-from oar.lib.facts.request import name_nodes
+from oar.lib.facts.request import NODE_ALIASES, name_nodes
 from oar.lib.facts.reservation_requests import ReservationAlternative
 from oar.lib.reservations import queue_lists
 from oar.lib.reservations.environments import SiteEnvironments
@@ -35,6 +35,8 @@ SLOTS = '"advance_reservation" denied: use parallel environments instead of requ
 
 #: What a resource of the type is asked for: a number, or a part of the number of slots, as ``1/2``.
 _AMOUNT = re.compile(r"(\d{1,7})(?:/(\d{1,7}))?", re.ASCII)
+#: How a request of OAR begins; in Grid Engine's language ``1/2`` is one for two slots, and a comma begins a pair.
+_LEVEL = re.compile(r"(\w+)=(?:\d+|ALL|BEST|BESTHALF)(?:$|/[A-Za-z]|\+|,walltime=)", re.ASCII)
 _PATTERN_LETTERS = re.compile(r"[A-Za-z0-9_.:+*?\[\]!^-]{1,255}", re.ASCII)
 
 
@@ -76,9 +78,10 @@ class _Slots(NamedTuple):
 
 
 def is_oar_request(text: str, labels: Sequence[str]) -> bool:
-    """Whether a ``-l`` is in OAR's language."""
-    name, _, value = text.partition("=")
-    return text.startswith(("/", "{")) or "/" in name or (name in labels and value.isascii() and value.isdigit())
+    """Whether a ``-l`` is in OAR's language: it begins with a filter, or with a number of a level, as ``nodes=2``."""
+    level = _LEVEL.match(text)
+    is_level = level is not None and (level[1] in labels or level[1] in NODE_ALIASES)
+    return text.startswith(("/", "{")) or "/" in text.partition("=")[0] or is_level
 
 
 def time_limit(resources: Sequence[str]) -> str | None:

@@ -146,7 +146,8 @@ def _advance(data: Mapping[str, Any]) -> str:
         error = f"The {name} is in error: {data['error']}"
         return f"{error}; no job of it starts meanwhile (hard error handling)."
     if "left" in data:
-        return f"It is too long for what is left of the {name} ({format_duration(data['left'])})."
+        left = f"It is too long for what is left of the {name} ({format_duration(data['left'])})"
+        return f"{left}; submitted again with a shorter walltime it could start." if data["left"] else f"{left}."
     if "size" in data:
         some = f"{data['size']} resource{'s' * (data['size'] != 1)}"
         return f"The {name} has only {some} on which jobs can start now."
