@@ -27,15 +27,25 @@ class _Scheduler:
         if self._warm is None or self._runtime is not runtime:
             if self._warm:
                 self._warm.close()
-            self._runtime, self._warm = runtime, MetaScheduler(runtime)
+            self._runtime, self._warm = runtime, MetaScheduler(runtime, goes_on=order.goes_on)
         code = self._warm.round(disable=order.disable, announce=order.announce)
         return RoundResult(code, self._warm.next_start)
+
+    def due(self) -> float | None:
+        """Return in how many seconds there is work between the rounds; None: there is none."""
+        return self._warm.due() if self._warm else None
+
+    def go_on(self) -> None:
+        """Make a slice of the work between the rounds."""
+        if self._warm:
+            self._warm.go_on()
 
 
 def main() -> int:
     """Run as a program: a worker, or a command of ``kao`` (``oar.modules.kao_commands``)."""
     if sys.argv[1:2] == ["--worker"]:
-        return worker.main_of_scheduler("meta_sched", _Scheduler().run)
+        scheduler = _Scheduler()
+        return worker.main_of_scheduler("meta_sched", scheduler.run, scheduler)
     from oar.modules import kao_commands
 
     return kao_commands.main(sys.argv[1:])

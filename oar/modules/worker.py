@@ -65,6 +65,17 @@ class PassOrder:
 
     disable: tuple[str, ...] = ()  #: queues to disable first: rounds failed at them
     announce: Callable[[Sequence[str]], None] = lambda queues: None
+    goes_on: bool = False  #: what may wait is gone on with between the passes
+
+
+class Sequel(Protocol):
+    """Work of a module that may wait: it is done in slices between the passes."""
+
+    def due(self) -> float | None:
+        """Return in how many seconds there is some; None: there is none."""
+
+    def go_on(self) -> None:
+        """Make a slice."""
 
 
 Module = Callable[[Runtime], int | PassResult]
@@ -81,13 +92,13 @@ def main(name: str, run: Module) -> int:
     return main_of_scheduler(name, lambda opened, order: run(opened))
 
 
-def main_of_scheduler(name: str, run: Scheduler) -> int:
+def main_of_scheduler(name: str, run: Scheduler, sequel: Sequel | None = None) -> int:
     """Run a module that takes orders as a program; return its exit code."""
     match sys.argv[1:]:
         case []:
             return one_shot(name, run)
         case ["--worker", endpoint]:
-            return serve(name, run, endpoint)
+            return serve(name, run, endpoint, sequel)
     sys.stderr.write(f"usage: {os.path.basename(sys.argv[0])} [--worker ENDPOINT]\n")
     return USAGE
 
@@ -105,14 +116,14 @@ def one_shot(name: str, run: Scheduler) -> int:
     return code
 
 
-def serve(name: str, run: Scheduler, endpoint: str) -> int:
+def serve(name: str, run: Scheduler, endpoint: str, sequel: Sequel | None = None) -> int:
     """Make passes until told to stop; return the exit code."""
     try:
         with bus.connected(endpoint) as dealer, processes.signals() as signals:
             parent = processes.watch_parent(os.environ)
             if parent is not None:
                 parent.limit_life(LONGEST_ORPHAN)
-            PassWorker(name, run, dealer).work(signals, parent)
+            PassWorker(name, run, dealer, sequel).work(signals, parent)
             return 0
     except (ConfigError, DatabaseUnavailable) as error:
         sys.stderr.write(f"{error}\n")
@@ -122,8 +133,9 @@ def serve(name: str, run: Scheduler, endpoint: str) -> int:
 class PassWorker:
     """A worker process: waits for passes and makes them."""
 
-    def __init__(self, name: str, run: Scheduler, dealer: bus.Dealer) -> None:
+    def __init__(self, name: str, run: Scheduler, dealer: bus.Dealer, sequel: Sequel | None = None) -> None:
         self._name = name
+        self._sequel = sequel
         self._run = run
         self._dealer = dealer
         self._lifetime = Lifetime()
@@ -137,8 +149,11 @@ class PassWorker:
         poll = bus.Poll(self._dealer, signals, *([parent] if parent else []))
         self._tell(Hello(self._name, os.getpid()))
         while not (self._is_over or signals.stop):
-            ready = poll.wait(None)
+            due = self._sequel.due() if self._sequel else None
+            ready = poll.wait(due)
             signals.clear()
+            if self._sequel and due == 0 and not ready:
+                self._sequel.go_on()
             if parent in ready:
                 log.info("the server is gone")
                 break
@@ -164,7 +179,8 @@ class PassWorker:
 
     def _pass(self, order: RunPass) -> None:
         self._follow_configuration()
-        pass_order = PassOrder(order.disable, lambda queues: self._tell(At(tuple(queues))))
+        goes_on = self._sequel is not None
+        pass_order = PassOrder(order.disable, lambda queues: self._tell(At(tuple(queues))), goes_on=goes_on)
         code, following = _guarded(self._run, self._runtime, pass_order)
         most = memory_of_machine() * self._runtime.config.module_max_memory / 100
         self._tell(Done(order.id, code, following, self._lifetime.renewal(resident_bytes(), most)))

@@ -1,8 +1,8 @@
 """Small children for a real Almighty: a module and a Runner that do what files in a directory say.
 
 ``<name>.code`` exit code of a pass, ``<name>.next`` seconds until its hint, ``<name>.do`` one of: crash, hang, raise,
-mute (does not answer), ``<name>.grow`` MiB that a pass takes and keeps.  What they do is noted, a line each, in
-``<name>.log``.
+mute (does not answer), ``<name>.grow`` MiB that a pass takes and keeps, ``<name>.rest`` slices of work that follow, a
+letter each.  What they do is noted, a line each, in ``<name>.log``.
 """
 
 import os
@@ -32,6 +32,9 @@ class Directory:
         file = self._path / f"{self._name}.{what}"
         return file.read_text().strip() if file.exists() else ""
 
+    def put(self, what: str, text: str) -> None:
+        (self._path / f"{self._name}.{what}").write_text(text)
+
     def note(self, *words: object) -> None:
         with (self._path / f"{self._name}.log").open("a") as file:
             file.write(" ".join(str(word) for word in words) + "\n")
@@ -43,6 +46,21 @@ class Result:
     def __init__(self, code: int, following: int | None) -> None:
         self.code = code
         self.next = following
+
+
+class Rest:
+    """Work between the passes: a slice for each letter in a file."""
+
+    def __init__(self, files: Directory) -> None:
+        self._files = files
+
+    def due(self) -> float | None:
+        return 0.0 if self._files.get("rest") else None
+
+    def go_on(self) -> None:
+        rest = self._files.get("rest")
+        self._files.note("slice", rest[0])
+        self._files.put("rest", rest[1:])
 
 
 def module(name: str, path: str, endpoint: str) -> int:
@@ -74,7 +92,7 @@ def module(name: str, path: str, endpoint: str) -> int:
         return Result(int(files.get("code") or 0), int(time.time()) + int(following) if following else None)
 
     files.note("start", os.getpid())
-    return worker.serve(name, run, endpoint)
+    return worker.serve(name, run, endpoint, Rest(files))
 
 
 def runner(path: str, endpoint: str) -> int:

@@ -74,8 +74,11 @@ class Parent:
     def say(self, what: str, value: object) -> None:
         (self.directory / f"sarko.{what}").write_text(str(value))
 
+    def noted(self) -> list[str]:
+        return (self.directory / "sarko.log").read_text().splitlines()
+
     def passes(self) -> list[str]:
-        return [line for line in (self.directory / "sarko.log").read_text().splitlines() if line.startswith("pass")]
+        return [line for line in self.noted() if line.startswith("pass")]
 
     def log(self) -> str:
         file = self.directory / "oar.log"
@@ -126,6 +129,14 @@ def test_a_pass_that_breaks_off_gives_a_code_that_no_module_uses_and_a_trace_in_
 
 def test_a_worker_answers_between_passes(parent: Parent) -> None:
     assert parent.ask(Ping()) == Pong()
+
+
+def test_a_worker_goes_on_with_what_is_left_between_passes_and_still_answers(parent: Parent) -> None:
+    parent.say("rest", "abc")
+    assert parent.ask(RunPass(1)) == Done(1, 0, None)
+    while (parent.directory / "sarko.rest").read_text():
+        assert parent.ask(Ping()) == Pong()
+    assert [line for line in parent.noted() if line.startswith("slice")] == ["slice a", "slice b", "slice c"]
 
 
 def test_a_worker_survives_what_it_does_not_understand(parent: Parent) -> None:

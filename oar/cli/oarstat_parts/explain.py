@@ -160,6 +160,8 @@ def _start_lines(start: PredictedStart) -> list[str]:
         Firmness.TENTATIVE: f"as things are; {start.because}",
     }[start.firmness]
     lines = [f"    Start: {format_date(start.date)}{hosts}, {how}"]
+    if start.foreseen_at:
+        lines.append(f"    Foreseen: at {format_date(start.foreseen_at)} or later; the plan is being renewed")
     if start.before:
         lines.append(f"    Before it: {start.before} waiting job{'s' * (start.before > 1)}")
     return lines

@@ -65,13 +65,14 @@ class ParsedTypes:
         return self.sharing_key in other.shared_keys or other.sharing_key in self.shared_keys
 
 
-_NO_TYPES = ParsedTypes()
+#: Those of a job without any.
+NO_TYPES = ParsedTypes()
 
 
 def parse_types(job: PlannedJob) -> ParsedTypes:
     """Return the parsed types of a job.  Raises BadRequest for a value that cannot be read; not for a date."""
     if not job.types:
-        return _NO_TYPES
+        return NO_TYPES
     types = JobTypes(job.types)
     container = (types.value(JobTypeName.CONTAINER) or str(job.id)) if JobTypeName.CONTAINER in types else ""
     placeholder = types.value(JobTypeName.PLACEHOLDER)
@@ -112,7 +113,7 @@ def parse_types_or_none(job: PlannedJob) -> ParsedTypes:
     try:
         return parse_types(job)
     except BadRequest:
-        return _NO_TYPES
+        return NO_TYPES
 
 
 def has_plugin(job: PlannedJob) -> bool:

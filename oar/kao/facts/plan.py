@@ -111,6 +111,9 @@ class Plan:
     reservations: tuple[ReservationStep, ...] = ()  #: of advance reservations: what changes
     reservation_changes: tuple[ChangeStep, ...] = ()  #: answers to changes of advance reservations
     reservation_dates: tuple[int, ...] = ()  #: later dates at which advance reservations change by themselves
+    undecided: tuple[int, ...] = ()  #: jobs that do not start now; an urgent pass does not say when they start
+    foreseen_at: int = 0  #: the date of the full plan that foresaw the places of the undecided jobs; 0 = none
+    is_certain: bool = True  #: False: an undecided job may have been able to start now
 
 
 @dataclass(frozen=True, slots=True)

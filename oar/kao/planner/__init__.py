@@ -45,6 +45,8 @@ decisions
     What has been decided so far in the round (``placement/decisions.py``); at the end they become the plan.
 group
     A part of a request: a filter and levels (``switch=1/node=2``); groups are joined by ``+``.
+passed over
+    Of a job in an urgent pass: it does not start now, and where it starts later is not searched for.
 placement
     Job, alternative, start and resources.
 pool
@@ -61,6 +63,8 @@ space
     A world in which jobs exclude each other: the common one, and one for each container.
 start
     A job that begins now.  A placement with a later date is a prediction for ordinary jobs, a promise for reservations.
+urgent pass
+    A plan that decides on all that is done now, and passes over other jobs (``passed_over.py``).
 window
     The dates between which a job may start.
 

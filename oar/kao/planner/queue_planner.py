@@ -1,6 +1,7 @@
 """The jobs of queues of equal priority, placed one after the other in their order, within the limits of the round."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from oar.kao.facts import reasons
@@ -8,7 +9,8 @@ from oar.kao.facts.plan import Answer, Reason
 from oar.kao.facts.queue_policies import QueuePolicy, policy_of
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.job_order import JobOrder, behind_required_jobs
-from oar.kao.planner.placement.placement_task import PlacementRules
+from oar.kao.planner.passed_over import PassedOver, Place, TimeIsUp
+from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
 from oar.kao.planner.placement.placer import Placer
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.starts import Starts
@@ -19,6 +21,15 @@ _TIMEOUT = "some jobs were not scheduled because the scheduler's timeout was rea
 
 #: After so many times its time limit a forecast no longer searches for first dates.
 PATIENCE = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class UrgentPass:
+    """How jobs are passed over in an urgent pass."""
+
+    passed: PassedOver
+    is_due: Callable[[], bool]  #: until it says so all jobs are placed
+    besteffort_date: int = 0  #: the besteffort jobs are planned, and all others settled until this date
 
 
 class QueuePlanner:
@@ -47,22 +58,39 @@ class QueuePlanner:
         self.not_before: dict[int, int] = {}  #: of a wanted job whose turn has not come: it starts then or later
         self._wanted: frozenset[int] = frozenset()  #: the jobs that a forecast is for; a round has none
         self._not_before: dict[str, int] = {}  #: when the last job starts, of each queue without backfilling
+        self.undecided: set[int] = set()  #: jobs whose turn did not come in an urgent pass
+        self.is_certain = True  #: False: an undecided job may be able to start now
+        self._known_rules: dict[tuple[QueuePolicy, int], PlacementRules] = {}
+        self._places: Mapping[QueuePolicy, Place] = {}
         self._present_job: tuple[int, float] | None = None  #: the job being placed, and the seconds at its begin
 
     def look_for(self, jobs: Collection[int]) -> None:
         """Plan for these jobs only: nothing behind the last of them, and of those that have no turn a first date."""
         self._wanted = frozenset(jobs)
 
-    def place_all(self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], deadline: float) -> None:
-        """Place jobs in their order until a limit of the round is reached; ``deadline`` in seconds of the round."""
+    def place_all(
+        self,
+        jobs: Sequence[WaitingJob],
+        queues: Sequence[Queue],
+        deadline: float,
+        urgent: "UrgentPass | None" = None,
+    ) -> Iterator[None]:
+        """Place jobs in their order until a limit of the round is reached, one with each step.
+
+        ``deadline`` in seconds of the round.  ``urgent``: how jobs are passed over, if they are.
+        """
         decisions = self._decisions
         policies = {queue.name: policy_of(queue.policy) or QueuePolicy() for queue in queues}
+        self._places = {policy: partial(self._guarded_place, policy) for policy in policies.values()}
         planned = 0
         limit: Reason | None = None  #: why the other jobs are not planned
         finished_queues: set[str] = set()  #: queues without backfilling whose first job waits
         for job in self._as_far_as_wanted(self._in_order(jobs, queues, policies)):
             if self._blocked:
                 decisions.reasons[job.id] = self._blocked
+                continue
+            if urgent and not limit and self._pass_plain(policies[job.queue], job, urgent, planned):
+                planned += 1
                 continue
             elapsed = self._lap()
             limit = limit or self._limit_reached(planned, is_late=elapsed > deadline)
@@ -74,10 +102,38 @@ class QueuePlanner:
             planned += 1
             policy = policies[job.queue]
             self._present_job = job.id, elapsed
-            decisions.guard(job, partial(self._place, policy))
+            self._take_turn(policy, job, urgent if urgent and urgent.is_due() else None)
             if not policy.is_backfilling and not self._starts_now(job):
                 self._hold_back(job, planned, finished_queues)
+            yield
         self._lap()
+
+    def _pass_plain(self, policy: QueuePolicy, job: WaitingJob, urgent: "UrgentPass", planned: int) -> bool:
+        """Pass over a job that is like others that were passed over, unless a limit is reached."""
+        is_full = 0 < self._settings.max_jobs <= planned
+        if is_full or not self.is_certain or urgent.besteffort_date:
+            return False
+        return urgent.passed.pass_plain(job, self._types[job.id], self._rules(policy, job), self._places[policy])
+
+    def _take_turn(self, policy: QueuePolicy, job: WaitingJob, urgent: "UrgentPass | None") -> None:
+        if urgent is None:
+            self._decisions.guard(job, partial(self._place, policy))
+        elif self.is_certain:
+            self._decisions.guard(job, partial(self._take_urgent_turn, policy, urgent))
+        else:
+            self.undecided.add(job.id)
+
+    def _take_urgent_turn(self, policy: QueuePolicy, urgent: "UrgentPass", job: WaitingJob) -> None:
+        """Place a job or pass it over; when there is no time to say whether it may start, nothing more is decided."""
+        types, rules, place = self._types[job.id], self._rules(policy, job), self._places[policy]
+        try:
+            if urgent.besteffort_date:
+                urgent.passed.take_besteffort(job, types, rules, place, urgent.besteffort_date)
+            else:
+                urgent.passed.take(job, types, rules, place)
+        except TimeIsUp:
+            self.is_certain = False
+            self.undecided.add(job.id)
 
     def _as_far_as_wanted(self, jobs: Sequence[WaitingJob]) -> Sequence[WaitingJob]:
         """Leave out the jobs behind the last wanted one, if one is among them."""
@@ -138,10 +194,12 @@ class QueuePlanner:
             self._present_job = None
         return elapsed
 
-    def _place(self, policy: QueuePolicy, job: WaitingJob) -> None:
+    def _place(self, policy: QueuePolicy, job: WaitingJob, task: PlacementTask | None = None) -> None:
+        """Place a job; ``task``: what is searched for, if that is known already."""
         decisions = self._decisions
         rules = self._rules(policy, job)
-        outcome = self._placer.place(job, self._types[job.id], rules)
+        placer = self._placer
+        outcome = placer.place_checked(task) if task else placer.place(job, self._types[job.id], rules)
         if outcome.error:
             decisions.refused.append(Answer(job.id, outcome.error))
         if outcome.reason:
@@ -150,7 +208,17 @@ class QueuePlanner:
             decisions.placements[job.id] = outcome.placement
             self._starts.start_if_due(job, outcome.placement, rules.dependency_condition)
 
+    def _guarded_place(self, policy: QueuePolicy, job: WaitingJob, task: PlacementTask | None) -> None:
+        self._decisions.guard(job, partial(self._place, policy, task=task))
+
     def _rules(self, policy: QueuePolicy, job: WaitingJob) -> PlacementRules:
+        key = policy, self._not_before.get(job.queue, 0)
+        rules = self._known_rules.get(key)
+        if rules is None:
+            rules = self._known_rules[key] = self._new_rules(policy, job)
+        return rules
+
+    def _new_rules(self, policy: QueuePolicy, job: WaitingJob) -> PlacementRules:
         return PlacementRules(
             dependency_condition=policy.condition(self._settings),
             has_quotas=policy.has_quotas(self._settings),

@@ -5,7 +5,7 @@
 See docs/design/planner.rst, "A round".
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,6 +19,7 @@ from oar.kao.planner.energy import nodes_to_halt, nodes_to_wake
 from oar.kao.planner.job_messages import JobMessages
 from oar.kao.planner.job_order import JobOrder
 from oar.kao.planner.limits.dependencies import Dependencies
+from oar.kao.planner.passed_over import PassedOver, TimeIsUp
 from oar.kao.planner.placement.bookings import Bookings
 from oar.kao.planner.placement.containers import Containers
 from oar.kao.planner.placement.decisions import Decisions
@@ -28,7 +29,7 @@ from oar.kao.planner.placement.placer import Placer
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.proposal_review import ProposalReview
-from oar.kao.planner.queue_planner import QueuePlanner
+from oar.kao.planner.queue_planner import QueuePlanner, UrgentPass
 from oar.kao.planner.reservation_decisions import ReservationDecisions
 from oar.kao.planner.reservations import Reservations
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
@@ -40,6 +41,7 @@ from oar.kao.planner.site.site_extensions import NO_EXTENSIONS, SiteExtensions
 from oar.kao.planner.starts import Starts
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Queue
+from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.states import JobState, QueueState, ReasonCode, Reservation, ResourceState
 
@@ -66,11 +68,13 @@ class Round:
         elapsed: Callable[[], float] = lambda: 0.0,
         memory: RoundMemory | None = None,
         site: SiteExtensions = NO_EXTENSIONS,
+        requests: tuple[Snapshot, CompiledRequests] | None = None,
     ) -> None:
         """Enter everything that is fixed before any job is planned.
 
         ``elapsed`` returns the seconds since the begin of the round, in which at SCHEDULER_TIMEOUT no more jobs are
-        planned.  ``memory`` of the last round makes planning cheaper, and the plan no other.
+        planned.  ``memory`` of the last round makes planning cheaper, and the plan no other; so do ``requests``,
+        compiled in an earlier round.
         """
         self._snapshot = snapshot
         self._settings = snapshot.settings
@@ -85,13 +89,14 @@ class Round:
         self._policies = {queue.name: policy_of(queue.policy) or QueuePolicy() for queue in snapshot.queues}
         self._active = {queue.name for queue in snapshot.queues if queue.state is not QueueState.NOT_ACTIVE}
         self._left_behind = left_behind(snapshot, self._types)
-        self.requests = CompiledRequests.of(readable, memory.requests if memory else None)
+        self.requests = CompiledRequests.of(readable, requests or (memory.requests if memory else None))
         self._health = ReservationHealth(readable, self._types)
         healths = healths_of(readable, self._health)
         self._bookings = Bookings(readable, self._types, frame_windows(readable, healths))
         self._usable = self._bookings.spaces.usable
         self._context = RoundContext(readable, self._types, self.requests, self._bookings, self._decisions)
         self._blocked = self._blocked_by_shared_resources()
+        self._urgent: UrgentPass | None = None  #: how jobs are passed over
         self._assemble(healths)
 
     def _assemble(self, healths: Mapping[int, Health]) -> None:
@@ -109,7 +114,8 @@ class Round:
         self._review = ProposalReview(context, containers, self._starts, check)
         self._repair_reservations()
         self._reuse = PlacementReuse(context, self._memory)
-        placer = Placer(context, containers, dependencies, search, self._reuse)
+        self._search = search
+        self._placer = placer = Placer(context, containers, dependencies, search, self._reuse)
         order = JobOrder(context, partial(site.sort, self._snapshot) if site.sort else None)
         self._planner = QueuePlanner(context, order, placer, self._starts, elapsed=self._elapsed, blocked=self._blocked)
 
@@ -117,13 +123,54 @@ class Round:
 
     def plan(self, announce: Callable[[Sequence[str]], None] = lambda names: None) -> Plan:
         """Plan all active queues; ``announce`` is called with the names of each group of queues before its turn."""
+        for _ in self.steps(announce):
+            pass
+        return self.finish()
+
+    def steps(self, announce: Callable[[Sequence[str]], None] = lambda names: None) -> Iterator[None]:
+        """Plan all active queues, one job with each step; ``finish`` gives the plan."""
         self._reservation_decisions.decide()
         for queues in self._groups():
             announce([queue.name for queue in queues])
-            self._plan_group(queues)
+            yield from self._plan_group(queues)
         self._reservation_decisions.answer(self._reservation_decisions.unanswered_queues)
-        self._plan_besteffort()
-        return self.finish()
+        yield from self._plan_besteffort()
+
+    def urgent(
+        self,
+        is_due: Callable[[], bool],
+        is_late: Callable[[], bool],
+        announce: Callable[[Sequence[str]], None] = lambda names: None,
+    ) -> Plan:
+        """Return a plan in which all that begins now is decided; when the others begin it says as far as there is time.
+
+        As soon as ``is_due`` says so, jobs are passed over that do not start now.  When ``is_late`` says so, nothing
+        more is decided if that takes the placement of all passed jobs.
+        """
+        if self._may_pass_over():
+            passed = PassedOver(
+                self._context,
+                self._placer,
+                self._search,
+                soon=self._starts.soon,
+                is_late=is_late,
+            )
+            self._urgent = UrgentPass(passed, is_due)
+        return self.plan(announce)
+
+    def _may_pass_over(self) -> bool:
+        """Whether jobs may be passed over: nobody is to be answered, or decides, who must know their places."""
+        new_reservations = any(
+            job.reservation is Reservation.TO_SCHEDULE and job.queue in self._active for job in self._jobs.values()
+        )
+        settings, snapshot = self._settings, self._snapshot
+        is_asked = any(reservation.state is ReservationState.ASKED for reservation in snapshot.reservations)
+        are_behind = settings.jobs_before_reservations and (is_asked or bool(snapshot.reservation_changes))
+        external = self._site.external
+        has_external = external is not None and any(
+            external.plans(queue) for queues in self._groups() for queue in queues
+        )
+        return not (new_reservations or are_behind or has_external or self._site.before_group)
 
     def plan_reservations(self) -> Plan:
         """Return what is decided about advance reservations, with the places of their frames alone.
@@ -145,7 +192,7 @@ class Round:
         self._reservation_decisions.decide()
         if self._settings.jobs_before_reservations:
             for queues in self._groups():
-                self._plan_group(queues)
+                _exhaust(self._plan_group(queues))
             self._reservation_decisions.answer(self._reservation_decisions.unanswered_queues)
         return self._reservation_decisions.steps
 
@@ -164,10 +211,10 @@ class Round:
         queues_left = {self._jobs[job_id].queue for job_id in jobs if job_id in self._jobs and job_id not in besteffort}
         for queues in self._groups():
             if queues_left or besteffort:
-                self._plan_group(queues)
+                _exhaust(self._plan_group(queues))
                 queues_left -= {queue.name for queue in queues}
         if besteffort:
-            self._plan_besteffort()
+            _exhaust(self._plan_besteffort())
         return {job_id: self._forecast_of(job_id) for job_id in jobs}
 
     def _forecast_of(self, job_id: int) -> JobForecast:
@@ -192,7 +239,7 @@ class Round:
         priorities = sorted({queue.priority for queue in queues}, reverse=True)
         return [[queue for queue in queues if queue.priority == priority] for priority in priorities]
 
-    def _plan_group(self, queues: Sequence[Queue]) -> None:
+    def _plan_group(self, queues: Sequence[Queue]) -> Iterator[None]:
         """Plan the ordinary jobs of queues of equal priority, then their reservations."""
         names = {queue.name for queue in queues}
         waiting = [job for job in self._jobs.values() if job.queue in names and job.id not in self._left_behind]
@@ -200,7 +247,7 @@ class Round:
         ordinary = [
             job for job in waiting if job.reservation is Reservation.NONE and not self._types[job.id].is_besteffort
         ]
-        self._plan_jobs(ordinary, queues, self._settings.timeout)
+        yield from self._plan_jobs(ordinary, queues, self._settings.timeout)
         for job in waiting:
             if job.reservation is Reservation.SCHEDULED and job.state is JobState.WAITING:
                 self._decisions.guard(job, self._follow_reservation)
@@ -210,15 +257,38 @@ class Round:
         if self._settings.jobs_before_reservations:
             self._reservation_decisions.answer(names)
 
-    def _plan_besteffort(self) -> None:
+    def _plan_besteffort(self) -> Iterator[None]:
         """Plan the besteffort jobs of all active queues, in the order of the queues."""
+        if self._urgent:
+            self._urgent = replace(self._urgent, besteffort_date=self._settle_for_besteffort(self._urgent.passed))
         self._bookings.quotas.begin_besteffort()
         timeout = self._settings.timeout
         deadline = max(timeout, self._elapsed() + BESTEFFORT_SHARE * timeout)
         for queues in self._groups():
             names = {queue.name for queue in queues}
             jobs = [job for job in self._jobs.values() if job.queue in names and self._is_besteffort(job)]
-            self._plan_jobs([job for job in jobs if job.id not in self._left_behind], queues, deadline)
+            own_jobs = [job for job in jobs if job.id not in self._left_behind]
+            yield from self._plan_jobs(own_jobs, queues, deadline)
+
+    def _settle_for_besteffort(self, passed: PassedOver) -> int:
+        """Make sure that besteffort jobs can be placed beside the passed jobs; return until when that is certain."""
+        settings, now = self._settings, self._snapshot.now
+        walltimes = [
+            alternative.walltime
+            for job in self._jobs.values()
+            if self._is_besteffort(job)
+            for alternative in job.alternatives
+        ]
+        if not walltimes:
+            return now + 1
+        gap = max(settings.besteffort_gap(max(walltimes) + settings.security_time), settings.hole_minimum)
+        date = now + 2 * gap
+        try:
+            if self._planner.is_certain and not passed.settle(date):
+                passed.catch_up()
+        except TimeIsUp:
+            self._planner.is_certain = False
+        return date
 
     def _is_besteffort(self, job: WaitingJob) -> bool:
         """Whether a job is planned after the ordinary ones of all queues."""
@@ -227,8 +297,9 @@ class Round:
     def finish(self) -> Plan:
         """Return the plan of all decisions."""
         decisions, snapshot = self._decisions, self._snapshot
+        undecided = self._undecided()
         self._keep_other_reservations()
-        self._explain_other_jobs()
+        self._explain_other_jobs(undecided)
         self._explain_errors()
         resumed = self._starts.resume()
         shared = self._usable.shared & self._usable.alive
@@ -241,7 +312,7 @@ class Round:
             reasons={
                 job_id: self._with_share(job_id, decisions.reasons[job_id]) for job_id in sorted(decisions.reasons)
             },
-            messages=messages.of(self._jobs),
+            messages=messages.of({job_id: job for job_id, job in self._jobs.items() if job_id not in undecided}),
             karma=dict(sorted(decisions.karma.items())),
             started=tuple(
                 replace(start, placement=_with_shared(start.placement, shared)) for start in decisions.started
@@ -254,14 +325,20 @@ class Round:
             lost=tuple(decisions.lost),
             resumed=resumed,
             wake=nodes_to_wake(snapshot, placements, self._types),
-            halt=() if self._blocked else nodes_to_halt(snapshot, placements),
+            halt=() if self._blocked or undecided else nodes_to_halt(snapshot, placements),
             outside=tuple(sorted(decisions.external)),
             troubles=tuple(decisions.troubles),
             failures=tuple(decisions.failures),
             reservations=tuple(self._reservation_decisions.steps),
             reservation_changes=tuple(self._reservation_decisions.changes),
             reservation_dates=self._reservation_decisions.dates(),
+            undecided=tuple(sorted(undecided)),
+            is_certain=self._planner.is_certain,
         )
+
+    def _undecided(self) -> set[int]:
+        """Return the jobs that were passed over, or whose turn did not come."""
+        return self._planner.undecided | (self._urgent.passed.ids if self._urgent else set())
 
     # ------------------------------------------------------------------------------------------- for the next round
 
@@ -270,12 +347,17 @@ class Round:
         return replace(
             self._reuse.memory(),
             jobs=self._jobs,
-            requests=(self._snapshot, self.requests),
+            requests=self.compiled,
             placements=self._decisions.placements,
             reasons=self._decisions.reasons,
             karma=self._decisions.karma,
             messages=plan.messages if plan else {},
         )
+
+    @property
+    def compiled(self) -> tuple[Snapshot, CompiledRequests]:
+        """The compiled requests, for later rounds."""
+        return self._snapshot, self.requests
 
     @property
     def decided(self) -> set[int]:
@@ -329,12 +411,13 @@ class Round:
             except Exception as error:  # noqa: BLE001 - a plug-in must not end the round
                 self._decisions.troubles.append(f"EXTRA_METASCHED: {type(error).__name__}: {error}")
 
-    def _plan_jobs(self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], deadline: float) -> None:
+    def _plan_jobs(self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], deadline: float) -> Iterator[None]:
         """Plan jobs; those of queues with an external scheduler by that, after the others."""
         external = None if self._blocked else self._site.external
         external_queues = [queue for queue in queues if external and external.plans(queue)]
         names = {queue.name for queue in external_queues}
-        self._planner.place_all([job for job in jobs if job.queue not in names], queues, deadline)
+        own_jobs = [job for job in jobs if job.queue not in names]
+        yield from self._planner.place_all(own_jobs, queues, deadline, self._urgent)
         for queue in external_queues:
             queue_jobs = [job for job in jobs if job.queue == queue.name]
             if queue_jobs and external:
@@ -356,10 +439,10 @@ class Round:
                 walltime = job.walltime_of(granted.alternative)
                 placements[job.id] = Placement(job.id, granted.alternative, granted.start, walltime, granted.resources)
 
-    def _explain_other_jobs(self) -> None:
-        """Give a reason to the jobs that were not decided on."""
+    def _explain_other_jobs(self, undecided: Collection[int]) -> None:
+        """Give a reason to the jobs that were not decided on, unless they are left to a full plan."""
         decisions = self._decisions
-        settled = {start.placement.job_id for start in decisions.started}
+        settled = {start.placement.job_id for start in decisions.started} | set(undecided)
         settled |= {answer.job_id for answer in (*decisions.refused, *decisions.expired)}
         for job in self._jobs.values():
             if job.id not in decisions.reasons and job.id not in settled:
@@ -390,6 +473,11 @@ class Round:
         """Add the job's fair share to the data of its reason."""
         share = self._decisions.shares.get(job_id)
         return replace(reason, data={**reason.data, "fairshare": share}) if share else reason
+
+
+def _exhaust(steps: Iterator[None]) -> None:
+    for _ in steps:
+        pass
 
 
 def _with_shared(placement: Placement, shared: ResourceSet) -> Placement:

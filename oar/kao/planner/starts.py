@@ -38,6 +38,11 @@ class Starts:
         self._dependencies = dependencies
         self._holders = ResourceHolders(context.snapshot, context.types, context.usable.shared)
 
+    @property
+    def soon(self) -> int:
+        """What begins until this date is decided on now: it starts, or besteffort jobs must leave for it."""
+        return self._horizon if self._holders.has_besteffort else self._now
+
     def start_if_due(self, job: WaitingJob, placement: Placement, dependency_condition: DependencyCondition) -> None:
         """Start a job whose placement begins now, or note the reason why it cannot start."""
         if placement.start > self._horizon:

@@ -40,6 +40,8 @@ round
     One pass of the meta-scheduler.
 situation
     What a round finds: the snapshot, and what the database holds of the last plan.
+tail
+    The full plan that follows an urgent pass in slices, between the rounds (``plan_tail.py``, ``foreseen.py``).
 snapshot
     Everything that the planner decides on, at one instant.  It can be saved to a file and planned again.
 

@@ -9,15 +9,20 @@ See docs/design/planner.rst, "A round".
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from oar.kao.facts.plan import Plan
+from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.placement.round_memory import RoundMemory
+from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.schedule import Round
+from oar.kao.rounds.foreseen import Foreseen, FullPlan
 from oar.kao.rounds.garbage_collection import resting
 from oar.kao.rounds.interactive_predictions import InteractivePredictions
 from oar.kao.rounds.plan_faults import PlanGuard
+from oar.kao.rounds.plan_tail import MakeRound, PlanTail
 from oar.kao.rounds.reading.situation import Situation, TokenCounts
 from oar.kao.rounds.reading.snapshot_reader import CACHE_LIFETIME, SnapshotReader
 from oar.kao.rounds.resource_weights import ResourceWeights
@@ -31,12 +36,20 @@ from oar.kao.rounds.timing_log import TimingLog
 from oar.kao.rounds.writing.plan_writer import PlanWriter
 from oar.kao.rounds.writing.walltime_updates import WalltimeUpdates
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.messages import Ask, JobAction, Mail
+from oar.lib.facts.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.facts.states import QueueState
 from oar.lib.reservations import repairs as reservation_repairs
 from oar.lib.runtime import Runtime
 
 log = logging.getLogger(__name__)
+
+#: An urgent pass that cannot say what starts tries to so long, in seconds.
+LONGEST_URGENT = 1.0
+#: After so many seconds in which it was not certain what may start, a round plans all jobs.
+LONGEST_DOUBT = 30
+
+#: The predictions of so many jobs are written between two rounds.
+PORTION = 400
 
 Announce = Callable[[Sequence[str]], None]
 
@@ -48,7 +61,8 @@ def nobody(queues: Sequence[str]) -> None:
 class MetaScheduler:
     """The scheduler of a runtime."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, *, goes_on: bool = False) -> None:
+        """``goes_on``: somebody calls ``go_on`` between the rounds, so that a round need not plan all jobs."""
         self._database = runtime.database
         self._platform = SnapshotReader(runtime.database, runtime.config)
         self._writer = PlanWriter(keeps_all_plans=runtime.config.scheduler_log_decisions)
@@ -62,7 +76,13 @@ class MetaScheduler:
         self._guard = PlanGuard(runtime.config.oar_run_dir)
         self._reservation_guard = PlanGuard(runtime.config.oar_run_dir)
         self._run_dir, self._rounds_kept = Path(runtime.config.oar_run_dir), runtime.config.scheduler_rounds_kept
-        self._memory: RoundMemory | None = None
+        self._urgent_time = runtime.config.scheduler_urgent_time if goes_on else 0.0
+        self._tail = PlanTail(PlanGuard(runtime.config.oar_run_dir))
+        self._foreseen = Foreseen()
+        self._situation: Situation | None = None  #: of the last round
+        self._requests: tuple[Snapshot, CompiledRequests] | None = None
+        self._certain_at = 0  #: date of the last round that could decide on all starts
+        self._is_tail_broken = False
         self._planned_anew = 0  #: date of the last plan from nothing
         self.next_start: int | None = None  #: when the next job is to start or to be given up, as the last round knows
         self._predictions = InteractivePredictions()
@@ -95,7 +115,8 @@ class MetaScheduler:
             situation = self._platform.read(tokens)
         if situation.starts.get(0, 0) != self._last_date:
             self._writer.forget()
-            self._memory = None
+            self._tail.forget()
+            self._foreseen.forget()
         if self._answer_reservations(situation):
             situation = self._platform.read(tokens)
         plan = self._plan(situation, announce)
@@ -112,7 +133,7 @@ class MetaScheduler:
         is_due = snapshot.reservation_changes or any(each.is_due(snapshot.now) for each in snapshot.reservations)
         if not is_due:
             return False
-        planning = Round(snapshot, memory=self._memory)
+        planning = Round(snapshot, memory=self._tail.memory, requests=self._requests)
         plan = self._reservation_guard.without_faults(snapshot, planning.plan_reservations(), planning.requests)
         self._reservation_guard.log_troubles(snapshot, plan)
         self._database.run(lambda tx: self._writer.write_reservations(tx, situation, plan))
@@ -132,33 +153,112 @@ class MetaScheduler:
         """Begin anew with the next round: this one has broken off."""
         self._platform.forget()
         self._writer.forget()
-        self._memory = None
+        self._tail.forget()
+        self._foreseen.forget()
+        self._requests = None
 
     def close(self) -> None:
         """Give back the connection that holds the lock."""
         self._lock.close()
 
+    def due(self) -> float | None:
+        """Return in how many seconds ``go_on`` has something to do; None: it has nothing to do."""
+        return 0.0 if self._foreseen.has_rest else self._tail.due()
+
+    def go_on(self) -> None:
+        """Go on with a full plan that rounds have left; a round that writes it is asked for when it is complete."""
+        try:
+            if self._foreseen.has_rest:
+                self._write_portion()
+            elif self._tail.go_on() and self._tail.last:
+                self._foreseen.renew(self._tail.last)
+        except Exception:  # the next round makes the full plan, and fails as rounds do
+            log.exception("a full plan broke off")
+            self._forget()
+            self._is_tail_broken = True
+
+    def _write_portion(self) -> None:
+        """Write a part of a full plan; when all of it is written, ask for a round, which looks at the plan again."""
+        situation = self._situation
+        if situation is None:
+            self._foreseen.forget()
+            return
+        with self._lock.held(), resting():
+            plan = self._foreseen.portion(PORTION, self._last_date)
+            is_last = not self._foreseen.has_rest
+
+            def work(tx: Transaction) -> None:
+                self._writer.write_portion(tx, situation, plan)
+                if is_last:
+                    tx.outbox.append(Wake(Tag.SCHEDULING))
+
+            self._database.run(work)
+            self._writer.remember_portion(plan)
+
     def _plan(self, situation: Situation, announce: Announce) -> Plan:
         begin = time.monotonic()
-        now = situation.snapshot.now
+        snapshot = situation.snapshot
         if self._rounds_kept:
-            save_latest(situation.snapshot, self._run_dir, "round", self._rounds_kept)
-        if self._memory is None or not 0 <= now - self._planned_anew < CACHE_LIFETIME:
-            self._memory, self._planned_anew = None, now
+            save_latest(snapshot, self._run_dir, "round", self._rounds_kept)
+        memory = self._lasting_memory(snapshot.now)
         may_start_jobs = self._config.scheduler_launcher_optimization
         external = ExternalSchedulers(self._database, self._programs, situation, may_start_jobs=may_start_jobs)
         site = plugins.site_of(self._config, external)
-        planning = Round(situation.snapshot, lambda: time.monotonic() - begin - external.seconds, self._memory, site)
-        unchecked = planning.plan(announce)
-        plan = self._guard.without_faults(situation.snapshot, unchecked, planning.requests)
-        self._timings.write(situation.snapshot, plan, planning.seconds)
-        self._guard.log_troubles(situation.snapshot, plan)
-        log.debug("%d of %d jobs have not changed", planning.reused, len(situation.snapshot.waiting))
-        is_ours = plan is unchecked and not (external.was_used or self._has_extra)
-        self._memory = planning.memory(plan) if is_ours else None
+
+        def make(elapsed: Callable[[], float]) -> Round:
+            return Round(snapshot, elapsed, memory, site, requests=requests)
+
+        requests = self._requests
+        planning = make(lambda: time.monotonic() - begin - external.seconds)
+        unchecked = self._planned(planning, snapshot, announce)
+        if unchecked is None:
+            planning = make(lambda: time.monotonic() - begin - external.seconds)
+            unchecked = planning.plan(announce)
+        self._requests = planning.compiled
+        plan = self._guard.without_faults(snapshot, unchecked, planning.requests)
+        self._timings.write(snapshot, plan, planning.seconds)
+        self._guard.log_troubles(snapshot, plan)
+        log.debug("%d of %d jobs have not changed", planning.reused, len(snapshot.waiting))
         if external.was_used:
             self._writer.forget()
+        if plan.undecided:
+            return self._with_tail(plan, snapshot, make)
+        is_ours = plan is unchecked and not (external.was_used or self._has_extra)
+        full = FullPlan(snapshot, plan)
+        self._tail.take_over(full, planning.memory(plan) if is_ours else None)
+        self._foreseen.settle(full)
+        self._is_tail_broken = False
         return plan
+
+    def _with_tail(self, plan: Plan, snapshot: Snapshot, make: MakeRound) -> Plan:
+        """Return a plan with what is foreseen for the other jobs; ask for a full plan unless there is one."""
+        merged = self._foreseen.merged(plan, snapshot)
+        if self._tail.last is None or not self._tail.last.is_of(snapshot):
+            self._tail.want(snapshot, make)
+            return merged
+        return merged if self._foreseen.has_rest else replace(merged, foreseen_at=plan.now)
+
+    def _lasting_memory(self, now: int) -> RoundMemory | None:
+        """Return the memory of the last full plan, as long as it lasts."""
+        if self._tail.memory is None or not 0 <= now - self._planned_anew < CACHE_LIFETIME:
+            self._tail.memory, self._planned_anew = None, now
+        return self._tail.memory
+
+    def _planned(self, planning: Round, snapshot: Snapshot, announce: Announce) -> Plan | None:
+        """Return the plan of a round, as far as it is urgent; None: only a full plan can say what starts."""
+        if self._urgent_time <= 0 or self._is_tail_broken:
+            return planning.plan(announce)
+        begin, least = time.process_time(), self._urgent_time  # on a busy machine a small plan is no less urgent
+        plan = planning.urgent(
+            lambda: time.process_time() - begin >= least,
+            lambda: time.process_time() - begin > max(LONGEST_URGENT, 2 * least),
+            announce,
+        )
+        if plan.is_certain or not self._certain_at:
+            self._certain_at = snapshot.now
+            return plan
+        is_settled = self._tail.last is not None and self._tail.last.is_of(snapshot)
+        return None if is_settled or snapshot.now - self._certain_at > LONGEST_DOUBT else plan
 
     def _write(self, situation: Situation, plan: Plan) -> None:
         lines = self._predictions.lines(situation.snapshot.waiting, plan)
@@ -170,6 +270,7 @@ class MetaScheduler:
         self._database.run(work)
         self._writer.remember(situation, plan)
         self._last_date = plan.now
+        self._situation = situation
 
     def _stop_queues(self, names: Sequence[str]) -> None:
         """Stop queues at which rounds broke off; the others are scheduled without them."""

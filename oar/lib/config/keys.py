@@ -324,6 +324,11 @@ class Config(Values):
         SECONDS, 0, "Distance of two rounds; 0 = as long as the last one took, at most 5 s."
     )
     scheduler_timeout = Key(SOME_SECONDS, 10, "Time limit of external schedulers, token, sleep and wake-up commands.")
+    scheduler_urgent_time = Key(
+        FLOAT,
+        0.3,
+        "Seconds of CPU after which a round starts what can start, and lets its plan follow; 0 = it plans all jobs.",
+    )
     scheduler_nb_processes = Key(POSITIVE, 1, "Processes of one round.")
     scheduler_launcher_optimization = Key(BOOLEAN, True, "Start jobs of external schedulers during the round.")
     scheduler_job_security_time = Key(SOME_SECONDS, 1, "Gap between two jobs on a resource.")

@@ -36,10 +36,20 @@ _REMOVE = """
     DELETE FROM gantt_jobs_sets_visu WHERE moldable_job_id = ANY(%(gone)s)"""
 #: All alternatives but those of the plan, whoever wrote them.
 _DELETE_OTHERS = """
-    DELETE FROM {table} t WHERE t.moldable_job_id <> 0 AND NOT EXISTS (
+    DELETE FROM {table} t WHERE t.moldable_job_id > 0 AND NOT EXISTS (
         SELECT 1 FROM unnest(%s::bigint[]) AS n (id) WHERE n.id = t.moldable_job_id)"""
+#: In the place of an alternative: the row whose start is the date of the oldest prediction.  It is there only while
+#: predictions may be older than the last round.
+AGE = -1
+_STORE_AGE = """
+    INSERT INTO {table} AS p (moldable_job_id, start_time) VALUES (%(age)s, %(date)s)
+    ON CONFLICT (moldable_job_id) DO UPDATE SET start_time = EXCLUDED.start_time"""
 _TABLES = ("gantt_jobs_predictions", "gantt_jobs_sets")
 _ALL_TABLES = (*_TABLES, "gantt_jobs_predictions_visu", "gantt_jobs_sets_visu")
+_AGE = """
+    SELECT a.start_time FROM gantt_jobs_predictions_visu a
+    JOIN gantt_jobs_predictions_visu r ON r.moldable_job_id = 0 AND r.start_time > a.start_time
+    WHERE a.moldable_job_id = %s"""
 #: Make the copies that everybody reads equal to what has been stored.
 _COPY = """
     INSERT INTO gantt_jobs_predictions_visu AS p
@@ -118,6 +128,19 @@ class Gantt(Table):
     def store_date(self, now: int) -> None:
         """Store the date of a round that changed nothing else."""
         self._store((), now)
+
+    def mark_age(self, date: int) -> None:
+        """Store the date of the oldest prediction; 0: all are those of the last round."""
+        for table in ("gantt_jobs_predictions", "gantt_jobs_predictions_visu"):
+            if date:
+                self._tx.execute(_STORE_AGE.format(table=table), {"age": AGE, "date": date})
+            else:
+                self._tx.execute(f"DELETE FROM {table} WHERE moldable_job_id = %s", (AGE,))
+
+    def age(self) -> int:
+        """Return the date of the oldest prediction; 0: all are those of the last round."""
+        row = self._tx.row(_AGE, (AGE,))
+        return int(row[0]) if row else 0
 
     def _store(self, predictions: Collection[PredictionRow], now: int) -> None:
         values = _values(predictions, now)

@@ -311,6 +311,11 @@ class _Units:
         self._order = order
         self.least = max(1, quantity)
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it always takes ``least`` resources."""
+        return self._quantity > 0
+
     def fit(self, free: ResourceSet) -> ResourceSet:
         """Return the resources taken; 0 if it cannot be satisfied."""
         free &= self._pool
@@ -351,6 +356,13 @@ class _NestedGroup:
         self._is_whole = len(runs) == len(quantities)
         self._present = [run.touched(pool) for run in runs] + ([] if self._is_whole else [pool])
         self.least = _product(quantities) * smallest
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it always takes ``least`` resources: all blocks of the last level are of one size."""
+        smallest = self.least // _product(self._quantities)
+        is_even = self._pool.bit_count() == self._present[-1].bit_count() * smallest
+        return is_even and min(self._quantities) > 0
 
     def fit(self, free: ResourceSet) -> ResourceSet:
         """Return the resources taken; 0 if it cannot be satisfied."""
@@ -405,6 +417,7 @@ class _WalkedGroup:
         self._quantity = quantity
         self._blocks = blocks
         self.least: int = max(1, quantity) * min((inner.least for _, inner in blocks if inner), default=1)
+        self.is_fixed = False  #: for all that is known
 
     def fit(self, free: ResourceSet) -> ResourceSet:
         """Return the resources taken; 0 if it cannot be satisfied."""
@@ -504,6 +517,11 @@ class RequestFit:
         return _are_disjoint([group.pool for group in groups]) or (
             self.is_steady and all(isinstance(fit, _Units) for fit in self.groups[:-1])
         )
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it always takes ``least`` resources."""
+        return all(group.is_fixed for group in self.groups)
 
     def _fit_all(self, free: ResourceSet) -> ResourceSet:
         chosen = 0

@@ -59,6 +59,7 @@ class PredictedStart:
     because: str  #: why it is no firmer; '' if it is fixed
     measured: Errors | None  #: the errors of the predictions of its queue
     before: int  #: number of waiting jobs with an earlier predicted start
+    foreseen_at: int  #: the prediction may be as old as this date; 0: it is that of the last round
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Outlook:
     job: Job
     start: int | None
     reason: WaitReason | None
+    foreseen_at: int = 0  #: the start may have been predicted as early as then; 0: by the last round
 
     @property
     def why(self) -> str:
@@ -80,6 +82,7 @@ class Outlook:
         reason = self.reason
         return {
             "scheduled_start": self.start,
+            "foreseen_at": self.foreseen_at or None,
             "why": self.why,
             "code": reason.code if reason else None,
             "reason": reason.text if reason else None,
@@ -152,6 +155,7 @@ def _start_record(start: PredictedStart) -> dict[str, object]:
         "firmness": start.firmness,
         "because": start.because,
         "jobs_before": start.before,
+        "foreseen_at": start.foreseen_at or None,
         "half_off_by": measured.half if measured else None,
         "most_off_by": measured.most if measured else None,
     }
@@ -228,8 +232,12 @@ def outlooks(tx: "Transaction", jobs: Sequence[Job]) -> list[Outlook]:
     waiting = [job for job in jobs if job.state in NOT_STARTED]
     ids = [job.id for job in waiting]
     reasons, foreseen = tx.job_waits.reasons(ids), tx.listings.predictions(ids)
+    age = tx.gantt.age() if foreseen else 0
     return [
-        Outlook(job, foreseen[job.id].start if job.id in foreseen else None, reasons.get(job.id)) for job in waiting
+        Outlook(job, foreseen[job.id].start, reasons.get(job.id), age)
+        if job.id in foreseen
+        else Outlook(job, None, reasons.get(job.id))
+        for job in waiting
     ]
 
 
@@ -257,6 +265,7 @@ def _starts(
     queues, dates = tx.queues.all(), tx.job_waits.foreseen_starts()
     measured = tx.job_predictions.errors(tx.now - MEASURED)
     errors = {each.queue: each for each in measured if each.jobs >= LEAST_MEASURED}
+    age = tx.gantt.age()
     starts = {}
     for job in jobs:
         if job.id in foreseen:
@@ -267,7 +276,10 @@ def _starts(
             if job.id in outside:
                 firm, because = Firmness.TENTATIVE, "its queue has a scheduler of its own"
             before = bisect_left(dates, date)
-            starts[job.id] = PredictedStart(date, hosts, len(resources), firm, because, errors.get(job.queue), before)
+            starts[job.id] = PredictedStart(
+                *(date, hosts, len(resources), firm, because, errors.get(job.queue), before),
+                foreseen_at=0 if firm is Firmness.FIXED else age,
+            )
     return starts
 
 

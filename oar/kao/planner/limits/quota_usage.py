@@ -45,6 +45,16 @@ class QuotaUsage:
             self._enter_present(snapshot, types)
 
     @property
+    def has_rules(self) -> bool:
+        """Whether any rule limits anything."""
+        return bool(self._shapes)
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether all resources count."""
+        return self._is_all_counted
+
+    @property
     def latest_start(self) -> int:
         """The date after which no job is planned to start."""
         return self._quotas.latest_start

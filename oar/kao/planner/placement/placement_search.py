@@ -72,7 +72,7 @@ class PlacementSearch:
         """
         refusal: Reason | None = None
         for alternative in job.alternatives:
-            query = self._query(job, alternative, types, rules)
+            query = self.query(job, alternative, types, rules)
             if isinstance(query, Reason) or self._arrays.first_start(job, start, alternative.walltime) > start:
                 continue
             resources = fit_at(self._spaces.of(types).slots, query, start)
@@ -87,7 +87,7 @@ class PlacementSearch:
 
     def first_start(self, job: WaitingJob, types: ParsedTypes, begin: int, rules: PlacementRules) -> int:
         """Return when a refused reservation could start with its first alternative, from ``begin`` on; 0 = never."""
-        query = self._query(job, job.alternatives[0], types, rules)
+        query = self.query(job, job.alternatives[0], types, rules)
         if isinstance(query, Reason):
             return 0
         while match := earliest(self._spaces.of(types).slots, query, begin):
@@ -101,7 +101,7 @@ class PlacementSearch:
     ) -> SlotQuery | Reason:
         """Return the query of the frame of an advance reservation, which needs no security time behind it."""
         is_distant = job.start_time - self._now >= self._settings.reservation_order_threshold
-        query = self._query(job, alternative, types, PlacementRules(is_reservation=True, is_distant=is_distant))
+        query = self.query(job, alternative, types, PlacementRules(is_reservation=True, is_distant=is_distant))
         return query if isinstance(query, Reason) else replace(query, duration=duration)
 
     def _on_promised_nodes(self, task: PlacementTask, best: Placement) -> Placement:
@@ -113,7 +113,7 @@ class PlacementSearch:
         if promised is None or (best.start, best.alternative) != (now, promised.alternative):
             return best
         alternative = next(each for each in task.job.alternatives if each.id == best.alternative)
-        query = self._query(task.job, alternative, task.types, task.rules)
+        query = self.query(task.job, alternative, task.types, task.rules)
         if isinstance(query, Reason) or not best.resources & ~self._usable.alive:
             return best
         placement = replace(best, resources=promised.resources)
@@ -128,7 +128,7 @@ class PlacementSearch:
     def _of_alternative(
         self, task: PlacementTask, alternative: Alternative, begin: int, latest: int
     ) -> Placement | Reason:
-        query = self._query(task.job, alternative, task.types, task.rules)
+        query = self.query(task.job, alternative, task.types, task.rules)
         if isinstance(query, Reason):
             return query
         obstacle = self.reasons.obstacle(query, alternative, task.types)
@@ -215,7 +215,7 @@ class PlacementSearch:
         task.date_dependent.add(alternative.id)
         return refusal
 
-    def _query(
+    def query(
         self, job: WaitingJob, alternative: Alternative, types: ParsedTypes, rules: PlacementRules
     ) -> SlotQuery | Reason:
         """Return the query of an alternative; the reason if its request cannot be evaluated."""

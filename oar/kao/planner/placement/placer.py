@@ -50,8 +50,13 @@ class Placer:
 
     def place(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules) -> PlacementOutcome:
         """Place a job and book its placement, or return why it gets none."""
+        task = self.checked(job, types, rules)
+        return self.place_checked(task) if isinstance(task, PlacementTask) else task
+
+    def checked(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules) -> PlacementTask | PlacementOutcome:
+        """Return what is to be searched for, or why the job gets no placement."""
         self._containers.note_turn(job)
-        error = self._error(job, types)
+        error = self.error(job, types)
         if error:
             return PlacementOutcome(error=error)
         space = self._containers.space_of(types)
@@ -66,7 +71,7 @@ class Placer:
         shortage = self._bookings.tokens.shortage(types)
         if shortage:
             return PlacementOutcome(reason=shortage)
-        return self._place(PlacementTask(job, types, rules, space, window))
+        return PlacementTask(job, types, rules, space, window)
 
     def earliest(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules) -> int | Reason:
         """Return the first date at which a job could start beside what is booked so far; nothing is booked.
@@ -79,7 +84,7 @@ class Placer:
             return self._now  # the container or the required job may be planned later
         return self._search.earliest(PlacementTask(job, types, rules, space, window))
 
-    def _error(self, job: WaitingJob, types: ParsedTypes) -> str:
+    def error(self, job: WaitingJob, types: ParsedTypes) -> str:
         """Return why a job can never run; '' if it may."""
         if types.unreadable_date:
             return f"Cannot read the date of type {types.unreadable_date}"
@@ -89,7 +94,7 @@ class Placer:
             return f"Job will never run (deadline={types.deadline_text}), setting it to error"
         return self._containers.error(job, types)
 
-    def _place(self, task: PlacementTask) -> PlacementOutcome:
+    def place_checked(self, task: PlacementTask) -> PlacementOutcome:
         """Give a job its placement of the last round again, or search for the best one."""
         job, types, has_quotas = task.job, task.types, task.rules.has_quotas
         counters = self._bookings.counters_of(job, types, has_quotas=has_quotas)

@@ -35,6 +35,7 @@ class ResourceHolders:
             Holder(job, types[job.id], held_resources(job, snapshot.resources, snapshot.settings) & ~shared)
             for job in snapshot.running
         ]
+        self.has_besteffort = any(holder.types.is_besteffort for holder in self.all)
         self._index: ResourceIndex[Holder] = ResourceIndex()
         for holder in self.all:
             self._index.add(holder, holder.resources)

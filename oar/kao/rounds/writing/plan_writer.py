@@ -7,10 +7,11 @@ See docs/design/planner.rst, "What is written".
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oar.kao.facts import reasons
 from oar.kao.facts.plan import Plan, Reason
+from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.rounds.reading.filter_pools import Deferral
 from oar.kao.rounds.reading.situation import Situation
 from oar.kao.rounds.writing.job_moves import (
@@ -24,7 +25,7 @@ from oar.kao.rounds.writing.job_moves import (
 )
 from oar.kao.rounds.writing.prediction_history import PredictionHistory
 from oar.kao.rounds.writing.reservation_moves import write_changes, write_reservations
-from oar.lib.db.gantt import PredictionRow
+from oar.lib.db.gantt import AGE, PredictionRow
 from oar.lib.db.job_waits import StoredReason
 from oar.lib.db.rounds import JobText
 from oar.lib.db.transaction import Transaction
@@ -59,6 +60,7 @@ class PlanWriter:
         self._keeps_all_plans = keeps_all_plans
         self._written = WrittenPlan()
         self._reasons: StoredReasons = {}
+        self._portion_reasons: StoredReasons = {}
         self._ended_frames: frozenset[int] = frozenset()
         self._history = PredictionHistory()
 
@@ -72,6 +74,7 @@ class PlanWriter:
         kill_besteffort_jobs(tx, plan.kills)
         write_reservation_events(tx, plan, started)
         self._write_predictions(tx, situation, plan)
+        _mark_age(tx, situation, plan)
         _write_messages(tx, situation, plan)
         self._write_reasons(tx, situation, plan, started)
         self._history.write(tx, situation.snapshot, plan, dict.fromkeys(started, plan.now))
@@ -104,6 +107,35 @@ class PlanWriter:
         )
         self._history.remember(plan)
 
+    def write_portion(self, tx: Transaction, situation: Situation, plan: Plan) -> None:
+        """Write what a plan says of some jobs; what it does not mention stays."""
+        ids = situation.snapshot.resources.ids_of
+        rows = [PredictionRow(each.alternative, each.start, tuple(ids(each.resources))) for each in plan.placements]
+        tx.gantt.change(self._outdated(situation, plan), rows, plan.now, log=False)
+        tx.gantt.mark_age(plan.foreseen_at)
+        _write_messages(tx, situation, plan)
+        stored = {job_id: _stored(reason) for job_id, reason in plan.reasons.items()}
+        self._explain(tx, {job_id: each for job_id, each in stored.items() if situation.reasons.get(job_id) != each})
+        self._portion_reasons = {job_id: (plan.reasons[job_id], each) for job_id, each in stored.items()}
+
+    def remember_portion(self, plan: Plan) -> None:
+        """Note what ``write_portion`` has written; to be called after the commit."""
+        written = self._written
+        if not written.predictions:
+            return
+        predictions = {each.alternative: (each.start, each.resources) for each in plan.placements}
+        self._written = replace(
+            written,
+            predictions={**written.predictions, **predictions},
+            reasons={**written.reasons, **self._portion_reasons},
+        )
+
+    def _outdated(self, situation: Situation, plan: Plan) -> set[int]:
+        """Return the other alternatives of the jobs of a portion."""
+        jobs = {*plan.reasons, *plan.messages}
+        placed = {placement.alternative for placement in plan.placements}
+        return _alternatives_of([job for job in situation.snapshot.waiting if job.id in jobs]) - placed
+
     def forget(self) -> None:
         """Compare all predictions with the tables the next time: another program may have written them."""
         self._written = WrittenPlan()
@@ -118,7 +150,8 @@ class PlanWriter:
             for alternative, (start, members) in new.items()
             if old.get(alternative) != (start, members) or situation.starts.get(alternative) != start
         }
-        obsolete = (situation.starts.keys() | old.keys()) - new.keys() - {0}
+        kept = _kept_alternatives(situation, plan) - new.keys()
+        obsolete = (situation.starts.keys() | old.keys()) - new.keys() - kept - {0, AGE}
         if not (changed or obsolete or not old or self._keeps_all_plans):
             tx.gantt.store_date(plan.now)
             return
@@ -129,7 +162,7 @@ class PlanWriter:
         if old:
             tx.gantt.change(obsolete, rows, plan.now, log=self._keeps_all_plans)
         else:
-            tx.gantt.write(new.keys(), rows, plan.now, log=self._keeps_all_plans)
+            tx.gantt.write(new.keys() | kept, rows, plan.now, log=self._keeps_all_plans)
 
     def _write_reasons(self, tx: Transaction, situation: Situation, plan: Plan, started: Collection[int]) -> None:
         """Write the reasons that differ from those in the tables."""
@@ -137,16 +170,42 @@ class PlanWriter:
         new = {job_id: stored for job_id, (_, stored) in self._reasons.items()}
         new |= {job_id: _stored(reasons.held(since)) for job_id, since in situation.on_hold.items()}
         changed = {job_id: stored for job_id, stored in new.items() if situation.reasons.get(job_id) != stored}
+        self._explain(tx, changed)
+        tx.job_waits.forget_reasons(situation.reasons.keys() - new.keys() - set(plan.undecided))
+
+    @staticmethod
+    def _explain(tx: Transaction, changed: Mapping[int, StoredReason]) -> None:
         many_changes = tx.job_waits.explain(changed)
         if many_changes:
             tx.job_waits.fold(many_changes, tx.jobs.state_changes(many_changes))
-        tx.job_waits.forget_reasons(situation.reasons.keys() - new.keys())
+
+
+def _alternatives_of(jobs: Collection[WaitingJob]) -> set[int]:
+    return {alternative.id for job in jobs for alternative in job.alternatives}
 
 
 def _ended_frames(tx: Transaction, plan: Plan) -> frozenset[int]:
     """Return the frames of the advance reservations that have been closed."""
     states = tx.jobs.states([step.frame_id for step in plan.reservations]) if plan.reservations else {}
     return frozenset(job_id for job_id, state in states.items() if state in FINAL)
+
+
+def _mark_age(tx: Transaction, situation: Situation, plan: Plan) -> None:
+    """Write how old the oldest prediction may be; without a full plan they are those of former schedulers."""
+    last = situation.starts.get(AGE, 0)
+    age = (plan.foreseen_at or last or situation.starts.get(0, 0)) if plan.undecided else 0
+    if age != last:
+        tx.gantt.mark_age(age)
+
+
+def _kept_alternatives(situation: Situation, plan: Plan) -> set[int]:
+    """Return the alternatives of undecided jobs: what is foreseen for them stays until a full plan says otherwise."""
+    if not plan.undecided:
+        return set()
+    undecided = set(plan.undecided)
+    placed = {placement.job_id for placement in plan.placements}
+    waiting = situation.snapshot.waiting
+    return _alternatives_of([job for job in waiting if job.id in undecided and job.id not in placed])
 
 
 def _predictions(

@@ -1,0 +1,145 @@
+"""What is foreseen for jobs on which a round does not decide: what the last full plan said of them.
+
+A full plan that was made between the rounds changes thousands of predictions.  They are written in portions, so that a
+round need not wait for long: until its portion is written, a job keeps what was foreseen for it before.
+
+See docs/design/planner.rst, "Two depths".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from oar.kao.facts.plan import Placement, Plan, Reason
+from oar.kao.facts.snapshot import Snapshot, WaitingJob
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """What a plan says of a job that does not start."""
+
+    date: int  #: of the plan
+    job: WaitingJob
+    placement: Placement | None
+    reason: Reason | None
+    message: str
+
+
+class FullPlan:
+    """A full plan, and the situation that it is for."""
+
+    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+        self.snapshot = snapshot
+        self.plan = plan
+        self._jobs: Mapping[int, WaitingJob] | None = None  #: by id; made when it is first asked for
+        self._placements: Mapping[int, Placement] = {}
+
+    def is_of(self, snapshot: Snapshot) -> bool:
+        """Whether nothing has changed since but the date."""
+        return replace(snapshot, now=self.snapshot.now) == self.snapshot
+
+    def of(self, job_id: int) -> Foresight | None:
+        """Return what the plan says of a job."""
+        if self._jobs is None:
+            self._jobs = {job.id: job for job in self.snapshot.waiting}
+            self._placements = {placement.job_id: placement for placement in self.plan.placements}
+        job, plan = self._jobs.get(job_id), self.plan
+        if job is None:
+            return None
+        placement, reason = self._placements.get(job_id), plan.reasons.get(job_id)
+        return Foresight(plan.now, job, placement, reason, plan.messages.get(job_id, ""))
+
+
+class Foreseen:
+    """What the tables say of the jobs on which the last round has not decided, and what they are to say."""
+
+    def __init__(self) -> None:
+        self._base: FullPlan | None = None
+        self._renewal: FullPlan | None = None  #: a later full plan, of which a part is written
+        self._later: dict[int, Foresight] = {}  #: what is newer than ``_base``, by job id
+        self._undecided: Mapping[int, WaitingJob] = {}
+        self._rest: list[int] = []  #: the jobs whose renewal is not written yet, the last ones first
+
+    @property
+    def date(self) -> int:
+        """What is foreseen is at least of this date; 0: nothing is known."""
+        return self._base.plan.now if self._base else 0
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether some of a renewal is still to be written."""
+        return bool(self._rest)
+
+    def forget(self) -> None:
+        """Know nothing."""
+        self.__init__()  # type: ignore[misc]
+
+    def settle(self, full: FullPlan) -> None:
+        """Take note of a full plan that is written."""
+        self.forget()
+        self._base = full
+
+    def renew(self, full: FullPlan) -> None:
+        """Take note of a full plan that is to be written in portions."""
+        self._renewal = full
+        self._rest = [job.id for job in reversed(full.snapshot.waiting)]
+
+    def merged(self, plan: Plan, snapshot: Snapshot) -> Plan:
+        """Return a plan of this situation with what is foreseen for the jobs on which it does not decide."""
+        waiting = {job.id: job for job in snapshot.waiting}
+        undecided = {job_id: waiting[job_id] for job_id in plan.undecided}
+        self._undecided = undecided
+        self._note_decided(plan, waiting)
+        known = (self._of(job_id) for job_id in undecided)
+        return _with(plan, [each for each in known if each and undecided[each.job.id] == each.job], self.date)
+
+    def portion(self, size: int, now: int) -> Plan:
+        """Return the next part of a renewal as a plan, which decides on nothing else."""
+        foresights: list[Foresight] = []
+        while self._rest and len(foresights) < size:
+            job_id = self._rest.pop()
+            each = self._renewal.of(job_id) if self._renewal else None
+            if each is None or self._undecided.get(job_id) != each.job or self._is_newer(job_id, each.date):
+                continue
+            if not _is_same(self._of(job_id), each):
+                foresights.append(each)
+            self._later[job_id] = each
+        if not self._rest and self._renewal:
+            self._base, self._renewal = self._renewal, None
+            self._later = {job_id: each for job_id, each in self._later.items() if each.date > self.date}
+        return _with(Plan(now), foresights, self.date)
+
+    def _of(self, job_id: int) -> Foresight | None:
+        return self._later.get(job_id) or (self._base.of(job_id) if self._base else None)
+
+    def _is_newer(self, job_id: int, date: int) -> bool:
+        later = self._later.get(job_id)
+        return later is not None and later.date > date
+
+    def _note_decided(self, plan: Plan, waiting: Mapping[int, WaitingJob]) -> None:
+        """Keep what a round has decided on jobs that do not start; forget the jobs that are gone."""
+        self._later = {job_id: each for job_id, each in self._later.items() if job_id in waiting}
+        placements = {placement.job_id: placement for placement in plan.placements}
+        for job_id, reason in plan.reasons.items():
+            message = plan.messages.get(job_id, "")
+            self._later[job_id] = Foresight(plan.now, waiting[job_id], placements.get(job_id), reason, message)
+
+
+def _with(plan: Plan, foresights: Sequence[Foresight], date: int) -> Plan:
+    """Return a plan with what is foreseen for other jobs."""
+    placements = (each.placement for each in foresights if each.placement)
+    reasons = {each.job.id: each.reason for each in foresights if each.reason}
+    return replace(
+        plan,
+        placements=(*plan.placements, *placements),
+        reasons=dict(sorted({**plan.reasons, **reasons}.items())),
+        messages={**plan.messages, **{each.job.id: each.message for each in foresights if each.message}},
+        foreseen_at=date,
+    )
+
+
+def _is_same(one: Foresight | None, other: Foresight) -> bool:
+    return one is not None and (one.placement, one.reason, one.message) == (
+        other.placement,
+        other.reason,
+        other.message,
+    )

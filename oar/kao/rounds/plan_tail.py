@@ -1,0 +1,119 @@
+"""Full plans that are made between the rounds, a slice at a time, when an urgent pass has left jobs undecided.
+
+A full plan is made on the snapshot of a round, and goes on although later rounds find another situation: under changes
+without end predictions are renewed all the same.  Then the latest situation that still waits for a full plan has its
+turn.
+
+See docs/design/planner.rst, "Two depths".
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from oar.kao.facts.plan import Plan
+from oar.kao.facts.snapshot import Snapshot
+from oar.kao.planner.placement.round_memory import RoundMemory
+from oar.kao.planner.schedule import Round
+from oar.kao.rounds.foreseen import FullPlan
+from oar.kao.rounds.garbage_collection import resting
+from oar.kao.rounds.plan_faults import PlanGuard
+
+log = logging.getLogger(__name__)
+
+#: So long, in seconds, a round may have to wait for the tail.
+SLICE = 0.15
+#: Between two full plans is a pause as long as the first one took, at most this, in seconds.
+LONGEST_PAUSE = 15.0
+
+#: Makes the planning of a round; it is given what tells the seconds since the begin of the round.
+MakeRound = Callable[[Callable[[], float]], Round]
+
+
+@dataclass(slots=True)
+class _Run:
+    """A full plan in the making."""
+
+    snapshot: Snapshot
+    planning: Round
+    steps: Iterator[None]
+    unchecked: Plan | None = None  #: the plan when all jobs are planned
+
+
+class PlanTail:
+    """Makes full plans in slices."""
+
+    def __init__(self, guard: PlanGuard, clock: Callable[[], float] = time.monotonic) -> None:
+        self._guard = guard
+        self._clock = clock
+        self._wanted: tuple[Snapshot, MakeRound] | None = None
+        self._run: _Run | None = None
+        self._seconds = 0.0  #: that the present plan took in former slices
+        self._since = 0.0  #: the begin of the present slice
+        self._not_before = 0.0
+        self.last: FullPlan | None = None  #: the last full plan
+        self.memory: RoundMemory | None = None  #: of the last full plan
+
+    def want(self, snapshot: Snapshot, make: MakeRound) -> None:
+        """Ask for a full plan of a situation; an earlier one that has not begun is not wanted any more."""
+        self._wanted = snapshot, make
+
+    def take_over(self, full: FullPlan, memory: RoundMemory | None) -> None:
+        """Take note of a full plan that a round has made."""
+        self._wanted = self._run = None
+        self.last, self.memory = full, memory
+
+    def forget(self) -> None:
+        """Give up what is in the making, and the last full plan."""
+        self._wanted = self._run = None
+        self.last = self.memory = None
+
+    def due(self) -> float | None:
+        """Return in how many seconds there is work; None: there is none."""
+        if self._run:
+            return 0.0
+        return max(0.0, self._not_before - self._clock()) if self._wanted else None
+
+    def go_on(self) -> bool:
+        """Make a slice; return whether that has completed a plan."""
+        self._since = self._clock()
+        with resting():
+            run = self._run or self._begin()
+            if run is None:
+                return False
+            self._work(run)
+        self._seconds += self._clock() - self._since
+        return self._run is None
+
+    def _work(self, run: _Run) -> None:
+        for _ in run.steps:
+            if self._clock() - self._since >= SLICE:
+                return
+        self._finish(run)
+
+    def _begin(self) -> _Run | None:
+        if self._wanted is None or self._since < self._not_before:
+            return None
+        (snapshot, make), self._wanted = self._wanted, None
+        self._seconds = 0.0
+        planning = make(self._elapsed)
+        self._run = _Run(snapshot, planning, planning.steps())
+        return self._run
+
+    def _elapsed(self) -> float:
+        return self._seconds + self._clock() - self._since
+
+    def _finish(self, run: _Run) -> None:
+        """Take the steps from the last job to the full plan; the check of the plan is a slice of its own."""
+        if run.unchecked is None:
+            run.unchecked = run.planning.finish()
+            return
+        plan = self._guard.without_faults(run.snapshot, run.unchecked, run.planning.requests)
+        self._guard.log_troubles(run.snapshot, plan)
+        self.last = FullPlan(run.snapshot, plan)
+        self.memory = run.planning.memory(plan) if plan is run.unchecked else None
+        self._run = None
+        seconds = self._elapsed()
+        self._not_before = self._clock() + min(seconds, LONGEST_PAUSE)
+        log.debug("a full plan of %d jobs took %.1f s", len(run.snapshot.waiting), seconds)

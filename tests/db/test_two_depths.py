@@ -1,0 +1,155 @@
+"""Rounds that start what can start now, and full plans that follow in slices: what is written, and as of which date."""
+
+from typing import Any
+
+import pytest
+
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Effect, Wake
+from oar.lib.facts.states import JobState
+from oar.lib.runtime import Runtime
+from tests.builders import add_resources
+from tests.db.test_meta_sched import NOW, ask, at, clocked, job, submit  # noqa: F401 - a fixture
+
+_STARTS = """
+    SELECT m.moldable_job_id, p.start_time FROM gantt_jobs_predictions_visu p
+    JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
+    JOIN jobs j ON j.job_id = m.moldable_job_id WHERE j.state = 'Waiting'"""
+
+
+def with_urgent_time(database: Database, seconds: float) -> Runtime:
+    config = Config(job_resource_manager_property_db_field="cpuset", scheduler_urgent_time=seconds)
+    return Runtime(config, database)
+
+
+@pytest.fixture
+def scheduler(clocked: Database) -> Any:  # noqa: F811
+    """A scheduler whose rounds decide on nothing but what is urgent."""
+    made = MetaScheduler(with_urgent_time(clocked, 1e-9), goes_on=True)
+    yield made
+    made.close()
+
+
+def starts(database: Database) -> dict[int, int]:
+    """The predicted starts of the waiting jobs, in seconds from the date of the first round."""
+    return {number: start - NOW for number, start in ask(database, _STARTS)}
+
+
+def age(database: Database) -> int:
+    with database.snapshot() as tx:
+        return tx.gantt.age()
+
+
+def end(database: Database, number: int) -> None:
+    with database.begin() as tx:
+        for state in (JobState.LAUNCHING, JobState.RUNNING, JobState.FINISHING, JobState.TERMINATED):
+            tx.jobs.move([number], state, list(JobState))
+        tx.jobs.close([number])
+
+
+def let_the_plan_follow(scheduler: MetaScheduler) -> None:
+    """Make slices until nothing is left; the pause between two full plans is none."""
+    while scheduler.due() is not None:
+        scheduler._tail._not_before = 0.0
+        scheduler.go_on()
+
+
+def test_a_round_starts_what_can_start_and_the_plan_follows(
+    clocked: Database,  # noqa: F811
+    scheduler: MetaScheduler,
+    sent: list[Effect],
+) -> None:
+    add_resources(clocked, nodes=1, cores=1)
+    first, second, third = (submit(clocked, "/resource_id=1,walltime=0:1:0") for _ in range(3))
+    scheduler.round()
+    assert job(clocked, first, "state") == "toLaunch"
+    assert starts(clocked) == {}
+    sent.clear()
+    let_the_plan_follow(scheduler)
+    assert starts(clocked) == {second: 61, third: 122}
+    assert "waiting for resources" in job(clocked, third, "scheduler_info")
+    assert [type(effect) for effect in sent] == [Wake]
+    scheduler.round()
+    assert starts(clocked) == {second: 61, third: 122}
+    assert scheduler.next_start == NOW + 61
+
+
+def test_old_predictions_stay_and_tell_their_age_until_they_are_renewed(
+    clocked: Database,  # noqa: F811
+    scheduler: MetaScheduler,
+) -> None:
+    add_resources(clocked, nodes=1, cores=1)
+    first, second, third, fourth = (submit(clocked, "/resource_id=1,walltime=0:1:0") for _ in range(4))
+    scheduler.round()
+    let_the_plan_follow(scheduler)
+    scheduler.round()
+    assert (starts(clocked), age(clocked)) == ({second: 61, third: 122, fourth: 183}, 0)
+    end(clocked, first)
+    at(clocked, NOW + 10)
+    scheduler.round()
+    assert job(clocked, second, "state") == "toLaunch"
+    assert (starts(clocked), age(clocked)) == ({third: 122, fourth: 183}, NOW)
+    let_the_plan_follow(scheduler)
+    scheduler.round()
+    assert (starts(clocked), age(clocked)) == ({third: 71, fourth: 132}, 0)
+
+
+def test_predictions_of_a_scheduler_that_is_gone_stay_until_there_are_new_ones(
+    clocked: Database,  # noqa: F811
+    scheduler: MetaScheduler,
+    runtime: Runtime,
+) -> None:
+    add_resources(clocked, nodes=1, cores=1)
+    first, second, third = (submit(clocked, "/resource_id=1,walltime=0:1:0") for _ in range(3))
+    MetaScheduler(runtime).round()
+    end(clocked, first)
+    at(clocked, NOW + 10)
+    scheduler.round()
+    assert job(clocked, second, "state") == "toLaunch"
+    assert (starts(clocked), age(clocked)) == ({third: 122}, NOW)
+    let_the_plan_follow(scheduler)
+    assert starts(clocked) == {third: 71}
+
+
+def test_a_full_plan_goes_on_while_other_rounds_are_made_and_tells_nothing_about_what_they_have_decided(
+    clocked: Database,  # noqa: F811
+    scheduler: MetaScheduler,
+) -> None:
+    add_resources(clocked, nodes=1, cores=1)
+    first, second, third = (submit(clocked, "/resource_id=1,walltime=0:1:0") for _ in range(3))
+    scheduler.round()
+    scheduler.go_on()  # the plan is made, and neither checked nor written
+    end(clocked, first)
+    at(clocked, NOW + 10)
+    scheduler.round()
+    assert job(clocked, second, "state") == "toLaunch"
+    let_the_plan_follow(scheduler)
+    assert starts(clocked) == {third: 71}
+
+
+def test_a_plan_that_breaks_off_between_the_rounds_is_made_by_the_next_one(
+    clocked: Database,  # noqa: F811
+    scheduler: MetaScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    add_resources(clocked, nodes=1, cores=1)
+    first, second = (submit(clocked, "/resource_id=1,walltime=0:1:0") for _ in range(2))
+    scheduler.round()
+    with monkeypatch.context() as broken:
+        broken.setattr("oar.kao.planner.schedule.Round.finish", lambda _: 1 // 0)
+        let_the_plan_follow(scheduler)
+    assert (scheduler.due(), starts(clocked)) == (None, {})
+    scheduler.round()
+    assert (job(clocked, first, "state"), starts(clocked)) == ("toLaunch", {second: 61})
+
+
+def test_a_round_that_may_plan_all_leaves_nothing_to_follow(clocked: Database) -> None:  # noqa: F811
+    add_resources(clocked, nodes=1, cores=1)
+    numbers = [submit(clocked, "/resource_id=1,walltime=0:1:0") for _ in range(3)]
+    patient = MetaScheduler(with_urgent_time(clocked, 1e9), goes_on=True)
+    patient.round()
+    assert patient.due() is None
+    assert set(starts(clocked)) == set(numbers[1:])
+    patient.close()

@@ -1,0 +1,233 @@
+"""The urgent pass: what it starts, kills and answers is what a full plan does, whatever it passes over."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import event, example, given, settings
+from hypothesis import strategies as st
+
+from oar.kao.facts.plan import Placement, Plan
+from oar.kao.facts.snapshot import Snapshot, StoredPlacement, WaitingJob
+from oar.kao.planner.placement.round_memory import RoundMemory
+from oar.kao.planner.resources.slot_search import _Search
+from oar.kao.planner.resources.slots import SlotMatch
+from oar.kao.planner.schedule import Round, schedule
+from oar.lib.facts.records import Queue
+from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.facts.states import QueueState, Reservation, ResourceState
+from tests.scheduler.builders import NOW, Cluster
+from tests.scheduler.test_advance_reservations import Site
+from tests.scheduler.test_invariants import random_cluster
+from tests.scheduler.test_placement_reuse import carried_out, disturbed, limited
+
+SIMPLE = ["/core=1", "/core=1", "/core=2", "/core=3", "/node=1", "/node=2", "/node=1/core=1", "/switch=1/core=3"]
+SHAPES = [((), "default")] * 6 + [
+    (("timesharing",), "default"), (("besteffort",), "besteffort"), (("container=c",), "admin"), ((), "strict"),
+]  # fmt: skip
+
+
+def urgent(snapshot: Snapshot, memory: RoundMemory | None = None) -> Plan:
+    """An urgent pass that passes over whatever it can, and has all the time that it needs."""
+    return Round(snapshot, memory=memory).urgent(lambda: True, lambda: False)
+
+
+def decisions(plan: Plan) -> tuple[object, ...]:
+    """What is done at once because of a plan."""
+    kills = {(kill.job_id, kill.for_job, kill.action) for kill in plan.kills}
+    answers = plan.accepted, plan.refused, plan.expired, plan.regained, plan.lost, plan.resumed
+    starts = {start.placement.job_id: start for start in plan.started}
+    return starts, kills, answers, plan.reservations, plan.reservation_changes, plan.reservation_dates
+
+
+def crowded(seed: int) -> Snapshot:
+    """A machine for which more jobs wait than it can take."""
+    dice = random.Random(seed)
+    cluster = random_cluster(seed)
+    for more in range(dice.randint(0, 4)):
+        other = random_cluster(seed + 1 + more)
+        used = {job.id for job in (*cluster.waiting, *cluster.running)}
+        for job in other.waiting:
+            is_free = not (job.dependencies or job.granted or any(name.startswith("inner") for name in job.types))
+            if is_free:
+                number = max(used, default=0) + 1
+                used.add(number)
+                cluster.waiting.append(replace(job, id=number))
+    return limited(cluster.snapshot(), dice)
+
+
+def busy(seed: int) -> Snapshot:
+    """A larger machine that is nearly full, and a long queue of jobs of few kinds."""
+    dice = random.Random(seed)
+    cluster = Cluster(dice.randint(3, 8), dice.choice([1, 2, 4]), max_jobs=0, besteffort_duration=dice.choice([0, 20]))
+    left = cluster.resources.everything
+    for _ in range(dice.randint(2, 12)):
+        held = left & dice.getrandbits(left.bit_length()) & dice.getrandbits(left.bit_length())
+        types = dice.choice([(), (), (), (), ("besteffort",), ("timesharing",)])
+        cluster.run(held, dice.randint(1, 300), types=types)
+        left &= ~held
+    kinds = [(dice.choice(SIMPLE), dice.choice(SHAPES)) for _ in range(dice.randint(1, 5))]
+    for _ in range(dice.randint(5, 40)):
+        request, (types, queue) = dice.choice(kinds)
+        number = len(cluster.running) + len(cluster.waiting) + 1
+        earlier = [job.id for job in cluster.waiting if job.queue == queue]
+        after = [dice.choice(earlier)] if earlier and dice.random() < 0.05 else []
+        requests = [
+            f"{request},walltime=0:0:{dice.choice([3, 10, 30, 100, 300])}" for _ in range(dice.choice([1, 1, 2]))
+        ]
+        cluster.job(*requests, id=number, types=types, queue=queue, user=dice.choice(["ann", "bob"]), after=after)
+    cluster.queues = (*cluster.queues, Queue("strict", 1, "kamelot_fifo", QueueState.ACTIVE))
+    snapshot = cluster.snapshot()
+    return limited(snapshot, dice) if dice.random() < 0.3 else snapshot
+
+
+def saving(snapshot: Snapshot, dice: random.Random) -> Snapshot:
+    """Some nodes sleep; of jobs that begin now some wait for nodes that wake."""
+    resources = snapshot.resources
+    states = [dice.choice([state, state, ResourceState.ABSENT]) for state in resources.states]
+    upto = [dice.choice([2147483646, snapshot.now + 100]) for _ in states]
+    settings = replace(snapshot.settings, may_wake=True, wakeup_time=dice.choice([10, 600]))
+    resources = replace(resources, states=tuple(states), available_upto=tuple(upto))
+    snapshot = replace(snapshot, resources=resources, settings=settings)
+    last = {place.job_id: place for place in schedule(replace(snapshot, now=snapshot.now - 5)).placements}
+    return replace(snapshot, waiting=tuple(_promised(job, last.get(job.id), snapshot.now) for job in snapshot.waiting))
+
+
+def _promised(job: WaitingJob, place: Placement | None, now: int) -> WaitingJob:
+    if place is None or place.start > now or job.reservation is not Reservation.NONE:
+        return job
+    return replace(job, promised=StoredPlacement(place.alternative, place.start, place.resources))
+
+
+def reserved(seed: int) -> Snapshot:
+    """A machine with advance reservations, jobs in them and jobs outside."""
+    dice = random.Random(seed)
+    site = Site(dice.randint(2, 5), 2, besteffort_kill_before=dice.choice([0, 20]))
+    for node in range(dice.randint(1, 2)):
+        start = NOW + dice.randint(-50, 100)
+        state = S.RUNNING if start <= NOW else S.WAITING
+        flexible = dice.random() < 0.3
+        site.reserve("/node=1", start, NOW + 200, held=site.node(node), state=state, is_flexible=flexible)
+    for _ in range(dice.randint(0, 2)):
+        site.reserve(dice.choice(["/node=1", "/core=1"]), NOW + dice.randint(-2, 100), NOW + 150)
+    for node in range(site.resources.everything.bit_count() // 2):
+        if dice.random() < 0.5:
+            types = dice.choice([(), (), ("besteffort",)])
+            site.run(dice.choice([1, 2, 3]) << 2 * node, dice.randint(1, 150), id=100 + node, types=types)
+    for _ in range(dice.randint(3, 20)):
+        request, walltime = dice.choice(["/core=1", "/core=2", "/node=1"]), dice.choice([5, 30, 100])
+        if dice.random() < 0.3:
+            site.inside(dice.randint(1, len(site.reservations)), request, walltime)
+        else:
+            site.job(request, walltime=walltime)
+    return site.snapshot()
+
+
+def check(plan: Plan, full: Plan) -> None:
+    event(f"certain: {plan.is_certain}, passed over: {bool(plan.undecided)}")
+    if plan.is_certain:
+        assert decisions(plan) == decisions(full)
+    else:
+        assert {start.placement for start in plan.started} <= {start.placement for start in full.started}
+        assert set(plan.kills) <= set(full.kills)
+    places = {place.job_id: place for place in full.placements}
+    assert [places.get(place.job_id) for place in plan.placements] == list(plan.placements)
+    assert set(plan.wake) <= set(full.wake)
+    assert plan.reasons.keys() <= full.reasons.keys()
+    assert not plan.reasons.keys() & set(plan.undecided)
+    if plan.is_certain:
+        assert full.reasons.keys() == plan.reasons.keys() | set(plan.undecided)
+
+
+@settings(max_examples=400)
+@given(st.integers(0, 10**9))
+def test_an_urgent_pass_starts_kills_and_answers_what_a_full_plan_does(seed: int) -> None:
+    snapshot = crowded(seed)
+    check(urgent(snapshot), schedule(snapshot))
+
+
+@settings(max_examples=400)
+@given(st.integers(0, 10**9))
+def test_a_long_queue_of_few_kinds_is_decided_as_by_a_full_plan(seed: int) -> None:
+    snapshot = busy(seed)
+    check(urgent(snapshot), schedule(snapshot))
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 10**9))
+def test_nodes_that_sleep_make_no_difference(seed: int) -> None:
+    dice = random.Random(seed)
+    snapshot = saving(dice.choice([busy, crowded])(seed), dice)
+    check(urgent(snapshot), schedule(snapshot))
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 10**9))
+def test_advance_reservations_are_answered_and_their_jobs_started_as_by_a_full_plan(seed: int) -> None:
+    snapshot = reserved(seed)
+    check(urgent(snapshot), schedule(snapshot))
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 10**9))
+@example(187618812).via("a besteffort job would begin beside one that is passed over")
+@example(242689152).via("a job in a container that is passed over is given up")
+def test_an_urgent_pass_with_the_memory_of_a_full_plan_decides_the_same(seed: int) -> None:
+    dice = random.Random(seed)
+    snapshot = crowded(seed)
+    for _ in range(4):
+        planning = Round(snapshot)
+        plan = planning.plan()
+        snapshot = disturbed(carried_out(snapshot, plan, snapshot.now + dice.choice([0, 1, 10, 60])), dice)
+        check(urgent(snapshot, planning.memory(plan)), schedule(snapshot))
+
+
+def queue_of(jobs: int) -> Cluster:
+    """Nodes that are all taken, and a long queue of different jobs for them."""
+    cluster = Cluster(nodes=20, cores=4, max_jobs=0, timeout=0)
+    for node in range(20):
+        cluster.run(cluster.node(node), walltime=100 + 10 * node)
+    for number in range(jobs):
+        request = ("/core=3", "/node=1", "/node=2", "/core=7")[number % 4]
+        cluster.job(request, walltime=200 + number)
+    return cluster
+
+
+def test_what_an_early_end_costs_does_not_grow_with_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[object] = []
+
+    def run(search: _Search, real: Callable[[_Search], SlotMatch | None] = _Search.run) -> SlotMatch | None:
+        searches.append(search)
+        return real(search)
+
+    monkeypatch.setattr(_Search, "run", run)
+
+    def cost(jobs: int) -> tuple[int, int]:
+        snapshot = queue_of(jobs).snapshot()
+        early = replace(snapshot, running=snapshot.running[1:])
+        searches.clear()
+        plan = urgent(early)
+        assert [start.placement.job_id for start in plan.started] == [21]
+        return len(searches), len(plan.placements)
+
+    assert cost(1500) == cost(150)
+    assert cost(1500)[1] < 10
+
+
+def test_a_new_reservation_is_answered_by_a_full_plan() -> None:
+    cluster = queue_of(10)
+    cluster.reservation("/node=1", NOW + 5000)
+    snapshot = cluster.snapshot()
+    assert urgent(snapshot) == schedule(snapshot)
+
+
+def test_without_time_what_is_decided_holds_and_the_rest_is_left_to_the_full_plan() -> None:
+    cluster = queue_of(10)
+    snapshot = replace(cluster.snapshot(), running=tuple(cluster.running[1:]))
+    cluster.job("/core=BESTHALF", walltime=10)
+    doubtful = replace(cluster.snapshot(), running=tuple(cluster.running[1:]))
+    assert urgent(snapshot).is_certain
+    plan = Round(doubtful).urgent(lambda: True, lambda: True)
+    assert not plan.is_certain
+    assert plan.started == schedule(doubtful).started[:1]
