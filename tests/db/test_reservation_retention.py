@@ -49,6 +49,7 @@ def ended(site: Site) -> int:
 
 def test_an_old_one_goes_with_all_its_rows_and_its_frame(site: Site, ended: int) -> None:
     live = site.ask("/resource_id=1", NOW + 400 * DAY, NOW + 401 * DAY)
+    site.round()
     site.round(NOW + 31 * DAY)
     assert purged(site) == 0  # its frame is not accounted
     account(site)
