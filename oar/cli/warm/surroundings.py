@@ -15,7 +15,7 @@ from typing import Any
 from oar.cli.warm.caller import close_all
 from oar.cli.warm.request import UMASK, CallerLimits, CommandRequest
 from oar.lib.facts.records import User
-from oar.lib.runtime import DEFAULT_PATH
+from oar.lib.runtime import DEFAULT_OARDIR, DEFAULT_PATH
 
 _LIMITS = {
     resource.RLIMIT_FSIZE: "fsize",
@@ -71,6 +71,7 @@ def environment(request: CommandRequest, user: User) -> dict[str, str]:
     of_user = pwd.getpwuid(user.uid)
     return {
         **request.environment,
+        "OARDIR": os.environ.get("OARDIR", DEFAULT_OARDIR),
         "PATH": DEFAULT_PATH,
         "HOME": own.pw_dir,
         "LOGNAME": own.pw_name,
