@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_, or_
+from operator import and_, lt, or_
 
 from oar.lib.facts.records import Level, PropertyValue
 from oar.lib.facts.request import ALL, BEST_HALF
@@ -82,13 +82,7 @@ class TakingOrder:
 
         Of many stretches only the sets of the first n are kept, for some n: the answer lies between two of them.
         """
-        pieces: list[list[int]] = []
-        previous = -1
-        for bit in bits:
-            if not pieces or bit < previous:
-                pieces.append([])
-            pieces[-1].append(bit)
-            previous = bit
+        pieces = [] if all(map(lt, bits, bits[1:])) else _ascending_pieces(bits)
         is_scattered = len(pieces) > MANY_PIECES
         self._pieces = [] if is_scattered else [from_positions(piece) for piece in pieces]
         self._prefixes: list[ResourceSet] = []
@@ -129,6 +123,17 @@ class TakingOrder:
         rest = members & prefixes[at] ^ chosen
         last = sorted(positions(rest), key=self._ranks.__getitem__)[: count - chosen.bit_count()]
         return chosen | from_positions(last)
+
+
+def _ascending_pieces(bits: Sequence[int]) -> list[list[int]]:
+    pieces: list[list[int]] = []
+    previous = -1
+    for bit in bits:
+        if not pieces or bit < previous:
+            pieces.append([])
+        pieces[-1].append(bit)
+        previous = bit
+    return pieces
 
 
 class BitRuns:
@@ -568,7 +573,7 @@ class Hierarchy:
         self.layout = layout
         self._everything = (1 << layout.size) - 1 if everything is None else everything
         self._order = TakingOrder(order)
-        self._ranks = {bit: rank for rank, bit in enumerate(order)}
+        self._ranks = {} if self._order.is_plain else {bit: rank for rank, bit in enumerate(order)}
         self._requests: dict[tuple[PooledGroup, ...], RequestFit] = {}
         self._families: dict[object, object] = {}
         self._groups: dict[PooledGroup, GroupFit] = {}
@@ -644,4 +649,7 @@ class Hierarchy:
         return self._block_orders[key]
 
     def _first(self, members: ResourceSet) -> int:
+        """Return the place in the order of the first of some resources."""
+        if self._order.is_plain:
+            return (members & -members).bit_length()
         return self._ranks[self._order.first(members, 1).bit_length() - 1]

@@ -35,8 +35,9 @@ class CompiledRequests:
         self._pools = snapshot.pools
         self._not_shared = ~resources.where(resources.types, snapshot.settings.always_assigned_type or None)
         everything = ~resources.where(resources.states, ResourceState.DEAD) & self._not_shared & resources.everything
-        orders = resources.order, resources.reservation_order
-        self._hierarchies = tuple(Hierarchy(layout, order, everything) for order in orders)
+        self._hierarchies = [Hierarchy(layout, resources.order, everything)]
+        if resources.reservation_order != resources.order:
+            self._hierarchies.append(Hierarchy(layout, resources.reservation_order, everything))
         self._compiled: dict[tuple[tuple[RequestGroup, ...], bool], RequestFit | Reason] = {}
         self._by_identity: dict[tuple[int, bool], tuple[tuple[RequestGroup, ...], RequestFit | Reason]] = {}
 
@@ -52,7 +53,7 @@ class CompiledRequests:
         key = groups, is_distant
         request = self._compiled.get(key)
         if request is None:
-            request = self._compiled[key] = self._compile(groups, self._hierarchies[is_distant])
+            request = self._compiled[key] = self._compile(groups, self._hierarchies[-1 if is_distant else 0])
         if len(self._by_identity) >= MAX_IDENTITIES:
             self._by_identity.clear()
         self._by_identity[id(groups), is_distant] = groups, request
