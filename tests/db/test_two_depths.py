@@ -7,6 +7,7 @@ import pytest
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.lock_keys import ROUND_LOCK
 from oar.lib.facts.messages import Effect, Wake
 from oar.lib.facts.states import JobState
 from oar.lib.runtime import Runtime
@@ -143,6 +144,23 @@ def test_a_plan_that_breaks_off_between_the_rounds_is_made_by_the_next_one(
     assert (scheduler.due(), starts(clocked)) == (None, {})
     scheduler.round()
     assert (job(clocked, first, "state"), starts(clocked)) == ("toLaunch", {second: 61})
+
+
+def test_while_somebody_else_makes_a_round_nothing_is_written(
+    clocked: Database,  # noqa: F811
+    scheduler: MetaScheduler,
+) -> None:
+    add_resources(clocked, nodes=1, cores=1)
+    for _ in range(3):
+        submit(clocked, "/resource_id=1,walltime=0:1:0")
+    scheduler.round()
+    while not scheduler._foreseen.has_rest:
+        scheduler.go_on()
+    other = clocked.locks()
+    assert other.acquire(ROUND_LOCK)
+    let_the_plan_follow(scheduler)
+    other.close()
+    assert starts(clocked) == {}
 
 
 def test_a_round_that_may_plan_all_leaves_nothing_to_follow(clocked: Database) -> None:  # noqa: F811

@@ -140,14 +140,14 @@ def check(plan: Plan, full: Plan) -> None:
         assert full.reasons.keys() == plan.reasons.keys() | set(plan.undecided)
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.integers(0, 10**9))
 def test_an_urgent_pass_starts_kills_and_answers_what_a_full_plan_does(seed: int) -> None:
     snapshot = crowded(seed)
     check(urgent(snapshot), schedule(snapshot))
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.integers(0, 10**9))
 def test_a_long_queue_of_few_kinds_is_decided_as_by_a_full_plan(seed: int) -> None:
     snapshot = busy(seed)
@@ -162,14 +162,14 @@ def test_nodes_that_sleep_make_no_difference(seed: int) -> None:
     check(urgent(snapshot), schedule(snapshot))
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.integers(0, 10**9))
 def test_advance_reservations_are_answered_and_their_jobs_started_as_by_a_full_plan(seed: int) -> None:
     snapshot = reserved(seed)
     check(urgent(snapshot), schedule(snapshot))
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.integers(0, 10**9))
 @example(187618812).via("a besteffort job would begin beside one that is passed over")
 @example(242689152).via("a job in a container that is passed over is given up")

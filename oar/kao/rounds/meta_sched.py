@@ -36,6 +36,7 @@ from oar.kao.rounds.timing_log import TimingLog
 from oar.kao.rounds.writing.plan_writer import PlanWriter
 from oar.kao.rounds.writing.walltime_updates import WalltimeUpdates
 from oar.lib.db.transaction import Transaction
+from oar.lib.facts.errors import Unavailable
 from oar.lib.facts.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.facts.states import QueueState
 from oar.lib.reservations import repairs as reservation_repairs
@@ -172,6 +173,8 @@ class MetaScheduler:
                 self._write_portion()
             elif self._tail.go_on() and self._tail.last:
                 self._foreseen.renew(self._tail.last)
+        except Unavailable:  # somebody else makes a round, after which all that is foreseen is that round's
+            self._forget()
         except Exception:  # the next round makes the full plan, and fails as rounds do
             log.exception("a full plan broke off")
             self._forget()
