@@ -48,8 +48,8 @@ CASES = {
     "1,000 timesharing jobs of 100 users": Case(lambda: cliffs.timesharing(1000, 100, 10000), 2.0),
     "1,000 jobs, blocks that do not nest": Case(lambda: cliffs.scattered(1000, 10000), 2.0),
     "500 jobs of whole nodes, 39 nodes": Case(lambda: cliffs.whole_nodes(500, 39, 256), 0.03),
-    "300 different requests, 10,000 cores": Case(lambda: cliffs.distinct_requests(300, 10000), 0.1),
-    "300 different requests, 100,000 cores": Case(lambda: cliffs.distinct_requests(300, 100000), 1.0),
+    "300 different requests, 10,000 cores": Case(lambda: cliffs.distinct_requests(300, 10000), 0.6),
+    "300 different requests, 100,000 cores": Case(lambda: cliffs.distinct_requests(300, 100000), 2.0),
     "10,000 jobs on 100,000 cores": Case(lambda: plain(10000, 100000), 90.0, memory=2048),
 }
 
