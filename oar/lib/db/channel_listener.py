@@ -37,7 +37,7 @@ class ChannelListener:
         self.is_interrupted = False  #: whether nobody is to wait any more
 
     def interrupt(self) -> None:
-        """End each wait at once from now on.  May be called by another thread, before the listener is closed."""
+        """End each wait from now on: at once if it listens, else after its pause.  Another thread may call it."""
         self.is_interrupted = True
         os.eventfd_write(self._interruption, 1)
 
@@ -59,7 +59,7 @@ class ChannelListener:
     def wait_until(self, is_enough: Callable[[str], bool], seconds: float) -> None:
         """Wait so many seconds, less if one of the payloads that come is enough."""
         if self._connection is None:
-            select.select([self._interruption], [], [], seconds)
+            time.sleep(seconds)
             return
         limit = time.monotonic() + seconds
         # What was told during the look before is there already, and makes the connection readable no more.
