@@ -4,9 +4,9 @@ See docs/design/reservations.rst, "What is asked for".
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest
@@ -14,7 +14,7 @@ from oar.lib.facts.records import Group, Level
 from oar.lib.facts.request import NODE_ALIASES, name_nodes
 from oar.lib.facts.reservation_requests import ReservationAlternative
 from oar.lib.reservations import queue_lists
-from oar.lib.reservations.environments import SiteEnvironments
+from oar.lib.reservations.environments import ParallelEnvironment, SiteEnvironments
 from oar.lib.reservations.preparation import BadReservation, ReservationWish
 from oar.lib.reservations.queue_lists import SiteQueues
 from oar.lib.rules import parallel_environments
@@ -23,6 +23,8 @@ from oar.lib.submission import checks
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
+
+Item = TypeVar("Item")
 
 #: Names of Grid Engine for the host of a slot.
 HOST_NAMES = ("h", "host", "hostname")
@@ -72,7 +74,6 @@ class _Slots(NamedTuple):
     """The slots of one alternative."""
 
     pe: str
-    rule: str
     condition: str  #: of the parallel environment
     number: int
 
@@ -166,12 +167,11 @@ def _grid_engine_request(wish: ReservationWish, site: Site) -> AskedResources:
         elif name != TIME_LIMIT:
             conditions.append(_property_condition(name, value, site))
     master = queue_lists.hosts_condition(wish.master_queues, site.queues) if wish.master_queues else None
-    alternatives = [
+    alternatives = tuple(
         ReservationAlternative(_groups(shape, (conditions, slots, master), extra), slots.pe, slots.number)
-        for slots in _slots(wish, site)
-        for shape in _shapes(slots, site)
-    ]
-    return AskedResources(tuple(alternatives[:MAX_ALTERNATIVES]), tuple(pairs), ",".join(queues))
+        for slots, shape in _ways(wish, site)
+    )
+    return AskedResources(alternatives, tuple(pairs), ",".join(queues))
 
 
 def _pairs(resources: Iterable[str]) -> list[tuple[str, str]]:
@@ -184,31 +184,48 @@ def _pair(item: str) -> tuple[str, str]:
     return name.strip(), value.strip() or "1"
 
 
-def _slots(wish: ReservationWish, site: Site) -> list[_Slots]:
-    """Return the slots of each alternative: environments by name, and of each the largest number first."""
+#: So many numbers of a range are tried at most, evenly spread between the least and the largest.
+MAX_NUMBERS = 64
+#: A request has so many alternatives at most, and as many for each of its parallel environments.
+MAX_ALTERNATIVES = 256
+#: What can be laid over more or fewer hosts is tried in so many ways at least, however many numbers there are.
+LEAST_WAYS = 4
+
+
+def _ways(wish: ReservationWish, site: Site) -> Iterator[tuple[_Slots, Shape]]:
+    """Iterate over numbers of slots with a way to lay them: environments by name, of each the largest number first."""
+    environments = _environments(wish, site)
+    quota = max(1, MAX_ALTERNATIVES // len(environments))
+    for name, (rule, condition), text in environments:
+        ways = LEAST_WAYS if rule == AllocationRule.ROUND_ROBIN else 1
+        numbers = _thinned(_numbers(rule, text, site.resources), quota // ways)
+        for number in numbers:
+            for shape in _thinned(parallel_environments.shapes_of(rule, number, site.hosts), quota // len(numbers)):
+                yield _Slots(name, condition, number), shape
+
+
+def _thinned(items: Sequence[Item], count: int) -> Sequence[Item]:
+    """Return at most ``count`` items (one at least), evenly chosen; with two or more also the first and the last."""
+    if count < 2 or len(items) <= count:
+        return items[: max(1, count)]
+    return [items[place] for place in reversed(parallel_environments.spread(0, len(items) - 1, count))]
+
+
+def _environments(wish: ReservationWish, site: Site) -> list[tuple[str, ParallelEnvironment, str]]:
+    """Return the environments that are meant by name, each with the range of slots; '' as name = none."""
     if wish.allocation and wish.pe:
         raise BadReservation("denied: -pe and -alloc cannot be mixed")
     if wish.allocation:
         rule, text = wish.allocation
-        return [_Slots("", rule, "", number) for number in _numbers(rule, text, site.resources)]
+        return [("", ParallelEnvironment(rule), text)]
     if wish.pe is None:
-        return [_Slots("", AllocationRule.FILL_UP, "", 1)]
+        return [("", ParallelEnvironment(AllocationRule.FILL_UP), "1")]
     pattern, text = wish.pe
-    environments = site.environments.parallel
-    names = sorted(name for name in environments if fnmatchcase(name, pattern))
+    known = site.environments.parallel
+    names = sorted(name for name in known if fnmatchcase(name, pattern))[:MAX_ALTERNATIVES]
     if not names:
         raise BadReservation(f'job rejected: the requested parallel environment "{pattern}" does not exist')
-    return [
-        _Slots(name, environments[name].rule, environments[name].condition, number)
-        for name in names
-        for number in _numbers(environments[name].rule, text, site.resources)
-    ]
-
-
-#: So many numbers of a range are tried at most, evenly spread between the least and the largest.
-MAX_NUMBERS = 64
-#: A request has so many alternatives at most.
-MAX_ALTERNATIVES = 256
+    return [(name, known[name], text) for name in names]
 
 
 def _numbers(rule: str, text: str, resources: int) -> list[int]:
@@ -229,10 +246,6 @@ def _numbers(rule: str, text: str, resources: int) -> list[int]:
     if not numbers:
         raise BadReservation(f"denied: {text} slots cannot be divided into {rule} on each host")
     return list(dict.fromkeys(numbers))
-
-
-def _shapes(slots: _Slots, site: Site) -> tuple[Shape, ...]:
-    return parallel_environments.shapes_of(slots.rule, slots.number, site.hosts)
 
 
 def _groups(

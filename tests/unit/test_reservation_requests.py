@@ -1,0 +1,36 @@
+"""What is asked for with ranges of slots: so many alternatives at most, and of all that the range holds."""
+
+from oar.lib.config.files import Config
+from oar.lib.facts.reservation_requests import ReservationAlternative
+from oar.lib.reservations import requests
+from oar.lib.reservations.environments import SiteEnvironments
+from oar.lib.reservations.preparation import ReservationWish
+from oar.lib.reservations.queue_lists import SiteQueues
+
+HOSTS = 100
+
+
+def alternatives(environment: str, slots: str) -> tuple[ReservationAlternative, ...]:
+    hosts = frozenset(f"node-{number}" for number in range(HOSTS))
+    site = requests.Site({}, frozenset(), {}, HOSTS, SiteQueues((), hosts, SiteEnvironments()))
+    return requests.read(ReservationWish(pe=(environment, slots)), Config(), site).alternatives
+
+
+def test_a_long_range_is_asked_down_to_its_least_number_however_many_ways_there_are_to_lay_it() -> None:
+    asked = alternatives("round_robin", "1-100")
+    numbers = [each.slots for each in asked]
+    assert len(asked) <= requests.MAX_ALTERNATIVES
+    assert (numbers[0], numbers[-1]) == (HOSTS, 1)
+    assert numbers == sorted(numbers, reverse=True)
+    hosts = [asked[place].groups[0].levels[0].quantity for place in range(2)]
+    assert hosts[0] == HOSTS > hosts[1], "as many hosts as possible first"
+
+
+def test_every_environment_of_a_pattern_is_asked_with_its_whole_range() -> None:
+    asked = alternatives("*", "1-100")
+    assert len(asked) <= requests.MAX_ALTERNATIVES
+    names = list(dict.fromkeys(each.pe for each in asked))
+    assert names == ["alloc_pe_slots", "mpi", "round_robin", "slots", "smp"]
+    for name in names:
+        numbers = [each.slots for each in asked if each.pe == name]
+        assert (numbers[0], numbers[-1]) == (HOSTS, 1)
