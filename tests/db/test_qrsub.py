@@ -323,6 +323,17 @@ def test_only_what_all_listed_users_may_use_is_reserved(desk: Desk) -> None:
     assert refused.err.startswith("Error: No queue instances to reserve\ndaemon: ")
 
 
+def test_nobody_who_is_denied_with_a_group_must_be_able_to_use_it(desk: Desk) -> None:
+    add_rules(desk.database, "if user == 'daemon':\n    reject('not he')", defaults=False)
+    with desk.database.begin() as tx:
+        tx.usersets.create("team")
+        tx.usersets.add("team", ["daemon"])
+    for users in ("alice,!@team", "!@team", "daemon,alice,!@team"):
+        assert desk.qrsub("-d", "60", "-u", users).exit == 0
+    refused = desk.qrsub("-d", "60", "-u", "@team")
+    assert refused == CommandResult(1, "", "Error: No queue instances to reserve\ndaemon: not he\n")
+
+
 def test_a_rule_that_refuses_is_quoted_with_the_user(site: Desk) -> None:
     add_rules(site.database, "if user == 'daemon' and is_advance_reservation:\n    reject('not he')", defaults=False)
     refused = site.qrsub("-d", "60", "-u", "alice,daemon")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.reservations.preparation import BadReservation
 from oar.lib.rules import access_lists
+from oar.lib.rules.access_lists import Usersets
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -14,12 +15,18 @@ if TYPE_CHECKING:
 def expand(tx: "Transaction", entries: Sequence[AccessEntry], *, limit: int, known: Collection[str] = ()) -> list[str]:
     """Return the users that a list names, those of its usersets and groups too, at most ``limit``.
 
-    Patterns and projects are not expanded.  ``known``: users that exist, since they ask.  Raises BadReservation for
-    names that do not exist.
+    Who is denied, by himself or with a group, is not among them.  Patterns and projects are not expanded.  ``known``:
+    users that exist, since they ask.  Raises BadReservation for names that do not exist.
     """
+    usersets = tx.usersets.entries(access_lists.names_of(entries).groups)
+    allowed = _users([entry for entry in entries if not entry.denied], usersets, known)
+    denied = _users([entry for entry in entries if entry.denied], usersets, known)
+    return [user for user in allowed if user not in denied and not access_lists.is_pattern(user)][:limit]
+
+
+def _users(entries: Sequence[AccessEntry], usersets: Usersets, known: Collection[str]) -> dict[str, None]:
+    """Return the users of some entries in their order, and the patterns in usersets.  Raises BadReservation."""
     names = access_lists.names_of(entries)
-    usersets = tx.usersets.entries(names.groups)
-    denied = {entry.text for entry in entries if entry.denied}
     users: dict[str, None] = {}
     for name in names.users:
         if name not in known:
@@ -28,10 +35,8 @@ def expand(tx: "Transaction", entries: Sequence[AccessEntry], *, limit: int, kno
     for name in names.groups:
         members = usersets.get(name)
         for member in _group_members(name) if members is None else members:
-            for user in _group_members(member[1:]) if member.startswith("@") else (member,):
-                users[user] = None
-    allowed = [user for user in users if user not in denied and not access_lists.is_pattern(user)]
-    return allowed[:limit]
+            users |= dict.fromkeys(_group_members(member[1:]) if member.startswith("@") else (member,))
+    return users
 
 
 def check_user(name: str) -> None:
