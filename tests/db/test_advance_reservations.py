@@ -5,11 +5,17 @@ from typing import Any, NoReturn
 
 import pytest
 
+from oar.kao.facts.plan import Plan
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.reading.situation import Situation
+from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Effect, ReservationMail
+from oar.lib.facts.reservation_states import ChangeAnswer
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.reservations import alteration
+from oar.lib.reservations.alteration import WantedChange
 from oar.lib.reservations.asking import TooManyReservations
 from oar.lib.reservations.deletion import Deletion
 from oar.lib.runtime import Runtime
@@ -291,3 +297,35 @@ def test_lost_resources_are_replaced_under_the_jobs_that_go_on(site: Site) -> No
         "default@node-1=1,default@node-3=1",
     ]
     assert site.events(number)[-3:] == ["RESOURCES UNSATISFIED", "RESOURCES REPLACED", "RESOURCES SATISFIED"]
+
+
+def test_a_job_that_comes_before_the_end_for_idleness_is_written_keeps_its_reservation(site: Site) -> None:
+    add_resources(site.database, nodes=1, cores=1)
+    number = site.ask("/resource_id=1", NOW, NOW + HOUR, idle_limit=60)
+    site.round()
+    site.go_to(NOW + 60)
+    write = site.scheduler._writer.write
+
+    def write_behind_a_submission(tx: Transaction, situation: Situation, plan: Plan) -> set[int]:
+        jobs.append(site.submit_inside(number))
+        return write(tx, situation, plan)
+
+    jobs: list[int] = []
+    site.scheduler._writer.write = write_behind_a_submission  # type: ignore[method-assign]
+    site.round()
+    assert site.state(number) is S.RUNNING
+    assert site.events(number) == ["CREATED", "START TIME REACHED"]
+    assert site.job(jobs[0]) in (JobState.WAITING, JobState.TO_LAUNCH)
+
+
+def test_a_change_has_its_answer_when_the_last_reservation_is_gone(site: Site) -> None:
+    add_resources(site.database, nodes=1, cores=1)
+    number = site.ask("/resource_id=1", NOW + 100, NOW + HOUR)
+    site.round()
+    with site.database.begin() as tx:
+        change = alteration.ask_change(tx, ALICE, site.get(number), WantedChange(end=NOW + 2 * HOUR), patience=60)
+    assert site.delete(ALICE, number) is Deletion.DELETED
+    with site.database.begin() as tx:
+        answered = tx.advance_reservations.change(change)
+    assert answered is not None
+    assert (answered.answer, answered.message) == (ChangeAnswer.DROPPED, "the advance reservation has ended")

@@ -176,6 +176,8 @@ _OPEN_CHANGES = f"SELECT {_CHANGE_COLUMNS} FROM reservation_changes WHERE answer
 _CHANGE = f"SELECT {_CHANGE_COLUMNS} FROM reservation_changes WHERE change_id = %s"
 _ANSWER_CHANGE = """
     UPDATE reservation_changes SET answer = %s, message = %s, proposal = %s WHERE change_id = %s AND answer = ''"""
+_DROP_CHANGE = """
+    UPDATE reservation_changes SET answer = 'dropped', message = %s WHERE reservation_id = %s AND answer = ''"""
 
 #: How often an insertion is tried whose number belongs to a live reservation.
 MAX_NUMBERS_SKIPPED = 1000
@@ -441,6 +443,11 @@ class AdvanceReservations(Table):
         """Answer a change; False if it has an answer already."""
         self._tx.topics.add(Topic.RESERVATIONS)
         return self._tx.execute(_ANSWER_CHANGE, (str(answer), message, proposal, change_id)) == 1
+
+    def drop_change(self, reservation_id: int, message: str) -> None:
+        """Answer the change of a reservation that waits for an answer, if there is one: it comes too late."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        self._tx.execute(_DROP_CHANGE, (message, reservation_id))
 
 
 def _flag(value: bool) -> str:

@@ -93,6 +93,7 @@ def close(tx: "Transaction", reservation: AdvanceReservation) -> bool:
         return False
     tx.advance_reservations.add_usage(reservation.id, bill(tx, reservation))
     note(tx, reservation, ReservationEvent.TERMINATED)
+    tx.advance_reservations.drop_change(reservation.id, "the advance reservation has ended")
     frames.end(tx, reservation)
     tx.advance_reservations.close([reservation.id], tx.now)
     _leave(tx, reservation)

@@ -40,6 +40,8 @@ def write_reservations(tx: Transaction, steps: Sequence[ReservationStep]) -> Non
 
 
 def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> None:
+    if _is_idle_no_more(tx, step):
+        return
     if step.is_over:
         lifecycle.close(tx, reservation)
     elif step.state is ReservationState.REFUSED:
@@ -54,6 +56,12 @@ def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
             reservation = _replace(tx, reservation, step)
         _change_missing(tx, reservation, step)
         _move(tx, reservation._replace(missing=step.missing, message=step.message), step)
+
+
+def _is_idle_no_more(tx: Transaction, step: ReservationStep) -> bool:
+    """Whether a job has come into a reservation that was to end because there was none."""
+    is_idle = any(note.event is ReservationEvent.IDLE for note in step.notes)
+    return is_idle and any(tx.advance_reservations.live_jobs([step.reservation_id])[step.reservation_id])
 
 
 def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
