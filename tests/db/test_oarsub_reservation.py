@@ -196,6 +196,10 @@ class TestRefusals:
         add_rules(site.database, f'types.append("inner={frame}")', defaults=False)
         assert refusal(login, "-l", "walltime=0:1", "x") == text
 
+    @pytest.mark.parametrize("name", ["container=99999", "allowed=ar99", "placeholder=ar99", "set_placeholder=ar99"])
+    def test_no_name_is_taken_that_a_later_reservation_will_have(self, login: LoginNode, name: str) -> None:
+        assert "reservation" in refusal(login, "-t", name, "-l", "/resource_id=1,walltime=0:1", "x")
+
     def test_one_container_is_enough(self, login: LoginNode, number: int) -> None:
         assert refusal(login, "--ar", number, "-t", "inner=box", "x").startswith("a job cannot be in an advance reserv")
 
@@ -281,6 +285,16 @@ class TestCopies:
         site.delete(ALICE, number)
         result = login.oarsub("--resubmit", job.id)
         assert (result.exit, result.err) == (4, f"# Error: the advance reservation {number} has ended.\n")
+
+    def test_no_copy_enters_for_somebody_who_may_not_use_it_any_more(
+        self, site: Site, login: LoginNode, number: int
+    ) -> None:
+        job = login.submit("--ar", number, "-l", "/resource_id=1,walltime=0:1", "true")
+        with site.database.begin() as tx:
+            lifecycle.move(tx, job.id, JobState.ERROR)
+            tx.advance_reservations.set_access(number, [AccessEntry("bob")])
+        with site.database.begin() as tx, pytest.raises(WrongState, match="not allowed to use"):
+            resubmission.copy(tx, job.id)
 
     def test_an_automatic_copy_stays_in_the_reservation_and_none_is_made_without_it(
         self, site: Site, login: LoginNode, number: int

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.errors import WrongState
+from oar.lib.facts.records import Job
 from oar.lib.facts.request import JobTypes, ResourceRequest, format_request
 from oar.lib.facts.reservation_states import GRANTED, STARTED, ReservationState
 from oar.lib.facts.states import JobTypeName
@@ -31,16 +32,22 @@ class NoEntry(BadSubmission):
 def check_no_frame(tx: "Transaction", types: Iterable[str]) -> None:
     """Refuse types by which a job would enter an advance reservation without being asked who it is of.
 
-    Raises NoEntry.
+    Also those that name one which is still to be made.  Raises NoEntry.
     """
     named = JobTypes(types)
     numbers = [int(text) for text in named.values(JobTypeName.INNER) if _is_number(text)]
     for frame, (_, number) in tx.advance_reservations.of_frames(numbers).items():
         raise NoEntry(f"job {frame} is the frame of the advance reservation {number}, use --ar {number}.")
-    spaces = [text.removeprefix("ar") for text in _spaces(named) if text.startswith("ar")]
-    for reservation in tx.advance_reservations.select([int(text) for text in spaces if _is_number(text)]):
+    for text in filter(_is_number, named.values(JobTypeName.CONTAINER)):
+        raise NoEntry(f"a container cannot be named {text}: a number is that of a job, or of an advance reservation.")
+    ids = {int(text[2:]) for text in _spaces(named) if text.startswith("ar") and _is_number(text[2:])}
+    present = {each.id: each for each in tx.advance_reservations.select(ids)}
+    for each in sorted(ids):
+        reservation = present.get(each)
+        if reservation is None:
+            raise NoEntry(f"ar{each} is kept for an advance reservation, choose another name.")
         if reservation.is_live:
-            shown = f"ar{reservation.id} is the placeholder of the advance reservation {reservation.number}"
+            shown = f"ar{each} is the placeholder of the advance reservation {reservation.number}"
             raise NoEntry(f"{shown}, use --ar {reservation.number}.")
 
 
@@ -169,13 +176,14 @@ def enter(tx: "Transaction", seen: AdvanceReservation, ids: Sequence[int]) -> No
 
 
 def again(
-    tx: "Transaction", job_id: int, types: Sequence[str], walltime: int
+    tx: "Transaction", job: Job, types: Sequence[str], walltime: int
 ) -> tuple[tuple[str, ...], AdvanceReservation | None]:
     """Return the types of a copy of a job, and the reservation that it stays in; None if it is in none.
 
-    ``walltime``: of its longest alternative.  Raises WrongState if the reservation has ended, or is too short.
+    ``walltime``: of its longest alternative.  Raises WrongState if the reservation has ended, is too short, or is not
+    open for its user any more.
     """
-    reservation_id = tx.advance_reservations.of_jobs([job_id]).get(job_id)
+    reservation_id = tx.advance_reservations.of_jobs([job.id]).get(job.id)
     reservation = tx.advance_reservations.share(reservation_id) if reservation_id else None
     if reservation is None:
         return tuple(types), None
@@ -185,6 +193,10 @@ def again(
         return others, None
     if is_over:
         raise WrongState(f"the advance reservation {reservation.number} has ended.")
+    try:
+        check_access(tx, reservation, job.user, job.project)
+    except NoEntry as error:
+        raise WrongState(str(error)) from None
     if walltime > longest(reservation, tx.now) and not reservation.is_flexible:
         raise WrongState(f"the advance reservation {reservation.number} does not last long enough.")
     return (*others, reservation.entry_type), reservation

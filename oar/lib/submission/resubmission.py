@@ -61,7 +61,7 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
         for moldable in tx.jobs.moldables([job_id])[job_id]
     ]
     longest = max(alternative.walltime for alternative in alternatives)
-    types, reservation = reservation_entry.again(tx, job_id, tx.jobs.types([job_id]).get(job_id, ()), longest)
+    types, reservation = reservation_entry.again(tx, job, tx.jobs.types([job_id]).get(job_id, ()), longest)
     new_id = tx.new_jobs.new_id()
     if automatically and not tx.resubmissions.note(job_id, new_id):
         raise WrongState(f"job {job_id} was resubmitted before.")
