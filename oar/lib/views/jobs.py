@@ -202,7 +202,7 @@ def job_record(view: JobView) -> dict[str, object]:
         "properties": job.properties or "",
         "reservation": job.reservation,
         "advance_reservation": view.advance_reservation,
-        **({} if reserved is None else {"reserved_resources": [dependency.id for dependency in reserved]}),
+        **({} if reserved is None else {"reserved_resources": [resource.id for resource in reserved]}),
         "walltime": view.walltime,
         "submissionTime": job.submission_time,
         "submission_time": job.submission_time,
@@ -217,7 +217,7 @@ def job_record(view: JobView) -> dict[str, object]:
         "scheduled_start": scheduled,
         "resubmit_job_id": job.resubmit_job_id,
         "resubmitted_as": view.resubmitted_as,
-        "events": [event_record(dependency) for dependency in view.events],
+        "events": [event_record(event) for event in view.events],
         **_end_record(view),
     }
 
