@@ -16,7 +16,7 @@ from oar.lib.facts.times import format_duration
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.feasibility import Cluster
 from oar.lib.submission.proposal import Proposal
-from oar.lib.submission.visitors import may_use, visitor
+from oar.lib.submission.visitors import may_use, open_lists, visitor
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -80,11 +80,10 @@ def _by_name(tx: "Transaction", proposal: Proposal, name: str, project: str) -> 
     """Return the live reservations of a name, first those that the user may use: running ones, then by start."""
     live = tx.advance_reservations.live_by_name(name)
     access = tx.advance_reservations.access([each.id for each in live])
-    who = visitor(proposal.spec.user, project)
+    usable = open_lists(tx, access, visitor(proposal.spec.user, project))
 
     def rank(each: AdvanceReservation) -> tuple[bool, bool, bool, int, int]:
-        closed = not may_use(tx, access[each.id], who)
-        return each.state not in GRANTED, closed, each.state not in STARTED, each.start, each.number
+        return each.state not in GRANTED, each.id not in usable, each.state not in STARTED, each.start, each.number
 
     return sorted(live, key=rank)
 

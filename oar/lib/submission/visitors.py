@@ -1,7 +1,7 @@
 """Who wants to use an advance reservation, and whether its access list lets him."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.rules import access_lists
@@ -9,6 +9,8 @@ from oar.lib.rules.access_lists import Visitor
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
+
+Key = TypeVar("Key")
 
 
 def visitor(user: str, project: str = "") -> Visitor:
@@ -30,7 +32,19 @@ def visitor(user: str, project: str = "") -> Visitor:
     return Visitor(user, frozenset(groups), project)
 
 
+def allowed(tx: "Transaction", entries: Sequence[AccessEntry], visitors: Mapping[Key, Visitor]) -> set[Key]:
+    """Return the keys of those whom an access list lets use its reservation."""
+    usersets = tx.usersets.entries(access_lists.names_of(entries).groups)
+    return {key for key, who in visitors.items() if access_lists.allows(entries, who, usersets)}
+
+
+def open_lists(tx: "Transaction", lists: Mapping[Key, Sequence[AccessEntry]], who: Visitor) -> set[Key]:
+    """Return the keys of the access lists that let somebody use their reservations."""
+    groups = {name for entries in lists.values() for name in access_lists.names_of(entries).groups}
+    usersets = tx.usersets.entries(groups)
+    return {key for key, entries in lists.items() if access_lists.allows(entries, who, usersets)}
+
+
 def may_use(tx: "Transaction", entries: Sequence[AccessEntry], who: Visitor) -> bool:
     """Whether an access list lets somebody use its reservation."""
-    usersets = tx.usersets.entries(access_lists.names_of(entries).groups)
-    return access_lists.allows(entries, who, usersets)
+    return bool(allowed(tx, entries, {who.user: who}))
