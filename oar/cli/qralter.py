@@ -213,11 +213,14 @@ def _ask(context: Context, options: QralterOptions, name: str, note: Callable[[_
     """Write a change; ``note`` is told of it before it is committed.  Raises UserError."""
     attributes = _attributes(options, context.user.name)
     with context.database.begin() as tx:
-        reservation = _locked(tx, context, name)
-        wanted = _window(options, reservation, tx.now)
         if attributes.access is not None:
             listed_users.expand(tx, attributes.access, limit=0)
-        if other := _other_resources(context, tx, options, reservation, attributes.access):
+        seen, other = _other_resources(context, tx, options, name, attributes.access)
+        reservation = _locked(tx, context, name)
+        wanted = _window(options, reservation, tx.now)
+        if other:
+            if (reservation.id, reservation.revision) != (seen.id, seen.revision):
+                raise BadReservation(f"denied: advance_reservation {seen.number} was changed meanwhile: try again")
             wanted = (wanted or WantedChange())._replace(request=other.request, asked=other.columns)
         if wanted:
             wanted = wanted._replace(attributes=attributes)
@@ -235,10 +238,14 @@ def _other_resources(
     context: Context,
     tx: Transaction,
     options: QralterOptions,
-    reservation: AdvanceReservation,
+    name: str,
     access: Sequence[AccessEntry] | None,
-) -> OtherResources | None:
-    """Return the resources that are asked for; None if they stay.  ``access``: a new access list."""
+) -> tuple[AdvanceReservation, OtherResources | None]:
+    """Return the reservation that a word means, and the resources that are asked for it; None if they stay.
+
+    It is not locked yet: the rules of the site may take long, and rounds would wait for them.  ``access``: a new access
+    list.  Raises UserError.
+    """
     wish = preparation.ReservationWish(
         resources=options.resources,
         pe=options.pe,
@@ -246,11 +253,14 @@ def _other_resources(
         queues=options.queues,
         properties=options.properties,
     )
+    found = _find(tx, name)
+    reservation = alteration.check(tx, context.user, found, _number(found, name))
     if wish == preparation.ReservationWish():
-        return None
+        return reservation, None
     if access is None:
         access = tx.advance_reservations.access([reservation.id])[reservation.id]
-    return drafts.other_resources(tx, context.database, context.runtime.config, wish, reservation, access=access)
+    config = context.runtime.config
+    return reservation, drafts.other_resources(tx, context.database, config, wish, reservation, access=access)
 
 
 def _give_up(context: Context, written: list[_Asked]) -> ReservationChange | None:
@@ -270,8 +280,11 @@ def _lines(context: Context, asked: _Asked, answer: ReservationChange | None) ->
 def _locked(tx: Transaction, context: Context, name: str) -> AdvanceReservation:
     """Return the reservation that a word means, locked.  Raises UserError."""
     found = _find(tx, name)
-    number = found.number if found else int(name) if name.isascii() and name.isdigit() else 0
-    return alteration.lock(tx, context.user, found, number)
+    return alteration.lock(tx, context.user, found, _number(found, name))
+
+
+def _number(found: AdvanceReservation | None, name: str) -> int:
+    return found.number if found else int(name) if name.isascii() and name.isdigit() else 0
 
 
 def _find(tx: Transaction, name: str) -> AdvanceReservation | None:
@@ -316,6 +329,8 @@ def _window(options: QralterOptions, reservation: AdvanceReservation, now: int) 
         return None
     dates = preparation.read_dates(options.start, options.end, options.duration, now, "qralter")
     start = dates.start
+    if start is not None and start != reservation.start and now - now % 60 <= start:
+        start = max(start, now)  # as for a request, the current minute is now
     if dates.end is not None:
         end = dates.end
         if dates.duration is not None and start is None:

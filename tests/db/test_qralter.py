@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,11 @@ from oar.lib.facts.records import Cause
 from oar.lib.facts.reservation_states import ChangeAnswer
 from oar.lib.facts.states import EndCode, JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.reservations import drafts
+from oar.lib.reservations.drafts import OtherResources
 from tests.builders import add_resources
 from tests.db.reservation_site import ALICE, BOB, HOUR, NOW, Site, Typed
+from tests.frontend import add_rules
 
 
 @pytest.fixture
@@ -68,6 +72,29 @@ def _shown(date: int) -> str:
     from oar.lib.facts.times import format_date
 
     return format_date(date)
+
+
+def test_now_means_the_date_of_the_answer(site: Site, qralter_alone: Typed, number: int) -> None:
+    """The round comes seconds later: what was asked for then is no date of the past."""
+
+    def answer_later(effects: Sequence[Effect]) -> None:
+        site.database.deliver = None
+        with site.database.begin() as tx:
+            date = tx.now + 3
+        site.round(date)
+
+    site.database.deliver = answer_later
+    begun = qralter_alone("-a", "now", str(number))
+    assert begun.out.splitlines()[:2] == [
+        f"Your reservation {number} has been altered",
+        f"now {write_date(NOW + 3)} to {write_date(NOW + HOUR - 100)}",
+    ]
+    site.round()
+    assert site.get(number).state == "r"
+    site.go_to(NOW + 60)
+    site.database.deliver = answer_later
+    assert qralter_alone("-e", "now", str(number)).exit == 0
+    assert (site.get(number).end, site.get(number).state) == (NOW + 63, "x")
 
 
 def test_attributes_are_changed_at_once(site: Site, alter: Typed, number: int) -> None:
@@ -146,6 +173,22 @@ def test_a_reservation_gets_more_and_fewer_resources_and_keeps_what_it_has(site:
     grown = site.get(reservation)
     assert (len(grown.resources), grown.granted_slots, grown.pe, grown.pe_range) == (3, 3, "$fill_up", "3")
     assert set(_held(site, grown.frame_id)) == set(grown.resources)
+
+
+def test_rounds_do_not_wait_for_the_rules_of_the_site(
+    site: Site, alter: Typed, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admit, unlocked = drafts.other_resources, list[int]()
+
+    def admit_beside_a_round(*arguments: Any, **names: Any) -> OtherResources:
+        with site.database.begin() as tx:
+            unlocked.extend(tx.column("SELECT reservation_id FROM reservations FOR UPDATE NOWAIT"))
+        return admit(*arguments, **names)
+
+    monkeypatch.setattr(drafts, "other_resources", admit_beside_a_round)
+    add_rules(site.database)
+    assert alter("-l", "/resource_id=1", str(number)).exit == 0
+    assert unlocked == [number]
 
 
 def test_resources_that_are_not_free_are_refused_and_nothing_changes(site: Site, alter: Typed, number: int) -> None:

@@ -102,6 +102,7 @@ class PlannedChange:
     end: int | None = None  #: None = as it is
     is_forced: bool = False  #: jobs that run beyond a new end are ended with it
     alternatives: tuple[tuple[RequestGroup, ...], ...] = ()  #: of other resources, the best one first; () = as it is
+    date: int = 0  #: of the asking; 0 = now
     expires: int = 0  #: nobody waits for the answer after this date; 0 = somebody always does
 
 

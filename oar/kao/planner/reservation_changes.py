@@ -49,8 +49,8 @@ class ReservationChanges:
                 yield self._decide(change, reservation)
 
     def _decide(self, change: PlannedChange, reservation: PlannedReservation) -> ChangeStep:
-        start = reservation.start if change.start is None else change.start
-        end = reservation.end if change.end is None else change.end
+        start = reservation.start if change.start is None else self._still_to_come(change, change.start)
+        end = reservation.end if change.end is None else self._still_to_come(change, change.end)
         has_begun = reservation.state in STARTED or reservation.start <= self._now
         if has_begun and start != reservation.start:
             return _refusal(change, reservation, HAS_BEGUN)
@@ -62,6 +62,10 @@ class ReservationChanges:
         if has_begun:
             return self._move_end(change, reservation, end)
         return self._move(change, reservation, start, end)
+
+    def _still_to_come(self, change: PlannedChange, date: int) -> int:
+        """Return a date that was asked for; now, if it has come since the asking."""
+        return self._now if change.date and change.date <= date < self._now else date
 
     def _window_error(self, reservation: PlannedReservation, start: int, end: int) -> str:
         if end <= start:

@@ -64,14 +64,19 @@ class WantedChange(NamedTuple):
     attributes: AttributeChange = AttributeChange()  #: they are changed with it, or stay with it
 
 
-def lock(tx: "Transaction", user: User, reservation: AdvanceReservation | None, number: int) -> AdvanceReservation:
-    """Return a reservation that somebody may change, locked.  Raises ChangeDenied."""
-    locked = tx.advance_reservations.lock([reservation.id]) if reservation else []
-    if not locked or not locked[0].is_live or locked[0].state not in GRANTED:
+def check(tx: "Transaction", user: User, reservation: AdvanceReservation | None, number: int) -> AdvanceReservation:
+    """Return a reservation if somebody may change it.  Raises ChangeDenied."""
+    if reservation is None or not reservation.is_live or reservation.state not in GRANTED:
         raise ChangeDenied(f'denied: advance_reservation "{number}" does not exist')
-    if not rights.may_change(tx, user, locked[0]):
+    if not rights.may_change(tx, user, reservation):
         raise ChangeDenied(f'denied: "{user.name}" is not allowed to alter advance_reservation {number}')
-    return locked[0]
+    return reservation
+
+
+def lock(tx: "Transaction", user: User, reservation: AdvanceReservation | None, number: int) -> AdvanceReservation:
+    """Return a reservation that somebody may change, locked: rounds wait for the transaction.  Raises ChangeDenied."""
+    locked = tx.advance_reservations.lock([reservation.id]) if reservation else []
+    return check(tx, user, locked[0] if locked else None, number)
 
 
 def ask_change(
@@ -144,12 +149,10 @@ def jobs_without_access(tx: "Transaction", reservation: AdvanceReservation, chan
     """Return the waiting jobs of a reservation whose owners lose their access by a change."""
     if change.access is None:
         return []
-    waiting = tx.advance_reservations.live_jobs([reservation.id])[reservation.id].waiting
-    return [
-        job.id
-        for job in tx.jobs.select(waiting)
-        if not visitors.may_use(tx, change.access, visitors.visitor(job.user, job.project))
-    ]
+    jobs = tx.jobs.select(tx.advance_reservations.live_jobs([reservation.id])[reservation.id].waiting)
+    owners = {each: visitors.visitor(*each) for each in {(job.user, job.project) for job in jobs}}
+    allowed = visitors.allowed(tx, change.access, owners)
+    return [job.id for job in jobs if (job.user, job.project) not in allowed]
 
 
 def end_without_access(tx: "Transaction", reservation: AdvanceReservation, job_ids: Collection[int]) -> None:

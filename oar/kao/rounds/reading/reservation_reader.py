@@ -143,6 +143,7 @@ def _planned_change(change: ReservationChange, pools: Mapping[Filters, int]) -> 
             tuple(RequestGroup(pools["", group.filter], group.levels) for group in each.groups)
             for each in wanted_alternatives(change)
         ),
+        date=change.date,
         expires=change.expires,
     )
 
