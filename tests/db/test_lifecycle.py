@@ -63,6 +63,7 @@ def test_the_end_takes_everything_of_the_job_with_it(database: Database) -> None
         tx.execute("INSERT INTO gantt_jobs_predictions VALUES (%s, 1)", (moldable,))
         tx.execute("INSERT INTO gantt_jobs_resources VALUES (%s, %s)", (moldable, resources[0]))
         assert lifecycle.move(tx, job_id, JobState.TERMINATED)
+        end = tx.now
     with database.begin() as tx:
         job = tx.jobs.get(job_id)
         kill = tx.kill_requests.find(job_id)
@@ -78,7 +79,7 @@ def test_the_end_takes_everything_of_the_job_with_it(database: Database) -> None
         assert keys.challenge == ""
         assert tx.value("SELECT count(*) FROM gantt_jobs_predictions WHERE moldable_job_id = %s", (moldable,)) == 0
         assert tx.value("SELECT count(*) FROM gantt_jobs_resources WHERE moldable_job_id = %s", (moldable,)) == 0
-        assert {resource.properties["last_job_date"] for resource in tx.resources.all()} == {tx.now}
+        assert {resource.properties["last_job_date"] for resource in tx.resources.all()} == {end}
 
 
 def test_suspension_is_noted_on_the_resources_and_forgotten_after_it(database: Database) -> None:
