@@ -96,7 +96,7 @@ def test_jobs_of_all_kinds_run_in_a_reservation_and_end_with_it(cluster: Cluster
     assert (refused.code, refused.err.splitlines()[0]) == (8, words)
 
     inside = f"--ar {number} -l core=1,walltime=0:1"
-    wait_until(lambda: shown_state(alice, number) == "r")  # with -d alone it may begin a little later
+    wait_until(lambda: row(cluster, number, "state") == ["r"])  # with -d alone it may begin a little later
     dated = alice.submit(f"{inside} -r now true")
     array = alice.submit_all(f"{inside} --array 3 'echo $OAR_AR_ID $OAR_AR_NAME $OAR_AR_END > told.$OAR_JOB_ID'")
     after = alice.submit(f"{inside} -a {array[0]} 'test -e told.{array[0]}'")
