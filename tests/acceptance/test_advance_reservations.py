@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import threading
 from collections.abc import Iterator
 
@@ -159,6 +161,9 @@ def test_an_overlap_is_refused_and_its_proposal_is_granted(cluster: Cluster, ali
 
 def test_who_may_reserve_is_changed_at_once(cluster: Cluster, alice: Person) -> None:
     bob, oar = cluster.as_user("bob"), cluster.as_user("oar")
+    entries = json.loads(oar.run("oaruserset -s arusers -J"))["arusers"]
+    for other in {*entries} - {"oar", "alice"}:  # what examples of documents have added
+        oar.run(f"oaruserset -d {shlex.quote(other)} arusers")
     assert bob.attempt("qrsub -d 60").err == 'denied: "bob" must be manager or in userset "arusers"\n'
     assert bob.attempt("oaruserset -a bob arusers").code == 1
     assert oar.run("oaruserset -a bob arusers") == 'added "bob" to access list "arusers"\n'
@@ -167,7 +172,7 @@ def test_who_may_reserve_is_changed_at_once(cluster: Cluster, alice: Person) -> 
     assert oar.run("oaruserset -d bob arusers") == 'deleted user "bob" from access list "arusers"\n'
     assert bob.attempt("qrsub -d 60").code == 1
     assert bob.run(f"qrdel {granted.split()[2]}").startswith("bob has deleted")
-    assert bob.run("oaruserset -l").split() == ["aroperators", "arusers"]
+    assert {"aroperators", "arusers"} <= {*bob.run("oaruserset -l").split()}
 
 
 def test_requests_begin_with_the_options_in_files(cluster: Cluster, alice: Person) -> None:
