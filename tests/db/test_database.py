@@ -1,6 +1,7 @@
 """Transactions, reconnection, locks: oar/lib/db/database.py on a real PostgreSQL."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -187,6 +188,13 @@ def test_who_waits_for_its_second_connection_gives_the_first_back(
         assert reader.value("SELECT current_user") == settings.ro_user
         assert tx.value(f"{_CONNECTIONS} = 'oar:client'") == 2
     client.close()
+
+
+def test_the_clock_is_never_ahead_of_the_clock_of_commands(database: Database) -> None:
+    while not 0.5 <= time.time() % 1 <= 0.8:  # where rounding would show
+        pass
+    with database.begin() as tx:
+        assert tx.value("SELECT EXTRACT(EPOCH FROM clock_timestamp())") >= tx.now
 
 
 def test_the_clock_is_the_databases_or_the_tests(database: Database) -> None:

@@ -7,7 +7,7 @@ _HOLDER = """
     WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.granted LIMIT 1"""
 #: When the connection was opened that holds a lock in this database.
 _HELD_SINCE = """
-    SELECT EXTRACT(EPOCH FROM a.backend_start)::bigint FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    SELECT FLOOR(EXTRACT(EPOCH FROM a.backend_start))::bigint FROM pg_locks l JOIN pg_stat_activity a USING (pid)
     WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.objsubid = 2 AND l.granted
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 

@@ -29,7 +29,8 @@ _BEGIN = {
     "write": "BEGIN ISOLATION LEVEL READ COMMITTED",
     "snapshot": "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
-_CLOCK = "SELECT EXTRACT(EPOCH FROM clock_timestamp())::bigint"
+#: Whole seconds that have passed, as the clocks of commands and nodes count them: a cast alone would round up.
+_CLOCK = "SELECT FLOOR(EXTRACT(EPOCH FROM clock_timestamp()))::bigint"
 
 
 class Database:
