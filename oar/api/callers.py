@@ -5,6 +5,7 @@ What decides is the socket: its peer, as the kernel knows it.  A header counts o
 
 import pwd
 import re
+from collections.abc import Collection
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,6 +45,20 @@ class Way(StrEnum):
     PROXY = "proxy"
 
 
+class JobAct(StrEnum):
+    """What can be done with a job that exists."""
+
+    DELETE = "delete"
+    SIGNAL = "signal"
+    CHECKPOINT = "checkpoint"
+    WALLTIME = "walltime"
+    HOLD = "hold"
+    RESUME = "resume"
+    RESUBMIT = "resubmit"
+    ALTER = "alter"
+    READ_OUTPUT = "read the output of"
+
+
 class Caller(NamedTuple):
     """Who is asking."""
 
@@ -56,6 +71,21 @@ class Caller(NamedTuple):
         if self.user is None:
             raise Unidentified("tell who you are: a token (oar-token create), or the local socket")
         return self.user
+
+    def submitting(self) -> User:
+        """Return the user, if he may submit jobs with what he shows.  Raises Unidentified, NotAllowed."""
+        if self.scope == "ro":
+            raise NotAllowed("your token is for reading only: it cannot submit jobs")
+        return self.identified()
+
+    def acting(self, act: JobAct, jobs: Collection[int]) -> User:
+        """Return the user, if he may do this with these jobs by what he shows; whose they are is not looked at.
+
+        Raises Unidentified, NotAllowed.
+        """
+        if self.scope == "ro" and act is not JobAct.READ_OUTPUT:
+            raise NotAllowed(f"your token is for reading only: it cannot {act} job {min(jobs, default='')}")
+        return self.identified()
 
 
 def identify(request: Request, config: "Config", database: "Database") -> Caller:
