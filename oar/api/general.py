@@ -29,7 +29,14 @@ def version(request: Request) -> Answer:
 def whoami(request: Request) -> Answer:
     """Return as whom the request counts, null for nobody, and by what that was told."""
     caller = asking(request).caller
-    return answer({"user": caller.user.name if caller.user else None, "way": caller.way, "scope": caller.scope})
+    user = caller.user
+    record = {
+        "user": user.name if user else None,
+        "way": caller.way,
+        "scope": str(caller.scopes) if user else None,
+        "is_administrator": bool(user and user.is_admin),
+    }
+    return answer(record)
 
 
 @health.get("/live", operation_id="health_live", summary="Whether the process answers")

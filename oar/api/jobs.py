@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.answers import Answer, answer_unless_known
 from oar.api.records import job_details, job_item
-from oar.api.service import Asking, asking
+from oar.api.service import LARGEST_ID, Asking, asking
 from oar.lib.db.job_pages import MOST_COUNTED
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
-#: The largest id that the database can hold.
-LARGEST_ID = 2**63 - 1
 Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a job.")]
 #: No character that is none: PostgreSQL takes no NUL, terminals should get none of the others.
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from oar.lib.db.database import Database
     from oar.lib.runtime import Runtime
 
+#: The largest id that the database can hold.
+LARGEST_ID = 2**63 - 1
+
 
 class Asking(NamedTuple):
     """A request, as handlers see it: who asks, and what he may see of others."""
@@ -37,7 +40,17 @@ class Service:
         caller = identify(request, config, database)
         if caller.user is None and not config.api_anonymous_read:
             raise Unidentified("only users who are known may read here: give a token (oar-token create)")
-        return Asking(caller, privacy_for(config, caller.user), config, database)
+        privacy = privacy_for(config, caller.user)._replace(only=self._named_jobs(request, caller))
+        return Asking(caller, privacy, config, database)
+
+    def _named_jobs(self, request: Request, caller: Caller) -> frozenset[int] | None:
+        """Return the jobs of which the caller is not nobody; None: of all."""
+        if caller.scopes.reads_all:
+            return None
+        asked = request.path_params.get("job_id", "")
+        if not asked.isdecimal() or int(asked) > LARGEST_ID:
+            return caller.scopes.jobs
+        return caller.scopes.jobs | caller.submitted([int(asked)])
 
 
 def service_of(request: Request) -> Service:

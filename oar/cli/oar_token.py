@@ -9,7 +9,8 @@ import click
 
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import DIGITS, NUMBER, Stop, machine_formats, option
-from oar.lib.access import tokens
+from oar.lib.access import accounts, tokens
+from oar.lib.access.scopes import SCOPES
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.formats import Format, dump
 
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
 
 _ALL = "all"
 _LONGEST_ID = 18
+_SCOPES = "; ".join(f"{scope} = {text}" for scope, text in SCOPES.items())
 
 
 @oar_command("oar-token", summary="Make, list and revoke the tokens with which programs use the REST API as you.")
 @click.argument("action", type=click.Choice(["create", "list", "revoke"]))
-@option("--scope", default="rw", metavar="rw|ro", help="What it may do: all that you may, or read.")
+@option("--scope", default="rw", metavar="SCOPE", help=f"What it may do: {_SCOPES}.")
 @option("--expires", type=NUMBER, default=tokens.DEFAULT_DAYS, metavar="DAYS", help="How long it is valid.")
 @option("--comment", default="", metavar="TEXT", help="What it is for.")
 @option("--everybody", is_flag=True, help="List the tokens of everybody; for oar and root.")
@@ -57,7 +59,8 @@ def main(
 
 def _create(context: Context, scope: str, days: int, comment: str, machine: Format | None) -> None:
     with context.database.begin() as tx:
-        token_id, token = tokens.create(tx, context.user, scope=scope, days=days, comment=comment)
+        user = accounts.with_rights(context.user, context.runtime.config)
+        token_id, token = tokens.create(tx, user, scope=scope, days=days, comment=comment)
     if machine:
         click.echo(dump({"id": token_id, "token": token}, machine), nl=False)
         return

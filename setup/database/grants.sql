@@ -1,6 +1,6 @@
 -- Who may read what.  Every table is named: a new one stays closed until somebody opens it here.
 -- :"ro" is the read-only login (DB_BASE_LOGIN_RO); the owner of the database runs this, as often as wanted.
--- challenges, api_tokens, job_runs and public.jobs stay closed; oar_public.jobs stands for the last.  Of files the
+-- challenges, api_tokens, token_jobs, job_runs and public.jobs stay closed; oar_public.jobs stands for the last.  Of files the
 -- checksums and the places stay closed: they tell what somebody works with.
 
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;

@@ -461,6 +461,12 @@ CREATE TABLE api_tokens (
     revoked bigint NOT NULL DEFAULT 0
 );
 
+-- Jobs that were submitted by tokens that allow nothing but submissions.
+CREATE TABLE token_jobs (
+    job_id bigint PRIMARY KEY,
+    token_id bigint NOT NULL DEFAULT 0
+);
+
 
 -- Views --------------------------------------------------------------------------------------------------------
 

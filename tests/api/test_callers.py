@@ -1,5 +1,6 @@
 """Who is asking: the peer of the socket, a token, a proxy that is trusted; nobody else."""
 
+import grp
 import hashlib
 import os
 import pwd
@@ -7,11 +8,17 @@ import pwd
 import httpx
 import pytest
 
+from oar.api.callers import Caller, Way
+from oar.lib.access.scopes import OF_ONE_JOB, JobAct, Scopes
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.facts.errors import NotAllowed
+from oar.lib.facts.records import User
 from tests.api.conftest import Api
+from tests.builders import add_job
 
 TOKEN = "oar_" + "a" * 43
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 USER = "nobody"
 
 
@@ -54,10 +61,15 @@ def test_a_forwarded_address_makes_no_proxy(api: Api, anonymous: httpx.Client) -
     assert _who(anonymous, **{"X-Remote-Ident": USER, "X-Forwarded-For": "192.0.2.1"}) == (None, "not")
 
 
-def _store(database: Database, *, expires: int = 0) -> int:
+def _store(database: Database, *, user: str = USER, scope: str = "ro", expires: int = 0) -> int:
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
     with database.begin() as tx:
-        return tx.api_tokens.insert(USER, digest, scope="ro", comment="", expires=expires)
+        return tx.api_tokens.insert(user, digest, scope=scope, comment="", expires=expires)
+
+
+def _command(client: httpx.Client, job_id: int) -> str | None:
+    command: str | None = client.get(f"/v1/jobs/{job_id}", headers=BEARER).json()["command"]
+    return command
 
 
 def test_a_token_is_its_user(anonymous: httpx.Client, database: Database) -> None:
@@ -87,3 +99,89 @@ def test_a_site_may_let_nobody_read_without_a_name(api: Api, anonymous: httpx.Cl
     api.runtime.config = Config(api_anonymous_read=False)
     assert anonymous.get("/v1/jobs").status_code == 401
     assert local.get("/v1/jobs").status_code == 200
+
+
+def test_a_proxy_of_a_local_account_is_trusted_on_the_socket(api: Api, local: httpx.Client) -> None:
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    _trust(api, f"unix:{me}")
+    assert _who(local, **{"X-Remote-Ident": USER}) == (USER, "proxy")
+    assert _who(local) == (None, "not")  # a proxy is nobody itself
+    _trust(api, "unix:daemon", "unix:no-such-account")
+    assert _who(local, **{"X-Remote-Ident": USER}) == (me, "socket")
+
+
+@pytest.mark.parametrize(
+    ("scope", "is_administrator"), [("rw", False), ("ro", False), ("submit", False), ("job:1", False), ("admin", True)]
+)
+def test_an_administrator_is_one_by_a_token_of_that_scope_only(
+    anonymous: httpx.Client, database: Database, scope: str, is_administrator: bool
+) -> None:
+    _store(database, user="root", scope=scope)
+    record = anonymous.get("/v1/whoami", headers=BEARER).json()
+    assert (record["user"], record["scope"], record["is_administrator"]) == ("root", scope, is_administrator)
+
+
+def test_members_of_the_group_of_administrators_are_some(api: Api, local: httpx.Client, database: Database) -> None:
+    _store(database, scope="admin")
+    assert local.get("/v1/whoami", headers=BEARER).json()["is_administrator"] is False
+    group = grp.getgrgid(pwd.getpwnam(USER).pw_gid).gr_name
+    api.runtime.config = Config(api_admin_group=group)
+    assert local.get("/v1/whoami", headers=BEARER).json()["is_administrator"] is True
+    api.runtime.config = Config(api_admin_group="no-such-group")
+    assert local.get("/v1/whoami", headers=BEARER).json()["is_administrator"] is False
+
+
+def test_a_token_of_one_job_shows_what_is_private_of_that_job_and_its_array(
+    anonymous: httpx.Client, database: Database
+) -> None:
+    mine = add_job(database, user=USER, command="./mine")
+    other = add_job(database, user=USER, command="./other")
+    _store(database, scope=f"job:{mine}")
+    assert (_command(anonymous, mine), _command(anonymous, other)) == ("./mine", None)
+
+
+def test_a_token_of_submissions_shows_what_is_private_of_its_own(anonymous: httpx.Client, database: Database) -> None:
+    mine = add_job(database, user=USER, command="./mine")
+    other = add_job(database, user=USER, command="./other")
+    token = _store(database, scope="submit")
+    with database.begin() as tx:
+        tx.api_tokens.remember(token, [mine])
+        tx.api_tokens.remember(token, [mine])
+    assert (_command(anonymous, mine), _command(anonymous, other)) == ("./mine", None)
+    listed = anonymous.get("/v1/jobs", params={"details": True}, headers=BEARER).json()["items"]
+    assert {job["command"] for job in listed} == {None}
+
+
+@pytest.mark.parametrize(
+    ("scope", "allowed"),
+    [
+        ("rw", set(JobAct)),
+        ("ro", {JobAct.READ_OUTPUT}),
+        ("submit", set()),
+        ("job:1", set()),
+        ("job:JOB", OF_ONE_JOB),
+        ("ro,job:JOB", OF_ONE_JOB),
+        ("admin", set(JobAct)),
+    ],
+)
+def test_each_scope_allows_what_it_says_and_nothing_else(database: Database, scope: str, allowed: set[JobAct]) -> None:
+    job_id = add_job(database, user=USER) + 1
+    caller = Caller(User(USER, 65534), Way.TOKEN, Scopes.parse(scope.replace("JOB", str(job_id))), 7)
+    done = set()
+    for act in JobAct:
+        try:
+            caller.acting(act, [job_id])
+        except NotAllowed:
+            continue
+        done.add(act)
+    assert done == allowed
+
+
+def test_what_a_token_has_submitted_it_may_delete() -> None:
+    caller = Caller(User(USER, 65534), Way.TOKEN, Scopes.parse("submit"), 7, lambda jobs: frozenset(jobs) & {1})
+    assert caller.submitting().name == USER
+    assert caller.acting(JobAct.DELETE, [1]).name == USER
+    with pytest.raises(NotAllowed, match=r"the scope of this token \(submit\) does not allow to hold job 1"):
+        caller.acting(JobAct.HOLD, [1])
+    with pytest.raises(NotAllowed, match="to delete job 2"):
+        caller.acting(JobAct.DELETE, [1, 2])

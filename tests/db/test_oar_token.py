@@ -59,7 +59,10 @@ def test_administrators_see_and_revoke_those_of_everybody(console: Console) -> N
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["create", "--scope", "all"], "'all' is no scope: rw, ro"),
+        (["create", "--scope", "all"], "'all' is no scope: rw, ro, submit, job:ID, admin"),
+        (["create", "--scope", "job:0"], "'job:0' is no scope: rw, ro, submit, job:ID, admin"),
+        (["create", "--scope", "rw,session"], "a session is what the login page makes"),
+        (["create", "--scope", "ro,admin"], "only administrators may have tokens of scope admin"),
         (["create", "--expires", "0"], "a token is valid for 1 to 365 days, not for 0"),
         (["create", "--expires", "366"], "a token is valid for 1 to 365 days, not for 366"),
         (["create", "--comment", "a\nb"], "a comment has at most 200 characters, all of them printable"),

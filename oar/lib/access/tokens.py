@@ -3,9 +3,10 @@
 import hashlib
 import re
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from oar.lib.access.scopes import SESSION, Scopes
 from oar.lib.facts.errors import BadRequest, NotAllowed
 from oar.lib.facts.records import User
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from oar.lib.db.api_tokens import ApiToken
     from oar.lib.db.transaction import Transaction
 
-#: What a token may do: everything that its user may, or only read.
-SCOPES: Mapping[str, str] = {"rw": "everything that its user may", "ro": "read as its user"}
 #: Days of validity: if none are asked, and at most.
 DEFAULT_DAYS, MOST_DAYS = 90, 365
 #: Tokens that a user may have at the same time.
@@ -33,8 +32,7 @@ def create(
     tx: "Transaction", user: User, *, scope: str = "rw", days: int = DEFAULT_DAYS, comment: str = ""
 ) -> tuple[int, str]:
     """Make a token of a user; return its id and the token, which nobody sees again.  Raises BadRequest."""
-    if scope not in SCOPES:
-        raise BadRequest(f"{scope!r} is no scope: {', '.join(SCOPES)}")
+    _check_scope(scope, user)
     if not 1 <= days <= MOST_DAYS:
         raise BadRequest(f"a token is valid for 1 to {MOST_DAYS} days, not for {days}")
     if len(comment) > LONGEST_COMMENT or not comment.isprintable():
@@ -46,6 +44,14 @@ def create(
     digest = digest_of(token)
     assert digest
     return tx.api_tokens.insert(user.name, digest, scope=scope, comment=comment, expires=expires), token
+
+
+def _check_scope(text: str, user: User) -> None:
+    scopes = Scopes.parse(text)
+    if SESSION in scopes.words:
+        raise BadRequest("a session is what the login page makes")
+    if scopes.administers and not user.is_admin:
+        raise NotAllowed("only administrators may have tokens of scope admin")
 
 
 def listed(tx: "Transaction", user: User, *, everybody: bool = False) -> list["ApiToken"]:

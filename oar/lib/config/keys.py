@@ -25,6 +25,7 @@ from oar.lib.config.kinds import (
     PATTERNS,
     PORT,
     POSITIVE,
+    PROXIES,
     SECONDS,
     SOME_SECONDS,
     TEXT,
@@ -491,7 +492,8 @@ class Config(Values):
     api_basic_auth = Key(one_of("no", "htpasswd", "pam"), "no", "Names and passwords.")
     htpasswd_file = Key(PATH, "/etc/oar/api-users", "File of htpasswd.")
     api_trust_ident = Key(BOOLEAN, True, "Believe the identity header of trusted proxies.")
-    api_trusted_proxies = Key(NETWORKS, (), "Proxies whose identity header is believed.")
+    api_trusted_proxies = Key(PROXIES, (), "Proxies whose identity header is believed: networks, unix:LOGIN.")
+    api_admin_by_proxy = Key(BOOLEAN, False, "Believe them that somebody is an administrator, too.")
     api_secret_key = unset(TEXT, "Key of the signed tokens; not set = none.", secret=True)
     api_secret_algorithm = Key(TEXT, "HS256", "Their algorithm.")
     api_access_token_expire_minutes = Key(at_least(1, "minutes"), 524160, "Their validity.")
@@ -627,7 +629,7 @@ UNREAD: frozenset[str] = frozenset(
         *("api_max_body", "api_jobs_uri_default_params", "api_submission_workers", "api_cors_origins"),
         *("api_accounting_private", "api_basic_auth", "htpasswd_file"),
         *("api_secret_key", "api_secret_algorithm", "api_access_token_expire_minutes"),
-        *("api_revoked_tokens", "api_admin_group", "api_admission_rules", "api_select_all"),
+        *("api_revoked_tokens", "api_admission_rules", "api_select_all"),
         *("api_media", "api_media_roots", "api_metrics_networks", "api_oar2_unescape", "api_stress_factor_script"),
         *("api_resources_list_generation_cmd", "api_html_header", "api_html_form", "api_colmet_extract_path"),
         *("api_colmet_hdf5_path_prefix", "proxy", "proxy_traefik_entrypoint", "proxy_traefik_rules_file"),

@@ -250,6 +250,12 @@ def _read_networks(text: str) -> Words:
     return networks
 
 
+def _read_proxies(text: str) -> Words:
+    proxies = _read_words(text)
+    _read_networks(" ".join(each for each in proxies if not re.fullmatch(r"unix:[A-Za-z0-9_][A-Za-z0-9_.-]*", each)))
+    return proxies
+
+
 def _read_patterns(text: str) -> Words:
     patterns = tuple(text.split())
     for pattern in patterns:
@@ -364,6 +370,7 @@ COMMAND: ValueKind[str] = ValueKind("command line", _read_command)
 WORDS: ValueKind[Words] = ValueKind("list", _read_words, " ".join)
 ITEMS: ValueKind[Words] = ValueKind("list, separated by commas", _read_items, ",".join)
 NETWORKS: ValueKind[Words] = ValueKind("networks", _read_networks, " ".join)
+PROXIES: ValueKind[Words] = ValueKind("networks, or unix:LOGIN", _read_proxies, " ".join)
 PATTERNS: ValueKind[Words] = ValueKind("regular expressions, separated by blanks", _read_patterns, " ".join)
 NUMBERS: ValueKind[Mapping[str, float]] = table(FLOAT)
 COMMANDS: ValueKind[Mapping[str, str]] = table(COMMAND)

@@ -49,6 +49,7 @@ _DELETES = (
             "job_ends",
             "job_usage",
             "reservation_jobs",
+            "token_jobs",
             "auto_resubmissions",
             "jobs",
         )

@@ -49,7 +49,7 @@ VIEWS = (
     "view_usage_daily",
 )
 #: Tables that nobody but the owner may read in full: oar_public.jobs stands for jobs, files has some open columns.
-SECRET = ("challenges", "api_tokens", "job_runs", "jobs", "files")
+SECRET = ("challenges", "api_tokens", "token_jobs", "job_runs", "jobs", "files")
 
 
 _LIVE = text("state <> 'Terminated' AND state <> 'Error'")
@@ -446,3 +446,4 @@ api_tokens = table(
     number("last_used"),
     number("revoked"),
 )
+token_jobs = table("token_jobs", key("job_id"), number("token_id"))

@@ -47,11 +47,12 @@ class User(NamedTuple):
 
     name: str
     uid: int
+    administers: bool | None = None  #: None: as the name says; else by what he has shown to whom he asked
 
     @property
     def is_admin(self) -> bool:
-        """Whether this is oar or root."""
-        return self.name in ("oar", "root")
+        """Whether this is an administrator: oar and root, and who has shown to be one."""
+        return self.name in ("oar", "root") if self.administers is None else self.administers
 
 
 class Job(NamedTuple):

@@ -14,30 +14,34 @@ class Privacy(NamedTuple):
     user: User | None  #: None: the user is unknown
     shows_requests: bool = False
     hides_commands: bool = False
+    only: frozenset[int] | None = None  #: jobs and arrays that his token names: of all others he is nobody
 
     def command(self, job: Job) -> str:
         """Return the command of a job, '' if the user may not see it."""
-        is_hidden = self.user is None or (self.hides_commands and not self._owns(job))
+        is_hidden = not self._is_known(job) or (self.hides_commands and not self._owns(job))
         return "" if is_hidden else job.command or ""
 
     def initial_request(self, job: Job) -> str:
         """Return the command line of a submission, '' if the user may not see it."""
-        is_open = self.user is not None and self.shows_requests and not self.hides_commands
+        is_open = self._is_known(job) and self.shows_requests and not self.hides_commands
         return job.initial_request or "" if is_open or self._owns(job) else ""
 
     def hidden_columns(self) -> frozenset[str]:
         """Return the columns of ``jobs`` whose values in the rows of others are hidden, from conditions too."""
-        if self.user is not None and self.user.is_admin:
+        if self.user is not None and self.user.is_admin and self.only is None:
             return frozenset()
         hidden = {"job_env", "notify"}
-        if not self.shows_requests or self.hides_commands or self.user is None:
+        if not self.shows_requests or self.hides_commands or self.user is None or self.only is not None:
             hidden.add("initial_request")
-        if self.hides_commands or self.user is None:
+        if self.hides_commands or self.user is None or self.only is not None:
             hidden.add("command")
         return frozenset(hidden)
 
+    def _is_known(self, job: Job) -> bool:
+        return self.user is not None and (self.only is None or not self.only.isdisjoint((job.id, job.array_id)))
+
     def _owns(self, job: Job) -> bool:
-        return self.user is not None and (self.user.is_admin or self.user.name == job.user)
+        return self.user is not None and self._is_known(job) and (self.user.is_admin or self.user.name == job.user)
 
 
 def privacy_for(config: "Config", user: User | None) -> Privacy:

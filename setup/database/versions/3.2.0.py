@@ -23,6 +23,7 @@ def upgrade():
         op.execute(f"DROP TABLE IF EXISTS public.{table}")
     text = Path(__file__).resolve().parents[1].joinpath("reservations.sql").read_text(encoding="utf-8")
     op.execute(text)
+    op.execute("CREATE TABLE public.token_jobs (job_id bigint PRIMARY KEY, token_id bigint NOT NULL DEFAULT 0)")
     op.execute("ALTER TABLE public.job_runs RENAME COLUMN next_try TO silent_since")
     op.execute("UPDATE public.job_runs SET silent_since = 0 WHERE silent_since <> 0")
     op.execute("ALTER TABLE public.queues DROP CONSTRAINT queues_state_check")

@@ -1,0 +1,55 @@
+"""Accounts of this machine, as identities name them."""
+
+import grp
+import os
+import pwd
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.errors import NotAllowed
+from oar.lib.facts.records import User
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+
+#: Who is served by the socket and by tokens of administrators only.
+PRIVILEGED = frozenset({"root", "oar"})
+
+
+def user_of(uid: int, config: "Config") -> User:
+    """Return the user whose process the kernel has named.  Raises NotAllowed."""
+    try:
+        account = pwd.getpwuid(uid)
+    except KeyError:
+        raise NotAllowed(f"nobody has the user id {uid} on this machine") from None
+    return User(account.pw_name, uid, is_administrator(account, config))
+
+
+def user_named(name: str, config: "Config", *, administers: bool) -> User:
+    """Return a user; ``administers``: he has shown enough to be an administrator, if he is one.  Raises NotAllowed."""
+    try:
+        account = pwd.getpwnam(name)
+    except KeyError:
+        raise NotAllowed(f"there is no user {name!r} on this machine") from None
+    return User(name, account.pw_uid, administers and is_administrator(account, config))
+
+
+def with_rights(user: User, config: "Config") -> User:
+    """Return a user of a command, as an administrator if he is in their group."""
+    try:
+        account = pwd.getpwnam(user.name)
+    except KeyError:
+        return user
+    return user._replace(administers=is_administrator(account, config))
+
+
+def is_administrator(account: pwd.struct_passwd, config: "Config") -> bool:
+    """Whether an account is oar, root, or a member of the group of administrators."""
+    if account.pw_name in PRIVILEGED:
+        return True
+    if not config.api_admin_group:
+        return False
+    try:
+        group = grp.getgrnam(config.api_admin_group).gr_gid
+    except KeyError:
+        return False
+    return group in os.getgrouplist(account.pw_name, account.pw_gid)
