@@ -14,8 +14,7 @@ from fastapi import Request
 
 from oar.api.problems import Unidentified
 from oar.lib.access.accounts import PRIVILEGED, user_named, user_of
-from oar.lib.access.scopes import EVERYTHING, SESSION, Scopes
-from oar.lib.access.scopes import JobAct as JobAct
+from oar.lib.access.scopes import EVERYTHING, SESSION, JobAct, Scopes
 from oar.lib.access.tokens import digest_of
 from oar.lib.facts.errors import NotAllowed
 from oar.lib.facts.records import User
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from oar.lib.db.api_tokens import ApiToken
     from oar.lib.db.database import Database
     from oar.lib.db.transaction import Transaction
+
+__all__ = ["Caller", "JobAct", "Peer", "Way", "identify", "is_trusted"]
 
 _log = logging.getLogger(__name__)
 
