@@ -130,12 +130,13 @@ CREATE INDEX jobs_start ON jobs (start_time);
 CREATE INDEX jobs_stop ON jobs (stop_time);
 CREATE INDEX jobs_submission ON jobs (submission_time);
 
--- One row for each -l of a job.
+-- One row for each -l of a job.  default_walltime: what the site gives one without walltime; 0 = the user named it.
 CREATE TABLE moldable_job_descriptions (
     moldable_id bigserial PRIMARY KEY,
     moldable_job_id bigint NOT NULL DEFAULT 0,
     moldable_walltime bigint NOT NULL DEFAULT 0,
-    moldable_index varchar(7) NOT NULL DEFAULT 'CURRENT' CHECK (moldable_index IN ('CURRENT', 'LOG'))
+    moldable_index varchar(7) NOT NULL DEFAULT 'CURRENT' CHECK (moldable_index IN ('CURRENT', 'LOG')),
+    default_walltime bigint NOT NULL DEFAULT 0
 );
 CREATE INDEX job_mold ON moldable_job_descriptions (moldable_job_id);
 CREATE INDEX moldable_current ON moldable_job_descriptions (moldable_id) WHERE moldable_index = 'CURRENT';

@@ -164,6 +164,11 @@ class Alternative:
     id: int
     walltime: int  #: seconds
     groups: tuple[RequestGroup, ...]
+    cut_at: int = 0  #: its walltime is over then at the latest, however late it begins; 0 = it never changes
+
+    def walltime_from(self, start: int) -> int:
+        """Return the walltime of a placement that begins at a date, in seconds."""
+        return min(self.walltime, self.cut_at - start) if self.cut_at else self.walltime
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,7 +277,7 @@ class PassedOver:
             kind = self._kinds.get(key)
             if kind is None:
                 kind = self._kinds[key] = _Kind(space, query)
-            yield query.duration, kind
+            yield self._search.least_duration(query, alternative), kind
 
     def _waits_for_passed(self, turn: Turn) -> bool:
         """Whether a job waits for a passed one; not if it is given up in any case."""
@@ -322,7 +322,10 @@ class PassedOver:
         """Return for how long the resources of a placement must be free."""
         alternative = next(each for each in task.job.alternatives if each.id == best.alternative)
         query = self._search.query(task.job, alternative, task.types, task.rules)
-        return 0 if isinstance(query, Reason) else query.duration
+        if isinstance(query, Reason):
+            return 0
+        is_cut = best.walltime < alternative.walltime
+        return min(query.duration, best.walltime + self._security_time) if is_cut else query.duration
 
     # -- the passed jobs ---------------------------------------------------------------------------------------------
 

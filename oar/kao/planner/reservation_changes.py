@@ -248,7 +248,8 @@ class ReservationChanges:
         inside = resources | self._context.usable.shared
         for alternative in job.alternatives:
             request = self._context.requests.get(alternative.groups)
-            if alternative.walltime <= longest and (isinstance(request, Reason) or request.fit(inside)):
+            is_short = alternative.walltime <= longest or (alternative.cut_at and longest > 0)
+            if is_short and (isinstance(request, Reason) or request.fit(inside)):
                 return True
         return False
 

@@ -106,8 +106,8 @@ _CURRENT_TYPES = """
     SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) AND types_index = 'CURRENT' ORDER BY job_type_id"""
 #: Alternatives of jobs, with their requests.
 _MOLDABLES = """
-    SELECT m.moldable_id, m.moldable_job_id, m.moldable_walltime, g.res_group_id, g.res_group_property,
-           d.res_job_resource_type, d.res_job_value
+    SELECT m.moldable_id, m.moldable_job_id, m.moldable_walltime, m.default_walltime, g.res_group_id,
+           g.res_group_property, d.res_job_resource_type, d.res_job_value
     FROM moldable_job_descriptions m
     LEFT JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id
     LEFT JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id
@@ -408,19 +408,19 @@ def _moved(row: Row) -> MovedJob:
 
 def _moldables(rows: Iterable[Row]) -> dict[int, list[Moldable]]:
     """Gather the joined rows: alternatives, their groups, the levels of the groups."""
-    alternatives: dict[int, tuple[int, int]] = {}
+    alternatives: dict[int, tuple[int, int, int]] = {}
     groups: dict[int, dict[int, tuple[str, list[Level]]]] = defaultdict(dict)
-    for moldable_id, job_id, walltime, group_id, text, name, value in rows:
-        alternatives[moldable_id] = (job_id, walltime)
+    for moldable_id, job_id, walltime, default, group_id, text, name, value in rows:
+        alternatives[moldable_id] = (job_id, walltime, default)
         if group_id is None:
             continue
         _, levels = groups[moldable_id].setdefault(group_id, (text or "", []))
         if name is not None:
             levels.append(Level(name, value))
     moldables: dict[int, list[Moldable]] = defaultdict(list)
-    for moldable_id, (job_id, walltime) in alternatives.items():
+    for moldable_id, (job_id, walltime, default) in alternatives.items():
         request = tuple(Group(text, tuple(levels)) for text, levels in groups[moldable_id].values())
-        moldables[job_id].append(Moldable(moldable_id, job_id, walltime, request))
+        moldables[job_id].append(Moldable(moldable_id, job_id, walltime, request, default))
     return moldables
 
 

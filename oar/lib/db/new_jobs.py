@@ -37,8 +37,8 @@ _JOBS_OF_COMMANDS = "unnest(%(ids)s::bigint[], %(commands)s::text[]) WITH ORDINA
 _STATE_LOGS = """
     INSERT INTO job_state_logs (job_id, job_state, date_start) SELECT id, %s, %s FROM unnest(%s::bigint[]) id"""
 _MOLDABLES = """
-    INSERT INTO moldable_job_descriptions (moldable_id, moldable_job_id, moldable_walltime)
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[])"""
+    INSERT INTO moldable_job_descriptions (moldable_id, moldable_job_id, moldable_walltime, default_walltime)
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])"""
 _GROUPS = """
     INSERT INTO job_resource_groups (res_group_id, res_group_moldable_id, res_group_property)
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[])"""
@@ -104,6 +104,7 @@ class NewAlternative(NamedTuple):
 
     walltime: int
     groups: tuple[Group, ...]
+    default_walltime: int = 0  #: that of the site, if none was asked for; 0 = one was
 
 
 class IndexedDependency(NamedTuple):
@@ -212,8 +213,9 @@ class NewJobs(Table):
     ) -> None:
         """Insert the same requests for each of several new jobs."""
         walltimes = [alternative.walltime for alternative in alternatives]
+        defaults = [alternative.default_walltime for alternative in alternatives]
         owners = [job_id for job_id in ids for _ in walltimes]
-        self._tx.execute(_MOLDABLES, (moldables, owners, walltimes * len(ids)))
+        self._tx.execute(_MOLDABLES, (moldables, owners, walltimes * len(ids), defaults * len(ids)))
         requests = [alternative.groups for alternative in alternatives] * len(ids)
         holders = [moldable for moldable, groups in zip(moldables, requests, strict=True) for _ in groups]
         self._insert_groups(holders, [group for request in requests for group in request], group_ids)

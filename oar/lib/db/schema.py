@@ -181,6 +181,7 @@ moldable_job_descriptions = table(
     number("moldable_job_id"),
     number("moldable_walltime"),
     index_column("moldable_index"),
+    number("default_walltime"),
     Index("job_mold", "moldable_job_id"),
     Index("moldable_current", "moldable_id", postgresql_where=text("moldable_index = 'CURRENT'")),
 )

@@ -175,6 +175,7 @@ class Moldable(NamedTuple):
     job_id: int
     walltime: int
     groups: tuple[Group, ...] = ()
+    default_walltime: int = 0  #: that of the site, if none was asked for; 0 = one was
 
 
 class Resource(NamedTuple):

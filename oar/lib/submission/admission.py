@@ -58,7 +58,7 @@ def _admit_inside(
     if amended.spec.project != project:
         reservation_entry.check_access(tx, reservation, spec.user, amended.spec.project)
     _check_queue(tx, amended.spec.queue, reservation.queue)
-    amended, said = reservation_entry.with_walltimes(reservation, amended, proposal.requests, tx.now)
+    amended, said = reservation_entry.with_walltimes(reservation, amended, tx.now)
     output = output._replace(out=output.out + "".join(f"{line}\n" for line in said))
     size = _size(cluster, amended, proposal)
     reservation_entry.check_fits(cluster, reservation, amended, tx.now)
@@ -120,8 +120,18 @@ def _amend(
     amended = rule_names.amend(proposal, names, namespace, config, output)
     preparation.check(amended.spec)
     _condition(cluster, amended.later_properties)
-    amended = amended._replace(requests=checks.named(amended.requests, columns, config))
+    amended = amended._replace(
+        requests=checks.named(amended.requests, columns, config),
+        default_walltimes=_default_walltimes(proposal.requests, amended.requests),
+    )
     return amended._replace(warnings=(*amended.warnings, *_type_warnings(amended, config, tx.now))), output
+
+
+def _default_walltimes(asked: Sequence[ResourceRequest], amended: Sequence[ResourceRequest]) -> tuple[int, ...]:
+    """Return of each request the walltime that the site gives it; 0 if one was asked for."""
+    known = [True] * (len(amended) - len(asked))
+    are_given = [request.walltime is not None for request in asked[: len(amended)]] + known
+    return tuple(0 if given else request.walltime or 0 for given, request in zip(are_given, amended, strict=True))
 
 
 def _rules(tx: "Transaction", config: Config) -> tuple[AdmissionRule, ...]:

@@ -7,7 +7,6 @@ no way round them.  A reservation cannot be altered: it was promised as it is.
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.db.new_jobs import NewAlternative
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.errors import BadRequest, NoSuchJob, NotAllowed, UserError, WrongState
 from oar.lib.facts.messages import Tag, Wake
@@ -36,7 +35,7 @@ _LABELS = {
         field, field.replace("_", " ")
     )
     for field in (*JobSpec._fields, *Proposal._fields)
-    if field not in ("dependencies", "spec", "warnings", "types", "verifies")
+    if field not in ("dependencies", "spec", "warnings", "types", "verifies", "default_walltimes")
 }
 
 
@@ -123,10 +122,11 @@ def alter(
         now = tx.now
     inside = str(present_entry.number) if present_entry else ""
     outside = tuple(text for text in types if not present_entry or text != present_entry.entry_type)
-    present = _proposal(config, job, outside, moldables, JobChanges(), now=now)._replace(advance_reservation=inside)
-    altered = _proposal(config, job, outside, moldables, changes, now=now)._replace(
-        advance_reservation=_place(changes.advance_reservation, inside),
-        verifies=bool(changes.named & {"requests", "advance_reservation"}),
+    is_anew = bool(changes.named & {"requests", "advance_reservation"})
+    requests = tuple(_present_request(each, is_anew=is_anew) for each in moldables)
+    present = _proposal(config, job, outside, requests, JobChanges(), now=now)._replace(advance_reservation=inside)
+    altered = _proposal(config, job, outside, requests, changes, now=now)._replace(
+        advance_reservation=_place(changes.advance_reservation, inside), verifies=is_anew
     )
     admitted = (rehearsals or Rehearsals(database, config)).admit(present, altered, changes)
     with database.begin() as tx:
@@ -186,10 +186,21 @@ def _alterable(user: User, job: Job | None, job_id: int, changes: JobChanges) ->
     return job
 
 
+def _present_request(moldable: Moldable, *, is_anew: bool) -> ResourceRequest:
+    """Return the request of an alternative; ``is_anew``: it gets the walltime anew that it came without."""
+    return ResourceRequest(moldable.groups, None if is_anew and moldable.default_walltime else moldable.walltime)
+
+
 def _proposal(
-    config: "Config", job: Job, types: tuple[str, ...], moldables: list[Moldable], changes: JobChanges, *, now: int
+    config: "Config",
+    job: Job,
+    types: tuple[str, ...],
+    present: tuple[ResourceRequest, ...],
+    changes: JobChanges,
+    *,
+    now: int,
 ) -> Proposal:
-    """Return the job with its changes as if it were submitted."""
+    """Return the job with its changes as if it were submitted; ``present``: its requests without them."""
     submission = Submission(
         spec=JobSpec(
             user=job.user,
@@ -207,7 +218,6 @@ def _proposal(
         is_interactive=job.job_type is JobType.INTERACTIVE,
         requests=changes.requests or (),
     )
-    present = tuple(ResourceRequest(moldable.groups, moldable.walltime) for moldable in moldables)
     prepared = preparation.prepare(submission, config, now)
     return prepared._replace(requests=_requests(prepared.requests, changes.requests, present))
 
@@ -245,7 +255,7 @@ def _check_same(present: Proposal, altered: Proposal, admitted: Proposal, change
     ) + bool(altered.advance_reservation):
         raise BadRequest("the rules of the site would also change its types: submit another job.")
     may_differ = changes.named | ({"later_properties"} if changes.properties is not None else frozenset())
-    before, after = _fields(present), _fields(admitted)
+    before, after = _fields(present.asked), _fields(admitted.asked)
     for field, label in _LABELS.items():
         if field not in may_differ and before[field] != after[field]:
             raise BadRequest(f"the rules of the site would also change its {label}: submit another job.")
@@ -282,9 +292,9 @@ def _write(tx: "Transaction", job: Job, admitted: Admission, changes: JobChanges
     }
     values = dict(value for field, value in columns.items() if field in changes.named)
     tx.jobs.update(job.id, message=_message(job, admitted, changes), **values)
-    if changes.requests is not None:
-        alternatives = [NewAlternative(request.walltime or 0, request.groups) for request in proposal.requests]
-        tx.new_jobs.replace_requests(job.id, alternatives)
+    is_elsewhere = changes.advance_reservation is not None and any(proposal.default_walltimes)
+    if changes.requests is not None or is_elsewhere:
+        tx.new_jobs.replace_requests(job.id, submit.new_alternatives(proposal))
     if changes.dependencies is not None:
         tx.new_jobs.replace_dependencies(job.id, _dependencies(tx, job, spec))
 

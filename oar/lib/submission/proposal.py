@@ -40,6 +40,7 @@ class Proposal(NamedTuple):
     spec: JobSpec
     job_type: JobType
     requests: tuple[ResourceRequest, ...]
+    default_walltimes: tuple[int, ...] = ()  #: of each request that of the site, if none was asked for; 0 = one was
     is_interactive: bool = False  #: a session follows; not so for a reservation without command
     start: int = 0  #: date of a reservation, 0 = none
     use_job_key: bool = False
@@ -52,6 +53,15 @@ class Proposal(NamedTuple):
     asked_reservation: Mapping[str, object] | None = None  #: what rules see of that request
     advance_reservation: str = ""  #: number or name of the one that the job is for; '' = none
     verifies: bool = True  #: refuse a job that can never run in its advance reservation
+
+    @property
+    def asked(self) -> "Proposal":
+        """The same with the walltimes that were asked for."""
+        defaults = self.default_walltimes or (0,) * len(self.requests)
+        pairs = zip(self.requests, defaults, strict=True)
+        return self._replace(
+            requests=tuple(request._replace(walltime=None) if default else request for request, default in pairs)
+        )
 
     @property
     def stored_properties(self) -> str:

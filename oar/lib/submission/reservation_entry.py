@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.errors import WrongState
 from oar.lib.facts.records import Job
-from oar.lib.facts.request import JobTypes, ResourceRequest, format_request
+from oar.lib.facts.request import JobTypes, format_request
 from oar.lib.facts.reservation_states import GRANTED, STARTED, ReservationState
 from oar.lib.facts.states import JobTypeName
 from oar.lib.facts.times import format_duration
@@ -110,20 +110,17 @@ def longest(reservation: AdvanceReservation, date: int) -> int:
     return max(0, reservation.latest_job_end - max(date, reservation.start))
 
 
-def with_walltimes(
-    reservation: AdvanceReservation, proposal: Proposal, given: Sequence[ResourceRequest], now: int
-) -> tuple[Proposal, list[str]]:
+def with_walltimes(reservation: AdvanceReservation, proposal: Proposal, now: int) -> tuple[Proposal, list[str]]:
     """Give the alternatives that came without walltime what is left, if that is less than the default of the site.
 
-    ``given``: the alternatives as the user gave them.  Return also what is said about it.
+    Return also what is said about it.
     """
     requests, said = list(proposal.requests), []
     left = longest(reservation, proposal.start or now)
-    for index, (request, before) in enumerate(zip(proposal.requests, given, strict=False)):
-        if before.walltime is None and left and not reservation.is_flexible:
-            requests[index] = request._replace(walltime=min(left, request.walltime or left))
-            shown = format_duration(requests[index].walltime or 0)
-            said.append(f"[AR {reservation.number}] Set walltime to {shown}.")
+    for index, (request, default) in enumerate(zip(proposal.requests, proposal.default_walltimes, strict=True)):
+        if default and left and not reservation.is_flexible:
+            requests[index] = request._replace(walltime=min(left, default))
+            said.append(f"[AR {reservation.number}] Set walltime to {format_duration(min(left, default))}.")
     return proposal._replace(requests=tuple(requests)), said
 
 
@@ -179,8 +176,8 @@ def again(
 ) -> tuple[tuple[str, ...], AdvanceReservation | None]:
     """Return the types of a copy of a job, and the reservation that it stays in; None if it is in none.
 
-    ``walltime``: of its longest alternative.  Raises WrongState if the reservation has ended, is too short, or is not
-    open for its user any more.
+    ``walltime``: the longest that was asked for, at least a second.  Raises WrongState if the reservation has ended,
+    is too short, or is not open for its user any more.
     """
     reservation_id = tx.advance_reservations.of_jobs([job.id]).get(job.id)
     reservation = tx.advance_reservations.share(reservation_id) if reservation_id else None

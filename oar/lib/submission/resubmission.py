@@ -9,6 +9,7 @@ See docs/design/launch.rst, "Resubmission".
 from typing import TYPE_CHECKING
 
 from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
+from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.errors import BadRequest, NoSuchJob, NotAllowed, WrongState
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Job, JobKeys, JobSpec, Moldable, User
@@ -56,12 +57,12 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
     """
     job = tx.jobs.get(job_id)
     change = tx.walltime_changes.find(job_id)
-    alternatives = [
-        NewAlternative(_submitted_walltime(moldable, job, change), moldable.groups)
-        for moldable in tx.jobs.moldables([job_id])[job_id]
-    ]
-    longest = max(alternative.walltime for alternative in alternatives)
-    types, reservation = reservation_entry.again(tx, job, tx.jobs.types([job_id]).get(job_id, ()), longest)
+    moldables = tx.jobs.moldables([job_id])[job_id]
+    asked = [_submitted_walltime(each, job, change) for each in moldables if not each.default_walltime]
+    types, reservation = reservation_entry.again(
+        tx, job, tx.jobs.types([job_id]).get(job_id, ()), max(asked, default=1)
+    )
+    alternatives = [_alternative(tx, moldable, job, change, reservation) for moldable in moldables]
     new_id = tx.new_jobs.new_id()
     if automatically and not tx.resubmissions.note(job_id, new_id):
         raise WrongState(f"job {job_id} was resubmitted before.")
@@ -115,6 +116,17 @@ def _keys(tx: "Transaction", job: Job) -> list[JobKeys]:
     if tx.challenges.is_key_in_use(former.public_key, job.user, but=job.id):
         raise WrongState("another active job is using the same ssh keys.")
     return job_keys.with_challenges([KeyPair(former.private_key, former.public_key)], 1)
+
+
+def _alternative(
+    tx: "Transaction", moldable: Moldable, job: Job, change: "WalltimeChange", reservation: AdvanceReservation | None
+) -> NewAlternative:
+    """Return an alternative of a job anew; one without walltime has what is left of its advance reservation."""
+    walltime, default = _submitted_walltime(moldable, job, change), moldable.default_walltime
+    if default:
+        is_cut = reservation is not None and not reservation.is_flexible
+        walltime = min(default, reservation_entry.longest(reservation, tx.now)) if is_cut and reservation else default
+    return NewAlternative(walltime, moldable.groups, default)
 
 
 def _submitted_walltime(moldable: Moldable, job: Job, change: "WalltimeChange") -> int:

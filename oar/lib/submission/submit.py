@@ -154,8 +154,13 @@ def _new_jobs(tx: "Transaction", admission: Admission) -> JobBatch:
         reservation=Reservation.TO_SCHEDULE if proposal.start else Reservation.NONE,
         start_time=proposal.start,
     )
-    alternatives = [NewAlternative(request.walltime or 0, request.groups) for request in proposal.requests]
-    return JobBatch(first, alternatives, dependencies.find(tx, spec), dependencies.find_indexed(tx, spec))
+    return JobBatch(first, new_alternatives(proposal), dependencies.find(tx, spec), dependencies.find_indexed(tx, spec))
+
+
+def new_alternatives(proposal: Proposal) -> list[NewAlternative]:
+    """Return the rows of the alternatives of a job that was admitted."""
+    pairs = zip(proposal.requests, proposal.default_walltimes, strict=True)
+    return [NewAlternative(request.walltime or 0, request.groups, default) for request, default in pairs]
 
 
 def job_message(spec: JobSpec, *, letter: JobLetter, resources: int, walltime: int) -> str:

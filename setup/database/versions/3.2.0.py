@@ -1,5 +1,7 @@
 """Advance reservations as objects: tables and views of ``reservations.sql``.  Since when a node says nothing of a job.
 
+Which walltimes are defaults of the site.
+
 The tables and views of earlier versions that have the same names were never written to, and are dropped.
 """
 
@@ -24,6 +26,7 @@ def upgrade():
     text = Path(__file__).resolve().parents[1].joinpath("reservations.sql").read_text(encoding="utf-8")
     op.execute(text)
     op.execute("CREATE TABLE public.token_jobs (job_id bigint PRIMARY KEY, token_id bigint NOT NULL DEFAULT 0)")
+    op.execute("ALTER TABLE public.moldable_job_descriptions ADD COLUMN default_walltime bigint NOT NULL DEFAULT 0")
     op.execute("ALTER TABLE public.job_runs RENAME COLUMN next_try TO silent_since")
     op.execute("UPDATE public.job_runs SET silent_since = 0 WHERE silent_since <> 0")
     op.execute("ALTER TABLE public.queues DROP CONSTRAINT queues_state_check")

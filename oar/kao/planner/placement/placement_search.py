@@ -3,6 +3,7 @@
 See docs/design/planner.rst, "Placement".
 """
 
+from bisect import bisect_left
 from dataclasses import replace
 
 from oar.kao.facts import reasons
@@ -17,6 +18,7 @@ from oar.kao.planner.resources.slots import SlotMatch, SlotQuery
 from oar.kao.planner.resources.spaces import Space
 from oar.kao.planner.site.plugin_choices import PluginChoices
 from oar.lib.facts.hierarchy import RequestFit
+from oar.lib.facts.resource_set import ResourceSet
 
 
 class PlacementSearch:
@@ -45,7 +47,7 @@ class PlacementSearch:
             latest = FOREVER if best is None else best.end - alternative.walltime - 1
             placement = self._of_alternative(task, alternative, begin, latest)
             if isinstance(placement, Placement):
-                best = placement
+                best = min(best or placement, placement, key=lambda each: (each.end, each.start))
             elif refusal is None:
                 refusal = placement
         return self._on_promised_nodes(task, best) if best and task.job.promised else best, refusal
@@ -137,7 +139,35 @@ class PlacementSearch:
         match = self._search(task, alternative, query, begin, latest)
         if match and task.rules.has_quotas:
             return self._under_quotas(task, alternative, query, match, latest)
-        return _placement(task, alternative, match) if match else self.reasons.never_free(query, task.types)
+        if match is None and alternative.cut_at:
+            match = self._shortened(task, alternative, query, begin)
+        if match:
+            return _placement(task, alternative, match)
+        least = replace(query, duration=self.least_duration(query, alternative))
+        return self.reasons.never_free(least, task.types)
+
+    def least_duration(self, query: SlotQuery, alternative: Alternative) -> int:
+        """Return for how long resources must be free at least for an alternative to begin."""
+        return self._settings.security_time + 1 if alternative.cut_at else query.duration
+
+    def _shortened(
+        self, task: PlacementTask, alternative: Alternative, query: SlotQuery, begin: int
+    ) -> SlotMatch | None:
+        """Return the earliest match of an alternative whose walltime is cut, on resources that stay free up to then.
+
+        What is free then only grows with the start.
+        """
+        slots, end = task.space.slots, alternative.cut_at
+        starts = sorted({start for start in (begin, *slots.starts()) if begin <= start < end})
+
+        def resources(start: int) -> ResourceSet:
+            if self._arrays.first_start(task.job, start, end - start) > start:
+                return 0
+            free = slots.free_between(start, end + self._settings.security_time, query.keys)
+            return query.request.fit(free & query.usable)
+
+        first = bisect_left(starts, True, key=lambda start: bool(resources(start)))
+        return SlotMatch(starts[first], resources(starts[first])) if first < len(starts) else None
 
     def _search(
         self, task: PlacementTask, alternative: Alternative, query: SlotQuery, begin: int, latest: int
@@ -185,7 +215,7 @@ class PlacementSearch:
         Its query is for a short gap only (``Settings.besteffort_gap``), but it occupies its whole walltime.
         """
         while match:
-            end = match.start + alternative.walltime + self._settings.security_time
+            end = match.start + alternative.walltime_from(match.start) + self._settings.security_time
             leaving = self._usable.leaving_before(end)
             if not leaving & match.resources:
                 break
@@ -234,4 +264,4 @@ class PlacementSearch:
 
 
 def _placement(task: PlacementTask, alternative: Alternative, match: SlotMatch) -> Placement:
-    return Placement(task.job.id, alternative.id, match.start, alternative.walltime, match.resources)
+    return Placement(task.job.id, alternative.id, match.start, alternative.walltime_from(match.start), match.resources)

@@ -31,7 +31,8 @@ class ChoiceCheck:
         satisfied is not checked.
         """
         alternative = next((each for each in job.alternatives if each.id == placement.alternative), None)
-        if alternative is None or placement.job_id != job.id or placement.walltime != alternative.walltime:
+        is_known = alternative is not None and placement.walltime == alternative.walltime_from(placement.start)
+        if not is_known or placement.job_id != job.id:
             return f"{placement.alternative} is no alternative of the job with that walltime"
         if isinstance(space, Reason):
             return space.text

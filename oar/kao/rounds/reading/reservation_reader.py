@@ -12,6 +12,7 @@ from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import StoredPlacement, WaitingJob
 from oar.kao.rounds.reading.filter_pools import Filters
 from oar.kao.rounds.reading.numbered_resources import NumberedResources
+from oar.kao.rounds.reading.snapshot_jobs import WalltimeCut
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation, LiveJobCounts, ReservationChange
 from oar.lib.facts.records import Group
@@ -53,6 +54,14 @@ class ReservationRows:
     def planned_changes(self, pools: Mapping[Filters, int]) -> tuple[PlannedChange, ...]:
         """Return the changes that wait for an answer, for the planner."""
         return tuple(_planned_change(change, pools) for change in self.changes)
+
+    def walltime_cuts(self) -> dict[str, WalltimeCut]:
+        """Return how default walltimes of jobs inside are cut, by the type by which they are inside."""
+        return {
+            each.entry_type: WalltimeCut(each.latest_job_end - each.start, each.latest_job_end)
+            for each in self.live
+            if not _is_asked(each) and not each.is_flexible
+        }
 
     def with_grants(self, waiting: Sequence[WaitingJob], resources: NumberedResources) -> tuple[WaitingJob, ...]:
         """Return the waiting jobs, the frames among them with what the rows of their reservations grant."""

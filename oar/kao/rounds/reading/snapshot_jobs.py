@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import FOREVER, Alternative, RequiredJob, RunningJob, StoredPlacement, WaitingJob
@@ -76,11 +77,25 @@ def _placed_alternatives(jobs: Mapping[int, CachedJob], starts: Mapping[int, int
     return alternatives
 
 
+class WalltimeCut(NamedTuple):
+    """How long jobs may last that were submitted without walltime into an advance reservation."""
+
+    longest: int  #: seconds
+    date: int  #: at which they have to be over
+
+
 class SnapshotJobs:
     """Makes records of jobs."""
 
-    def __init__(self, rows: JobRows, resources: NumberedResources, pools: Mapping[Filters, int]) -> None:
-        """``pools``: the numbers of pools by their filters."""
+    def __init__(
+        self,
+        rows: JobRows,
+        resources: NumberedResources,
+        pools: Mapping[Filters, int],
+        cuts: Mapping[str, WalltimeCut] | None = None,
+    ) -> None:
+        """``pools``: the numbers of pools by their filters.  ``cuts``: of default walltimes, by types of jobs."""
+        self._cuts = cuts or {}
         self._rows = rows
         self._resources = resources
         self._pools = pools
@@ -97,13 +112,14 @@ class SnapshotJobs:
         stored = self._stored_placement(job.moldables)
         granted = stored if row.reservation is Reservation.SCHEDULED else None
         promised = stored if row.reservation is Reservation.NONE and self._waits_for_nodes(stored) else None
-        made_from = row, job.types, is_killed, dependencies, granted, promised
+        cut = self._cut_of(job)
+        made_from = row, job.types, is_killed, dependencies, granted, promised, cut
         if job.record is None or job.made_from != made_from:
             record = WaitingJob(
                 *shared(row),
                 types=job.types,
                 is_killed=is_killed,
-                alternatives=tuple(self._alternative(row, moldable) for moldable in job.moldables),
+                alternatives=tuple(self._alternative(row, moldable, cut) for moldable in job.moldables),
                 dependencies=dependencies,
                 submission_time=row.submission_time,
                 start_time=row.start_time,
@@ -143,8 +159,17 @@ class SnapshotJobs:
                 required[job_id] = RequiredJob(job_id, row.state, row.exit_code, row.start_time, row.stop_time)
         return tuple(required[job_id] for job_id in sorted(required))
 
-    def _alternative(self, row: JobRow, moldable: MoldableRow) -> Alternative:
-        return Alternative(moldable.id, moldable.walltime, tuple(self._group(row, group) for group in moldable.groups))
+    def _cut_of(self, job: CachedJob) -> WalltimeCut | None:
+        """Return how the default walltimes of a job are cut; what a reservation job was promised stays."""
+        if not self._cuts or job.row.reservation is not Reservation.NONE:
+            return None
+        return next((self._cuts[text] for text in job.types if text in self._cuts), None)
+
+    def _alternative(self, row: JobRow, moldable: MoldableRow, cut: WalltimeCut | None) -> Alternative:
+        groups = tuple(self._group(row, group) for group in moldable.groups)
+        if cut and moldable.default_walltime:
+            return Alternative(moldable.id, min(moldable.default_walltime, cut.longest), groups, cut.date)
+        return Alternative(moldable.id, moldable.walltime, groups)
 
     def _group(self, row: JobRow, group: GroupRow) -> RequestGroup:
         """Return the record of a group; equal groups are one object."""

@@ -85,7 +85,7 @@ class SnapshotReader:
             owners = reservations.add_filters(_owners(waiting))
             self._pools.read_columns(tx, owners, resources)
         pools = self._pools.read(owners, resources)
-        records = SnapshotJobs(rows, resources, self._pools.numbers)
+        records = SnapshotJobs(rows, resources, self._pools.numbers, reservations.walltime_cuts())
         types = [job.types for job in cache.jobs.values() if job.row.state not in CURRENT]
         snapshot = Snapshot(
             now=now,

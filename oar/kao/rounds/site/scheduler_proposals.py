@@ -131,7 +131,8 @@ class ProposalReader:
                 rejected[job_id] = f"there is no resource {unknown[0]}"
             else:
                 resources = from_positions(self._bits[number] for number in choice.resources)
-                placements[job_id] = Placement(job_id, alternative.id, choice.start, alternative.walltime, resources)
+                walltime = alternative.walltime_from(choice.start)
+                placements[job_id] = Placement(job_id, alternative.id, choice.start, walltime, resources)
         return placements, rejected
 
     def _alternative(self, choice: _Choice) -> Alternative | None:
