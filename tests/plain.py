@@ -10,6 +10,11 @@ import yaml
 _PERL = re.compile(r"\s*(=>|[{}\[\],]|undef|-?\d+|'(?:[^'\\]|\\.)*')", re.DOTALL)
 
 
+def without_way_out(text: str) -> str:
+    """Return what is said without what could be written or done instead, which stands behind two blanks."""
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("  "))
+
+
 def read_xml(text: str) -> Any:
     """Return the value of a document of XML::Dumper; every scalar is a text, or None."""
     (top,) = ElementTree.fromstring(text.encode())

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from oar.cli.common.command import Context, oar_command
+from oar.cli.common.command import Context, no_argument, oar_command
 from oar.cli.common.options import RESERVATIONS, Stop, option
 from oar.cli.common.render import visible
 from oar.lib.facts.formats import Format, dump
@@ -35,12 +35,15 @@ def main(
 ) -> None:
     """Change what is asked, in one transaction; then show."""
     if not (lists or shown or added or removed or deleted):
-        raise Stop(f"ERROR! no option argument\n{context.command.get_usage(click.get_current_context())}")
+        raise no_argument(context.command)
     if added or removed or deleted:
         if not context.user.is_admin:
             raise Stop(f'denied: "{context.user.name}" must be manager for this operation')
         lines = _change(context, added, removed, deleted, force=force)
         click.echo("\n".join(map(visible, lines)))
+        for text, name in added:
+            for sentence in userset_changes.unknown_names(text):
+                context.warn(f'{visible(sentence)}, and is in the access list "{name}" all the same')
     if lists or shown:
         with context.database.snapshot() as tx:
             names = tx.usersets.names() if lists else []

@@ -2,16 +2,16 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from oar.cli.common import default_requests
-from oar.cli.common.command import Context, Hangup, oar_command
+from oar.cli.common.command import Context, Hangup, no_argument, oar_command
 from oar.cli.common.end_with_caller import ending_with_caller
 from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option, optional_argument
 from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.errors import BadCondition, Refused
+from oar.lib.facts.errors import BadCondition, OarError, Refused
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.grid_engine_times import write_date, write_long_date, write_option_date
 from oar.lib.facts.reservation_states import STARTED, ReservationState
@@ -22,7 +22,7 @@ from oar.lib.reservations.insertion import AskedReservation
 from oar.lib.reservations.preparation import ReservationWish
 from oar.lib.submission.admission_rules import RuleOutput
 from oar.lib.submission.checks import BadSubmission
-from oar.lib.views.reservations import GrantedSlots, granted_slots, reservation_record, shown
+from oar.lib.views.reservations import GrantedSlots, granted_slots, reasons, reservation_record, shown
 
 if TYPE_CHECKING:
     from oar.kao.facts.planned_reservations import ReservationStep
@@ -84,26 +84,76 @@ def main(context: Context, *, is_verbose: bool, is_terse: bool, machine: Format 
     values = default_requests.completed(context, options, ReservationWish._fields)
     wish = ReservationWish(**values)  # type: ignore[arg-type]
     if not context.arguments and wish == ReservationWish():
-        usage = context.command.get_usage(click.get_current_context())
-        raise Stop(f"ERROR! no option argument\n{usage}")
+        raise no_argument(context.command)
     requester = Requester(context.user, " ".join(["qrsub", *context.arguments]))
-    if preparation.check_verify(wish):
-        return _verify(context, requester, wish, machine)
+    output = OutputOptions(is_verbose, is_terse, machine)
+    try:
+        _check_output(output, wish)
+        if preparation.check_verify(wish):
+            _verify(context, requester, wish, machine)
+        else:
+            _request(context, requester, wish, output)
+    except OarError as error:
+        if machine:
+            click.echo(dump(_refusal_record(error), machine), nl=False)
+        raise
+    return 0
+
+
+class OutputOptions(NamedTuple):
+    """What is printed of a granted request."""
+
+    is_verbose: bool
+    is_terse: bool
+    machine: Format | None
+
+
+class NotGranted(Stop):
+    """There is no place for a request."""
+
+    def __init__(self, first_line: str, answer: "AdvanceReservation | ReservationStep", *, is_series: bool) -> None:
+        super().__init__(f"{first_line}\n{_refusal(answer, is_series=is_series)}")
+        self.reason = answer.message
+        self.proposal = answer.proposal
+
+
+def _check_output(output: OutputOptions, wish: ReservationWish) -> None:
+    """Refuse options of which one would be forgotten.  Raises Stop."""
+    if output.is_terse and output.is_verbose:
+        raise Stop("qrsub: the options -verbose and -terse exclude each other")
+    if output.is_terse and output.machine:
+        raise Stop(f"qrsub: the options -terse and -{output.machine} exclude each other")
+    if output.is_terse and wish.verify == "v":
+        raise Stop("qrsub: with -w v nothing gets a number that -terse could print")
+
+
+def _refusal_record(error: OarError) -> dict[str, object]:
+    """Return why there is no reservation, for machine formats; ``proposal``: the earliest possible start."""
+    place = error if isinstance(error, NotGranted) else None
+    return {
+        "ok": False,
+        "message": str(error),
+        "reason": place.reason if place else None,
+        "proposal": place.proposal or None if place else None,
+    }
+
+
+def _request(context: Context, requester: Requester, wish: ReservationWish, output: OutputOptions) -> None:
+    """Ask, wait for the answer, and print it.  Raises NotGranted."""
     with ending_with_caller():
         answer, is_moved = _ask(context, requester, wish)
     answered = _series_of(context, answer)
     granted = [each for each in answered if each.state is not ReservationState.REFUSED]
     if not granted:
-        raise Stop(f"denied: Reservation can't be granted\n{_refusal(answer, is_series=bool(answer.series_id))}")
-    if is_terse:
+        raise NotGranted("denied: Reservation can't be granted", answer, is_series=bool(answer.series_id))
+    if output.is_terse:
         click.echo("\n".join(str(each.number) for each in granted))
-    elif machine:
-        click.echo(dump(_records(context, granted), machine), nl=False)
+    elif output.machine:
+        click.echo(dump(_records(context, granted), output.machine), nl=False)
     elif answer.series_id:
-        click.echo("\n".join(_series_lines(context, answered, granted, is_verbose=is_verbose)))
+        click.echo("\n".join(_series_lines(context, answered, granted, is_verbose=output.is_verbose)))
     else:
-        click.echo("\n".join(_lines(context, answer, is_moved=is_moved, is_verbose=is_verbose)))
-    return 0
+        click.echo("\n".join(_lines(context, answer, is_moved=is_moved, is_verbose=output.is_verbose)))
 
 
 # -- asking -----------------------------------------------------------------------------------------------------------
@@ -146,9 +196,16 @@ def _lines(context: Context, answer: AdvanceReservation, *, is_moved: bool, is_v
     yield f"Your reservation {answer.number} has been granted"
     if is_moved or is_verbose:
         yield f"It starts at {write_date(answer.start)} and ends at {write_date(answer.end)}."
+    yield from _error_lines(answer)
     if is_verbose:
         with context.database.snapshot() as tx:
             yield _slots_line(granted_slots(tx, answer.queue, answer.resources))
+
+
+def _error_lines(answer: AdvanceReservation) -> Iterator[str]:
+    """Iterate over why resources are missing of what was granted just now."""
+    for reason in reasons(answer):
+        yield f"Its state is {answer.state}: {reason}"
 
 
 def _records(context: Context, granted: Sequence[AdvanceReservation]) -> dict[str, object]:
@@ -191,18 +248,20 @@ def _series_lines(
     for each in answered:
         if each.state is ReservationState.REFUSED:
             yield f"occurrence {each.series_index}, {write_date(each.start)}, is skipped: {each.message}"
-        elif is_verbose:
+            continue
+        if is_verbose:
             with context.database.snapshot() as tx:
                 slots = granted_slots(tx, each.queue, each.resources)
             yield f"{each.number} starts at {write_date(each.start)} and ends at {write_date(each.end)}."
             yield _slots_line(slots)
+        yield from (f"{each.number} is in the state {each.state}: {reason}" for reason in reasons(each))
 
 
 # -- verification -----------------------------------------------------------------------------------------------------
 
 
-def _verify(context: Context, requester: Requester, wish: ReservationWish, machine: Format | None) -> int:
-    """Print what would be answered now; nothing is stored.  Raises Stop."""
+def _verify(context: Context, requester: Requester, wish: ReservationWish, machine: Format | None) -> None:
+    """Print what would be answered now; nothing is stored.  Raises NotGranted."""
     from oar.kao.rounds.hypothetical import reservation_trials
 
     draft = drafts.rehearse(context.database, context.runtime.config, requester, wish)
@@ -212,7 +271,7 @@ def _verify(context: Context, requester: Requester, wish: ReservationWish, machi
     steps = reservation_trials.answers(context.database, config, draft.occurrences, skips_conflicts=skips)
     found = [step for step in steps if step.state is not ReservationState.REFUSED]
     if not found:
-        raise Stop(f"verification: no suitable queues\n{_refusal(steps[0], is_series=draft.series is not None)}")
+        raise NotGranted("verification: no suitable queues", steps[0], is_series=draft.series is not None)
     with context.database.snapshot() as tx:
         slots = [granted_slots(tx, draft.new.queue, step.resources) for step in found]
     if machine:
@@ -221,7 +280,6 @@ def _verify(context: Context, requester: Requester, wish: ReservationWish, machi
     else:
         lines = (line for step, each in zip(found, slots, strict=True) for line in _verified_lines(step, each))
         click.echo("\n".join(["verification: found suitable queue(s)", *lines]))
-    return 0
 
 
 def _verified_lines(step: "ReservationStep", slots: tuple[GrantedSlots, ...]) -> tuple[str, str]:

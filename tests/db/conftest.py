@@ -1,5 +1,6 @@
 """Fixtures of the tests of services and modules on the database."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,11 @@ from oar.lib.db.database import Database
 from oar.lib.facts.messages import Effect
 from oar.lib.facts.records import User
 from oar.lib.runtime import Runtime
+from tests.builders import add_resources
 from tests.db.console import Console
+from tests.db.reservation_desk import NOW, Desk
 from tests.db.reservation_site import ALICE, Site, Typed
+from tests.frontend import add_rules
 
 
 @pytest.fixture
@@ -62,3 +66,42 @@ def alter(site: Site, qralter_alone: Typed) -> Typed:
     """Qralter of alice; the scheduler answers as soon as it is told of a change."""
     site.database.deliver = lambda effects: site.answer()
     return qralter_alone
+
+
+@pytest.fixture
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is UTC."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.fixture
+def silent_desk(database: Database, tmp_path: Path, in_utc: None) -> Desk:
+    """Two nodes with two cores each; alice may reserve, and nobody answers."""
+    config = Config(
+        job_resource_manager_property_db_field="cpuset",
+        reservation_environments_file=str(tmp_path / "reservations.yaml"),
+        reservation_request_file=str(tmp_path / "ar_request"),
+        reservation_answer_timeout=1,
+    )
+    database._clock = lambda: NOW
+    with database.begin() as tx:
+        tx.usersets.add("arusers", ["alice"])
+    add_resources(database, nodes=2, cores=2)
+    add_rules(database)
+    return Desk(database, config)
+
+
+@pytest.fixture
+def desk(silent_desk: Desk) -> Iterator[Desk]:
+    """The same with a server."""
+    served = Database(silent_desk.database.settings, application="oar:test-server")
+    served._clock = lambda: NOW
+    silent_desk.serve(served)
+    yield silent_desk
+    if silent_desk.scheduler:
+        silent_desk.scheduler.close()
+    served.close()

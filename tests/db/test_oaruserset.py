@@ -10,7 +10,9 @@ from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.facts.reservation_states import ReservationState
 from tests.db.console import EVE, Console
 from tests.db.reservation_rows import add_reservation
+from tests.plain import without_way_out
 
+FORCE = "  -f does it all the same\n"
 MAN = 'denied: "eve" must be manager for this operation\n'
 
 
@@ -44,12 +46,24 @@ def test_entries_are_added_and_taken_out(console: Console) -> None:
         "",
     ]
     assert userset(console, "team") == ["@physics", "bob", "x*"]
-    again = console.type(oaruserset.main, "-a", "bob", "team")
-    assert again == CommandResult(0, '"bob" is already in access list "team"\n', "")
+    console.type(oaruserset.main, "-a", "daemon", "team")
+    again = console.type(oaruserset.main, "-a", "daemon", "team")
+    assert again == CommandResult(0, '"daemon" is already in access list "team"\n', "")
     out = console.type(oaruserset.main, "-d", "bob,carol", "team")
     assert out.out == 'deleted user "bob" from access list "team"\n"carol" is not in access list "team"\n'
     assert console.type(oaruserset.main, "-D", "team") == CommandResult(0, 'deleted userset "team"\n', "")
     assert userset(console, "team") is None
+
+
+def test_names_that_nobody_has_are_added_and_named(console: Console) -> None:
+    """An account may come later; a slip of the pen is seen."""
+    added = console.type(oaruserset.main, "-a", "nosuch,daemon,@nosuch,@daemon,no*", "team")
+    assert added.exit == 0
+    assert added.err == (
+        'warning: nosuch is not known as a user, and is in the access list "team" all the same\n'
+        'warning: Userset or group "nosuch" does not exist, and is in the access list "team" all the same\n'
+    )
+    assert userset(console, "team") == ["@daemon", "@nosuch", "daemon", "no*", "nosuch"]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +82,8 @@ def test_entries_are_added_and_taken_out(console: Console) -> None:
 def test_what_cannot_be_is_refused_and_nothing_is_changed(
     console: Console, words: list[str], text: str, code: int
 ) -> None:
-    assert console.type(oaruserset.main, *words) == CommandResult(code, "", f"{text}\n")
+    result = console.type(oaruserset.main, *words)
+    assert (result.exit, result.out, without_way_out(result.err)) == (code, "", f"{text}\n")
     with console.database.begin() as tx:
         assert tx.usersets.names() == ["aroperators", "arusers"]
 
@@ -80,10 +95,10 @@ def test_a_live_reservation_keeps_its_users(console: Console) -> None:
     add_reservation(console.database, number, state=str(ReservationState.WAITING), access=access)
     refused = console.type(oaruserset.main, "-d", "bob", "team")
     assert refused == CommandResult(
-        9, "", f'denied: removing "bob" from "team" would break the advance reservation {number}\n'
+        9, "", f'denied: removing "bob" from "team" would break the advance reservation {number}\n{FORCE}'
     )
     assert console.type(oaruserset.main, "-D", "team") == CommandResult(
-        9, "", f'denied: removing "team" would break the advance reservation {number}\n'
+        9, "", f'denied: removing "team" would break the advance reservation {number}\n{FORCE}'
     )
     assert userset(console, "team") == ["bob", "carol"]
     assert console.type(oaruserset.main, "-d", "nobody", "team").exit == 0

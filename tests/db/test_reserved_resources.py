@@ -11,6 +11,8 @@ from tests.db.console import Console
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 from tests.frontend import LoginNode, add_rules
 
+FORCE = "  --force does it all the same, and the reservation is in error then\n"
+
 
 @pytest.fixture
 def ids(site: Site) -> list[int]:
@@ -48,7 +50,7 @@ def number(site: Site, ids: list[int]) -> int:
 def test_settings_of_nodes(site: Site, console: Console, number: int, words: tuple[str, ...], text: str) -> None:
     before = site.get(number)
     result = console.nodesetting("-h", "node-1", "-n", *words)
-    assert (result.exit, result.err) == (9, f"denied: {text} the advance reservation {number}\n")
+    assert (result.exit, result.err) == (9, f"denied: {text} the advance reservation {number}\n{FORCE}")
     site.round(NOW + 10)
     assert site.get(number) == before
     assert console.nodesetting("-h", "node-2", "-n", *words).exit == 0
@@ -78,7 +80,7 @@ def test_the_removal_of_a_resource(site: Site, console: Console, ids: list[int],
     with site.database.begin() as tx:
         tx.execute("UPDATE resources SET state = 'Dead', state_num = 4")
     result = console.type(oarremoveresource.main, ids[0])
-    text = f"denied: resource {ids[0]} is reserved by the advance reservation {number}\n"
+    text = f"denied: resource {ids[0]} is reserved by the advance reservation {number}\n{FORCE}"
     assert (result.exit, result.err) == (9, text)
     assert console.type(oarremoveresource.main, ids[2]).exit == 0
     assert console.type(oarremoveresource.main, "--force", "--purge-jobs", ids[0]).exit == 0
@@ -90,7 +92,7 @@ def test_the_removal_of_a_resource(site: Site, console: Console, ids: list[int],
 
 
 def test_the_removal_and_the_name_of_a_property(site: Site, console: Console, number: int) -> None:
-    text = f"denied: the change of mem would break the advance reservation {number}\n"
+    text = f"denied: the change of mem would break the advance reservation {number}\n{FORCE}"
     for words in (("-d", "mem"), ("-r", "mem,memory")):
         result = console.type(oarproperty.main, *words)
         assert (result.exit, result.err) == (9, text)

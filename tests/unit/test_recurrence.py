@@ -89,7 +89,7 @@ def test_a_rule_begins_where_it_is_asked_for_though_that_time_exists_twice() -> 
 def test_what_is_no_rule_is_refused(rule: str, why: str) -> None:
     with pytest.raises(BadRequest) as refused:
         list(recurrence.dates(rule, 0, "UTC"))
-    assert str(refused.value) == why
+    assert str(refused.value).partition(": write ")[0] == why
 
 
 PARTS = st.fixed_dictionaries(

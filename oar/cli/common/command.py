@@ -255,8 +255,11 @@ class Command(click.Command):
         has_own_lines = isinstance(error, Stop | Refused | WordedRefusal)
         text = "\n".join(lines) if has_own_lines else " ".join(line.strip() for line in lines)
         click.echo(_printable(text), err=True)
-        if isinstance(error, BadOption | click.UsageError) and self.style.usage_after_error:
-            click.echo(self.get_usage(click.Context(self, info_name=self.name)), err=True)
+        if isinstance(error, BadOption | click.UsageError):
+            if self.style.usage_after_error:
+                click.echo(self.get_usage(click.Context(self, info_name=self.name)), err=True)
+            if self.style.words:
+                click.echo(f"  {self.name} -help tells the options", err=True)
         return self._code(error)
 
     def _sentence(self, error: Exception) -> str:
@@ -281,6 +284,12 @@ class Command(click.Command):
         if isinstance(error, OarError):
             return error.exit_code
         return EXIT_BAD_OPTION if isinstance(error, click.UsageError | UnicodeEncodeError) else EXIT_INTERNAL
+
+
+def no_argument(command: Command) -> Stop:
+    """Return the end of a command that was called with nothing, in the words of Grid Engine."""
+    usage = command.get_usage(click.get_current_context())
+    return Stop(f"ERROR! no option argument\n{usage}\n  {command.name} -help tells the options")
 
 
 def oar_command(

@@ -17,6 +17,7 @@ class OptionForm(NamedTuple):
     spelling: str  #: the name that click is given: its longest, for of short ones it first sees whether they are long
     #: "" nothing, "text" and "path" an argument, "pair" two; "optional", "digits", "attached": one that may be left out
     takes: str
+    metavar: str = ""  #: what its argument is called
 
 
 class OptionReader:
@@ -30,7 +31,7 @@ class OptionReader:
         self._signed_operands = signed_operands
         for parameter in parameters:
             if isinstance(parameter, click.Option):
-                form = OptionForm(max(parameter.opts, key=len), _taken_by(parameter))
+                form = OptionForm(max(parameter.opts, key=len), _taken_by(parameter), parameter.metavar or "")
                 for name in parameter.opts:
                     self._add(name, form)
         self.options: list[str] = []
@@ -101,7 +102,9 @@ class OptionReader:
         if not fitting:
             from oar.lib.facts.did_you_mean import did_you_mean
 
-            guess = did_you_mean(f"--{written}", [f"--{each}" for each in self._long if each != "debug"], quote="")
+            dashes = "-" if self._words else "--"
+            known = [f"{dashes}{each}" for each in self._long if each != "debug"]
+            guess = did_you_mean(f"{dashes}{written}", known, quote="")
             raise BadOption(f"Unknown option: {written}{guess}")
         return shortest
 
@@ -126,14 +129,19 @@ class OptionReader:
         """Take the next argument as the option's own, if it is one.  Raises BadOption."""
         following = self._unread[-1] if self._unread else None
         if form.takes in ("text", "path", "pair"):
-            if following is None:
-                raise BadOption(f"Option {name} requires an argument")
+            if following is None or self._is_option(following):
+                wanted = f": {form.metavar}" if self._words and form.metavar else ""
+                raise BadOption(f"Option {name} requires an argument{wanted}")
             return self._unread.pop()
         if form.takes == "attached" or following is None or following.startswith("-"):
             return ""
         if form.takes == "digits" and not DIGITS.issuperset(following):
             return ""
         return self._unread.pop()
+
+    def _is_option(self, argument: str) -> bool:
+        """Whether an argument is the name of an option, where those are words: a forgotten argument swallows none."""
+        return self._words and argument.startswith("-") and argument.lstrip("-").partition("=")[0] in self._long
 
     def _give(self, form: OptionForm, value: str) -> None:
         self.options += [form.spelling, value if form.takes == "path" else value.strip(BLANKS)]

@@ -152,7 +152,9 @@ class ReservationDecisions:
         state = reservation.state
         if reservation.start <= self._now and state not in STARTED:
             state = S.ERROR if state in INCOMPLETE else S.RUNNING
-            yield ReservationNote(ReservationEvent.STARTED, state, self._lateness(reservation.start))
+            lateness = self._lateness(reservation.start)
+            told = (lateness, *health.reasons) if state is S.ERROR else (lateness,)
+            yield ReservationNote(ReservationEvent.STARTED, state, "\n".join(filter(None, told)))
         if reservation.end <= self._now:
             yield ReservationNote(ReservationEvent.ENDED, S.EXITED, self._lateness(reservation.end))
             return
@@ -256,14 +258,15 @@ class ReservationDecisions:
         )
         health = self._health.of(granted)
         state = S.WAITING if health.is_complete else S.WARNING
-        notes = [ReservationNote(ReservationEvent.CREATED, state)]
+        reasons = "\n".join(health.reasons)
+        notes = [ReservationNote(ReservationEvent.CREATED, state, reasons)]
         if place.start <= self._now:
-            notes.append(ReservationNote(ReservationEvent.STARTED, state_of(granted, health, self._now)))
+            notes.append(ReservationNote(ReservationEvent.STARTED, state_of(granted, health, self._now), reasons))
         step = self._step(
             reservation,
             notes=tuple(notes),
             missing=self._missing_ids(granted, health),
-            message="\n".join(health.reasons),
+            message=reasons,
             alternative=place.alternative,
             start=place.start,
             end=place.end,

@@ -75,7 +75,14 @@ class Refused(UserError):
 
 
 class WordedRefusal(UserError):
-    """The message is all that is printed, in its own lines: its words are those of a documented interface."""
+    """The message is all that is printed, in its own lines: its words are those of a documented interface.
+
+    ``way_out``: what could be written or done instead; it stands in a line of its own behind two blanks, since the
+    words before it are compared by programs.
+    """
+
+    def __init__(self, message: str, way_out: str = "") -> None:
+        super().__init__(f"{message}\n  {way_out}" if way_out else message)
 
 
 class BadCondition(UserError):

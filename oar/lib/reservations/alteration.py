@@ -19,6 +19,7 @@ from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer, ReservationE
 from oar.lib.reservations import deletion, lifecycle, occurrences, rights
 from oar.lib.reservations.granted import add_revision
 from oar.lib.submission import visitors
+from oar.lib.views.reservations import change_names
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -113,7 +114,7 @@ def change_attributes(
     """
     lost = jobs_without_access(tx, reservation, change)
     changed = set_attributes(tx, reservation._replace(revision=reservation.revision + 1), change)
-    note_change(tx, changed, user.name)
+    note_change(tx, changed, user.name, change_names(change._asdict()))
     tx.outbox.append(Wake(Tag.TERM))
     end_without_access(tx, changed, lost)
     return lost
@@ -138,11 +139,11 @@ def set_attributes(tx: "Transaction", reservation: AdvanceReservation, change: A
     return reservation._replace(**given)
 
 
-def note_change(tx: "Transaction", changed: AdvanceReservation, author: str) -> None:
-    """Store the revision of a reservation that was changed, and log it."""
+def note_change(tx: "Transaction", changed: AdvanceReservation, author: str, message: str) -> None:
+    """Store the revision of a reservation that was changed, and log it.  ``message``: what was changed."""
     tx.advance_reservations.update(changed.id, revision=changed.revision)
     add_revision(tx, changed, author)
-    lifecycle.note(tx, changed, ReservationEvent.ALTERED, author=author)
+    lifecycle.note(tx, changed, ReservationEvent.ALTERED, message=message, author=author)
 
 
 def jobs_without_access(tx: "Transaction", reservation: AdvanceReservation, change: AttributeChange) -> list[int]:

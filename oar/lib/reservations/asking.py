@@ -27,7 +27,7 @@ def ask(tx: "Transaction", new: NewReservation, access: Sequence[AccessEntry], *
 
     ``limit``: MAX_ADVANCE_RESERVATIONS, 0 = none; two requests at once cannot both be the last.
     """
-    _check_limit(tx, limit, 1)
+    check_limit(tx, limit, 1)
     tx.outbox.append(Wake(Tag.QSUB))
     return insertion.insert(tx, new, access)
 
@@ -45,12 +45,13 @@ def ask_series(
 
     The limit counts those that are asked for at a time, not those that follow.  Raises TooManyReservations.
     """
-    _check_limit(tx, limit, len(starts))
+    check_limit(tx, limit, len(starts))
     tx.outbox.append(Wake(Tag.QSUB))
     return occurrences.begin(tx, new, access, series, starts)
 
 
-def _check_limit(tx: "Transaction", limit: int, wanted: int) -> None:
+def check_limit(tx: "Transaction", limit: int, wanted: int) -> None:
+    """Refuse more reservations than the site allows at a time; 0 = all.  Raises TooManyReservations."""
     if limit:
         tx.advisory_locks.take(RESERVATION_LIMIT_LOCK)
         if tx.advance_reservations.count() + wanted > limit:

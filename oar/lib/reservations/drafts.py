@@ -91,7 +91,9 @@ def rehearse(database: "Database", config: Config, requester: Requester, wish: R
     """Return the draft of a wish; whatever a rule wrote is rolled back.  Raises the same as ``ask``."""
     try:
         with database.begin() as tx:
-            raise _RehearsedDraft(draft(tx, database, config, requester, wish))
+            made = draft(tx, database, config, requester, wish)
+            asking.check_limit(tx, config.max_advance_reservations, len(made.occurrences))
+            raise _RehearsedDraft(made)
     except _RehearsedDraft as rehearsed:
         return rehearsed.draft
 

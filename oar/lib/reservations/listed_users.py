@@ -9,6 +9,8 @@ from oar.lib.rules import access_lists
 from oar.lib.rules.access_lists import Usersets
 
 if TYPE_CHECKING:
+    import grp
+
     from oar.lib.db.transaction import Transaction
 
 
@@ -49,14 +51,20 @@ def check_user(name: str) -> None:
         raise BadReservation(f"error: {name} is not known as a user") from None
 
 
-def _group_members(name: str) -> list[str]:
-    """Return the members of a group of this machine, also those whose main group it is.  Raises BadReservation."""
+def check_group(name: str) -> "grp.struct_group":
+    """Return a group of this machine.  Raises BadReservation."""
     import grp
-    import pwd
 
     try:
-        group = grp.getgrnam(name)
+        return grp.getgrnam(name)
     except KeyError:
         raise BadReservation(f'Userset or group "{name}" does not exist') from None
+
+
+def _group_members(name: str) -> list[str]:
+    """Return the members of a group of this machine, also those whose main group it is.  Raises BadReservation."""
+    import pwd
+
+    group = check_group(name)
     main = [account.pw_name for account in pwd.getpwall() if account.pw_gid == group.gr_gid]
     return list(dict.fromkeys([*group.gr_mem, *main]))

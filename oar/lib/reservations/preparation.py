@@ -157,8 +157,12 @@ def read_attributes(wish: ReservationWish, asker: str, program: str) -> Reservat
 def check_verify(wish: ReservationWish, program: str = "qrsub") -> bool:
     """Return whether somebody only wants to be told.  Raises BadReservation."""
     if wish.verify not in ("e", "v"):
-        raise BadReservation(f'{program}: invalid option argument "-w {wish.verify}"')
+        raise _invalid(program, "w", wish.verify, "write e, or v to be told only what would be")
     return wish.verify == "v"
+
+
+def _invalid(program: str, option: str, text: str, way_out: str) -> BadReservation:
+    return BadReservation(f'{program}: invalid option argument "-{option} {text}"', way_out)
 
 
 def _check_size(wish: ReservationWish) -> None:
@@ -182,7 +186,10 @@ def _window(wish: ReservationWish, now: int, program: str) -> tuple[int, int]:
     """Return start and end; of start, end and duration two are enough, and three must agree."""
     start, end, duration = read_dates(wish.start, wish.end, wish.duration, now, program)
     if end is None and duration is None:
-        raise BadReservation('missing value for "end time or duration" in advance reservation request')
+        raise BadReservation(
+            'missing value for "end time or duration" in advance reservation request',
+            "write -d with a duration, as 2:0:0 or 90m, or -e with a date",
+        )
     if start is not None and start < now - now % 60:
         raise BadReservation("start time is in the past")
     if start is None:
@@ -207,7 +214,10 @@ def _date(text: str | None, option: str, now: int, program: str) -> int | None:
     try:
         return read_date(text, now)
     except BadRequest:
-        raise BadReservation(f'{program}: Wrong date/time format "{text}" specified to -{option} option') from None
+        raise BadReservation(
+            f'{program}: Wrong date/time format "{text}" specified to -{option} option',
+            "write [[CC]YY]MMDDhhmm[.SS], YYYY-MM-DD hh:mm[:ss], now, or +DURATION",
+        ) from None
 
 
 def _duration(text: str | None, option: str, program: str) -> int | None:
@@ -216,7 +226,10 @@ def _duration(text: str | None, option: str, program: str) -> int | None:
     try:
         return read_duration(text)
     except BadRequest:
-        raise BadReservation(f'{program}: Wrong time format "{text}" specified to -{option} option') from None
+        raise BadReservation(
+            f'{program}: Wrong time format "{text}" specified to -{option} option',
+            "write h:m:s, as 1:30:0, seconds, or units, as 90m, 2h, 1d12h",
+        ) from None
 
 
 # -- series -----------------------------------------------------------------------------------------------------------
@@ -232,7 +245,7 @@ def _series(wish: ReservationWish, start: int, program: str) -> PreparedSeries |
     if wish.earliest:
         raise BadReservation(f"{program}: the options -earliest and -rrule exclude each other")
     if wish.conflict not in (None, "fail", "skip"):
-        raise BadReservation(f'{program}: invalid option argument "-conflict {wish.conflict}"')
+        raise _invalid(program, "conflict", wish.conflict, "write fail or skip")
     from oar.lib.reservations import recurrence
 
     zone = recurrence.local_zone()
@@ -250,7 +263,7 @@ def _depth(text: str | None, program: str) -> int:
     if text is None:
         return 0
     if not _DEPTH.fullmatch(text):
-        raise BadReservation(f'{program}: invalid option argument "-depth {text}"')
+        raise _invalid(program, "depth", text, "write a number from 1 to 1000")
     return int(text)
 
 
@@ -262,7 +275,10 @@ def _name(text: str) -> str:
         return text
     why = "cannot start with a digit" if text[0].isdigit() else "invalid character"
     why = f"longer than {LONGEST_NAME} characters" if len(text) > LONGEST_NAME else why
-    raise BadReservation(f'denied: "{text[:LONGEST_NAME]}" is not a valid object name ({why})')
+    raise BadReservation(
+        f'denied: "{text[:LONGEST_NAME]}" is not a valid object name ({why})',
+        "a name begins with a letter or _, then there may be letters, digits and _ . + -",
+    )
 
 
 def _text(what: str, text: str, longest: int) -> str:
@@ -275,14 +291,17 @@ def _yes_or_no(text: str | None, option: str, program: str) -> bool | None:
     if text is None:
         return None
     if text not in ("y", "yes", "n", "no"):
-        raise BadReservation(f'{program}: invalid option argument "-{option} {text}"')
+        raise _invalid(program, option, text, "write yes or no")
     return text.startswith("y")
 
 
 def _mail_options(text: str, program: str) -> str:
     letters = set(text)
     if text != "n" and not (letters and letters <= set(_MAIL_LETTERS)):
-        raise BadReservation(f'{program}: Wrong mail options list format "{text}" specified to -m option')
+        raise BadReservation(
+            f'{program}: Wrong mail options list format "{text}" specified to -m option',
+            "write letters of b (begin), e (end) and a (error) together, as bea, or n alone",
+        )
     return "".join(letter for letter in "abe" if letter in letters) or "n"
 
 
@@ -290,7 +309,7 @@ def _mail_list(texts: Sequence[str]) -> str:
     addresses = [word.strip() for text in texts for word in text.split(",") if word.strip()]
     for address in addresses:
         if not _ADDRESS.fullmatch(address):
-            raise BadReservation(f'denied: "{address}" is no mail address')
+            raise BadReservation(f'denied: "{address}" is no mail address', "write user or user@host, with commas")
     if len(addresses) > MAX_ADDRESSES:
         raise BadReservation(f"denied: more than {MAX_ADDRESSES} mail addresses")
     return ",".join(addresses)

@@ -4,7 +4,7 @@ Each part may be a pattern.  See docs/design/reservations.rst, "What is asked fo
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -16,6 +16,10 @@ from oar.lib.reservations.preparation import BadReservation
 _ENTRY = re.compile(
     r"(?P<queue>[A-Za-z0-9_.:+*?\[\]!^-]*)(?:@(?P<is_group>@)?(?P<host>[A-Za-z0-9_.:+*?\[\]!^-]+))?", re.ASCII
 )
+
+
+#: A refusal tells so many names that there are.
+SHOWN_NAMES = 10
 
 
 class QueueCandidate(NamedTuple):
@@ -85,20 +89,27 @@ def _read(text: str, site: SiteQueues) -> list[_Entry]:
 def _entry(word: str, site: SiteQueues) -> _Entry:
     match = _ENTRY.fullmatch(word)
     if not match:
-        raise _unknown(word)
+        raise _unknown(word, "write queue, queue@host or queue@@hostgroup, with commas")
     queues = frozenset(_queues(match["queue"], site))
+    if not queues:
+        raise _unknown(word, f"the queues are {listed(_usable_queues(site))}")
     condition = _condition(match["host"], is_group=bool(match["is_group"]), site=site)
-    if not queues or condition is None:
-        raise _unknown(word)
+    if condition is None and match["is_group"]:
+        groups = listed(site.environments.hostgroups)
+        raise _unknown(word, f"the host groups are {groups}" if groups else "this site has no host groups")
+    if condition is None:
+        raise _unknown(word, f'no host matches "{match["host"]}"')
     return _Entry(word, queues, condition)
 
 
 def _queues(pattern: str, site: SiteQueues) -> Iterator[str]:
-    """Iterate over the queues of a pattern; one that is removed takes no new reservation."""
+    """Return the queues of a pattern; one that is removed takes no new reservation."""
     meant = site.environments.queue_aliases.get(pattern, pattern)
-    for queue in site.queues:
-        if queue.state is not QueueState.ORPHANED and fnmatchcase(queue.name, meant):
-            yield queue.name
+    return (name for name in _usable_queues(site) if fnmatchcase(name, meant))
+
+
+def _usable_queues(site: SiteQueues) -> Iterator[str]:
+    return (queue.name for queue in site.queues if queue.state is not QueueState.ORPHANED)
 
 
 def _condition(pattern: str | None, *, is_group: bool, site: SiteQueues) -> str | None:
@@ -113,5 +124,11 @@ def _condition(pattern: str | None, *, is_group: bool, site: SiteQueues) -> str 
     return hosts_among(hosts) if hosts else None
 
 
-def _unknown(word: str) -> BadReservation:
-    return BadReservation(f'Job was rejected because job requests unknown queue "{word}"')
+def _unknown(word: str, way_out: str) -> BadReservation:
+    return BadReservation(f'Job was rejected because job requests unknown queue "{word}"', way_out)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the first of some names, ascending."""
+    shown = sorted(names)
+    return ", ".join(shown[:SHOWN_NAMES]) + (", ..." if len(shown) > SHOWN_NAMES else "")

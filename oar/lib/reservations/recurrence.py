@@ -41,6 +41,17 @@ _PARTS: Mapping[str, "re.Pattern[str]"] = {
     "COUNT": re.compile(r"[1-9]\d{0,3}", re.ASCII),
     "UNTIL": re.compile(r"\d{8}(T\d{6}Z?)?", re.ASCII),
 }
+#: The same, in words.
+_FORMS: Mapping[str, str] = {
+    "FREQ": "HOURLY, DAILY, WEEKLY or MONTHLY",
+    "INTERVAL": "a number from 1 to 9999",
+    "BYDAY": "days with commas, as MO,TH, with MONTHLY also 1MO or -1FR",
+    "BYMONTHDAY": "days of the month with commas, as 1,15,-1",
+    "BYHOUR": "hours with commas, as 8,14",
+    "WKST": "a day, as SU",
+    "COUNT": f"a number from 1 to {MAX_OCCURRENCES}",
+    "UNTIL": "a date, as 20270131 or 20270131T180000",
+}
 #: The library looks for dates until the year 9999.  The calendar is the same every 400 years, so a rule that gives no
 #: date, or very rare ones, is evaluated in the last of them: the search is short, whatever the rule.
 _CYCLE, _LAST_YEAR = 400, 9999
@@ -86,7 +97,7 @@ def _parts(text: str) -> dict[str, str]:
         if name in parts:
             raise BadRequest(f"{name} stands in it twice")
         if not _PARTS[name].fullmatch(value):
-            raise BadRequest(f"{name} cannot be {value}")
+            raise BadRequest(f"{name} cannot be {value}: write {_FORMS[name]}")
         parts[name] = value
     return parts
 

@@ -115,7 +115,7 @@ def _oar_request(texts: Sequence[str], wish: ReservationWish, config: Config, si
     )
     for level in (level for group in groups for level in group.levels):
         if level.property not in site.columns:
-            raise BadReservation(f'unknown resource "{level.property}"')
+            raise _unknown_resource(level.property, site)
     conditions = [queue_lists.of_slots(each) for each in _common_conditions(wish, site)]
     narrowed = tuple(group._replace(filter=all_of([*conditions, group.filter])) for group in groups)
     return AskedResources((ReservationAlternative(narrowed),), tuple(("oar", text) for text in texts))
@@ -134,12 +134,25 @@ def _common_conditions(wish: ReservationWish, site: Site) -> list[str]:
     if wish.checkpoint:
         if wish.checkpoint not in environments.checkpointing:
             raise BadReservation(
-                f'job rejected: the requested checkpointing environment "{wish.checkpoint}" does not exist'
+                f'job rejected: the requested checkpointing environment "{wish.checkpoint}" does not exist',
+                _there_are(environments.checkpointing),
             )
         conditions.append(environments.checkpointing[wish.checkpoint])
     if is_interactive(wish):
         conditions.append(environments.interactive)
     return conditions
+
+
+def _there_are(names: Iterable[str]) -> str:
+    shown = queue_lists.listed(names)
+    return f"there are {shown}" if shown else "this site has none"
+
+
+def _unknown_resource(name: str, site: Site) -> BadReservation:
+    from oar.lib.facts.did_you_mean import nearest
+
+    guess = nearest(name, {*site.columns, *site.types, *HOST_NAMES, *QUEUE_NAMES, TIME_LIMIT})
+    return BadReservation(f'unknown resource "{name}"', f'did you mean "{guess}"?' if guess else "")
 
 
 def is_interactive(wish: ReservationWish) -> bool:
@@ -157,7 +170,7 @@ def _grid_engine_request(wish: ReservationWish, site: Site) -> AskedResources:
     extra: list[tuple[str, int, int]] = []  #: type of resources, and how many for each so many slots
     for name, value in pairs:
         if name == "slots":
-            raise BadReservation(SLOTS)
+            raise BadReservation(SLOTS, f"write -pe slots {value}")
         if name in QUEUE_NAMES:
             queues.append(value)
         elif name in HOST_NAMES:
@@ -224,7 +237,9 @@ def _environments(wish: ReservationWish, site: Site) -> list[tuple[str, Parallel
     known = site.environments.parallel
     names = sorted(name for name in known if fnmatchcase(name, pattern))[:MAX_ALTERNATIVES]
     if not names:
-        raise BadReservation(f'job rejected: the requested parallel environment "{pattern}" does not exist')
+        raise BadReservation(
+            f'job rejected: the requested parallel environment "{pattern}" does not exist', _there_are(known)
+        )
     return [(name, known[name], text) for name in names]
 
 
@@ -279,7 +294,7 @@ def _host_condition(text: str, site: Site) -> str:
 def _property_condition(name: str, value: str, site: Site) -> str:
     kind = site.columns.get(name)
     if kind is None:
-        raise BadReservation(f'unknown resource "{name}"')
+        raise _unknown_resource(name, site)
     if kind in ("integer", "bigint", "smallint"):
         if not (value.isascii() and value.isdigit()):
             raise BadReservation(f'denied: "{value}" is no number, and {name} is one')

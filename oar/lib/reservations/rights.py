@@ -36,7 +36,10 @@ def is_operator(tx: "Transaction", user: User) -> bool:
 def check_creator(tx: "Transaction", user: User, *, is_open: bool) -> None:
     """Refuse somebody who may not create reservations.  ``is_open``: RESERVATION_OPEN.  Raises Denied."""
     if not (is_open or user.is_admin or _is_member(tx, user, CREATORS)):
-        raise Denied(f'denied: "{user.name}" must be manager or in userset "{CREATORS}"')
+        raise Denied(
+            f'denied: "{user.name}" must be manager or in userset "{CREATORS}"',
+            f"ask an administrator for: oaruserset -a {user.name} {CREATORS}",
+        )
 
 
 def may_change(tx: "Transaction", user: User, reservation: AdvanceReservation) -> bool:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from oar.lib.facts.advance_reservations import CREATORS, OPERATORS
 from oar.lib.facts.errors import WordedRefusal
+from oar.lib.reservations.listed_users import check_group, check_user
+from oar.lib.reservations.preparation import BadReservation
 from oar.lib.rules import access_lists
 
 if TYPE_CHECKING:
@@ -42,6 +44,20 @@ def add(tx: "Transaction", text: str, name: str) -> list[tuple[str, bool]]:
     return [(entry, entry in added) for entry in entries]
 
 
+def unknown_names(text: str) -> list[str]:
+    """Return a sentence for each entry of a comma list that stands for nobody on this server; it may come later."""
+    sentences = []
+    for entry in _entries(text):
+        try:
+            if entry.startswith("@"):
+                check_group(entry[1:])
+            elif not access_lists.is_pattern(entry):
+                check_user(entry)
+        except BadReservation as error:
+            sentences.append(str(error).removeprefix("error: "))
+    return sentences
+
+
 def remove(tx: "Transaction", text: str, name: str, *, force: bool = False) -> list[tuple[str, bool]]:
     """Take a comma list of entries out of a userset; return each, and whether it was there."""
     present, entries = entries_of(tx, name), _entries(text)
@@ -65,7 +81,7 @@ def entries_of(tx: "Transaction", name: str) -> tuple[str, ...]:
     """Return the entries of a userset, ascending."""
     found = tx.usersets.entries([name])
     if name not in found:
-        raise BadUserset(f'Userset "{name}" does not exist')
+        raise BadUserset(f'Userset "{name}" does not exist', f"there are {', '.join(tx.usersets.names())}")
     return found[name]
 
 
@@ -79,4 +95,4 @@ def _entries(text: str) -> Sequence[str]:
 def _check_use(tx: "Transaction", what: str, name: str, *, force: bool) -> None:
     """Refuse what would take a right from somebody in a live reservation."""
     if not force and (number := tx.advance_reservations.first_that_allows(f"@{name}")):
-        raise UsersetInUse(f"denied: {what} would break the advance reservation {number}")
+        raise UsersetInUse(f"denied: {what} would break the advance reservation {number}", "-f does it all the same")

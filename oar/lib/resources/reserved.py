@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib.db.user_sql import satisfying
 from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.errors import UserError
+from oar.lib.facts.errors import WordedRefusal
 from oar.lib.facts.records import Group
 from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.reservation_states import GRANTED
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 
-class WouldBreak(UserError):
-    """A change would break an advance reservation; the message is a whole line."""
+class WouldBreak(WordedRefusal):
+    """A change would break an advance reservation."""
 
     exit_code = 9
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "--force does it all the same, and the reservation is in error then")
 
 
 #: For each condition of each reservation, the granted resources that satisfy it; None = it is not of our language.

@@ -54,14 +54,18 @@ def read_ranges(text: str) -> tuple[SlotRange, ...]:
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
         if not match:
-            raise BadRequest(f'"{text}" is no slot range')
+            raise _no_range(text)
         low, high, from_low, up_to, single = (int(each) if each else None for each in match.groups())
         least = low or from_low or single or (1 if up_to else 0)
         most = high or up_to or single or MAX_SLOTS
         if not 1 <= least <= most:
-            raise BadRequest(f'"{text}" is no slot range')
+            raise _no_range(text)
         ranges.append(SlotRange(least, most))
     return tuple(ranges)
+
+
+def _no_range(text: str) -> BadRequest:
+    return BadRequest(f'"{text}" is no slot range: write n, n-m, n-, -m, or several with commas')
 
 
 def numbers_of(ranges: Sequence[SlotRange], largest: int) -> Iterator[SlotRange]:

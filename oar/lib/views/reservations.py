@@ -107,11 +107,23 @@ _CHANGE_NAMES = {
 
 def change_text(change: ReservationChange) -> str:
     """Return what somebody asks to change: ``end 12/14/2006 15:57:33, account b``."""
-    values = json.loads(change.change)
+    return ", ".join(_change_words(json.loads(change.change)))
+
+
+def _change_words(values: Mapping[str, Any]) -> list[str]:
+    """Return what is changed, each with its new value."""
     if "request" in values:
-        values["request"] = _asked_text(values.get("asked", {}))
+        values = {**values, "request": _asked_text(values.get("asked", {}))}
     shown = [name for name in _CHANGE_NAMES if name in values]
-    return ", ".join(f"{_CHANGE_NAMES[name]} {_value_text(name, values[name])}" for name in shown)
+    return [f"{_CHANGE_NAMES[name]} {_value_text(name, values[name])}" for name in shown]
+
+
+def change_names(values: Mapping[str, Any]) -> str:
+    """Return what a change is about, for the log; a value is told only if everybody may see it."""
+    given = {name: value for name, value in values.items() if value is not None}
+    public = {name: value for name, value in given.items() if name not in _SECRETS}
+    told = _change_words(public)
+    return ", ".join([*told, *(_CHANGE_NAMES[name] for name in _SECRETS if name in given)])
 
 
 def _asked_text(columns: Mapping[str, str]) -> str:

@@ -23,6 +23,7 @@ from oar.lib.jobs.control import SYSTEM
 from oar.lib.reservations import alteration, deletion, frames, lifecycle
 from oar.lib.reservations.alteration import NO_ACCESS, AttributeChange
 from oar.lib.reservations.granted import add_revision
+from oar.lib.views.reservations import change_names
 
 
 def write_reservations(tx: Transaction, steps: Sequence[ReservationStep]) -> None:
@@ -162,7 +163,7 @@ def _change(tx: Transaction, reservation: AdvanceReservation, step: ChangeStep) 
     changed = _change_request(tx, changed, wanted, step.alternative)
     changed = alteration.set_attributes(tx, changed, attributes)
     _change_place(tx, reservation, changed)
-    alteration.note_change(tx, changed, change.author)
+    alteration.note_change(tx, changed, change.author, change_names(wanted))
     deletion.end_some_jobs(tx, changed, misfits, "was altered, so that the job no longer fits")
     alteration.end_without_access(tx, changed, lost)
 

@@ -1,0 +1,143 @@
+"""What commands of advance reservations say of a way out: which form is allowed, whom to ask, which option lifts it."""
+
+import json
+
+import pytest
+
+from oar.cli.common.command import CommandResult
+from tests.db.reservation_desk import ALICE, EVE, HOUR, NOW, Desk
+from tests.plain import same_in_all_formats
+
+DURATION = "write h:m:s, as 1:30:0, seconds, or units, as 90m, 2h, 1d12h"
+DATE = "write [[CC]YY]MMDDhhmm[.SS], YYYY-MM-DD hh:mm[:ss], now, or +DURATION"
+#: What is typed, and the last line of what is said.
+WAYS_OUT = [
+    ("-d 1:30", DURATION),
+    ("-d 60 -idle x", DURATION),
+    ("-a x -d 60", DATE),
+    ("-a +1h", "write -d with a duration, as 2:0:0 or 90m, or -e with a date"),
+    ("-d 60 -he x", "write yes or no"),
+    ("-d 60 -w x", "write e, or v to be told only what would be"),
+    ("-d 60 -m x", "write letters of b (begin), e (end) and a (error) together, as bea, or n alone"),
+    ("-d 60 -rrule FREQ=DAILY -depth x", "write a number from 1 to 1000"),
+    ("-d 60 -rrule FREQ=DAILY -conflict x", "write fail or skip"),
+    ("-d 60 -N a/b", "a name begins with a letter or _, then there may be letters, digits and _ . + -"),
+    ("-d 60 -M a/b", "write user or user@host, with commas"),
+    ("-d 60 -l slots=3", "write -pe slots 3"),
+    ("-d 60 -l cpusett=1", 'did you mean "cpuset"?'),
+    ("-d 60 -pe nosuch 2", "there are alloc_pe_slots, mpi, round_robin, slots, smp"),
+    ("-d 60 -ckpt nosuch", "this site has none"),
+    ("-d 60 -q nosuch", "the queues are admin, besteffort, default"),
+    ("-d 60 -q default@nosuch", 'no host matches "nosuch"'),
+    ("-d 60 -q default@@nosuch", "this site has no host groups"),
+    ("-d 60 -nosuch", "qrsub -help tells the options"),
+    ("-d 60 word", "qrsub -help tells the options"),
+]
+
+
+@pytest.mark.parametrize(("line", "way_out"), WAYS_OUT)
+def test_a_refusal_names_what_is_allowed(silent_desk: Desk, line: str, way_out: str) -> None:
+    result = silent_desk.qrsub(*line.split(" "))
+    assert (result.exit, result.err.splitlines()[-1]) == (1, f"  {way_out}")
+
+
+def test_a_rule_is_refused_with_what_its_part_may_be(silent_desk: Desk) -> None:
+    assert silent_desk.qrsub("-d", "60", "-rrule", "FREQ=YEARLY").err == (
+        'qrsub: Wrong rule "FREQ=YEARLY" specified to -rrule option:'
+        " FREQ cannot be YEARLY: write HOURLY, DAILY, WEEKLY or MONTHLY\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("-u", "-d", "60"), "Option u requires an argument: LIST"),
+        (("-d", "60", "-he"), "Option he requires an argument: yes|no"),
+        (("-d", "60", "-pe", "smp", "-N", "x"), "Option pe requires an argument: NAME RANGE"),
+        (("-d", "60", "-verbos"), "Unknown option: verbos\n# Did you mean -verbose?"),
+    ],
+)
+def test_a_forgotten_argument_swallows_no_option(silent_desk: Desk, words: tuple[str, ...], text: str) -> None:
+    assert silent_desk.qrsub(*words) == CommandResult(1, "", f"{text}\n  qrsub -help tells the options\n")
+
+
+def test_a_negative_range_and_what_looks_like_an_option_behind_an_equals_sign_are_arguments(desk: Desk) -> None:
+    assert desk.granted("-d", "60", "-pe", "slots", "-3").granted_slots == 3
+    assert desk.granted("-a", "+1h", "-d", "60", "-A=-d").account == "-d"
+
+
+# -- machine formats --------------------------------------------------------------------------------------------------
+
+
+def test_a_refusal_is_a_whole_document_in_each_format(desk: Desk) -> None:
+    desk.granted("-a", "+1h", "-d", "1h", "-pe", "slots", "4")
+    words = ("-a", "+1h", "-d", "1h", "-pe", "slots", "2")
+    told = [desk.qrsub(*words, f"-{letter}") for letter in "JYXD"]
+    assert {(each.exit, each.err.splitlines()[0]) for each in told} == {(1, "denied: Reservation can't be granted")}
+    record = same_in_all_formats(*(each.out for each in told))
+    assert record == {
+        "ok": False,
+        "message": told[0].err.rstrip("\n"),
+        "reason": told[0].err.splitlines()[1].strip(),
+        "proposal": NOW + 2 * HOUR,
+    }
+    verified = json.loads(desk.qrsub(*words, "-w", "v", "-J").out)
+    assert (verified["ok"], verified["proposal"]) == (False, record["proposal"])
+
+
+def test_every_refusal_is_a_document_with_a_machine_format(silent_desk: Desk) -> None:
+    silent_desk.config = silent_desk.config.replace(max_advance_reservations=1)
+    for words, user, code in (
+        (("-d", "x"), ALICE, 1),
+        (("-d", "60"), EVE, 1),
+        (("-d", "60"), ALICE, 26),
+        (("-d", "60", "-rrule", "FREQ=DAILY", "-depth", "2"), ALICE, 25),
+    ):
+        result = silent_desk.qrsub(*words, "-J", user=user)
+        assert result.exit == code
+        assert json.loads(result.out) == {
+            "ok": False,
+            "message": result.err.rstrip("\n"),
+            "reason": None,
+            "proposal": None,
+        }
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("-terse", "-verbose"), "qrsub: the options -verbose and -terse exclude each other"),
+        (("-terse", "-J"), "qrsub: the options -terse and -json exclude each other"),
+        (("-terse", "-w", "v"), "qrsub: with -w v nothing gets a number that -terse could print"),
+    ],
+)
+def test_of_two_forms_of_output_none_is_forgotten(silent_desk: Desk, words: tuple[str, ...], text: str) -> None:
+    result = silent_desk.qrsub("-d", "60", *words)
+    assert (result.exit, result.err) == (1, f"{text}\n")
+
+
+# -- what is granted, and yet not as wished ---------------------------------------------------------------------------
+
+
+def test_the_limit_holds_in_a_verification_too(desk: Desk) -> None:
+    desk.config = desk.config.replace(max_advance_reservations=1)
+    desk.granted("-d", "60")
+    asked = desk.qrsub("-a", "+1h", "-d", "60")
+    assert asked == CommandResult(25, "", "rejected: only 1 advance reservations are allowed per cluster\n")
+    assert desk.qrsub("-a", "+1h", "-d", "60", "-w", "v") == asked
+
+
+def test_what_is_missing_of_a_granted_reservation_is_told_with_the_grant(desk: Desk) -> None:
+    with desk.database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Absent', state_num = 2 WHERE network_address = 'node-1'")
+    told = desk.qrsub("-a", "+1h", "-d", "60", "-h", "node-1", "-l", "nodes=1")
+    number = desk.last().number
+    assert told.out.splitlines() == [
+        f"Your reservation {number} has been granted",
+        "Its state is W: reserved host node-1 is Absent",
+    ]
+    with desk.database.snapshot() as tx:
+        (created,) = tx.advance_reservations.logs([desk.last().id])
+    assert (created.event, created.state, created.message) == ("CREATED", "W", "reserved host node-1 is Absent")
+    begun = desk.qrsub("-d", "60", "-h", "node-1", "-l", "nodes=1").out.splitlines()
+    assert begun[1:] == ["Its state is E: reserved host node-1 is Absent"]
