@@ -1,7 +1,8 @@
 """What is asked for with ranges of slots: so many alternatives at most, and of all that the range holds."""
 
 from oar.lib.config.files import Config
-from oar.lib.facts.reservation_requests import ReservationAlternative
+from oar.lib.facts.records import Group, Level
+from oar.lib.facts.reservation_requests import ReservationAlternative, decode, encode
 from oar.lib.reservations import requests
 from oar.lib.reservations.environments import SiteEnvironments
 from oar.lib.reservations.preparation import ReservationWish
@@ -34,3 +35,13 @@ def test_every_environment_of_a_pattern_is_asked_with_its_whole_range() -> None:
     for name in names:
         numbers = [each.slots for each in asked if each.pe == name]
         assert (numbers[0], numbers[-1]) == (HOSTS, 1)
+
+
+def test_a_condition_of_many_alternatives_is_stored_once() -> None:
+    condition = f"network_address IN ({', '.join(repr(f'node-{number}') for number in range(10_000))})"
+    groups = [(Group(condition, (Level("resource_id", slots),)),) for slots in range(1, 65)]
+    asked = tuple(ReservationAlternative(each, "mpi", slots) for slots, each in enumerate(groups, start=1))
+    stored = encode(asked)
+    assert len(stored) < 1.1 * len(condition)
+    assert decode(stored) == asked
+    assert decode("[]") == ()

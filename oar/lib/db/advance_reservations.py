@@ -33,6 +33,8 @@ _COLUMNS = (
 )
 _SELECT = f"SELECT {_COLUMNS} FROM reservations"
 _LIVE = f"{_SELECT} WHERE ended = 0 ORDER BY reservation_id"
+_PLANNED = _LIVE.replace(" request,", " CASE WHEN state = '' THEN request ELSE '[]' END,")
+_REQUESTS = "SELECT reservation_id, request FROM reservations WHERE reservation_id = ANY(%s)"
 #: All that were ever granted.
 _EVER_GRANTED = f"{_SELECT} WHERE state <> '' AND state <> 'n' ORDER BY reservation_id"
 _BY_IDS = f"{_SELECT} WHERE reservation_id = ANY(%s) ORDER BY reservation_id"
@@ -210,6 +212,14 @@ class AdvanceReservations(Table):
     def live(self) -> list[AdvanceReservation]:
         """Return all that have not left the system, asked ones too, by id."""
         return [_reservation(row) for row in self._tx.rows(_LIVE)]
+
+    def planned(self) -> list[AdvanceReservation]:
+        """Return what ``live`` returns, but for the requests of those that have been granted, which may be long."""
+        return [_reservation(row) for row in self._tx.rows(_PLANNED)]
+
+    def requests(self, ids: Collection[int]) -> dict[int, str]:
+        """Return the requests of some reservations, by id."""
+        return dict(self._tx.rows(_REQUESTS, (list(ids),))) if ids else {}
 
     def ever_granted(self) -> list[AdvanceReservation]:
         """Return all that were granted, ended ones too, by id."""

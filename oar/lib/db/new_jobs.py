@@ -228,7 +228,8 @@ class NewJobs(Table):
             for group_id, group in zip(group_ids, groups, strict=True)
             for order, level in enumerate(group.levels)
         ]
-        self._tx.execute(_LEVELS, _columns(levels))
+        if levels:
+            self._tx.execute(_LEVELS, _columns(levels))
 
     def _insert_dependencies(self, ids: list[int], dependencies: Sequence[Dependency]) -> None:
         columns = _columns([dependency[1:] for dependency in dependencies])

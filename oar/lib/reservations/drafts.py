@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 
+#: Characters of the largest request: the names of ten thousand nodes with what the rules of the site add.
+LARGEST_REQUEST = 1 << 20
+
+
 class Requester(NamedTuple):
     """Who asks, and with which words."""
 
@@ -209,7 +213,18 @@ def other_resources(
     admitted = _admitted(tx, database, config, proposal, candidates)
     if wish.queues:
         columns["queue_list"] = wish.queues
-    return OtherResources(encode(admitted.alternatives), columns)
+    return OtherResources(_encoded(admitted.alternatives), columns)
+
+
+def _encoded(alternatives: Sequence[ReservationAlternative]) -> str:
+    """Return a request as it is stored.  Raises BadReservation for one that is too large."""
+    text = encode(alternatives)
+    if len(text) > LARGEST_REQUEST:
+        raise BadReservation(
+            f"denied: the request is too large, its conditions have more than {LARGEST_REQUEST} characters:"
+            " name fewer hosts and values, or write a condition (-p)"
+        )
+    return text
 
 
 def _offset(config: Config) -> int:
@@ -269,7 +284,7 @@ def _new(
         owner="",
         start=prepared.start,
         end=prepared.end,
-        request=encode(admitted.alternatives),
+        request=_encoded(admitted.alternatives),
         name=prepared.name,
         account=prepared.account,
         project=admitted.project,

@@ -43,7 +43,10 @@ def make(
     *,
     kind: Reservation = Reservation.TO_SCHEDULE,
 ) -> int:
-    """Insert the frame of a reservation, with an alternative for each of its request; return its job id."""
+    """Insert the frame of a reservation, with an alternative for each of its request; return its job id.
+
+    The first one alone is written with what it asks for: the others, of which there may be many, are in the request.
+    """
     spec = JobSpec(
         user=reservation.owner,
         name=reservation.name or None,
@@ -54,16 +57,22 @@ def make(
     )
     message = f"advance reservation {reservation.number}"
     job = NewJob(spec, JobType.PASSIVE, JobState.WAITING, message, kind, reservation.start)
-    batch = JobBatch(job, [NewAlternative(reservation.duration, each.groups) for each in alternatives])
+    asked = [each.groups if place == 0 else () for place, each in enumerate(alternatives)]
+    batch = JobBatch(job, [NewAlternative(reservation.duration, groups) for groups in asked])
     (job_id,) = tx.new_jobs.insert(batch, [JobKeys(os.urandom(16).hex(), None, None)])
     tx.advance_reservations.update(reservation.id, frame_id=job_id)
     return job_id
 
 
-def grant(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    """Let the frame be a reservation that is accepted, with the window and the alternative that were granted."""
-    moldables = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id]
-    tx.new_jobs.keep_alternative(reservation.frame_id, moldables[reservation.alternative].id, reservation.duration)
+def grant(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[Group]) -> None:
+    """Let the frame be a reservation that is accepted, with the window and the alternative that were granted.
+
+    ``groups``: what the alternative asks for.
+    """
+    moldable = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id][reservation.alternative]
+    tx.new_jobs.keep_alternative(reservation.frame_id, moldable.id, reservation.duration)
+    if moldable.groups != tuple(groups):
+        tx.new_jobs.replace_groups(moldable.id, groups)
     tx.jobs.update(reservation.frame_id, reservation=str(Reservation.SCHEDULED), start_time=reservation.start)
 
 

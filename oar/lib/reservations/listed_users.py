@@ -7,6 +7,7 @@ from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.reservations.preparation import BadReservation
 from oar.lib.rules import access_lists
 from oar.lib.rules.access_lists import Usersets
+from oar.lib.rules.name_patterns import is_pattern
 
 if TYPE_CHECKING:
     import grp
@@ -23,7 +24,7 @@ def expand(tx: "Transaction", entries: Sequence[AccessEntry], *, limit: int, kno
     usersets = tx.usersets.entries(access_lists.names_of(entries).groups)
     allowed = _users([entry for entry in entries if not entry.denied], usersets, known)
     denied = _users([entry for entry in entries if entry.denied], usersets, known)
-    return [user for user in allowed if user not in denied and not access_lists.is_pattern(user)][:limit]
+    return [user for user in allowed if user not in denied and not is_pattern(user)][:limit]
 
 
 def _users(entries: Sequence[AccessEntry], usersets: Usersets, known: Collection[str]) -> dict[str, None]:

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import QueueState
 from oar.lib.reservations.environments import SiteEnvironments
 from oar.lib.reservations.preparation import BadReservation
+from oar.lib.rules.name_patterns import check_number, matching
 
 _ENTRY = re.compile(
     r"(?P<queue>[A-Za-z0-9_.:+*?\[\]!^-]*)(?:@(?P<is_group>@)?(?P<host>[A-Za-z0-9_.:+*?\[\]!^-]+))?", re.ASCII
@@ -38,9 +40,9 @@ class SiteQueues(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    text: str
     queues: frozenset[str]
-    condition: str
+    hosts: frozenset[str] = frozenset()
+    condition: str = ""  #: of groups of hosts
 
 
 def candidates(text: str, site: SiteQueues) -> list[QueueCandidate]:
@@ -53,14 +55,21 @@ def candidates(text: str, site: SiteQueues) -> list[QueueCandidate]:
         (queue for queue in site.queues if queue.name in named), key=lambda queue: (-queue.priority, queue.name)
     )
     return [
-        QueueCandidate(queue.name, any_of([entry.condition for entry in entries if queue.name in entry.queues]))
+        QueueCandidate(queue.name, _joined([entry for entry in entries if queue.name in entry.queues], site))
         for queue in queues
     ]
 
 
 def hosts_condition(text: str, site: SiteQueues) -> str:
     """Return the condition on resources that lie on a host of a list; '' = all.  Raises BadReservation."""
-    return any_of([entry.condition for entry in _read(text, site)])
+    return _joined(_read(text, site), site)
+
+
+def _joined(entries: Sequence[_Entry], site: SiteQueues) -> str:
+    """Return the condition on the resources that any of some entries allows; '' = all."""
+    hosts = frozenset[str]().union(*(entry.hosts for entry in entries))
+    others = [entry.condition for entry in entries if not entry.hosts]
+    return any_of([*others, _hosts_among(hosts, site)] if hosts else others)
 
 
 def any_of(conditions: Sequence[str]) -> str:
@@ -76,30 +85,47 @@ def of_slots(condition: str) -> str:
     return f"type <> 'default' OR ({condition})" if condition else ""
 
 
-def hosts_among(names: Sequence[str]) -> str:
+def _hosts_among(names: frozenset[str], site: SiteQueues) -> str:
     """Return the condition on resources that lie on some hosts, whose names hold no quote."""
-    quoted = ", ".join(f"'{name}'" for name in names)
+    if names >= site.hosts - {""}:
+        return "network_address <> ''"
+    quoted = ", ".join(f"'{name}'" for name in sorted(names))
     return f"network_address IN ({quoted})"
 
 
 def _read(text: str, site: SiteQueues) -> list[_Entry]:
-    return [_entry(word.strip(), site) for word in text.split(",") if word.strip()]
+    words = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    try:
+        check_number(words)
+    except BadRequest as error:
+        raise BadReservation(f"denied: {error} of queues") from None
+    return [_entry(word, site) for word in words]
 
 
 def _entry(word: str, site: SiteQueues) -> _Entry:
     match = _ENTRY.fullmatch(word)
     if not match:
         raise _unknown(word, "write queue, queue@host or queue@@hostgroup, with commas")
-    queues = frozenset(_queues(match["queue"], site))
+    queues, host = frozenset(_queues(match["queue"], site)), match["host"]
     if not queues:
         raise _unknown(word, f"the queues are {listed(_usable_queues(site))}")
-    condition = _condition(match["host"], is_group=bool(match["is_group"]), site=site)
-    if condition is None and match["is_group"]:
-        groups = listed(site.environments.hostgroups)
-        raise _unknown(word, f"the host groups are {groups}" if groups else "this site has no host groups")
-    if condition is None:
-        raise _unknown(word, f'no host matches "{match["host"]}"')
-    return _Entry(word, queues, condition)
+    if host is None:
+        return _Entry(queues)
+    if match["is_group"]:
+        return _Entry(queues, condition=_groups_condition(word, host, site))
+    hosts = frozenset(name for name in matching([host], site.hosts) if name and "'" not in name)
+    if not hosts:
+        raise _unknown(word, f'no host matches "{host}"')
+    return _Entry(queues, hosts)
+
+
+def _groups_condition(word: str, pattern: str, site: SiteQueues) -> str:
+    groups = site.environments.hostgroups
+    names = sorted(matching([pattern], groups))
+    if not names:
+        known = listed(groups)
+        raise _unknown(word, f"the host groups are {known}" if known else "this site has no host groups")
+    return any_of([groups[name] for name in names])
 
 
 def _queues(pattern: str, site: SiteQueues) -> Iterator[str]:
@@ -110,18 +136,6 @@ def _queues(pattern: str, site: SiteQueues) -> Iterator[str]:
 
 def _usable_queues(site: SiteQueues) -> Iterator[str]:
     return (queue.name for queue in site.queues if queue.state is not QueueState.ORPHANED)
-
-
-def _condition(pattern: str | None, *, is_group: bool, site: SiteQueues) -> str | None:
-    """Return the condition of the part of an entry behind ``@``; None if it means no host."""
-    if pattern is None:
-        return ""
-    if is_group:
-        groups = site.environments.hostgroups
-        names = sorted(name for name in groups if fnmatchcase(name, pattern))
-        return any_of([groups[name] for name in names]) if names else None
-    hosts = sorted(host for host in site.hosts if host and "'" not in host and fnmatchcase(host, pattern))
-    return hosts_among(hosts) if hosts else None
 
 
 def _unknown(word: str, way_out: str) -> BadReservation:

@@ -18,6 +18,7 @@ from oar.lib.reservations.environments import ParallelEnvironment, SiteEnvironme
 from oar.lib.reservations.preparation import BadReservation, ReservationWish
 from oar.lib.reservations.queue_lists import SiteQueues
 from oar.lib.rules import parallel_environments
+from oar.lib.rules.name_patterns import matching
 from oar.lib.rules.parallel_environments import AllocationRule, Shape
 from oar.lib.submission import checks
 
@@ -304,14 +305,20 @@ def _property_condition(name: str, value: str, site: Site) -> str:
 
 def _among(name: str, text: str, site: Site) -> str:
     """Return the condition that a property has one of the values that match the patterns between ``|``."""
-    patterns = text.split("|")
+    patterns = list(dict.fromkeys(text.split("|")))
     for pattern in patterns:
         if not _PATTERN_LETTERS.fullmatch(pattern):
             raise BadReservation(f'denied: "{pattern}" is no pattern for {name}')
-    values = sorted(value for value in site.values.get(name, ()) if any(fnmatchcase(value, each) for each in patterns))
+    known = site.values.get(name, frozenset())
+    try:
+        values = matching(patterns, known)
+    except BadRequest as error:
+        raise BadReservation(f"denied: {error} of {name}") from None
     if not values:
         raise BadReservation(f"Error: No queue instances to reserve\nno resource has {name}={text}")
-    return f"{name} IN ({', '.join(map(_literal, values))})"
+    if values == known:
+        return f"{name} IS NOT NULL"
+    return f"{name} IN ({', '.join(map(_literal, sorted(values)))})"
 
 
 def _literal(text: str) -> str:

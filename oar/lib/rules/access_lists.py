@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.facts.errors import BadRequest
+from oar.lib.rules.name_patterns import check_number, is_pattern
 
 #: The entry that means: nobody.  For maintenance.
 NOBODY = "NONE"
@@ -43,6 +44,7 @@ def parse(text: str, asker: str) -> tuple[AccessEntry, ...]:
         raise BadRequest(f'the user list "{text}" is empty')
     if len(entries) > MAX_ENTRIES:
         raise BadRequest(f"the user list has more than {MAX_ENTRIES} entries")
+    check_number(entry.text for entry in entries)
     return tuple(dict.fromkeys(entries))
 
 
@@ -54,11 +56,6 @@ def _entry(word: str, asker: str) -> AccessEntry:
     if len(name) > LONGEST_ENTRY or not pattern.fullmatch(body):
         raise BadRequest(f'"{word}" is no user, @group, %project or pattern')
     return AccessEntry(name, denied)
-
-
-def is_pattern(text: str) -> bool:
-    """Whether an entry stands for all users whose names match it."""
-    return any(letter in text for letter in "*?[")
 
 
 def names_of(entries: Sequence[AccessEntry]) -> ListedNames:

@@ -39,6 +39,11 @@ class CachedJob:
         return self.row.state in (JobState.WAITING, JobState.TO_ACK_RESERVATION)
 
 
+def _is_answered(last: CachedJob | None, row: JobRow) -> bool:
+    """Whether a reservation was answered since it was read: of an advance reservation one alternative stays."""
+    return last is not None and last.row.reservation is not row.reservation
+
+
 class JobCache:
     """All live jobs that are not on hold, by id."""
 
@@ -60,8 +65,9 @@ class JobCache:
             job_id for job_id, version in versions.items() if job_id not in last or last[job_id].version != version
         ]
         types = rounds.types(changed)
-        moldables = rounds.moldables([job_id for job_id in changed if job_id not in last or job_id in altered])
         rows = {row.id: row for row in rounds.jobs(changed)}
+        altered |= {number for number, row in rows.items() if _is_answered(last.get(number), row)}
+        moldables = rounds.moldables([job_id for job_id in changed if job_id not in last or job_id in altered])
         self.jobs = {}
         for job_id, version in versions.items():
             old, row = last.get(job_id), rows.get(job_id)

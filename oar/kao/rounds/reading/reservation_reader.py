@@ -4,7 +4,7 @@ A site without any pays one query.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from oar.kao.facts.planned_reservations import PlannedChange, PlannedReservation
@@ -35,12 +35,26 @@ class ReservationRows:
     maintenance: Collection[int] = ()  #: ids of granted resources in maintenance
     series: Mapping[int, Series] = field(default_factory=dict)  #: those of the requests, by id
     need_repair: bool = False  #: a round would be misled by them
+    groups: Mapping[int, tuple[Group, ...]] = field(default_factory=dict)  #: of the granted requests, by reservation
+    asked: Mapping[int, tuple[ReservationAlternative, ...]] = field(default_factory=dict)  #: by reservation
+
+    @property
+    def properties(self) -> frozenset[str]:
+        """The properties of resources that requests and changes name in levels."""
+        return frozenset(level.property for group in self._wanted_groups() for level in group.levels)
+
+    def _wanted_groups(self) -> Iterator[Group]:
+        """Iterate over the groups that somebody waits for."""
+        for alternatives in (*self.asked.values(), *map(wanted_alternatives, self.changes)):
+            for each in alternatives:
+                yield from each.groups
 
     def add_filters(self, owners: dict[Filters, set[str]]) -> dict[Filters, set[str]]:
-        """Return the filters of jobs together with those of the granted requests, which are judged in each round."""
+        """Return the filters of jobs together with those of the requests; granted ones are judged in each round."""
         for reservation in self.live:
-            for filters in _filters(reservation):
-                owners.setdefault(filters, set()).add(reservation.owner)
+            asked = [group for each in self.asked.get(reservation.id, ()) for group in each.groups]
+            for group in (*self.groups.get(reservation.id, ()), *asked):
+                owners.setdefault(("", group.filter), set()).add(reservation.owner)
         names = {reservation.id: reservation.owner for reservation in self.live if self.changes}
         for change in self.changes:
             for group in (group for each in wanted_alternatives(change) for group in each.groups):
@@ -63,10 +77,18 @@ class ReservationRows:
             if not _is_asked(each) and not each.is_flexible
         }
 
-    def with_grants(self, waiting: Sequence[WaitingJob], resources: NumberedResources) -> tuple[WaitingJob, ...]:
-        """Return the waiting jobs, the frames among them with what the rows of their reservations grant."""
-        granted = {each.frame_id: each for each in self.live if not _is_asked(each)}
-        return tuple(_with_grant(job, granted[job.id], resources) if job.id in granted else job for job in waiting)
+    def with_frames(
+        self, waiting: Sequence[WaitingJob], resources: NumberedResources, pools: Mapping[Filters, int]
+    ) -> tuple[WaitingJob, ...]:
+        """Return the waiting jobs, the frames among them with what the rows of their reservations ask for, or grant."""
+        framed = {each.frame_id: each for each in self.live}
+
+        def with_frame(job: WaitingJob, reservation: AdvanceReservation) -> WaitingJob:
+            if _is_asked(reservation):
+                return _with_request(job, self.asked[reservation.id], pools)
+            return _with_grant(job, reservation, resources)
+
+        return tuple(with_frame(job, framed[job.id]) if job.id in framed else job for job in waiting)
 
     def _planned(
         self, reservation: AdvanceReservation, resources: NumberedResources, pools: Mapping[Filters, int]
@@ -91,7 +113,7 @@ class ReservationRows:
             message=reservation.message,
             resources=resources.members(reservation.resources),
             removed=tuple(number for number in reservation.resources if number not in resources.bits),
-            groups=tuple(RequestGroup(pools["", group.filter], group.levels) for group in _groups(reservation)),
+            groups=_planned_groups(self.groups.get(reservation.id, ()), pools),
             missing=reservation.missing,
             missing_since=self.missing_since.get(reservation.id, {}),
             used=resources.members(self.used.get(reservation.id, ())),
@@ -108,11 +130,50 @@ class ReservationRows:
         return series is not None and _is_asked(reservation) and reservation.series_index <= series.depth
 
 
-def read_reservations(tx: Transaction, patience: float) -> ReservationRows:
-    """Read all live reservations; ``patience``: RESERVATION_ANSWER_TIMEOUT."""
-    live = tx.advance_reservations.live()
-    if not live:
-        return ReservationRows()
+class ReservationReader:
+    """Reads the reservations of rounds; what is asked for with granted ones only when it has changed."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[int, int, int], tuple[Group, ...]] = {}
+
+    def forget(self) -> None:
+        """Read everything again the next time."""
+        self._groups = {}
+
+    def read(self, tx: Transaction, patience: float) -> ReservationRows:
+        """Read all live reservations; ``patience``: RESERVATION_ANSWER_TIMEOUT."""
+        live = tx.advance_reservations.planned()
+        if not live:
+            self.forget()
+            return ReservationRows()
+        asked = {each.id: decode(each.request) for each in live if _is_asked(each)}
+        return _rows(tx, live, patience, asked=asked, groups=self._granted_groups(tx, live))
+
+    def _granted_groups(self, tx: Transaction, live: Sequence[AdvanceReservation]) -> dict[int, tuple[Group, ...]]:
+        """Return what is asked for with granted reservations; another revision may ask for something else."""
+        keys = {each.id: (each.id, each.revision, each.alternative) for each in live if not _is_asked(each)}
+        unknown = [number for number, key in keys.items() if key not in self._groups]
+        requests = tx.advance_reservations.requests(unknown)
+        self._groups = {
+            key: self._groups[key] if key in self._groups else _chosen(requests[number], key[-1])
+            for number, key in keys.items()
+        }
+        return {number: self._groups[key] for number, key in keys.items()}
+
+
+def _chosen(request: str, alternative: int) -> tuple[Group, ...]:
+    alternatives = decode(request)
+    return alternatives[alternative].groups if alternative < len(alternatives) else ()
+
+
+def _rows(
+    tx: Transaction,
+    live: Sequence[AdvanceReservation],
+    patience: float,
+    *,
+    asked: Mapping[int, tuple[ReservationAlternative, ...]],
+    groups: Mapping[int, tuple[Group, ...]],
+) -> ReservationRows:
     ids = [reservation.id for reservation in live]
     granted = {number for reservation in live for number in reservation.resources}
     changes = tx.advance_reservations.open_changes()
@@ -127,6 +188,8 @@ def read_reservations(tx: Transaction, patience: float) -> ReservationRows:
         maintenance=tx.resources.in_maintenance(granted),
         series=tx.reservation_series.select({each.series_id for each in live if each.series_id and _is_asked(each)}),
         need_repair=tx.reservation_faults.mislead(oldest_request(tx.now, patience)),
+        groups=groups,
+        asked=asked,
     )
 
 
@@ -148,25 +211,23 @@ def _planned_change(change: ReservationChange, pools: Mapping[Filters, int]) -> 
         start=values.get("start"),
         end=values.get("end"),
         is_forced=values.get("is_forced", False),
-        alternatives=tuple(
-            tuple(RequestGroup(pools["", group.filter], group.levels) for group in each.groups)
-            for each in wanted_alternatives(change)
-        ),
+        alternatives=tuple(_planned_groups(each.groups, pools) for each in wanted_alternatives(change)),
         date=change.date,
         expires=change.expires,
     )
 
 
-def _filters(reservation: AdvanceReservation) -> list[Filters]:
-    """Return the filters of the granted request; none before it is granted."""
-    return [("", group.filter) for group in _groups(reservation)]
+def _planned_groups(groups: Sequence[Group], pools: Mapping[Filters, int]) -> tuple[RequestGroup, ...]:
+    return tuple(RequestGroup(pools["", group.filter], group.levels) for group in groups)
 
 
-def _groups(reservation: AdvanceReservation) -> tuple[Group, ...]:
-    if _is_asked(reservation):
-        return ()
-    alternatives = decode(reservation.request)
-    return alternatives[reservation.alternative].groups if reservation.alternative < len(alternatives) else ()
+def _with_request(
+    frame: WaitingJob, asked: Sequence[ReservationAlternative], pools: Mapping[Filters, int]
+) -> WaitingJob:
+    """Return the frame of a request with all of its alternatives, of which the rows of the job hold the first only."""
+    pairs = zip(frame.alternatives, asked, strict=False)
+    alternatives = tuple(replace(row, groups=_planned_groups(each.groups, pools)) for row, each in pairs)
+    return replace(frame, alternatives=alternatives)
 
 
 def _with_grant(frame: WaitingJob, reservation: AdvanceReservation, resources: NumberedResources) -> WaitingJob:

@@ -19,7 +19,7 @@ from oar.kao.rounds.reading.job_cache import CachedJob, JobCache
 from oar.kao.rounds.reading.numbered_resources import ResourceNumbering
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import PolicyFiles
-from oar.kao.rounds.reading.reservation_reader import read_reservations
+from oar.kao.rounds.reading.reservation_reader import ReservationReader
 from oar.kao.rounds.reading.resource_versions import ResourceVersions
 from oar.kao.rounds.reading.situation import HypotheticalJob, Situation, TokenCounts
 from oar.kao.rounds.reading.snapshot_jobs import SnapshotJobs, read_job_rows
@@ -50,6 +50,7 @@ class SnapshotReader:
         self._resources = ResourceNumbering(config)
         self._pools = FilterPools(database, config)
         self._cache = JobCache()
+        self._reservations = ReservationReader()
         self._cached_since = 0
 
     def read(
@@ -72,7 +73,8 @@ class SnapshotReader:
             rows = read_job_rows(tx, cache.jobs, dependencies, with_promised=settings.may_wake)
             queues = tuple(tx.queues.all())
             now = reference_date(tx.now, rows.starts.get(0, 0))
-            properties = frozenset().union(*(job.properties for job in cache.jobs.values()))
+            reservations = self._reservations.read(tx, config.reservation_answer_timeout)
+            properties = reservations.properties.union(*(job.properties for job in cache.jobs.values()))
             resources = self._resources.read(rounds, self._versions.present(rounds), properties)
             since = now - config.scheduler_fairsharing_window_size
             consumption = read_consumption(rounds, queues, settings, since, now)
@@ -81,7 +83,6 @@ class SnapshotReader:
             on_hold = rounds.on_hold()
             woken = rounds.woken(now - self._woken_period) if config.energy_saving else {}
             waiting = [job for job in cache.jobs.values() if job.is_waiting]
-            reservations = read_reservations(tx, config.reservation_answer_timeout)
             owners = reservations.add_filters(_owners(waiting))
             self._pools.read_columns(tx, owners, resources)
         pools = self._pools.read(owners, resources)
@@ -92,7 +93,7 @@ class SnapshotReader:
             resources=resources.columns,
             queues=queues,
             pools=pools,
-            waiting=reservations.with_grants([records.waiting(job) for job in waiting], resources),
+            waiting=reservations.with_frames([records.waiting(job) for job in waiting], resources, self._pools.numbers),
             running=tuple(records.running(row) for row in rows.running),
             required=records.required(cache.jobs),
             held_containers=held_containers,
@@ -121,6 +122,7 @@ class SnapshotReader:
         self._resources.forget()
         self._versions.forget()
         self._cache.forget()
+        self._reservations.forget()
         self._pools.forget()
 
     @property

@@ -81,7 +81,7 @@ def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
         granted_slots=chosen.slots or len(granted.resources),
     )
     tx.advance_reservations.begin_intervals(granted.id, IntervalKind.GRANTED, granted.resources, tx.now)
-    frames.grant(tx, granted)
+    frames.grant(tx, granted, chosen.groups)
     granted = granted._replace(granted_pe=chosen.pe)
     add_revision(tx, granted, granted.owner)
     return granted
