@@ -221,8 +221,8 @@ def _encoded(alternatives: Sequence[ReservationAlternative]) -> str:
     text = encode(alternatives)
     if len(text) > LARGEST_REQUEST:
         raise BadReservation(
-            f"denied: the request is too large, its conditions have more than {LARGEST_REQUEST} characters:"
-            " name fewer hosts and values, or write a condition (-p)"
+            f"denied: the request is too large, its conditions have more than {LARGEST_REQUEST} characters",
+            "name fewer hosts and values, or write a condition (-p)",
         )
     return text
 

@@ -98,7 +98,7 @@ def _read(text: str, site: SiteQueues) -> list[_Entry]:
     try:
         check_number(words)
     except BadRequest as error:
-        raise BadReservation(f"denied: {error} of queues") from None
+        raise BadReservation(f"denied: {error} of queues", "write names, or fewer patterns") from None
     return [_entry(word, site) for word in words]
 
 

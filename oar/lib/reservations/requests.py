@@ -313,7 +313,7 @@ def _among(name: str, text: str, site: Site) -> str:
     try:
         values = matching(patterns, known)
     except BadRequest as error:
-        raise BadReservation(f"denied: {error} of {name}") from None
+        raise BadReservation(f"denied: {error} of {name}", "write names, or a condition (-p)") from None
     if not values:
         raise BadReservation(f"Error: No queue instances to reserve\nno resource has {name}={text}")
     if values == known:

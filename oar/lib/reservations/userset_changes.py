@@ -9,6 +9,7 @@ from oar.lib.facts.errors import WordedRefusal
 from oar.lib.reservations.listed_users import check_group, check_user
 from oar.lib.reservations.preparation import BadReservation
 from oar.lib.rules import access_lists
+from oar.lib.rules.name_patterns import is_pattern
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -51,7 +52,7 @@ def unknown_names(text: str) -> list[str]:
         try:
             if entry.startswith("@"):
                 check_group(entry[1:])
-            elif not access_lists.is_pattern(entry):
+            elif not is_pattern(entry):
                 check_user(entry)
         except BadReservation as error:
             sentences.append(str(error).removeprefix("error: "))
