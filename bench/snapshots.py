@@ -7,6 +7,7 @@ from 5 minutes to 48 hours.
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import (
@@ -119,6 +120,11 @@ def plain(jobs: int, cores: int, kinds: int = 0, widths: Sequence[int] = WIDTHS)
         running=tuple(busy),
         settings=Settings(max_jobs=0, timeout=0),
     )
+
+
+def to_depth(snapshot: Snapshot, depth: int) -> Snapshot:
+    """Return a snapshot in which so many jobs of each queue have a planned start."""
+    return replace(snapshot, settings=replace(snapshot.settings, backfill_depths={"_": depth}))
 
 
 def mixed(jobs: int, cores: int) -> Snapshot:

@@ -123,7 +123,7 @@ def _plan(options: argparse.Namespace) -> str:
 
 def _planned(saved: Snapshot, options: argparse.Namespace) -> str:
     if options.all:
-        saved = what_if.without_limits(saved)
+        saved = what_if.with_all_planned(saved)
     snapshot = _supposed(saved, options)
     plan = schedule(snapshot)
     if options.explain is not None:

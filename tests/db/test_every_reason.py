@@ -102,3 +102,30 @@ def test_a_job_that_a_round_did_not_come_to_is_explained(database: Database, lim
     told = ask_oarstat(site, "--explain", last).out.splitlines()
     assert told[1] == f"    Why: A round plans a limited number of jobs: {most} were before it."
     assert told[2] == "    Start: not foreseen yet: the jobs before it are planned first"
+
+
+def test_a_job_behind_the_depth_of_its_queue_is_told_that_no_start_is_planned(database: Database) -> None:
+    config = Config(job_resource_manager_property_db_field="cpuset", scheduler_backfill_depth={"_": 1})
+    site = Site(database, config)
+    first, planned, unplanned = (submit(site.database, "/resource_id=2") for _ in range(3))
+    site.round()
+    site.scheduler.close()
+    records = agree(site, "--explain", planned, unplanned)
+    assert records[str(planned)]["start"]["firmness"] == "tentative"
+    record = records[str(unplanned)]
+    assert (record["code"], record["data"]) == (ReasonCode.LIMIT, {"count": 1, "limit": "depth"})
+    assert record["start"] is None
+    starts = agree(site, "--start")
+    assert [starts[str(job)]["scheduled_start"] is None for job in (planned, unplanned)] == [False, True]
+    told = ask_oarstat(site, "--explain", unplanned).out.splitlines()
+    assert told[1:3] == [
+        "    Why: It cannot start now; its queue plans later starts only for the first job that waits.",
+        "    Start: none is planned, because of SCHEDULER_BACKFILL_DEPTH; "
+        "it starts when it delays none of the planned ones",
+    ]
+    line = next(line for line in ask_oarstat(site, "--start").out.splitlines() if line.startswith(f"{unplanned} "))
+    assert line.split()[3:] == ["-", "(priority)"]
+    with site.database.snapshot() as tx:
+        foreseen = tx.listings.predictions([first, planned, unplanned])
+    assert unplanned not in foreseen
+    assert planned in foreseen

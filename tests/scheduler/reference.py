@@ -1,5 +1,6 @@
 """A second planner, as slow and plain as the text of the rules: every instant at which anything changes is tried."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,8 @@ class Reference:
     placed: dict[int, Placement] = field(default_factory=dict)
     there: list[Occupation] = field(default_factory=list)
     rectangles: list[Occupation] = field(default_factory=list)
+    #: queue, container and whether it is about besteffort jobs -> how many wait and have a place
+    waiting: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
     is_forbidden: Callable[[WaitingJob, Placement, Mapping[int, Placement]], bool] = lambda *_: False
 
     def plan(self) -> dict[int, Placement]:
@@ -79,24 +82,29 @@ class Reference:
     def _place(self, job: WaitingJob) -> None:
         types = parse_types(job)
         now, settings = self.snapshot.now, self.snapshot.settings
-        begin, latest = max(now, types.postpone), FOREVER
+        begin, latest, waits_for_jobs = max(now, types.postpone), FOREVER, now
         for dependency in job.dependencies:
             end = self._end_of(dependency.required)
             if end is None:
                 return
-            begin = max(begin, end + settings.security_time)
+            waits_for_jobs = max(waits_for_jobs, end + settings.security_time)
+        begin = max(begin, waits_for_jobs)
         if types.inner:
             rectangles = [each for each in self.rectangles if each.space == types.inner]
             if not rectangles:
                 return
             begin = max(begin, min(each.start for each in rectangles))
         found = [self._earliest(job, types, alternative, begin) for alternative in job.alternatives]
+        line, depth = (job.queue, types.inner, types.is_besteffort), settings.backfill_depth(job.queue)
+        if 0 < depth <= self.waiting[line]:
+            found = [each for each in found if each and each.start == now]
         best = min((each for each in found if each), key=lambda placement: placement.end, default=None)
         if best is None or (types.deadline and best.end > types.deadline) or best.start > latest:
             return
         if types.expire and best.start > types.expire:
             return
         self.placed[job.id] = best
+        self.waiting[line] += best.start not in (now, types.postpone, waits_for_jobs)
         self._enter(job.id, types, best.start, best.end + settings.security_time, best.resources)
         if types.container:
             self._open(job.id, types, best.start, best.end + settings.security_time, best.resources)

@@ -194,6 +194,9 @@ def test_tokens_limits_and_arrays_give_their_numbers() -> None:
     strict = Cluster(nodes=1).run(3).job().job()
     strict.queues = (Queue("default", 2, "kamelot_fifo", QueueState.ACTIVE),)
     expect(strict, 3, ReasonCode.LIMIT, "Its queue starts jobs strictly in their order, and one before it waits.")
+    shallow = Cluster(nodes=1, backfill_depths={"_": 1}).run(3).job().job()
+    text = "It cannot start now; its queue plans later starts only for the first job that waits."
+    expect(shallow, 3, ReasonCode.LIMIT, text)
     clock = iter([0.0, 20.0])
     late = schedule(Cluster().job().job().snapshot(), lambda: next(clock, 20.0)).reasons[2]
     assert (late.code, told(late)) == (
@@ -239,6 +242,7 @@ SAMPLES: dict[str, Sequence[Any]] = {
     "rule": [QuotaRule("*", "*", "*", "/", resources=2), QuotaRule("default", "*", "*", "ann", jobs=3, seconds=3600)],
     "is_treated": [False, True],
     "which": list(RoundLimit),
+    "depth": (1, 3),
 }
 
 

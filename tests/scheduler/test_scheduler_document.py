@@ -4,12 +4,13 @@ import re
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from oar.kao.facts.plan import Plan
-from oar.kao.facts.snapshot import ConsumptionSums, Snapshot
+from oar.kao.facts.snapshot import ConsumptionSums, Settings, Snapshot
 from oar.kao.planner.fair_share import share_of
 from oar.kao.planner.limits.quota_files import QuotaFile, parse_json, parse_statements
 from oar.kao.planner.limits.quota_rules import binding_rules
@@ -51,6 +52,16 @@ def example() -> Snapshot:
 
 def test_the_example_of_backfilling_is_planned_as_shown() -> None:
     assert plan_table(example(), schedule(example())) == BLOCKS["backfilling"]
+
+
+def test_with_a_depth_the_example_is_planned_as_shown() -> None:
+    shallow = replace(example(), settings=Settings(backfill_depths={"_": 1}))
+    assert plan_table(shallow, schedule(shallow)) == BLOCKS["depth"]
+
+
+def test_the_depth_by_queue_can_be_read() -> None:
+    line = next(line for line in DOCUMENT.read_text().splitlines() if "SCHEDULER_BACKFILL_DEPTH=" in line)
+    assert parse(line.strip()).config.scheduler_backfill_depth == {"night": 1, "default": 20, "_": 0}
 
 
 @pytest.mark.parametrize(

@@ -194,22 +194,29 @@ def queue_of(jobs: int) -> Cluster:
     return cluster
 
 
-def test_what_an_early_end_costs_does_not_grow_with_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+def searches_of(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> int:
+    """How many searches something takes."""
     searches: list[object] = []
+    real = _Search.run
 
-    def run(search: _Search, real: Callable[[_Search], SlotMatch | None] = _Search.run) -> SlotMatch | None:
+    def run(search: _Search) -> SlotMatch | None:
         searches.append(search)
         return real(search)
 
-    monkeypatch.setattr(_Search, "run", run)
+    with monkeypatch.context() as patched:
+        patched.setattr(_Search, "run", run)
+        work()
+    return len(searches)
 
+
+def test_what_an_early_end_costs_does_not_grow_with_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     def cost(jobs: int) -> tuple[int, int]:
         snapshot = queue_of(jobs).snapshot()
         early = replace(snapshot, running=snapshot.running[1:])
-        searches.clear()
-        plan = urgent(early)
-        assert [start.placement.job_id for start in plan.started] == [21]
-        return len(searches), len(plan.placements)
+        plans: list[Plan] = []
+        count = searches_of(monkeypatch, lambda: plans.append(urgent(early)))
+        assert [start.placement.job_id for start in plans[0].started] == [21]
+        return count, len(plans[0].placements)
 
     assert cost(1500) == cost(150)
     assert cost(1500)[1] < 10

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.cli.common.render import cell, visible
 from oar.lib.db.job_waits import AwaitedJob
 from oar.lib.facts.formats import Format, dump
-from oar.lib.facts.states import ReasonCode
+from oar.lib.facts.states import ReasonCode, RoundLimit
 from oar.lib.facts.times import format_date, format_duration
 from oar.lib.rules.end_cause_texts import format_exit_code
 from oar.lib.rules.wait_reason_texts import WAITING_FOR
@@ -17,7 +17,7 @@ from oar.lib.views.wait_explanations import Explanation, Firmness, PredictedStar
 if TYPE_CHECKING:
     from oar.cli.common.command import Context
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.records import Job
+    from oar.lib.facts.records import Job, WaitReason
 
 _NO_TIME = "there was no time to find out with which change"
 _NO_CHANGE = "no change of one number in its request is enough"
@@ -134,8 +134,7 @@ def _lines(explanation: Explanation, changes: Mapping[int, str | None], ended: E
     if explanation.start:
         lines += _start_lines(explanation.start)
     elif explanation.reason:
-        is_later = explanation.reason.code == ReasonCode.LIMIT
-        lines.append(f"    Start: not foreseen{' yet: the jobs before it are planned first' if is_later else ''}")
+        lines.append(f"    Start: {_without_start(explanation.reason)}")
     lines += [f"    In front: {_other(other)}" for other in explanation.in_front]
     if explanation.start:
         lines += _experience(explanation.start)
@@ -150,6 +149,14 @@ def _lines(explanation: Explanation, changes: Mapping[int, str | None], ended: E
         lines.append(f"    Started: {format_date(job.started)}")
     lines += _waited(explanation.waited)
     return lines + [f"    {visible(line)}" for line in ended.lines] if ended else lines
+
+
+def _without_start(reason: "WaitReason") -> str:
+    """Return why no start is foreseen."""
+    if reason.data.get("limit") == RoundLimit.DEPTH:
+        return "none is planned, because of SCHEDULER_BACKFILL_DEPTH; it starts when it delays none of the planned ones"
+    is_later = reason.code == ReasonCode.LIMIT
+    return f"not foreseen{' yet: the jobs before it are planned first' if is_later else ''}"
 
 
 def _start_lines(start: PredictedStart) -> list[str]:

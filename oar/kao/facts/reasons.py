@@ -216,6 +216,12 @@ def limit(before: int, which: RoundLimit) -> Reason:
     return Reason(ReasonCode.LIMIT, text, {"count": before, "limit": which})
 
 
+def behind_depth(depth: int) -> Reason:
+    """The job cannot start now, and its queue plans later starts for the first ``depth`` jobs that wait only."""
+    text = f"no start is planned: its queue plans {'one' if depth == 1 else depth}, of the first that wait"
+    return Reason(ReasonCode.LIMIT, text, {"count": depth, "limit": RoundLimit.DEPTH})
+
+
 def waits_for_nodes(hosts: Sequence[str]) -> Reason:
     """The place is there, but its nodes are not Alive."""
     named = ",".join(hosts[:NAMED]) + (",..." if len(hosts) > NAMED else "")

@@ -71,6 +71,8 @@ class Settings:
     timeout: int = 10  #: seconds after which planning is given up; 0 = never
     max_jobs: int = 1000  #: jobs planned in a group of queues, and besteffort jobs; 0 = all
     max_jobs_per_user: int = 0  #: jobs of one user planned in a queue with fair share; 0 = all
+    #: SCHEDULER_BACKFILL_DEPTH by queue, ``_`` = the other queues: so many of its jobs that wait have a place; 0 = all
+    backfill_depths: Mapping[str, int] = field(default_factory=dict)
     job_priority: JobPriority = JobPriority.FIFO
     is_priority_explicit: bool = False  #: JOB_PRIORITY stands in the file: it wins over FIFO of old policy names
     dependency_condition: DependencyCondition = DependencyCondition.OK  #: the condition of dependencies that name none
@@ -81,6 +83,10 @@ class Settings:
     sleep_time: int = 0  #: a node is halted only if no job is planned on it for so long; 0 = none is
     fairshare: FairShare = field(default_factory=FairShare)
     weights: Weights = field(default_factory=Weights)
+
+    def backfill_depth(self, queue: str) -> int:
+        """Return how many jobs of a queue that wait for resources have a place; 0 = all."""
+        return self.backfill_depths.get(queue, self.backfill_depths.get("_", 0))
 
     def besteffort_gap(self, duration: int) -> int:
         """Return for how many seconds resources must be free for a besteffort job of this duration.

@@ -25,6 +25,7 @@ from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
 from oar.lib.facts.records import Dependency
+from oar.lib.facts.states import ReasonCode
 
 #: Places a job as a full plan does; a job that was checked at its turn is not checked again.
 Place = Callable[[WaitingJob, PlacementTask | None], None]
@@ -48,6 +49,7 @@ class Turn:
     place: Place
     task: PlacementTask | None = None  #: what is searched for; None: it has not been checked
     until: int = 0  #: it cannot begin before this date
+    is_doubtful: bool = False  #: it is not known whether it is behind the depth of its queue
 
 
 @dataclass(slots=True)
@@ -106,12 +108,28 @@ class PassedOver:
         """The jobs that are passed over."""
         return self._turns.keys() | self._without_place
 
-    def take(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules, place: Place) -> None:
-        """Place a job if it may begin soon, else pass it over.  Raises TimeIsUp."""
+    def has_turn(self, job_id: int) -> bool:
+        """Whether a job is passed over that a full plan may place."""
+        return job_id in self._turns
+
+    def take(
+        self,
+        job: WaitingJob,
+        types: ParsedTypes,
+        rules: PlacementRules,
+        place: Place,
+        *,
+        is_doubtful: bool = False,
+    ) -> None:
+        """Place a job if it may begin soon, else pass it over.  Raises TimeIsUp.
+
+        ``is_doubtful``: it is not known whether it is behind the depth of its queue.
+        """
         self._count += 1
-        turn = Turn(self._count, job, types, rules, place)
+        turn = Turn(self._count, job, types, rules, place, is_doubtful=is_doubtful)
         if self._waits_for_passed(turn):
-            if types.inner and self._context.spaces.find(types.inner):
+            may_begin_first = rules.depth and any(map(_may_precede, job.dependencies))
+            if may_begin_first or (types.inner and self._context.spaces.find(types.inner)):
                 self._place_exactly(turn)  # the container that was passed over may add to its space
             else:
                 self._pass(turn)
@@ -121,8 +139,10 @@ class PassedOver:
             place(job, None)
             return
         turn.task = task
-        if not self._is_regular(task):
+        if not self._is_regular(task) or (is_doubtful and len(job.alternatives) > 1):
             self._place_exactly(turn)
+        elif rules.depth:
+            self._take_now(turn, task)
         elif self._may_begin(task, self._soon):
             self._decide(turn, task)
         else:
@@ -155,23 +175,46 @@ class PassedOver:
                 self._plain[id(request), rules.has_quotas] = kind
 
     def take_besteffort(
-        self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules, place: Place, date: int
+        self,
+        job: WaitingJob,
+        types: ParsedTypes,
+        rules: PlacementRules,
+        place: Place,
+        date: int,
+        *,
+        is_doubtful: bool = False,
     ) -> None:
         """Place a besteffort job if its place is certain to be free until its gap is over, else pass it over.
 
-        All other jobs are settled until ``date`` (``settle``).  Raises TimeIsUp.
+        All other jobs are settled until ``date`` (``settle``).  ``is_doubtful`` as in ``take``.  Raises TimeIsUp.
         """
-        turn = Turn(0, job, types, rules, place)
+        turn = Turn(0, job, types, rules, place, is_doubtful=is_doubtful)
         is_waiting = self._waits_for_passed(turn)
         task = None if is_waiting else self._placer.checked(job, types, rules)
         if not self._turns or isinstance(task, PlacementOutcome):
             place(job, None)
+        elif task and rules.depth:
+            self._take_besteffort_now(turn, task, date)
         elif task:
             self._decide_besteffort(turn, task, date)
         elif any(map(_may_precede, job.dependencies)) or types.inner:
             raise TimeIsUp
         else:
-            self._turns[job.id] = turn
+            self._note_turn(turn)
+
+    def _take_besteffort_now(self, turn: Turn, task: PlacementTask, date: int) -> None:
+        """Place a besteffort job behind the depth of its queue if it begins now, which must be certain."""
+        found = self._search.now(task)
+        if not isinstance(found, Placement):
+            self._leave(turn, found)
+        elif self._is_certain_besteffort(task) and self._is_free(task, found, date):
+            turn.place(task.job, task)
+        else:
+            raise TimeIsUp
+
+    def _is_free(self, task: PlacementTask, place: Placement, date: int) -> bool:
+        """Whether the gap of a besteffort job meets no job that is passed over; see ``take_besteffort``."""
+        return place.start + self._gap(task, place) <= min(date, self._besteffort_until)
 
     def _decide_besteffort(self, turn: Turn, task: PlacementTask, date: int) -> None:
         """Decide on a besteffort job that begins before all passed ones do, or behind a date; else it is uncertain."""
@@ -180,14 +223,16 @@ class PassedOver:
             if not self._is_certain_besteffort(task):
                 raise TimeIsUp
             best, _ = self._search.best(task)
-            if best and best.start + self._gap(task, best) <= min(date, self._besteffort_until):
+            if turn.is_doubtful and best and best.start > self._now:
+                raise TimeIsUp
+            if best and self._is_free(task, best, date):
                 turn.place(task.job, task)
                 return
             first = self._first_start(task, best)
             if first <= self._soon:
                 raise TimeIsUp
         self._besteffort_until = min(self._besteffort_until, first)
-        self._turns[task.job.id] = turn
+        self._note_turn(turn)
 
     def settle(self, date: int) -> bool:
         """Make sure that no passed job begins before a date: those that do are placed, if that is certain.
@@ -216,10 +261,34 @@ class PassedOver:
 
     # -- one job -----------------------------------------------------------------------------------------------------
 
+    def _take_now(self, turn: Turn, task: PlacementTask) -> None:
+        """Decide on a job behind the depth of its queue, which begins now or has no place."""
+        for _ in range(MAX_EXTENSIONS):
+            found = self._search.now(task)
+            if not isinstance(found, Placement):
+                self._leave(turn, found)
+                return
+            remaining = len(self._turns)
+            if not self.settle(self._end(task, found)):
+                break
+            if len(self._turns) == remaining:
+                turn.place(turn.job, turn.task)
+                return
+        self._place_exactly(turn)
+
+    def _leave(self, turn: Turn, reason: Reason | None) -> None:
+        """Leave a job without a place; with its reason, unless that may be another beside the passed jobs."""
+        if self._turns and reason and reason.code in (ReasonCode.QUOTA, ReasonCode.ARRAY):
+            self._without_place.add(turn.job.id)
+        else:
+            turn.place(turn.job, turn.task)
+
     def _decide(self, turn: Turn, task: PlacementTask) -> None:
         """Decide on a job for which there is room now."""
         for _ in range(MAX_EXTENSIONS):
             best, _ = self._search.best(task)
+            if turn.is_doubtful and best and self._now < best.start <= self._soon:
+                break
             is_later = best is None or best.start > self._soon
             if is_later and len(task.job.alternatives) == 1:
                 turn.until = best.start if best else FOREVER
@@ -240,13 +309,36 @@ class PassedOver:
         turn.place(turn.job, turn.task)
 
     def _pass(self, turn: Turn) -> None:
-        if turn.rules.is_now_only:  # it gets no place at all
+        if turn.rules.is_now_only or turn.rules.depth:  # it gets no place at all
             self._without_place.add(turn.job.id)
             return
-        self._turns[turn.job.id] = turn
+        self._note_turn(turn)
         self._names.update(turn.types.container_names(turn.job.id))
         for duration, kind in self._kinds_of(turn.job, turn.types, turn.rules, turn.task):
             kind.add(duration, turn)
+
+    def _note_turn(self, turn: Turn) -> None:
+        if turn.rules.depth:
+            self._without_place.add(turn.job.id)
+        else:
+            self._turns[turn.job.id] = turn
+
+    def is_sure_to_wait(self, job_id: int) -> bool:
+        """Whether a full plan gives a passed job a place for which it waits because of resources."""
+        turn = self._turns[job_id]
+        task, types, rules = turn.task, turn.types, turn.rules
+        if task is None or types.inner or types.deadline or types.expire or turn.job.array_limit:
+            return False
+        if max(task.window.begin, types.postpone) > self._now or task.window.latest < FOREVER:
+            return False
+        has_quotas = rules.has_quotas and types.counts_in_quotas and self._context.bookings.quotas.has_rules
+        if has_quotas or self._context.usable.limits or rules.is_now_only or has_plugin(turn.job):
+            return False
+        queries = ((each, self._search.query(turn.job, each, types, rules)) for each in turn.job.alternatives)
+        return any(
+            not isinstance(query, Reason) and self._search.reasons.obstacle(query, alternative, types) is None
+            for alternative, query in queries
+        )
 
     def _may_begin(self, task: PlacementTask, latest: int) -> bool:
         """Whether there is room for any alternative of a job that begins until a date."""
@@ -379,7 +471,7 @@ class PassedOver:
         turn.until = self._first_start(task, best)
         if best is None or turn.until >= date:
             return date
-        end = self._end(task, best)
+        end = FOREVER if turn.is_doubtful else self._end(task, best)
         if end <= date:
             self._place_passed(turn)
         return max(end, date)

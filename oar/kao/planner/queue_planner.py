@@ -1,7 +1,7 @@
 """The jobs of queues of equal priority, placed one after the other in their order, within the limits of the round."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from oar.kao.facts import reasons
@@ -9,6 +9,7 @@ from oar.kao.facts.plan import Answer, Reason
 from oar.kao.facts.queue_policies import QueuePolicy, policy_of
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.job_order import JobOrder, behind_required_jobs
+from oar.kao.planner.limits.backfill_depth import BackfillDepth, Standing
 from oar.kao.planner.passed_over import PassedOver, Place, TimeIsUp
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
 from oar.kao.planner.placement.placer import Placer
@@ -60,7 +61,8 @@ class QueuePlanner:
         self._not_before: dict[str, int] = {}  #: when the last job starts, of each queue without backfilling
         self.undecided: set[int] = set()  #: jobs whose turn did not come in an urgent pass
         self.is_certain = True  #: False: an undecided job may be able to start now
-        self._known_rules: dict[tuple[QueuePolicy, int], PlacementRules] = {}
+        self._depth = BackfillDepth(context.settings, context.now)
+        self._known_rules: dict[tuple[QueuePolicy, int, int], PlacementRules] = {}
         self._places: Mapping[QueuePolicy, Place] = {}
         self._present_job: tuple[int, float] | None = None  #: the job being placed, and the seconds at its begin
 
@@ -103,6 +105,8 @@ class QueuePlanner:
             policy = policies[job.queue]
             self._present_job = job.id, elapsed
             self._take_turn(policy, job, urgent if urgent and urgent.is_due() else None)
+            if job.id in self._wanted and self._rules(policy, job).depth:
+                self._bound_unplaced(policy, job, is_searched=elapsed <= PATIENCE * deadline)
             if not policy.is_backfilling and not self._starts_now(job):
                 self._hold_back(job, planned, finished_queues)
             yield
@@ -111,7 +115,7 @@ class QueuePlanner:
     def _pass_plain(self, policy: QueuePolicy, job: WaitingJob, urgent: "UrgentPass", planned: int) -> bool:
         """Pass over a job that is like others that were passed over, unless a limit is reached."""
         is_full = 0 < self._settings.max_jobs <= planned
-        if is_full or not self.is_certain or urgent.besteffort_date:
+        if is_full or not self.is_certain or urgent.besteffort_date or self._depth.of(job.queue):
             return False
         return urgent.passed.pass_plain(job, self._types[job.id], self._rules(policy, job), self._places[policy])
 
@@ -125,15 +129,18 @@ class QueuePlanner:
 
     def _take_urgent_turn(self, policy: QueuePolicy, urgent: "UrgentPass", job: WaitingJob) -> None:
         """Place a job or pass it over; when there is no time to say whether it may start, nothing more is decided."""
-        types, rules, place = self._types[job.id], self._rules(policy, job), self._places[policy]
+        types, rules, place, passed = self._types[job.id], self._rules(policy, job), self._places[policy], urgent.passed
+        is_doubtful = self._depth.standing(job, types) is Standing.DOUBTFUL
         try:
             if urgent.besteffort_date:
-                urgent.passed.take_besteffort(job, types, rules, place, urgent.besteffort_date)
+                passed.take_besteffort(job, types, rules, place, urgent.besteffort_date, is_doubtful=is_doubtful)
             else:
-                urgent.passed.take(job, types, rules, place)
+                passed.take(job, types, rules, place, is_doubtful=is_doubtful)
         except TimeIsUp:
             self.is_certain = False
             self.undecided.add(job.id)
+        if passed.has_turn(job.id):
+            self._depth.note_passed(job, types, is_sure=not is_doubtful and passed.is_sure_to_wait(job.id))
 
     def _as_far_as_wanted(self, jobs: Sequence[WaitingJob]) -> Sequence[WaitingJob]:
         """Leave out the jobs behind the last wanted one, if one is among them."""
@@ -158,6 +165,11 @@ class QueuePlanner:
         self.not_before[job.id] = self._decisions.now
         if is_searched:
             self._decisions.guard(job, partial(self._search_bound, policy))
+
+    def _bound_unplaced(self, policy: QueuePolicy, job: WaitingJob, *, is_searched: bool) -> None:
+        """Note before which date a job behind the depth of its queue does not start, unless it starts now."""
+        if job.id not in self._decisions.placements and job.id in self._decisions.reasons:
+            self._bound(policy, job, is_searched=is_searched)
 
     def _search_bound(self, policy: QueuePolicy, job: WaitingJob) -> None:
         found = self._placer.earliest(job, self._types[job.id], self._rules(policy, job))
@@ -198,8 +210,11 @@ class QueuePlanner:
         """Place a job; ``task``: what is searched for, if that is known already."""
         decisions = self._decisions
         rules = self._rules(policy, job)
-        placer = self._placer
-        outcome = placer.place_checked(task) if task else placer.place(job, self._types[job.id], rules)
+        types, placer = self._types[job.id], self._placer
+        if task and task.rules != rules:  # since it was passed over, it has become known where it stands
+            task = replace(task, rules=rules)
+        outcome = placer.place_checked(task) if task else placer.place(job, types, rules)
+        self._depth.note(job, types, outcome.placement, outcome.reason)
         if outcome.error:
             decisions.refused.append(Answer(job.id, outcome.error))
         if outcome.reason:
@@ -212,18 +227,21 @@ class QueuePlanner:
         self._decisions.guard(job, partial(self._place, policy, task=task))
 
     def _rules(self, policy: QueuePolicy, job: WaitingJob) -> PlacementRules:
-        key = policy, self._not_before.get(job.queue, 0)
+        is_behind = self._depth.standing(job, self._types[job.id]) is Standing.BEHIND
+        depth = self._depth.of(job.queue) if is_behind and policy.is_backfilling else 0
+        key = policy, self._not_before.get(job.queue, 0), depth
         rules = self._known_rules.get(key)
         if rules is None:
-            rules = self._known_rules[key] = self._new_rules(policy, job)
+            rules = self._known_rules[key] = self._new_rules(policy, job, depth)
         return rules
 
-    def _new_rules(self, policy: QueuePolicy, job: WaitingJob) -> PlacementRules:
+    def _new_rules(self, policy: QueuePolicy, job: WaitingJob, depth: int) -> PlacementRules:
         return PlacementRules(
             dependency_condition=policy.condition(self._settings),
             has_quotas=policy.has_quotas(self._settings),
             not_before=self._not_before.get(job.queue, 0),
             is_now_only=not policy.is_backfilling and not self._wanted,
+            depth=depth,
         )
 
     def _starts_now(self, job: WaitingJob) -> bool:

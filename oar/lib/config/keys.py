@@ -65,7 +65,7 @@ _META_SCHEDULER = ValueKind(
 _ZERO: Mapping[str, float] = MappingProxyType({"_": 0.0})
 _NO: Mapping[str, bool] = MappingProxyType({"_": False})
 _NOBODY: Mapping[str, Words] = MappingProxyType({"_": ()})
-_ZERO_SECONDS: Mapping[str, int] = MappingProxyType({"_": 0})
+_WHOLE_ZERO: Mapping[str, int] = MappingProxyType({"_": 0})
 
 
 class Config(Values):
@@ -384,6 +384,11 @@ class Config(Values):
     max_job_per_queues_group_scheduling_round = Key(
         POSITIVE, 1000, "Waiting jobs planned per round and group of queues.", aliases="MAX_JOB_PER_SCHEDULING_ROUND"
     )
+    scheduler_backfill_depth = Key(
+        per_queue(INTEGER),
+        _WHOLE_ZERO,
+        "So many waiting jobs of a queue have a planned start; 0 = all. Also a table by queue, _ = other queues.",
+    )
     estimate_timeout = Key(POSITIVE, 30, "Seconds that oarsub --estimate and oarstat --explain --change may plan.")
     job_priority = Key(
         one_of(*JobPriority, renamed={"fairsharing": JobPriority.FAIRSHARE}),
@@ -441,7 +446,7 @@ class Config(Values):
         per_queue(WORDS), _NOBODY, "Users whose change may delay waiting jobs; * = all."
     )
     walltime_change_timeout = Key(
-        per_queue(SECONDS), _ZERO_SECONDS, "A change not granted by then is dropped; 0 = never."
+        per_queue(SECONDS), _WHOLE_ZERO, "A change not granted by then is dropped; 0 = never."
     )
 
     # energy

@@ -477,6 +477,7 @@ class RoundLimit(StrEnum):
     TIME = "time"  #: the time of the round was over
     USER = "user"  #: so many jobs of each user are planned in a queue
     ORDER = "order"  #: its queue does not go past the first job that waits
+    DEPTH = "depth"  #: its queue plans starts for so many jobs that wait
 
 
 class WaitStage(StrEnum):

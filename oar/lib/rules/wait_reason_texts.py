@@ -227,8 +227,13 @@ def _limit(data: Mapping[str, Any]) -> str:
         RoundLimit.JOBS: f"A round plans a limited number of jobs: {count} were before it.",
         RoundLimit.TIME: f"The time for planning was over after {count} jobs, before its turn.",
         RoundLimit.USER: f"A round plans {count} jobs of each user, and there are as many of his before it.",
+        RoundLimit.DEPTH: f"It cannot start now; its queue plans later starts only for the first {_waiting(count)}.",
         RoundLimit.ORDER: "Its queue starts jobs strictly in their order, and one before it waits.",
     }[RoundLimit(data["limit"])]
+
+
+def _waiting(count: int) -> str:
+    return f"{count} jobs that wait" if count > 1 else "job that waits"
 
 
 def _array(data: Mapping[str, Any]) -> str:

@@ -273,6 +273,8 @@ def _starts(
             resources = planned.get(moldable, ())
             hosts = tuple(dict.fromkeys(prediction.node for prediction in resources if prediction.node))
             firm, because = firmness(job, types.get(job.id, ()), queues, is_fifo=_is_fifo(config))
+            if firm is Firmness.LATEST and _has_depth(config, job.queue):
+                firm, because = Firmness.TENTATIVE, "jobs before it that have no planned start may get one"
             if job.id in outside:
                 firm, because = Firmness.TENTATIVE, "its queue has a scheduler of its own"
             before = bisect_left(dates, date)
@@ -285,6 +287,11 @@ def _starts(
 
 def _is_fifo(config: "Config") -> bool:
     return config.job_priority == JobPriority.FIFO and not config.fairsharing_enabled
+
+
+def _has_depth(config: "Config", queue: str) -> bool:
+    depths = config.scheduler_backfill_depth
+    return depths.get(queue, depths.get("_", 0)) > 0
 
 
 def firmness(job: Job, types: Sequence[str], queues: Sequence[Queue], *, is_fifo: bool) -> tuple[Firmness, str]:

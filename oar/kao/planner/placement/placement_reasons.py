@@ -141,6 +141,16 @@ class PlacementReasons:
             return reasons.container_until(task.types.inner, start)
         return self._until_others_end(start, jobs, last)
 
+    def not_yet(self, task: PlacementTask, begin: int) -> Reason:
+        """Return why a job may not begin before a date, whatever is free."""
+        if begin == task.types.postpone:
+            return reasons.postponed(begin)
+        if begin == task.window.begin:
+            return reasons.dependency_until(task.window.begin_job, begin)
+        if around := self._reservation_around(task.types):
+            return reasons.before_reservation(around.number, begin)
+        return reasons.container_until(task.types.inner, begin)
+
     def _until_others_end(self, start: int, jobs: Sequence[int], last: Reason | None) -> Reason:
         """Return that a job waits for those that end at a date; ``last``: the reason of the last round, if it helps."""
         frames = [self._frames[job].number for job in jobs if job in self._frames]

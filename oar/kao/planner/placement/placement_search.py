@@ -7,7 +7,7 @@ from bisect import bisect_left
 from dataclasses import replace
 
 from oar.kao.facts import reasons
-from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.job_types import ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, Alternative, WaitingJob
 from oar.kao.planner.placement.placement_reasons import PlacementReasons
@@ -34,6 +34,9 @@ class PlacementSearch:
         self._usable = context.usable
         self._requests = context.requests
         self._plugins = plugins
+        #: space, request, class of jobs and shared keys -> the shortest duration for which there is no room now; of
+        #: the space and the request, so that no others get their identities
+        self._no_room: dict[tuple[object, ...], tuple[Space, RequestFit, int]] = {}
         self.reasons = PlacementReasons(context)
 
     def best(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
@@ -51,6 +54,54 @@ class PlacementSearch:
             elif refusal is None:
                 refusal = placement
         return self._on_promised_nodes(task, best) if best and task.job.promised else best, refusal
+
+    def now(self, task: PlacementTask) -> Placement | Reason | None:
+        """Return the placement that begins now, of several the one that ends first; None if there is no room.
+
+        A reason: it is not for lack of room that none begins now.
+        """
+        if has_plugin(task.job):
+            best, refusal = self.best(task)
+            return refusal if best is None else best if best.start <= self._now else None
+        begin = self._begin(task)
+        if begin > self._now:
+            return self.reasons.not_yet(task, begin)
+        found = [self._alternative_now(task, alternative) for alternative in task.job.alternatives]
+        placements = [each for each in found if isinstance(each, Placement)]
+        if placements:
+            best = min(placements, key=lambda placement: placement.end)
+            return self._on_promised_nodes(task, best) if task.job.promised else best
+        return next((each for each in found if not isinstance(each, Reason)), found[0] if found else None)
+
+    def _alternative_now(self, task: PlacementTask, alternative: Alternative) -> Placement | Reason | None:
+        """Return the placement of an alternative that begins now; a reason as ``now``."""
+        job, now = task.job, self._now
+        query = self.query(job, alternative, task.types, task.rules)
+        if isinstance(query, Reason):
+            return query
+        obstacle = self.reasons.obstacle(query, alternative, task.types)
+        if obstacle:
+            return obstacle
+        if self._has_no_room(task.space, query):
+            return None
+        if self._arrays.first_start(job, now, alternative.walltime) > now:
+            return reasons.array_limit(job.array_id, job.array_limit)
+        match = self._search(task, alternative, query, now, now)
+        if match and task.rules.has_quotas:
+            return self._under_quotas(task, alternative, query, match, now)
+        return _placement(task, alternative, match) if match else None
+
+    def _has_no_room(self, space: Space, query: SlotQuery) -> bool:
+        """Whether a query has no match that begins now; what has failed once fails for the rest of the round."""
+        key = id(space), id(query.request), query.kind, query.keys
+        _, _, shortest = self._no_room.get(key, (space, query.request, FOREVER))
+        if query.duration >= shortest:
+            return True
+        if earliest(space.slots, query, self._now, self._now):
+            return False
+        if query.request.is_monotone:
+            self._no_room[key] = space, query.request, query.duration
+        return True
 
     def earliest(self, task: PlacementTask) -> int | Reason:
         """Return the earliest start of any alternative; the reason of the first one if none can ever start."""

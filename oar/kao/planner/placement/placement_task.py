@@ -19,6 +19,7 @@ class PlacementRules:
     has_quotas: bool = False
     not_before: int = 0  #: the job starts then or later
     is_now_only: bool = False  #: the job gets no placement that starts later (a queue without backfilling)
+    depth: int = 0  #: the job starts now or has no placement: so many of its queue that wait have one, all before it
 
 
 @dataclass(slots=True)

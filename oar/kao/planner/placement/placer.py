@@ -96,6 +96,8 @@ class Placer:
 
     def place_checked(self, task: PlacementTask) -> PlacementOutcome:
         """Give a job its placement of the last round again, or search for the best one."""
+        if task.rules.depth:
+            return self._place_now(task)
         job, types, has_quotas = task.job, task.types, task.rules.has_quotas
         counters = self._bookings.counters_of(job, types, has_quotas=has_quotas)
         is_allowed = partial(self._bookings.allow, job, types, has_quotas=has_quotas)
@@ -105,6 +107,13 @@ class Placer:
         is_same = last is not None and last.reason is outcome.reason and last.window == task.window
         self._reuse.record(task, last if last and is_same else self._record_of(task, best, refusal, outcome, last))
         return outcome
+
+    def _place_now(self, task: PlacementTask) -> PlacementOutcome:
+        """Place a job behind the depth of its queue: it begins now, or has no place."""
+        found = self._search.now(task)
+        if isinstance(found, Placement):
+            return self._book(task, found, None)
+        return PlacementOutcome(reason=found or reasons.behind_depth(task.rules.depth))
 
     def _record_of(
         self,

@@ -14,7 +14,7 @@ from oar.kao.planner.site.site_extensions import NO_EXTENSIONS, SiteExtensions
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Level
 from oar.lib.facts.resource_set import from_positions
-from oar.lib.facts.states import ResourceState
+from oar.lib.facts.states import ResourceState, RoundLimit
 from oar.lib.facts.times import format_duration
 
 #: Nobody is told to ask for less time than this.
@@ -45,6 +45,12 @@ class NoTime(Exception):
 def without_limits(snapshot: Snapshot, seconds: int = 0) -> Snapshot:
     """Return the situation without the limits of a round; ``seconds``: the time to plan it, 0 = as much as it takes."""
     return replace(snapshot, settings=replace(snapshot.settings, max_jobs=0, max_jobs_per_user=0, timeout=seconds))
+
+
+def with_all_planned(snapshot: Snapshot) -> Snapshot:
+    """Return the situation without limits of a round, in which all jobs that wait have a planned start."""
+    snapshot = without_limits(snapshot)
+    return replace(snapshot, settings=replace(snapshot.settings, backfill_depths={}))
 
 
 def without_nodes(snapshot: Snapshot, nodes: Collection[str]) -> Snapshot:
@@ -157,6 +163,7 @@ def _with_alternatives(snapshot: Snapshot, job_id: int, change: Callable[[Altern
 
 
 def _starts_now(forecast: JobForecast, now: int) -> bool:
-    if forecast.not_before is not None:
+    is_behind_depth = forecast.reason is not None and forecast.reason.data.get("limit") == RoundLimit.DEPTH
+    if forecast.not_before is not None and not is_behind_depth:
         raise NoTime
     return forecast.placement is not None and forecast.placement.start <= now

@@ -24,6 +24,7 @@ def settings_of(config: Config) -> Settings:
         timeout=config.scheduler_timeout,
         max_jobs=config.max_job_per_queues_group_scheduling_round,
         max_jobs_per_user=config.scheduler_fairsharing_max_job_per_user or 0,
+        backfill_depths=dict(config.scheduler_backfill_depth),
         job_priority=priority,
         is_priority_explicit=priority is not JobPriority.FIFO,
         dependency_condition=config.dependency_condition,
