@@ -130,7 +130,7 @@ class ReservationRows:
         return series is not None and _is_asked(reservation) and reservation.series_index <= series.depth
 
 
-class ReservationReader:
+class ReservationRowReader:
     """Reads the reservations of rounds; what is asked for with granted ones only when it has changed."""
 
     def __init__(self) -> None:

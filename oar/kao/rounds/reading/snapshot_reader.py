@@ -19,7 +19,7 @@ from oar.kao.rounds.reading.job_cache import CachedJob, JobCache
 from oar.kao.rounds.reading.numbered_resources import ResourceNumbering
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import PolicyFiles
-from oar.kao.rounds.reading.reservation_reader import ReservationReader
+from oar.kao.rounds.reading.reservation_reader import ReservationRowReader
 from oar.kao.rounds.reading.resource_versions import ResourceVersions
 from oar.kao.rounds.reading.situation import HypotheticalJob, Situation, TokenCounts
 from oar.kao.rounds.reading.snapshot_jobs import SnapshotJobs, read_job_rows
@@ -50,7 +50,7 @@ class SnapshotReader:
         self._resources = ResourceNumbering(config)
         self._pools = FilterPools(database, config)
         self._cache = JobCache()
-        self._reservations = ReservationReader()
+        self._reservations = ReservationRowReader()
         self._cached_since = 0
 
     def read(
