@@ -16,15 +16,16 @@ import signal
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import installer
 import watched
+from installer import environments
+from installer.files import copy_readable
+from installer.target import SOURCE, InstallError
 from room import kernel, layout
 
 _PYTHON = "/usr/bin/python3"
@@ -75,14 +76,14 @@ class Outcome:
 
 def sources() -> Path:
     """The sources to test: these, or a copy if other users, as whom tests run programs, cannot read them here."""
-    here = installer.SOURCE
+    here = SOURCE
     files = (here / "oar" / "__init__.py", here / "setup" / "cluster", *here.parents, here)
     if all(path.stat().st_mode & 0o5 >= (0o5 if path.is_dir() else 0o4) for path in files):
         return here
     copy = layout.cache_root() / f"sources-{hashlib.sha256(str(here).encode()).hexdigest()[:16]}"
     print(f"Other users cannot read {here}: testing a copy, {copy}.", flush=True)
     shutil.rmtree(copy, ignore_errors=True)
-    installer.copy_readable(here, copy, ".git", ".*_cache", ".hypothesis")
+    copy_readable(here, copy, ".git", ".*_cache", ".hypothesis")
     return copy
 
 
@@ -91,16 +92,14 @@ def environment(top: Path) -> Path:
 
     It is made once per set of requirements and place of the sources.
     """
-    project = tomllib.loads((installer.SOURCE / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["api"], *extras["dev"]]
+    wanted = environments.requirements(["api", "dev"])
     digest = hashlib.sha256(f"{sys.version} {wanted} {top}".encode()).hexdigest()[:16]
     place = layout.cache_root() / f"tests-{digest}"
     if not place.exists():
         print("Installing the libraries of the tests ...", flush=True)
         unfinished = place.with_suffix(f".{os.getpid()}")
         unfinished.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        installer.make_environment(_PYTHON, unfinished, wanted)
+        environments.make(_PYTHON, unfinished, wanted)
         packages = next(unfinished.glob("lib/python3*/site-packages"))
         (packages / "oar-sources.pth").write_text(f"{top}\n")
         shutil.rmtree(place, ignore_errors=True)
@@ -183,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         top = sources()
         venv = environment(top)
         outcomes = [run_part(part, top, venv) for part in PARTS if not chosen or part.name in chosen]
-    except (installer.InstallError, OSError) as error:
+    except (InstallError, OSError) as error:
         print(f"test: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -8,11 +8,11 @@ import hashlib
 import os
 import shutil
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import installer
+from installer import environments, flavours
+from installer.target import SOURCE, InstallError, Target
 
 from . import layout, levels
 
@@ -24,7 +24,7 @@ _SOURCES = (
     "setup/nodes",
     "setup/database",
     "setup/systemd",
-    "setup/installer.py",
+    "setup/installer",
     "setup/manpages.py",
     "docs/commands.rst",
     "docs/configuration.rst",
@@ -40,7 +40,7 @@ def install() -> Path:
     place = root / f"oar-{_digest(_sources())}"
     with _lock(root):
         if not place.exists():
-            _make(place, _environment(root))
+            _make(place, environment(root))
             _forget_old(root, place)
         os.utime(place)
     for directory in (layout.OARDIR, layout.CONF_DIR):
@@ -57,26 +57,25 @@ def _hide_below(directory: Path) -> None:
 def _make(place: Path, environment: Path) -> None:
     unfinished = place.with_suffix(".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    target = installer.Target(destdir=str(unfinished), prefix="/usr", python=_PYTHON)
-    shutil.copytree(environment, target.under(target.venv), symlinks=True, copy_function=os.link)
+    target = Target(destdir=str(unfinished), prefix="/usr", python=_PYTHON)
     try:
-        installer.install(("server", "user", "node"), target)
-    except installer.InstallError as error:
+        flavours.install(("server", "user", "node"), target, environment)
+    except InstallError as error:
         raise layout.RoomError(f"the product cannot be installed: {error}") from None
     unfinished.rename(place)
 
 
-def _environment(root: Path) -> Path:
+def environment(root: Path) -> Path:
     """A virtual environment with the product's dependencies, of which each installation gets hard links."""
-    wanted = tomllib.loads((installer.SOURCE / "pyproject.toml").read_text())["project"]["dependencies"]
+    wanted = [environments.BUILD, *environments.requirements()]
     place = root / f"environment-{_digest([f'{sys.version} {wanted}'.encode()])}"
     if not place.exists():
         unfinished = place.with_suffix(".unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         print("Installing the libraries of OAR ...", flush=True)
         try:
-            installer.make_environment(_PYTHON, unfinished, wanted)
-        except installer.InstallError as error:
+            environments.make(_PYTHON, unfinished, wanted)
+        except InstallError as error:
             raise layout.RoomError(f"the libraries cannot be installed: {error}") from None
         unfinished.rename(place)
     return place
@@ -85,10 +84,10 @@ def _environment(root: Path) -> Path:
 def _sources() -> Iterator[bytes]:
     """Names and contents of all that is installed."""
     for name in _SOURCES:
-        top = installer.SOURCE / name
+        top = SOURCE / name
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
             if path.is_file() and "__pycache__" not in path.parts:
-                yield f"{path.relative_to(installer.SOURCE)} {path.stat().st_mode & 0o777}\n".encode()
+                yield f"{path.relative_to(SOURCE)} {path.stat().st_mode & 0o777}\n".encode()
                 yield path.read_bytes()
 
 

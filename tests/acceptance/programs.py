@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import installer
+from installer import environments
 from room import layout
 
 from tests.acceptance.harness import Cluster, Person, Result, checked
@@ -36,7 +36,7 @@ def environment() -> Path:
     with _lock(root / "programs.lock"):
         if not (place / _COMPLETE).exists():
             shutil.rmtree(place, ignore_errors=True)
-            installer.make_environment(_PYTHON, place, ["--no-deps", "--requirement", str(REQUIREMENTS)])
+            environments.make(_PYTHON, place, ["--no-deps", "--requirement", str(REQUIREMENTS)])
             (place / _COMPLETE).touch()
     return place
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import installer
 import pytest
+from installer.target import InstallError
 
 from tests.acceptance.conftest import looked_after
 from tests.acceptance.harness import Cluster, wait_until
@@ -22,7 +22,7 @@ def small_room(request: pytest.FixtureRequest) -> Iterator[tuple[Cluster, Path]]
     """Two nodes that see the programs; oarstat's table is the second one, which FluidDyn reads."""
     try:
         venv = environment()
-    except installer.InstallError as error:
+    except InstallError as error:
         pytest.fail(f"the programs that parse our commands cannot be installed: {error}", pytrace=False)
     settings = ("--set", "OARSTAT_DEFAULT_OUTPUT_FORMAT=2", "--set", "JOB_KILL_GRACE=1")
     name = f"programs-{os.getpid()}"

@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-import installer
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from installer import tables
 
 from oar.cli.warm import client, request
 from oar.cli.warm.places import FRESH, LONG_BUSY, LONGEST_IDLE, Places
@@ -109,7 +109,7 @@ def test_a_client_sends_all_variables_that_count() -> None:
 
 
 def test_all_commands_of_users_are_answered() -> None:
-    assert set(installer.USER_COMMANDS) == request.COMMANDS
+    assert set(tables.USER_COMMANDS) == request.COMMANDS
 
 
 # -- processes --------------------------------------------------------------------------------------------------------

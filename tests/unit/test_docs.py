@@ -1,15 +1,14 @@
 """Names, commands, options and files of the documentation exist; its generated parts are up to date."""
 
 import re
-import runpy
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
+from installer import tables as programs
 
 from docs import generate
 from oar.cli.common.command import Command
@@ -31,7 +30,7 @@ OF_SOURCES = {
     "setup/demo": "setup/showcase.py",
     "setup/test": "setup/suite.py",
     "setup/cluster": "setup/room/main.py",
-    "setup/install": "setup/installer.py",
+    "setup/install": "setup/installer/main.py",
 }
 #: What has a name like a command and is none: accounts, a schema, a key, the program that travels to nodes, policies.
 NO_COMMANDS = {"oar", "oar_ro", "oar_public", "oar_event", "oar_job_end", "oarsh_key", "oarexec", *POLICIES}
@@ -46,16 +45,15 @@ def commands() -> dict[str, Command]:
 @cache
 def installed() -> set[str]:
     """The name of every program that an installation may have."""
-    tables: dict[str, Any] = runpy.run_path(str(SOURCE / "setup" / "installer.py"))
     names = {
-        *tables["USER_COMMANDS"],
-        *tables["ADMIN_COMMANDS"],
-        *tables["ROOT_COMMANDS"],
-        *tables["MODULES"],
-        *tables["API_PROGRAMS"],
+        *programs.USER_COMMANDS,
+        *programs.ADMIN_COMMANDS,
+        *programs.ROOT_COMMANDS,
+        *programs.MODULES,
+        *programs.API_PROGRAMS,
     }
-    there = {name for name in names if tables["is_there"](tables["module_of"](name))}
-    return there | {tables["COMMAND_SERVER"]} | set(tables["OTHER_NAMES"]) | set(tables["NODE_TOOLS"])
+    there = {name for name in names if programs.is_there(programs.module_of(name))}
+    return there | {programs.COMMAND_SERVER} | set(programs.OTHER_NAMES) | set(programs.NODE_TOOLS)
 
 
 def is_left_over(path: Path) -> bool:

@@ -4,9 +4,9 @@ import subprocess
 from functools import cache
 
 import click
-import installer
 import manpages
 import pytest
+from installer import tables
 
 from docs import generate
 from oar.cli.common.command import Command
@@ -49,8 +49,8 @@ def test_roff_has_nothing_to_complain_about(name: str) -> None:
 
 
 def test_everything_that_people_type_has_a_page_in_its_section() -> None:
-    typed = (*installer.USER_COMMANDS, *installer.ADMIN_COMMANDS, *installer.ROOT_COMMANDS)
-    there = {name for name in typed if installer.is_there(installer.module_of(name))} | set(installer.USER_TOOLS)
+    typed = (*tables.USER_COMMANDS, *tables.ADMIN_COMMANDS, *tables.ROOT_COMMANDS)
+    there = {name for name in typed if tables.is_there(tables.module_of(name))} | set(tables.USER_TOOLS)
     assert not there - set(pages())
     assert {pages()[str(command.name)].section for command in generate.commands(USER)} == {1}
     assert {pages()[str(command.name)].section for command in generate.commands(ADMIN)} == {8}

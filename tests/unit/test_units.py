@@ -6,8 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import installer
 import pytest
+from installer.tables import COMMAND_SOCKET
 
 UNITS = Path(__file__).parents[2] / "setup" / "systemd"
 
@@ -45,7 +45,7 @@ def test_the_command_server_can_give_nobody_rights() -> None:
 
 
 def test_the_socket_of_the_command_server_is_the_one_that_commands_ask() -> None:
-    assert unit("oar-commands.socket")["Socket"]["ListenSequentialPacket"] == installer.COMMAND_SOCKET
+    assert unit("oar-commands.socket")["Socket"]["ListenSequentialPacket"] == COMMAND_SOCKET
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not on this machine")

@@ -1,0 +1,182 @@
+"""The Python environments of an installation: one for each state of the sources, beside each other.
+
+A program names its environment by its full path, so that one that is running goes on with the modules with which it
+began.  An installation makes a new environment, lets the programs name it, and keeps the one that they named until the
+next.  What was left unfinished is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from . import files
+from .target import SOURCE, InstallError, Target
+
+#: Written into an environment when it is complete: which extras it has.
+_COMPLETE = "oar-environment.json"
+_NAMED = re.compile(rb"/(environments/[^/]+|venv)/bin/python")
+#: What builds the package of the sources: every environment has it, so that a build fetches nothing.
+BUILD = "setuptools>=68"
+
+
+def prepare(target: Target, extras: Iterable[str] = (), libraries: Path | None = None) -> str:
+    """Return the path of an environment with the package as the sources are now; it is made if it is not there.
+
+    ``extras``: parts of the package that not every machine needs (pyproject.toml); those that this machine has already
+    it keeps.  ``libraries``: an environment of which the new one gets hard links, instead of fetching them.
+    Raises InstallError.
+    """
+    all_extras = sorted({*extras, *_extras_here(target)})
+    wanted = [*requirements(all_extras), *_of_site(target)]
+    path = f"{target.programs}/environments/{_version()}-{_digest(target, wanted)}"
+    place = target.under(path)
+    if not (place / _COMPLETE).exists():
+        shutil.rmtree(place, ignore_errors=True)
+        _fill(target, place, wanted, libraries)
+        files.write(place / _COMPLETE, json.dumps({"extras": all_extras}), 0o644)
+    return path
+
+
+def _fill(target: Target, place: Path, wanted: Sequence[str], libraries: Path | None) -> None:
+    if libraries is None:
+        make(target.python, place, [BUILD, *wanted], target.wheels)
+    else:
+        shutil.copytree(libraries, place, symlinks=True, copy_function=os.link)
+    _add_package(place, target.wheels)
+
+
+def make(python: str, venv: Path, wanted: Sequence[str], wheels: str = "") -> None:
+    """Make a virtual environment that every user can run, with these packages; uv where it is, else pip.
+
+    ``wheels``: a directory from which all packages come, instead of the index.
+    """
+    if uv := shutil.which("uv"):
+        _call([uv, "venv", "--quiet", "--python", python, str(venv)])
+    else:
+        _call([python, "-m", "venv", str(venv)])
+    if wanted:
+        _add(venv, wanted, wheels)
+
+
+def collect(python: str, directory: Path) -> None:
+    """Fetch all that an installation without network needs into a directory, as wheels.  Raises InstallError."""
+    with tempfile.TemporaryDirectory(prefix="oar-wheels-") as venv:
+        _call([python, "-m", "venv", venv])
+        pip = [f"{venv}/bin/python", "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-input"]
+        _call([*pip, "--wheel-dir", str(directory), BUILD, *requirements(["api"])])
+
+
+def requirements(extras: Iterable[str] = ()) -> list[str]:
+    """The libraries of the package and of its extras, as pyproject.toml names them."""
+    project = tomllib.loads((SOURCE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [*project["dependencies"], *(each for extra in extras for each in project["optional-dependencies"][extra])]
+
+
+def named(target: Target) -> set[str]:
+    """The environments that the installed programs name, as paths below OARDIR."""
+    programs = target.under(f"{target.programs}/x").parent
+    heads = (path.read_bytes()[:400] for path in programs.iterdir() if path.is_file())
+    return {match[1].decode() for head in heads if (match := _NAMED.search(head))}
+
+
+def forget(target: Target, before: set[str]) -> None:
+    """Let OARDIR/venv lead to the newest environment; remove those that no program names, but for the last ones.
+
+    ``before``: what the programs named before this installation.  A directory OARDIR/venv is from a release that had
+    only one; programs that are running still need it.
+    """
+    top, now = target.under(f"{target.programs}/x").parent, named(target)
+    kept = now | before
+    for path in [*top.glob("environments/*"), top / "venv"]:
+        if now != before and str(path.relative_to(top)) not in kept and path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+    complete = [path for path in now if (top / path / _COMPLETE).exists()]
+    newest = max(complete, key=lambda path: (top / path / _COMPLETE).stat().st_mtime)
+    if not (top / "venv").is_dir() or (top / "venv").is_symlink():
+        files.link(top / "venv", newest)
+
+
+def packages(target: Target, environment: str) -> str:
+    """The directory of an environment in which its packages are."""
+    (found,) = target.under(environment).glob("lib/python*/site-packages")
+    return f"{environment}/{found.relative_to(target.under(environment))}"
+
+
+def _extras_here(target: Target) -> set[str]:
+    top = target.under(f"{target.programs}/x").parent
+    if not top.is_dir():
+        return set()
+    notes = [top / path / _COMPLETE for path in named(target)]
+    return {extra for note in notes if note.exists() for extra in json.loads(note.read_text())["extras"]}
+
+
+def _of_site(target: Target) -> list[str]:
+    """What the site wants to have beside OAR, for its own policies: requirements.txt of its configuration."""
+    path = target.under(f"{target.confdir}/requirements.txt")
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return [line.partition("#")[0].strip() for line in lines if line.partition("#")[0].strip()]
+
+
+def _version() -> str:
+    project = tomllib.loads((SOURCE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return str(project["version"])
+
+
+def _digest(target: Target, wanted: Sequence[str]) -> str:
+    """What tells one state of the sources, of the libraries and of Python from another."""
+    python = subprocess.run([target.python, "-VV"], capture_output=True, text=True, check=False).stdout
+    digest = hashlib.sha256(f"{python} {list(wanted)}".encode())
+    for part in _of_package():
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:12]
+
+
+def _of_package() -> Iterator[bytes]:
+    for path in sorted((SOURCE / "oar").rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield str(path.relative_to(SOURCE)).encode()
+            yield path.read_bytes()
+
+
+def _add_package(venv: Path, wheels: str) -> None:
+    """Build and install the package from a copy of its sources: a build must not write among them."""
+    with tempfile.TemporaryDirectory(prefix="oar-build-") as copy:
+        for name in ("pyproject.toml", "README.md"):
+            if (SOURCE / name).exists():
+                shutil.copy(SOURCE / name, copy)
+            else:
+                Path(copy, name).touch()
+        shutil.copytree(SOURCE / "oar", Path(copy, "oar"), ignore=shutil.ignore_patterns("__pycache__"))
+        _add(venv, ["--no-deps", "--no-build-isolation", copy], wheels)
+
+
+def _add(venv: Path, what: Sequence[str], wheels: str) -> None:
+    """Install into an environment, with the bytecode."""
+    python = venv / "bin" / "python"
+    source = ["--no-index", "--find-links", wheels] if wheels else []
+    if uv := shutil.which("uv"):
+        _call([uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), *source, *what])
+    else:
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+        _call([*pip, *source, *what])
+
+
+def _call(command: Sequence[str]) -> None:
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
+    }
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False, umask=0o022
+    )
+    if done.returncode:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+        raise InstallError(f"{' '.join(command[:4])} ... failed:\n{said}")

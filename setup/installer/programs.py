@@ -1,0 +1,188 @@
+"""Programs of an installation: those in OARDIR, which run the package, and the wrappers that people call."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from . import environments, tables
+from .files import link, shipped, write
+from .target import SOURCE, InstallError, Target
+
+#: sudo passes nothing of the caller on but what is in its list; oarsub wants his defaults, and his environment where
+#: --env may ask for it: here, in a script, or in the defaults (oar/cli/oarsub_parts/caller_environment.py).
+_OF_CALLER = """\
+OAR_SUBMIT_ENV= OAR_SUBMIT_DEFAULTS= asks=
+[ ! -r "$HOME/.oarsubrc" ] || OAR_SUBMIT_DEFAULTS=$HOME/.oarsubrc asks=perhaps
+for word do case $word in --en* | --s* | -S* | -[!-]*S*) asks=perhaps ;; esac; done
+[ ! "$asks" ] || OAR_SUBMIT_ENV=$(env -0 | head -c 96001 | base64 -w 0)
+export OAR_SUBMIT_ENV OAR_SUBMIT_DEFAULTS
+"""
+#: The same for qrsub: the options with which his requests begin.
+_OF_REQUESTER = """\
+OAR_SUBMIT_DEFAULTS=
+for file in "$HOME/.sge_ar_request" "$HOME/.oar_ar_request"; do [ ! -r "$file" ] || OAR_SUBMIT_DEFAULTS=$file; done
+export OAR_SUBMIT_DEFAULTS
+"""
+#: What such commands hand over.
+_HANDED_OVER = {"oarsub": _OF_CALLER, "qrsub": _OF_REQUESTER}
+#: A command that runs long is a child of a shell of the user, which he can end; oar/cli/common/end_with_caller.py sees
+#: that the shell is gone.
+_STAYING = """\
+stays=
+for word do case $word in {patterns}) stays=yes ;; esac; done
+if [ "$stays" ]; then
+    exec 3<&0
+    {command} <&3 3<&- &
+    trap 'again=yes' INT QUIT
+    while again=; wait $!; code=$?; [ "$again" ]; do :; done
+    exit $code
+fi
+"""
+#: Commands that have such options, and words that may be these; where one is not, the shell stays for nothing.
+_STAY = {"oarsub": "--wa* | --in* | --co* | --rese* | -[ICr]* | -[vkDXYJ]*[ICr]*", "oarstat": "--wa*", "qrsub": "-*"}
+
+#: Where the server of commands is it is asked first; its client starts the command again, by sudo, if it does not
+#: answer.
+_BY_SUDO = "by_sudo=$OAR_BY_SUDO\nunset OAR_BY_SUDO\n"
+_ASK = '[ "$by_sudo" ] || [ ! -S {socket} ] || exec {client} {socket} {version} {wrapper} {name} "$@"\n'
+#: What stays with the terminal or waits for hours is not for the server.
+_NOT_ASKED = "for word do case $word in {patterns}) by_sudo=yes ;; esac; done\n"
+_LONG = {"oarsub": "--wa* | --in* | --con* | -[IC]* | -[vkDXYJ]*[IC]*", "oarstat": "--wa*"}
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The programs of an installation that run the package in this environment."""
+
+    target: Target
+    environment: str
+
+    def modules(self) -> None:
+        """What the server runs."""
+        self._all(tables.MODULES, self._program)
+
+    def of_users(self) -> None:
+        """The commands of users, and what answers them quickly."""
+        for name in self._all(tables.USER_COMMANDS, self._quick_program):
+            self._user_wrapper(name)
+        self._program(tables.COMMAND_SERVER)
+        for name, words in tables.OTHER_NAMES.items():
+            text = f'#!/bin/sh\nexec {self.target.bin}/{words} "$@"\n'
+            write(self.target.under(f"{self.target.bin}/{name}"), text, 0o755)
+
+    def of_administrators(self) -> None:
+        """The commands of administrators."""
+        for name in self._all(tables.ADMIN_COMMANDS, self._program):
+            self._admin_wrapper(name)
+        for name in self._all(tables.ROOT_COMMANDS, self._program):
+            text = f'#!/bin/sh\nexec {self.target.programs}/{name} "$@"\n'
+            write(self.target.under(f"{self.target.sbin}/{name}"), text, 0o755)
+
+    def of_api(self) -> None:
+        """The program of the REST API."""
+        self._all(tables.API_PROGRAMS, self._program)
+
+    def completion(self) -> None:
+        """What shells need to complete the commands of users."""
+        share = f"{self.target.prefix}/share"
+        for shell, place in (
+            ("bash", f"{share}/bash-completion/completions/oarsub"),
+            ("zsh", f"{share}/zsh/site-functions/_oar"),
+            ("fish", f"{share}/fish/vendor_completions.d/oarsub.fish"),
+        ):
+            write(self.target.under(place), self._completion_of(shell), 0o644)
+        for name in [each for each in tables.USER_COMMANDS if each not in ("oarsub", "oarnotify")]:
+            link(self.target.under(f"{share}/bash-completion/completions/{name}"), "oarsub")
+            link(self.target.under(f"{share}/fish/vendor_completions.d/{name}.fish"), "oarsub.fish")
+
+    def _completion_of(self, shell: str) -> str:
+        program = "from oar.cli.oarsub import main; main()"
+        python = self.target.under(f"{self.environment}/bin/python")
+        words = [str(python), "-I", "-c", program, "--completion", shell]
+        done = subprocess.run(words, check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise InstallError(f"completion for {shell}: {done.stderr.strip()}")
+        return done.stdout
+
+    def _all(self, names: Iterable[str], make: Callable[[str], None]) -> list[str]:
+        there = [name for name in names if tables.is_there(tables.module_of(name))]
+        for name in there:
+            make(name)
+        return there
+
+    def _program(self, name: str) -> None:
+        """OARDIR/<name>: runs its module, deaf to the caller's Python settings, and knows where it is installed."""
+        lines = (
+            f"#!{self.environment}/bin/python -I",
+            "import os",
+            "import sys",
+            "",
+            f'os.environ["OARDIR"] = "{self.target.programs}"',
+            "",
+            f"from {tables.module_of(name)} import main",
+            "",
+            "sys.exit(main())",
+            "",
+        )
+        write(self.target.under(f"{self.target.programs}/{name}"), "\n".join(lines), 0o755)
+
+    def _quick_program(self, name: str) -> None:
+        """The same for a user's command: it names the packages itself, for Python takes longer to look for them."""
+        lines = (
+            f"#!{self.environment}/bin/python -IS",
+            "import os",
+            "import sys",
+            "",
+            f'os.environ["OARDIR"] = "{self.target.programs}"',
+            f'sys.path.append("{environments.packages(self.target, self.environment)}")',
+            "",
+            "from oar.cli.common.start_up import run",
+            "",
+            f'run("{tables.module_of(name)}")',
+            "",
+        )
+        write(self.target.under(f"{self.target.programs}/{name}"), "\n".join(lines), 0o755)
+
+    def _user_wrapper(self, name: str) -> None:
+        wrapper = f"{self.target.bin}/{name}"
+        command = f'sudo -n -H -u {self.target.user} {self.target.programs}/{name} "$@"'
+        long = _NOT_ASKED.format(patterns=_LONG[name]) if name in _LONG else ""
+        ask = _ASK.format(
+            socket=tables.COMMAND_SOCKET, client=self._client(), version=_version(), wrapper=wrapper, name=name
+        )
+        staying = _STAYING.format(command=command, patterns=_STAY[name]) if name in _STAY else ""
+        parts = ("#!/bin/sh\n", _BY_SUDO, _HANDED_OVER.get(name, ""), long, ask, staying, f"exec {command}\n")
+        write(self.target.under(wrapper), "".join(parts), 0o755)
+
+    def _client(self) -> str:
+        """The command by which the command server is asked; the bytecode of its program spares it the compiler."""
+        packages = environments.packages(self.target, self.environment)
+        directory = self.target.under(f"{packages}/oar/cli/warm/x").parent
+        program = next(directory.glob("__pycache__/client.cpython-*[0-9].pyc"), directory / "client.py")
+        path = f"{packages}/oar/cli/warm/{program.relative_to(directory)}"
+        return f"{self.environment}/bin/python -IS {path}"
+
+    def _admin_wrapper(self, name: str) -> None:
+        program, user = f"{self.target.programs}/{name}", self.target.user
+        text = f'#!/bin/sh\n[ "$(id -u)" = 0 ] && exec sudo -n -H -u {user} {program} "$@"\nexec {program} "$@"\n'
+        if name in tables.READABLE_COMMANDS:
+            text = f'#!/bin/sh\nexec sudo -n -H -u {user} {program} "$@"\n'
+        write(self.target.under(f"{self.target.sbin}/{name}"), text, 0o755)
+
+
+def tools(target: Target) -> None:
+    """Single files that nodes and login nodes need; they use nothing of the package."""
+    for name in tables.NODE_TOOLS:
+        shipped(target, f"oar/tools/{name}", f"{target.programs}/{name}", 0o755)
+    for name in tables.USER_TOOLS:
+        if (SOURCE / "oar" / "tools" / name).is_file():
+            text = f'#!/bin/sh\nexec {target.programs}/{name} "$@"\n'
+            write(target.under(f"{target.bin}/{name}"), text, 0o755)
+
+
+def _version() -> str:
+    """The version of the product, which its programs know as well."""
+    text = SOURCE.joinpath("oar", "lib", "facts", "version.py").read_text()
+    return text.partition('VERSION = "')[2].partition('"')[0]

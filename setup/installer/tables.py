@@ -1,0 +1,102 @@
+"""The programs of OAR: who calls them, and which module each of them runs."""
+
+from __future__ import annotations
+
+from .target import SOURCE
+
+#: Commands of users: in BINDIR, through sudo as oar.
+USER_COMMANDS = (
+    "oarsub",
+    "oarstat",
+    "oarnodes",
+    "oardel",
+    "oarhold",
+    "oarresume",
+    "oarwalltime",
+    "oaralter",
+    "oarnotify",
+    "qrsub",
+    "qrstat",
+    "qrdel",
+    "qralter",
+    "oaruserset",
+    "oar-token",
+)
+
+#: Other names of what users type.
+OTHER_NAMES = {"oarconnect": "oarsub -C"}
+
+#: Commands of administrators: in SBINDIR; root becomes oar.
+ADMIN_COMMANDS = (
+    "oarnodesetting",
+    "oarproperty",
+    "oarremoveresource",
+    "oarqueue",
+    "oaraccounting",
+    "oaradmissionrules",
+    "oar_resources_add",
+    "oar_resources_init",
+    "oar_phoenix",
+    "oar2trace",
+    "sentinelle",
+)
+
+#: Those of them that show users something; what they may change is for administrators only.
+READABLE_COMMANDS = ("oarnodesetting", "oarproperty", "oarqueue")
+
+#: Commands of administrators that need to be root for a part of their work.
+ROOT_COMMANDS = ("oar-server", "oar-database", "oar-conf", "oar-keys")
+
+#: Programs that only OAR itself and administrators in need call: in OARDIR.
+MODULES = {
+    "oar-almighty": "oar.modules.almighty",
+    "oar-bipbip": "oar.modules.runner.bipbip",
+    "oar-bipbip-commander": "oar.modules.runner.bipbip_commander",
+    "oar-finaud": "oar.modules.finaud",
+    "oar-greta": "oar.modules.greta",
+    "oar-leon": "oar.modules.leon",
+    "oar-node-change-state": "oar.modules.node_change_state",
+    "oar-sarko": "oar.modules.sarko",
+    "kao": "oar.modules.meta_sched",
+}
+
+#: The program of the REST API: in OARDIR.
+API_PROGRAMS = {"oar-api": "oar.api.server"}
+
+#: Single files for nodes (and frontends); they need python3 >= 3.6 or sh, nothing of the package.
+NODE_TOOLS = (
+    "node_protocol.py",
+    "node_base.py",
+    "node_kernel.py",
+    "node_cgroups.py",
+    "node_devices.py",
+    "node_faults.py",
+    "oarsh_shell",
+    "oarsh_session.py",
+    "oarsh",
+    "oarcp",
+    "oarprint",
+    "oarrun",
+    "oarnodecheckrun",
+    "oarnodecheckquery",
+    "oarnodechecklist",
+    "pam_oar_adopt",
+    "detect_new_resources.sh",
+)
+#: Those of them that users call.
+USER_TOOLS = ("oarsh", "oarcp", "oarprint", "oarrun")
+
+#: The server that answers users' commands on a login node, and its socket.
+COMMAND_SERVER, COMMAND_SOCKET = "oar-commands", "/run/oar-commands/socket"
+
+
+def module_of(command: str) -> str:
+    """The Python module of a command."""
+    if command == COMMAND_SERVER:
+        return "oar.cli.warm.manager"
+    return {**MODULES, **API_PROGRAMS}.get(command) or f"oar.cli.{command.replace('-', '_')}"
+
+
+def is_there(module: str) -> bool:
+    """True if the sources contain this module: a flavour without some commands is installed without them."""
+    return SOURCE.joinpath(*module.split(".")).with_suffix(".py").exists()
