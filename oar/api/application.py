@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oar.api import general, history, jobs, nodes, problems
+from oar.api import changes, general, history, jobs, nodes, problems
 from oar.api.service import Service
 from oar.lib.facts.version import VERSION
 
@@ -32,7 +32,7 @@ def application(service: Service) -> FastAPI:
         lifespan=_life,
     )
     app.state.service = service
-    for router in (general.router, jobs.router, nodes.router, history.router):
+    for router in (general.router, jobs.router, changes.router, nodes.router, history.router):
         app.include_router(router, prefix="/v1")
     app.include_router(general.health)
     problems.install(app)

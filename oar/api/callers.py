@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fastapi import Request
 
-from oar.api.problems import Unidentified
+from oar.api.statuses import Unidentified
 from oar.lib.access.accounts import PRIVILEGED, user_named, user_of
 from oar.lib.access.scopes import EVERYTHING, SESSION, JobAct, Scopes
 from oar.lib.access.tokens import digest_of
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.api_tokens import ApiToken
     from oar.lib.db.database import Database
-    from oar.lib.db.transaction import Transaction
 
 __all__ = ["Caller", "JobAct", "Peer", "Way", "identify", "is_trusted"]
 
@@ -118,10 +117,10 @@ class Caller(NamedTuple):
             return frozenset()
         return self.find_submitted(jobs)
 
-    def remember(self, tx: "Transaction", jobs: Collection[int]) -> None:
-        """Keep in mind that jobs were submitted by this token, if it allows nothing else.  In their transaction."""
-        if self.token and not self.scopes.changes_all:
-            tx.api_tokens.remember(self.token, jobs)
+    @property
+    def remembering(self) -> int | None:
+        """The token that has to be remembered with the jobs that it submits: one that allows nothing else."""
+        return None if self.scopes.changes_all else self.token
 
     def _check(self, is_allowed: bool, what: str) -> None:
         if not is_allowed:

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.api.problems import TooMany
+from oar.api.statuses import TooMany
 from oar.lib.db.feed import Feed, News
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.history import JobStateChange, Position

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -10,81 +11,38 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from oar.api.answers import Answer, answer
-from oar.lib.facts.errors import (
-    BadCondition,
-    BadRequest,
-    NoSuchJob,
-    NoSuchQueue,
-    NoSuchResource,
-    NotAllowed,
-    OarError,
-    Refused,
-    Unavailable,
-    UserError,
-    WrongState,
-)
+from oar.api.statuses import problem_record, status_of, word_of
+from oar.api.tasks import Outcome
+from oar.lib.facts.errors import OarError
 
 _log = logging.getLogger(__name__)
 
-#: From an error, or its nearest ancestor here, to the status.
-STATUSES: dict[type[OarError], HTTPStatus] = {
-    UserError: HTTPStatus.BAD_REQUEST,
-    BadRequest: HTTPStatus.BAD_REQUEST,
-    BadCondition: HTTPStatus.BAD_REQUEST,
-    NotAllowed: HTTPStatus.FORBIDDEN,
-    Refused: HTTPStatus.FORBIDDEN,
-    NoSuchJob: HTTPStatus.NOT_FOUND,
-    NoSuchQueue: HTTPStatus.NOT_FOUND,
-    NoSuchResource: HTTPStatus.NOT_FOUND,
-    WrongState: HTTPStatus.CONFLICT,
-    Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
-}
 #: Seconds after which a client may ask again.
 RETRY_AFTER = 2
 
 
-class Unidentified(UserError):
-    """Only somebody who is known may do this."""
-
-
-STATUSES[Unidentified] = HTTPStatus.UNAUTHORIZED
-
-
-class TooMany(Unavailable):
-    """There are more clients than the service bears; asking again may help."""
-
-
-def status_of(error: OarError) -> HTTPStatus:
-    """Return the status of an error."""
-    found = (STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
-    return next(found, HTTPStatus.INTERNAL_SERVER_ERROR)
-
-
-def word_of(kind: type[BaseException]) -> str:
-    """Return the class of an error in words, as programs compare it.
-
-    >>> word_of(NoSuchJob)
-    'no-such-job'
-    """
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind.__name__).lower()
-
-
 def problem(request: Request, status: int, word: str, message: str, **more: Any) -> Answer:
     """Return the answer that tells what is wrong; ``more``: keys such as ``field`` and ``hint``."""
-    body = {
-        "status": int(status),
-        "type": word,
-        "title": HTTPStatus(status).phrase,
-        "detail": message,
-        "request_id": request.state.request_id,
-        **{key: value for key, value in more.items() if value},
-    }
-    response = answer(body, status=status)
+    return told(request, status, problem_record(status, word, message, **more))
+
+
+def told(request: Request, status: int, record: Mapping[str, Any]) -> Answer:
+    """Return the answer that the record of a problem is."""
+    response = answer({**record, "request_id": request.state.request_id}, status=status)
     if status == HTTPStatus.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = "Bearer"
     if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         response.headers["Retry-After"] = str(RETRY_AFTER)
     return response
+
+
+def answer_of(request: Request, outcome: Outcome) -> Answer:
+    """Return the answer that the outcome of a task is."""
+    if outcome.status < HTTPStatus.BAD_REQUEST:
+        return answer(outcome.record, status=outcome.status, headers=outcome.headers)
+    if not outcome.record:
+        return _our_fault(request)
+    return told(request, outcome.status, outcome.record)
 
 
 def install(app: FastAPI) -> None:
@@ -123,5 +81,9 @@ def _of_http(request: Request, error: Exception) -> Answer:
 def _unexpected(request: Request, error: Exception) -> Answer:
     """Tell nothing of what happened here; the log has the trace under the same id."""
     _log.error("request %s: %s %s", request.state.request_id, request.method, request.url.path, exc_info=error)
+    return _our_fault(request)
+
+
+def _our_fault(request: Request) -> Answer:
     text = f"something went wrong here; tell your administrator: request {request.state.request_id}"
     return problem(request, HTTPStatus.INTERNAL_SERVER_ERROR, "bug", text)

@@ -60,6 +60,7 @@ class ApiServer(uvicorn.Server):
         self._manager.stopping()
         await asyncio.to_thread(self._service.hub.stop)
         await super().shutdown(sockets)
+        await asyncio.to_thread(self._service.workers.close)
 
 
 def server_of(runtime: Runtime, manager: ServiceManager) -> ApiServer:

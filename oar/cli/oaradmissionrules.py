@@ -15,12 +15,13 @@ from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option, optional_argument
 from oar.cli.oarsub_parts import options as oarsub_options
 from oar.cli.oarsub_parts.command_line import join_words
-from oar.cli.oarsub_parts.initial_request import initial_request
 from oar.lib.db.admission_rules import AdmissionRule
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.request import format_request
 from oar.lib.facts.times import format_date
 from oar.lib.submission import admission_rules
+from oar.lib.submission.initial_request import initial_request
+from oar.lib.submission.job_form import submission_of
 from oar.lib.submission.proposal import Proposal
 
 FAILED, NO_RULE, BAD_TEXT = 1, 2, 3
@@ -293,7 +294,7 @@ def _test(context: Context, options: RuleOptions) -> int:
 
     parsed = oarsub_options.parse(options.words)
     command = join_words(parsed.words, None)
-    submission = oarsub_options.submission_of(parsed, _submitter(context, options.as_user), command)
+    submission = submission_of(parsed.form, _submitter(context, options.as_user), command)
     spec = submission.spec._replace(initial_request=initial_request(options.words))
     config = context.runtime.config
     try:

@@ -17,8 +17,9 @@ from oar.lib.facts.messages import Ask, JobAction
 from oar.lib.facts.records import Job
 from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal, SignalRequest
+from oar.lib.reservations import job_deletion
 
-#: What an answer of ``control`` ends with, and what is said.
+#: What an answer of ``control`` ends with.
 CODES = {
     ControlRefusal.NOT_YOURS: 1,
     ControlRefusal.NOT_RUNNING: 5,
@@ -30,14 +31,6 @@ CODES = {
     ControlRefusal.NOT_FINISHING: 10,
     ControlRefusal.NOT_LONG_ENOUGH: 11,
     ControlRefusal.FRAME: 5,
-}
-REASONS = {
-    ControlRefusal.NOT_YOURS: "You are not the right user.",
-    ControlRefusal.NOT_RUNNING: "This job is not running.",
-    ControlRefusal.ALREADY_KILLED: "This job was already killed.",
-    ControlRefusal.INTERACTIVE: "The job is Interactive.",
-    ControlRefusal.NOOP: "The job is of the noop type.",
-    ControlRefusal.UNKNOWN_JOB: "This job does not exist.",
 }
 SERVER_UNREACHABLE, NODE_UNREACHABLE, BAD_ID, NOT_ADMIN, NOT_RUNNING = 2, 3, 4, 8, 9
 SEVERAL = 15
@@ -116,29 +109,23 @@ def _is_meant(job: Job) -> bool:
 
 
 def _delete(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
-    config = context.runtime.config
+    with_inner = context.runtime.config.kill_inner_jobs_with_container
     with context.database.begin() as tx:
-        frames = tx.advance_reservations.of_frames(ids)
-        others = [job_id for job_id in ids if job_id not in frames]
-        answers = control.delete(tx, context.user, others, with_inner=config.kill_inner_jobs_with_container)
-        if frames:
-            from oar.lib.reservations import deletion
-
-            answers = _in_order(ids, [*answers, *deletion.delete_with_frames(tx, context.user, frames)])
-    for answer in answers:
-        if answer.job_id in frames and not answer.refusal and not answer.has_ended:
-            number = frames[answer.job_id][1]
-            context.warn(f"job {answer.job_id} is the frame of the advance reservation {number}, which is deleted.")
-    _tell(report, answers, "Deleting the job", lambda answer: f"Cannot frag {answer.job_id} ; {_reason(answer)}")
+        deletions = job_deletion.delete_jobs(tx, context.user, ids, with_inner=with_inner)
+    for warning in deletions.warnings:
+        context.warn(warning)
+    answers = deletions.answers
+    _tell(report, answers, "Deleting the job", _why_not)
     for has_ended, end in ((False, "will be deleted in the near future."), (True, "had ended before.")):
         ids = [answer.job_id for answer in answers if answer.refusal is None and answer.has_ended is has_ended]
         if ids:
             report.say(f"The job(s) [ {' '.join(map(str, ids))} ] {end}")
 
 
-def _in_order(ids: Sequence[int], answers: Sequence[ControlOutcome]) -> list[ControlOutcome]:
-    found = {answer.job_id: answer for answer in answers}
-    return [found[job_id] for job_id in ids]
+def _why_not(answer: ControlOutcome, verb: str = "frag") -> str:
+    from oar.lib.jobs import answer_texts
+
+    return answer_texts.why_not_ended(answer, verb)
 
 
 def _force(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
@@ -146,7 +133,13 @@ def _force(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
     least = 4 * config.oar_ssh_connection_timeout + config.server_prologue_epilogue_timeout
     with context.database.begin() as tx:
         answers = control.force_end(tx, context.user, ids, least=least)
-    _tell(report, answers, "Force the termination of the job", lambda answer: _why_not_forced(answer, least))
+
+    def why_not(answer: ControlOutcome) -> str:
+        from oar.lib.jobs import answer_texts
+
+        return answer_texts.why_not_forced(answer, least)
+
+    _tell(report, answers, "Force the termination of the job", why_not)
 
 
 def _tell(
@@ -162,31 +155,17 @@ def _tell(
             report.good(answer.job_id, f"{line}{'ENDED' if answer.has_ended else 'REGISTERED'}.")
 
 
-def _reason(answer: ControlOutcome) -> str:
-    return answer.text or REASONS[answer.refusal or ControlRefusal.WRONG_STATE]
-
-
-def _why_not_forced(answer: ControlOutcome, least: int) -> str:
-    if answer.refusal is ControlRefusal.UNKNOWN_JOB:
-        return f"The job {answer.job_id} does not exist."
-    if answer.refusal is ControlRefusal.FRAME:
-        return f"Cannot force the end of {answer.job_id} ; {answer.text}"
-    seconds = f" for more than {least}s ({answer.seconds}s)" if answer.refusal is ControlRefusal.NOT_LONG_ENOUGH else ""
-    return f"The job {answer.job_id} is not in the Finishing state{seconds}."
-
-
 def _toggle(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
     with context.database.begin() as tx:
         answers = control.toggle_besteffort(tx, context.user, ids)
     for answer in answers:
         if answer.refusal is None:
             report.good(answer.job_id, f"{answer.text} besteffort type for the job {answer.job_id}.")
-        elif answer.refusal is ControlRefusal.UNKNOWN_JOB:
-            report.bad(answer.job_id, CODES[answer.refusal], f"The job {answer.job_id} does not exist.")
-        elif answer.refusal is ControlRefusal.FRAME:
-            report.bad(answer.job_id, NOT_RUNNING, f"Cannot toggle the type of {answer.job_id} ; {answer.text}")
         else:
-            report.bad(answer.job_id, NOT_RUNNING, f"The job {answer.job_id} is not in the Running state.")
+            from oar.lib.jobs import answer_texts
+
+            code = CODES[answer.refusal] if answer.refusal is ControlRefusal.UNKNOWN_JOB else NOT_RUNNING
+            report.bad(answer.job_id, code, answer_texts.why_not_toggled(answer))
 
 
 # -- signals ----------------------------------------------------------------------------------------------------------
@@ -265,11 +244,8 @@ def _result(
         return
     report.say("ERROR.")
     if isinstance(request, ControlOutcome):
-        report.bad(
-            job_id,
-            CODES[request.refusal or ControlRefusal.WRONG_STATE],
-            f"Cannot {texts.verb} {job_id} ; {_reason(request)}",
-        )
+        code = CODES[request.refusal or ControlRefusal.WRONG_STATE]
+        report.bad(job_id, code, _why_not(request, texts.verb))
     elif unreachable:
         report.bad(job_id, SERVER_UNREACHABLE, unreachable)
     else:

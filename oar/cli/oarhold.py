@@ -1,6 +1,6 @@
 """oarhold: asks that jobs are not started, or are suspended."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_outcomes import OutcomeReport
@@ -12,21 +12,7 @@ from oar.lib.facts.states import JobState
 from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal, HoldRules
 
-REASONS = {
-    ControlRefusal.UNKNOWN_JOB: "this job does not exist.",
-    ControlRefusal.NOT_YOURS: "you are not the right user.",
-    ControlRefusal.WRONG_STATE: "the job is not in the right state (try '-r' option).",
-    ControlRefusal.HAS_BEGUN: "the job is not in the right state: it has begun (try '-r' option).",
-    ControlRefusal.HAS_ENDED: "it has ended.",
-    ControlRefusal.ADMIN_HOLD: "only oar or root users can use '-r' option.",
-}
 FAILED, IMPOSSIBLE = 1, 2
-
-
-def hold_rules(context: Context) -> HoldRules:
-    """Return what the site allows."""
-    config = context.runtime.config
-    return HoldRules(config.users_allowed_hold_resume, config.job_resource_manager_property_db_field is not None)
 
 
 def request(
@@ -36,7 +22,6 @@ def request(
     *,
     verb: str,
     states: frozenset[JobState],
-    reasons: Mapping[ControlRefusal, str],
     ask: Callable[[Transaction, Sequence[int]], list[ControlOutcome]],
 ) -> int:
     """Ask something of the jobs that are meant, and tell what came of it; return the exit code."""
@@ -53,8 +38,10 @@ def request(
         elif answer.text and answer.refusal is not ControlRefusal.FRAME:
             report.bad(answer.job_id, IMPOSSIBLE, answer.text)
         else:
-            reason = answer.text or reasons.get(answer.refusal, "unknown reason.")
-            report.bad(answer.job_id, FAILED, f"/!\\ Cannot {verb} {answer.job_id}: {reason}")
+            from oar.lib.jobs import answer_texts
+
+            why_not = answer_texts.why_not_held if verb == "hold" else answer_texts.why_not_resumed
+            report.bad(answer.job_id, FAILED, why_not(answer))
     report.close()
     return max(report.codes, default=0)
 
@@ -67,7 +54,7 @@ def main(context: Context, running: bool, criteria: JobCriteria, machine: Format
     """Hold the jobs."""
 
     def ask(tx: Transaction, ids: Sequence[int]) -> list[ControlOutcome]:
-        return control.hold(tx, context.user, ids, hold_rules(context), running=running)
+        return control.hold(tx, context.user, ids, HoldRules.of(context.runtime.config), running=running)
 
     states = control.HOLDABLE | (control.SUSPENDABLE if running else frozenset())
-    return request(context, criteria, machine, verb="hold", states=states, reasons=REASONS, ask=ask)
+    return request(context, criteria, machine, verb="hold", states=states, ask=ask)

@@ -15,10 +15,9 @@ from oar.cli.oarsub_parts.command_line import CommandLine
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.cli.oarsub_parts.printer import print_error
 from oar.lib.facts.errors import NoSuchJob
-from oar.lib.submission.checks import BadSubmission, Code, check_modes
+from oar.lib.submission.checks import EVERY_HOST, BadSubmission, Code, check_modes
+from oar.lib.submission.job_form import submission_of
 
-#: Networks that hold every host: there is nothing to look up.
-EVERYBODY = frozenset({"0.0.0.0/0", "::/0"})
 #: The last line of errors in a request.
 VERIFY = "# Error: please verify your job submission syntax."
 INTERRUPTED = 1
@@ -73,7 +72,7 @@ def _run(context: Context, options: OarsubOptions) -> int | None:
         from oar.cli.oarsub_parts import connect
 
         return connect.connect(call, line.names)
-    check_modes(oarsub_options.submission_of(options, context.user.name, command or ("-" if options.scan else "")))
+    check_modes(submission_of(options.form, context.user.name, command or ("-" if options.scan else "")))
     if options.scan:
         line = command_line.with_script(call, line, command)
     line = command_line.with_defaults(call, line)
@@ -95,7 +94,7 @@ def _check_exclusive(options: OarsubOptions) -> None:
 def _check_host(context: Context) -> None:
     """Refuse to submit from a host outside ALLOWED_NETWORKS.  Raises NotAllowed."""
     config = context.runtime.config
-    if not EVERYBODY.issubset(config.allowed_networks):
+    if not EVERY_HOST.issubset(config.allowed_networks):
         from oar.lib.io import allowed_networks
 
         allowed_networks.check_this_host(config.allowed_networks, config.server_hostname, config.server_port)

@@ -132,7 +132,12 @@ def open_runtime(application: str, path: str | None = None, deliver: Deliver | N
 
 
 def command_delivery(config: Config, warning: str = "# Warning: cannot contact") -> Deliver:
-    """Return the function by which commands deliver effects to the server.
+    """Return the function by which commands deliver effects to the server, and warn on stderr where they cannot."""
+    return delivery(config, lambda text: sys.stderr.write(f"{warning} {text.removeprefix('cannot contact ')}\n"))
+
+
+def delivery(config: Config, warn: Callable[[str], object]) -> Deliver:
+    """Return a function that delivers effects to the server; ``warn`` is told when it cannot.
 
     An effect that cannot be delivered is not lost: the server reads the database periodically.
     """
@@ -145,6 +150,6 @@ def command_delivery(config: Config, warning: str = "# Warning: cannot contact")
             doorbell.send_effects(config, [effect for effect in effects if isinstance(effect, Wake | Ask)])
         except ServerUnavailable:
             where = f"{config.server_hostname}:{config.server_port}"
-            sys.stderr.write(f"{warning} the OAR server {where}, the request is recorded and will be treated later.\n")
+            warn(f"cannot contact the OAR server {where}, the request is recorded and will be treated later.")
 
     return deliver

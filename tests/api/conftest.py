@@ -2,15 +2,17 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from oar.api.server import listening_sockets, server_of
+from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.facts.records import User
 from oar.lib.io.processes import ServiceManager
 from oar.lib.runtime import Runtime
 
@@ -65,3 +67,32 @@ def local(api: Api) -> Iterator[httpx.Client]:
     """A client that comes by the local socket."""
     with httpx.Client(transport=httpx.HTTPTransport(uds=api.socket), base_url="http://oar", timeout=60) as client:
         yield client
+
+
+@pytest.fixture
+def known(api: Api) -> Iterator[Callable[[str], httpx.Client]]:
+    """Makes clients that show a token of a user, with a scope."""
+    clients: list[httpx.Client] = []
+
+    def client(user: str, scope: str = "rw") -> httpx.Client:
+        with api.runtime.database.begin() as tx:
+            _, token = tokens.create(tx, User(user, 0, administers=True), scope=scope)
+        headers = {"Authorization": f"Bearer {token}"}
+        clients.append(httpx.Client(base_url=f"http://127.0.0.1:{api.port}", headers=headers, timeout=60))
+        return clients[-1]
+
+    yield client
+    for each in clients:
+        each.close()
+
+
+@pytest.fixture
+def nobody(known: Callable[[str], httpx.Client]) -> httpx.Client:
+    """A client of the user ``nobody``, who is an account of every machine."""
+    return known("nobody")
+
+
+@pytest.fixture
+def daemon(known: Callable[[str], httpx.Client]) -> httpx.Client:
+    """A client of somebody else."""
+    return known("daemon")

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oar.cli.common.user_files import UserFiles
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.user_sql import Asker
@@ -25,6 +24,7 @@ from oar.lib.facts.records import Group, Level, User
 from oar.lib.facts.request import ALL, BEST, BEST_HALF, parse_request
 from oar.lib.facts.resource_set import from_positions
 from oar.lib.submission.feasibility import UnknownProperty, open_cluster
+from oar.lib.user_files import UserFiles
 from tests.builders import add_resources
 from tests.frontend import add_rules
 from tests.postgres import PostgreSQL

@@ -36,12 +36,12 @@ OTHERS = {"fnmatch", "gc", "importlib._abc", "importlib.util", "shlex", "signal"
 MOST_OF_OURS = {
     "oarstat": 29,
     "oarnodes": 32,
-    "oardel": 30,
+    "oardel": 32,
     "oarhold": 30,
     "oarresume": 31,
     "oarwalltime": 34,
     "oaralter": 30,
-    "oarsub": 37,
+    "oarsub": 38,
     "qrdel": 58,
     "qrstat": 38,
 }

@@ -28,8 +28,8 @@ from oar.lib.facts.version import VERSION
 from oar.lib.runtime import Runtime, command_delivery, conf_file, open_runtime
 
 if TYPE_CHECKING:
-    from oar.cli.common.user_files import Start, UserFiles
     from oar.lib.db.user_sql import Asker
+    from oar.lib.user_files import Start, UserFiles
 
 _FULL = "the OAR database has no free connection, try again later."
 ExitCodes = Mapping[type[BaseException], int]
@@ -124,7 +124,7 @@ class Context:
     @property
     def files(self) -> "UserFiles":
         """The files of the user."""
-        from oar.cli.common.user_files import UserFiles
+        from oar.lib.user_files import UserFiles
 
         return UserFiles(self.user, self.runtime.config.oar_privilege_cmd, self.place.start)
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import oar
-from oar.cli.common.user_files import UserFiles
 from oar.lib.config.files import Config
+from oar.lib.user_files import UserFiles
 
 #: What the client sends along; the node's sshd accepts these and no others.
 SENT = "OAR_CPUSET OAR_JOB_USER OAR_JOB_ID OAR_SESSION"

@@ -4,9 +4,9 @@ import os
 from typing import NamedTuple
 
 from oar.cli.common.command import Context
-from oar.cli.common.user_files import UserFiles
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.cli.oarsub_parts.printer import Printer
+from oar.lib.user_files import UserFiles
 
 
 class OarsubCall(NamedTuple):

@@ -11,9 +11,9 @@ from oar.cli.common.command import Context
 from oar.cli.common.options import Stop
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.caller_environment import DEFAULTS
-from oar.cli.oarsub_parts.initial_request import initial_request
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.lib.submission.checks import BadSubmission, Code
+from oar.lib.submission.initial_request import initial_request
 
 
 class CommandLine(NamedTuple):

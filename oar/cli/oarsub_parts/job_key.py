@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from oar.cli.common.user_files import UserFiles
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.proposal import ImportedKey, Proposal
+from oar.lib.user_files import UserFiles
 
 if TYPE_CHECKING:
     from oar.lib.submission.submit import Submitted

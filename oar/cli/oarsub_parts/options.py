@@ -1,6 +1,6 @@
-"""The options of oarsub: their declarations, the record of their values, and the submission that they describe."""
+"""The options of oarsub: their declarations, and the record of their values."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -8,24 +8,9 @@ import click
 from oar.cli.common.command import Command
 from oar.cli.common.options import COUNT, NUMBER, USER, Number, PathOption, option, optional_argument
 from oar.lib.facts.formats import Format
-from oar.lib.facts.records import JobSpec
-from oar.lib.facts.states import JobTypeName
-from oar.lib.submission.proposal import Submission
+from oar.lib.submission.job_form import VERIFICATIONS, ArraySize, JobForm
 
 MOST_VERBOSE = 2
-#: Whether a job that can never run in its advance reservation is refused, or waits.
-VERIFICATIONS = (REFUSE, ACCEPT) = ("e", "n")
-
-
-class ArraySize(NamedTuple):
-    """The number of jobs of an array, and how many of them may run at a time (None: all)."""
-
-    size: int
-    limit: int | None = None
-
-    def __str__(self) -> str:
-        """Return the text that users type."""
-        return f"{self.size}" if self.limit is None else f"{self.size}%{self.limit}"
 
 
 class _ArraySize(Number):
@@ -91,6 +76,12 @@ class OarsubOptions(NamedTuple):
     estimate: bool = False
     verbosity: int = 0
     machine: Format | None = None
+
+    @property
+    def form(self) -> JobForm:
+        """What they say of the job."""
+        same = {name: getattr(self, name) for name in JobForm._fields}
+        return JobForm(**same)._replace(verbosity=min(self.verbosity, MOST_VERBOSE))
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -233,49 +224,3 @@ def parse(arguments: Sequence[str]) -> OarsubOptions:
     declared = list(reversed(getattr(job, "__click_params__", [])))
     parser = Command("oarsub", style=USER, not_admin=1, exit_codes={}, params=declared, add_help_option=False)
     return OarsubOptions(**parser.make_context("oarsub", list(arguments)).params)
-
-
-def submission_of(options: OarsubOptions, user: str, command: str) -> Submission:
-    """Return the submission that the options describe, without the contents of files and the working directory."""
-    array = options.array or ArraySize(1)
-    return Submission(
-        spec=JobSpec(
-            user=user,
-            command=command,
-            name=options.name or None,
-            project=options.project or "",
-            queue=options.queue or "",
-            properties=options.properties or None,
-            types=_types(options),
-            dependencies=options.dependencies,
-            stdout_file=options.stdout or None,
-            stderr_file=options.stderr or None,
-            notify=options.notify or None,
-            checkpoint=options.checkpoint or 0,
-            hold=options.hold,
-            array_size=array.size,
-            array_limit=array.limit,
-            cpuset_name=options.cpuset_name,
-        ),
-        is_interactive=options.interactive,
-        requests=options.requests,
-        nodes=_nodes(options.nodelist),
-        excluded=_nodes(options.exclude),
-        reservation=options.reservation,
-        signal=options.signal,
-        verbosity=min(options.verbosity, MOST_VERBOSE),
-        advance_reservation=options.advance_reservation,
-        verifies=options.verify != ACCEPT,
-    )
-
-
-def _nodes(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name.strip() for value in values for name in value.strip().removesuffix(",").split(","))
-
-
-def _types(options: OarsubOptions) -> tuple[str, ...]:
-    """Return the types of the job; the number of restarts is the value of the type idempotent."""
-    if options.max_restarts is None:
-        return options.types
-    others = (job_type for job_type in options.types if job_type != JobTypeName.IDEMPOTENT)
-    return (*others, f"{JobTypeName.IDEMPOTENT}={options.max_restarts}")

@@ -15,13 +15,14 @@ from click.core import ParameterSource
 
 from oar.cli.common.command import Command, Context
 from oar.cli.common.options import USER, BadOption, Stop
-from oar.cli.common.user_files import UserFiles
 from oar.cli.oarsub_parts.call import OarsubCall
-from oar.cli.oarsub_parts.initial_request import script_line
-from oar.cli.oarsub_parts.options import ArraySize, OarsubOptions
+from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.cli.oarsub_parts.printer import print_error
 from oar.lib.facts.errors import BadRequest
 from oar.lib.submission.checks import Code
+from oar.lib.submission.initial_request import script_line
+from oar.lib.submission.job_form import ArraySize
+from oar.lib.user_files import UserFiles
 
 #: The path that stands for standard input.
 #: How scripts name standard input; a program that runs as another user could not open it by these paths.

@@ -4,23 +4,23 @@ import os
 from collections.abc import Sequence
 
 from oar.cli.common.options import Stop
-from oar.cli.common.user_files import UserFiles
 from oar.cli.oarsub_parts import job_key
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.caller_environment import job_variables
 from oar.cli.oarsub_parts.command_line import CommandLine
-from oar.cli.oarsub_parts.options import submission_of
 from oar.cli.oarsub_parts.stagein import staged_file
 from oar.lib.submission import preparation, submit
 from oar.lib.submission.checks import Code
+from oar.lib.submission.job_form import parameters_of, submission_of
 from oar.lib.submission.proposal import Proposal
 from oar.lib.submission.submit import Submitted
+from oar.lib.user_files import UserFiles
 
 
 def prepare(call: OarsubCall, line: CommandLine, command: str, now: int) -> Proposal:
     """Return the proposal of the command line, read and checked.  Raises BadSubmission, BadRequest, Stop."""
     options, context = call.options, call.context
-    submission = submission_of(options, context.user.name, command)
+    submission = submission_of(options.form, context.user.name, command)
     spec = submission.spec._replace(
         parameters=_parameters(call.files, options.parameter_file),
         launching_directory=_directory(options.directory, context.place.directory),
@@ -46,8 +46,7 @@ def _parameters(files: UserFiles, path: str | None) -> tuple[str, ...] | None:
         text = files.read(path).data.decode("utf-8", "surrogateescape")
     except OSError:
         raise Stop(f"[ERROR] Cannot open the parameter file {path}.", Code.FILE) from None
-    lines = (line.partition("#")[0].strip() for line in text.split("\n"))
-    return tuple(line for line in lines if line)
+    return parameters_of(text)
 
 
 def _directory(path: str | None, current: str | None) -> str:

@@ -631,7 +631,7 @@ UNREAD: frozenset[str] = frozenset(
         *("energy_saving_window_size", "energy_saving_window_time", "energy_saving_window_timeout"),
         *("energy_saving_window_forker_bypass", "energy_max_cycles_until_refresh", "api_root_path", "api_url"),
         *("api_absolute_uris", "api_default_data_structure"),
-        *("api_max_body", "api_jobs_uri_default_params", "api_submission_workers", "api_cors_origins"),
+        *("api_max_body", "api_jobs_uri_default_params", "api_cors_origins"),
         *("api_accounting_private", "api_basic_auth", "htpasswd_file"),
         *("api_secret_key", "api_secret_algorithm", "api_access_token_expire_minutes"),
         *("api_revoked_tokens", "api_admission_rules", "api_select_all"),

@@ -6,7 +6,7 @@ is stored as a row or an event, and the server's modules carry it out (docs/desi
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from oar.lib.facts.messages import Notice, NoticeTag, Tag, Wake
 from oar.lib.facts.records import Cause, Event, Job, User
@@ -24,6 +24,7 @@ from oar.lib.facts.states import (
 )
 
 if TYPE_CHECKING:
+    from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.request import JobTypes
 
@@ -323,6 +324,11 @@ class HoldRules(NamedTuple):
 
     users_may_suspend: bool = False  #: USERS_ALLOWED_HOLD_RESUME
     confines: bool = True  #: a job resource manager is configured
+
+    @classmethod
+    def of(cls, config: "Config") -> Self:
+        """Return those of a site."""
+        return cls(config.users_allowed_hold_resume, config.job_resource_manager_property_db_field is not None)
 
 
 def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *, running: bool) -> list[ControlOutcome]:

@@ -16,6 +16,8 @@ from oar.lib.facts.request import JobTypes, ResourceRequest, name_nodes, parse_r
 from oar.lib.facts.states import JobTypeName
 from oar.lib.submission.proposal import Submission
 
+#: Networks that hold every host: there is nothing to look up where they may submit.
+EVERY_HOST = frozenset({"0.0.0.0/0", "::/0"})
 #: A kernel gives one argument of a command at most this many bytes.
 LONGEST_COMMAND = 131071
 LONGEST_NAME = 100

@@ -4,7 +4,7 @@ The jobs are inserted in their first real state; a submission that is refused le
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.config.files import Config
@@ -35,8 +35,14 @@ class Submitted(NamedTuple):
     keys: Mapping[int, KeyPair]  #: by job; empty if no keys are asked for
 
 
-def submit(database: "Database", config: Config, proposal: Proposal) -> Submitted:
+#: What is done in the transaction of a submission, when its jobs are there.
+AndThen = Callable[["Transaction", Submitted], None]
+
+
+def submit(database: "Database", config: Config, proposal: Proposal, *, and_then: "AndThen | None" = None) -> Submitted:
     """Admit a proposal, and insert its jobs; unless they are on hold, the server is woken after the commit.
+
+    ``and_then``: what else is done in the same transaction.
 
     Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
     """
@@ -57,7 +63,11 @@ def submit(database: "Database", config: Config, proposal: Proposal) -> Submitte
             _store_output(tx, ids[0], admission.output)
         if not spec.hold:  # what is on hold is not planned
             tx.outbox.append(Wake(Tag.QSUB_INTERACTIVE if proposal.is_interactive else Tag.QSUB))
-    return Submitted(tuple(ids), admission.output, warnings, dict(zip(ids, keys, strict=True)) if keys else {})
+        by_job = dict(zip(ids, keys, strict=True)) if keys else {}
+        submitted = Submitted(tuple(ids), admission.output, warnings, by_job)
+        if and_then:
+            and_then(tx, submitted)
+    return submitted
 
 
 def check_stored_bytes(tx: "Transaction", config: Config, user: str, env: str | None, jobs: int) -> None:

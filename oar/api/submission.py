@@ -1,0 +1,110 @@
+"""The submission of jobs, in a worker: the same steps as those of oarsub.
+
+A job belongs to who asks.  Relative names count from his home; what his shell holds is unknown here.
+"""
+
+import os
+import pwd
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.api.tasks import Desk, Outcome, text_of
+from oar.lib.facts.errors import NotAllowed
+from oar.lib.facts.records import User
+from oar.lib.io import allowed_networks
+from oar.lib.submission import job_environment, preparation, submit
+from oar.lib.submission.checks import EVERY_HOST
+from oar.lib.submission.initial_request import initial_request
+from oar.lib.submission.job_form import JobForm, submission_of, words_of
+from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.submit import Submitted
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+#: The command of a job whose script comes with the request, as oarsub stores that of one on its standard input.
+SCRIPT_ONLY = "-"
+
+
+class AskedJobs(NamedTuple):
+    """A request for jobs, as the API gets it."""
+
+    form: JobForm
+    command: str = ""
+    script: str | None = None  #: text that is stored with the job, and runs in the place of the command's first word
+    parameters: tuple[str, ...] | None = None  #: of each job of an array
+    env: tuple[str, ...] = ()  #: each like ``--env``
+
+
+class SubmitJobs(NamedTuple):
+    """The task to submit the jobs of a request."""
+
+    user: User
+    asked: AskedJobs
+    token: int | None = None  #: that is remembered with the jobs
+
+    def run(self, desk: Desk) -> Outcome:
+        """Submit.  Raises UserError, Unavailable."""
+        config = desk.config
+        _check_host(desk)
+        proposal = proposal_of(desk, self.user, self.asked)
+        submitted = submit.submit(desk.database, config, proposal, and_then=self._remember)
+        record = {
+            "id": submitted.ids[0],
+            "ids": submitted.ids,
+            "warnings": [*submitted.warnings, *desk.warnings],
+            "output": text_of(submitted.output),
+        }
+        return Outcome(HTTPStatus.CREATED, record, {"Location": f"/v1/jobs/{submitted.ids[0]}"})
+
+    def _remember(self, tx: "Transaction", submitted: Submitted) -> None:
+        """Write what belongs to the jobs, in their transaction."""
+        if self.token:
+            tx.api_tokens.remember(self.token, submitted.ids)
+
+
+def proposal_of(desk: Desk, user: User, asked: AskedJobs) -> Proposal:
+    """Return the proposal of a request, read and checked.  Raises BadSubmission, BadRequest."""
+    config, home = desk.config, _home(user)
+    form = asked.form._replace(
+        stdout=_in_home(asked.form.stdout, home) or None, stderr=_in_home(asked.form.stderr, home) or None
+    )
+    command = asked.command or (SCRIPT_ONLY if asked.script is not None else "")
+    submission = submission_of(form, user.name, command)
+    env = job_environment.chosen(asked.env, {})
+    spec = submission.spec._replace(
+        parameters=asked.parameters,
+        launching_directory=os.path.join(home, _in_home(form.directory, home)),
+        info_type=config.oarsub_local_address or os.uname().nodename,
+        initial_request=initial_request([*words_of(asked.form), *_env_words(asked), *([command] if command else [])]),
+        env=env if asked.script is None else {**env, job_environment.SCRIPT: asked.script},
+    )
+    return preparation.prepare(submission._replace(spec=spec), config, int(time.time()))
+
+
+def _env_words(asked: AskedJobs) -> list[str]:
+    return [word for each in asked.env for word in ("--env", each)]
+
+
+def _check_host(desk: Desk) -> None:
+    """Refuse to submit from a host outside ALLOWED_NETWORKS.  Raises NotAllowed."""
+    config = desk.config
+    if EVERY_HOST.issubset(config.allowed_networks):
+        return
+    allowed_networks.check_this_host(config.allowed_networks, config.server_hostname, config.server_port)
+
+
+def _home(user: User) -> str:
+    try:
+        return pwd.getpwuid(user.uid).pw_dir
+    except KeyError:
+        raise NotAllowed(f"there is no user {user.name!r} on this machine") from None
+
+
+def _in_home(path: str | None, home: str) -> str:
+    """Return a path with the home of the user for ``~`` and ``$HOME`` at its beginning, '' for none."""
+    for sign in ("~", "$HOME"):
+        if path == sign or (path or "").startswith(f"{sign}/"):
+            return home + (path or "").removeprefix(sign)
+    return path or ""

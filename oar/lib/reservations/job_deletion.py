@@ -1,0 +1,43 @@
+"""The end of jobs of which some may be frames: with its frame an advance reservation is deleted."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.facts.records import User
+from oar.lib.jobs import control
+from oar.lib.jobs.control import ControlOutcome
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+class JobDeletions(NamedTuple):
+    """What came of the wish to end jobs."""
+
+    answers: Sequence[ControlOutcome]  #: in the order of the ids
+    reservations: Mapping[int, int]  #: by job, the number of the advance reservation that is deleted with it
+
+    @property
+    def warnings(self) -> list[str]:
+        """What must be said of jobs that are more than jobs."""
+        return [
+            f"job {job_id} is the frame of the advance reservation {number}, which is deleted."
+            for job_id, number in self.reservations.items()
+        ]
+
+
+def delete_jobs(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: bool) -> JobDeletions:
+    """Ask for the end of jobs, as ``control.delete``; the reservations whose frames they are are deleted."""
+    frames = tx.advance_reservations.of_frames(ids)
+    others = [job_id for job_id in ids if job_id not in frames]
+    answers = {answer.job_id: answer for answer in control.delete(tx, user, others, with_inner=with_inner)}
+    if frames:
+        from oar.lib.reservations import deletion
+
+        answers |= {answer.job_id: answer for answer in deletion.delete_with_frames(tx, user, frames)}
+    deleted = {job_id: number for job_id, (_, number) in frames.items() if _is_new(answers[job_id])}
+    return JobDeletions([answers[job_id] for job_id in ids], deleted)
+
+
+def _is_new(answer: ControlOutcome) -> bool:
+    return not answer.refusal and not answer.has_ended
