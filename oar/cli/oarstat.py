@@ -9,7 +9,7 @@ import click
 from oar.cli.common import render
 from oar.cli.common.command import Context, Hangup, oar_command
 from oar.cli.common.options import DIGITS, LARGEST_NUMBER, NUMBER, Stop, machine_formats, option, optional_argument
-from oar.cli.oarstat_parts.filters import JobFilter, filters, read_filters
+from oar.cli.oarstat_parts.filters import JobFilter, filters, read_filters, reservations_of
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.formats import Format, dump
@@ -103,7 +103,7 @@ class OarstatOptions(NamedTuple):
     name: str | None
     queue: str | None
     project: str | None
-    advance_reservation: tuple[int | None, ...]
+    advance_reservation: tuple[str | None, ...]
     frames: bool
     since: str | None
     fields: str | None
@@ -126,7 +126,7 @@ class OarstatOptions(NamedTuple):
             "--show-resources is for the table of jobs": bool(
                 self.resources and (self.starts or self.explain or self.usage or self.fields is not None)
             ),
-            "--ar without a number needs --accounting": self.advance_reservation[-1:] == (None,)
+            "--ar without a number or a name needs --accounting": self.advance_reservation[-1:] == (None,)
             and not self.accounting,
             "--properties and --sql are exclusive": bool(self.properties and self.sql is not None),
             "--change needs --explain": bool(self.change and not self.explain),
@@ -171,7 +171,8 @@ class _Oarstat:
         with context.database.snapshot() as tx:
             chosen = read_filters(options.states, options.since, tx.now)
             chosen = chosen._replace(name=options.name, queue=options.queue, project=options.project)
-            arrays, inside = _given(options.arrays), next(reversed(options.advance_reservation), None)
+            arrays, named = _given(options.arrays), next(reversed(options.advance_reservation), None)
+            inside = None if named is None else reservations_of(tx, named)
             selection = JobFilter(self._ids, arrays, matching, user, inside, options.frames, chosen)
             selection.check()
             text = self._of_jobs(tx, selection)
@@ -383,8 +384,10 @@ def _gantt(context: Context, dates: tuple[int, int], machine: Format | None, *, 
 def _bills(context: Context, dates: tuple[int, int], user: str | None, options: OarstatOptions) -> str:
     from oar.cli.oarstat_parts import bills
 
+    named = options.advance_reservation[-1]
     with context.database.snapshot() as tx:
-        totals = tx.reservation_reports.totals(*dates, number=options.advance_reservation[-1], owner=user)
+        ids = None if named is None else reservations_of(tx, named)
+        totals = tx.reservation_reports.totals(*dates, ids=ids, owner=user)
     if options.machine:
         return dump(bills.records(totals), options.machine)
     return bills.table(totals, header=not options.no_header)

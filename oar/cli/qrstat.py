@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from oar.lib.views.reservation_series import ShownSeries
 
 UNKNOWN = "Following advance reservations do not exist:"
+#: What is said when a name means reservations that have ended.
+ENDED = "  some of these have ended: -all shows them, too"
 HEAD = (
     "AR-ID   name       owner        state start at            end at              duration\n"
     "---------------------------------------------------------------------------------------"
@@ -81,9 +83,12 @@ def main(context: Context, **values: object) -> int:
         reservations, unknown = _select(tx, _words(options.wanted), ended=options.ended)
         chosen = [each for each in reservations if _is_meant(each, options, context)]
         text = _text(context, tx, options, chosen, unknown)
+        has_ended = not options.ended and any(tx.advance_reservations.ids_of(name) for name in unknown)
     click.echo(text, nl=False)
     if unknown:
         click.echo("\n".join([UNKNOWN, *map(visible, unknown)]), err=True)
+    if has_ended:
+        click.echo(ENDED, err=True)
     return 1 if unknown else 0
 
 

@@ -164,7 +164,9 @@ def test_who_may_reserve_is_changed_at_once(cluster: Cluster, alice: Person) -> 
     entries = json.loads(oar.run("oaruserset -s arusers -J"))["arusers"]
     for other in {*entries} - {"oar", "alice"}:  # what examples of documents have added
         oar.run(f"oaruserset -d {shlex.quote(other)} arusers")
-    assert bob.attempt("qrsub -d 60").err == 'denied: "bob" must be manager or in userset "arusers"\n'
+    whom_to_ask = "  ask an administrator for: oaruserset -a bob arusers\n"
+    denied = f'denied: "bob" must be manager or in userset "arusers"\n{whom_to_ask}'
+    assert bob.attempt("qrsub -d 60").err == denied
     assert bob.attempt("oaruserset -a bob arusers").code == 1
     assert oar.run("oaruserset -a bob arusers") == 'added "bob" to access list "arusers"\n'
     granted = bob.run("qrsub -d 60 -a +1h")

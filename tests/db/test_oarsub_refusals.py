@@ -39,17 +39,17 @@ REFUSED = [
     (
         ("-p", "cpuset='0'", "-l", "nodes=2/resource_id=2", "x"),
         8,
-        f"{NOT_ENOUGH}# 0 nodes with resource_id=2 match \"cpuset='0'\", 2 asked\n{VERIFY}",
+        f"{NOT_ENOUGH}# no node with 2 resources matches \"cpuset='0'\", 2 asked\n{VERIFY}",
     ),
     (
         ("-l", "{network_address='node-1'}/nodes=2", "x"),
         8,
-        f"{NOT_ENOUGH}# 1 node match \"network_address='node-1'\", 2 asked\n{VERIFY}",
+        f"{NOT_ENOUGH}# 1 node matches \"network_address='node-1'\", 2 asked\n{VERIFY}",
     ),
     (
         ("-t", "deploy", "-l", "nodes=1", "x"),
         8,
-        f"{NOT_ENOUGH}# 0 nodes match \"(deploy = 'YES') AND desktop_computing = 'NO'\", 1 asked (with the conditions"
+        f"{NOT_ENOUGH}# no node matches \"(deploy = 'YES') AND desktop_computing = 'NO'\", 1 asked (with the conditions"
         f" of the admission rules)\n{VERIFY}",
     ),
     (

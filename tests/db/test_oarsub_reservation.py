@@ -14,6 +14,7 @@ from oar.lib.facts.records import Job, JobSpec, User
 from oar.lib.facts.request import parse_request
 from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.facts.states import JobState, JobType, Reservation
+from oar.lib.facts.times import format_date
 from oar.lib.jobs import lifecycle
 from oar.lib.submission import resubmission, submit
 from oar.lib.submission.checks import BadSubmission
@@ -142,6 +143,10 @@ class TestRefusals:
     def test_unknown_asked_refused_and_ended_ones(self, site: Site, login: LoginNode) -> None:
         assert refusal(login, "--ar", 999, "x") == "the advance reservation 999 does not exist."
         assert refusal(login, "--ar", "nosuch", "x") == "the advance reservation nosuch does not exist."
+        ended = site.ask("/resource_id=1", NOW + 10, NOW + HOUR, name="ended")
+        site.round()
+        site.delete(ALICE, ended)
+        assert refusal(login, "--ar", "ended", "x") == "the advance reservation ended has ended."
         asked = site.ask("/resource_id=1", NOW + 10, NOW + HOUR, name="asked")
         assert refusal(login, "--ar", "asked", "x") == f"the advance reservation {asked} is not granted yet."
         site.round()
@@ -168,11 +173,11 @@ class TestRefusals:
     def test_requests_that_it_cannot_hold(self, login: LoginNode, number: int) -> None:
         short = f"the advance reservation {number} cannot hold -l"
         assert refusal(login, "--ar", number, "-l", "/resource_id=3,walltime=0:1", "x").startswith(
-            f"{short} {{type = 'default'}}/resource_id=3: 2 resources match "
+            f"{short} /resource_id=3: 2 resources can be used, 3 asked."
         )
-        assert "1 node match" in refusal(login, "--ar", number, "-l", "/nodes=2,walltime=0:1", "x")
+        assert "1 whole node can be used, 2 asked" in refusal(login, "--ar", number, "-l", "/nodes=2,walltime=0:1", "x")
         refused = refusal(login, "--ar", number, "-p", "network_address='node-2'", "-l", "walltime=0:1", "x")
-        assert refused.startswith(short)
+        assert refused == f"{short} /resource_id=1: no resource matches \"network_address='node-2'\", 1 asked."
         several = ("-l", "/resource_id=1,walltime=0:1", "-l", "/resource_id=3,walltime=0:1")
         assert refusal(login, "--ar", number, *several, "x").startswith(short)
         assert refusal(login, "--ar", number, "-l", "/resource_id=2+/resource_id=1,walltime=0:1", "x").startswith(short)
@@ -219,9 +224,14 @@ class TestRefusals:
         with site.database.begin() as tx:
             assert tx.jobs.get(job_id).reservation is Reservation.SCHEDULED
         with pytest.raises(BadSubmission, match="longer than what is left"):
-            reserve(NOW + HOUR)
-        with pytest.raises(BadSubmission, match="would start before"):
-            reserve(NOW + 50)
+            reserve(NOW + HOUR - 100)
+        for date in (NOW + 50, NOW + HOUR + 94, 2 * NOW):
+            with pytest.raises(BadSubmission) as refused:
+                reserve(date)
+            first, last = format_date(NOW + 100), format_date(NOW + HOUR + 94)
+            assert str(refused.value) == (
+                f"{format_date(date)} is no date for a job in the advance reservation {number}: from {first} to {last}."
+            )
 
 
 class TestAlteration:
@@ -412,7 +422,8 @@ class TestFrames:
         assert ids("--frames") == [frame, inside, outside]
         assert ids("--ar", number) == [inside]
         assert ids("--ar", number, "--frames") == [frame, inside]
-        assert ids("--ar", "999") == []
+        unknown = login.type(oarstat.main, "--ar", "999")
+        assert (unknown.exit, unknown.err) == (1, "# Error: the advance reservation 999 does not exist.\n")
         assert ids("-j", frame) == ids("-a", frame) == ids("--sql", f"job_id = {frame}") == [frame]
         fields = login.type(oarstat.main, "--frames", "--fields", "id,advance_reservation", "--no-header").out
         assert [line.split() for line in fields.splitlines()] == [

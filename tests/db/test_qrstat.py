@@ -485,3 +485,15 @@ def test_a_thousand_reservations_take_a_fixed_number_of_statements(
     document = show(console, "-xml")
     SCHEMA.validate(document)
     assert document.count("<ar_summary>") == 1000
+
+
+def test_a_name_of_ended_ones_is_unknown_and_the_option_that_shows_them_is_named(console: Console) -> None:
+    add_reservation(console.database, 7, state="x", ended=5, ar_name="course")
+    unknown = console.type(qrstat.main, "-ar", "course,nosuch", user=USER1)
+    assert unknown.exit == 1
+    assert unknown.err == (
+        "Following advance reservations do not exist:\ncourse\nnosuch\n"
+        "  some of these have ended: -all shows them, too\n"
+    )
+    assert "-all" not in console.type(qrstat.main, "-ar", "nosuch", user=USER1).err
+    assert console.type(qrstat.main, "-all", "-ar", "course", user=USER1).exit == 0

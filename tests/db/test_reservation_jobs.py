@@ -170,9 +170,25 @@ def test_a_node_of_which_only_a_part_is_reserved_is_no_node_for_its_jobs(
     refused = login.oarsub(*words, "nodes=2,walltime=0:10", "x")
     assert refused.exit == 8
     assert refused.err.startswith(f"# Error: the advance reservation {made} cannot hold -l ")
-    assert "/network_address=2: 1 node match " in refused.err
+    assert "/nodes=2: 1 whole node can be used, 2 asked" in refused.err
     assert begun(site, whole) == [True]
     assert len(held(site, whole)) == 2
+
+
+def test_no_start_is_foreseen_while_the_reservation_is_in_hard_error(site: Site, login: LoginNode) -> None:
+    made = site.ask("/network_address=2", NOW, NOW + HOUR, is_hard=True)
+    site.round()
+    with site.database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Absent', state_num = 2 WHERE network_address = 'node-1'")
+    job = login.submit("--ar", made, "-l", "/resource_id=1,walltime=0:10", "x")
+    assert begun(site, job) == [False]
+    explained = login.type(oarstat.main, "--explain", job.id).out
+    assert "is in error: reserved host node-1 is Absent; no job of it starts meanwhile" in explained
+    assert "    Start: not foreseen\n" in explained
+    assert json.loads(login.type(oarstat.main, "--start", job.id, "-J").out)[str(job.id)]["scheduled_start"] is None
+    with site.database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Alive', state_num = 1")
+    assert begun(site, job) == [True]
 
 
 def test_the_end_of_a_frame_by_another_program_is_told_as_that_of_the_reservation(

@@ -41,6 +41,21 @@ def test_a_refusal_names_what_is_allowed(silent_desk: Desk, line: str, way_out: 
     assert (result.exit, result.err.splitlines()[-1]) == (1, f"  {way_out}")
 
 
+@pytest.mark.parametrize(
+    ("line", "lack"),
+    [
+        ("-pe alloc_pe_slots 3", "no node with 3 resources can be used, 1 asked"),
+        ("-pe smp 2 -h node-1 -p cpuset='1'", "no node with 2 resources matches -h node-1 -p cpuset='1', 1 asked"),
+        ("-pe slots 3 -l h=node-2,h_rt=9", "2 resources match -l h=node-2, 3 asked"),
+        ("-l {cpuset='7'}/nodes=1", "no node matches -l {cpuset='7'}/nodes=1, 1 asked"),
+        ("-l nodes=3 -q all.q@node-1", "1 node matches -q all.q@node-1, 3 asked"),
+    ],
+)
+def test_what_can_never_be_had_is_told_in_the_words_of_the_request(silent_desk: Desk, line: str, lack: str) -> None:
+    refused = f"Error: No queue instances to reserve\n{lack}\n"
+    assert silent_desk.qrsub("-d", "60", *line.split(" ")) == CommandResult(1, "", refused)
+
+
 def test_a_rule_is_refused_with_what_its_part_may_be(silent_desk: Desk) -> None:
     assert silent_desk.qrsub("-d", "60", "-rrule", "FREQ=YEARLY").err == (
         'qrsub: Wrong rule "FREQ=YEARLY" specified to -rrule option:'

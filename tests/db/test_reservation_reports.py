@@ -283,6 +283,7 @@ def test_the_exit_status_is_that_of_a_shell(code: int | None, status: int) -> No
 
 BILLS = """\
      AR owner         jobs         reserved             used         unusable           unused
+                               slot seconds     slot seconds     slot seconds     slot seconds
      12 alice            2             7200             4200              200             2800
      13 alice            0             7200                0              200             7000
 """
@@ -296,11 +297,16 @@ def test_oarstat_shows_the_bills_of_a_time(history: History, console: Console) -
         return result.out
 
     assert bills("--ar") == BILLS
-    assert bills("--ar", 13, "--no-header") == BILLS.splitlines(keepends=True)[2]
+    assert bills("--ar", 13, "--no-header") == BILLS.splitlines(keepends=True)[3]
     assert bills("--ar", "-u", "bob", "--no-header") == ""
     assert bills("--ar", "--no-header", start=TEN + HOUR, stop=TEN + 2 * HOUR) == ""
     alone = console.type(oarstat.main, "--ar")
-    assert (alone.exit, alone.err) == (1, "# Error: --ar without a number needs --accounting\n")
+    assert (alone.exit, alone.err) == (1, "# Error: --ar without a number or a name needs --accounting\n")
+    unknown = console.type(oarstat.main, "--ar", "nosuch")
+    assert (unknown.exit, unknown.err) == (1, "# Error: the advance reservation nosuch does not exist.\n")
+    with console.database.begin() as tx:
+        tx.advance_reservations.update(13, ar_name="course")
+    assert bills("--ar", "course", "--no-header") == bills("--ar", 13, "--no-header")
     record = json.loads(bills("--ar", "-J"))["12"]
     assert record == {
         "reservation_id": 12,

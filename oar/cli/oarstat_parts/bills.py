@@ -5,7 +5,11 @@ from collections.abc import Sequence
 from oar.cli.common.render import visible
 from oar.lib.db.reservation_reports import ReservationTotal
 
-HEAD = f"{'AR':>7} {'owner':<12} {'jobs':>5} {'reserved':>16} {'used':>16} {'unusable':>16} {'unused':>16}\n"
+UNIT = "slot seconds"
+HEAD = (
+    f"{'AR':>7} {'owner':<12} {'jobs':>5} {'reserved':>16} {'used':>16} {'unusable':>16} {'unused':>16}\n"
+    f"{'':26} {UNIT:>16} {UNIT:>16} {UNIT:>16} {UNIT:>16}\n"
+)
 
 
 def table(totals: Sequence[ReservationTotal], *, header: bool = True) -> str:

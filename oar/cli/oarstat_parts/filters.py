@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.records import Job
 
+#: Digits of the largest number of an advance reservation.
+LONGEST_NUMBER = 7
+
 _AGO = r"(?a)(\d{1,9})([smhdw])\Z"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -25,8 +28,7 @@ _DECLARATIONS = (
     optional_argument(
         "--ar",
         "advance_reservation",
-        numeric=True,
-        metavar="[NUMBER]",
+        metavar="[NUMBER|NAME]",
         help="The jobs in this advance reservation; with --accounting its bill, or all bills.",
     ),
     option("--frames", is_flag=True, help="The frames of advance reservations, too."),
@@ -73,6 +75,15 @@ def read_filters(states: str | None, since: str | None, now: int) -> Filters:
     )
 
 
+def reservations_of(tx: "Transaction", word: str) -> frozenset[int]:
+    """Return the ids of the advance reservations that a number or a name means.  Raises BadRequest."""
+    is_number = word.isascii() and word.isdigit() and len(word) <= LONGEST_NUMBER
+    ids = tx.advance_reservations.ids_of(int(word) if is_number else word)
+    if not ids:
+        raise BadRequest(f"the advance reservation {word} does not exist.")
+    return ids
+
+
 def _states(text: str) -> frozenset[JobState]:
     states: set[JobState] = set()
     for name in (part.strip() for part in text.split(",")):
@@ -103,7 +114,7 @@ class JobFilter(NamedTuple):
     arrays: tuple[int, ...] | None = None  #: () = the live jobs, as arrays
     matching: frozenset[int] | None = None  #: those that satisfy --sql
     user: str | None = None
-    advance_reservation: int | None = None  #: number of the one that the jobs are in
+    advance_reservations: frozenset[int] | None = None  #: ids; the jobs are in one of them
     frames: bool = False  #: the jobs by which advance reservations stand in the plan, too
     filters: Filters = Filters()
 
@@ -127,7 +138,7 @@ class JobFilter(NamedTuple):
             jobs = tx.jobs.select(self.matching)
         else:
             jobs = self._live_and_recent(tx)
-        if not (self.frames or self.names_jobs) or self.advance_reservation is not None:
+        if not (self.frames or self.names_jobs) or self.advance_reservations is not None:
             jobs = self._without_frames(tx, jobs)
         is_open = self.user is None and self.matching is None and self.filters == Filters()
         return jobs if is_open else [job for job in jobs if self._takes(job)]
@@ -136,9 +147,12 @@ class JobFilter(NamedTuple):
         """Leave frames of advance reservations out, and jobs that are not in the one that is asked for."""
         ids = [job.id for job in jobs]
         frames = {} if self.frames else tx.advance_reservations.of_frames(ids)
-        numbers = tx.advance_reservations.numbers_of(ids) if self.advance_reservation is not None else {}
-        wanted = self.advance_reservation
-        return [job for job in jobs if job.id not in frames and (wanted is None or numbers.get(job.id) == wanted)]
+        shown = [job for job in jobs if job.id not in frames]
+        if (wanted := self.advance_reservations) is None:
+            return shown
+        own = {frame: reservation for frame, (reservation, _) in tx.advance_reservations.of_frames(ids).items()}
+        inside = tx.advance_reservations.of_jobs(ids) | own
+        return [job for job in shown if inside.get(job.id) in wanted]
 
     def complaints(self, tx: "Transaction") -> list[str]:
         """Return the complaints about jobs and a queue that are asked for by name and do not exist."""

@@ -44,6 +44,10 @@ _BY_NUMBERS = f"""
     SELECT DISTINCT ON (ar_id) {_COLUMNS} FROM reservations WHERE ar_id = ANY(%s)
     ORDER BY ar_id, (ended = 0) DESC, reservation_id DESC"""
 _LIVE_BY_NAME = f"{_SELECT} WHERE ended = 0 AND ar_name = %s ORDER BY ar_id"
+#: All that were granted with a number or a name, ended ones too: numbers come again after 9999999.
+_IDS_OF_NUMBER = "SELECT reservation_id FROM reservations WHERE ar_id = %s AND state <> '' AND state <> 'n'"
+_IDS_OF_NAME = """
+    SELECT reservation_id FROM reservations WHERE ar_name = %s AND ar_name <> '' AND state <> '' AND state <> 'n'"""
 _LIVE_OF_SERIES = "SELECT reservation_id FROM reservations WHERE series_id = %s AND series_id <> 0 AND ended = 0"
 _OF_SERIES = f"{_SELECT} WHERE series_id = ANY(%s) AND series_id <> 0 ORDER BY series_id, series_index"
 _LOCK = f"{_SELECT} WHERE reservation_id = ANY(%s) ORDER BY reservation_id FOR NO KEY UPDATE"
@@ -237,6 +241,10 @@ class AdvanceReservations(Table):
     def live_by_name(self, name: str) -> list[AdvanceReservation]:
         """Return the live reservations of a name, by number."""
         return [_reservation(row) for row in self._tx.rows(_LIVE_BY_NAME, (name,))]
+
+    def ids_of(self, word: int | str) -> frozenset[int]:
+        """Return the ids of the reservations, ended ones too, that were granted with a number or a name."""
+        return frozenset(self._tx.column(_IDS_OF_NUMBER if isinstance(word, int) else _IDS_OF_NAME, (word,)))
 
     def live_of_series(self, series_id: int) -> list[int]:
         """Return the ids of the live occurrences of a series, ascending; those without an answer too."""

@@ -1,6 +1,6 @@
 """Reports on advance reservations and their jobs (``tx.reservation_reports``): what accounting programs read."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from oar.lib.db.statements import Row, Table
@@ -51,7 +51,7 @@ _TOTALS = """
         sum(u.reserved)::bigint, sum(u.used)::bigint, sum(u.unusable)::bigint
     FROM reservations r JOIN reservation_usage u USING (reservation_id)
     WHERE r.end_time > %(start)s AND r.start_time < %(stop)s
-      AND (%(number)s::bigint IS NULL OR r.ar_id = %(number)s)
+      AND (%(ids)s::bigint[] IS NULL OR r.reservation_id = ANY(%(ids)s))
       AND (%(owner)s::text IS NULL OR r.owner = %(owner)s)
     GROUP BY r.reservation_id ORDER BY r.ar_id, r.reservation_id"""
 
@@ -124,10 +124,13 @@ class ReservationReports(Table):
         return ((date, EndedJob(*fields)) for date, *fields in self._pages("ended_jobs", _JOBS, since))
 
     def totals(
-        self, start: int, stop: int, *, number: int | None = None, owner: str | None = None
+        self, start: int, stop: int, *, ids: Collection[int] | None = None, owner: str | None = None
     ) -> list[ReservationTotal]:
-        """Return the bills of the reservations that have ended and overlap ``[start, stop)``, by number."""
-        values = {"start": start, "stop": stop, "number": number, "owner": owner}
+        """Return the bills of the reservations that have ended and overlap ``[start, stop)``, by number.
+
+        ``ids``: of these reservations only; None = of all.
+        """
+        values = {"start": start, "stop": stop, "ids": None if ids is None else sorted(ids), "owner": owner}
         return [ReservationTotal(*row) for row in self._tx.rows(_TOTALS, values)]
 
     def _pages(self, name: str, sql: str, since: int) -> Iterator[Row]:

@@ -39,6 +39,7 @@ class ReservationProposal(NamedTuple):
     start: int
     duration: int
     alternatives: tuple[ReservationAlternative, ...]
+    restrictions: str = ""  #: the options that say which resources may be taken, as they were written
     initial_request: str = ""
     account: str = ""
     is_flexible: bool = False
@@ -97,7 +98,8 @@ def _possible(cluster: Cluster, proposal: ReservationProposal) -> tuple[Reservat
     properties = cluster.condition(proposal.properties) if proposal.properties else ""
     possible = _from_first_that_fits(checked, lambda each: cluster.size(each.groups, properties) is not None)
     if not possible:
-        lack = cluster.lack(checked[-1].groups, properties, [group.filter for group in checked[-1].groups])
+        filters = [group.filter for group in _narrowed(checked[-1].groups, [properties])]
+        lack = cluster.lack(checked[-1].groups, properties, filters, proposal.restrictions)
         raise BadReservation(f"{NOTHING_SUITS}\n{lack}")
     return possible
 

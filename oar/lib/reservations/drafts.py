@@ -136,6 +136,7 @@ def draft(
         start=prepared.start,
         duration=prepared.end - prepared.start,
         alternatives=asked.alternatives,
+        restrictions=requests.restrictions(wish, config.hierarchy_labels),
         initial_request=requester.initial_request,
         account=prepared.account,
         is_flexible=prepared.is_flexible,
@@ -209,6 +210,7 @@ def other_resources(
         start=reservation.start,
         duration=reservation.duration,
         alternatives=asked.alternatives,
+        restrictions=requests.restrictions(wish, config.hierarchy_labels),
     )
     admitted = _admitted(tx, database, config, proposal, candidates)
     if wish.queues:

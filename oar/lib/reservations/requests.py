@@ -91,6 +91,29 @@ def time_limit(resources: Sequence[str]) -> str | None:
     return dict(_pairs(resources)).get(TIME_LIMIT)
 
 
+def restrictions(wish: ReservationWish, labels: Sequence[str]) -> str:
+    """Return the options by which a wish says which resources may be taken, as they were written."""
+    pairs = [
+        f"{name}={value}"
+        for text in wish.resources
+        if not is_oar_request(text, labels)
+        for name, value in _pairs([text])
+        if name != TIME_LIMIT
+    ]
+    conditions = [text for text in wish.resources if is_oar_request(text, labels) and "{" in text]
+    options = (
+        ("-l", ",".join(pairs)),
+        *(("-l", text) for text in conditions),
+        ("-h", wish.hosts),
+        ("-q", wish.queues),
+        ("-masterq", wish.master_queues),
+        ("-p", wish.properties),
+        ("-ckpt", wish.checkpoint),
+        ("-now", "yes" if is_interactive(wish) else ""),
+    )
+    return " ".join(f"{option} {text}" for option, text in options if text)
+
+
 def read(wish: ReservationWish, config: Config, site: Site) -> AskedResources:
     """Return what is asked for.  Raises BadReservation."""
     oar = [text for text in wish.resources if is_oar_request(text, config.hierarchy_labels)]

@@ -61,7 +61,7 @@ def _admit_inside(
     amended, said = reservation_entry.with_walltimes(reservation, amended, tx.now)
     output = output._replace(out=output.out + "".join(f"{line}\n" for line in said))
     size = _size(cluster, amended, proposal)
-    reservation_entry.check_fits(cluster, reservation, amended, tx.now)
+    reservation_entry.check_fits(cluster, reservation, amended, proposal, tx.now)
     types = (*amended.spec.types, reservation.entry_type)
     return Admission(amended._replace(spec=amended.spec._replace(types=types)), output, size, reservation)
 
@@ -213,19 +213,10 @@ def _size(cluster: Cluster, amended: Proposal, proposal: Proposal) -> int:
         if size is None and one_is_enough and request is not amended.requests[-1]:
             continue
         if size is None:
-            lack = cluster.lack(request.groups, properties, _conditions_of_user(request, proposal, number))
+            lack = cluster.lack(request.groups, properties, proposal.conditions_of_user(request, number))
             text = f"There are not enough resources for your request\n# {lack}"
             raise BadSubmission(Code.REQUEST, text, prefix="# ")
         sizes.append(size)
         if one_is_enough:
             break
     return sizes[0]
-
-
-def _conditions_of_user(request: ResourceRequest, proposal: Proposal, number: int) -> list[str]:
-    """Return the condition of each group as the user wrote it; the common one where rules have changed the groups."""
-    properties = proposal.spec.properties
-    groups = proposal.requests[number].groups if number < len(proposal.requests) else ()
-    if len(groups) != len(request.groups):
-        return [properties or "" for _ in request.groups]
-    return [" AND ".join(part for part in (properties, group.filter) if part) for group in groups]

@@ -14,7 +14,7 @@ from oar.lib.db.request_sizes import FINEST
 from oar.lib.db.user_sql import Asker, Conditions, Subject, session
 from oar.lib.facts.did_you_mean import did_you_mean
 from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import Group
+from oar.lib.facts.records import Group, Level
 from oar.lib.facts.request import NODE_ALIASES, format_quantity
 
 
@@ -91,11 +91,14 @@ class Cluster:
             rows, pools = tx.request_sizes.pools(checked, common)
         return _fit_all(checked, rows, pools, self._part)
 
-    def lack(self, groups: Sequence[Group], properties: str, conditions: Sequence[str]) -> str:
+    def lack(
+        self, groups: Sequence[Group], properties: str, conditions: Sequence[str], words: str | None = None
+    ) -> str:
         """Return in one sentence which resources are missing for a request that has no size.
 
         ``conditions``: of each group as the user wrote it, without the conditions that rules have added; these are
-        quoted where the user's own would leave enough.
+        quoted where the user's own would leave enough.  ``words``: how he wrote his conditions, to stand for them;
+        '' = he put none.
         """
         common = self._check(properties).sql
         for group, user_condition in zip(groups, conditions, strict=True):
@@ -104,9 +107,12 @@ class Cluster:
                 if tx.request_sizes.count(both, group.levels, self._free) is not None:
                     continue
                 blocks = tx.request_sizes.blocks(both, group.levels, self._free)
+                is_whole = self._part is not None and group.levels[0].property != FINEST
                 if properties and tx.request_sizes.count(of_user, group.levels, self._free) is not None:
-                    return f"{_lack(group, blocks, properties)} (with the conditions of the admission rules)"
-                return _lack(group, blocks, user_condition)
+                    lack = _lack(group, blocks, f'"{properties}"', is_whole=is_whole)
+                    return f"{lack} (with the conditions of the admission rules)"
+                quoted = f'"{user_condition}"' if words is None and user_condition else words or ""
+                return _lack(group, blocks, quoted, is_whole=is_whole)
         return "each part of the request can be satisfied alone, but not all parts together"
 
 
@@ -114,14 +120,24 @@ class Cluster:
 _LABELS = {"network_address": "node", "resource_id": "resource"}
 
 
-def _lack(group: Group, blocks: int, condition: str) -> str:
-    """Return the sentence; ``blocks``: number of values of the outermost level that satisfy the inner levels."""
+def _lack(group: Group, blocks: int, condition: str, *, is_whole: bool) -> str:
+    """Return the sentence; ``blocks``: number of values of the outermost level that satisfy the inner levels.
+
+    ``is_whole``: only those count that lie wholly in a part of the cluster.
+    """
     outermost, *inner = group.levels
-    label = _LABELS.get(outermost.property, outermost.property) + ("s" if blocks != 1 else "")
+    label = f"{'whole ' if is_whole else ''}{_LABELS.get(outermost.property, outermost.property)}{'s' * (blocks > 1)}"
     if inner:
-        label += " with " + "/".join(f"{level.property}={format_quantity(level.quantity)}" for level in inner)
-    verb = f'match "{condition}"' if condition else "can be used"
-    return f"{blocks} {label} {verb}, {format_quantity(outermost.quantity)} asked"
+        label += f" with {_inner_text(inner)}"
+    verb = f"match{'es' * (blocks < 2)} {condition}" if condition else "can be used"
+    return f"{blocks or 'no'} {label} {verb}, {format_quantity(outermost.quantity)} asked"
+
+
+def _inner_text(levels: Sequence[Level]) -> str:
+    if [level.property for level in levels] == [FINEST]:
+        number = format_quantity(levels[0].quantity)
+        return f"{number} resource{'s' * (number != '1')}"
+    return "/".join(f"{level.property}={format_quantity(level.quantity)}" for level in levels)
 
 
 def _fit_all(

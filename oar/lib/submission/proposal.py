@@ -63,6 +63,18 @@ class Proposal(NamedTuple):
             requests=tuple(request._replace(walltime=None) if default else request for request, default in pairs)
         )
 
+    def conditions_of_user(self, amended: ResourceRequest, number: int) -> list[str]:
+        """Return the condition of each group of a request as the user wrote it; here rules have changed nothing yet.
+
+        ``amended``, ``number``: the request as they left it, and its place.  Where they changed its groups it is the
+        common condition.
+        """
+        properties = self.spec.properties
+        groups = self.requests[number].groups if number < len(self.requests) else ()
+        if len(groups) != len(amended.groups):
+            return [properties or "" for _ in amended.groups]
+        return [" AND ".join(part for part in (properties, group.filter) if part) for group in groups]
+
     @property
     def stored_properties(self) -> str:
         """The condition on resources that the scheduler uses."""

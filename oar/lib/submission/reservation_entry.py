@@ -12,7 +12,7 @@ from oar.lib.facts.records import Job
 from oar.lib.facts.request import JobTypes, format_request
 from oar.lib.facts.reservation_states import GRANTED, STARTED, ReservationState
 from oar.lib.facts.states import JobTypeName
-from oar.lib.facts.times import format_duration
+from oar.lib.facts.times import format_date, format_duration
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.feasibility import Cluster
 from oar.lib.submission.proposal import Proposal
@@ -69,6 +69,8 @@ def find(tx: "Transaction", proposal: Proposal, project: str) -> AdvanceReservat
         chosen = [found] if found else []
     else:
         chosen = _by_name(tx, proposal, text, project)
+    if not chosen and tx.advance_reservations.ids_of(text):
+        raise NoEntry(f"the advance reservation {text} has ended.")
     if not chosen or chosen[0].state is ReservationState.REFUSED:
         raise NoEntry(f"the advance reservation {text} does not exist.")
     _check_live(chosen[0])
@@ -124,22 +126,31 @@ def with_walltimes(reservation: AdvanceReservation, proposal: Proposal, now: int
     return proposal._replace(requests=tuple(requests)), said
 
 
-def check_fits(cluster: Cluster, reservation: AdvanceReservation, proposal: Proposal, now: int) -> None:
-    """Refuse a job that cannot run in its reservation, though no other job were there.  Raises NoEntry."""
+def check_fits(
+    cluster: Cluster, reservation: AdvanceReservation, proposal: Proposal, before: Proposal, now: int
+) -> None:
+    """Refuse a job that cannot run in its reservation, though no other job were there.  Raises NoEntry.
+
+    ``before``: the proposal before the rules changed it.
+    """
     if reservation.is_flexible or not proposal.verifies:
         return
     _check_walltimes(reservation, proposal, now)
     part, properties = cluster.part(reservation.resources), proposal.stored_properties
-    for request in proposal.requests:
+    for number, request in enumerate(proposal.requests):
         if part.size(request.groups, properties) is None:
-            lack = part.lack(request.groups, properties, [_joined(properties, each.filter) for each in request.groups])
-            shown = format_request(request.groups, None)
+            lack = part.lack(request.groups, properties, before.conditions_of_user(request, number))
+            of_user = before.requests[number] if number < len(before.requests) else request
+            shown = format_request(of_user.groups, None)
             raise NoEntry(f"the advance reservation {reservation.number} cannot hold -l {shown}: {lack}.")
 
 
 def _check_walltimes(reservation: AdvanceReservation, proposal: Proposal, now: int) -> None:
     whole, left = longest(reservation, reservation.start), longest(reservation, proposal.start or now)
     name = f"the advance reservation {reservation.number}"
+    if proposal.start and not reservation.start <= proposal.start < reservation.latest_job_end:
+        first, last = format_date(reservation.start), format_date(reservation.latest_job_end)
+        raise NoEntry(f"{format_date(proposal.start)} is no date for a job in {name}: from {first} to {last}.")
     for walltime in (request.walltime or 0 for request in proposal.requests):
         if walltime > whole:
             raise NoEntry(
@@ -149,12 +160,6 @@ def _check_walltimes(reservation: AdvanceReservation, proposal: Proposal, now: i
             raise NoEntry(
                 f"walltime {format_duration(walltime)} is longer than what is left of {name} ({format_duration(left)})."
             )
-    if 0 < proposal.start < reservation.start:
-        raise NoEntry(f"the reservation would start before {name}.")
-
-
-def _joined(*conditions: str) -> str:
-    return " AND ".join(condition for condition in conditions if condition)
 
 
 def enter(tx: "Transaction", seen: AdvanceReservation, ids: Sequence[int]) -> None:

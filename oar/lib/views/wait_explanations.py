@@ -167,7 +167,7 @@ def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Ex
     reasons, history, states = tx.job_waits.reasons(ids), tx.job_waits.history(ids), tx.jobs.state_changes(ids)
     waiting = [job for job in jobs if job.state in BEFORE_ITS_START]
     outside = {job_id for job_id, reason in reasons.items() if reason.code == ReasonCode.EXTERNAL}
-    starts = _starts(tx, waiting, config, outside)
+    starts = _starts(tx, [job for job in waiting if not _is_blocked(reasons.get(job.id))], config, outside)
     awaited_ids = {job_id for reason in reasons.values() for job_id in jobs_of(reason)}
     awaited = tx.job_waits.awaited_jobs(sorted(awaited_ids))
     lost_nodes = _lost_nodes(tx, jobs)
@@ -185,6 +185,11 @@ def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Ex
         )
         for job in jobs
     ]
+
+
+def _is_blocked(reason: WaitReason | None) -> bool:
+    """Whether nobody can foresee a start: the plan holds only if the job's advance reservation is no more in error."""
+    return reason is not None and reason.code == ReasonCode.ADVANCE and "error" in reason.data
 
 
 def _lost_nodes(tx: "Transaction", jobs: Sequence[Job]) -> dict[int, list[LostNode]]:
@@ -235,7 +240,7 @@ def outlooks(tx: "Transaction", jobs: Sequence[Job]) -> list[Outlook]:
     age = tx.gantt.age() if foreseen else 0
     return [
         Outlook(job, foreseen[job.id].start, reasons.get(job.id), age)
-        if job.id in foreseen
+        if job.id in foreseen and not _is_blocked(reasons.get(job.id))
         else Outlook(job, None, reasons.get(job.id))
         for job in waiting
     ]
