@@ -138,6 +138,18 @@ def test_a_series_of_which_nothing_can_be_granted_is_refused_though_it_may_skip(
     assert (starts(site, series, S.REFUSED), site.series(series).ended) == ([0, 1, 2], NOW)
 
 
+def test_conflicts_that_follow_each_other_are_skipped_together(site: Site) -> None:
+    series = site.ask_series("/resource_id=2", NOW + 60, 600, rule="FREQ=HOURLY;COUNT=90", depth=1)
+    site.round()
+    site.ask("/resource_id=1", NOW + HOUR, NOW + 80 * HOUR)
+    site.round()
+    site.round(NOW + 660)
+    site.round()
+    assert (starts(site, series, S.REFUSED), starts(site, series, S.WAITING)) == (list(range(1, 80)), [80])
+    assert {tuple(site.events(each.id)) for each in site.occurrences(series)[1:80]} == {("SKIPPED",)}
+    assert violations(site) == []
+
+
 def test_a_later_conflict_is_skipped_with_a_mail(site: Site) -> None:
     series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=1, mail_options="a", name="course")
     site.round()

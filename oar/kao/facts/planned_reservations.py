@@ -2,10 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from oar.kao.facts.request_groups import RequestGroup
 from oar.lib.facts.reservation_states import LEAVING, ReservationEvent, ReservationState
 from oar.lib.facts.resource_set import ResourceSet
+
+
+class Occurrence(NamedTuple):
+    """A date of a series."""
+
+    number: int  #: in the series, from 1
+    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,7 @@ class PlannedReservation:
     occurrence: int = 0  #: its number in its series; 0 = it is in none
     together: int = 0  #: the series whose first occurrences are answered together, if it is one of them; 0 = none
     skips_conflicts: bool = False  #: of these: what cannot be granted is left out
+    followers: tuple[Occurrence, ...] = ()  #: of its series, those that are asked for in its place if it is refused
 
     @property
     def is_leaving(self) -> bool:
@@ -85,6 +94,7 @@ class ReservationStep:
     resources: tuple[int, ...] = ()  #: ids, if they are new
     proposal: int = 0  #: of a refused request: the earliest start that is possible; 0 = none was found
     is_over: bool = False  #: its last job is gone: it is to be closed
+    conflicts: tuple[tuple[Occurrence, str], ...] = ()  #: the followers for which there is no place either, and why
 
     @property
     def state(self) -> ReservationState:

@@ -15,6 +15,7 @@ from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, Planne
 from oar.kao.facts.snapshot import FOREVER, RunningJob, WaitingJob
 from oar.kao.planner.placement.first_fit import fit_first
 from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.placement.search_clock import OutOfTime, SearchClock
 from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.reservation_health import is_inside
 from oar.kao.planner.resources.slot_search import earliest
@@ -31,7 +32,8 @@ HAS_BEGUN = "the start time of a running advance reservation can't be changed"
 class ReservationChanges:
     """Decides on the changes that wait for an answer."""
 
-    def __init__(self, context: RoundContext) -> None:
+    def __init__(self, context: RoundContext, clock: SearchClock) -> None:
+        self._clock = clock
         self._now = context.now
         self._context = context
         self._reservations = {each.id: each for each in context.snapshot.reservations}
@@ -46,7 +48,17 @@ class ReservationChanges:
             elif change.expires and change.expires < self._now:
                 yield _refusal(change, reservation, "nobody waits for its answer any more")
             else:
-                yield self._decide(change, reservation)
+                yield from self._decide_in_time(change, reservation)
+
+    def _decide_in_time(self, change: PlannedChange, reservation: PlannedReservation) -> Iterator[ChangeStep]:
+        """Iterate over the answer to a change; there is none if the next round answers it."""
+        try:
+            with self._clock.searching("changes"):
+                step = self._decide(change, reservation)
+        except OutOfTime:
+            self._clock.left_over.add(reservation.id)
+            return
+        yield step
 
     def _decide(self, change: PlannedChange, reservation: PlannedReservation) -> ChangeStep:
         start = reservation.start if change.start is None else self._still_to_come(change, change.start)

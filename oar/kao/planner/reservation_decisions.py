@@ -11,12 +11,19 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from oar.kao.facts.plan import Placement
-from oar.kao.facts.planned_reservations import ChangeStep, PlannedReservation, ReservationNote, ReservationStep
+from oar.kao.facts.planned_reservations import (
+    ChangeStep,
+    Occurrence,
+    PlannedReservation,
+    ReservationNote,
+    ReservationStep,
+)
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.reservation_replacement import ReservationReplacement
 from oar.kao.planner.placement.reservation_search import GrantedPlace, NoPlace, ReservationSearch
 from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.placement.search_clock import OutOfTime, SearchClock
 from oar.kao.planner.reservation_changes import ReservationChanges
 from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.frames import window_of
@@ -39,8 +46,14 @@ class ReservationDecisions:
     """Decides on the advance reservations of a round."""
 
     def __init__(
-        self, context: RoundContext, search: PlacementSearch, starts: Starts, health: ReservationHealth
+        self,
+        context: RoundContext,
+        search: PlacementSearch,
+        starts: Starts,
+        health: ReservationHealth,
+        clock: SearchClock,
     ) -> None:
+        self._clock = clock
         self._now = context.now
         self._settings = context.settings
         self._context = context
@@ -48,9 +61,9 @@ class ReservationDecisions:
         self._decisions = context.decisions
         self._starts = starts
         self._health = health
-        self._search = ReservationSearch(context, search)
+        self._search = ReservationSearch(context, search, clock)
         self._replacement = ReservationReplacement(context)
-        self._changes = ReservationChanges(context)
+        self._changes = ReservationChanges(context, clock)
         self.changes: list[ChangeStep] = []
         self._answered: set[int] = set()
         self._later: list[int] = []  #: dates at which besteffort jobs have to leave, or nodes to be woken
@@ -63,7 +76,8 @@ class ReservationDecisions:
         Requests that come behind jobs wait for ``answer``.
         """
         reservations = self._context.snapshot.reservations
-        for reservation in reservations:
+        first = self._now % len(reservations) if reservations else 0  # who comes first may be replaced first
+        for reservation in (*reservations[first:], *reservations[:first]):
             if reservation.state is not S.ASKED:
                 self._follow(reservation)
         gone = {change.reservation_id for change in self._context.snapshot.reservation_changes}
@@ -82,7 +96,7 @@ class ReservationDecisions:
         self.changes += self._changes.decide({reservation.id for reservation in asked})
         for requests in self._requests(asked):
             _, frame = requests[0]
-            self._decisions.guard(frame, lambda _, asked=requests: self._answer(asked))  # type: ignore[misc]
+            self._decisions.guard(frame, lambda _, asked=requests: self._answer_in_time(asked))  # type: ignore[misc]
 
     @property
     def unanswered_queues(self) -> set[str]:
@@ -116,7 +130,11 @@ class ReservationDecisions:
         date = self._replacement.due_date(reservation, health)
         if date is None or date > self._now:
             return False
-        found = self._replacement.find(reservation, health)
+        try:
+            with self._clock.searching("replacements"):
+                found = self._replacement.find(reservation, health)
+        except OutOfTime:
+            found = 0
         if not found:
             return False
         ids_of = self._context.snapshot.resources.ids_of
@@ -219,6 +237,14 @@ class ReservationDecisions:
                 groups.setdefault(key, []).append((reservation, frame))
         return groups.values()
 
+    def _answer_in_time(self, requests: Sequence[Request]) -> None:
+        """Answer requests; those for which there is no time are answered by the next round, before later ones."""
+        try:
+            with self._clock.searching("requests"):
+                self._answer(requests)
+        except OutOfTime:
+            self._clock.left_over |= {reservation.id for reservation, _ in requests}
+
     def _answer(self, requests: Sequence[Request]) -> None:
         """Answer a request, or those of a series: all of them are granted, or none but for conflicts it skips."""
         (first, frame), others = requests[0], requests[1:]
@@ -232,7 +258,20 @@ class ReservationDecisions:
             if isinstance(place, GrantedPlace):
                 self._grant(reservation, frame, place)
             else:
-                self._refuse(reservation, place.message, place.proposal, goes_on=bool(reservation.occurrence))
+                conflicts = tuple(self._conflicts(reservation, frame))
+                self._refuse(reservation, place, goes_on=bool(reservation.occurrence), conflicts=conflicts)
+
+    def _conflicts(self, reservation: PlannedReservation, frame: WaitingJob) -> Iterator[tuple[Occurrence, str]]:
+        """Iterate over the occurrences behind a refused one for which there is no place either, while there is time."""
+        duration = reservation.end - reservation.start
+        for each in reservation.followers:
+            if self._clock.is_over:
+                return
+            follower = replace(reservation, start=each.start, end=each.start + duration)
+            place = self._search.find(follower, frame, proposes=False)
+            if isinstance(place, GrantedPlace):
+                return
+            yield each, place.message
 
     def _refuse_series(
         self, requests: Sequence[Request], conflict: PlannedReservation, place: GrantedPlace | NoPlace
@@ -241,15 +280,22 @@ class ReservationDecisions:
         reason = place.message if isinstance(place, NoPlace) else ""
         message = f"occurrence {conflict.occurrence}, {write_date(conflict.start)}: {reason}"
         for reservation, _ in requests:
-            self._refuse(reservation, message)
+            self._refuse(reservation, NoPlace(message))
 
     def _refuse(
-        self, reservation: PlannedReservation, message: str, proposal: int = 0, *, goes_on: bool = False
+        self,
+        reservation: PlannedReservation,
+        place: NoPlace,
+        *,
+        goes_on: bool = False,
+        conflicts: tuple[tuple[Occurrence, str], ...] = (),
     ) -> None:
         """Refuse a request.  ``goes_on``: its series does."""
         event = ReservationEvent.SKIPPED if goes_on else ReservationEvent.REFUSED
-        notes = (ReservationNote(event, S.REFUSED, message),)
-        self.steps.append(self._step(reservation, notes=notes, message=message, proposal=proposal))
+        notes = (ReservationNote(event, S.REFUSED, place.message),)
+        self.steps.append(
+            self._step(reservation, notes=notes, message=place.message, proposal=place.proposal, conflicts=conflicts)
+        )
 
     def _grant(self, reservation: PlannedReservation, frame: WaitingJob, place: GrantedPlace) -> None:
         groups = frame.alternatives[place.alternative].groups
@@ -287,6 +333,8 @@ class ReservationDecisions:
 
     def _dates(self) -> Iterator[int]:
         yield from self._later
+        if self._clock.left_over:
+            yield self._now + 1
         for step in self.steps:
             yield from (step.start, step.end)
         for reservation in self._context.snapshot.reservations:

@@ -28,6 +28,7 @@ from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.placer import Placer
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.round_memory import RoundMemory
+from oar.kao.planner.placement.search_clock import SearchClock
 from oar.kao.planner.proposal_review import ProposalReview
 from oar.kao.planner.queue_planner import QueuePlanner, UrgentPass
 from oar.kao.planner.reservation_decisions import ReservationDecisions
@@ -69,16 +70,19 @@ class Round:
         memory: RoundMemory | None = None,
         site: SiteExtensions = NO_EXTENSIONS,
         requests: tuple[Snapshot, CompiledRequests] | None = None,
+        *,
+        clock: SearchClock | None = None,
     ) -> None:
         """Enter everything that is fixed before any job is planned.
 
         ``elapsed`` returns the seconds since the begin of the round, in which at SCHEDULER_TIMEOUT no more jobs are
         planned.  ``memory`` of the last round makes planning cheaper, and the plan no other; so do ``requests``,
-        compiled in an earlier round.
+        compiled in an earlier round.  ``clock``: of the searches for advance reservations.
         """
         self._snapshot = snapshot
         self._settings = snapshot.settings
         self._site = site
+        self._clock = clock or SearchClock()
         self._elapsed = elapsed
         self._memory = memory
         self._decisions = Decisions(snapshot.now, memory.reasons if memory else {})
@@ -109,7 +113,7 @@ class Round:
         dependencies = Dependencies(context.snapshot, self._bookings.placements)
         self._closed = closed_frames(context.snapshot, healths, self._types)
         self._starts = Starts(context, dependencies, self._closed)
-        self._reservation_decisions = ReservationDecisions(context, search, self._starts, self._health)
+        self._reservation_decisions = ReservationDecisions(context, search, self._starts, self._health, self._clock)
         self._reservations = Reservations(context, containers, search, self._starts)
         self._review = ProposalReview(context, containers, self._starts, check)
         self._repair_reservations()

@@ -16,6 +16,7 @@ from pathlib import Path
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.placement.round_memory import RoundMemory
+from oar.kao.planner.placement.search_clock import SEARCH_SECONDS, SearchClock
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.foreseen import Foreseen, FullPlan
@@ -84,6 +85,7 @@ class MetaScheduler:
         self._requests: tuple[Snapshot, CompiledRequests] | None = None
         self._certain_at = 0  #: date of the last round that could decide on all starts
         self._is_tail_broken = False
+        self._clock = SearchClock()  #: of the present round
         self._planned_anew = 0  #: date of the last plan from nothing
         self.next_start: int | None = None  #: when the next job is to start or to be given up, as the last round knows
         self._predictions = InteractivePredictions()
@@ -118,6 +120,7 @@ class MetaScheduler:
             self._writer.forget()
             self._tail.forget()
             self._foreseen.forget()
+        self._clock = SearchClock(time.monotonic)
         if self._answer_reservations(situation):
             situation = self._platform.read(tokens)
         plan = self._plan(situation, announce)
@@ -134,10 +137,13 @@ class MetaScheduler:
         is_due = snapshot.reservation_changes or any(each.is_due(snapshot.now) for each in snapshot.reservations)
         if not is_due:
             return False
-        planning = Round(snapshot, memory=self._tail.memory, requests=self._requests)
+        planning = Round(snapshot, memory=self._tail.memory, requests=self._requests, clock=self._clock)
         plan = self._reservation_guard.without_faults(snapshot, planning.plan_reservations(), planning.requests)
         self._reservation_guard.log_troubles(snapshot, plan)
         self._database.run(lambda tx: self._writer.write_reservations(tx, situation, plan))
+        if self._clock.left_over:
+            text = "%d advance reservations wait for the next round: the searches for others have taken %g s"
+            log.warning(text, len(self._clock.left_over), SEARCH_SECONDS)
         return True
 
     def _repair(self, situation: Situation) -> bool:
@@ -209,7 +215,7 @@ class MetaScheduler:
         site = plugins.site_of(self._config, external)
 
         def make(elapsed: Callable[[], float]) -> Round:
-            return Round(snapshot, elapsed, memory, site, requests=requests)
+            return Round(snapshot, elapsed, memory, site, requests=requests, clock=self._clock)
 
         requests = self._requests
         planning = make(lambda: time.monotonic() - begin - external.seconds)

@@ -7,6 +7,8 @@ in ``tx.outbox``.
 See docs/design/reservations.rst, "States".
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationLog
@@ -67,18 +69,34 @@ def refuse(
     proposal: int = 0,
     event: ReservationEvent = ReservationEvent.REFUSED,
     author: str = "",
+    conflicts: Mapping[tuple[int, int], str] = MappingProxyType({}),
 ) -> bool:
     """Answer a request with no; return whether it was not answered before.  Its frame ends with it.
 
-    ``SKIPPED`` as event: of a series, which goes on.
+    ``SKIPPED`` as event: of a series, which goes on.  ``conflicts``: the occurrences behind it that are refused, too,
+    by their numbers and starts, with the messages.
     """
+    if not _refuse(tx, reservation, message, proposal=proposal, event=event, author=author):
+        return False
+    _leave(tx, reservation, conflicts)
+    return True
+
+
+def _refuse(
+    tx: "Transaction",
+    reservation: AdvanceReservation,
+    message: str,
+    *,
+    proposal: int = 0,
+    event: ReservationEvent,
+    author: str = "",
+) -> bool:
     refused = move(tx, reservation, ReservationState.REFUSED, event, message=message, author=author)
     if refused is None:
         return False
     tx.advance_reservations.update(reservation.id, message=message, proposal=proposal)
     tx.advance_reservations.close([reservation.id], tx.now)
     frames.give_up(tx, reservation, message)
-    _leave(tx, reservation)
     return True
 
 
@@ -100,10 +118,16 @@ def close(tx: "Transaction", reservation: AdvanceReservation) -> bool:
     return True
 
 
-def _leave(tx: "Transaction", reservation: AdvanceReservation) -> None:
+def _leave(
+    tx: "Transaction",
+    reservation: AdvanceReservation,
+    conflicts: Mapping[tuple[int, int], str] = MappingProxyType({}),
+) -> None:
     """Let follow what a reservation leaves behind: an orphaned queue without others, a series that goes on."""
     tx.queues.drop_orphan(reservation.queue)
     if reservation.series_id:
         from oar.lib.reservations import occurrences
 
-        occurrences.ask_next(tx, reservation)
+        skipped = dict(occurrences.ask_next(tx, reservation, conflicts))
+        for each in tx.advance_reservations.select(skipped):
+            _refuse(tx, each, skipped[each.id], event=ReservationEvent.SKIPPED)

@@ -4,7 +4,7 @@ The next one is asked for in the transaction that closes one, so none is lost an
 for from the template of the series, whatever became of the others.  See docs/design/reservations.rst, "Series".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import dropwhile
 from typing import TYPE_CHECKING
 
@@ -33,36 +33,42 @@ def begin(
     return asked[0]
 
 
-def ask_next(tx: "Transaction", closed: AdvanceReservation) -> None:
+def ask_next(
+    tx: "Transaction", closed: AdvanceReservation, conflicts: Mapping[tuple[int, int], str]
+) -> list[tuple[int, str]]:
     """Ask for the next one when an occurrence has left the system; end the series if there is none left.
 
-    Occurrences whose time is over are left out: the server was down.
+    Occurrences whose time is over are left out: the server was down.  ``conflicts``: those that are to be refused, by
+    number and start; return the ids of those among them that were asked for, with the messages.
     """
     series = tx.reservation_series.lock(closed.series_id)
     if series is None:
-        return
+        return []
     if not tx.queues.exists(closed.queue) or tx.queues.is_orphaned(closed.queue):
         tx.reservation_series.end(series.id)
-        return
-    template, passed = series.read_template, 0
-    coming = _coming(series)
-    for index, start in coming:
+        return []
+    template, passed, refused = series.read_template, 0, list[tuple[int, str]]()
+    dates = coming(series)
+    for index, start in dates:
         if _is_over(template.new, start, start + series.duration, tx.now):
             passed += 1
             continue
-        insertion.insert(
-            tx, _occurrence(template.new, series.id, index, (start, start + series.duration)), template.access
-        )
+        occurrence = _occurrence(template.new, series.id, index, (start, start + series.duration))
+        asked = insertion.insert(tx, occurrence, template.access)
+        if (index, start) in conflicts:
+            refused.append((asked.id, conflicts[index, start]))
+            continue
         tx.outbox.append(Wake(Tag.QSUB))
         break
     _note_passed(tx, closed, passed)
-    next_index, next_start = next(coming, (series.occurrences + 1, 0))
+    next_index, next_start = next(dates, (series.occurrences + 1, 0))
     tx.reservation_series.advance(series.id, next_index, next_start)
-    if not next_start and not tx.advance_reservations.live_of_series(series.id):
+    if not next_start and not set(tx.advance_reservations.live_of_series(series.id)) - {each for each, _ in refused}:
         tx.reservation_series.end(series.id)
+    return refused
 
 
-def _coming(series: Series) -> Iterator[tuple[int, int]]:
+def coming(series: Series) -> Iterator[tuple[int, int]]:
     """Iterate over number and start of the occurrences that were not asked for."""
     if not series.next_start:
         return iter(())

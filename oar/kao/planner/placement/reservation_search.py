@@ -11,6 +11,7 @@ from oar.kao.facts.planned_reservations import PlannedReservation
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.placement.search_clock import SearchClock
 from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.slot_search import earliest, fit_at
 from oar.kao.planner.resources.slots import SlotQuery
@@ -21,6 +22,8 @@ from oar.lib.facts.times import format_date, format_duration
 
 #: So many obstacles are named in a refusal.
 MAX_NAMED = 5
+
+NO_TIME = "the scheduler had no time to look for a later start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ class NoPlace:
 class ReservationSearch:
     """Searches places for requests among what the bookings leave."""
 
-    def __init__(self, context: RoundContext, search: PlacementSearch) -> None:
+    def __init__(self, context: RoundContext, search: PlacementSearch, clock: SearchClock) -> None:
+        self._clock = clock
         self._now = context.now
         self._context = context
         self._search = search
@@ -56,12 +60,17 @@ class ReservationSearch:
         self._running = {job.id for job in context.snapshot.running}
         self._numbers = {each.frame_id: each.number for each in context.snapshot.reservations}
 
-    def find(self, reservation: PlannedReservation, frame: WaitingJob) -> GrantedPlace | NoPlace:
-        """Return the place of a request at its date, or within its window."""
-        return self._find(reservation, frame, self._space(reservation))
+    def find(
+        self, reservation: PlannedReservation, frame: WaitingJob, *, proposes: bool = True
+    ) -> GrantedPlace | NoPlace:
+        """Return the place of a request at its date, or within its window.  Raises OutOfTime.
+
+        ``proposes``: look for a later start if there is none.
+        """
+        return self._find(reservation, frame, self._space(reservation), proposes=proposes)
 
     def find_all(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]]) -> list[GrantedPlace | NoPlace]:
-        """Return the places of requests of one kind, each beside those before it."""
+        """Return the places of requests of one kind, each beside those before it.  Raises OutOfTime."""
         space = self._space(requests[0][0]).copy()
         places = []
         for reservation, frame in requests:
@@ -72,7 +81,9 @@ class ReservationSearch:
                 space.enter(taken, self._context.types[frame.id])
         return places
 
-    def _find(self, reservation: PlannedReservation, frame: WaitingJob, space: Space) -> GrantedPlace | NoPlace:
+    def _find(
+        self, reservation: PlannedReservation, frame: WaitingJob, space: Space, *, proposes: bool = True
+    ) -> GrantedPlace | NoPlace:
         start, end = max(reservation.start, self._now), reservation.end
         if start <= reservation.start + reservation.start_window:
             end += start - reservation.start  # the start may be later: the duration is kept
@@ -83,13 +94,17 @@ class ReservationSearch:
         if not queries:
             return NoPlace("its request cannot be evaluated")
         for number, query in queries:
+            self._clock.check()
             if resources := fit_at(space.slots, query, start):
                 return GrantedPlace(number, start, end, resources)
         latest = reservation.start + reservation.start_window
         if reservation.start_window and (later := self._in_window(reservation, queries, space, start, latest)):
             return later
+        message = self._obstacles(space, queries[0][1], start)
+        if not proposes or self._clock.is_over:
+            return NoPlace(f"{message}; {NO_TIME}" if proposes else message)
         match = earliest(space.slots, queries[0][1], max(start, latest) + 1)
-        return NoPlace(self._obstacles(space, queries[0][1], start), match.start if match else 0)
+        return NoPlace(message, match.start if match else 0)
 
     def _in_window(
         self,
@@ -102,6 +117,7 @@ class ReservationSearch:
         """Return the place with the earliest start; the duration is kept."""
         best: GrantedPlace | None = None
         for number, query in queries:
+            self._clock.check()
             match = earliest(space.slots, query, start, best.start - 1 if best else latest)
             if match:
                 best = GrantedPlace(number, match.start, match.start + query.duration, match.resources)

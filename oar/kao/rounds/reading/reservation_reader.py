@@ -6,8 +6,9 @@ A site without any pays one query.
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
-from oar.kao.facts.planned_reservations import PlannedChange, PlannedReservation
+from oar.kao.facts.planned_reservations import Occurrence, PlannedChange, PlannedReservation
 from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import StoredPlacement, WaitingJob
 from oar.kao.rounds.reading.filter_pools import Filters
@@ -19,7 +20,11 @@ from oar.lib.facts.records import Group
 from oar.lib.facts.reservation_requests import ReservationAlternative, decode
 from oar.lib.facts.reservation_series import Series
 from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.reservations import occurrences
 from oar.lib.reservations.repairs import oldest_request
+
+#: Of a series so many occurrences at most are refused together.
+MAX_FOLLOWERS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,15 @@ class ReservationRows:
             occurrence=reservation.series_index,
             together=reservation.series_id if self._is_first(reservation) else 0,
             skips_conflicts=self._is_first(reservation) and self.series[reservation.series_id].skips_conflicts,
+            followers=self._followers(reservation),
         )
+
+    def _followers(self, reservation: AdvanceReservation) -> tuple[Occurrence, ...]:
+        """Return the occurrences that are asked for one after the other if a later one of a series is refused."""
+        series = self.series.get(reservation.series_id)
+        if series is None or not _is_asked(reservation) or self._is_first(reservation):
+            return ()
+        return tuple(Occurrence(*each) for each in islice(occurrences.coming(series), MAX_FOLLOWERS))
 
     def _is_first(self, reservation: AdvanceReservation) -> bool:
         """Whether a request is one of those with which a series begins."""

@@ -49,7 +49,8 @@ def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
         event = step.notes[-1].event
         if event is ReservationEvent.REFUSED and reservation.series_id:
             tx.reservation_series.end(reservation.series_id)
-        lifecycle.refuse(tx, reservation, step.message, proposal=step.proposal, event=event)
+        conflicts = {(each.number, each.start): text for each, text in step.conflicts}
+        lifecycle.refuse(tx, reservation, step.message, proposal=step.proposal, event=event, conflicts=conflicts)
     else:
         if step.seen is ReservationState.ASKED:
             reservation = _grant(tx, reservation, step)
