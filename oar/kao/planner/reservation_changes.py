@@ -15,7 +15,7 @@ from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, Planne
 from oar.kao.facts.snapshot import FOREVER, RunningJob, WaitingJob
 from oar.kao.planner.placement.first_fit import fit_first
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.kao.planner.placement.search_clock import OutOfTime, SearchClock
+from oar.kao.planner.placement.search_clock import NoTimeLeft, SearchClock
 from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.reservation_health import is_inside
 from oar.kao.planner.resources.slot_search import earliest
@@ -55,7 +55,7 @@ class ReservationChanges:
         try:
             with self._clock.searching("changes"):
                 step = self._decide(change, reservation)
-        except OutOfTime:
+        except NoTimeLeft:
             self._clock.left_over.add(reservation.id)
             return
         yield step

@@ -23,7 +23,7 @@ from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.reservation_replacement import ReservationReplacement
 from oar.kao.planner.placement.reservation_search import GrantedPlace, NoPlace, ReservationSearch
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.kao.planner.placement.search_clock import OutOfTime, SearchClock
+from oar.kao.planner.placement.search_clock import NoTimeLeft, SearchClock
 from oar.kao.planner.reservation_changes import ReservationChanges
 from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.frames import window_of
@@ -133,7 +133,7 @@ class ReservationDecisions:
         try:
             with self._clock.searching("replacements"):
                 found = self._replacement.find(reservation, health)
-        except OutOfTime:
+        except NoTimeLeft:
             found = 0
         if not found:
             return False
@@ -242,7 +242,7 @@ class ReservationDecisions:
         try:
             with self._clock.searching("requests"):
                 self._answer(requests)
-        except OutOfTime:
+        except NoTimeLeft:
             self._clock.left_over |= {reservation.id for reservation, _ in requests}
 
     def _answer(self, requests: Sequence[Request]) -> None:

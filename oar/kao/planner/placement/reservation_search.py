@@ -63,14 +63,14 @@ class ReservationSearch:
     def find(
         self, reservation: PlannedReservation, frame: WaitingJob, *, proposes: bool = True
     ) -> GrantedPlace | NoPlace:
-        """Return the place of a request at its date, or within its window.  Raises OutOfTime.
+        """Return the place of a request at its date, or within its window.  Raises NoTimeLeft.
 
         ``proposes``: look for a later start if there is none.
         """
         return self._find(reservation, frame, self._space(reservation), proposes=proposes)
 
     def find_all(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]]) -> list[GrantedPlace | NoPlace]:
-        """Return the places of requests of one kind, each beside those before it.  Raises OutOfTime."""
+        """Return the places of requests of one kind, each beside those before it.  Raises NoTimeLeft."""
         space = self._space(requests[0][0]).copy()
         places = []
         for reservation, frame in requests:

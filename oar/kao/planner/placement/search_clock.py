@@ -7,7 +7,7 @@ from contextlib import contextmanager
 SEARCH_SECONDS = 2.0
 
 
-class OutOfTime(Exception):
+class NoTimeLeft(Exception):
     """A search was given up: there is no time left for it in this round."""
 
 
@@ -33,9 +33,9 @@ class SearchClock:
 
     @contextmanager
     def searching(self, kind: str) -> Iterator[None]:
-        """Count the time of a search.  Raises OutOfTime, also from within by ``check``."""
+        """Count the time of a search.  Raises NoTimeLeft, also from within by ``check``."""
         if self.is_over and kind in self._settled:
-            raise OutOfTime
+            raise NoTimeLeft
         self._is_first = kind not in self._settled
         self._settled.add(kind)
         self._since = self._now()
@@ -45,10 +45,10 @@ class SearchClock:
             self._count()
 
     def check(self) -> None:
-        """Raise OutOfTime if the time is over and the present search is not the first one of its kind."""
+        """Raise NoTimeLeft if the time is over and the present search is not the first one of its kind."""
         self._count()
         if self.is_over and not self._is_first:
-            raise OutOfTime
+            raise NoTimeLeft
 
     def _count(self) -> None:
         now = self._now()
