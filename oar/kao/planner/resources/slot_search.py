@@ -117,12 +117,14 @@ class _Search:
             page = self.pages[self.page_index]
             if page.starts[0] > self.latest:
                 return False
-            if page.is_loose and self.slot_index == 0:
+            is_shared = bool(keys and page.keyed)
+            if page.is_loose and self.slot_index == 0 and not is_shared:
                 page.tighten()
-            is_too_small = page.most < request.least and not (keys and page.keyed)
+            is_too_small = page.most < request.least and not is_shared
             if not (is_too_small or self._is_known_to_fail(page)):
-                for index in range(self.slot_index, len(page.free)):
-                    free = page.available(index, keys) & usable
+                frees, members = page.free_for(keys), usable & page.open
+                for index in range(self.slot_index, len(frees)):
+                    free = frees[index] & members
                     candidate = request.fit(free) if free.bit_count() >= request.least else 0
                     if candidate:
                         self._begin_at(index, free, candidate)
@@ -174,9 +176,7 @@ class _Search:
         """Follow the candidate through the slots of the present page before ``last``; False as in ``_follow``."""
         page, keys = self.pages[self.page_index], self.query.keys
         parts, candidate, first = self.parts, self.candidate, self.slot_index
-        frees = page.free
-        if keys and page.keyed:
-            frees = [page.available(index, keys) if index >= first else 0 for index in range(last)]
+        frees = page.free_for(keys)
         if first < last:
             parts.append(page.open)
         is_broken = page.open & candidate != candidate
@@ -211,17 +211,20 @@ class _Search:
             self.slot_index += 1
             return self._first_fit()
         start_page, start_slot = page_index, slot_index
+        page = pages[page_index]
+        frees = page.free_for(keys)
         while True:
             if slot_index:
                 slot_index -= 1
             else:
                 page_index -= 1
-                slot_index = len(pages[page_index].free) - 1
-            page = pages[page_index]
-            if slot_index and slot_index == len(page.free) - 1 and not keys and page.common & candidate == candidate:
+                page = pages[page_index]
+                frees = page.free_for(keys)
+                slot_index = len(frees) - 1
+            if slot_index and slot_index == len(frees) - 1 and not keys and page.common & candidate == candidate:
                 slot_index, part = 0, page.common
             else:
-                part = page.available(slot_index, keys) if keys else page.free[slot_index] & page.open
+                part = frees[slot_index] & page.open
             if part & candidate != candidate:
                 renewed = request.fit(free & part)
                 if not renewed:

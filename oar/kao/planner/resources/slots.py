@@ -19,6 +19,7 @@ from operator import le
 
 from oar.kao.facts.job_types import SharingKey
 from oar.kao.facts.snapshot import FOREVER
+from oar.kao.planner.resources.shared_slots import SharedSlots
 from oar.lib.facts.hierarchy import RequestFit
 from oar.lib.facts.resource_set import ResourceSet
 
@@ -61,43 +62,6 @@ class SlotMatch:
     resources: ResourceSet
 
 
-class _KeyHolders:
-    """The occupants of a slot that carry a sharing key."""
-
-    __slots__ = ("_by_key", "_held", "_several", "left")
-
-    def __init__(self, left: ResourceSet) -> None:
-        self.left = left  #: what no occupant without key has
-        self._by_key: dict[SharingKey, ResourceSet] = {}
-        self._held: ResourceSet = 0  #: the resources of all of them
-        self._several: ResourceSet = 0  #: resources of occupants of different keys
-
-    def copy(self) -> "_KeyHolders":
-        """Return independent holders with the same resources."""
-        other = _KeyHolders(self.left)
-        other._by_key, other._held, other._several = dict(self._by_key), self._held, self._several
-        return other
-
-    def hold(self, occupied: ResourceSet, key: SharingKey) -> None:
-        """Enter an occupant."""
-        own = self._by_key.get(key, 0)
-        self._several |= occupied & self._held & ~own
-        self._held |= occupied
-        self._by_key[key] = own | occupied
-
-    def shared_by(self, keys: frozenset[SharingKey]) -> ResourceSet:
-        """Return the resources all of whose occupants carry one of these keys."""
-        by_key = self._by_key
-        shared = 0
-        for key in keys:
-            shared |= by_key.get(key, 0)
-        if shared & self._several:
-            for key, held in by_key.items():
-                if key not in keys:
-                    shared &= ~held
-        return shared & self.left
-
-
 class Page:
     """Consecutive slots."""
 
@@ -107,7 +71,7 @@ class Page:
         self.starts = starts
         self.free = free  #: free resources of each slot; only those in ``open`` count
         self.open = everything  #: all resources but those of jobs that stay through the whole page
-        self.keyed: list[_KeyHolders | None] | None = None  #: occupants with keys, by slot
+        self.keyed: SharedSlots | None = None  #: occupants with keys
         self.failures: dict[object, list[tuple[int, ...]]] = {}
         self.recount()
 
@@ -125,12 +89,13 @@ class Page:
         self.most = max((free & opened).bit_count() for free in self.free)
         self.is_loose = False
 
+    def free_for(self, keys: frozenset[SharingKey]) -> Sequence[ResourceSet]:
+        """Return what is free in each slot for a job with these sharing keys; only resources in ``open`` count."""
+        return self.keyed.view(self.free, keys) if keys and self.keyed else self.free
+
     def available(self, index: int, keys: frozenset[SharingKey]) -> ResourceSet:
         """Return the resources of a slot that are free for a job with these sharing keys."""
-        holders = self.keyed[index] if keys and self.keyed else None
-        if holders is None:
-            return self.free[index] & self.open
-        return (self.free[index] | holders.shared_by(keys)) & self.open
+        return self.free_for(keys)[index] & self.open
 
     def cover(self, occupied: ResourceSet, remaining: ResourceSet, count: int) -> None:
         """Enter an occupant without key, of ``count`` resources, that stays through the whole page.
@@ -150,21 +115,17 @@ class Page:
         self.free[first:last] = [free & remaining for free in self.free[first:last]]
         self.common &= remaining
         self.is_loose = True
-        for holders in self.keyed[first:last] if self.keyed else ():
-            if holders is not None:
-                holders.left &= remaining
+        if self.keyed:
+            self.keyed.take(first, last, remaining)
 
     def take_keyed(self, first: int, last: int, occupied: ResourceSet, key: SharingKey) -> None:
         """Enter an occupant with a key in the slots from ``first`` to before ``last``."""
         if self.keyed is None:
-            self.keyed = [None] * len(self.free)
-        for index in range(first, last):
-            holders = self.keyed[index]
-            if holders is None:
-                holders = self.keyed[index] = _KeyHolders(self.free[index])
-            holders.hold(occupied, key)
-            self.free[index] &= ~occupied
-        self.common &= ~occupied
+            self.keyed = SharedSlots(self.free)
+        self.keyed.hold(first, last, occupied, key, self.free)
+        remaining = ~occupied
+        self.free[first:last] = [free & remaining for free in self.free[first:last]]
+        self.common &= remaining
         self.is_loose = True
 
     def split(self, index: int, date: int) -> None:
@@ -172,8 +133,7 @@ class Page:
         self.starts.insert(index + 1, date)
         self.free.insert(index + 1, self.free[index])
         if self.keyed:
-            holders = self.keyed[index]
-            self.keyed.insert(index + 1, holders.copy() if holders else None)
+            self.keyed.split(index)
 
     def halve(self, everything: ResourceSet) -> "Page":
         """Cut the page in two; return the second half."""
@@ -182,10 +142,8 @@ class Page:
         second = Page(self.starts[middle:], free[middle:], everything)
         second.failures = {family: list(failed) for family, failed in self.failures.items()}
         if self.keyed:
-            for holders in self.keyed:
-                if holders is not None:
-                    holders.left &= opened
-            second.keyed, self.keyed = self.keyed[middle:], self.keyed[:middle]
+            second.keyed = self.keyed.part(middle, len(self.free), opened)
+            self.keyed = self.keyed.part(0, middle, opened)
         self.starts, self.free, self.open = self.starts[:middle], free[:middle], everything
         self.recount()
         return second
@@ -204,10 +162,7 @@ class Page:
         """Return an independent page with the same slots, without the notes of failures."""
         page = Page(list(self.starts), [free & self.open for free in self.free], everything)
         if self.keyed:
-            page.keyed = [holders.copy() if holders else None for holders in self.keyed]
-            for holders in page.keyed:
-                if holders is not None:
-                    holders.left &= self.open
+            page.keyed = self.keyed.part(0, len(self.free), self.open)
         return page
 
 

@@ -1,0 +1,85 @@
+"""What jobs that share resources find in the slots of a page beside what is free for everybody.
+
+Each occupant with a sharing key (a timesharing tag, the name of a placeholder) has resources in some slots.  A job with
+the keys of all occupants of a resource finds it free.  What a job with some keys finds in the slots of a page is worked
+out once, and kept until something enters the page: a search comes to each page several times.
+"""
+
+from collections.abc import Sequence
+
+from oar.kao.facts.job_types import SharingKey
+from oar.lib.facts.resource_set import ResourceSet
+
+
+class SharedSlots:
+    """The occupants with keys of the slots of one page."""
+
+    __slots__ = ("_by_key", "_left", "_several", "_views")
+
+    def __init__(self, free: Sequence[ResourceSet]) -> None:
+        """``free``: what is free in each slot before the first occupant with a key."""
+        self._left = list(free)  #: what no occupant without key has
+        self._several: list[ResourceSet] = [0] * len(free)  #: what occupants of different keys have
+        self._by_key: dict[SharingKey, list[ResourceSet]] = {}
+        self._views: dict[frozenset[SharingKey], list[ResourceSet]] = {}
+
+    def hold(self, first: int, last: int, occupied: ResourceSet, key: SharingKey, free: Sequence[ResourceSet]) -> None:
+        """Enter an occupant in the slots from ``first`` to before ``last``; ``free``: what everybody finds so far."""
+        own = self._by_key.setdefault(key, [0] * len(self._left))
+        for slot in [slot for slot in range(first, last) if (free[slot] | own[slot]) & occupied != occupied]:
+            self._several[slot] |= occupied & ~(free[slot] | own[slot])
+        own[first:last] = [held | occupied for held in own[first:last]]
+        self._views.clear()
+
+    def take(self, first: int, last: int, remaining: ResourceSet) -> None:
+        """Enter an occupant without key; ``remaining``: all resources but its own."""
+        self._left[first:last] = [left & remaining for left in self._left[first:last]]
+        self._views.clear()
+
+    def split(self, slot: int) -> None:
+        """Cut a slot in two."""
+        for column in self._columns():
+            column.insert(slot + 1, column[slot])
+        self._views.clear()
+
+    def part(self, first: int, last: int, opened: ResourceSet) -> "SharedSlots":
+        """Return some of the slots, independent of these; ``opened``: what nobody has that stays through all slots."""
+        other = SharedSlots([left & opened for left in self._left[first:last]])
+        other._several = self._several[first:last]
+        other._by_key = {key: own[first:last] for key, own in self._by_key.items() if any(own[first:last])}
+        return other
+
+    def view(self, free: Sequence[ResourceSet], keys: frozenset[SharingKey]) -> Sequence[ResourceSet]:
+        """Return what a job with these keys finds in each slot; ``free``: what everybody finds."""
+        view = self._views.get(keys)
+        if view is None:
+            view = self._views[keys] = self._view(free, keys)
+        return view
+
+    def _view(self, free: Sequence[ResourceSet], keys: frozenset[SharingKey]) -> list[ResourceSet]:
+        columns = [self._by_key[key] for key in keys if key in self._by_key]
+        if len(columns) == 1:
+            rows = zip(free, columns[0], self._left, self._several, strict=True)
+            return [
+                each | (own & left & ~several if several else own & left) if own else each
+                for each, own, left, several in rows
+            ]
+        view = list(free)
+        for slot in range(len(view) if columns else 0):
+            view[slot] |= self._shared(slot, keys)
+        return view
+
+    def _shared(self, slot: int, keys: frozenset[SharingKey]) -> ResourceSet:
+        """Return the resources all of whose occupants in a slot carry one of several keys."""
+        shared = 0
+        for key, own in self._by_key.items():
+            if key in keys:
+                shared |= own[slot]
+        if shared & self._several[slot]:
+            for key, own in self._by_key.items():
+                if key not in keys:
+                    shared &= ~own[slot]
+        return shared & self._left[slot]
+
+    def _columns(self) -> list[list[ResourceSet]]:
+        return [self._left, self._several, *self._by_key.values()]
