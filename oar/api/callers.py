@@ -3,15 +3,17 @@
 What decides is the socket: its peer, as the kernel knows it.  A header counts only from a proxy that oar.conf names.
 """
 
-import logging
+import base64
 import pwd
 import re
+import time
 from collections.abc import Callable, Collection
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastapi import Request
 
+from oar.api import signed_tokens
 from oar.api.statuses import Unidentified
 from oar.lib.access.accounts import PRIVILEGED, user_named, user_of
 from oar.lib.access.scopes import EVERYTHING, SESSION, JobAct, Scopes
@@ -21,13 +23,12 @@ from oar.lib.facts.records import User
 from oar.lib.io.allowed_networks import Networks
 
 if TYPE_CHECKING:
+    from oar.api.passwords import Passwords
     from oar.lib.config.files import Config
     from oar.lib.db.api_tokens import ApiToken
     from oar.lib.db.database import Database
 
-__all__ = ["Caller", "JobAct", "Peer", "Way", "identify", "is_trusted"]
-
-_log = logging.getLogger(__name__)
+__all__ = ["Caller", "Identities", "JobAct", "Peer", "Way", "check_meant", "is_local", "is_trusted"]
 
 #: Headers in which a trusted proxy tells who was identified, in this order.
 IDENTITY_HEADERS = ("x-remote-ident", "x_remote_ident")
@@ -41,6 +42,11 @@ LOCAL_PROXY = "unix:"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Seconds for which a session is one of an administrator after he has given his password again.
 ELEVATED_SECONDS = 15 * 60
+#: Seconds for which a token of one job is valid after its end.
+VALID_AFTER_END = 3600
+#: Seconds between two notes of when a token was used last.
+WRITTEN_EVERY = 60
+_LOOPBACK = Networks(["127.0.0.0/8", "::1/128"])
 
 
 class Peer(NamedTuple):
@@ -127,54 +133,148 @@ class Caller(NamedTuple):
             raise NotAllowed(f"the scope of this token ({self.scopes}) does not allow {what}")
 
 
-def identify(request: Request, config: "Config", database: "Database") -> Caller:
-    """Return who is asking.  Raises Unidentified for a token that is not valid, NotAllowed for an unknown user."""
-    caller = _identify(request, config, database)
-    if caller.way in BROWSERS_OWN and request.method not in SAFE_METHODS and not _is_meant(request):
-        raise NotAllowed("the request comes from a page of another site: send the header X-OAR-Request: 1")
-    return caller
+class Identities:
+    """Decides who is asking, for a process."""
+
+    def __init__(self, database: "Database", passwords: "Passwords") -> None:
+        self._database = database
+        self.passwords = passwords
+
+    def identify(self, request: Request, config: "Config") -> Caller:
+        """Return who is asking.
+
+        Raises Unidentified for a token or a password that is not valid, NotAllowed for an unknown user and for a
+        request that a page of another site has sent.
+        """
+        caller = self._identify(request, config)
+        if caller.way in BROWSERS_OWN and request.method not in SAFE_METHODS:
+            check_meant(request)
+        return caller
+
+    def _identify(self, request: Request, config: "Config") -> Caller:
+        peer = peer_of_request(request)
+        authorization = request.headers.get("authorization", "")
+        if authorization:
+            return self._by_authorization(authorization, peer, config)
+        if is_trusted(peer, config):
+            caller = _by_proxy(request, config) if config.api_trust_ident else Caller()
+            return caller if caller.user else self._by_cookie(request, config)
+        if COOKIE in request.cookies:
+            return self._by_cookie(request, config)
+        return Caller() if peer.uid is None else Caller(user_of(peer.uid, config), Way.SOCKET)
+
+    def _by_authorization(self, authorization: str, peer: Peer, config: "Config") -> Caller:
+        kind, _, shown = authorization.partition(" ")
+        if kind.lower() == "basic":
+            return self._by_password(shown.strip(), peer, config)
+        if kind.lower() != "bearer":
+            raise Unidentified("the Authorization header holds neither a token (Bearer oar_...) nor a password (Basic)")
+        return self.by_token(shown.strip(), config)
+
+    def by_token(self, token: str, config: "Config") -> Caller:
+        """Return whose token this is.  Raises Unidentified, NotAllowed."""
+        if "." in token and (name := signed_tokens.user_of(token, config)):
+            return Caller(_named(name, config), Way.TOKEN)
+        found = self._find(token)
+        if found is None or SESSION in Scopes.parse(found.scope).words:
+            raise Unidentified("the token is unknown, revoked or has expired: oar-token create")
+        scopes = self._of_live_jobs(Scopes.parse(found.scope))
+        self._write_use(found, found.expires)
+        user = user_named(found.user, config, administers=scopes.administers)
+        return Caller(user, Way.TOKEN, scopes, found.id, self._find_submitted(found.id))
+
+    def _by_password(self, shown: str, peer: Peer, config: "Config") -> Caller:
+        try:
+            name, _, password = base64.b64decode(shown, validate=True).decode().partition(":")
+        except ValueError:
+            raise Unidentified("the Authorization header holds no name and password") from None
+        return Caller(self.check_password(name, password, peer, config), Way.PASSWORD)
+
+    def check_password(self, name: str, password: str, peer: Peer, config: "Config") -> User:
+        """Return the user whose password this is, no administrator yet.
+
+        Raises Unidentified, NotAllowed, TooOften, Unavailable.
+        """
+        if not (is_local(peer) or is_trusted(peer, config)):
+            raise NotAllowed("a password is taken over TLS only: use the address of the site's web server")
+        self.passwords.check(name, password, peer.address, config)
+        return _named(name, config)
+
+    def _by_cookie(self, request: Request, config: "Config") -> Caller:
+        """Return whose session this is; who has none any more is nobody, and may log in."""
+        found = self._find(request.cookies.get(COOKIE, ""))
+        if found is None:
+            return Caller()
+        scopes = Scopes.parse(found.scope)
+        if SESSION not in scopes.words:
+            return Caller()  # a token is no cookie
+        with_password = found.proved > int(time.time()) - ELEVATED_SECONDS
+        whole = config.api_session_hours * 3600
+        is_half_over = found.parent == 0 and found.expires - time.time() < whole / 2
+        self._write_use(found, int(time.time()) + whole if is_half_over else found.expires)
+        user = user_named(found.user, config, administers=scopes.administers or with_password)
+        allowed = scopes._replace(words=scopes.words - {SESSION})
+        return Caller(user, Way.SESSION, self._of_live_jobs(allowed), found.id, self._find_submitted(found.id))
+
+    def _find(self, token: str) -> "ApiToken | None":
+        digest = digest_of(token)
+        if digest is None:
+            return None
+        with self._database.snapshot() as tx:
+            return tx.api_tokens.find(digest)
+
+    def _find_submitted(self, token_id: int) -> Callable[[Collection[int]], frozenset[int]]:
+        def submitted(jobs: Collection[int]) -> frozenset[int]:
+            with self._database.snapshot() as tx:
+                return tx.api_tokens.submitted(token_id, jobs)
+
+        return submitted
+
+    def _of_live_jobs(self, scopes: Scopes) -> Scopes:
+        """Return the scopes without jobs that ended long ago.  Raises Unidentified if nothing is left."""
+        if not scopes.jobs:
+            return scopes
+        with self._database.snapshot() as tx:
+            live = tx.api_tokens.live(scopes.jobs, ended_since=tx.now - VALID_AFTER_END)
+        if not live and not scopes.words:
+            raise Unidentified("the token has expired: its job has ended")
+        return scopes._replace(jobs=live)
+
+    def _write_use(self, token: "ApiToken", expires: int) -> None:
+        """Write now and then that a token is used."""
+        if expires == token.expires and token.last_used > time.time() - WRITTEN_EVERY:
+            return
+        with self._database.begin() as tx:
+            tx.api_tokens.use(token.id, expires=expires)
 
 
-def _identify(request: Request, config: "Config", database: "Database") -> Caller:
+def peer_of_request(request: Request) -> Peer:
+    """Return the other end of the connection by which a request came."""
     peer: Peer = getattr(request.state, "peer", Peer())
-    authorization = request.headers.get("authorization", "")
-    if authorization:
-        return _by_token(authorization, config, database)
-    if peer.uid is not None and not is_trusted(peer, config):
-        return Caller(user_of(peer.uid, config), Way.SOCKET)
-    if is_trusted(peer, config) and config.api_trust_ident:
-        return _by_proxy(request, config)
-    return Caller()
-
-
-def _by_token(authorization: str, config: "Config", database: "Database") -> Caller:
-    kind, _, token = authorization.partition(" ")
-    digest = digest_of(token.strip()) if kind.lower() == "bearer" else None
-    found = _token(digest, database) if digest else None
-    if found is None:
-        raise Unidentified("the token is unknown, revoked or has expired: oar-token create")
-    scopes = Scopes.parse(found.scope)
-    if SESSION in scopes.words:
-        raise Unidentified("this is the secret of a session of a browser, no token")
-
-    def submitted(jobs: Collection[int]) -> frozenset[int]:
-        with database.snapshot() as tx:
-            return tx.api_tokens.submitted(found.id, jobs)
-
-    user = user_named(found.user, config, administers=scopes.administers)
-    return Caller(user, Way.TOKEN, scopes, found.id, submitted)
-
-
-def _token(digest: str, database: "Database") -> "ApiToken | None":
-    with database.snapshot() as tx:
-        return tx.api_tokens.find(digest)
+    return peer
 
 
 def _by_proxy(request: Request, config: "Config") -> Caller:
     name = next((request.headers[header] for header in IDENTITY_HEADERS if header in request.headers), "")
-    if name in NOBODY or name in PRIVILEGED or not any(re.search(each, name) for each in config.api_user_regex):
+    if name in NOBODY or name in PRIVILEGED or not _is_name(name, config):
         return Caller()
     return Caller(user_named(name, config, administers=config.api_admin_by_proxy), Way.PROXY)
+
+
+def _named(name: str, config: "Config") -> User:
+    """Return the user of a password or a signed token.  Raises NotAllowed for those who are never named so."""
+    if name in PRIVILEGED or not _is_name(name, config):
+        raise NotAllowed(f"{name!r} cannot be named so: by the local socket or with a token of scope admin only")
+    return user_named(name, config, administers=False)
+
+
+def _is_name(name: str, config: "Config") -> bool:
+    return any(re.search(each, name) for each in config.api_user_regex)
+
+
+def is_local(peer: Peer) -> bool:
+    """Whether the other end of a connection is on this machine."""
+    return peer.uid is not None or (bool(peer.address) and _LOOPBACK.has(peer.address))
 
 
 def is_trusted(peer: Peer, config: "Config") -> bool:
@@ -193,9 +293,16 @@ def _uid(account: str) -> int | None:
         return None
 
 
-def _is_meant(request: Request) -> bool:
-    """Whether the page that asks is ours, or no page can have asked: forms of other sites cannot send such headers."""
+def check_meant(request: Request) -> None:
+    """Check that the page that asks is ours, or that no page can have asked.  Raises NotAllowed.
+
+    Forms of other sites cannot send such headers.
+    """
     site = request.headers.get("sec-fetch-site")
     if site is not None:
-        return site in ("same-origin", "none")
-    return "x-oar-request" in request.headers or request.headers.get("content-type", "").startswith("application/json")
+        is_meant = site in ("same-origin", "none")
+    else:
+        is_json = request.headers.get("content-type", "").startswith("application/json")
+        is_meant = is_json or "x-oar-request" in request.headers
+    if not is_meant:
+        raise NotAllowed("the request comes from a page of another site: send the header X-OAR-Request: 1")

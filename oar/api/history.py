@@ -1,7 +1,7 @@
 """What has happened and what happens: the stream of events, and its pages for who asks now and then."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated
 
 import orjson
@@ -15,7 +15,7 @@ from oar.api.jobs import PRINTABLE
 from oar.api.records import change_item, event_item
 from oar.api.service import asking, service_of
 from oar.lib.db.feed import News, news_between
-from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.topics import Topic
 
@@ -50,8 +50,15 @@ async def stream(request: Request, since: Since = None, user: Users = None, job:
         with who.database.snapshot() as tx:
             return news_between(tx, after, told)
 
+    async def is_known() -> bool:
+        """Whether the caller is who he was: a token that has been revoked ends its streams."""
+        try:
+            return (await run_in_threadpool(asking, request)).caller.user == who.caller.user
+        except OarError:
+            return False
+
     return StreamingResponse(
-        _told(hub, listener, _Past(position, told, past), shows=shows),
+        _told(hub, listener, _Past(position, told, past), shows=shows, is_known=is_known),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
@@ -107,7 +114,9 @@ class _Past:
             yield row_messages(news)
 
 
-async def _told(hub: Hub, listener: Subscriber, past: _Past, *, shows: bool) -> AsyncIterator[bytes]:
+async def _told(
+    hub: Hub, listener: Subscriber, past: _Past, *, shows: bool, is_known: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[bytes]:
     """Give the bytes of a stream until the client goes."""
     try:
         yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
@@ -120,6 +129,9 @@ async def _told(hub: Hub, listener: Subscriber, past: _Past, *, shows: bool) -> 
             yield f"id: {past.end}\n: from here\n\n".encode()
         while True:
             messages = await listener.next(QUIET_SECONDS)
+            if any(message.name == Topic.TOKENS for message in messages) and not await is_known():
+                yield _written(Message("bye", {}, messages[-1].position), shows=False)
+                return
             yield b"".join(_written(message, shows=shows) for message in messages) or b": nothing new\n\n"
             if any(message.name == "bye" for message in messages):
                 return

@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from oar.api.answers import Answer, answer
-from oar.api.statuses import problem_record, status_of, word_of
+from oar.api.statuses import WORDS, TooOften, problem_record, status_of, word_of
 from oar.api.tasks import Outcome
 from oar.lib.facts.errors import OarError
 
@@ -30,7 +30,7 @@ def told(request: Request, status: int, record: Mapping[str, Any]) -> Answer:
     """Return the answer that the record of a problem is."""
     response = answer({**record, "request_id": request.state.request_id}, status=status)
     if status == HTTPStatus.UNAUTHORIZED:
-        response.headers["WWW-Authenticate"] = "Bearer"
+        response.headers["WWW-Authenticate"] = "Bearer"  # Basic lets browsers ask in a window of their own
     if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         response.headers["Retry-After"] = str(RETRY_AFTER)
     return response
@@ -58,7 +58,10 @@ def _of_ours(request: Request, error: Exception) -> Answer:
     status = status_of(error)
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         return _unexpected(request, error)
-    return problem(request, status, word_of(type(error)), str(error))
+    response = problem(request, status, word_of(type(error)), str(error))
+    if isinstance(error, TooOften):
+        response.headers["Retry-After"] = str(error.retry_after)
+    return response
 
 
 def _of_a_field(request: Request, error: Exception) -> Answer:
@@ -72,7 +75,7 @@ def _of_a_field(request: Request, error: Exception) -> Answer:
 def _of_http(request: Request, error: Exception) -> Answer:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
-    word = re.sub(r"[^a-z]+", "-", status.phrase.lower())
+    word = WORDS.get(status) or re.sub(r"[^a-z]+", "-", status.phrase.lower())
     response = problem(request, status, word, f"{request.method} {request.url.path}: {status.phrase.lower()}")
     response.headers.update(error.headers or {})
     return response

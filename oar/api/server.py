@@ -37,7 +37,7 @@ def listening_sockets(addresses: Sequence[str]) -> list[socket.socket]:
 def serve(runtime: Runtime, sockets: Sequence[socket.socket]) -> None:
     """Answer requests until a signal ends the process."""
     manager = ServiceManager(os.environ)
-    asyncio.run(_serve(server_of(runtime, manager), list(sockets), manager))
+    asyncio.run(_serve(server_of(Service(runtime), manager), list(sockets), manager))
 
 
 class ApiServer(uvicorn.Server):
@@ -50,9 +50,7 @@ class ApiServer(uvicorn.Server):
 
     def reload(self) -> None:
         """Read oar.conf again; a file with errors changes nothing."""
-        config = self._service.runtime.changed_config()
-        if config is not None:
-            self._service.runtime.config = config
+        if self._service.reload():
             _log.info("oar.conf has been read again")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -63,9 +61,8 @@ class ApiServer(uvicorn.Server):
         await asyncio.to_thread(self._service.workers.close)
 
 
-def server_of(runtime: Runtime, manager: ServiceManager) -> ApiServer:
+def server_of(service: Service, manager: ServiceManager) -> ApiServer:
     """Return the server of the application, not begun."""
-    service = Service(runtime)
     config = uvicorn.Config(
         application(service),
         http=PeerProtocol,
@@ -118,7 +115,8 @@ def _tcp(address: str) -> socket.socket:
         raise ConfigError(f"API_LISTEN: {address!r} is no address: HOST:PORT or unix:PATH")
     host = host.removeprefix("[").removesuffix("]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # Named, or asyncio does not see that it is TCP: the kernel would hold back the ends of answers for 40 ms.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, int(port)))

@@ -31,6 +31,8 @@ STATUSES: dict[type[OarError], HTTPStatus] = {
     WrongState: HTTPStatus.CONFLICT,
     Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
+#: Words of statuses that come before any error of ours.
+WORDS = {HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too-large", HTTPStatus.REQUEST_TIMEOUT: "too-slow"}
 
 
 class Unidentified(UserError):
@@ -42,6 +44,17 @@ STATUSES[Unidentified] = HTTPStatus.UNAUTHORIZED
 
 class TooMany(Unavailable):
     """There are more clients than the service bears; asking again may help."""
+
+
+class TooOften(Unavailable):
+    """A client asks more often than it may."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.retry_after = max(1, round(seconds + 0.5))
+
+
+STATUSES[TooOften] = HTTPStatus.TOO_MANY_REQUESTS
 
 
 def status_of(error: OarError) -> HTTPStatus:

@@ -459,7 +459,9 @@ CREATE TABLE api_tokens (
     created bigint NOT NULL DEFAULT 0,
     expires bigint NOT NULL DEFAULT 0,
     last_used bigint NOT NULL DEFAULT 0,
-    revoked bigint NOT NULL DEFAULT 0
+    revoked bigint NOT NULL DEFAULT 0,
+    proved bigint NOT NULL DEFAULT 0,
+    parent bigint NOT NULL DEFAULT 0
 );
 
 -- Jobs that were submitted by tokens that allow nothing but submissions.

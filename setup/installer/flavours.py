@@ -67,6 +67,7 @@ def _api(target: Target, programs: Programs) -> None:
     """The REST API, beside the server or on a machine of its own."""
     programs.of_api()
     _configuration(target)
+    shipped(target, "setup/pam.d/oar-api", "/etc/pam.d/oar-api", 0o644, is_configuration=True)
     _units(target, ("oar-api.service",))
 
 

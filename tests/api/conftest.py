@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from oar.api.server import listening_sockets, server_of
+from oar.api.service import Service
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -25,7 +26,8 @@ class Api:
         self.socket = str(path)
         self.sockets = listening_sockets(["127.0.0.1:0", f"unix:{path}"])
         self.port: int = self.sockets[0].getsockname()[1]
-        self._server = server_of(runtime, ServiceManager({}))
+        self.service = Service(runtime)
+        self._server = server_of(self.service, ServiceManager({}))
         self._thread = threading.Thread(target=self._serve)
 
     def start(self) -> None:
@@ -48,8 +50,8 @@ class Api:
 
 @pytest.fixture
 def api(database: Database, tmp_path: Path) -> Iterator[Api]:
-    """A service of a site as shipped."""
-    made = Api(Runtime(Config(), database), tmp_path / "api.sock")
+    """A service of a site as shipped, but that it never says how often is too often."""
+    made = Api(Runtime(Config(api_rate_read=0, api_rate_change=0), database), tmp_path / "api.sock")
     made.start()
     yield made
     made.stop()

@@ -14,8 +14,9 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import NotAllowed
 from oar.lib.facts.records import User
+from oar.lib.facts.states import JobState
 from tests.api.conftest import Api
-from tests.builders import add_job
+from tests.builders import add_job, add_resources
 
 TOKEN = "oar_" + "a" * 43
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -111,14 +112,16 @@ def test_a_proxy_of_a_local_account_is_trusted_on_the_socket(api: Api, local: ht
 
 
 @pytest.mark.parametrize(
-    ("scope", "is_administrator"), [("rw", False), ("ro", False), ("submit", False), ("job:1", False), ("admin", True)]
+    ("scope", "is_administrator"),
+    [("rw", False), ("ro", False), ("submit", False), ("job:JOB", False), ("admin", True)],
 )
 def test_an_administrator_is_one_by_a_token_of_that_scope_only(
     anonymous: httpx.Client, database: Database, scope: str, is_administrator: bool
 ) -> None:
+    scope = scope.replace("JOB", str(add_job(database)))
     _store(database, user="root", scope=scope)
     record = anonymous.get("/v1/whoami", headers=BEARER).json()
-    assert (record["user"], record["scope"], record["is_administrator"]) == ("root", scope, is_administrator)
+    assert (record["user"], record["scope"], record["is_administrator"]) == ("root", scope, scope == "admin")
 
 
 def test_members_of_the_group_of_administrators_are_some(api: Api, local: httpx.Client, database: Database) -> None:
@@ -185,3 +188,14 @@ def test_what_a_token_has_submitted_it_may_delete() -> None:
         caller.acting(JobAct.HOLD, [1])
     with pytest.raises(NotAllowed, match="to delete job 2"):
         caller.acting(JobAct.DELETE, [1, 2])
+
+
+def test_a_token_of_one_job_is_valid_for_an_hour_after_its_end(anonymous: httpx.Client, database: Database) -> None:
+    (resource,) = add_resources(database, nodes=1, cores=1)
+    job_id = add_job(database, JobState.TERMINATED, on=[resource])
+    _store(database, scope=f"job:{job_id}")
+    assert _who(anonymous, **BEARER) == (USER, "token")
+    with database.begin() as tx:
+        tx.execute("UPDATE jobs SET stop_time = stop_time - 3700")
+    refused = anonymous.get("/v1/whoami", headers=BEARER)
+    assert (refused.status_code, refused.json()["detail"]) == (401, "the token has expired: its job has ended")

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from oar.api.server import listening_sockets
 from oar.lib.db.connections import DatabaseSettings
 
 Start = Callable[..., "Program"]
@@ -99,3 +100,9 @@ def test_an_address_that_cannot_be_is_told_in_one_line(start: Start, listen: str
     _, said = program.process.communicate(timeout=60)
     assert (program.process.returncode, said.count("\n")) == (code, 1)
     assert text in said
+
+
+def test_no_answer_waits_in_the_kernel() -> None:
+    (listening,) = listening_sockets(["127.0.0.1:0"])
+    with listening:
+        assert listening.proto == socket.IPPROTO_TCP  # by which asyncio knows where TCP_NODELAY belongs

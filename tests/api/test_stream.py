@@ -103,3 +103,12 @@ def test_pages_of_the_history_follow_one_another(anonymous: httpx.Client, databa
         items, position = page["items"], page["position"]
     assert [(item["job"], item["state"], item["from"]) for item in items] == [(job_id, "Waiting", None)]
     assert anonymous.get("/v1/events", params={"since": position}).json()["items"] == []
+
+
+def test_a_token_that_is_revoked_ends_its_streams(anonymous: httpx.Client, local: httpx.Client) -> None:
+    made = local.post("/v1/tokens", json={"scope": "ro"}).json()
+    anonymous.headers["Authorization"] = f"Bearer {made['token']}"
+    with _stream(anonymous) as messages:
+        _begin(messages)
+        assert local.delete(f"/v1/tokens/{made['id']}").status_code == 204
+        assert [message.get("event") for message in messages][-1] == "bye"

@@ -91,6 +91,7 @@ HOMES = {
     "orjson": ("oar.api",),
     "pydantic": ("oar.api",),
     "jwt": ("oar.api",),
+    "bcrypt": ("oar.api.htpasswd",),
     "prometheus_client": ("oar.api",),
     "jinja2": ("oar.web",),
 }

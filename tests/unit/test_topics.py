@@ -34,8 +34,13 @@ SILENT = {
     *("challenges", "job_runs", "files", "admission_rules", "admission_rules_log", "event_log_hostnames", "token_jobs"),
     *("gantt_jobs_predictions_visu", "gantt_jobs_sets_visu", "gantt_jobs_predictions_log", "gantt_jobs_resources_log"),
 }
-#: Changes that are nothing to look at: the date of a round that changed nothing, a mark that a job has been counted.
-NOT_SHOWN = {("gantt.store_date", Topic.GANTT), ("accounting.count", Topic.JOBS)}
+#: Changes that are nothing to look at: the date of a round that changed nothing, a mark that a job has been counted,
+#: the date when a token was used.
+NOT_SHOWN = {
+    ("gantt.store_date", Topic.GANTT),
+    ("accounting.count", Topic.JOBS),
+    ("api_tokens.use", Topic.TOKENS),
+}
 _WRITES = re.compile(r"(?:\bINSERT INTO|(?<!NO KEY )(?<!DO )(?<!FOR )\bUPDATE|\bDELETE FROM|\bALTER TABLE) (\w+)")
 
 

@@ -36,7 +36,7 @@ OF_ONE_JOB = frozenset({JobAct.DELETE, JobAct.SIGNAL, JobAct.CHECKPOINT, JobAct.
 OF_SUBMITTED = frozenset({JobAct.DELETE, JobAct.READ_OUTPUT})
 
 _ONE_JOB = re.compile(r"job:([1-9][0-9]{0,17})")
-#: Of the login page; nobody asks for it.
+#: Beside what it allows, of the secret in a cookie: only there it counts.
 SESSION = "session"
 _WORDS = frozenset({"rw", "ro", "submit", "admin", SESSION})
 
@@ -66,12 +66,12 @@ class Scopes(NamedTuple):
     @property
     def reads_all(self) -> bool:
         """Whether everything may be read that the user may read."""
-        return bool(self.words & {"rw", "ro", "admin", SESSION})
+        return bool(self.words & {"rw", "ro", "admin"})
 
     @property
     def changes_all(self) -> bool:
         """Whether everything may be changed that the user may change."""
-        return bool(self.words & {"rw", "admin", SESSION})
+        return bool(self.words & {"rw", "admin"})
 
     @property
     def submits(self) -> bool:

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.access.scopes import SESSION, Scopes
+from oar.lib.access.scopes import EVERYTHING, SESSION, Scopes
 from oar.lib.facts.errors import BadRequest, NotAllowed
 from oar.lib.facts.records import User
 
@@ -20,6 +20,8 @@ DEFAULT_DAYS, MOST_DAYS = 90, 365
 MOST_TOKENS = 100
 LONGEST_COMMENT = 200
 _DAY = 86400
+#: What expired so long ago is not shown to anybody any more.
+_FORGOTTEN_AFTER = 30 * _DAY
 _SHAPE = re.compile(r"oar_[A-Za-z0-9_-]{43}")
 
 
@@ -31,19 +33,42 @@ def digest_of(token: str) -> str | None:
 def create(
     tx: "Transaction", user: User, *, scope: str = "rw", days: int = DEFAULT_DAYS, comment: str = ""
 ) -> tuple[int, str]:
-    """Make a token of a user; return its id and the token, which nobody sees again.  Raises BadRequest."""
+    """Make a token of a user; return its id and the token, which nobody sees again.  Raises BadRequest, NotAllowed."""
     _check_scope(scope, user)
     if not 1 <= days <= MOST_DAYS:
         raise BadRequest(f"a token is valid for 1 to {MOST_DAYS} days, not for {days}")
     if len(comment) > LONGEST_COMMENT or not comment.isprintable():
         raise BadRequest(f"a comment has at most {LONGEST_COMMENT} characters, all of them printable")
-    if len(tx.api_tokens.of(user.name)) >= MOST_TOKENS:
+    if sum(SESSION not in Scopes.parse(token.scope).words for token in tx.api_tokens.of(user.name)) >= MOST_TOKENS:
         raise BadRequest(f"you have {MOST_TOKENS} tokens: revoke one first")
-    token = f"oar_{secrets.token_urlsafe(32)}"
+    token, digest = _new()
     expires = tx.now + days * _DAY
+    return tx.api_tokens.insert(user.name, digest, scope=scope, comment=comment, expires=expires), token
+
+
+def begin_session(
+    tx: "Transaction", user: User, seconds: int, *, scopes: Scopes = EVERYTHING, parent: "ApiToken | None" = None
+) -> str:
+    """Make the secret of a session of a browser; by a token, it allows and lasts no more than that."""
+    secret, digest = _new()
+    until = tx.now + seconds
+    if parent and parent.expires:
+        until = min(until, parent.expires)
+    tx.api_tokens.forget(user.name, expired_before=tx.now - _FORGOTTEN_AFTER)
+    words = f"{scopes},{SESSION}"
+    proved, made_with = (tx.now, 0) if parent is None else (0, parent.id)
+    tx.api_tokens.insert(
+        user.name, digest, scope=words, comment="browser", expires=until, proved=proved, parent=made_with
+    )
+    return secret
+
+
+def _new() -> tuple[str, str]:
+    """Return a token, and its sum."""
+    token = f"oar_{secrets.token_urlsafe(32)}"
     digest = digest_of(token)
     assert digest
-    return tx.api_tokens.insert(user.name, digest, scope=scope, comment=comment, expires=expires), token
+    return token, digest
 
 
 def _check_scope(text: str, user: User) -> None:

@@ -490,6 +490,10 @@ class Config(Values):
     )
     api_threads = Key(POSITIVE, 16, "Requests that are answered at the same time.")
     api_max_streams = Key(POSITIVE, 500, "Clients that follow what happens, at most.")
+    api_rate_read = Key(INTEGER, 50, "Reads a second of one client, four times as many at once; 0 = no limit.")
+    api_rate_change = Key(INTEGER, 10, "Changes a second of one client, ten times as many at once; 0 = no limit.")
+    api_timeout = Key(at_least(1, "seconds"), 60, "A request that takes longer is given up.")
+    api_session_hours = Key(POSITIVE, 12, "Hours for which who has logged in stays so; longer while he works.")
     api_submission_workers = Key(POSITIVE, 2, "Processes that run submissions.")
     api_cors_origins = Key(WORDS, (), "Other origins whose pages may use the API.")
     api_anonymous_read = Key(BOOLEAN, True, "Anybody may read.")
@@ -631,10 +635,9 @@ UNREAD: frozenset[str] = frozenset(
         *("energy_saving_window_size", "energy_saving_window_time", "energy_saving_window_timeout"),
         *("energy_saving_window_forker_bypass", "energy_max_cycles_until_refresh", "api_root_path", "api_url"),
         *("api_absolute_uris", "api_default_data_structure"),
-        *("api_max_body", "api_jobs_uri_default_params", "api_cors_origins"),
-        *("api_accounting_private", "api_basic_auth", "htpasswd_file"),
-        *("api_secret_key", "api_secret_algorithm", "api_access_token_expire_minutes"),
-        *("api_revoked_tokens", "api_admission_rules", "api_select_all"),
+        *("api_jobs_uri_default_params", "api_cors_origins"),
+        "api_accounting_private",
+        *("api_admission_rules", "api_select_all"),
         *("api_media", "api_media_roots", "api_metrics_networks", "api_oar2_unescape", "api_stress_factor_script"),
         *("api_resources_list_generation_cmd", "api_html_header", "api_html_form", "api_colmet_extract_path"),
         *("api_colmet_hdf5_path_prefix", "proxy", "proxy_traefik_entrypoint", "proxy_traefik_rules_file"),

@@ -446,5 +446,7 @@ api_tokens = table(
     number("expires"),
     number("last_used"),
     number("revoked"),
+    number("proved"),
+    number("parent"),
 )
 token_jobs = table("token_jobs", key("job_id"), number("token_id"))

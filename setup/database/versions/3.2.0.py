@@ -25,6 +25,8 @@ def upgrade():
         op.execute(f"DROP TABLE IF EXISTS public.{table}")
     text = Path(__file__).resolve().parents[1].joinpath("reservations.sql").read_text(encoding="utf-8")
     op.execute(text)
+    op.execute("ALTER TABLE public.api_tokens ADD COLUMN proved bigint NOT NULL DEFAULT 0")
+    op.execute("ALTER TABLE public.api_tokens ADD COLUMN parent bigint NOT NULL DEFAULT 0")
     op.execute("CREATE TABLE public.token_jobs (job_id bigint PRIMARY KEY, token_id bigint NOT NULL DEFAULT 0)")
     op.execute("ALTER TABLE public.moldable_job_descriptions ADD COLUMN default_walltime bigint NOT NULL DEFAULT 0")
     op.execute("ALTER TABLE public.job_runs RENAME COLUMN next_try TO silent_since")

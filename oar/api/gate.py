@@ -1,0 +1,100 @@
+"""What is refused before anything is looked at: bodies that are too large, more requests than can be answered."""
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import orjson
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+
+#: Requests that wait for each thread, at most.
+WAITING_FOR_A_THREAD = 8
+#: Routes that hold no thread.
+_UNCOUNTED = frozenset({"/health/live", "/v1/stream"})
+
+
+class Gate:
+    """Stands before the application."""
+
+    def __init__(self, app: ASGIApp, config: "Callable[[], Config]") -> None:
+        self._app = app
+        self._config = config
+        self._under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        config = self._config()
+        if scope["path"] in _UNCOUNTED:
+            await self._app(scope, receive, send)
+        elif self._under_way >= config.api_threads * WAITING_FOR_A_THREAD:
+            await _refuse(
+                scope, send, HTTPStatus.SERVICE_UNAVAILABLE, "too-many", "too many requests at once: ask again"
+            )
+        else:
+            self._under_way += 1
+            try:
+                await self._let_in(scope, receive, send, config)
+            finally:
+                self._under_way -= 1
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send, config: "Config") -> None:
+        most = config.api_max_body
+        declared = Headers(scope=scope).get("content-length", "0")
+        if not declared.isdecimal() or int(declared[:20]) > most:
+            await _refuse_body(scope, send, most)
+            return
+        await self._app(scope, _Body(receive, most, config.api_timeout).receive, send)
+
+
+class _Body:
+    """The body of a request, of which only so many bytes are taken, and only for so long."""
+
+    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
+        self._receive = receive
+        self._left = most
+        self._until = asyncio.get_running_loop().time() + seconds
+        self._is_whole = False
+
+    async def receive(self) -> Message:
+        """Return the next piece.  Raises HTTPException."""
+        if self._is_whole:  # what comes now tells that the client has gone
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            raise HTTPException(HTTPStatus.REQUEST_TIMEOUT) from None
+        if message["type"] == "http.request":
+            self._left -= len(message.get("body", b""))
+            self._is_whole = not message.get("more_body", False)
+        if self._left < 0:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        return message
+
+
+async def _refuse_body(scope: Scope, send: Send, most: int) -> None:
+    text = f"the body of a request has at most {most} bytes (API_MAX_BODY)"
+    await _refuse(scope, send, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", text)
+
+
+async def _refuse(scope: Scope, send: Send, status: HTTPStatus, word: str, text: str) -> None:
+    """Answer, and close the connection: what the client still sends is not read."""
+    record = {
+        "status": int(status),
+        "type": word,
+        "title": status.phrase,
+        "detail": text,
+        "request_id": scope.get("state", {}).get("request_id", ""),
+    }
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close"), (b"retry-after", b"2")]
+    await send({"type": "http.response.start", "status": int(status), "headers": headers})
+    await send({"type": "http.response.body", "body": orjson.dumps(record)})

@@ -1,0 +1,157 @@
+"""Sessions of browsers, and tokens: how somebody stays known."""
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from oar.api.answers import Answer, answer
+from oar.api.callers import COOKIE, Caller, Way, check_meant, is_local, is_trusted, peer_of_request
+from oar.api.service import LARGEST_ID, asking, service_of
+from oar.api.statuses import Unidentified
+from oar.lib.access import tokens
+from oar.lib.facts.errors import BadRequest, NotAllowed
+from oar.lib.facts.records import User
+
+if TYPE_CHECKING:
+    from oar.api.service import Service
+    from oar.lib.db.api_tokens import ApiToken
+
+router = APIRouter(tags=["access"])
+
+Secret = Annotated[str | None, Field(max_length=1024)]
+
+
+class Login(BaseModel):
+    """What somebody shows to be known: his name and password, or a token."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    user: str | None = Field(None, max_length=100)
+    password: Secret = None
+    token: Secret = None
+    sudo: bool = Field(default=False, description="The session of the cookie becomes one of an administrator.")
+
+
+class TokenWish(BaseModel):
+    """A token that is asked for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    scope: str = Field("rw", max_length=200)
+    days: int = Field(tokens.DEFAULT_DAYS, ge=1, le=tokens.MOST_DAYS)
+    comment: str = Field("", max_length=tokens.LONGEST_COMMENT)
+
+
+@router.post("/session", operation_id="session_begin", summary="Log in", status_code=HTTPStatus.CREATED)
+def session_begin(request: Request, login: Login) -> Answer:
+    """Begin the session of a browser; with `sudo` prove once more who the user of the present session is."""
+    check_meant(request)
+    service = service_of(request)
+    if login.sudo:
+        return _proved(request, service, login)
+    seconds = service.runtime.config.api_session_hours * 3600
+    if login.token is not None:
+        caller = service.identities.by_token(login.token, service.runtime.config)
+        user = caller.identified()
+        with service.runtime.database.begin() as tx:
+            parent = next((each for each in tx.api_tokens.of(user.name) if each.id == caller.token), None)
+            secret = tokens.begin_session(tx, user, seconds, scopes=caller.scopes, parent=parent)
+    else:
+        user = _by_password(request, service, login)
+        with service.runtime.database.begin() as tx:
+            secret = tokens.begin_session(tx, user, seconds)
+    response = answer({"user": user.name}, status=HTTPStatus.CREATED)
+    response.set_cookie(
+        COOKIE, secret, max_age=seconds, path="/", httponly=True, samesite="lax", secure=_is_secure(request, service)
+    )
+    return response
+
+
+@router.delete("/session", operation_id="session_end", summary="Log out", status_code=HTTPStatus.NO_CONTENT)
+def session_end(request: Request) -> Answer:
+    """End the session of the cookie."""
+    caller = asking(request).caller
+    if caller.way is Way.SESSION and caller.token:
+        with service_of(request).runtime.database.begin() as tx:
+            tx.api_tokens.revoke([caller.token])
+    response = Answer(status_code=HTTPStatus.NO_CONTENT)
+    response.delete_cookie(COOKIE, path="/")
+    return response
+
+
+@router.get("/tokens", operation_id="tokens_list", summary="One's tokens")
+def tokens_list(request: Request) -> Answer:
+    """Return the valid tokens of who asks, without their secrets."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        listed = tokens.listed(tx, who.caller.identified())
+    return answer({"items": [_token_item(token) for token in listed]})
+
+
+@router.post("/tokens", operation_id="token_create", summary="Make a token", status_code=HTTPStatus.CREATED)
+def token_create(request: Request, wish: TokenWish) -> Answer:
+    """Make a token; its secret is in this answer and nowhere else.  A token cannot make others."""
+    who = asking(request)
+    user = _maker(who.caller).changing()
+    with who.database.begin() as tx:
+        token_id, token = tokens.create(tx, user, scope=wish.scope, days=wish.days, comment=wish.comment)
+    record = {"id": token_id, "token": token, "scope": wish.scope, "expires": tx.now + wish.days * 86400}
+    return answer(record, status=HTTPStatus.CREATED, headers={"Cache-Control": "no-store"})
+
+
+@router.delete(
+    "/tokens/{token_id}", operation_id="token_revoke", summary="Revoke a token", status_code=HTTPStatus.NO_CONTENT
+)
+def token_revoke(request: Request, token_id: Annotated[int, Path(ge=1, le=LARGEST_ID)]) -> Answer:
+    """Let a token be valid no more, and the streams that it opened end.  Administrators revoke those of everybody."""
+    who = asking(request)
+    user = who.caller.identified() if who.caller.token == token_id else who.caller.changing()
+    with who.database.begin() as tx:
+        tokens.revoke(tx, user, [token_id])
+    return Answer(status_code=HTTPStatus.NO_CONTENT)
+
+
+def _proved(request: Request, service: "Service", login: Login) -> Answer:
+    caller = asking(request).caller
+    user = caller.identified()
+    if caller.way is not Way.SESSION or not caller.token or not caller.scopes.changes_all:
+        raise BadRequest("sudo is for the session of a browser that has logged in with a password")
+    if login.user not in (None, user.name):
+        raise NotAllowed(f"the session is of {user.name}: log in as {login.user} instead")
+    _by_password(request, service, login.model_copy(update={"user": user.name}))
+    with service.runtime.database.begin() as tx:
+        tx.api_tokens.prove(caller.token)
+    return answer({"user": user.name}, status=HTTPStatus.CREATED)
+
+
+def _by_password(request: Request, service: "Service", login: Login) -> User:
+    if not login.user or login.password is None:
+        raise Unidentified("give a user and his password, or a token")
+    peer, config = peer_of_request(request), service.runtime.config
+    return service.identities.check_password(login.user, login.password, peer, config)
+
+
+def _maker(caller: Caller) -> Caller:
+    """Return who asks, if he may make tokens.  Raises NotAllowed."""
+    if caller.way is Way.TOKEN:
+        raise NotAllowed("a token cannot make others: log in, or use oar-token create")
+    return caller
+
+
+def _is_secure(request: Request, service: "Service") -> bool:
+    """Whether the cookie may travel by TLS only: everywhere but on this very machine, without a proxy."""
+    peer = peer_of_request(request)
+    return is_trusted(peer, service.runtime.config) or not is_local(peer)
+
+
+def _token_item(token: "ApiToken") -> dict[str, object]:
+    return {
+        "id": token.id,
+        "scope": token.scope,
+        "comment": token.comment,
+        "created": token.created,
+        "expires": token.expires or None,
+        "last_used": token.last_used or None,
+    }

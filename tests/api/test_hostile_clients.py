@@ -1,0 +1,125 @@
+"""Clients that send too much, too slowly, too often, or what is no HTTP."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+
+from oar.api import protocol
+from oar.lib.config.files import Config
+from tests.api.conftest import Api
+
+CORPUS = (
+    *("' OR 1=1 --", "1; DROP TABLE jobs", "1' UNION SELECT token_hash FROM api_tokens --", "';SELECT pg_sleep(9)--"),
+    *("$(id)", "`id`", "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%00", "\u202e", "<script>alert(1)</script>"),
+    *("{{7*7}}", "%s%n", "9" * 400, "-1", "1e9", "NaN", "\ud7ff\U0010ffff", "a" * 5000, "%", "\\"),
+)
+_LOGIN = b"POST /v1/session HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
+#: The body never comes.
+_BODY = b"content-length: 9\r\n\r\n"
+_TWO_LENGTHS = b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n"
+
+
+def _raw(api: Api, data: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", api.port), timeout=60) as connection:
+        connection.sendall(data)
+        answer = b""
+        try:
+            while piece := connection.recv(65536):
+                answer += piece
+        except ConnectionResetError:
+            pass
+        return answer
+
+
+@pytest.mark.parametrize("route", ["/v1/jobs?{}={}", "/v1/nodes?{}={}", "/v1/resources?{}={}", "/v1/events?{}={}"])
+def test_no_parameter_is_more_than_a_value(anonymous: httpx.Client, route: str) -> None:
+    path = route.partition("?")[0]
+    names = ("state", "user", "name", "type", "node", "q", "limit", "since", "array", "after")
+    statuses = {anonymous.get(path, params={name: text}).status_code for name in names for text in CORPUS}
+    assert statuses <= {200, 400, 401}
+
+
+def test_no_path_and_no_header_is_more_than_a_value(anonymous: httpx.Client) -> None:
+    for text in CORPUS:
+        for path in ("/v1/jobs/", "/v1/nodes/", "/", "/v1/"):
+            assert anonymous.get(path + httpx.URL(path="/" + text).raw_path.decode()[1:]).status_code in {200, 400, 404}
+        header = text.encode("utf-8", "replace").replace(b"\n", b"")
+        for name in ("X-Request-ID", "If-None-Match", "Accept", "Cookie", "X-Remote-Ident"):
+            answer = anonymous.get("/v1/whoami", headers=[(name.encode(), header)])
+            assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        _LOGIN + _TWO_LENGTHS,
+        _LOGIN + b"content-length: 5\r\ncontent-length: 6\r\n\r\n12345",
+        b"GET /v1/whoami HTTP/1.1\r\nhost: x\r\nx-remote-ident : root\r\n\r\n",
+        b"GET /v1/whoami HTTP/1.1\r\nhost: x\r\n x-remote-ident: root\r\n\r\n",
+        b"TRACE /v1/whoami HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+        b"GET /v1/whoami HTTP/9.9\r\n\r\n",
+    ],
+)
+def test_what_could_be_read_in_two_ways_is_refused(api: Api, head: bytes) -> None:
+    answer = _raw(api, head)
+    assert answer.split(b" ")[1:2] in ([b"400"], [b"405"])
+    assert b'"root"' not in answer
+
+
+def test_a_head_without_end_is_refused(api: Api) -> None:
+    answer = _raw(api, b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 100_000)
+    assert answer.startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: Api, anonymous: httpx.Client) -> None:
+    assert _raw(api, _LOGIN + b"content-length: 104857600\r\n\r\n").startswith(b"HTTP/1.1 413 ")
+    api.runtime.config = Config(api_max_body=1000)
+
+    def without_length() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b"x" * 100
+
+    answer = anonymous.post("/v1/session", content=without_length(), headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["type"]) == (413, "too-large")
+
+
+def test_nobody_is_waited_for_for_ever(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
+    assert _raw(api, b"GET /v1/whoami HTTP/1.1\r\nhost: x\r\n") == b""
+    assert _raw(api, b"") == b""
+    api.runtime.config = Config(api_timeout=1)
+    assert _raw(api, _LOGIN + _BODY).startswith(b"HTTP/1.1 408 ")
+
+
+def test_who_asks_too_often_is_told_so_and_others_are_not(
+    api: Api, anonymous: httpx.Client, local: httpx.Client
+) -> None:
+    api.runtime.config = Config(api_rate_read=1)
+    api.service.set_rates()
+    statuses = [anonymous.get("/v1/version").status_code for _ in range(20)]
+    assert (statuses[0], statuses[-1]) == (200, 429)
+    assert local.get("/v1/version").status_code == 200
+
+
+def test_many_connections_that_say_nothing_harm_nobody(api: Api, anonymous: httpx.Client) -> None:
+    with ExitStack() as silent:
+        for _ in range(2000):
+            silent.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=60))
+        assert anonymous.get("/v1/version").status_code == 200
+        with httpx.Client(base_url=f"http://127.0.0.1:{api.port}", timeout=60) as another:
+            assert another.get("/v1/version").status_code == 200
+
+
+def test_more_requests_than_threads_can_answer_are_told_to_come_again(api: Api) -> None:
+    api.runtime.config = Config(api_threads=1)
+    with ExitStack() as waiting:
+        for _ in range(8):
+            waiting.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=60)).sendall(_LOGIN + _BODY)
+        request = b"GET /v1/version HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        while not (answer := _raw(api, request)).startswith(b"HTTP/1.1 503 "):
+            assert answer
+        assert b'"too-many"' in answer

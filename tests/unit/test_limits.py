@@ -1,0 +1,79 @@
+"""How often a client may ask."""
+
+import pytest
+
+from oar.api.limits import MOST_CLIENTS, Buckets, Failures, Rate, Turnstile
+from oar.api.statuses import TooMany, TooOften
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _taken(buckets: Buckets, client: str, number: int) -> int:
+    for count in range(number):
+        try:
+            buckets.take(client, "requests")
+        except TooOften:
+            return count
+    return number
+
+
+def test_a_client_has_so_many_at_once_and_then_so_many_a_second() -> None:
+    clock = Clock()
+    buckets = Buckets(Rate(2, 5), clock)
+    assert _taken(buckets, "a", 10) == 5
+    assert _taken(buckets, "b", 10) == 5
+    clock.now = 1.0
+    assert _taken(buckets, "a", 10) == 2
+    clock.now = 1000.0
+    assert _taken(buckets, "a", 10) == 5
+
+
+def test_who_asks_too_often_is_told_how_long_to_wait() -> None:
+    buckets = Buckets(Rate(0.1, 1), Clock())
+    buckets.take("a", "requests")
+    with pytest.raises(TooOften, match="too many requests: ask again later") as refused:
+        buckets.take("a", "requests")
+    assert refused.value.retry_after == 10
+
+
+def test_a_rate_of_nothing_is_no_limit() -> None:
+    assert _taken(Buckets(Rate(0, 0), Clock()), "a", 1000) == 1000
+
+
+def test_many_clients_cannot_fill_the_memory() -> None:
+    clock = Clock()
+    buckets = Buckets(Rate(1, 5), clock)
+    for client in range(3 * MOST_CLIENTS):
+        buckets.take(client, "requests")
+    assert len(buckets) <= MOST_CLIENTS + 1
+    assert _taken(buckets, "new", 9) == 5
+
+
+def test_wrong_passwords_stop_the_user_and_then_the_address() -> None:
+    failures = Failures(Clock())
+    for _ in range(5):
+        failures.check("alice", "192.0.2.1")
+        failures.count("alice", "192.0.2.1")
+    with pytest.raises(TooOften):
+        failures.check("alice", "192.0.2.1")
+    failures.check("alice", "192.0.2.2")
+    for name in range(50):
+        failures.count(str(name), "192.0.2.1")
+    with pytest.raises(TooOften):
+        failures.check("bob", "192.0.2.1")
+
+
+def test_so_much_is_done_at_a_time() -> None:
+    places = Turnstile(1, "passwords are being checked")
+    with places, pytest.raises(TooMany, match="too many passwords are being checked at the same time"), places:
+        pass
+    with places:
+        pass
