@@ -90,7 +90,7 @@ def main(context: Context, **values: object) -> int:
     if options.series and (alter is _verify or _is_about_one(options)):
         raise Stop("qralter: with -series go -d, -N, -A, -he, -m, -M, -u, -replace, -idle and -f only")
     code = 0
-    with ending_with_caller():
+    with ending_with_caller(once=True):
         if options.series:
             numbers, code = _occurrences(context, options, numbers)
         for place, number in enumerate(numbers, start=1):
@@ -136,7 +136,7 @@ def _change_series(context: Context, options: QralterOptions, name: str) -> Iter
         first = _locked(tx, context, name)
         duration = preparation.read_dates(None, None, options.duration, tx.now, "qralter").duration
         if attributes.access is not None:
-            listed_users.expand(tx, attributes.access, limit=0)
+            listed_users.expand(tx, attributes.access, limit=0, known=(context.user.name,))
         alteration.change_series(tx, first, attributes, duration)
         occurrences = [each for each in tx.advance_reservations.of_series([first.series_id]) if each.is_live]
     patience = context.runtime.config.reservation_answer_timeout
@@ -214,7 +214,7 @@ def _ask(context: Context, options: QralterOptions, name: str, note: Callable[[_
     attributes = _attributes(options, context.user.name)
     with context.database.begin() as tx:
         if attributes.access is not None:
-            listed_users.expand(tx, attributes.access, limit=0)
+            listed_users.expand(tx, attributes.access, limit=0, known=(context.user.name,))
         seen, other = _other_resources(context, tx, options, name, attributes.access)
         reservation = _locked(tx, context, name)
         wanted = _window(options, reservation, tx.now)
@@ -255,11 +255,13 @@ def _other_resources(
     )
     found = _find(tx, name)
     reservation = alteration.check(tx, context.user, found, _number(found, name))
+    config = context.runtime.config
     if wish == preparation.ReservationWish():
+        if access is not None:
+            drafts.check_new_users(tx, context.database, config, reservation, access)
         return reservation, None
     if access is None:
         access = tx.advance_reservations.access([reservation.id])[reservation.id]
-    config = context.runtime.config
     return reservation, drafts.other_resources(tx, context.database, config, wish, reservation, access=access)
 
 

@@ -140,7 +140,7 @@ def _refusal_record(error: OarError) -> dict[str, object]:
 
 def _request(context: Context, requester: Requester, wish: ReservationWish, output: OutputOptions) -> None:
     """Ask, wait for the answer, and print it.  Raises NotGranted."""
-    with ending_with_caller():
+    with ending_with_caller(once=True):
         answer, is_moved = _ask(context, requester, wish)
     answered = _series_of(context, answer)
     granted = [each for each in answered if each.state is not ReservationState.REFUSED]

@@ -88,6 +88,16 @@ def test_what_cannot_be_is_refused_and_nothing_is_changed(
         assert tx.usersets.names() == ["aroperators", "arusers"]
 
 
+def test_a_userset_that_reservations_allow_or_deny_is_not_deleted(console: Console) -> None:
+    console.type(oaruserset.main, "-a", "bob,carol", "team")
+    for number, access in ((12, AccessEntry("@team")), (13, AccessEntry("@team", denied=True))):
+        add_reservation(console.database, number, state=str(ReservationState.WAITING), access=[access])
+    refused = console.type(oaruserset.main, "-D", "team")
+    text = 'denied: removing "team" would break the advance reservations 12, 13'
+    assert (refused.exit, refused.err.splitlines()[0]) == (9, text)
+    assert console.type(oaruserset.main, "-f", "-D", "team").exit == 0
+
+
 def test_a_live_reservation_keeps_its_users(console: Console) -> None:
     console.type(oaruserset.main, "-a", "bob,carol", "team")
     access = [AccessEntry("@team")]

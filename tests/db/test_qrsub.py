@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from oar.lib.facts.request import parse_request
 from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.facts.states import JobState, QueueState
+from oar.lib.reservations import asking
 from oar.lib.runtime import Runtime
 from tests.builders import add_job
 from tests.db.reservation_desk import EVE, HOUR, NOW, ROOT, Desk
@@ -415,6 +417,24 @@ def test_a_request_without_an_answer_is_withdrawn(site: Desk) -> None:
 def test_who_leaves_withdraws_his_request(site: Desk, number: signal.Signals) -> None:
     site.config = site.config.replace(reservation_answer_timeout=60)
     site.database.deliver = lambda effects: os.kill(os.getpid(), number) if not _is_withdrawn(site) else None
+    assert site.qrsub("-d", "60") == CommandResult(26, "", "the request was withdrawn\n")
+    assert site.last().state is ReservationState.REFUSED
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGHUP])
+def test_who_types_it_again_does_not_keep_his_request_from_being_withdrawn(
+    site: Desk, monkeypatch: pytest.MonkeyPatch, first: signal.Signals
+) -> None:
+    site.config = site.config.replace(reservation_answer_timeout=60)
+    site.database.deliver = lambda effects: os.kill(os.getpid(), first) if not _is_withdrawn(site) else None
+    withdraw = asking.withdraw
+
+    def interrupted(*arguments: Any) -> Any:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        return withdraw(*arguments)
+
+    monkeypatch.setattr(asking, "withdraw", interrupted)
     assert site.qrsub("-d", "60") == CommandResult(26, "", "the request was withdrawn\n")
     assert site.last().state is ReservationState.REFUSED
 

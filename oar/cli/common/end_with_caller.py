@@ -21,11 +21,14 @@ _DEPARTURES = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def ending_with_caller() -> Iterator[None]:
-    """Run with these signals: ^C raises KeyboardInterrupt; SIGTERM, SIGHUP and the end of the caller raise Hangup."""
+def ending_with_caller(*, once: bool = False) -> Iterator[None]:
+    """Run with these signals: ^C raises KeyboardInterrupt; SIGTERM, SIGHUP and the end of the caller raise Hangup.
+
+    ``once``: what follows the first ^C, as the withdrawal of a request, is not disturbed by another.
+    """
     former = {number: signal.signal(number, _hang_up_once) for number in _DEPARTURES}
     # What a shell starts in the background ignores these; the terminal's are meant for it all the same.
-    former[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    former[signal.SIGINT] = signal.signal(signal.SIGINT, _interrupt_once if once else signal.default_int_handler)
     former[signal.SIGQUIT] = signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     is_over = threading.Event()
     watch = threading.Thread(target=_hang_up_without, args=(os.getppid(), is_over), daemon=True)
@@ -41,9 +44,19 @@ def ending_with_caller() -> Iterator[None]:
 
 def _hang_up_once(number: int, frame: object) -> NoReturn:
     """The terminal and the caller mostly go together: the second signal must not disturb what the first lets do."""
-    for departure in _DEPARTURES:
-        signal.signal(departure, signal.SIG_IGN)
+    _ignore_departures()
     hang_up(number, frame)
+
+
+def _interrupt_once(number: int, frame: object) -> NoReturn:
+    """Whoever loses patience types ^C again."""
+    _ignore_departures()
+    raise KeyboardInterrupt
+
+
+def _ignore_departures() -> None:
+    for departure in (*_DEPARTURES, signal.SIGINT):
+        signal.signal(departure, signal.SIG_IGN)
 
 
 def _hang_up_without(caller: int, is_over: threading.Event) -> None:

@@ -77,9 +77,9 @@ _ACCESS = """
     SELECT reservation_id, entry, denied = 'YES' FROM reservation_acl
     WHERE reservation_id = ANY(%s) ORDER BY reservation_id, entry_order"""
 
-_THAT_ALLOWS = """
-    SELECT min(r.ar_id) FROM reservations r JOIN reservation_acl a ON a.reservation_id = r.reservation_id
-    WHERE r.ended = 0 AND a.entry = %s AND a.denied = 'NO'"""
+_THAT_LIST = """
+    SELECT DISTINCT r.ar_id FROM reservations r JOIN reservation_acl a ON a.reservation_id = r.reservation_id
+    WHERE r.ended = 0 AND a.entry = %s AND a.denied = ANY(%s) ORDER BY r.ar_id"""
 
 _ADD_JOBS = """
     INSERT INTO reservation_jobs (job_id, reservation_id) SELECT id, %s FROM unnest(%s::bigint[]) AS id
@@ -308,10 +308,9 @@ class AdvanceReservations(Table):
             entries[reservation_id].append(AccessEntry(text, denied))
         return {reservation_id: tuple(entries[reservation_id]) for reservation_id in ids}
 
-    def first_that_allows(self, entry: str) -> int | None:
-        """Return the smallest number of a live reservation with an entry in its access list; None if there is none."""
-        number: int | None = self._tx.value(_THAT_ALLOWS, (entry,))
-        return number
+    def numbers_that_list(self, entry: str, *, denials: bool = False) -> list[int]:
+        """Return the numbers of the live reservations whose access lists allow an entry.  ``denials``: or deny it."""
+        return self._tx.column(_THAT_LIST, (entry, ["NO", "YES"] if denials else ["NO"]))
 
     def add_jobs(self, reservation_id: int, job_ids: Sequence[int]) -> None:
         """Note that jobs belong to a reservation, and to no other."""

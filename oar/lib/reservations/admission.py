@@ -92,6 +92,21 @@ def admit(
     return AdmittedReservation(amended.spec.queue, amended.spec.project, suiting, output)
 
 
+def conditions_of(
+    tx: "Transaction", database: "Database", config: Config, proposal: ReservationProposal
+) -> dict[str, str]:
+    """Return the condition that the rules put on resources for each of the users, '' = none.
+
+    Raises BadReservation, RuleFailed.
+    """
+    with open_cluster(database, asker_of(config, proposal.owner)) as cluster:
+        amended = {
+            user: _amended(tx, database, cluster, config, (proposal, user, proposal.alternatives))
+            for user in proposal.users
+        }
+    return {user: other.stored_properties for user, (other, _) in amended.items()}
+
+
 def _possible(cluster: Cluster, proposal: ReservationProposal) -> tuple[ReservationAlternative, ...]:
     """Return the alternatives that the whole cluster could satisfy."""
     checked = [each._replace(groups=_checked(cluster, each.groups)) for each in proposal.alternatives]

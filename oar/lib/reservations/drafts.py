@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.config.files import Config
+from oar.lib.db.user_sql import satisfying
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation
 from oar.lib.facts.records import Group, User
 from oar.lib.facts.reservation_requests import ReservationAlternative, decode, encode
@@ -216,6 +217,41 @@ def other_resources(
     if wish.queues:
         columns["queue_list"] = wish.queues
     return OtherResources(_encoded(admitted.alternatives), columns)
+
+
+def check_new_users(
+    tx: "Transaction",
+    database: "Database",
+    config: Config,
+    reservation: AdvanceReservation,
+    access: Sequence[AccessEntry],
+) -> None:
+    """Refuse an access list with users, new in it, who may not use all that is reserved.
+
+    Raises BadReservation, RuleFailed.
+    """
+    limit, known = config.reservation_acl_checked_users, (reservation.owner,)
+    present = tx.advance_reservations.access([reservation.id])[reservation.id]
+    kept = [entry for entry in access if entry in present]
+    former = {reservation.owner, *listed_users.expand(tx, kept, limit=limit, known=known)}
+    users = [user for user in listed_users.expand(tx, access, limit=limit, known=known) if user not in former]
+    if not users:
+        return
+    proposal = ReservationProposal(
+        owner=reservation.owner,
+        users=users,
+        queue=reservation.queue,
+        project=reservation.project,
+        name=reservation.name,
+        properties="",
+        start=reservation.start,
+        duration=reservation.duration,
+        alternatives=decode(reservation.request)[reservation.alternative :][:1],
+    )
+    for user, condition in admission.conditions_of(tx, database, config, proposal).items():
+        allowed = satisfying(tx, condition, reservation.resources) if condition else None
+        if allowed is not None and not allowed.issuperset(reservation.resources):
+            raise BadReservation(f"{admission.NOTHING_SUITS}\n{user} may not use all that is reserved")
 
 
 def _encoded(alternatives: Sequence[ReservationAlternative]) -> str:

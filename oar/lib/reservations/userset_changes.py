@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 LONGEST_NAME = 100
+#: So many reservations are named in a refusal.
+MAX_NAMED = 10
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*", re.ASCII)
 #: Entries of a userset: users, patterns of users, and groups of the server.
 _ENTRY = re.compile(r"@?[A-Za-z0-9_.][A-Za-z0-9_.@+-]*\$?|[A-Za-z0-9_.@+*?\[\]!^$-]*[*?\[][A-Za-z0-9_.@+*?\[\]!^$-]*")
@@ -62,9 +64,10 @@ def unknown_names(text: str) -> list[str]:
 def remove(tx: "Transaction", text: str, name: str, *, force: bool = False) -> list[tuple[str, bool]]:
     """Take a comma list of entries out of a userset; return each, and whether it was there."""
     present, entries = entries_of(tx, name), _entries(text)
-    for entry in entries if name != CREATORS else ():
+    for entry in entries if name != CREATORS and not force else ():
         if entry in present:
-            _check_use(tx, f'removing "{entry}" from "{name}"', name, force=force)
+            numbers = tx.advance_reservations.numbers_that_list(f"@{name}")
+            _check_use(f'removing "{entry}" from "{name}"', numbers)
     removed = tx.usersets.remove(name, entries)
     return [(entry, entry in removed) for entry in entries]
 
@@ -74,7 +77,8 @@ def delete(tx: "Transaction", name: str, *, force: bool = False) -> None:
     entries_of(tx, name)
     if name in (CREATORS, OPERATORS):
         raise UsersetInUse(f'denied: "{name}" cannot be deleted, its entries can (-d)')
-    _check_use(tx, f'removing "{name}"', name, force=force)
+    if not force:
+        _check_use(f'removing "{name}"', tx.advance_reservations.numbers_that_list(f"@{name}", denials=True))
     tx.usersets.drop(name)
 
 
@@ -93,7 +97,10 @@ def _entries(text: str) -> Sequence[str]:
     return entries
 
 
-def _check_use(tx: "Transaction", what: str, name: str, *, force: bool) -> None:
-    """Refuse what would take a right from somebody in a live reservation."""
-    if not force and (number := tx.advance_reservations.first_that_allows(f"@{name}")):
-        raise UsersetInUse(f"denied: {what} would break the advance reservation {number}", "-f does it all the same")
+def _check_use(what: str, numbers: Sequence[int]) -> None:
+    """Refuse what would let others use some live reservations than their owners have listed."""
+    if numbers:
+        several = "s" if len(numbers) > 1 else ""
+        shown = ", ".join(map(str, numbers[:MAX_NAMED])) + (" and others" if len(numbers) > MAX_NAMED else "")
+        text = f"denied: {what} would break the advance reservation{several} {shown}"
+        raise UsersetInUse(text, "-f does it all the same")
