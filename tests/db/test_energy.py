@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.config.files import parse
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Tag, Wake
@@ -104,6 +105,28 @@ def test_an_idle_node_is_taken_away_first_and_halted_then(plant: Plant, sent: li
     plant.scheduler.round()
     assert plant.carry_out() is None
     assert len(plant.said("sleep")) == 1
+
+
+def test_the_end_of_a_job_and_nodes_that_boot_leave_what_is_known_of_resources_and_jobs(plant: Plant) -> None:
+    first, second = add_resources(plant.database, nodes=2, cores=1, available_upto=FOR_EVER)
+    reader = SnapshotReader(plant.database, plant.config)
+    before = reader.read().snapshot
+    assert before.used_lately == 0
+    with plant.database.begin() as tx:
+        tx.execute("UPDATE resources SET last_job_date = %s WHERE resource_id = %s", (NOW - 600, first))
+        tx.execute("UPDATE resources SET last_job_date = %s WHERE resource_id = %s", (NOW - 601, second))
+    after = reader.read().snapshot
+    assert after.resources is before.resources
+    assert after.used_lately == 0b01
+    with plant.database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Absent'")
+    submit(plant.database, "/network_address=1")
+    plant.scheduler.round()
+    (waiting,) = reader.read().snapshot.waiting
+    assert waiting.promised is not None
+    at(plant.database, NOW + 10)
+    plant.scheduler.round()
+    assert reader.read().snapshot.waiting == (waiting,)
 
 
 def test_a_command_that_is_configured_while_the_server_runs_is_run(plant: Plant) -> None:

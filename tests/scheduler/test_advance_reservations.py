@@ -681,6 +681,5 @@ def test_nodes_of_a_reservation_that_runs_or_is_near_are_not_halted() -> None:
     ):
         site = Site(nodes=1, cores=1, idle_time=60, sleep_time=60)
         site.state(ResourceState.ALIVE, 0, upto=NOW + 10**6)
-        site.resources = replace(site.resources, last_job_dates=(0,))
         site.reserve("/core=1", start, start + 8000, held=1, state=state)
         assert Round(site.snapshot()).plan().halt == halted

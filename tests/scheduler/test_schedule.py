@@ -606,10 +606,10 @@ def test_a_job_that_may_start_at_once_does_not_wait_for_woken_nodes() -> None:
 
 
 def test_a_node_that_nobody_uses_is_halted() -> None:
-    def halted(cluster: Cluster, **changes: Any) -> tuple[str, ...]:
+    def halted(cluster: Cluster, used_lately: int = 0, **changes: Any) -> tuple[str, ...]:
         cluster.state(ResourceState.ALIVE, 0, 1, upto=2147483646)
-        cluster.resources = replace(cluster.resources, **{"last_job_dates": (0,) * 4, **changes})
-        return cluster.plan().plan.halt
+        cluster.resources = replace(cluster.resources, **changes)
+        return schedule(replace(cluster.snapshot(), used_lately=used_lately)).halt
 
     def idle(**given: Any) -> Cluster:
         return Cluster(nodes=2, **{"may_wake": True, "idle_time": 600, "sleep_time": 600, **given})
@@ -617,7 +617,7 @@ def test_a_node_that_nobody_uses_is_halted() -> None:
     assert halted(idle()) == ("n0", "n1")
     assert halted(idle(idle_time=0)) == ()
     assert halted(idle().run(0b1)) == ("n1",)
-    assert halted(idle(), last_job_dates=(0, 0, 0, NOW - 600)) == ("n0",)
+    assert halted(idle(), used_lately=0b1000) == ("n0",)
     assert halted(idle().reservation("/node=1", NOW + 599, 0b1100)) == ("n0",)
     assert halted(idle().reservation("/node=1", NOW + 600, 0b1100)) == ("n0", "n1")
     assert halted(idle(), available_upto=(0, 1, 1, 1)) == ("n1",)

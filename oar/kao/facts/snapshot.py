@@ -6,7 +6,7 @@ of a request names its pool by the number in ``Snapshot.pools``: a filter that a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oar.kao.facts.planned_reservations import PlannedChange, PlannedReservation
 from oar.kao.facts.request_groups import RequestGroup
@@ -110,7 +110,6 @@ class ResourceColumns:
     order: tuple[int, ...]  #: bits in the order in which resources are taken
     reservation_order: tuple[int, ...]  #: the same for reservations at a distant date
     columns: Mapping[str, tuple[PropertyValue, ...]] = field(default_factory=dict)  #: the properties named by requests
-    last_job_dates: tuple[int, ...] = ()  #: end of the last job; only with energy saving
     #: what has been asked for so far: the same resources serve many rounds
     _answers: dict[object, ResourceSet] = field(default_factory=dict, init=False, compare=False, repr=False)
     _leaving: dict[int, ResourceSet] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -119,6 +118,10 @@ class ResourceColumns:
     def everything(self) -> ResourceSet:
         """All resources."""
         return (1 << len(self.ids)) - 1
+
+    def with_states(self, other: "ResourceColumns") -> "ResourceColumns":
+        """Return these resources with the states that others have."""
+        return self if self.states is other.states else replace(self, states=other.states)
 
     def where(self, column: Sequence[object], *values: object) -> ResourceSet:
         """Return the resources that have one of the values in a column; of states and types it is remembered."""
@@ -194,7 +197,8 @@ class WaitingJob(PlannedJob):
     submission_time: int = 0
     start_time: int = 0  #: of a reservation: its date
     granted: "StoredPlacement | None" = None  #: of an accepted reservation: its resources
-    promised: "StoredPlacement | None" = None  #: its placement of the last round, if it waits for nodes to wake
+    #: its placement of the last round, without the start, if it waits for nodes to wake
+    promised: "StoredPlacement | None" = None
 
     @property
     def shortest_walltime(self) -> int:
@@ -308,6 +312,7 @@ class Snapshot:
         default_factory=dict
     )  #: free tokens by name; None = unknown; not there = no script
     woken: Mapping[str, int] = field(default_factory=dict)  #: nodes with the date of their last WAKEUP_NODE event
+    used_lately: ResourceSet = 0  #: a job has ended there less than ``Settings.idle_time`` ago
     quotas: Quotas | None = None
     reservations: tuple[PlannedReservation, ...] = ()  #: the live advance reservations, by id
     reservation_changes: tuple[PlannedChange, ...] = ()  #: changes of them that wait for an answer, by id

@@ -48,7 +48,7 @@ def nodes_to_halt(snapshot: Snapshot, placements: Iterable[Placement]) -> tuple[
     settings = snapshot.settings
     if not (settings.idle_time and settings.sleep_time):
         return ()
-    busy = 0
+    busy = snapshot.used_lately
     for job in snapshot.running:
         busy |= job.resources
     for placement in placements:
@@ -75,7 +75,6 @@ def _is_idle(snapshot: Snapshot, node: str, bits: list[int], busy: ResourceSet) 
     return snapshot.woken.get(node, 0) < idle_since and all(
         resources.states[bit] is ResourceState.ALIVE
         and NEVER_HALTED_NOR_WOKEN < resources.available_upto[bit] < ALWAYS_AVAILABLE
-        and resources.last_job_dates[bit] < idle_since
         and not busy >> bit & 1
         for bit in bits
     )

@@ -91,6 +91,9 @@ _WOKEN = """
         WHERE o.hostname = h.hostname AND o.event_id > h.event_id AND l.type = 'HALT_NODE')
     GROUP BY h.hostname"""
 
+#: Resources on which a job has ended.
+_USED_SINCE = "SELECT resource_id FROM resources WHERE last_job_date >= %s"
+
 #: Jobs that may be started: they wait, and nobody wants their end.  Locked before their resources are
 #: (docs/design/locks.rst, "Order of locks").
 _LOCK_WAITING = """
@@ -192,7 +195,6 @@ class ResourceRow:
     network_address: str
     state: ResourceState
     available_upto: int
-    last_job_date: int
     rank: int
     reservation_rank: int
     values: tuple[PropertyValue, ...]
@@ -307,7 +309,7 @@ class Rounds(Table):
         sql = (
             "SELECT resource_id, type, network_address,"
             " CASE WHEN next_state IN ('Absent', 'Suspected', 'Dead') THEN next_state ELSE state END,"
-            f" available_upto, last_job_date, row_number() OVER (ORDER BY {order}, resource_id),"
+            f" available_upto, row_number() OVER (ORDER BY {order}, resource_id),"
             f" row_number() OVER (ORDER BY {reservation_order}, resource_id){columns}"
             " FROM resources ORDER BY resource_id"
         )
@@ -334,6 +336,10 @@ class Rounds(Table):
     def woken(self, since: int) -> Mapping[str, int]:
         """Return the nodes that were woken after a date and not halted since, each with the date of the last time."""
         return dict(self._tx.rows(_WOKEN, (since,)))
+
+    def used_since(self, date: int) -> list[int]:
+        """Return the resources on which a job has ended at a date or later."""
+        return self._tx.column(_USED_SINCE, (date,))
 
     def lock_waiting(self, ids: Collection[int]) -> list[int]:
         """Return those of some jobs that may be started; they are locked until the end of the transaction."""
@@ -385,6 +391,6 @@ def _dependency(dependency: Dependency, required: Row | None) -> DependencyRow:
 
 
 def _resource(row: Row) -> ResourceRow:
-    values = [*row[:8], row[8:]]
+    values = [*row[:7], row[7:]]
     values[3] = ResourceState(row[3])
     return ResourceRow(*values)

@@ -50,7 +50,7 @@ class PlacementReuse:
     def __init__(self, context: RoundContext, memory: RoundMemory | None) -> None:
         self._snapshot = context.snapshot
         self._now = context.now
-        self._usable = context.usable.ordinary
+        self._usable = context.usable.classes
         self._logs = context.bookings.logs
         self._requests = context.requests
         self._margin = max(context.settings.security_time, context.settings.hole_minimum)
@@ -128,7 +128,8 @@ class PlacementReuse:
         old, new = memory.snapshot, self._snapshot
         if old.now > new.now or old.settings != new.settings or old.queues != new.queues:
             return False
-        if old.resources != new.resources or memory.usable != self._usable or _has_external_queue(new):
+        is_same_machine = old.resources.with_states(new.resources) == new.resources and memory.usable == self._usable
+        if not is_same_machine or _has_external_queue(new):
             return False
         return old.pools == new.pools[: len(old.pools)] and _has_same_quotas(old, new)
 

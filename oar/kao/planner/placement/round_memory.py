@@ -60,7 +60,7 @@ class RoundMemory:
     """A round, as the next one uses it."""
 
     snapshot: Snapshot
-    usable: ResourceSet  #: resources for ordinary jobs
+    usable: tuple[ResourceSet, ...]  #: the resources by what may be planned on them
     spaces: Mapping[SpaceKey, SpaceMemory]
     logs: Sequence[Sequence[CountedJob]]  #: the jobs counted by quotas and by limits of arrays
     requests: tuple[Snapshot, CompiledRequests] | None = None

@@ -21,8 +21,7 @@ class CompiledRequests:
         """Return the requests of the last snapshot if they still hold, for compiling takes a while; else new ones."""
         if last:
             old, requests = last
-            is_same_machine = old.resources == snapshot.resources and old.settings == snapshot.settings
-            if is_same_machine and old.pools == snapshot.pools[: len(old.pools)]:
+            if _is_same_machine(old, snapshot) and old.pools == snapshot.pools[: len(old.pools)]:
                 requests._pools = snapshot.pools
                 return requests
         return cls(snapshot)
@@ -85,3 +84,11 @@ class CompiledRequests:
         return hierarchy.request(
             tuple(PooledGroup(self._pools[group.pool].members & self._not_shared, group.levels) for group in groups)
         )
+
+
+def _is_same_machine(old: Snapshot, new: Snapshot) -> bool:
+    """Whether requests mean the same in two snapshots; of the states only it matters who is Dead."""
+    if old.settings != new.settings or old.resources.with_states(new.resources) != new.resources:
+        return False
+    dead = ResourceState.DEAD
+    return old.resources.where(old.resources.states, dead) == new.resources.where(new.resources.states, dead)

@@ -29,6 +29,11 @@ class UsableResources:
         self.ordinary = (self.alive | self.wakeable) & self.present
         self.limits = resources.leaving()  #: dates at which resources leave -> the resources that leave then
 
+    @property
+    def classes(self) -> tuple[ResourceSet, ...]:
+        """What the planner tells apart; who sleeps and can be woken is as good as Alive where jobs are planned."""
+        return self.ordinary, self.present, self.suspected, self.absent & ~self.wakeable
+
     def by(self, types: ParsedTypes, *, is_reservation: bool) -> tuple[str, ResourceSet]:
         """Return the name of a job's class, and the resources of that class."""
         if is_reservation or types.is_permissive:

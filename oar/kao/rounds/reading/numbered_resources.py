@@ -38,7 +38,6 @@ class ResourceNumbering:
 
     def __init__(self, config: Config) -> None:
         self._orders = config.scheduler_resource_order, config.scheduler_resource_order_adv_reservations
-        self._has_last_job_dates = config.may_halt
         self._numbered: NumberedResources | None = None
 
     def forget(self) -> None:
@@ -78,7 +77,6 @@ class ResourceNumbering:
             order=tuple(sorted(range(len(rows)), key=lambda bit: rows[bit].rank)),
             reservation_order=tuple(sorted(range(len(rows)), key=lambda bit: rows[bit].reservation_rank)),
             columns={name: tuple(values[index] for index in order) for name, values in properties.items()},
-            last_job_dates=tuple(row.last_job_date for row in rows) if self._has_last_job_dates else (),
         )
         if self._numbered and self._numbered.columns == columns:
             columns = self._numbered.columns

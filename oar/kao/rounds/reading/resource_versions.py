@@ -1,6 +1,5 @@
 """Versions of all resources: equal as long as nothing has changed that the planner depends on."""
 
-from oar.kao.facts.snapshot import Settings
 from oar.lib.config.files import Config
 from oar.lib.db.rounds import Rounds, Version
 
@@ -15,9 +14,9 @@ class ResourceVersions:
     takes longer, but much less than to read all resources and to evaluate all filters again.
     """
 
-    def __init__(self, config: Config, settings: Settings) -> None:
+    def __init__(self, config: Config) -> None:
         orders = f"{config.scheduler_resource_order} {config.scheduler_resource_order_adv_reservations}"
-        self._is_last_use_needed = settings.may_wake or LAST_USE in orders.lower()
+        self._is_last_use_needed = LAST_USE in orders.lower()
         self.forget()
 
     def forget(self) -> None:

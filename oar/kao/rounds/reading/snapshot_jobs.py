@@ -1,7 +1,7 @@
 """The jobs of a snapshot, made from the rows of a round."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from oar.kao.facts.request_groups import RequestGroup
@@ -111,7 +111,8 @@ class SnapshotJobs:
         is_killed, dependencies = row.id in self._rows.killed, self._dependencies.get(row.id, ())
         stored = self._stored_placement(job.moldables)
         granted = stored if row.reservation is Reservation.SCHEDULED else None
-        promised = stored if row.reservation is Reservation.NONE and self._waits_for_nodes(stored) else None
+        is_promised = stored and row.reservation is Reservation.NONE and self._waits_for_nodes(stored)
+        promised = replace(stored, start=0) if stored and is_promised else None  # each round moves the start
         cut = self._cut_of(job)
         made_from = row, job.types, is_killed, dependencies, granted, promised, cut
         if job.record is None or job.made_from != made_from:

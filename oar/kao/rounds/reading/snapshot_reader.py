@@ -46,7 +46,7 @@ class SnapshotReader:
         self._config = config
         self._settings = settings_of(config)
         self._policy_files = PolicyFiles(config)
-        self._versions = ResourceVersions(config, self._settings)
+        self._versions = ResourceVersions(config)
         self._resources = ResourceNumbering(config)
         self._pools = FilterPools(database, config)
         self._cache = JobCache()
@@ -82,6 +82,7 @@ class SnapshotReader:
             held_containers = _held_containers(rounds)
             on_hold = rounds.on_hold()
             woken = rounds.woken(now - self._woken_period) if config.energy_saving else {}
+            used_lately = rounds.used_since(now - settings.idle_time) if settings.idle_time else ()
             waiting = [job for job in cache.jobs.values() if job.is_waiting]
             owners = reservations.add_filters(_owners(waiting))
             self._pools.read_columns(tx, owners, resources)
@@ -100,6 +101,7 @@ class SnapshotReader:
             consumption=consumption,
             tokens=count_tokens(_token_names((*types, *rows.running_types.values()))),
             woken=woken,
+            used_lately=resources.members(used_lately),
             reservations=reservations.planned(resources, self._pools.numbers),
             reservation_changes=reservations.planned_changes(self._pools.numbers),
             maintenance=resources.members(reservations.maintenance),
