@@ -4,7 +4,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.acts import Acted, JobOrders
@@ -16,6 +16,7 @@ from oar.api.service import Asking, asking, service_of
 from oar.api.submission import SubmitJobs
 from oar.lib.access.scopes import JobAct
 from oar.lib.submission.checks import parse_signal
+from oar.lib.submission.once import Once
 
 if TYPE_CHECKING:
     from oar.api.tasks import WorkerTask
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 _STRICT = ConfigDict(extra="forbid", strict=True)
+#: What makes a request the same one when it is repeated.
+RequestKey = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", min_length=1, max_length=255, pattern=r"^[\x20-\x7e]+$"),
+]
 
 
 class HoldWish(BaseModel):
@@ -50,10 +56,12 @@ class BesteffortWish(BaseModel):
 
 
 @router.post("", operation_id="job_submit", summary="Submit a job, or an array of jobs", status_code=HTTPStatus.CREATED)
-def job_submit(request: Request, wanted: JobRequest) -> Answer:
+def job_submit(request: Request, wanted: JobRequest, key: RequestKey = None) -> Answer:
     """Submit what is asked for, as oarsub does; the jobs belong to who asks."""
     caller = asking(request).caller
-    return _by_worker(request, SubmitJobs(caller.submitting(), wanted.asked, caller.remembering))
+    user = caller.submitting()
+    once = Once.of(user.name, key, f"{request.url.path} {wanted.model_dump_json()}") if key else None
+    return _by_worker(request, SubmitJobs(user, wanted.asked, caller.remembering, once))
 
 
 @router.delete("/{job_id}", operation_id="job_delete", summary="End a job", status_code=HTTPStatus.ACCEPTED)

@@ -17,6 +17,7 @@ from oar.lib.facts.errors import (
     UserError,
     WrongState,
 )
+from oar.lib.submission.once import KeyReused
 
 #: From an error, or its nearest ancestor here, to the status.
 STATUSES: dict[type[OarError], HTTPStatus] = {
@@ -40,6 +41,7 @@ class Unidentified(UserError):
 
 
 STATUSES[Unidentified] = HTTPStatus.UNAUTHORIZED
+STATUSES[KeyReused] = HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 class TooMany(Unavailable):

@@ -6,8 +6,10 @@ A job belongs to who asks.  Relative names count from his home; what his shell h
 import os
 import pwd
 import time
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.api.tasks import Desk, Outcome, text_of
 from oar.lib.facts.errors import NotAllowed
@@ -17,6 +19,7 @@ from oar.lib.submission import job_environment, preparation, submit
 from oar.lib.submission.checks import EVERY_HOST
 from oar.lib.submission.initial_request import initial_request
 from oar.lib.submission.job_form import JobForm, submission_of, words_of
+from oar.lib.submission.once import AlreadyDone, Once
 from oar.lib.submission.proposal import Proposal
 from oar.lib.submission.submit import Submitted
 
@@ -43,25 +46,52 @@ class SubmitJobs(NamedTuple):
     user: User
     asked: AskedJobs
     token: int | None = None  #: that is remembered with the jobs
+    once: Once | None = None  #: the key of the request
 
     def run(self, desk: Desk) -> Outcome:
         """Submit.  Raises UserError, Unavailable."""
-        config = desk.config
         _check_host(desk)
         proposal = proposal_of(desk, self.user, self.asked)
-        submitted = submit.submit(desk.database, config, proposal, and_then=self._remember)
-        record = {
-            "id": submitted.ids[0],
-            "ids": submitted.ids,
-            "warnings": [*submitted.warnings, *desk.warnings],
-            "output": text_of(submitted.output),
-        }
-        return Outcome(HTTPStatus.CREATED, record, {"Location": f"/v1/jobs/{submitted.ids[0]}"})
+        share = _Share(self, desk.config.api_idempotency_hours)
+        try:
+            submitted = submit.submit(desk.database, desk.config, proposal, companion=share)
+        except AlreadyDone as done:
+            return _created(done.answer, {"Idempotency-Replayed": "true"})
+        record = record_of(submitted)
+        return _created({**record, "warnings": [*record["warnings"], *desk.warnings]})
 
-    def _remember(self, tx: "Transaction", submitted: Submitted) -> None:
-        """Write what belongs to the jobs, in their transaction."""
-        if self.token:
-            tx.api_tokens.remember(self.token, submitted.ids)
+
+class _Share(NamedTuple):
+    """What the API adds to the transaction of a submission."""
+
+    task: SubmitJobs
+    hours: int  #: for which keys are kept
+
+    def begin(self, tx: "Transaction") -> None:
+        """Take the key of the request.  Raises AlreadyDone, KeyReused."""
+        if self.task.once:
+            self.task.once.begin(tx, self.hours)
+
+    def end(self, tx: "Transaction", submitted: Submitted) -> None:
+        """Keep the answer, and which token it was."""
+        if self.task.token:
+            tx.api_tokens.remember(self.task.token, submitted.ids)
+        if self.task.once:
+            self.task.once.end(tx, record_of(submitted))
+
+
+def record_of(submitted: Submitted) -> dict[str, Any]:
+    """Return what is answered to a submission."""
+    return {
+        "id": submitted.ids[0],
+        "ids": submitted.ids,
+        "warnings": submitted.warnings,
+        "output": text_of(submitted.output),
+    }
+
+
+def _created(record: Mapping[str, Any], headers: Mapping[str, str] = MappingProxyType({})) -> Outcome:
+    return Outcome(HTTPStatus.CREATED, record, {"Location": f"/v1/jobs/{record['id']}", **headers})
 
 
 def proposal_of(desk: Desk, user: User, asked: AskedJobs) -> Proposal:

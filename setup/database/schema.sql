@@ -470,6 +470,17 @@ CREATE TABLE token_jobs (
     token_id bigint NOT NULL DEFAULT 0
 );
 
+-- Requests that may be repeated: sums of their keys and of what was asked, and the answer.
+CREATE TABLE submission_keys (
+    key_user varchar(255) NOT NULL,
+    key_hash varchar(64) NOT NULL,
+    request_hash varchar(64) NOT NULL,
+    answer text NOT NULL DEFAULT '',
+    created bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (key_user, key_hash)
+);
+CREATE INDEX submission_keys_created ON submission_keys (created);
+
 
 -- Views --------------------------------------------------------------------------------------------------------
 

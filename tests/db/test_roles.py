@@ -8,7 +8,10 @@ from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from tests.postgres import PostgreSQL
 
-SECRET = ["public.challenges", "public.api_tokens", "public.job_runs", "public.jobs", "public.files"]
+SECRET = [
+    *("public.challenges", "public.api_tokens", "public.token_jobs", "public.submission_keys", "public.job_runs"),
+    *("public.jobs", "public.files"),
+]
 
 
 @pytest.mark.parametrize("table", SECRET)

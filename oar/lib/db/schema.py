@@ -49,7 +49,7 @@ VIEWS = (
     "view_usage_daily",
 )
 #: Tables that nobody but the owner may read in full: oar_public.jobs stands for jobs, files has some open columns.
-SECRET = ("challenges", "api_tokens", "token_jobs", "job_runs", "jobs", "files")
+SECRET = ("challenges", "api_tokens", "token_jobs", "submission_keys", "job_runs", "jobs", "files")
 
 
 _LIVE = text("state <> 'Terminated' AND state <> 'Error'")
@@ -450,3 +450,13 @@ api_tokens = table(
     number("parent"),
 )
 token_jobs = table("token_jobs", key("job_id"), number("token_id"))
+submission_keys = table(
+    "submission_keys",
+    Column("key_user", String(255), nullable=False),
+    Column("key_hash", String(64), nullable=False),
+    Column("request_hash", String(64), nullable=False),
+    long_text("answer"),
+    number("created"),
+    PrimaryKeyConstraint("key_user", "key_hash"),
+    Index("submission_keys_created", "created"),
+)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from oar.lib.db.staged_files import StagedFiles
     from oar.lib.db.stored_conditions import StoredConditions
     from oar.lib.db.submission_checks import SubmissionChecks
+    from oar.lib.db.submission_keys import SubmissionKeys
     from oar.lib.db.usersets import Usersets
     from oar.lib.db.walltime_changes import WalltimeChanges
 
@@ -102,5 +103,6 @@ class Transaction(Statements):
     staged_files: "Lazy[StagedFiles]" = Lazy()
     stored_conditions: "Lazy[StoredConditions]" = Lazy()
     submission_checks: "Lazy[SubmissionChecks]" = Lazy()
+    submission_keys: "Lazy[SubmissionKeys]" = Lazy()
     usersets: "Lazy[Usersets]" = Lazy()
     walltime_changes: "Lazy[WalltimeChanges]" = Lazy()

@@ -4,8 +4,8 @@ The jobs are inserted in their first real state; a submission that is refused le
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from oar.lib.config.files import Config
 from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
@@ -35,19 +35,29 @@ class Submitted(NamedTuple):
     keys: Mapping[int, KeyPair]  #: by job; empty if no keys are asked for
 
 
-#: What is done in the transaction of a submission, when its jobs are there.
-AndThen = Callable[["Transaction", Submitted], None]
+class Companion(Protocol):
+    """Something that takes part in the transaction of a submission."""
+
+    def begin(self, tx: "Transaction") -> None:
+        """Come first."""
+
+    def end(self, tx: "Transaction", submitted: Submitted) -> None:
+        """Come when the jobs are there."""
 
 
-def submit(database: "Database", config: Config, proposal: Proposal, *, and_then: "AndThen | None" = None) -> Submitted:
+def submit(
+    database: "Database", config: Config, proposal: Proposal, *, companion: Companion | None = None
+) -> Submitted:
     """Admit a proposal, and insert its jobs; unless they are on hold, the server is woken after the commit.
 
-    ``and_then``: what else is done in the same transaction.
+    ``companion``: takes part in the transaction.
 
     Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
     """
     database.ready()
     with open_cluster(database, asker_of(config, proposal.spec.user)) as cluster, database.begin() as tx:
+        if companion:
+            companion.begin(tx)
         admission = admit(tx, database, cluster, config, proposal)
         proposal, spec = admission.proposal, admission.proposal.spec
         keys = _keys(tx, proposal)
@@ -65,8 +75,8 @@ def submit(database: "Database", config: Config, proposal: Proposal, *, and_then
             tx.outbox.append(Wake(Tag.QSUB_INTERACTIVE if proposal.is_interactive else Tag.QSUB))
         by_job = dict(zip(ids, keys, strict=True)) if keys else {}
         submitted = Submitted(tuple(ids), admission.output, warnings, by_job)
-        if and_then:
-            and_then(tx, submitted)
+        if companion:
+            companion.end(tx, submitted)
     return submitted
 
 

@@ -28,6 +28,12 @@ def upgrade():
     op.execute("ALTER TABLE public.api_tokens ADD COLUMN proved bigint NOT NULL DEFAULT 0")
     op.execute("ALTER TABLE public.api_tokens ADD COLUMN parent bigint NOT NULL DEFAULT 0")
     op.execute("CREATE TABLE public.token_jobs (job_id bigint PRIMARY KEY, token_id bigint NOT NULL DEFAULT 0)")
+    op.execute(
+        "CREATE TABLE public.submission_keys (key_user varchar(255) NOT NULL, key_hash varchar(64) NOT NULL,"
+        " request_hash varchar(64) NOT NULL, answer text NOT NULL DEFAULT '', created bigint NOT NULL DEFAULT 0,"
+        " PRIMARY KEY (key_user, key_hash))"
+    )
+    op.execute("CREATE INDEX submission_keys_created ON public.submission_keys (created)")
     op.execute("ALTER TABLE public.moldable_job_descriptions ADD COLUMN default_walltime bigint NOT NULL DEFAULT 0")
     op.execute("ALTER TABLE public.job_runs RENAME COLUMN next_try TO silent_since")
     op.execute("UPDATE public.job_runs SET silent_since = 0 WHERE silent_since <> 0")
