@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oar.api import changes, general, history, jobs, nodes, problems, sessions
+from oar.api import changes, event_log, general, grid, history, jobs, nodes, pages, problems, sessions
 from oar.api.gate import Gate
 from oar.api.service import Service
 from oar.lib.facts.version import VERSION
@@ -33,9 +33,11 @@ def application(service: Service) -> FastAPI:
         lifespan=_life,
     )
     app.state.service = service
-    for router in (general.router, sessions.router, jobs.router, changes.router, nodes.router, history.router):
+    reads = (general.router, jobs.router, nodes.router, grid.router, history.router, event_log.router)
+    for router in (*reads, sessions.router, changes.router):
         app.include_router(router, prefix="/v1")
     app.include_router(general.health)
+    app.include_router(pages.router)
     problems.install(app)
     app.add_middleware(GZipMiddleware, minimum_size=_PACKED_FROM, compresslevel=1)
     app.add_middleware(Gate, config=lambda: service.runtime.config)

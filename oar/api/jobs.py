@@ -13,16 +13,18 @@ from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
 from oar.lib.facts.states import JobState
 from oar.lib.views.jobs import job_views
-from oar.lib.views.wait_explanations import explain
+from oar.lib.views.wait_explanations import explain, outlooks
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
+    from oar.lib.db.transaction import Transaction
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
 Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a job.")]
 #: No character that is none: PostgreSQL takes no NUL, terminals should get none of the others.
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
+Everything = Annotated[bool, Query(description="With `explanation` and `states`, in the same answer.")]
 Words = Annotated[str | None, Field(max_length=2000, pattern=PRINTABLE)]
 
 
@@ -42,6 +44,7 @@ class JobListing(BaseModel):
     q: str | None = Field(None, max_length=200, pattern=PRINTABLE, description="An id, or a part of a name or user.")
     ended_since: int | None = Field(None, ge=0, le=LARGEST_ID, description="Jobs that ended since, too.")
     details: bool = Field(default=False, description="All of each job.")
+    outlook: bool = Field(default=False, description="Why each job waits that has not started, and its planned start.")
     total: bool = Field(default=False, description="Count the jobs, too.")
     newest_first: bool = Field(default=False, description="By id, descending.")
     after: int | None = Field(None, ge=0, le=LARGEST_ID, description="`next` of the page before.")
@@ -72,16 +75,13 @@ class JobListing(BaseModel):
 def jobs_list(request: Request, listing: Annotated[JobListing, Query()]) -> Answer:
     """Return the jobs that satisfy all that is given, by id; `next` is where the next page begins, null at the end."""
     who = asking(request)
-    return answer_unless_known(request, _page(who, listing))
+    return answer_unless_known(request, job_page(who, listing))
 
 
 @router.get("/{job_id}", operation_id="job", summary="One job")
-def job_one(request: Request, job_id: Id) -> Answer:
+def job_one(request: Request, job_id: Id, everything: Everything = False) -> Answer:
     """Return everything of a job that the caller may see."""
-    who = asking(request)
-    with who.database.snapshot() as tx:
-        (view,) = job_views(tx, [tx.jobs.get(job_id)], who.privacy)
-        return answer_unless_known(request, job_details(view))
+    return answer_unless_known(request, job_record(asking(request), job_id, everything=everything))
 
 
 @router.get("/{job_id}/explanation", operation_id="job_explanation", summary="Why a job waits, and until when")
@@ -99,12 +99,27 @@ def job_states(request: Request, job_id: Id) -> Answer:
     who = asking(request)
     with who.database.snapshot() as tx:
         tx.jobs.get(job_id)
-        changes = tx.jobs.state_changes([job_id])[job_id]
-    items = [{"state": change.state, "from": change.start, "to": change.stop or None} for change in changes]
-    return answer_unless_known(request, {"items": items})
+        return answer_unless_known(request, {"items": _states_of(tx, job_id)})
 
 
-def _page(who: Asking, listing: JobListing) -> dict[str, object]:
+def job_record(who: Asking, job_id: int, *, everything: bool = False) -> dict[str, object]:
+    """Return a job; ``everything``: with its explanation and its states.  Raises NoSuchJob."""
+    with who.database.snapshot() as tx:
+        job = tx.jobs.get(job_id)
+        (view,) = job_views(tx, [job], who.privacy)
+        if not everything:
+            return job_details(view)
+        (explanation,) = explain(tx, [job], who.config)
+        return {**job_details(view), "explanation": explanation.record, "states": _states_of(tx, job_id)}
+
+
+def _states_of(tx: "Transaction", job_id: int) -> list[dict[str, object]]:
+    changes = tx.jobs.state_changes([job_id])[job_id]
+    return [{"state": change.state, "from": change.start, "to": change.stop or None} for change in changes]
+
+
+def job_page(who: Asking, listing: JobListing) -> dict[str, object]:
+    """Return a page of a list.  Raises BadRequest, Unidentified."""
     query, place = listing.query(who), listing.place(who.config)
     with who.database.snapshot() as tx:
         ids = tx.job_pages.page(query, place)
@@ -113,6 +128,9 @@ def _page(who: Asking, listing: JobListing) -> dict[str, object]:
             items = [job_details(view) for view in job_views(tx, jobs, who.privacy)]
         else:
             items = [job_item(job) for job in jobs]
+        if listing.outlook:
+            records = {outlook.job.id: outlook.record for outlook in outlooks(tx, jobs)}
+            items = [{**item, "outlook": records.get(job.id)} for item, job in zip(items, jobs, strict=True)]
         record: dict[str, object] = {"items": items, "next": ids[-2] if len(ids) > place.limit else None}
         if listing.total:
             number = tx.job_pages.count(query)

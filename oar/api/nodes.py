@@ -44,30 +44,37 @@ class NodeListing(BaseModel):
 @router.get("/nodes", operation_id="nodes_list", summary="Nodes, and how many of their resources are free")
 def nodes_list(request: Request, listing: Annotated[NodeListing, Query()]) -> Answer:
     """Return the nodes with the numbers of their resources by condition, and the jobs on them; the sums of all."""
-    views = listing.views(asking(request))
-    jobs = _jobs(views)
-    nodes = by_node(views)
-    items = [{**_node_item(node), "jobs": jobs[node.node]} for node in nodes]
-    return answer_unless_known(request, {"items": items, "total": total(nodes).record})
+    return answer_unless_known(request, nodes_record(asking(request), listing))
 
 
 @router.get("/nodes/{name}", operation_id="node", summary="One node")
 def node_one(request: Request, name: NodeName) -> Answer:
     """Return a node with its resources, the jobs on them, and what happened to it last."""
-    who = asking(request)
+    return answer_unless_known(request, node_record(asking(request), name))
+
+
+def nodes_record(who: Asking, listing: NodeListing | None = None) -> dict[str, object]:
+    """Return nodes with their numbers, and the sums.  Raises BadRequest."""
+    views = (listing or NodeListing(node=None, state=None)).views(who)
+    jobs = _jobs(views)
+    nodes = by_node(views)
+    return {"items": [{**_node_item(node), "jobs": jobs[node.node]} for node in nodes], "total": total(nodes).record}
+
+
+def node_record(who: Asking, name: str) -> dict[str, object]:
+    """Return a node.  Raises NoSuchResource."""
     with who.database.snapshot() as tx:
         views = resource_views(tx, nodes=[name])
         events = tx.events.of_nodes([name], last=LAST_EVENTS).get(name, [])
     if not views:
         raise NoSuchResource(f"there is no node {name!r}")
     (node,) = by_node(views)
-    record = {
+    return {
         **_node_item(node),
         "jobs": _jobs(views)[name],
         "resources": [resource_item(view) for view in views],
         "events": [event_item(event) for event in events],
     }
-    return answer_unless_known(request, record)
 
 
 @router.get("/resources", operation_id="resources_list", summary="Resources")
@@ -83,7 +90,11 @@ def resources_list(request: Request, listing: Annotated[NodeListing, Query()]) -
 @router.get("/queues", operation_id="queues_list", summary="Queues")
 def queues_list(request: Request) -> Answer:
     """Return the queues, the most urgent first, with the numbers of their jobs by state."""
-    who = asking(request)
+    return answer_unless_known(request, queues_record(asking(request)))
+
+
+def queues_record(who: Asking) -> dict[str, object]:
+    """Return the queues with the numbers of their jobs."""
     with who.database.snapshot() as tx:
         queues = tx.queues.all()
         numbers = tx.job_pages.live_by_queue()
@@ -97,7 +108,7 @@ def queues_list(request: Request) -> Answer:
         }
         for queue in sorted(queues, key=lambda queue: (-queue.priority, queue.name))
     ]
-    return answer_unless_known(request, {"items": items})
+    return {"items": items}
 
 
 def resource_item(view: ResourceView) -> dict[str, object]:

@@ -17,6 +17,7 @@ from oar.api.workers import Workers
 from oar.lib.access.accounts import PRIVILEGED
 from oar.lib.runtime import delivery
 from oar.lib.views.privacy import Privacy, privacy_for
+from oar.web.documents import Documents
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -51,10 +52,11 @@ class Asking(NamedTuple):
 
 
 class Service:
-    """The configuration, the database, the hub and the workers of a process."""
+    """The configuration, the database, the hub, the workers and the pages of a process."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self.runtime = runtime
+        self.documents = Documents()
         self.hub = Hub(runtime.database, runtime.config.api_max_streams)
         self.workers = Workers(runtime)
         runtime.database.deliver = self._deliver

@@ -68,7 +68,8 @@ MAY_USE: dict[str, set[str]] = {
     "oar.cli.oarsub_parts": {*BELOW_FACES, "oar.cli.common"},
     "oar.cli.oarstat_parts": {*BELOW_FACES, "oar.cli.common"},
     "oar.cli.warm": {*BELOW_FACES, "oar.cli.common"},
-    "oar.api": BELOW_FACES,
+    "oar.web": set(),
+    "oar.api": {*BELOW_FACES, "oar.web"},
     "oar.cli": {*BELOW_FACES, "oar.api", "oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts"},
 }
 

@@ -32,6 +32,10 @@ _OF_TYPES = f"""
 _BETWEEN = (
     f"SELECT {_COLUMNS} FROM event_logs e WHERE e.event_id > %s AND e.event_id <= %s ORDER BY e.event_id LIMIT %s"
 )
+#: The newest events that satisfy some conditions.
+_LATEST = f"SELECT {_COLUMNS} FROM event_logs e WHERE {{}} ORDER BY e.event_id DESC LIMIT %s"
+_OF_JOB, _OF_TYPE, _BEFORE = "e.job_id = %s", "e.type = %s", "e.event_id < %s"
+_ON_NODE = "e.event_id IN (SELECT event_id FROM event_log_hostnames WHERE hostname = %s)"
 _HOSTS = "SELECT event_id, hostname FROM event_log_hostnames WHERE event_id = ANY(%s) ORDER BY event_id, hostname"
 #: Events of nodes since a date.
 _OF_NODES = f"""
@@ -129,6 +133,21 @@ class Events(Table):
     def between(self, after: int, until: int, limit: int) -> list[Event]:
         """Return the events behind an id, up to and including another one, oldest first."""
         return self._with_hosts(self._tx.rows(_BETWEEN, (after, until, limit)))
+
+    def latest(
+        self,
+        limit: int,
+        *,
+        job: int | None = None,
+        type_: str | None = None,
+        node: str | None = None,
+        before: int | None,
+    ) -> list[Event]:
+        """Return the newest events, newest first: of a job, of a type, on a node, with smaller ids than ``before``."""
+        given = ((_OF_JOB, job), (_OF_TYPE, type_), (_ON_NODE, node), (_BEFORE, before))
+        conditions = [(text, value) for text, value in given if value is not None]
+        where = " AND ".join(text for text, _ in conditions) or "true"
+        return self._with_hosts(self._tx.rows(_LATEST.format(where), (*(value for _, value in conditions), limit)))
 
     def of_types(self, job_id: int, types: Collection[str], since: int = 0) -> list[Event]:
         """Return the events of some types of a job since a date, oldest first."""

@@ -1,0 +1,43 @@
+"""What has happened to jobs and nodes, the newest first."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from oar.api.answers import Answer, answer_unless_known
+from oar.api.jobs import PRINTABLE
+from oar.api.records import event_item
+from oar.api.service import LARGEST_ID, Asking, asking
+
+router = APIRouter(tags=["history"])
+
+
+class EventListing(BaseModel):
+    """Which events a page holds: all conditions hold together."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    job: int | None = Field(None, ge=1, le=LARGEST_ID, description="Id of a job.")
+    node: str | None = Field(None, max_length=255, pattern=PRINTABLE, description="Network address of a node.")
+    type: str | None = Field(None, max_length=100, pattern=PRINTABLE, description="A type of events.")
+    before: int | None = Field(None, ge=1, le=LARGEST_ID, description="`next` of the page before.")
+    limit: int = Field(default=100, ge=1, le=1000, description="Events of a page.")
+
+
+@router.get("/event-log", operation_id="event_log", summary="Events, the newest first, by pages")
+def event_log(request: Request, listing: Annotated[EventListing, Query()]) -> Answer:
+    """Return events; `next` is where the next page begins, null at the end."""
+    return answer_unless_known(request, event_page(asking(request), listing))
+
+
+def event_page(who: Asking, listing: EventListing) -> dict[str, object]:
+    """Return a page of events; their texts only to who is known."""
+    with who.database.snapshot() as tx:
+        found = tx.events.latest(
+            listing.limit + 1, job=listing.job, type_=listing.type, node=listing.node, before=listing.before
+        )
+    shown = found[: listing.limit]
+    if who.caller.user is None:
+        shown = [event._replace(description="") for event in shown]
+    return {"items": [event_item(event) for event in shown], "next": shown[-1].id if len(found) > len(shown) else None}

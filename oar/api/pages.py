@@ -1,0 +1,176 @@
+"""The pages: their files, and the first view of each as a plain document.  See docs/web.rst."""
+
+import time
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import ValidationError
+
+from oar.api.answers import Answer
+from oar.api.event_log import EventListing, event_page
+from oar.api.jobs import JobListing, job_page, job_record
+from oar.api.nodes import node_record, nodes_record, queues_record
+from oar.api.service import Asking, asking, service_of
+from oar.api.statuses import status_of
+from oar.lib.facts.errors import BadRequest, OarError
+from oar.lib.reservations.recurrence import local_zone
+from oar.web.documents import POLICY, Documents, Visit
+from oar.web.words import LANGUAGES, preferred
+
+router = APIRouter(prefix="/ui", include_in_schema=False)
+
+#: Jobs of the first view of a list; scripts load the others as they are scrolled to.
+FIRST_JOBS = 50
+FIRST_EVENTS = 100
+_LANGUAGE_COOKIE = "oar_language"
+_YEAR = 365 * 86400
+_HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
+
+Record = Mapping[str, Any]
+
+
+@router.get("/static/{version}/{name:path}")
+def static(request: Request, version: str, name: str) -> Answer:
+    """Return a file that pages load; of another version there is none, so that no page mixes two."""
+    assets = _documents(request).assets
+    asset = assets.find(name) if version == assets.version else None
+    if asset is None:
+        return Response(status_code=HTTPStatus.NOT_FOUND, headers=_HEADERS)
+    headers = {**_HEADERS, "Cache-Control": f"public, max-age={_YEAR}, immutable", "ETag": f'"{version}"'}
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(asset.packed, headers={**headers, "Content-Encoding": "gzip"}, media_type=asset.media_type)
+    return Response(asset.content, headers=headers, media_type=asset.media_type)
+
+
+@router.get("")
+def beginning() -> Answer:
+    """Lead to the first page, whose address ends with a slash."""
+    return Response(status_code=HTTPStatus.PERMANENT_REDIRECT, headers={"Location": "ui/"})
+
+
+@router.get("/")
+def dashboard(request: Request) -> Answer:
+    """Show how the cluster is."""
+
+    def load(who: Asking) -> Record:
+        mine = {"jobs": _jobs(who, {"user": "me"})} if who.caller.user else {"jobs": None}
+        return {"nodes": nodes_record(who), "queues": queues_record(who), **mine}
+
+    return _page(request, "dashboard", load)
+
+
+@router.get("/jobs")
+def jobs(request: Request) -> Answer:
+    """Show jobs."""
+    asked = {name: value for name, value in request.query_params.items() if name in JobListing.model_fields and value}
+    return _page(request, "jobs", lambda who: {"jobs": _jobs(who, asked), "asked": asked})
+
+
+@router.get("/jobs/{job_id}")
+def job(request: Request, job_id: str) -> Answer:
+    """Show a job."""
+    return _page(request, "job", lambda who: {"job": job_record(who, _number(job_id), everything=True)})
+
+
+@router.get("/nodes")
+def nodes(request: Request) -> Answer:
+    """Show the nodes."""
+    return _page(request, "nodes", lambda who: {"nodes": nodes_record(who)})
+
+
+@router.get("/nodes/{name}")
+def node(request: Request, name: str) -> Answer:
+    """Show a node."""
+    return _page(request, "node", lambda who: {"node": node_record(who, name)})
+
+
+@router.get("/queues")
+def queues(request: Request) -> Answer:
+    """Show the queues."""
+    return _page(request, "queues", lambda who: {"queues": queues_record(who)})
+
+
+@router.get("/events")
+def events(request: Request) -> Answer:
+    """Show what has happened."""
+    return _page(
+        request, "events", lambda who: {"events": event_page(who, EventListing.model_validate({"limit": FIRST_EVENTS}))}
+    )
+
+
+@router.get("/help")
+def help_page(request: Request) -> Answer:
+    """Show what keys, colours and words mean."""
+    return _page(request, "help", lambda who: {})
+
+
+@router.get("/{path:path}")
+def nothing(request: Request) -> Answer:
+    """Tell that there is no such page."""
+    return _problem(request, HTTPStatus.NOT_FOUND, "")
+
+
+def _documents(request: Request) -> Documents:
+    documents: Documents = service_of(request).documents
+    return documents
+
+
+def _page(request: Request, name: str, load: Callable[[Asking], Record]) -> Answer:
+    """Return a page of a record; what is wrong is a page, too."""
+    try:
+        record = load(asking(request))
+    except OarError as error:
+        return _problem(request, status_of(error), str(error))
+    return _document(request, name, record)
+
+
+def _problem(request: Request, status: HTTPStatus, text: str) -> Answer:
+    return _document(request, "problem", {"status": int(status), "text": text}, status)
+
+
+def _document(request: Request, name: str, record: Record, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    visit = _visit(request)
+    text = _documents(request).page(name, visit, record)
+    response = Response(text, status, _HEADERS, "text/html")
+    if request.query_params.get("lang") in LANGUAGES:
+        response.set_cookie(_LANGUAGE_COOKIE, visit.language, max_age=_YEAR, samesite="lax")
+    return response
+
+
+def _visit(request: Request) -> Visit:
+    service = service_of(request)
+    config = service.runtime.config
+    try:
+        user = service.asking(request).caller.user
+    except OarError:  # the page tells it
+        user = None
+    wish = request.query_params.get("lang") or request.cookies.get(_LANGUAGE_COOKIE)
+    return Visit(
+        config.instance_name or config.server_hostname,
+        "../" * (request.scope["raw_path"].count(b"/") - 1),
+        preferred(wish, request.headers.get("accept-language", "")),
+        local_zone(),
+        user.name if user else "",
+        int(time.time()),
+    )
+
+
+def _jobs(who: Asking, asked: Mapping[str, str]) -> Record:
+    """Return the first jobs of a list.  Raises BadRequest."""
+    try:
+        listing = JobListing.model_validate({"limit": FIRST_JOBS, "details": True, **asked})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadRequest(f"{first['loc'][0]}: {first['msg']}") from None
+    return job_page(who, listing)
+
+
+def _number(text: str) -> int:
+    """Return the id of a job.  Raises BadRequest."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise BadRequest(f"{text!r} is no id of a job")
+    return int(text)

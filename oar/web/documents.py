@@ -1,0 +1,85 @@
+"""The first view of each page: a document that can be read without scripts, made from the records of the API."""
+
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from oar.web.assets import Assets
+from oar.web.words import LANGUAGES, Words
+
+#: What a page may load and do: files of ours, requests to us; no script in a document, and none made from a text.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types oar"
+)
+#: The pages of the menu, in their order.
+MENU = ("dashboard", "nodes", "jobs", "queues", "events", "help")
+
+
+class Visit(NamedTuple):
+    """What stands round every page."""
+
+    site: str  #: name of the cluster
+    root: str  #: the way from the page's address to that of the service, "../"
+    language: str
+    zone: str  #: time zone of the site
+    user: str  #: '' for nobody
+    now: int
+
+
+class Documents:
+    """Makes documents of records."""
+
+    def __init__(self) -> None:
+        self.assets = Assets()
+        self._words = {language: Words(language) for language in LANGUAGES}
+
+    def page(self, name: str, visit: Visit, record: Mapping[str, Any]) -> str:
+        """Return a page."""
+        words = self._words[visit.language]
+        template = self._templates.get_template(f"{name}.html")
+        static = f"{visit.root}ui/static/{self.assets.version}"
+        return template.render(record, t=words, visit=visit, page=name, menu=MENU, static=static, modules=self._modules)
+
+    @cached_property
+    def _templates(self) -> Environment:
+        templates = Environment(
+            loader=FileSystemLoader(Path(__file__).parent / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        templates.filters |= {"date": _date, "iso": _iso, "duration": _duration}
+        return templates
+
+    @cached_property
+    def _modules(self) -> list[str]:
+        """The scripts that every page needs: named in the document, they come at once and not one after another."""
+        return [name for name in self.assets.names(".js") if name.startswith("js/common/")]
+
+
+def _date(seconds: int | None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else "–"
+
+
+def _iso(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds))
+
+
+def _duration(seconds: int | None) -> str:
+    """Return a length of time as ``1d 02:03``, hours and minutes.
+
+    >>> _duration(93_784)
+    '1d 02:03'
+    """
+    if seconds is None:
+        return "–"
+    days, rest = divmod(seconds, 86400)
+    clock = f"{rest // 3600:02d}:{rest % 3600 // 60:02d}"
+    return f"{days}d {clock}" if days else clock

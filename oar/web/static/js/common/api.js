@@ -1,0 +1,35 @@
+// Requests to the service.
+import { site } from "./site.js";
+
+/** An answer that tells what is wrong. */
+export class Problem extends Error {
+  constructor(record) {
+    super(record.detail);
+    this.record = record;
+  }
+}
+
+function address(path, parameters) {
+  const url = new URL(`v1/${path}`, site.root);
+  for (const [key, value] of Object.entries(parameters ?? {})) {
+    if (value != null && value !== "" && value !== false) url.searchParams.set(key, value);
+  }
+  return url;
+}
+
+async function send(path, parameters, options) {
+  const answer = await fetch(address(path, parameters), options);
+  const record = answer.headers.get("content-type")?.includes("json") ? await answer.json() : null;
+  if (answer.ok) return record;
+  throw new Problem(record ?? { status: answer.status, detail: `${answer.status} ${answer.statusText}` });
+}
+
+/** Return what the service has under a path of /v1.  Throws Problem. */
+export function get(path, parameters, signal) {
+  return send(path, parameters, { signal, cache: "no-cache" });
+}
+
+/** Ask the service to do something.  Throws Problem. */
+export function post(path, body) {
+  return send(path, null, { method: "POST", headers: { "Content-Type": "application/json", "X-OAR-Request": "1" }, body: JSON.stringify(body) });
+}

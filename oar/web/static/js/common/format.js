@@ -1,0 +1,74 @@
+// Numbers, dates and lengths of time as people read them.
+import { h } from "./dom.js";
+import { now, site } from "./site.js";
+
+export const ZONES = ["site", "browser", "utc"];
+
+/** Which zone dates are shown in. */
+export function zone() {
+  const chosen = localStorage.getItem("oar.zone");
+  return ZONES.includes(chosen) && (site.zone || chosen !== "site") ? chosen : site.zone ? "site" : "browser";
+}
+
+const names = { site: site.zone, browser: undefined, utc: "UTC" };
+const parts = new Intl.DateTimeFormat("en-CA", {
+  timeZone: names[zone()], hourCycle: "h23",
+  year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
+});
+
+function fields(seconds) {
+  return Object.fromEntries(parts.formatToParts(seconds * 1000).map((part) => [part.type, part.value]));
+}
+
+/** Return a date as 2026-11-23 14:05:07. */
+export function fullDate(seconds) {
+  const { year, month, day, hour, minute, second } = fields(seconds);
+  return `${year}-${month}-${day} ${hour}:${minute}:${second}`;
+}
+
+/** Return a date as 14:05 if it is today, else as 11-23 14:05, of other years with the year. */
+export function shortDate(seconds) {
+  const date = fullDate(seconds), today = fullDate(now());
+  if (date.slice(0, 10) === today.slice(0, 10)) return date.slice(11, 16);
+  return date.slice(0, 4) === today.slice(0, 4) ? date.slice(5, 16) : date.slice(0, 16);
+}
+
+/** Show a date: short, the full one in its title. */
+export function time(seconds) {
+  if (!seconds) return h("span", { class: "none" }, "–");
+  const iso = new Date(seconds * 1000).toISOString();
+  return h("time", { datetime: iso, title: fullDate(seconds) }, shortDate(seconds));
+}
+
+/** Return a length of time as 1d 02:03. */
+export function duration(seconds) {
+  if (seconds == null) return "–";
+  const whole = Math.max(0, Math.round(seconds)), days = Math.floor(whole / 86400);
+  const two = (number) => String(number).padStart(2, "0");
+  const clock = `${two(Math.floor((whole % 86400) / 3600))}:${two(Math.floor((whole % 3600) / 60))}`;
+  return days ? `${days}d ${clock}` : clock;
+}
+
+const integers = new Intl.NumberFormat(site.language);
+
+/** Return a number with the marks of the language. */
+export function number(value) {
+  return integers.format(value);
+}
+
+/** Return a share as 87 %. */
+export function percent(part, whole) {
+  return `${whole ? Math.round((100 * part) / whole) : 0} %`;
+}
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/** Return an amount of bytes as 3.9 GiB. */
+export function bytes(amount) {
+  if (amount == null) return "–";
+  const power = Math.min(UNITS.length - 1, Math.floor(Math.log2(Math.max(1, amount)) / 10));
+  return `${(amount / 1024 ** power).toFixed(power ? 1 : 0)} ${UNITS[power]}`;
+}
+
+/** Compare names as people sort them: n2 before n10. */
+export const naturally = new Intl.Collator("en", { numeric: true }).compare;

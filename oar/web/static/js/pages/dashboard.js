@@ -1,0 +1,100 @@
+// How is the cluster, and how are my jobs?
+import { get } from "../common/api.js";
+import { h } from "../common/dom.js";
+import { duration, number, percent, time } from "../common/format.js";
+import { now, page, site } from "../common/site.js";
+import { conditionBar, jobLink, legend, nodeLinks, shareBar, stateChip, table } from "../common/parts.js";
+import { run } from "../common/page.js";
+import { t } from "../common/words.js";
+
+/** Jobs that the page shows of who looks. */
+const MOST_JOBS = 12;
+const RUNNING = ["toLaunch", "Launching", "Running", "Suspended", "Resuming", "Finishing"];
+const WAITING = ["Waiting", "Hold", "toAckReservation"];
+
+async function load(signal) {
+  const mine = site.user ? { user: site.user, details: true, outlook: true, limit: MOST_JOBS, newest_first: true, total: true } : null;
+  const [grid, queues, jobs, events] = await Promise.all([
+    get("grid", {}, signal), get("queues", {}, signal), mine && get("jobs", mine, signal), get("event-log", { limit: 8 }, signal),
+  ]);
+  return { grid, queues: queues.items, jobs, events: events.items };
+}
+
+function view({ grid, queues, jobs, events }) {
+  const total = Object.values(grid.total).reduce((sum, each) => sum + each, 0);
+  return h("div", { class: "dashboard" },
+    h("h1", {}, t("dashboard.title", { site: site.name })),
+    h("section", { class: "card wide" }, headline(grid.total, total), conditionBar(grid.total, total),
+      legend(grid.total)),
+    warnings(grid.total, queues),
+    jobs && mineCard(jobs),
+    h("section", { class: "card" }, h("h2", {}, t("queues.title")), queueTable(queues)),
+    h("section", { class: "card" }, h("h2", {}, t("dashboard.lately"), " ", h("a", { class: "more", href: page("events") }, t("dashboard.all"))), eventList(events)));
+}
+
+function headline(numbers, total) {
+  const up = total - numbers.absent - numbers.suspected - numbers.dead - numbers.standby;
+  return h("div", { class: "figures" },
+    figure(number(up), t("dashboard.up", { n: number(total) })),
+    figure(percent(numbers.used, total), t("dashboard.busy")),
+    figure(number(numbers.free), t("condition.free")));
+}
+
+function figure(value, label) {
+  return h("p", { class: "figure" }, h("b", {}, value), " ", h("span", {}, label));
+}
+
+function warnings(numbers, queues) {
+  const stopped = queues.filter((queue) => queue.state !== "Active");
+  return [
+    numbers.suspected > 0 && warning("suspected", t("dashboard.suspected", { n: numbers.suspected }), page("nodes", null, { state: "suspected" })),
+    numbers.dead > 0 && warning("dead", t("dashboard.dead", { n: numbers.dead }), page("nodes", null, { state: "dead" })),
+    ...stopped.map((queue) => warning(`queue ${queue.name}`, t("dashboard.stopped", { queue: queue.name }), page("queues"))),
+  ];
+}
+
+function warning(key, text, href) {
+  return h("p", { class: "notice wide", key }, h("span", { "aria-hidden": "true" }, "! "), h("a", { href }, text));
+}
+
+function mineCard(jobs) {
+  const more = jobs.total > jobs.items.length;
+  const columns = [
+    { key: "state", label: t("job.state"), cell: (job) => stateChip(job.state) },
+    { key: "job", label: t("job.job"), cell: jobLink },
+    { key: "nodes", label: t("nodes.title"), cell: (job) => nodeLinks(job.nodes, 2) },
+    { key: "progress", label: t("job.progress"), cell: progress },
+  ];
+  return h("section", { class: "card" },
+    h("h2", {}, t("dashboard.mine"), " ", h("a", { class: "more", href: page("jobs", null, { user: site.user }) }, more ? t("dashboard.all_n", { n: jobs.total }) : t("dashboard.all"))),
+    table(t("dashboard.mine"), columns, jobs.items, (job) => job.id, t("dashboard.no_jobs")));
+}
+
+/** Show how far a job is: of one that runs its time, of one that waits why and until when. */
+function progress(job) {
+  if (job.started && !job.ended && job.walltime) {
+    const spent = now() - job.started;
+    return [t("job.of", { spent: duration(spent), whole: duration(job.walltime) }), " ", shareBar(spent, job.walltime)];
+  }
+  if (!job.outlook) return null;
+  return [job.outlook.scheduled_start ? [t("why.starts"), " ", time(job.outlook.scheduled_start), " "] : null, h("span", { class: "faint" }, job.outlook.why)];
+}
+
+function queueTable(queues) {
+  const sum = (queue, states) => states.reduce((total, state) => total + (queue.jobs[state] ?? 0), 0);
+  const columns = [
+    { key: "name", label: t("queue.queue"), cell: (queue) => h("a", { href: page("jobs", null, { queue: queue.name }) }, queue.name) },
+    { key: "running", label: t("queue.running"), kind: "number", cell: (queue) => number(sum(queue, RUNNING)) },
+    { key: "waiting", label: t("queue.waiting"), kind: "number", cell: (queue) => number(sum(queue, WAITING)) },
+  ];
+  return table(t("queues.title"), columns, queues, (queue) => queue.name, t("queues.none"));
+}
+
+function eventList(events) {
+  if (!events.length) return h("p", { class: "empty" }, t("events.none"));
+  return h("ul", { class: "plain" }, events.map((event) =>
+    h("li", { key: event.id }, time(event.date), " ", h("span", { class: "kind" }, event.type), " ",
+      event.job ? jobLink({ id: event.job }) : null, " ", nodeLinks(event.nodes, 2))));
+}
+
+run({ load, view, concerns: (message) => ["state", "event", "jobs", "resources", "queues", "gantt"].includes(message.name) });

@@ -1,0 +1,131 @@
+// What a job is, when it starts, how it runs, why it ended.
+import { get } from "../common/api.js";
+import { h } from "../common/dom.js";
+import { bytes, duration, time } from "../common/format.js";
+import { now, page } from "../common/site.js";
+import { copy, jobLink, nodeLink, nodeLinks, shareBar, stateChip, table } from "../common/parts.js";
+import { announce, run } from "../common/page.js";
+import { t } from "../common/words.js";
+
+const id = Number(location.pathname.split("/").pop());
+let saidState = null;
+
+function load(signal) {
+  return get(`jobs/${id}`, { everything: true }, signal);
+}
+
+function view(job) {
+  if (saidState && saidState !== job.state) announce(t("job.is_now", { id, state: job.state }));
+  saidState = job.state;
+  document.title = `${job.id} ${job.name ?? ""} ${job.state} · OAR`;
+  return [
+    h("h1", {}, h("b", {}, job.id), job.name && h("bdi", {}, ` ${job.name}`), " ", stateChip(job.state)),
+    h("p", { class: "lead" }, h("a", { href: page("jobs", null, { user: job.user }) }, h("bdi", {}, job.user)), " · ",
+      h("a", { href: page("jobs", null, { queue: job.queue }) }, job.queue),
+      job.project && [" · ", h("bdi", {}, t("job.of_project", { project: job.project }))],
+      job.array !== job.id || job.array_index > 1 ? [" · ", h("a", { href: page("jobs", null, { array: job.array, state: "all" }) }, t("job.of_array", { array: job.array, index: job.array_index }))] : null),
+    waiting(job), running(job), ended(job), facts(job), timeline(job), request(job), resources(job), events(job),
+  ];
+}
+
+function waiting(job) {
+  const why = job.explanation;
+  if (job.ended || job.started || !why.sentence) return null;
+  return h("section", { class: "card why", key: "why" }, h("h2", {}, t("why.title")),
+    h("p", { class: "sentence" }, h("bdi", {}, why.sentence)),
+    why.start && h("p", {}, t("why.start"), " ", time(why.start.date), why.start.hosts.length > 0 && [" ", t("why.on"), " ", nodeLinks(why.start.hosts)], ", ",
+      firmness(why.start.firmness), why.start.because && h("span", { class: "faint" }, ` (${why.start.because})`), ". ",
+      why.start.jobs_before > 0 && t("why.before", { n: why.start.jobs_before }),
+      why.start.half_off_by != null && [" ", t("why.measured", { half: duration(why.start.half_off_by), most: duration(why.start.most_off_by) })]),
+    why.in_front.length > 0 && h("div", {}, h("h3", {}, t("why.in_front")),
+      h("ul", { class: "plain" }, why.in_front.map((other) => h("li", { key: other.job_id }, jobLink({ id: other.job_id }), " ", h("bdi", {}, other.owner), " ", stateChip(other.state), other.end ? [" ", t("why.until"), " ", time(other.end)] : null)))),
+    why.trouble && h("p", { class: "bad" }, why.trouble),
+    why.advice && h("p", { class: "advice" }, why.advice),
+    waited(why));
+}
+
+const FIRMNESS = { fixed: t("firmness.fixed"), latest: t("firmness.latest"), tentative: t("firmness.tentative") };
+function firmness(word) {
+  return h("span", { class: `firm ${word}` }, FIRMNESS[word]);
+}
+
+function waited(why) {
+  const parts = Object.entries(why.waited_for);
+  if (!parts.length) return null;
+  return h("p", { class: "faint" }, t("why.waited", { time: duration(why.waited) }), " ",
+    parts.map(([reason, seconds], place) => [place ? ", " : "", `${reason} ${duration(seconds)}`]));
+}
+
+function running(job) {
+  if (!job.started || job.ended || !job.walltime) return null;
+  const spent = now() - job.started;
+  return h("section", { class: "card", key: "running" },
+    h("p", {}, t("job.of", { spent: duration(spent), whole: duration(job.walltime) }), " ", shareBar(spent, job.walltime), " ", t("job.until"), " ", time(job.started + job.walltime)),
+    job.explanation.trouble && h("p", { class: "bad" }, job.explanation.trouble),
+    job.explanation.advice && h("p", { class: "advice" }, job.explanation.advice));
+}
+
+function ended(job) {
+  const end = job.end;
+  if (!job.ended || !end) return null;
+  return h("section", { class: "card", key: "end" }, h("h2", {}, t("end.title")),
+    end.sentence && h("p", { class: "sentence" }, h("bdi", {}, end.sentence)),
+    end.advice && h("p", { class: "advice" }, end.advice),
+    job.cpu_efficiency != null && h("p", {}, t("end.cpu"), " ", shareBar(job.cpu_efficiency, 1), " · ", t("end.memory", { memory: bytes(job.max_rss) })),
+    job.resubmitted_as && h("p", {}, t("end.resubmitted"), " ", jobLink({ id: job.resubmitted_as })));
+}
+
+function facts(job) {
+  const list = [
+    [t("job.asked"), h("bdi", {}, job.resources_asked || "–")],
+    [t("job.walltime"), duration(job.walltime)],
+    [t("job.properties"), job.properties && h("code", {}, job.properties)],
+    [t("job.types"), job.types.length > 0 && h("bdi", {}, job.types.join(", "))],
+    [t("job.submitted"), time(job.submitted)],
+    [job.started ? t("job.started") : t("job.planned"), time(job.started ?? job.planned)],
+    [t("job.ended"), job.ended && time(job.ended)],
+    [t("job.exit_code"), job.exit_code != null && job.ended && String(job.exit_code >> 8)],
+    [t("job.dependencies"), job.dependencies.length > 0 && job.dependencies.map((other) => [jobLink({ id: other }), " "])],
+    [t("job.resubmitted_from"), job.resubmitted_from && jobLink({ id: job.resubmitted_from })],
+    [t("job.message"), job.message && h("bdi", {}, job.message)],
+  ];
+  return h("dl", { class: "facts card", key: "facts" }, list.filter(([, value]) => value).map(([label, value]) => h("div", { key: label }, h("dt", {}, label), h("dd", {}, value))));
+}
+
+function timeline(job) {
+  const columns = [
+    { key: "state", label: t("job.state"), cell: (each) => stateChip(each.state) },
+    { key: "from", label: t("job.from"), cell: (each) => time(each.from) },
+    { key: "time", label: t("job.duration"), kind: "number", cell: (each) => duration((each.to ?? now()) - each.from) },
+  ];
+  return h("section", { class: "card", key: "timeline" }, h("h2", {}, t("job.timeline")), table(t("job.timeline"), columns, job.states, (each) => `${each.state} ${each.from}`, "–"));
+}
+
+function request(job) {
+  const lines = [[t("job.command"), job.command], [t("job.request"), job.initial_request], [t("job.directory"), job.directory], ["stdout", job.stdout], ["stderr", job.stderr]].filter(([, text]) => text);
+  if (!lines.length) return null;
+  return h("section", { class: "card", key: "request" }, h("h2", {}, t("job.request")),
+    lines.map(([label, text]) => h("div", { class: "code", key: label }, h("span", { class: "faint" }, label), h("pre", { tabindex: "0", "aria-label": label }, text),
+      h("button", { type: "button", class: "quiet", "aria-label": t("copy_what", { what: label }), on: { click: (event) => copy(text, event.currentTarget) } }, t("copy")))));
+}
+
+function resources(job) {
+  if (!job.nodes.length) return null;
+  return h("section", { class: "card", key: "resources" }, h("h2", {}, t("job.resources", { n: job.resources.length })),
+    h("p", {}, job.nodes.map((name, place) => [place ? ", " : null, nodeLink(name)])),
+    h("p", { class: "faint" }, t("job.resource_ids"), " ", job.resources.join(" ")));
+}
+
+function events(job) {
+  const columns = [
+    { key: "date", label: t("event.date"), cell: (event) => time(event.date) },
+    { key: "type", label: t("event.type"), cell: (event) => event.type },
+    { key: "nodes", label: t("nodes.title"), cell: (event) => nodeLinks(event.nodes) },
+    { key: "text", label: t("event.text"), kind: "text", cell: (event) => h("bdi", {}, event.text) },
+  ];
+  return h("section", { class: "card", key: "events" }, h("h2", {}, t("events.title")), table(t("events.title"), columns, job.events, (event) => event.id, t("events.none")));
+}
+
+const ofThisJob = new Set(["state", "event"]);
+const ofAll = new Set(["jobs", "gantt"]);
+run({ load, view, concerns: ({ name, data }) => ofAll.has(name) || (ofThisJob.has(name) && data.job === id) });

@@ -1,0 +1,170 @@
+// Which jobs there are, and why they wait.
+import { change, parameters } from "../common/address.js";
+import { get } from "../common/api.js";
+import { h } from "../common/dom.js";
+import { duration, fullDate, number, time } from "../common/format.js";
+import { filters } from "../common/filters.js";
+import { now, site } from "../common/site.js";
+import { copy, download, jobLink, nodeLinks, quoted, shareBar, stateChip, table } from "../common/parts.js";
+import { announce, run } from "../common/page.js";
+import { t } from "../common/words.js";
+
+/** Jobs that are fetched at once. */
+const PIECE = 200;
+/** Jobs that the page holds at most; the filters find the others. */
+const MOST = 10_000;
+const STATES = ["", "live", "Running", "Waiting", "Hold", "Suspended", "Terminated", "Error", "all"];
+const STATE_WORDS = { "": t("states.live"), live: t("states.live"), all: t("states.all") };
+const FIELDS = [
+  { name: "state", label: t("filter.state"), options: STATES.filter((each) => each !== "live").map((state) => [state, STATE_WORDS[state] ?? state]) },
+  { name: "user", label: t("filter.user") },
+  { name: "queue", label: t("filter.queue") },
+  { name: "project", label: t("filter.project") },
+  { name: "type", label: t("filter.type") },
+  { name: "node", label: t("filter.node") },
+  { name: "q", label: t("filter.q") },
+];
+const NAMES = [...FIELDS.map((field) => field.name), "name", "array"];
+
+const COLUMNS = [
+  { key: "job", label: t("job.job"), cell: jobLink },
+  { key: "user", label: t("job.user"), cell: (job) => h("bdi", {}, job.user) },
+  { key: "project", label: t("job.project"), cell: (job) => h("bdi", {}, job.project) },
+  { key: "queue", label: t("job.queue"), cell: (job) => job.queue },
+  { key: "state", label: t("job.state"), cell: (job) => stateChip(job.state) },
+  { key: "types", label: t("job.types"), cell: (job) => h("bdi", {}, job.types.join(", ")) },
+  { key: "asked", label: t("job.asked"), kind: "text", cell: (job) => h("bdi", {}, job.resources_asked) },
+  { key: "walltime", label: t("job.walltime"), kind: "number", cell: (job) => duration(job.walltime) },
+  { key: "submitted", label: t("job.submitted"), cell: (job) => time(job.submitted) },
+  { key: "duration", label: t("job.duration"), kind: "number", cell: spent },
+  { key: "start", label: t("job.start"), cell: (job) => time(job.started ?? job.outlook?.scheduled_start ?? job.planned) },
+  { key: "nodes", label: t("nodes.title"), kind: "text", cell: (job) => nodeLinks(job.nodes) },
+  { key: "why", label: t("job.why"), kind: "text", cell: (job) => h("bdi", {}, job.outlook?.why || job.end?.sentence || job.message) },
+];
+const USUAL = ["job", "user", "queue", "state", "asked", "duration", "start", "why"];
+
+let pieces = 1;
+let newest = null;
+
+function asked() {
+  const given = parameters();
+  return Object.fromEntries(NAMES.filter((name) => given[name]).map((name) => [name, given[name]]));
+}
+
+async function load(signal) {
+  const items = [];
+  let after, next, total;
+  for (let piece = 0; piece < pieces; piece++) {
+    const page = await get("jobs", { ...asked(), details: true, outlook: true, newest_first: true, limit: PIECE, after, total: piece === 0 }, signal);
+    items.push(...page.items);
+    if (piece === 0) total = page.total;
+    after = next = page.next;
+    if (next === null) break;
+  }
+  newest ??= items[0]?.id ?? 0;
+  return { items, next, total };
+}
+
+/** Show how long a job waits, runs or ran. */
+function spent(job) {
+  if (job.started && !job.ended && job.walltime) {
+    return [duration(now() - job.started), " ", shareBar(now() - job.started, job.walltime)];
+  }
+  return duration((job.ended ?? now()) - (job.started ?? job.submitted));
+}
+
+function chosenColumns() {
+  const chosen = parameters().columns?.split(",") ?? USUAL;
+  return COLUMNS.filter((column) => chosen.includes(column.key));
+}
+
+function view({ items, next, total }) {
+  const known = items.filter((job) => job.id <= newest), fresh = items.length - known.length;
+  return [
+    h("h1", {}, t("jobs.title"), " ", h("small", {}, t("jobs.count", { n: total }))),
+    filters(FIELDS, parameters(), select),
+    h("div", { class: "row", key: "tools" }, columnChoice(), exports(), copyButton(),
+      fresh > 0 && h("button", { type: "button", class: "fresh", key: "fresh", on: { click: showFresh } }, t("jobs.fresh", { n: fresh }))),
+    table(t("jobs.title"), chosenColumns(), known, (job) => job.id, t("jobs.none")),
+    next !== null && (items.length < MOST
+      ? h("p", { key: "more" }, h("button", { type: "button", id: "more", on: { click: more } }, t("jobs.more", { n: items.length, total: number(total) })))
+      : h("p", { key: "cut", class: "faint" }, t("jobs.cut", { n: number(items.length), total: number(total) }))),
+  ];
+}
+
+function columnChoice() {
+  const chosen = new Set(chosenColumns().map((column) => column.key));
+  const toggle = (key) => {
+    if (chosen.has(key)) chosen.delete(key);
+    else chosen.add(key);
+    const keys = COLUMNS.map((column) => column.key).filter((each) => chosen.has(each));
+    change({ columns: keys.join() === USUAL.join() ? "" : keys.join() });
+    actions.show();
+  };
+  return h("details", { class: "drop", key: "columns" }, h("summary", {}, t("jobs.columns")),
+    h("div", {}, COLUMNS.map((column) => h("label", { key: column.key },
+      h("input", { type: "checkbox", checked: chosen.has(column.key), disabled: column.key === "job", on: { change: () => toggle(column.key) } }), " ", column.label))));
+}
+
+function exports() {
+  return h("details", { class: "drop", key: "exports" }, h("summary", {}, t("jobs.export")),
+    h("div", {}, ["csv", "json", "ndjson"].map((kind) => h("button", { key: kind, type: "button", class: "link", on: { click: () => give(kind) } }, kind.toUpperCase()))));
+}
+
+function copyButton() {
+  const text = command();
+  return text && h("button", { type: "button", key: "copy", class: "quiet", title: text, on: { click: (event) => copy(text, event.currentTarget) } }, t("jobs.copy"));
+}
+
+/** Return the command that shows the same, null where there is none. */
+function command() {
+  const { state, user, queue, project, name, array, ...others } = asked();
+  if (Object.keys(others).length || state === "all") return null;
+  const options = [["-u", user === "me" ? site.user : user], ["-t", state], ["--queue", queue], ["--project", project], ["--name", name], ["-a", array]];
+  return ["oarstat", ...options.filter(([, value]) => value).map(([option, value]) => `${option} ${quoted(value)}`)].join(" ");
+}
+
+async function give(kind) {
+  const items = [];
+  let after = null;
+  do {
+    const page = await get("jobs", { ...asked(), details: true, newest_first: true, limit: 1000, after });
+    items.push(...page.items);
+    after = page.next;
+    announce(t("jobs.exported", { n: items.length }));
+  } while (after !== null && items.length < 100_000);
+  const lines = { json: () => JSON.stringify(items), ndjson: () => items.map((job) => JSON.stringify(job)).join("\n"), csv: () => csv(items) };
+  download(`jobs.${kind}`, lines[kind](), kind === "csv" ? "text/csv" : "application/json");
+}
+
+function csv(items) {
+  const names = ["id", "name", "user", "project", "queue", "state", "resources_asked", "walltime", "submitted", "started", "ended", "exit_code", "message"];
+  const dates = new Set(["submitted", "started", "ended"]);
+  const cell = (job, name) => {
+    const value = job[name] == null ? "" : dates.has(name) ? fullDate(job[name]) : String(job[name]);
+    const safe = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value; // a table program would compute it
+    return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+  return [names.join(), ...items.map((job) => names.map((name) => cell(job, name)).join())].join("\r\n");
+}
+
+function showFresh() {
+  newest = Infinity;
+  actions.show();
+  newest = null;
+  actions.refresh();
+}
+
+function more() {
+  pieces += 1;
+  actions.refresh();
+}
+
+function select(changes) {
+  change(changes);
+  pieces = 1;
+  newest = null;
+  actions.refresh();
+}
+
+const actions = run({ load, view, concerns: (message) => ["state", "jobs", "gantt"].includes(message.name) });

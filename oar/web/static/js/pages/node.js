@@ -1,0 +1,69 @@
+// What happened to a node, and what runs there.
+import { get } from "../common/api.js";
+import { h } from "../common/dom.js";
+import { duration, naturally, time } from "../common/format.js";
+import { now, page } from "../common/site.js";
+import { conditionBar, jobLink, stateChip, table, CONDITIONS, CONDITION_WORDS } from "../common/parts.js";
+import { run } from "../common/page.js";
+import { t } from "../common/words.js";
+
+const name = decodeURIComponent(location.pathname.split("/").pop());
+
+async function load(signal) {
+  const node = await get(`nodes/${encodeURIComponent(name)}`, {}, signal);
+  const jobs = await get("jobs", { node: name, details: true, limit: 100 }, signal);
+  return { node, jobs: jobs.items };
+}
+
+function view({ node, jobs }) {
+  document.title = `${node.name} · OAR`;
+  const text = CONDITIONS.filter((each) => node[each]).map((each) => `${node[each]} ${CONDITION_WORDS[each]}`).join(" · ");
+  return [
+    h("h1", {}, h("bdi", {}, node.name)),
+    h("p", { class: "lead" }, text, node.drain && [" · ", h("b", { class: "bad" }, t("node.drains"))]),
+    conditionBar(node, node.total),
+    common(node.resources),
+    h("section", { class: "card", key: "jobs" }, h("h2", {}, t("node.now")), table(t("node.now"), JOBS, jobs.filter((job) => job.started), (job) => job.id, t("node.idle"))),
+    resources(node.resources),
+    h("section", { class: "card", key: "events" }, h("h2", {}, t("events.title"), " ", h("a", { class: "more", href: page("events", null, { node: name }) }, t("dashboard.all"))),
+      table(t("events.title"), EVENTS, node.events.toReversed(), (event) => event.id, t("events.none"))),
+  ];
+}
+
+const JOBS = [
+  { key: "job", label: t("job.job"), cell: jobLink },
+  { key: "user", label: t("job.user"), cell: (job) => h("bdi", {}, job.user) },
+  { key: "state", label: t("job.state"), cell: (job) => stateChip(job.state) },
+  { key: "since", label: t("job.duration"), kind: "number", cell: (job) => duration(now() - job.started) },
+  { key: "until", label: t("job.until"), cell: (job) => (job.walltime ? time(job.started + job.walltime) : null) },
+];
+const EVENTS = [
+  { key: "date", label: t("event.date"), cell: (event) => time(event.date) },
+  { key: "type", label: t("event.type"), cell: (event) => event.type },
+  { key: "job", label: t("job.job"), cell: (event) => event.job && jobLink({ id: event.job }) },
+  { key: "text", label: t("event.text"), kind: "text", cell: (event) => h("bdi", {}, event.text) },
+];
+
+/** Properties in which all resources agree stand once; the others in the table of resources. */
+function agreed(resources) {
+  const [first, ...others] = resources.map((resource) => resource.properties);
+  return Object.entries(first ?? {}).filter(([key, value]) => others.every((other) => other[key] === value)).sort(([a], [b]) => naturally(a, b));
+}
+
+function common(resources) {
+  return h("dl", { class: "facts card", key: "properties" }, agreed(resources).map(([key, value]) => h("div", { key }, h("dt", {}, h("bdi", {}, key)), h("dd", {}, h("bdi", {}, value)))));
+}
+
+function resources(list) {
+  const same = new Set(agreed(list).map(([key]) => key));
+  const different = [...new Set(list.flatMap((resource) => Object.keys(resource.properties)))].filter((key) => !same.has(key) && key !== "resource_id");
+  const columns = [
+    { key: " id", label: t("node.id"), kind: "number", cell: (resource) => resource.id },
+    { key: " state", label: t("job.state"), cell: (resource) => resource.state },
+    { key: " jobs", label: t("jobs.title"), cell: (resource) => resource.jobs.map((job) => [jobLink({ id: job }), " "]) },
+    ...different.map((key) => ({ key, label: key, cell: (resource) => h("bdi", {}, resource.properties[key]) })),
+  ];
+  return h("section", { class: "card", key: "resources" }, h("h2", {}, t("node.resources")), table(t("node.resources"), columns, list, (resource) => resource.id, t("nodes.none")));
+}
+
+run({ load, view, concerns: ({ name: kind, data }) => kind === "resources" || kind === "state" || (kind === "event" && data.nodes.includes(name)) });

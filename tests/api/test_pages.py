@@ -1,0 +1,129 @@
+"""What the service gives to pages: their files, their first views, the records that only they need."""
+
+import httpx
+import pytest
+
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState, ResourceState
+from oar.lib.resources import nodes
+from tests.builders import add_job, add_resources
+
+
+def static(client: httpx.Client, name: str) -> str:
+    """Return the address of a file, as a page names it."""
+    return client.get("/ui/help").text.partition('href="../ui/static/')[2].partition("/")[0].join(("/ui/static/", name))
+
+
+def test_files_may_be_kept_for_ever_and_are_packed(anonymous: httpx.Client) -> None:
+    address = static(anonymous, "/style.css")
+    answer = anonymous.get(address)
+    assert (answer.headers["content-type"], answer.headers["content-encoding"]) == ("text/css; charset=utf-8", "gzip")
+    assert "immutable" in answer.headers["cache-control"]
+    assert "--state-free" in answer.text
+    plain = anonymous.get(address, headers={"Accept-Encoding": "identity"})
+    assert (plain.text, plain.headers.get("content-encoding")) == (answer.text, None)
+    known = anonymous.get(address, headers={"If-None-Match": answer.headers["etag"]})
+    assert (known.status_code, known.content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "path", ["/ui/static/000000000000/style.css", "/ui/static/x/../../../etc/passwd", "/ui/static"]
+)
+def test_files_of_other_versions_and_places_are_not_there(anonymous: httpx.Client, path: str) -> None:
+    assert anonymous.get(path).status_code == 404
+
+
+def test_every_page_comes_with_its_policy(anonymous: httpx.Client) -> None:
+    for path in ("/ui/", "/ui/jobs", "/ui/nowhere", "/ui/jobs/0x1", "/ui/jobs?state=broken"):
+        policy = anonymous.get(path).headers["content-security-policy"]
+        assert "script-src 'self'" in policy
+        assert "require-trusted-types-for 'script'" in policy
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/ui/jobs/999", 404, "job 999 does not exist"),
+        ("/ui/jobs/%00", 400, "is no id of a job"),
+        ("/ui/jobs?state=broken", 400, "is no state"),
+        ("/ui/jobs?array=many", 400, "array:"),
+        ("/ui/jobs?user=me", 401, "tell who you are"),
+        ("/ui/nodes/nowhere", 404, "there is no node"),
+        ("/ui/nowhere", 404, "There is no such page."),
+        ("/ui/%3Cscript%3E", 404, "There is no such page."),
+    ],
+)
+def test_what_is_wrong_is_a_page(anonymous: httpx.Client, path: str, status: int, text: str) -> None:
+    answer = anonymous.get(path)
+    assert answer.status_code == status
+    assert text in answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+
+
+def test_the_first_page_is_found_without_its_slash(anonymous: httpx.Client) -> None:
+    assert anonymous.get("/ui", follow_redirects=True).url.path == "/ui/"
+
+
+def test_parameters_of_scripts_do_not_disturb_the_first_view(anonymous: httpx.Client, database: Database) -> None:
+    add_job(database, name="sim")
+    assert "sim" in anonymous.get("/ui/jobs?columns=job,why&sort=x&user=").text
+
+
+def test_names_are_text_in_the_first_view(anonymous: httpx.Client, database: Database) -> None:
+    job = add_job(database, name="<script>alert(1)</script>", project='"><img src=x>')
+    for path in ("/ui/jobs", f"/ui/jobs/{job}"):
+        text = anonymous.get(path).text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+        assert "<img" not in text
+        assert "<script>" not in text
+
+
+def test_the_grid_has_a_letter_for_each_resource(anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    job = add_job(database, JobState.RUNNING, on=resources[:2], name="sim")
+    with database.begin() as tx:
+        nodes.suspect(tx, ["node-2"], finaud=False)
+    record = anonymous.get("/v1/grid", params={"group": "type"}).json()
+    assert [(node["name"], node["marks"], node["held"], node["group"]) for node in record["items"]] == [
+        ("node-1", "uu", [[0, 2, job]], "default"),
+        ("node-2", "ss", [], "default"),
+    ]
+    assert (record["letters"]["u"], record["total"]["used"], record["total"]["suspected"]) == ("used", 2, 2)
+    assert [(each["id"], each["user"], each["name"]) for each in record["jobs"]] == [(job, "alice", "sim")]
+    assert anonymous.get("/v1/grid", params={"group": "colour"}).status_code == 400
+
+
+def test_a_resource_that_can_be_woken_is_not_absent_in_the_grid(anonymous: httpx.Client, database: Database) -> None:
+    add_resources(database, nodes=1, cores=2, state=ResourceState.ABSENT, available_upto=2_147_483_646)
+    assert anonymous.get("/v1/grid").json()["items"][0]["marks"] == "zz"
+
+
+def test_the_event_log_comes_by_pages_the_newest_first(local: httpx.Client, database: Database) -> None:
+    job = add_job(database)
+    with database.begin() as tx:
+        for number in range(3):
+            tx.events.add("TEST", job if number else 0, f"text {number}", hosts=["node-1"] if number == 2 else ())
+    page = local.get("/v1/event-log", params={"limit": 2, "type": "TEST"}).json()
+    assert [event["text"] for event in page["items"]] == ["text 2", "text 1"]
+    rest = local.get("/v1/event-log", params={"limit": 2, "type": "TEST", "before": page["next"]}).json()
+    assert ([event["text"] for event in rest["items"]], rest["next"]) == (["text 0"], None)
+    assert [event["text"] for event in local.get("/v1/event-log", params={"node": "node-1"}).json()["items"]] == [
+        "text 2"
+    ]
+    assert len(local.get("/v1/event-log", params={"job": job, "type": "TEST"}).json()["items"]) == 2
+
+
+def test_texts_of_events_are_for_who_is_known(anonymous: httpx.Client, database: Database) -> None:
+    with database.begin() as tx:
+        tx.events.add("TEST", 0, "secret")
+    assert anonymous.get("/v1/event-log", params={"type": "TEST"}).json()["items"][0]["text"] == ""
+    assert "secret" not in anonymous.get("/ui/events").text
+
+
+def test_a_job_comes_with_all_that_its_page_shows(anonymous: httpx.Client, database: Database) -> None:
+    job = add_job(database)
+    record = anonymous.get(f"/v1/jobs/{job}", params={"everything": True}).json()
+    assert record["explanation"]["sentence"] == "The scheduler has not looked at it yet."
+    assert [state["state"] for state in record["states"]] == ["Waiting"]
+    (listed,) = anonymous.get("/v1/jobs", params={"outlook": True}).json()["items"]
+    assert listed["outlook"]["why"] == ""

@@ -1,0 +1,1 @@
+"""The pages, looked at with a real browser."""

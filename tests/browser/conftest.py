@@ -1,0 +1,102 @@
+"""A browser, a service to look at, and what a page may not do while somebody looks at it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.runtime import Runtime
+from tests.api.conftest import Api
+
+CHROMIUM = "/usr/bin/chromium"
+#: Root needs the first; nothing but the service may be reached.
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+#: Counts what the policy of a page has forbidden, before any script of the page runs.
+_COUNT_VIOLATIONS = """
+addEventListener("securitypolicyviolation", (event) =>
+    console.error(`policy: ${event.effectiveDirective} ${event.blockedURI} ${event.sample}`));
+"""
+#: Milliseconds that a page may take on a busy machine.
+PATIENCE = 30_000
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """One browser for all tests of this process."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def api(database: Database, tmp_path: Path) -> Iterator[Api]:
+    """A service of a site as shipped."""
+    made = Api(Runtime(Config(instance_name="testbed"), database), tmp_path / "api.sock")
+    made.start()
+    yield made
+    made.stop()
+
+
+@dataclass
+class Visitor:
+    """Somebody who looks at pages, and what went wrong meanwhile."""
+
+    context: BrowserContext
+    base: str
+    errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def open(self, path: str, *, scripted: bool = True) -> Page:
+        """Open a page in a tab of its own, and wait until it shows its records."""
+        tab = self.context.new_page()
+        tab.set_default_timeout(PATIENCE)
+        tab.goto(f"{self.base}/ui/{path}")
+        if scripted:
+            tab.wait_for_selector("html[data-ready]")
+        return tab
+
+    def watch(self) -> None:
+        """Write down what goes wrong from now on."""
+        self.context.add_init_script(_COUNT_VIOLATIONS)
+        self.context.on("console", self._hear)
+        self.context.on("weberror", lambda error: self.errors.append(str(error.error)))
+        self.context.on("request", self._see)
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.errors.append(message.text)
+
+    def _see(self, request: Request) -> None:
+        self.requests.append(request.url)
+
+    @property
+    def foreign_requests(self) -> list[str]:
+        """Addresses of other hosts that were asked for."""
+        return [url for url in self.requests if not url.startswith((self.base, "blob:", "data:"))]
+
+
+@pytest.fixture
+def visitor(chromium: Browser, api: Api) -> Iterator[Visitor]:
+    """Somebody with a usual screen; at the end nothing may have gone wrong."""
+    yield from visiting(chromium, api)
+
+
+def visiting(chromium: Browser, api: Api, **choices: Any) -> Iterator[Visitor]:
+    """Let somebody look; ``choices`` are those of a context of playwright."""
+    context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, "locale": "en", **choices})
+    made = Visitor(context, f"http://127.0.0.1:{api.port}")
+    made.watch()
+    yield made
+    context.close()
+    assert made.errors == []
+    assert made.foreign_requests == []

@@ -1,0 +1,104 @@
+"""Pages follow what happens, and are used by keyboard alone."""
+
+from playwright.sync_api import expect
+
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState
+from oar.lib.jobs import lifecycle
+from tests.browser.conftest import Visitor
+from tests.builders import add_job, add_resources, for_no_reason
+
+
+def test_a_job_page_shows_the_new_state_of_its_job(visitor: Visitor, database: Database) -> None:
+    job = add_job(database, name="sim")
+    page = visitor.open(f"jobs/{job}")
+    expect(page.locator("#live")).to_have_attribute("data-status", "live")
+    with database.begin() as tx:
+        lifecycle.move(tx, job, JobState.HOLD)
+    expect(page.locator("h1 .state")).to_contain_text("Hold")
+    expect(page.locator("#said")).to_contain_text("Hold")
+
+
+def test_two_tabs_share_one_stream(visitor: Visitor, database: Database) -> None:
+    job = add_job(database)
+    tabs = [visitor.open(f"jobs/{job}"), visitor.open("jobs")]
+    for tab in tabs:
+        expect(tab.locator("#live")).to_have_attribute("data-status", "live")
+    with database.begin() as tx:
+        lifecycle.move(tx, job, JobState.HOLD)
+    for tab in tabs:
+        expect(tab.locator(".state").first).to_contain_text("Hold")
+
+
+def test_new_jobs_are_announced_and_come_on_a_click(visitor: Visitor, database: Database) -> None:
+    add_job(database, name="first")
+    page = visitor.open("jobs")
+    expect(page.locator("#live")).to_have_attribute("data-status", "live")
+    add_job(database, name="second")
+    page.get_by_role("button", name="1 new").click()
+    page.get_by_text("second").wait_for()
+
+
+def test_a_job_is_found_by_keyboard(visitor: Visitor, database: Database) -> None:
+    job = add_job(database, name="sim")
+    page = visitor.open("")
+    page.keyboard.press("/")
+    page.keyboard.type(str(job))
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/ui/jobs/{job}")
+    page.get_by_role("heading", name="Why it waits").wait_for()
+
+
+def test_the_grid_is_walked_by_keyboard(visitor: Visitor, database: Database) -> None:
+    job = add_job(database, JobState.RUNNING, on=add_resources(database)[:1])
+    page = visitor.open("nodes")
+    page.get_by_role("application", name="Grid of nodes").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#grid-says")).to_contain_text(f"node-1 · 1 busy · 1 free · Jobs: {job} (alice)")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#grid-says")).to_contain_text("node-2")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/nodes/node-2")
+
+
+def test_a_filter_stands_in_the_address(visitor: Visitor, database: Database) -> None:
+    add_job(database, user="alice", name="sim")
+    add_job(database, user="bob", name="train")
+    page = visitor.open("jobs")
+    page.get_by_role("searchbox", name="user").fill("bob")
+    expect(page.get_by_text("sim")).to_have_count(0)
+    assert "user=bob" in page.url
+    page.reload()
+    expect(page.get_by_role("searchbox", name="user")).to_have_value("bob")
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_what_users_name_is_text(visitor: Visitor, database: Database) -> None:
+    names = (
+        '<img src=x onerror="alert(1)">',
+        "'\"><script>alert(1)</script>",
+        "\u202eright to left",
+        "x" * 100,
+        "{{ 7 * 7 }}",
+    )
+    ids = [add_job(database, name=name, project=name[:40]) for name in names]
+    page = visitor.open("jobs?columns=job,user,project,state")
+    shown = page.locator("tbody td:first-child bdi").all_inner_texts()
+    assert [text.strip() for text in shown] == list(reversed(names))
+    for job, name in zip(ids, names, strict=True):
+        page.goto(f"{visitor.base}/ui/jobs/{job}")
+        page.wait_for_selector("html[data-ready]")
+        assert name in page.inner_text("h1")
+        assert page.locator("main img, main script").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_a_service_that_is_gone_is_told_and_its_return_is_noticed(visitor: Visitor, database: Database) -> None:
+    job = add_job(database)
+    page = visitor.open(f"jobs/{job}")
+    expect(page.locator("#live")).to_have_attribute("data-status", "live")
+    visitor.context.set_offline(True)
+    with database.begin() as tx:
+        lifecycle.move_all(tx, [job], JobState.ERROR, because=for_no_reason(job))
+    visitor.context.set_offline(False)
+    expect(page.locator("h1 .state")).to_contain_text("Error")
