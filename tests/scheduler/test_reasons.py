@@ -198,7 +198,7 @@ def test_tokens_limits_and_arrays_give_their_numbers() -> None:
     text = "It cannot start now; its queue plans later starts only for the first job that waits."
     expect(shallow, 3, ReasonCode.LIMIT, text)
     clock = iter([0.0, 20.0])
-    late = schedule(Cluster().job().job().snapshot(), lambda: next(clock, 20.0)).reasons[2]
+    late = schedule(Cluster().job().job("/core=2").snapshot(), lambda: next(clock, 20.0)).reasons[2]
     assert (late.code, told(late)) == (
         ReasonCode.LIMIT,
         "The time for planning was over after 1 jobs, before its turn.",

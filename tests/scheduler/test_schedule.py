@@ -197,7 +197,7 @@ def test_only_so_many_jobs_are_planned_in_a_round() -> None:
 
 def test_planning_stops_at_the_timeout() -> None:
     clock = iter([0.0, 5.0, 20.0, 20.0, 20.0])
-    plan = schedule(Cluster().job().job().job().snapshot(), lambda: next(clock, 20.0))
+    plan = schedule(Cluster().job().job("/core=2").job().snapshot(), lambda: next(clock, 20.0))
     assert [start.placement.job_id for start in plan.started] == [1, 2]
     assert plan.reasons[3].code == ReasonCode.LIMIT
     assert plan.troubles == ("some jobs were not scheduled because the scheduler's timeout was reached (10 s)",)

@@ -65,6 +65,8 @@ start
     A job that begins now.  A placement with a later date is a prediction for ordinary jobs, a promise for reservations.
 urgent pass
     A plan that decides on all that is done now, and passes over other jobs (``passed_over.py``).
+wave
+    Equal jobs that are placed at one start in one step (``placement/waves.py``).
 window
     The dates between which a job may start.
 

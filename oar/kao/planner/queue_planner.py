@@ -14,6 +14,7 @@ from oar.kao.planner.passed_over import PassedOver, Place, TimeIsUp
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
 from oar.kao.planner.placement.placer import Placer
 from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.placement.waves import LARGEST_WAVE, Upcoming
 from oar.kao.planner.starts import Starts
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import RoundLimit
@@ -64,7 +65,8 @@ class QueuePlanner:
         self._depth = BackfillDepth(context.settings, context.now)
         self._known_rules: dict[tuple[QueuePolicy, int, int], PlacementRules] = {}
         self._places: Mapping[QueuePolicy, Place] = {}
-        self._present_job: tuple[int, float] | None = None  #: the job being placed, and the seconds at its begin
+        #: the jobs that were placed last, and the seconds at their begin
+        self._present_jobs: tuple[Sequence[WaitingJob], float] = (), 0.0
 
     def look_for(self, jobs: Collection[int]) -> None:
         """Plan for these jobs only: nothing behind the last of them, and of those that have no turn a first date."""
@@ -77,7 +79,7 @@ class QueuePlanner:
         deadline: float,
         urgent: "UrgentPass | None" = None,
     ) -> Iterator[None]:
-        """Place jobs in their order until a limit of the round is reached, one with each step.
+        """Place jobs in their order until a limit of the round is reached, one, or one wave, with each step.
 
         ``deadline`` in seconds of the round.  ``urgent``: how jobs are passed over, if they are.
         """
@@ -87,7 +89,11 @@ class QueuePlanner:
         planned = 0
         limit: Reason | None = None  #: why the other jobs are not planned
         finished_queues: set[str] = set()  #: queues without backfilling whose first job waits
-        for job in self._as_far_as_wanted(self._in_order(jobs, queues, policies)):
+        ordered = self._as_far_as_wanted(self._in_order(jobs, queues, policies))
+        begin, end = 0, 0
+        while end < len(ordered):
+            begin, end = end, end + 1
+            job = ordered[begin]
             if self._blocked:
                 decisions.reasons[job.id] = self._blocked
                 continue
@@ -101,10 +107,13 @@ class QueuePlanner:
                 if limit and job.id in self._wanted:
                     self._bound(policies[job.queue], job, is_searched=elapsed <= PATIENCE * deadline)
                 continue
-            planned += 1
             policy = policies[job.queue]
-            self._present_job = job.id, elapsed
-            self._take_turn(policy, job, urgent if urgent and urgent.is_due() else None)
+            if urgent and urgent.is_due():
+                self._pass_over(policy, job, urgent)
+            else:
+                end = begin + self._place_wave(policy, ordered, begin, planned)
+            planned += end - begin
+            self._present_jobs = ordered[begin:end], elapsed
             if job.id in self._wanted and self._rules(policy, job).depth:
                 self._bound_unplaced(policy, job, is_searched=elapsed <= PATIENCE * deadline)
             if not policy.is_backfilling and not self._starts_now(job):
@@ -119,10 +128,16 @@ class QueuePlanner:
             return False
         return urgent.passed.pass_plain(job, self._types[job.id], self._rules(policy, job), self._places[policy])
 
-    def _take_turn(self, policy: QueuePolicy, job: WaitingJob, urgent: "UrgentPass | None") -> None:
-        if urgent is None:
-            self._decisions.guard(job, partial(self._place, policy))
-        elif self.is_certain:
+    def _place_wave(self, policy: QueuePolicy, ordered: Sequence[WaitingJob], at: int, planned: int) -> int:
+        """Place a job, and equal ones behind it as far as they begin when it does; return how many jobs."""
+        job, room = ordered[at], self._settings.max_jobs - planned if self._settings.max_jobs else LARGEST_WAVE
+        is_alone = self._depth.of(job.queue) or not policy.is_backfilling  # what becomes of it decides on the next one
+        place = partial(self._place, policy, upcoming=Upcoming(ordered, at, 1 if is_alone else room))
+        return self._decisions.guard(job, place) or 1
+
+    def _pass_over(self, policy: QueuePolicy, job: WaitingJob, urgent: "UrgentPass") -> None:
+        """Pass a job over in an urgent pass, or place it, as long as that is certain."""
+        if self.is_certain:
             self._decisions.guard(job, partial(self._take_urgent_turn, policy, urgent))
         else:
             self.undecided.add(job.id)
@@ -198,30 +213,33 @@ class QueuePlanner:
         return None
 
     def _lap(self) -> float:
-        """Note how long the placement of the present job took; return the seconds since the begin of the round."""
+        """Note how long each of the present jobs took; return the seconds since the begin of the round."""
         elapsed = self._elapsed()
-        if self._present_job:
-            job_id, begin = self._present_job
-            self.seconds[job_id] = elapsed - begin
-            self._present_job = None
+        jobs, begin = self._present_jobs
+        if jobs:
+            self.seconds.update(dict.fromkeys([job.id for job in jobs], (elapsed - begin) / len(jobs)))
+            self._present_jobs = (), 0.0
         return elapsed
 
-    def _place(self, policy: QueuePolicy, job: WaitingJob, task: PlacementTask | None = None) -> None:
-        """Place a job; ``task``: what is searched for, if that is known already."""
+    def _place(
+        self, policy: QueuePolicy, job: WaitingJob, task: PlacementTask | None = None, upcoming: Upcoming | None = None
+    ) -> int:
+        """Place a job; return how many jobs of ``upcoming`` are placed.  ``task``: what is searched for, if known."""
         decisions = self._decisions
         rules = self._rules(policy, job)
         types, placer = self._types[job.id], self._placer
         if task and task.rules != rules:  # since it was passed over, it has become known where it stands
             task = replace(task, rules=rules)
-        outcome = placer.place_checked(task) if task else placer.place(job, types, rules)
-        self._depth.note(job, types, outcome.placement, outcome.reason)
+        outcome = placer.place_checked(task) if task else placer.place(job, types, rules, upcoming)
+        self._depth.note(job, types, outcome.placements.get(job.id), outcome.reasons.get(job.id))
         if outcome.error:
             decisions.refused.append(Answer(job.id, outcome.error))
-        if outcome.reason:
-            decisions.reasons[job.id] = outcome.reason
-        if outcome.placement:
-            decisions.placements[job.id] = outcome.placement
-            self._starts.start_if_due(job, outcome.placement, rules.dependency_condition)
+        decisions.reasons.update(outcome.reasons)
+        decisions.placements.update(outcome.placements)
+        if outcome.placements and outcome.start <= self._starts.soon:
+            for started, placement in zip(outcome.jobs, outcome.placements.values(), strict=True):
+                self._starts.start_if_due(started, placement, rules.dependency_condition)
+        return max(1, len(outcome.jobs))
 
     def _guarded_place(self, policy: QueuePolicy, job: WaitingJob, task: PlacementTask | None) -> None:
         self._decisions.guard(job, partial(self._place, policy, task=task))

@@ -16,6 +16,7 @@ from oar.kao.planner.limits.tokens import FreeTokens
 from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.frames import FrameWindow
 from oar.kao.planner.resources.spaces import Spaces
+from oar.lib.facts.resource_set import union
 from oar.lib.facts.states import Reservation
 
 
@@ -42,18 +43,38 @@ class Bookings:
 
     def enter(self, job: WaitingJob, placement: Placement, types: ParsedTypes) -> None:
         """Book a placement."""
-        self.placements[job.id] = placement
         if job.reservation is not Reservation.NONE:
             self.reservations.add(job.id)
+        self.count(job, placement, types)
+        self.occupy({job.id: placement}, types)
+
+    def enter_wave(self, jobs: Sequence[WaitingJob], placements: Mapping[int, Placement], types: ParsedTypes) -> None:
+        """Book placements by job id, of one job or of a wave."""
+        if self.quotas.has_rules or jobs[0].array_limit:
+            for job in jobs:
+                self.count(job, placements[job.id], types)
+        self.occupy(placements, types)
+
+    def count(self, job: WaitingJob, placement: Placement, types: ParsedTypes) -> None:
+        """Count a placement in quotas, in the limit of its array, and in the tokens of the site."""
         self.quotas.enter(job, types, placement.start, placement.end, placement.resources)
-        end = placement.end + self._security_time
-        self.arrays.enter(job, placement.start, end)
-        occupation = Occupation(job.id, placement.start, end, placement.resources)
+        self.arrays.enter(job, placement.start, placement.end + self._security_time)
+        if placement.start <= self._now:
+            self.tokens.take(types)
+
+    def occupy(self, placements: Mapping[int, Placement], types: ParsedTypes) -> None:
+        """Take the resources of placements by job id: of one job, or of a wave."""
+        self.placements.update(placements)
+        job_id, first = next(iter(placements.items()))
+        end = first.end + self._security_time
+        if len(placements) == 1:
+            occupation = Occupation(job_id, first.start, end, first.resources)
+        else:
+            taken = union(placement.resources for placement in placements.values())
+            occupation = Occupation(job_id, first.start, end, taken, placements)
         self.spaces.of(types).enter(occupation, types)
         if types.container:
             self.spaces.open(types, occupation)
-        if placement.start <= self._now:
-            self.tokens.take(types)
 
     def enter_frame(self, job: WaitingJob, window: FrameWindow, types: ParsedTypes) -> None:
         """Book an advance reservation that is granted now."""

@@ -3,12 +3,15 @@
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from oar.kao.facts import reasons
 from oar.kao.facts.plan import Answer, Failure, JobStart, Kill, Placement, Reason
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.site.site_extensions import MissingPlugin
 from oar.lib.facts.states import ReasonCode
+
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -33,10 +36,10 @@ class Decisions:
     troubles: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
 
-    def guard(self, job: WaitingJob, decide: Callable[[WaitingJob], None]) -> None:
-        """Decide on one job; an exception concerns this job only, which gets a reason."""
+    def guard(self, job: WaitingJob, decide: Callable[[WaitingJob], Result]) -> Result | None:
+        """Decide on one job; an exception concerns this job only, which gets a reason: None is returned."""
         try:
-            decide(job)
+            return decide(job)
         except MissingPlugin as error:
             self.reasons[job.id] = reasons.no_plugin(str(error))
         except Exception as error:  # noqa: BLE001 - one job must not end the round
@@ -44,6 +47,7 @@ class Decisions:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             origin = f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
             self.failures.append(Failure(job.id, origin, traceback.format_exc()))
+        return None
 
     def _internal(self, job: WaitingJob, detail: str) -> Reason:
         """Return the reason of a job whose planning failed; it names the first round that failed so."""

@@ -33,9 +33,8 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.queue_policies import policy_of
-from oar.kao.facts.snapshot import FOREVER, QuotaPeriod, Quotas, Snapshot, WaitingJob
+from oar.kao.facts.snapshot import FOREVER, QuotaPeriod, Quotas, Snapshot
 from oar.kao.planner.limits.counter_differences import CounterDifferences
-from oar.kao.planner.limits.dependencies import StartWindow
 from oar.kao.planner.placement.placement_task import PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.round_memory import RoundMemory, SearchRecord, SpaceMemory
@@ -52,6 +51,9 @@ class PlacementReuse:
         self._now = context.now
         self._usable = context.usable.classes
         self._logs = context.bookings.logs
+        self._reservations = context.bookings.reservations
+        #: jobs that are reservations in one of the two rounds only, as those that have begun
+        self._changed: Collection[int] = memory.reservations ^ self._reservations if memory else ()
         self._requests = context.requests
         self._margin = max(context.settings.security_time, context.settings.hole_minimum)
         self._counted = tuple(map(len, self._logs))
@@ -88,7 +90,7 @@ class PlacementReuse:
             differences.advance(counted)
         search = event.search
         if search is None or not (
-            self._is_same_query(search, task.job, task.window) and self._is_same_result(search, task.types, history)
+            self._is_same_query(search, task) and self._is_same_result(search, task.types, history)
         ):
             return None
         self.has_counted_more = False
@@ -96,10 +98,22 @@ class PlacementReuse:
             if names and differences.has_less(names):
                 return None
             self.has_counted_more |= bool(names) and differences.has_more(names)
-        if self.has_counted_more and search.best and not is_allowed(search.best):
+        if self.has_counted_more and search.best and (len(search.jobs) > 1 or not is_allowed(search.best)):
             return None
-        self.reused += 1
+        self.reused += len(search.jobs)
         return search
+
+    def has_same_reasons(self, task: PlacementTask, search: SearchRecord) -> bool:
+        """Whether the jobs of a search that was found have the same places, and wait for the same."""
+        best, window, last = search.best, task.window, search.window
+        if task.rules.is_now_only or (window.begin_job, window.latest_job) != (last.begin_job, last.latest_job):
+            return False
+        if best is None or not search.placements:
+            return True
+        if best.start <= self._now or self.has_counted_more:
+            return False
+        others = self._history(task.space).other_holders
+        return not (others and others & search.taken)
 
     def record(self, task: PlacementTask, search: SearchRecord) -> None:
         """Record the search for a job, with what it has entered into its space."""
@@ -111,13 +125,13 @@ class PlacementReuse:
         for history in self._keys.values():
             history.note_entries(self._counted, self._turn)
         spaces = {key: history.memory() for key, history in self._keys.items()}
-        return RoundMemory(self._snapshot, self._usable, spaces, self._logs)
+        return RoundMemory(self._snapshot, self._usable, spaces, frozenset(self._reservations), self._logs)
 
     def _history(self, space: Space) -> SpaceHistory:
         """Return the history of a space, which begins when it is first asked for."""
         history = self._histories.get(id(space))
         if history is None:
-            history = SpaceHistory(self._now, space, self._last_spaces.get(space.key))
+            history = SpaceHistory(self._now, space, self._last_spaces.get(space.key), self._changed)
             self._histories[id(space)] = self._keys[space.key] = history
         return history
 
@@ -133,21 +147,21 @@ class PlacementReuse:
             return False
         return old.pools == new.pools[: len(old.pools)] and _has_same_quotas(old, new)
 
-    def _is_same_query(self, search: SearchRecord, job: WaitingJob, window: StartWindow) -> bool:
-        """Whether a search now would look for the same."""
+    def _is_same_query(self, search: SearchRecord, task: PlacementTask) -> bool:
+        """Whether a search now would look for the same, for the same jobs."""
         first_start = min(search.possible_from, search.best.start if search.best else FOREVER)
         if not search.is_reusable or first_start < self._now:
             return False
-        last = search.window
+        last, window = search.window, task.window
         is_same_window = window.begin == max(last.begin, self._now) and window.latest == last.latest
-        return is_same_window and (search.job is job or search.job == job)
+        return is_same_window and task.upcoming.begins_with(search.jobs)
 
     def _is_same_result(self, search: SearchRecord, types: ParsedTypes, history: SpaceHistory) -> bool:
         """Whether a search now would find the same: the first two conditions above."""
         free_times, best = history.free_times, search.best
         if not free_times.touched:
             return True
-        reach = self._requests.reach(search.job)
+        reach = self._requests.reach(search.jobs[0])
         end = best.end + self._margin if best else FOREVER
         if search.possible_from < FOREVER and free_times.has_other_slots(search.possible_from, end):
             return False
@@ -156,7 +170,7 @@ class PlacementReuse:
         if free_times.has_freed(reach, end) or (types.shared_keys and history.keyed & reach):
             return False
         start = min(search.possible_from, best.start if best else FOREVER)
-        taken = best.resources if best and search.is_robust else reach
+        taken = search.taken if best and search.is_robust else reach
         return start >= end or not free_times.has_taken(taken, start, end)
 
 

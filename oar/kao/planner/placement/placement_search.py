@@ -4,6 +4,7 @@ See docs/design/planner.rst, "Placement".
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import replace
 
 from oar.kao.facts import reasons
@@ -102,6 +103,36 @@ class PlacementSearch:
         if query.request.is_monotone:
             self._no_room[key] = space, query.request, query.duration
         return True
+
+    def wave(self, task: PlacementTask, best: Placement) -> Iterator[tuple[WaitingJob, Placement]]:
+        """Iterate over a job and the equal ones behind it that are placed at the same start.
+
+        ``best``: the placement of the job.  Each of them must be counted before the next one is asked for.
+        """
+        yield task.job, best
+        query = self.query(task.job, task.job.alternatives[0], task.types, task.rules)
+        if isinstance(query, Reason) or not query.request.is_monotone:
+            return
+        placement, free = best, 0
+        for job in task.upcoming.equal(task.types):
+            (asked,) = job.alternatives
+            free = (free or self._free_for_wave(task, query, best)) & ~placement.resources
+            placement = Placement(job.id, asked.id, best.start, asked.walltime, query.request.fit(free))
+            if not (placement.resources and self._is_allowed_in_wave(task, job, placement)):
+                return
+            yield job, placement
+
+    def _free_for_wave(self, task: PlacementTask, query: SlotQuery, best: Placement) -> ResourceSet:
+        """Return what is free at the start of a wave for as long as each of its jobs needs it."""
+        return task.space.slots.free_between(best.start, best.start + query.duration, query.keys) & query.usable
+
+    def _is_allowed_in_wave(self, task: PlacementTask, job: WaitingJob, placement: Placement) -> bool:
+        """Whether the counters allow a placement, and its resources do not leave before its end."""
+        if task.types.is_besteffort:
+            leaving = self._usable.leaving_before(placement.end + self._settings.security_time)
+            if leaving & placement.resources:
+                return False
+        return self._bookings.allow(job, task.types, placement, has_quotas=task.rules.has_quotas)
 
     def earliest(self, task: PlacementTask) -> int | Reason:
         """Return the earliest start of any alternative; the reason of the first one if none can ever start."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.snapshot import FOREVER, WaitingJob
 from oar.kao.planner.limits.dependencies import StartWindow
+from oar.kao.planner.placement.waves import Upcoming
 from oar.kao.planner.resources.spaces import Space
 from oar.lib.facts.states import DependencyCondition
 
@@ -24,13 +25,14 @@ class PlacementRules:
 
 @dataclass(slots=True)
 class PlacementTask:
-    """One job that is being placed."""
+    """One job that is being placed, perhaps with equal ones that follow it."""
 
     job: WaitingJob
     types: ParsedTypes
     rules: PlacementRules
     space: Space
     window: StartWindow
+    upcoming: Upcoming  #: the job, and those behind it
     #: alternatives whose result may depend on the date of the round, so that the next round must search again
     date_dependent: set[int] = field(default_factory=set)
     #: the first start that was tried for a request whose groups compete; none before is possible

@@ -3,7 +3,8 @@
 See docs/design/planner.rst, "Placement".
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from oar.kao.facts import reasons
@@ -17,15 +18,27 @@ from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.round_memory import SearchRecord
+from oar.kao.planner.placement.waves import Upcoming
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementOutcome:
-    """A placement, the reason why there is none or why it does not start now, or both."""
+    """What became of a job, or of a wave: of each a placement, a reason why it does not start now, or both."""
 
-    placement: Placement | None = None
-    reason: Reason | None = None
+    placements: Mapping[int, Placement] = field(default_factory=dict)
+    reasons: Mapping[int, Reason] = field(default_factory=dict)
     error: str = ""  #: the job can never run: it goes to toError with this message
+    jobs: Sequence[WaitingJob] = ()  #: those for which it is the outcome; ``placements`` are in their order
+
+    @classmethod
+    def refused(cls, job: WaitingJob, reason: Reason) -> "PlacementOutcome":
+        """Return the outcome for a job that gets no placement."""
+        return cls(reasons={job.id: reason}, jobs=(job,))
+
+    @property
+    def start(self) -> int:
+        """The start of its placements; they have only one."""
+        return next(iter(self.placements.values())).start
 
 
 class Placer:
@@ -48,12 +61,16 @@ class Placer:
         self._placement_reasons = search.reasons
         self._reuse = reuse
 
-    def place(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules) -> PlacementOutcome:
-        """Place a job and book its placement, or return why it gets none."""
-        task = self.checked(job, types, rules)
+    def place(
+        self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules, upcoming: Upcoming | None = None
+    ) -> PlacementOutcome:
+        """Place a job and book its placement, or return why it gets none; with it equal ones of ``upcoming``."""
+        task = self.checked(job, types, rules, upcoming)
         return self.place_checked(task) if isinstance(task, PlacementTask) else task
 
-    def checked(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules) -> PlacementTask | PlacementOutcome:
+    def checked(
+        self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules, upcoming: Upcoming | None = None
+    ) -> PlacementTask | PlacementOutcome:
         """Return what is to be searched for, or why the job gets no placement."""
         self._containers.note_turn(job)
         error = self.error(job, types)
@@ -61,17 +78,18 @@ class Placer:
             return PlacementOutcome(error=error)
         space = self._containers.space_of(types)
         if isinstance(space, Reason):
-            return PlacementOutcome(reason=space)
+            return PlacementOutcome.refused(job, space)
         window = self._dependencies.window(job, rules.dependency_condition)
         if isinstance(window, MissedWindow):
             return PlacementOutcome(error=MISSED_WINDOW)
         if isinstance(window, Reason):
-            return PlacementOutcome(reason=window)
-        window = window.intersected(StartWindow(rules.not_before))
+            return PlacementOutcome.refused(job, window)
+        if rules.not_before:
+            window = window.intersected(StartWindow(rules.not_before))
         shortage = self._bookings.tokens.shortage(types)
         if shortage:
-            return PlacementOutcome(reason=shortage)
-        return PlacementTask(job, types, rules, space, window)
+            return PlacementOutcome.refused(job, shortage)
+        return PlacementTask(job, types, rules, space, window, upcoming or Upcoming((job,), 0))
 
     def earliest(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules) -> int | Reason:
         """Return the first date at which a job could start beside what is booked so far; nothing is booked.
@@ -82,7 +100,7 @@ class Placer:
         window = self._dependencies.window(job, rules.dependency_condition)
         if isinstance(space, Reason) or not isinstance(window, StartWindow):
             return self._now  # the container or the required job may be planned later
-        return self._search.earliest(PlacementTask(job, types, rules, space, window))
+        return self._search.earliest(PlacementTask(job, types, rules, space, window, Upcoming((job,), 0)))
 
     def error(self, job: WaitingJob, types: ParsedTypes) -> str:
         """Return why a job can never run; '' if it may."""
@@ -95,68 +113,107 @@ class Placer:
         return self._containers.error(job, types)
 
     def place_checked(self, task: PlacementTask) -> PlacementOutcome:
-        """Give a job its placement of the last round again, or search for the best one."""
+        """Give a job, or a wave, its placement of the last round again, or search for the best one."""
         if task.rules.depth:
             return self._place_now(task)
         job, types, has_quotas = task.job, task.types, task.rules.has_quotas
         counters = self._bookings.counters_of(job, types, has_quotas=has_quotas)
         is_allowed = partial(self._bookings.allow, job, types, has_quotas=has_quotas)
         last = self._reuse.find(task, counters, is_allowed)
-        best, refusal = (last.best, last.refusal) if last else self._search.best(task)
-        outcome = self._book(task, best, refusal, last.reason if last else None)
-        is_same = last is not None and last.reason is outcome.reason and last.window == task.window
-        self._reuse.record(task, last if last and is_same else self._record_of(task, best, refusal, outcome, last))
-        return outcome
+        record = self._again(task, last) if last else self._searched(task)
+        self._reuse.record(task, record)
+        return PlacementOutcome(record.placements, record.reasons, jobs=record.jobs)
+
+    def _searched(self, task: PlacementTask) -> SearchRecord:
+        """Search for the best placement and book it, with those of equal jobs; return what the next round is told."""
+        best, obstacle = self._search.best(task)
+        refusal = self._refusal(task, best, obstacle)
+        if best is None or refusal:
+            refused = (task.job, *task.upcoming.equal(task.types))
+            refusals = dict.fromkeys([job.id for job in refused], refusal or reasons.no_slot())
+            return self._record_of(task, refused, best, {}, refusals)
+        jobs, placements, later = self._book(task, self._search.wave(task, best), {})
+        return self._record_of(task, jobs, best, placements, later)
+
+    def _again(self, task: PlacementTask, last: SearchRecord) -> SearchRecord:
+        """Book what was found in the last round; return what the next one is told."""
+        if self._reuse.has_same_reasons(task, last):
+            if last.placements:
+                self._bookings.enter_wave(last.jobs, last.placements, task.types)
+            return last
+        best = last.best
+        refusal = self._refusal(task, best, next(iter(last.reasons.values()), None))
+        if best is None or refusal:
+            refusals = dict.fromkeys(last.reasons, refusal or reasons.no_slot())
+            return replace(last, window=task.window, reasons=refusals)
+        places = zip(last.jobs, last.placements.values() or (best,), strict=True)
+        jobs, placements, later = self._book(task, places, last.reasons)
+        return replace(last, jobs=jobs, window=task.window, placements=placements, reasons=later)
 
     def _place_now(self, task: PlacementTask) -> PlacementOutcome:
         """Place a job behind the depth of its queue: it begins now, or has no place."""
         found = self._search.now(task)
-        if isinstance(found, Placement):
-            return self._book(task, found, None)
-        return PlacementOutcome(reason=found or reasons.behind_depth(task.rules.depth))
+        if not isinstance(found, Placement):
+            return PlacementOutcome.refused(task.job, found or reasons.behind_depth(task.rules.depth))
+        refusal = self._refusal(task, found, None)
+        if refusal:
+            return PlacementOutcome.refused(task.job, refusal)
+        jobs, placements, later = self._book(task, [(task.job, found)], {})
+        return PlacementOutcome(placements, later, jobs=jobs)
 
     def _record_of(
         self,
         task: PlacementTask,
+        jobs: Sequence[WaitingJob],
         best: Placement | None,
-        refusal: Reason | None,
-        outcome: PlacementOutcome,
-        last: SearchRecord | None,
+        placements: Mapping[int, Placement],
+        later: Mapping[int, Reason],
     ) -> SearchRecord:
-        """Return what the next round is told of a search; ``last``: what this one was told, if it was used."""
-        if last:
-            return replace(last, job=task.job, window=task.window, best=best, refusal=refusal, reason=outcome.reason)
+        """Return what the next round is told of a search."""
         requests = [self._requests.get(alternative.groups) for alternative in task.job.alternatives]
         is_robust = all(isinstance(each, Reason) or (each.is_monotone and each.is_steady) for each in requests)
         has_lasting_resources = task.types.is_besteffort and not is_robust  # what lasts depends on each start tried
         is_by_rule = not (task.date_dependent or task.job.promised or has_plugin(task.job))
         return SearchRecord(
-            task.job,
+            jobs,
             task.window,
             best,
-            refusal,
-            outcome.reason,
+            placements,
+            later,
             is_reusable=is_by_rule and not has_lasting_resources,
             is_robust=is_robust,
             possible_from=task.possible_from,
         )
 
-    def _book(
-        self, task: PlacementTask, best: Placement | None, refusal: Reason | None, last: Reason | None = None
-    ) -> PlacementOutcome:
-        """Book the best placement, unless a date forbids it.  ``last``: the reason of the last round, if reused."""
+    def _refusal(self, task: PlacementTask, best: Placement | None, obstacle: Reason | None) -> Reason | None:
+        """Return why what was found is no placement; ``obstacle``: why nothing was found."""
         if best is None:
-            return PlacementOutcome(reason=refusal or reasons.no_slot())
-        reason = self._too_late(task, best)
-        if reason:
-            return PlacementOutcome(reason=reason)
-        if best.start > self._now:
-            are_quotas_same = not self._reuse.has_counted_more
-            reason = self._placement_reasons.later_start(task, best, last, are_quotas_same=are_quotas_same)
-        if reason and task.rules.is_now_only:
-            return PlacementOutcome(reason=reason)
-        self._bookings.enter(task.job, best, task.types)
-        return PlacementOutcome(best, reason)
+            return obstacle or reasons.no_slot()
+        return self._too_late(task, best)
+
+    def _book(
+        self, task: PlacementTask, places: Iterable[tuple[WaitingJob, Placement]], last: Mapping[int, Reason]
+    ) -> tuple[Sequence[WaitingJob], Mapping[int, Placement], Mapping[int, Reason]]:
+        """Book the placement of a job, or those of a wave; return the jobs, the placements, and why they are later.
+
+        ``last``: the reasons of the last round, if the placements are those of the last round.
+        """
+        jobs: list[WaitingJob] = []
+        placements: dict[int, Placement] = {}
+        later: dict[int, Reason] = {}
+        are_quotas_same = not self._reuse.has_counted_more
+        for job, placement in places:
+            jobs.append(job)
+            if placement.start > self._now:
+                later[job.id] = self._placement_reasons.later_start(
+                    task, placement, last.get(job.id), are_quotas_same=are_quotas_same
+                )
+                if task.rules.is_now_only:
+                    return jobs, {}, later
+            placements[job.id] = placement
+            self._bookings.count(job, placement, task.types)
+        self._bookings.occupy(placements, task.types)
+        return jobs, placements, later
 
     def _too_late(self, task: PlacementTask, placement: Placement) -> Reason | None:
         """Return the dependency or the type whose date a placement does not meet."""

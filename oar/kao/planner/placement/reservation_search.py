@@ -145,9 +145,11 @@ class ReservationSearch:
         suitable = query.usable & query.request.reach
         free = space.slots.free_between(start, end, query.keys) & suitable
         holders = [
-            self._name(occupation.job_id)
+            self._name(job_id)
             for occupation, _ in space.entered
             if occupation.start < end and occupation.end > start and occupation.resources & suitable
+            for job_id, held in occupation.holders()
+            if held & suitable
         ]
         named = ", ".join(holders[:MAX_NAMED]) + (" and others" if len(holders) > MAX_NAMED else "")
         found = f"only {free.bit_count()} of {suitable.bit_count()} suitable slots are free until {format_date(end)}"

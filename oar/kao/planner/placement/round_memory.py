@@ -16,7 +16,7 @@ from oar.kao.planner.limits.dependencies import StartWindow
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.spaces import SpaceKey
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.resource_set import ResourceSet, union
 
 #: A job in a space.
 Entry = tuple[Occupation, ParsedTypes]
@@ -24,16 +24,23 @@ Entry = tuple[Occupation, ParsedTypes]
 
 @dataclass(frozen=True, slots=True)
 class SearchRecord:
-    """The result of the search for one job."""
+    """The result of the search for one job, or for a wave."""
 
-    job: WaitingJob
+    jobs: Sequence[WaitingJob]
     window: StartWindow
-    best: Placement | None  #: the placement, even if a deadline or a dependency forbids it
-    refusal: Reason | None  #: why there is none
-    reason: Reason | None  #: why the job does not start now
+    best: Placement | None  #: the placement of the first job, even if a deadline or a dependency forbids it
+    placements: Mapping[int, Placement]  #: what was booked
+    reasons: Mapping[int, Reason]  #: by job id, as the placements: why there is none, or why it does not start now
     is_reusable: bool  #: the placement depends on nothing but the request and the occupied resources
     is_robust: bool = True  #: what it does not take itself makes no difference when others take it
     possible_from: int = FOREVER  #: the first start that was tried for a request whose groups compete
+
+    @property
+    def taken(self) -> ResourceSet:
+        """What was found for all of the jobs."""
+        if len(self.placements) > 1:
+            return union(placement.resources for placement in self.placements.values())
+        return self.best.resources if self.best else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,7 @@ class RoundMemory:
     snapshot: Snapshot
     usable: tuple[ResourceSet, ...]  #: the resources by what may be planned on them
     spaces: Mapping[SpaceKey, SpaceMemory]
+    reservations: frozenset[int]  #: the ids of accepted reservations and of frames
     logs: Sequence[Sequence[CountedJob]]  #: the jobs counted by quotas and by limits of arrays
     requests: tuple[Snapshot, CompiledRequests] | None = None
     jobs: Mapping[int, WaitingJob] = field(default_factory=dict)

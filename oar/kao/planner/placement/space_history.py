@@ -3,7 +3,7 @@
 See ``oar.kao.planner.placement.placement_reuse``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from oar.kao.planner.placement.round_memory import Entry, RoundEvent, SearchRecord, SpaceMemory
 from oar.kao.planner.resources.free_time_differences import FreeTimeDifferences
@@ -14,8 +14,11 @@ from oar.lib.facts.resource_set import ResourceSet
 class SpaceHistory:
     """The events of a space in this round, beside those of the last one."""
 
-    def __init__(self, now: int, space: Space, last: SpaceMemory | None) -> None:
-        """``last``: of the same space in the last round; None if there is none that can be compared."""
+    def __init__(self, now: int, space: Space, last: SpaceMemory | None, changed: Collection[int] = ()) -> None:
+        """``last``: of the same space in the last round; None if there is none that can be compared.
+
+        ``changed``: jobs of which others say now that they wait for another kind of job.
+        """
         self._now = now
         self._space = space  #: kept, so that no other gets its identity
         self._entered = space.entered  #: grows while the round is planned
@@ -27,13 +30,22 @@ class SpaceHistory:
             _from(now, each) for each in self._lent
         ]
         self._last_events: Sequence[RoundEvent] = last.events if last and self._is_comparable else ()
-        self._index = {event.search.job.id: at for at, event in enumerate(self._last_events) if event.search}
+        self._index = {
+            job.id: at for at, event in enumerate(self._last_events) if event.search for job in event.search.jobs
+        }
         self._passed = 0  #: so many events of the last round have been compared
         self._last_entries: Sequence[Entry] = ()  #: entries of the last of them that are not compared yet
         self.free_times = FreeTimeDifferences(now)
         self.keyed: ResourceSet = 0  #: resources of differences with sharing keys
+        self._renamed: ResourceSet = 0  #: resources occupied as in the last round, but by others, or by changed jobs
+        self._changed = changed
         if last and self._is_comparable:
             self._compare_first_entries(last.first_entries)
+
+    @property
+    def other_holders(self) -> ResourceSet:
+        """The resources that may be held by other jobs, or at other dates, than at the same point of the last round."""
+        return self.free_times.touched | self._renamed
 
     def last_event(self, job_id: int) -> RoundEvent | None:
         """Return the search for a job in the last round, unless its turn is over."""
@@ -103,12 +115,16 @@ class SpaceHistory:
     def _is_same_entry(self, last: Entry, entry: Entry) -> bool:
         """Whether two entries occupy the same from now on."""
         old, new = last[0], entry[0]
-        return (
+        is_same = (
             old.end == new.end
             and old.resources == new.resources
             and max(old.start, self._now) == max(new.start, self._now)
             and last[1].sharing_key == entry[1].sharing_key
         )
+        is_other_wave = old.wave is not new.wave and old.wave != new.wave
+        if is_same and (is_other_wave or new.job_id in self._changed):
+            self._renamed |= new.resources
+        return is_same
 
 
 def _from(now: int, lent: tuple[int, int, ResourceSet]) -> tuple[int, int, ResourceSet]:

@@ -1,19 +1,30 @@
 """Which jobs give back which resources at a date."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from oar.kao.facts.plan import Placement
 from oar.kao.planner.resources.resource_index import ResourceIndex
 from oar.lib.facts.resource_set import ResourceSet
 
 
 @dataclass(frozen=True, slots=True)
 class Occupation:
-    """The resources of one job, and its dates; the security time is part of it."""
+    """The resources of one job, or of a wave, and its dates; the security time is part of it."""
 
-    job_id: int
+    job_id: int  #: of a wave: that of its first job
     start: int
     end: int
     resources: ResourceSet
+    wave: Mapping[int, Placement] | None = None  #: of a wave: the placements of its jobs
+
+    def holders(self) -> Iterator[tuple[int, ResourceSet]]:
+        """Iterate over the jobs with what each of them holds."""
+        if self.wave is None:
+            yield self.job_id, self.resources
+            return
+        for job_id, placement in self.wave.items():
+            yield job_id, placement.resources
 
 
 class Endings:
@@ -39,7 +50,9 @@ class Endings:
         for occupation in self._occupations[self._sorted :]:
             if occupation.end not in self._by_date:
                 self._by_date[occupation.end] = ResourceIndex()
-            self._by_date[occupation.end].add(occupation.job_id, occupation.resources)
+            ending_then = self._by_date[occupation.end]
+            for job_id, held in occupation.holders():
+                ending_then.add(job_id, held)
         self._sorted = len(self._occupations)
         ending = self._by_date.get(date)
         return sorted(set(ending.on(resources))) if ending else []

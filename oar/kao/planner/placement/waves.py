@@ -1,0 +1,65 @@
+"""Waves: equal jobs that follow each other in the order of planning, and are placed at one start in one step.
+
+Where the first of them begins earliest, the next one does too as long as what is left there satisfies its request: a
+monotone request that failed at each earlier start fails there on less.  So the places of a wave are those that the jobs
+would get one by one, and one search does for all of them.
+
+See docs/design/planner.rst, "Waves".
+"""
+
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+
+from oar.kao.facts.job_types import ParsedTypes, has_plugin
+from oar.kao.facts.snapshot import Alternative, WaitingJob
+from oar.lib.facts.states import Reservation
+
+#: A wave has no more jobs, so that a step of a round is short.
+LARGEST_WAVE = 1000
+
+#: What equal jobs have in common besides their alternatives, whether their placements depend on it or their counters.
+_COMMON = attrgetter(
+    "queue", "user", "project", "types", "dependencies", "array_id", "array_limit", "reservation", "promised"
+)
+
+
+class Upcoming:
+    """The jobs from one on in the order of planning."""
+
+    __slots__ = ("_at", "_jobs", "_most")
+
+    def __init__(self, jobs: Sequence[WaitingJob], at: int, most: int = LARGEST_WAVE) -> None:
+        """``at``: the index of the first job.  ``most``: a wave may have no more jobs than these."""
+        self._jobs = jobs
+        self._at = at
+        self._most = min(most, LARGEST_WAVE)
+
+    def begins_with(self, wave: Sequence[WaitingJob]) -> bool:
+        """Whether the first jobs are those of a wave."""
+        count = len(wave)
+        return count <= self._most and list(self._jobs[self._at : self._at + count]) == list(wave)
+
+    def equal(self, types: ParsedTypes) -> Iterator[WaitingJob]:
+        """Iterate over the jobs behind the first one that are equal to it; ``types``: its types."""
+        jobs, at = self._jobs, self._at
+        if self._most < 2 or at + 1 >= len(jobs) or not _may_lead(jobs[at], types):
+            return
+        common, (asked,) = _COMMON(jobs[at]), jobs[at].alternatives
+        for index in range(at + 1, min(at + self._most, len(jobs))):
+            job = jobs[index]
+            if _COMMON(job) != common or not _is_same_request(job.alternatives, asked):
+                return
+            yield job
+
+
+def _may_lead(job: WaitingJob, types: ParsedTypes) -> bool:
+    """Whether jobs equal to this one may be placed with it: what it takes, and nothing else, is lost to the next."""
+    is_alone = types.container or types.sharing_key or types.shared_keys or types.tokens
+    is_plain = job.reservation is Reservation.NONE and job.promised is None and len(job.alternatives) == 1
+    return is_plain and not (is_alone or job.alternatives[0].cut_at or has_plugin(job))
+
+
+def _is_same_request(alternatives: Sequence[Alternative], asked: Alternative) -> bool:
+    return (
+        len(alternatives) == 1 and alternatives[0].walltime == asked.walltime and alternatives[0].groups == asked.groups
+    )
