@@ -34,7 +34,7 @@ def application(service: Service) -> FastAPI:
     )
     app.state.service = service
     reads = (general.router, jobs.router, nodes.router, grid.router, history.router, event_log.router)
-    for router in (*reads, sessions.router, changes.router):
+    for router in (*reads, sessions.router, changes.router, changes.estimates):
         app.include_router(router, prefix="/v1")
     app.include_router(general.health)
     app.include_router(pages.router)

@@ -1,28 +1,41 @@
 """Changes of jobs: new ones, and requests about those that exist.  The same functions as those of the commands."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.acts import Acted, JobOrders
+from oar.api.alteration import AlterJob
 from oar.api.answers import Answer, answer
-from oar.api.job_request import JobRequest, Text
+from oar.api.estimation import EstimateJobs
+from oar.api.job_request import Count, JobAlteration, JobRequest, Text
 from oar.api.jobs import Id
-from oar.api.problems import answer_of, told
+from oar.api.problems import answer_of, problem, told
 from oar.api.service import Asking, asking, service_of
 from oar.api.submission import SubmitJobs
 from oar.lib.access.scopes import JobAct
+from oar.lib.facts.times import format_duration
+from oar.lib.jobs import walltime
+from oar.lib.jobs.walltime import ChangeRefused, WalltimeOutcome, WalltimeRequest
+from oar.lib.submission import resubmission
 from oar.lib.submission.checks import parse_signal
-from oar.lib.submission.once import Once
+from oar.lib.submission.once import AlreadyDone, Once
 
 if TYPE_CHECKING:
     from oar.api.tasks import WorkerTask
     from oar.lib.facts.records import User
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
+estimates = APIRouter(prefix="/estimates", tags=["jobs"])
+_CHANGES_REFUSED = {
+    WalltimeOutcome.BAD_REQUEST: HTTPStatus.BAD_REQUEST,
+    WalltimeOutcome.FORBIDDEN: HTTPStatus.FORBIDDEN,
+    WalltimeOutcome.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    WalltimeOutcome.NOT_AVAILABLE: HTTPStatus.CONFLICT,
+}
 _STRICT = ConfigDict(extra="forbid", strict=True)
 #: What makes a request the same one when it is repeated.
 RequestKey = Annotated[
@@ -45,6 +58,35 @@ class SignalWish(BaseModel):
     model_config = _STRICT
 
     signal: Annotated[int, Field(ge=1, le=64)] | Text = Field(description="Number or name of the signal.")
+
+
+class WalltimeWish(BaseModel):
+    """Another walltime for a running job, as oarwalltime asks for it."""
+
+    model_config = _STRICT
+
+    change: Annotated[int, Field(ge=-(2**31), le=2**31)] | Text = Field(
+        description="Seconds more (or less), or `[+|-]h[:m[:s]]`; without sign: the new walltime."
+    )
+    force: bool = Field(default=False, description="Apply it at once, not only a while before the end.")
+    whole: bool = Field(default=False, description="All of it or nothing.")
+    delay_next_jobs: bool = Field(default=False, description="Even if jobs that wait start later then.")
+    timeout: Count | None = Field(None, description="Seconds after which the request is dropped.")
+
+    @property
+    def request(self) -> WalltimeRequest:
+        """The request, in the words of oarwalltime."""
+        change = self.change
+        text = change if isinstance(change, str) else f"{'+' * (change >= 0)}{format_duration(change)}"
+        return WalltimeRequest(text, self.force, self.delay_next_jobs, self.whole, self.timeout)
+
+
+class Alternatives(BaseModel):
+    """What is compared before one of it is submitted."""
+
+    model_config = _STRICT
+
+    alternatives: list[JobRequest] = Field(min_length=1, max_length=8)
 
 
 class BesteffortWish(BaseModel):
@@ -103,6 +145,64 @@ def job_signal(request: Request, job_id: Id, wish: SignalWish) -> Answer:
     return _on_one(request, JobAct.SIGNAL, job_id, lambda orders: orders.signal(number))
 
 
+@router.post(
+    "/{job_id}/walltime",
+    operation_id="job_walltime",
+    summary="Ask for another walltime",
+    status_code=HTTPStatus.ACCEPTED,
+)
+def job_walltime(request: Request, job_id: Id, wish: WalltimeWish) -> Answer:
+    """Ask for another walltime of a running job, as oarwalltime does; the next round answers."""
+    who = asking(request)
+    user = who.caller.acting(JobAct.WALLTIME, [job_id])
+    try:
+        with service_of(request).warnings() as warnings, who.database.begin() as tx:
+            text = walltime.request(tx, who.config, user, job_id, wish.request)
+    except ChangeRefused as refused:
+        status = _CHANGES_REFUSED[refused.outcome]
+        return problem(request, status, "change-refused", f"{refused.outcome.value}: {refused}")
+    return answer({"id": job_id, "done": text, "warnings": warnings}, status=HTTPStatus.ACCEPTED)
+
+
+@router.post(
+    "/{job_id}/resubmission", operation_id="job_resubmit", summary="Submit a job again", status_code=HTTPStatus.CREATED
+)
+def job_resubmit(request: Request, job_id: Id, key: RequestKey = None) -> Answer:
+    """Submit a copy of a job that has ended, as `oarsub --resubmit` does."""
+    who = asking(request)
+    user = who.caller.acting(JobAct.RESUBMIT, [job_id])
+    once = Once.of(user.name, key, request.url.path) if key else None
+    headers: dict[str, str] = {}
+    try:
+        with service_of(request).warnings() as warnings, who.database.begin() as tx:
+            if once:
+                once.begin(tx, who.config.api_idempotency_hours)
+            record: Mapping[str, Any] = {"id": resubmission.resubmit(tx, who.config, user, job_id)}
+            if once:
+                once.end(tx, record)
+    except AlreadyDone as done:
+        record, headers = done.answer, {"Idempotency-Replayed": "true"}
+    headers["Location"] = f"/v1/jobs/{record['id']}"
+    return answer({**record, "warnings": warnings}, status=HTTPStatus.CREATED, headers=headers)
+
+
+@router.patch("/{job_id}", operation_id="job_alter", summary="Alter a job that waits")
+def job_alter(request: Request, job_id: Id, wanted: JobAlteration) -> Answer:
+    """Change a job that waits, as oaralter does: with the checks and the admission of a new one."""
+    user = asking(request).caller.acting(JobAct.ALTER, [job_id])
+    return _by_worker(request, AlterJob(user, job_id, wanted.changes))
+
+
+@estimates.post("", operation_id="estimates", summary="When and where jobs would start")
+def estimate(request: Request, wanted: Alternatives) -> Answer:
+    """Tell for each alternative when and where it would start, as `oarsub --estimate` does; nothing is stored."""
+    task = EstimateJobs(asking(request).caller.identified(), [each.asked for each in wanted.alternatives])
+    config = service_of(request).runtime.config
+    return _by_worker(
+        request, task, (config.admission_rules_timeout + config.estimate_timeout) * len(task.alternatives)
+    )
+
+
 @router.put("/{job_id}/besteffort", operation_id="job_besteffort", summary="Let a running job be besteffort, or not")
 def job_besteffort(request: Request, job_id: Id, wish: BesteffortWish) -> Answer:
     """Let a running job be besteffort, or no longer, as `oardel -b` does (administrators)."""
@@ -125,7 +225,9 @@ def _done(request: Request, who: Asking, user: "User", job_id: int, do: Callable
     return answer({**outcome.record, "warnings": [*acted.warnings, *warnings]}, status=outcome.status)
 
 
-def _by_worker(request: Request, task: "WorkerTask") -> Answer:
+def _by_worker(request: Request, task: "WorkerTask", seconds: float | None = None) -> Answer:
+    """Let a worker do a task, by default for as long as admission rules may take."""
     service = service_of(request)
-    seconds = float(service.runtime.config.admission_rules_timeout)
+    if seconds is None:
+        seconds = service.runtime.config.admission_rules_timeout
     return answer_of(request, service.workers.run(task, seconds))

@@ -1,12 +1,14 @@
 """The request for jobs as clients write it: ``POST /v1/jobs``.  Its fields are options of oarsub."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from oar.api.submission import AskedJobs
+from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.times import format_duration
+from oar.lib.submission.alteration import NOWHERE, JobChanges
 from oar.lib.submission.job_form import ACCEPT, ArraySize, JobForm
 
 #: The largest integer that the database can hold.
@@ -104,3 +106,35 @@ class JobRequest(BaseModel):
         walltime = self.walltime if isinstance(self.walltime, str) else format_duration(self.walltime)
         own = f"walltime={walltime}"
         return tuple(text if _WALLTIME.search(text) else f"{text},{own}" for text in texts) or (own,)
+
+
+class JobAlteration(BaseModel):
+    """New values of a job that waits; null: there is none any more.  What is not given stays."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    resources: Text | Texts | None = Field(None, description="What is not named stays, as the walltime.")
+    properties: Text | None = None
+    queue: Text | None = None
+    project: Text | None = None
+    name: Text | None = None
+    notify: Text | None = None
+    dependencies: list[Count | Text] | None = Field(None, max_length=MOST_TEXTS)
+    advance_reservation: Text | Count | None = Field(None, description="The one that it goes into; null: none.")
+
+    @property
+    def changes(self) -> JobChanges:
+        """The changes, in the words of oaralter.  Raises BadRequest if there are none."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        if not given:
+            raise BadRequest("name what is to be changed")
+        changed: dict[str, Any] = {name: "" if value is None else value for name, value in given.items()}
+        if "resources" in given:
+            texts = changed.pop("resources") or []
+            changed["requests"] = (texts,) if isinstance(texts, str) else tuple(texts)
+        if "dependencies" in given:
+            changed["dependencies"] = tuple(map(str, given["dependencies"] or ()))
+        if "advance_reservation" in given:
+            place = given["advance_reservation"]
+            changed["advance_reservation"] = NOWHERE if place is None else str(place)
+        return JobChanges(**changed)

@@ -56,15 +56,20 @@ def outcome_of(task: WorkerTask, desk: Desk) -> Outcome:
     desk.warnings.clear()
     try:
         return task.run(desk)
-    except (RuleRefused, RuleFailed) as error:
-        return _of_rules(error)
     except OarError as error:
-        status = status_of(error)
-        if status == HTTPStatus.INTERNAL_SERVER_ERROR:
-            return Outcome(status, {}, trace=traceback.format_exc())
-        return Outcome(status, problem_record(status, word_of(type(error)), str(error)))
+        return problem_of(error)
     except Exception:  # noqa: BLE001 - the client is told that something went wrong, the log what
         return Outcome(HTTPStatus.INTERNAL_SERVER_ERROR, {}, trace=traceback.format_exc())
+
+
+def problem_of(error: OarError) -> Outcome:
+    """Return what is told of an error; of one that is our fault the log tells more."""
+    if isinstance(error, RuleRefused | RuleFailed):
+        return _of_rules(error)
+    status = status_of(error)
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Outcome(status, {}, trace="".join(traceback.format_exception(error)))
+    return Outcome(status, problem_record(status, word_of(type(error)), str(error)))
 
 
 def _of_rules(error: RuleRefused | RuleFailed) -> Outcome:

@@ -1,0 +1,117 @@
+"""What is done with jobs that exist, through the API: the same as by the commands."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Ask, Effect, JobAction
+from oar.lib.facts.states import JobState
+from tests.api.conftest import Api
+from tests.builders import add_job, add_resources, state_of
+
+
+def _mine(database: Database, state: JobState = JobState.WAITING, **columns: Any) -> int:
+    resources = add_resources(database)
+    return add_job(database, state, on=resources[:1], user="nobody", **columns)
+
+
+def test_a_job_is_held_and_resumed(nobody: httpx.Client, database: Database) -> None:
+    job = _mine(database)
+    assert nobody.post(f"/v1/jobs/{job}/hold").json()["done"] == "hold registered"
+    assert state_of(database, job) is JobState.HOLD
+    assert nobody.post(f"/v1/jobs/{job}/resume").status_code == 202
+    assert state_of(database, job) is JobState.WAITING
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        ("DELETE", "", None),
+        ("POST", "/hold", None),
+        ("POST", "/resume", None),
+        ("POST", "/checkpoint", None),
+        ("POST", "/signal", {"signal": "USR1"}),
+        ("POST", "/walltime", {"change": 60}),
+        ("POST", "/resubmission", None),
+        ("PATCH", "", {"name": "x"}),
+        ("PUT", "/besteffort", {"on": True}),
+    ],
+)
+def test_the_job_of_somebody_else_is_left_alone(
+    api: Api, daemon: httpx.Client, anonymous: httpx.Client, database: Database, act: tuple[str, str, object]
+) -> None:
+    method, route, body = act
+    api.runtime.config = Config(walltime_change_enabled=True)
+    ended = route == "/resubmission"
+    job = _mine(database, JobState.TERMINATED if ended else JobState.RUNNING)
+    assert daemon.request(method, f"/v1/jobs/{job}{route}", json=body).status_code == 403
+    assert anonymous.request(method, f"/v1/jobs/{job}{route}", json=body).status_code == 401
+    assert state_of(database, job) is (JobState.TERMINATED if ended else JobState.RUNNING)
+
+
+def test_a_job_that_is_being_deleted_is_told_so(nobody: httpx.Client, database: Database) -> None:
+    job = _mine(database)
+    nobody.delete(f"/v1/jobs/{job}")
+    again = nobody.delete(f"/v1/jobs/{job}")
+    assert (again.status_code, again.json()["type"]) == (409, "already-killed")
+    assert again.json()["detail"] == f"Cannot frag {job} ; This job was already killed."
+
+
+def test_a_job_that_does_not_exist_is_not_found(nobody: httpx.Client) -> None:
+    altered = nobody.patch("/v1/jobs/99", json={"name": "x"})
+    for answer in (nobody.delete("/v1/jobs/99"), nobody.post("/v1/jobs/99/hold"), altered):
+        assert (answer.status_code, answer.json()["type"]) == (404, "no-such-job")
+
+
+def test_a_signal_is_asked_of_the_server(nobody: httpx.Client, database: Database) -> None:
+    job = _mine(database, JobState.RUNNING)
+    told: list[Effect] = []
+    database.deliver = told.extend
+    assert nobody.post(f"/v1/jobs/{job}/signal", json={"signal": "USR1"}).status_code == 202
+    assert nobody.post(f"/v1/jobs/{job}/checkpoint").status_code == 202
+    assert [each for each in told if isinstance(each, Ask)] == [Ask(JobAction.SIGNAL, job)] * 2
+    assert nobody.post(f"/v1/jobs/{job}/signal", json={"signal": "NONE"}).status_code == 400
+
+
+def test_another_walltime_is_asked_for(api: Api, nobody: httpx.Client, database: Database) -> None:
+    job = _mine(database, JobState.RUNNING)
+    assert nobody.post(f"/v1/jobs/{job}/walltime", json={"change": 60}).status_code == 409
+    api.runtime.config = Config(walltime_change_enabled=True)
+    assert nobody.post(f"/v1/jobs/{job}/walltime", json={"change": "-0:10"}).status_code == 202
+    with database.snapshot() as tx:
+        assert tx.walltime_changes.find(job).pending == -600
+
+
+def test_a_job_is_submitted_again_once(nobody: httpx.Client, database: Database) -> None:
+    job = _mine(database, JobState.TERMINATED)
+    headers = {"Idempotency-Key": "again"}
+    first, second = (nobody.post(f"/v1/jobs/{job}/resubmission", headers=headers) for _ in range(2))
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert first.json()["id"] == second.json()["id"] != job
+    with database.snapshot() as tx:
+        assert tx.jobs.get(first.json()["id"]).resubmit_job_id == job
+
+
+def test_a_job_that_waits_is_altered(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    job = nobody.post("/v1/jobs", json={"command": "true", "name": "a", "project": "p"}).json()["id"]
+    altered = nobody.patch(f"/v1/jobs/{job}", json={"name": None, "project": "q", "resources": "walltime=0:30"})
+    assert (altered.status_code, altered.json()["done"]) == (200, "altered")
+    with database.snapshot() as tx:
+        row = tx.jobs.get(job)
+        assert (row.name, row.project, tx.jobs.moldables([job])[job][0].walltime) == (None, "q", 1800)
+    assert nobody.patch(f"/v1/jobs/{job}", json={}).status_code == 400
+
+
+def test_alternatives_are_compared_and_nothing_is_stored(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database, nodes=2)
+    asked = [{"command": "true", "resources": text} for text in ("nodes=1", "nodes=2", "nodes=3")]
+    items = nobody.post("/v1/estimates", json={"alternatives": asked}).json()["items"]
+    assert [item.get("feasible") for item in items] == [True, True, None]
+    assert len(items[1]["hosts"]) == 2
+    assert items[2]["problem"]["status"] == 400
+    with database.snapshot() as tx:
+        assert tx.jobs.live() == []
