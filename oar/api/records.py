@@ -39,6 +39,7 @@ def job_details(view: JobView) -> dict[str, object]:
         "properties": job.properties or None,
         "walltime": view.walltime,
         "planned": view.scheduled_start if job.state in NOT_STARTED else None,
+        "foreseen_at": view.foreseen_at or None,
         "nodes": view.assigned.nodes,
         "resources": view.assigned.resources,
         "reserved_resources": [resource.id for resource in view.reserved_resources or ()],

@@ -1,18 +1,23 @@
 """Rounds that start what can start now, and full plans that follow in slices: what is written, and as of which date."""
 
+import json
 from typing import Any
 
 import pytest
 
+from oar.cli import oarstat
+from oar.cli.common.command import invoke
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import ROUND_LOCK
 from oar.lib.facts.messages import Effect, Wake
 from oar.lib.facts.states import JobState
+from oar.lib.facts.times import format_date
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
 from tests.db.test_meta_sched import NOW, ask, at, clocked, job, submit  # noqa: F401 - a fixture
+from tests.db.test_oarstat_explain import ALICE
 
 _STARTS = """
     SELECT m.moldable_job_id, p.start_time FROM gantt_jobs_predictions_visu p
@@ -41,6 +46,29 @@ def starts(database: Database) -> dict[int, int]:
 def age(database: Database) -> int:
     with database.snapshot() as tx:
         return tx.gantt.age()
+
+
+def told_ages(database: Database, number: int) -> set[int | None]:
+    """How old the foreseen start of a job may be, as each record of it says; the texts say the same."""
+    runtime = with_urgent_time(database, 0.3)
+    span = f"{format_date(NOW)}, {format_date(NOW + 1000)}"
+
+    def ask_oarstat(*words: str) -> str:
+        result = invoke(oarstat.main, [*words], runtime=runtime, user=ALICE)
+        assert (result.exit, result.err) == (0, ""), words
+        return result.out
+
+    records = [
+        json.loads(ask_oarstat("-J", "-f", "-j", str(number)))[str(number)],
+        json.loads(ask_oarstat("-J", "--start"))[str(number)],
+        json.loads(ask_oarstat("-J", "--explain", str(number)))[str(number)]["start"],
+        json.loads(ask_oarstat("-J", "-g", span))["jobs"][str(number)],
+    ]
+    ages = {record["foreseen_at"] for record in records}
+    for words in (("-f", "-j", str(number)), ("--start",), ("--explain", str(number)), ("-g", span, "--ascii")):
+        text = ask_oarstat(*words).lower()
+        assert ("foreseen" in text and format_date(NOW) in text) is (ages != {None}), words
+    return ages
 
 
 def end(database: Database, number: int) -> None:
@@ -92,9 +120,11 @@ def test_old_predictions_stay_and_tell_their_age_until_they_are_renewed(
     scheduler.round()
     assert job(clocked, second, "state") == "toLaunch"
     assert (starts(clocked), age(clocked)) == ({third: 122, fourth: 183}, NOW)
+    assert told_ages(clocked, third) == {NOW}
     let_the_plan_follow(scheduler)
     scheduler.round()
     assert (starts(clocked), age(clocked)) == ({third: 71, fourth: 132}, 0)
+    assert told_ages(clocked, third) == {None}
 
 
 def test_predictions_of_a_scheduler_that_is_gone_stay_until_there_are_new_ones(

@@ -294,6 +294,7 @@ def _full_values(view: "JobView") -> list[tuple[str, str]]:
         ("initial_request", view.initial_request),
         ("message", job.message),
         ("scheduledStart", format_date(view.scheduled_start or 0) or "no prediction"),
+        *([("foreseen_at", format_date(view.foreseen_at))] if view.foreseen_at else []),
         ("resubmit_job_id", str(job.resubmit_job_id)),
         *([("resubmitted_as", str(view.resubmitted_as))] if view.resubmitted_as else []),
         *_end_values(view),

@@ -67,5 +67,10 @@ def _legend(jobs: Jobs, letters: Mapping[int, str]) -> Iterable[str]:
         name = f" {visible(job['job_name'])}" if job["job_name"] else ""
         yield (
             f"{letters[job_id]} {job_id} {visible(job['user'])} {job['state']}"
-            f" {format_date(job['start_time'])} - {format_date(job['stop_time'])}{name}\n"
+            f" {format_date(job['start_time'])} - {format_date(job['stop_time'])}{name}{_age(job)}\n"
         )
+
+
+def _age(job: Mapping[str, Any]) -> str:
+    """Return how old the foreseen start of a job may be, if it is not that of the last round."""
+    return f", foreseen at {format_date(job['foreseen_at'])} or later" if job["foreseen_at"] else ""

@@ -70,10 +70,14 @@ def starts(tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, 
     ]
     if rows and header:
         rows[:0] = _HEAD
-    return "".join(
-        f"{number:<10} {cell(user, 14)} {cell(queue, 10)} {start:<19} {why}".rstrip() + "\n"
+    lines = [
+        f"{number:<10} {cell(user, 14)} {cell(queue, 10)} {start:<19} {why}".rstrip()
         for number, user, queue, start, why in rows
-    )
+    ]
+    oldest = min((each.foreseen_at for each in outlooks if each.foreseen_at), default=0)
+    if oldest and header:
+        lines.append(f"# Foreseen at {format_date(oldest)} or later; the plan is being renewed")
+    return "".join(line + "\n" for line in lines)
 
 
 def _date(date: int | None) -> str:

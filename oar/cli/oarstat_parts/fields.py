@@ -25,6 +25,7 @@ KEYS = (
         "start_time",
     ),
     *("stopTime", "stop_time", "cpuset_name", "initial_request", "message", "scheduledStart", "scheduled_start"),
+    "foreseen_at",
     *("resubmit_job_id", "resubmitted_as", "events", "end", "cpu_seconds", "cpu_efficiency", "max_rss"),
 )
 #: Other words for them.
@@ -39,7 +40,7 @@ _ALIASES = {
 }
 _DATES = frozenset(
     {"submissionTime", "submission_time", "startTime", "start_time", "stopTime", "stop_time"}
-    | {"scheduledStart", "scheduled_start"}
+    | {"scheduledStart", "scheduled_start", "foreseen_at"}
 )
 
 

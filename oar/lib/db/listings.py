@@ -18,10 +18,13 @@ _ASSIGNED = """
     LEFT JOIN resources r ON r.resource_id = a.resource_id
     WHERE j.job_id = ANY(%s) AND j.assigned_moldable_job <> 0
     GROUP BY j.job_id"""
-#: When the scheduler plans to start jobs, and which alternative of them.
+#: When the scheduler plans to start jobs, which alternative of them, and the date of the oldest prediction (row -1)
+#: where that is before the last round (row 0).
 _PREDICTIONS = """
-    SELECT m.moldable_job_id, p.start_time, m.moldable_id
+    SELECT m.moldable_job_id, p.start_time, m.moldable_id, coalesce(a.start_time, 0)
     FROM moldable_job_descriptions m JOIN gantt_jobs_predictions_visu p ON p.moldable_job_id = m.moldable_id
+    LEFT JOIN gantt_jobs_predictions_visu a ON a.moldable_job_id = -1
+        AND a.start_time < (SELECT start_time FROM gantt_jobs_predictions_visu WHERE moldable_job_id = 0)
     WHERE m.moldable_job_id = ANY(%s) ORDER BY m.moldable_job_id, p.start_time DESC"""
 #: Resources that the scheduler plans to give to alternatives of jobs.
 _PLANNED = """
@@ -99,6 +102,7 @@ class Prediction(NamedTuple):
 
     start: int
     moldable: int
+    foreseen_at: int = 0  #: it may be as old as this date; 0: it is that of the last round
 
 
 class PlannedResource(NamedTuple):
@@ -120,7 +124,7 @@ class Listings(Table):
     def predictions(self, ids: Collection[int]) -> dict[int, Prediction]:
         """Return the earliest predicted start of each job that has one."""
         rows = self._tx.rows(_PREDICTIONS, (list(ids),)) if ids else []
-        return {row[0]: Prediction(row[1], row[2]) for row in rows}
+        return {row[0]: Prediction(row[1], row[2], row[3]) for row in rows}
 
     def walltimes(self, ids: Collection[int]) -> dict[int, int]:
         """Return how long jobs run, ran or will run at most."""

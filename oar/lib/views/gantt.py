@@ -46,6 +46,7 @@ def _gantt_job(view: JobView, planned: Mapping[int, Sequence[PlannedResource]]) 
         "command": view.command,
         "submission_time": job.submission_time,
         "start_time": start,
+        "foreseen_at": view.foreseen_at or None,
         "stop_time": job.stop_time or (start + walltime if start else 0),
         "walltime": walltime,
         "resource_id": assigned.resources,

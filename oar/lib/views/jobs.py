@@ -57,6 +57,12 @@ class JobView(NamedTuple):
         return self.prediction.start if self.prediction and self.job.state in NOT_STARTED else None
 
     @property
+    def foreseen_at(self) -> int:
+        """The predicted start may be as old as this date; 0: it is that of the last round, or agreed."""
+        is_agreed = self.job.reservation is not Reservation.NONE
+        return 0 if self.scheduled_start is None or is_agreed or not self.prediction else self.prediction.foreseen_at
+
+    @property
     def walltime(self) -> int | None:
         """The walltime of the moldable description that was chosen, else of the first one."""
         chosen = self.job.assigned_moldable or (self.prediction.moldable if self.prediction else 0)
@@ -215,6 +221,7 @@ def job_record(view: JobView) -> dict[str, object]:
         "message": job.message,
         "scheduledStart": scheduled,
         "scheduled_start": scheduled,
+        "foreseen_at": view.foreseen_at or None,
         "resubmit_job_id": job.resubmit_job_id,
         "resubmitted_as": view.resubmitted_as,
         "events": [event_record(event) for event in view.events],

@@ -32,6 +32,7 @@ from oar.lib.views.advice import Advice, LostNode, advise_on_dependencies, advis
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
+    from oar.lib.db.listings import Prediction
     from oar.lib.db.transaction import Transaction
 
 #: Of fewer jobs nothing is said of how far predictions were off.
@@ -237,13 +238,17 @@ def outlooks(tx: "Transaction", jobs: Sequence[Job]) -> list[Outlook]:
     waiting = [job for job in jobs if job.state in NOT_STARTED]
     ids = [job.id for job in waiting]
     reasons, foreseen = tx.job_waits.reasons(ids), tx.listings.predictions(ids)
-    age = tx.gantt.age() if foreseen else 0
     return [
-        Outlook(job, foreseen[job.id].start, reasons.get(job.id), age)
+        Outlook(job, foreseen[job.id].start, reasons.get(job.id), _age(job, foreseen[job.id]))
         if job.id in foreseen and not _is_blocked(reasons.get(job.id))
         else Outlook(job, None, reasons.get(job.id))
         for job in waiting
     ]
+
+
+def _age(job: Job, prediction: "Prediction") -> int:
+    """Return how old a prediction may be; 0: it is that of the last round, or the date of a reservation."""
+    return prediction.foreseen_at if job.reservation is Reservation.NONE else 0
 
 
 def jobs_of(reason: WaitReason | None) -> list[int]:
@@ -270,11 +275,10 @@ def _starts(
     queues, dates = tx.queues.all(), tx.job_waits.foreseen_starts()
     measured = tx.job_predictions.errors(tx.now - MEASURED)
     errors = {each.queue: each for each in measured if each.jobs >= LEAST_MEASURED}
-    age = tx.gantt.age()
     starts = {}
     for job in jobs:
         if job.id in foreseen:
-            date, moldable = foreseen[job.id]
+            date, moldable, _ = foreseen[job.id]
             resources = planned.get(moldable, ())
             hosts = tuple(dict.fromkeys(prediction.node for prediction in resources if prediction.node))
             firm, because = firmness(job, types.get(job.id, ()), queues, is_fifo=_is_fifo(config))
@@ -285,7 +289,7 @@ def _starts(
             before = bisect_left(dates, date)
             starts[job.id] = PredictedStart(
                 *(date, hosts, len(resources), firm, because, errors.get(job.queue), before),
-                foreseen_at=0 if firm is Firmness.FIXED else age,
+                foreseen_at=_age(job, foreseen[job.id]),
             )
     return starts
 
