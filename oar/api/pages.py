@@ -4,11 +4,13 @@ import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
 from oar.api.answers import Answer
+from oar.api.callers import Caller
 from oar.api.event_log import EventListing, event_page
 from oar.api.jobs import JobListing, job_page, job_record
 from oar.api.nodes import node_record, nodes_record, queues_record
@@ -108,10 +110,33 @@ def help_page(request: Request) -> Answer:
     return _page(request, "help", lambda who: {})
 
 
+@router.get("/login")
+def login(request: Request) -> Answer:
+    """Let somebody tell who he is, also where only users who are known may read."""
+    config = service_of(request).runtime.config
+    return _document(request, "login", {"takes_passwords": config.api_basic_auth != "no"}, Caller())
+
+
+@router.get("/tokens")
+def tokens(request: Request) -> Answer:
+    """Show the tokens of who asks."""
+    return _page(request, "tokens", lambda who: {"user": who.caller.identified().name})
+
+
+@router.get("/monika")
+@router.get("/monika.cgi")
+def monika(request: Request) -> Answer:
+    """Lead links of Monika to the pages that show the same."""
+    asked = request.query_params
+    kind = next((kind for kind in ("job", "node") if asked.get(kind)), None)
+    place = f"{kind}s/{quote(asked[kind], safe='')}" if kind else "nodes"
+    return Response(status_code=HTTPStatus.MOVED_PERMANENTLY, headers={"Location": place})
+
+
 @router.get("/{path:path}")
 def nothing(request: Request) -> Answer:
     """Tell that there is no such page."""
-    return _problem(request, HTTPStatus.NOT_FOUND, "")
+    return _problem(request, HTTPStatus.NOT_FOUND, "", Caller())
 
 
 def _documents(request: Request) -> Documents:
@@ -121,19 +146,24 @@ def _documents(request: Request) -> Documents:
 
 def _page(request: Request, name: str, load: Callable[[Asking], Record]) -> Answer:
     """Return a page of a record; what is wrong is a page, too."""
+    caller = Caller()
     try:
-        record = load(asking(request))
+        who = asking(request)
+        caller = who.caller
+        record = load(who)
     except OarError as error:
-        return _problem(request, status_of(error), str(error))
-    return _document(request, name, record)
+        return _problem(request, status_of(error), str(error), caller)
+    return _document(request, name, record, caller)
 
 
-def _problem(request: Request, status: HTTPStatus, text: str) -> Answer:
-    return _document(request, "problem", {"status": int(status), "text": text}, status)
+def _problem(request: Request, status: HTTPStatus, text: str, caller: Caller) -> Answer:
+    return _document(request, "problem", {"status": int(status), "text": text}, caller, status)
 
 
-def _document(request: Request, name: str, record: Record, status: HTTPStatus = HTTPStatus.OK) -> Answer:
-    visit = _visit(request)
+def _document(
+    request: Request, name: str, record: Record, caller: Caller, status: HTTPStatus = HTTPStatus.OK
+) -> Answer:
+    visit = _visit(request, caller)
     text = _documents(request).page(name, visit, record)
     response = Response(text, status, _HEADERS, "text/html")
     if request.query_params.get("lang") in LANGUAGES:
@@ -141,21 +171,18 @@ def _document(request: Request, name: str, record: Record, status: HTTPStatus = 
     return response
 
 
-def _visit(request: Request) -> Visit:
-    service = service_of(request)
-    config = service.runtime.config
-    try:
-        user = service.asking(request).caller.user
-    except OarError:  # the page tells it
-        user = None
+def _visit(request: Request, caller: Caller) -> Visit:
+    config = service_of(request).runtime.config
     wish = request.query_params.get("lang") or request.cookies.get(_LANGUAGE_COOKIE)
     return Visit(
         config.instance_name or config.server_hostname,
         "../" * (request.scope["raw_path"].count(b"/") - 1),
         preferred(wish, request.headers.get("accept-language", "")),
         local_zone(),
-        user.name if user else "",
-        int(time.time()),
+        caller.user.name if caller.user else "",
+        way=caller.way,
+        administers=bool(caller.user and caller.user.is_admin),
+        now=int(time.time()),
     )
 
 

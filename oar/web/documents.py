@@ -29,6 +29,8 @@ class Visit(NamedTuple):
     language: str
     zone: str  #: time zone of the site
     user: str  #: '' for nobody
+    way: str  #: how he was identified: a session can be ended
+    administers: bool
     now: int
 
 

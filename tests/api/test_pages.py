@@ -64,6 +64,22 @@ def test_the_first_page_is_found_without_its_slash(anonymous: httpx.Client) -> N
     assert anonymous.get("/ui", follow_redirects=True).url.path == "/ui/"
 
 
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ("?job=42", "/ui/jobs/42"),
+        ("?node=node-1.site", "/ui/nodes/node-1.site"),
+        ("?node=//evil.example/", "/ui/nodes/%2F%2Fevil.example%2F"),
+        ("?props=gpu=YES", "/ui/nodes"),
+        ("", "/ui/nodes"),
+    ],
+)
+def test_links_of_monika_lead_to_what_shows_the_same(anonymous: httpx.Client, query: str, place: str) -> None:
+    answer = anonymous.get(f"/ui/monika.cgi{query}")
+    assert answer.status_code == 301
+    assert anonymous.base_url.join(f"/ui/{answer.headers['location']}").raw_path.decode() == place
+
+
 def test_parameters_of_scripts_do_not_disturb_the_first_view(anonymous: httpx.Client, database: Database) -> None:
     add_job(database, name="sim")
     assert "sim" in anonymous.get("/ui/jobs?columns=job,why&sort=x&user=").text

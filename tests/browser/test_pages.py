@@ -28,6 +28,7 @@ PAGES = {
     "queues": "besteffort",
     "events": "PING_CHECKER_NODE_SUSPECTED",
     "help": "Ctrl",
+    "login": "Log in",
     "nowhere": "There is no such page.",
 }
 #: Where it is another one without scripts.

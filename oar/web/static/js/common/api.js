@@ -31,5 +31,11 @@ export function get(path, parameters, signal) {
 
 /** Ask the service to do something.  Throws Problem. */
 export function post(path, body) {
-  return send(path, null, { method: "POST", headers: { "Content-Type": "application/json", "X-OAR-Request": "1" }, body: JSON.stringify(body) });
+  const headers = { "X-OAR-Request": "1", ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
+  return send(path, null, { method: "POST", headers, body: body === undefined ? null : JSON.stringify(body) });
+}
+
+/** Ask the service to end something, or to forget it.  Throws Problem. */
+export function remove(path) {
+  return send(path, null, { method: "DELETE", headers: { "X-OAR-Request": "1" } });
 }

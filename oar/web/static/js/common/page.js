@@ -1,4 +1,5 @@
 // What every page does: it loads its records, shows them, and does so again when something has changed.
+import { remove } from "./api.js";
 import { begin, listen, liveStatus, refreshing } from "./live.js";
 import { draw, h } from "./dom.js";
 import { fullDate } from "./format.js";
@@ -66,13 +67,22 @@ export function run({ load, view, concerns = () => false, shown = () => {} }) {
     show();
     document.documentElement.dataset.ready = "yes";
   };
+  setUp();
+  refreshing(refresh, concerns);
+  refresh();
+  return { refresh, show };
+}
+
+/** Set up what every page has: its choices, its search, the stream. */
+export function setUp() {
   setUpMenu();
   listen((message) => message.status && showStatus());
   setInterval(showStatus, 5000);
   begin();
-  refreshing(refresh, concerns);
-  refresh();
-  return { refresh, show };
+  document.getElementById("logout")?.addEventListener("click", async () => {
+    await remove("session");
+    location.reload();
+  });
 }
 
 function notice(text) {

@@ -1,8 +1,5 @@
-// The page of the service says everything; its choices and the palette are the only things that move.
-import { begin } from "../common/live.js";
-import "../common/page.js";
-import { setUpMenu } from "../common/menu.js";
+// The document says everything; its choices and the search are the only things that move.
+import { setUp } from "../common/page.js";
 
-setUpMenu();
-begin();
+setUp();
 document.documentElement.dataset.ready = "yes";

@@ -4,6 +4,7 @@ import { h } from "../common/dom.js";
 import { bytes, duration, time } from "../common/format.js";
 import { now, page } from "../common/site.js";
 import { copy, jobLink, nodeLink, nodeLinks, shareBar, stateChip, table } from "../common/parts.js";
+import { jobActs, keepFocus } from "../common/job-acts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 
@@ -24,7 +25,7 @@ function view(job) {
       h("a", { href: page("jobs", null, { queue: job.queue }) }, job.queue),
       job.project && [" · ", h("bdi", {}, t("job.of_project", { project: job.project }))],
       job.array !== job.id || job.array_index > 1 ? [" · ", h("a", { href: page("jobs", null, { array: job.array, state: "all" }) }, t("job.of_array", { array: job.array, index: job.array_index }))] : null),
-    waiting(job), running(job), ended(job), facts(job), timeline(job), request(job), resources(job), events(job),
+    jobActs(job, () => actions.show(), () => actions.refresh()), waiting(job), running(job), ended(job), facts(job), timeline(job), request(job), resources(job), events(job),
   ];
 }
 
@@ -128,4 +129,4 @@ function events(job) {
 
 const ofThisJob = new Set(["state", "event"]);
 const ofAll = new Set(["jobs", "gantt"]);
-run({ load, view, concerns: ({ name, data }) => ofAll.has(name) || (ofThisJob.has(name) && data.job === id) });
+const actions = run({ load, view, shown: keepFocus, concerns: ({ name, data }) => ofAll.has(name) || (ofThisJob.has(name) && data.job === id) });
