@@ -166,6 +166,22 @@ def test_a_later_conflict_is_skipped_with_a_mail(site: Site) -> None:
     assert mail.text.startswith(f"Advance reservation {skipped.number} (course) of alice was skipped.\nonly 0 of 2")
 
 
+def test_a_series_whose_asker_has_gone_is_refused_as_too_old_and_later_ones_never_are(site: Site) -> None:
+    left = site.ask_series("/resource_id=1", NOW + 2 * HOUR, 600, depth=2)
+    site.round(NOW + HOUR)
+    assert [(each.state, each.message) for each in site.occurrences(left)] == [(S.REFUSED, "too old")] * 2
+    assert site.series(left).ended == NOW + HOUR
+    goes_on = site.ask_series("/resource_id=1", NOW + 2 * HOUR, 600, depth=1)
+    site.round()
+    site.go_to(NOW + 2 * HOUR + 600)
+    first = site.occurrences(goes_on)[0]
+    with site.database.begin() as tx:
+        deletion.delete(tx, ALICE, first, first.number)
+    site.round(NOW + 2 * HOUR + 1800)
+    assert [each.state for each in site.occurrences(goes_on)] == [S.DELETED, S.WAITING]
+    assert violations(site) == []
+
+
 def test_occurrences_that_overlap_have_resources_of_their_own(site: Site) -> None:
     fits = site.ask_series("/resource_id=1", NOW + 60, 2 * HOUR, depth=2)
     site.round()

@@ -16,17 +16,17 @@ from oar.lib.db.reservation_predicates import (
 from oar.lib.db.statements import Table
 from oar.lib.facts.topics import Topic
 
-#: Whether a round would be misled; a request that nobody waits for any more is not granted.  Nobody waits for those of
-#: series, which are made without him.
+#: Requests whose asker has gone; nobody ever waits for the later ones of a series, which are made without him.
+_LEFT = """
+    v.state = '' AND v.submission_time < %s AND NOT EXISTS (
+        SELECT FROM reservation_series s WHERE s.series_id = v.series_id AND v.series_index > s.depth)"""
+#: Whether a round would be misled; a request that nobody waits for any more is not granted.
 _MISLEADING = f"""
     SELECT EXISTS (
         SELECT FROM reservations v WHERE v.ended = 0 AND (
-            v.state = '' AND v.series_id = 0 AND v.submission_time < %s
+            {_LEFT}
             OR ({NO_FRAME}) OR ({NOT_RUNNING}) OR ({NOT_WAITING}) OR ({OTHER_WINDOW})))"""
-_TOO_OLD = """
-    SELECT reservation_id FROM reservations
-    WHERE ended = 0 AND state = '' AND series_id = 0 AND submission_time < %s
-    ORDER BY reservation_id"""
+_TOO_OLD = f"SELECT v.reservation_id FROM reservations v WHERE v.ended = 0 AND {_LEFT} ORDER BY v.reservation_id"
 _LEAVING = "SELECT reservation_id FROM reservations WHERE ended = 0 AND state IN ('x', 'd') ORDER BY reservation_id"
 _FORGET_REVISIONS = "DELETE FROM reservation_revisions WHERE reservation_id = %s AND revision >= %s"
 #: Types by which jobs are in reservations, live ones or not; a frame has the type ``ar=<reservation_id>``.

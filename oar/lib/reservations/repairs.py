@@ -39,6 +39,8 @@ def repair(tx: "Transaction", *, patience: float) -> dict[ReservationFault, int]
     """
     tx.advance_reservations.lock([each.id for each in tx.advance_reservations.live()])
     for reservation in tx.advance_reservations.select(tx.reservation_faults.too_old(oldest_request(tx.now, patience))):
+        if reservation.series_id:
+            tx.reservation_series.end(reservation.series_id)
         lifecycle.refuse(tx, reservation, "too old")
     mended = {fault: _mend(tx, fault) for fault in (*_REPAIRS, *_REPAIRS_OF_JOBS)}
     for reservation in tx.advance_reservations.select(tx.reservation_faults.leaving()):
