@@ -14,7 +14,7 @@ left to guess (docs/design/formats.rst, "Options").
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
@@ -120,6 +120,7 @@ class Context:
         self._runtime = runtime
         runtime.database.deliver = command_delivery(runtime.config, self.command.style.cannot_contact)
         runtime.database.when_waiting(self._tell_waiting)
+        runtime.database.around_writing = _unstopped
 
     @property
     def files(self) -> "UserFiles":
@@ -407,6 +408,12 @@ def _use_utf8(stream: IO[str] | None) -> None:
 def hang_up(number: int, frame: object) -> NoReturn:
     """For signals that say that nobody is there any more.  Raises Hangup."""
     raise Hangup
+
+
+def _unstopped() -> AbstractContextManager[None]:
+    from oar.cli.common.unstopped import unstopped
+
+    return unstopped()
 
 
 def _as_utf8(argument: str) -> str:

@@ -51,6 +51,7 @@ _IDS_OF_NAME = """
 _LIVE_OF_SERIES = "SELECT reservation_id FROM reservations WHERE series_id = %s AND series_id <> 0 AND ended = 0"
 _OF_SERIES = f"{_SELECT} WHERE series_id = ANY(%s) AND series_id <> 0 ORDER BY series_id, series_index"
 _LOCK = f"{_SELECT} WHERE reservation_id = ANY(%s) ORDER BY reservation_id FOR NO KEY UPDATE"
+_LOCK_FREE = f"{_LOCK} SKIP LOCKED"
 _SHARE = f"{_SELECT} WHERE reservation_id = %s FOR SHARE"
 
 _INSERT = """
@@ -257,6 +258,19 @@ class AdvanceReservations(Table):
     def lock(self, ids: Collection[int]) -> list[AdvanceReservation]:
         """Return reservations whose rows nobody else changes until the end of the transaction, by id."""
         return [_reservation(row) for row in self._tx.rows(_LOCK, (list(ids),))] if ids else []
+
+    def lock_free(self, ids: Collection[int], patience: int) -> list[AdvanceReservation]:
+        """Lock reservations as ``lock`` does, without those that others still hold after ``patience`` milliseconds."""
+        if not ids:
+            return []
+        self._tx.execute(f"SAVEPOINT free; SET LOCAL lock_timeout TO {patience}")
+        try:
+            return self.lock(ids)
+        except psycopg2.errors.LockNotAvailable:
+            self._tx.execute("ROLLBACK TO SAVEPOINT free")
+            return [_reservation(row) for row in self._tx.rows(_LOCK_FREE, (list(ids),))]
+        finally:
+            self._tx.execute("SET LOCAL lock_timeout TO 0; RELEASE SAVEPOINT free")
 
     def share(self, reservation_id: int) -> AdvanceReservation | None:
         """Return a reservation that is not changed until the end of the transaction, for a job that enters it."""

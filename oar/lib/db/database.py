@@ -7,7 +7,7 @@ are the notifications to those who listen to the database.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from oar.lib.db.connections import ConnectionPool, DatabaseSettings, random_pause, unavailable
@@ -49,6 +49,7 @@ class Database:
         self.application = application
         self._clock = clock
         self.deliver = deliver
+        self.around_writing: Callable[[], AbstractContextManager[None]] = nullcontext  #: what changes rows is within
         self._pool = ConnectionPool(settings, application)
 
     @contextmanager
@@ -157,7 +158,8 @@ class Database:
     def _transaction(self, kind: str) -> Iterator[Transaction]:
         connection, now = self._started(kind)
         tx = Transaction(connection, now)
-        with self._guard(connection):
+        around = self.around_writing() if kind == "write" else nullcontext()
+        with self._guard(connection), around:
             try:
                 yield tx
                 connection.cursor().execute("COMMIT")

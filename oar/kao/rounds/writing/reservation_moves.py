@@ -4,12 +4,14 @@ Each step is written only if nobody changed its reservation since the snapshot; 
 """
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oar.kao.facts.planned_reservations import ChangeStep, ReservationStep
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.reservation_states import (
     GRANTED,
@@ -25,19 +27,31 @@ from oar.lib.reservations.alteration import NO_ACCESS, AttributeChange
 from oar.lib.reservations.granted import add_revision
 from oar.lib.views.reservations import change_names
 
+log = logging.getLogger(__name__)
+
+#: A round waits so many milliseconds for rows that others have locked.
+LOCK_PATIENCE = 2000
+
 
 def write_reservations(tx: Transaction, steps: Sequence[ReservationStep]) -> None:
     """Write what was decided about advance reservations."""
     if not steps:
         return
-    present = {
-        reservation.id: reservation
-        for reservation in tx.advance_reservations.lock([each.reservation_id for each in steps])
-    }
+    present = _locked(tx, [each.reservation_id for each in steps])
     for step in steps:
         reservation = present.get(step.reservation_id)
         if reservation and (reservation.state, reservation.revision) == (step.seen, step.revision):
             _write(tx, reservation, step)
+
+
+def _locked(tx: Transaction, ids: Sequence[int]) -> dict[int, AdvanceReservation]:
+    """Return reservations by id, locked; those that a program holds which is stopped are left to the next round."""
+    locked = {each.id: each for each in tx.advance_reservations.lock_free(ids, LOCK_PATIENCE)}
+    held = [each.number for each in tx.advance_reservations.select(set(ids) - locked.keys())]
+    if held:
+        log.warning("advance reservations %s are held by another program: the next round decides on them", held)
+        tx.outbox.append(Wake(Tag.SCHEDULING))
+    return locked
 
 
 def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> None:
@@ -136,13 +150,12 @@ def write_changes(tx: Transaction, steps: Sequence[ChangeStep]) -> None:
     """Write the answers to changes; what is granted is written as a whole."""
     if not steps:
         return
-    locked = tx.advance_reservations.lock([step.reservation_id for step in steps])
-    present = {reservation.id: reservation for reservation in locked}
+    present = _locked(tx, [step.reservation_id for step in steps])
     for step in steps:
         reservation = present.get(step.reservation_id)
-        if not step.is_granted or reservation is None:
+        if not step.is_granted:
             tx.advance_reservations.answer_change(step.change_id, ChangeAnswer.REFUSED, step.message, step.proposal)
-        elif reservation.revision == step.revision and reservation.state in GRANTED:
+        elif reservation and reservation.revision == step.revision and reservation.state in GRANTED:
             _change(tx, reservation, step)
 
 
