@@ -32,6 +32,7 @@ def storable(text: str) -> str:
 
 Text = Annotated[str, Field(max_length=LONGEST), AfterValidator(storable)]
 Texts = Annotated[list[Text], Field(max_length=MOST_TEXTS)]
+VariableName = Annotated[str, Field(max_length=1000, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
@@ -66,7 +67,7 @@ class JobRequest(BaseModel):
     stdout: Text | None = None
     stderr: Text | None = None
     hold: bool = Field(default=False, description="Not started before it is resumed.")
-    env: dict[Text, Text] = Field({}, description="Variables of the job.")
+    env: dict[VariableName, Text] = Field({}, description="Variables of the job.")
     cpuset_name: Text | None = Field(None, description="As `--force_cpuset_name`.")
 
     @property

@@ -1,13 +1,21 @@
 """Jobs are submitted through the API as by oarsub: same checks, same admission rules, same rows."""
 
+import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import pytest
 
 from oar.lib.db.database import Database
 from oar.lib.facts.records import Job
 from oar.lib.facts.states import JobState
+from oar.lib.submission import job_environment
 from tests.builders import add_resources
+from tests.frontend import add_rules
+
+#: What the shipped rules say of a job without walltime.
+DEFAULT = "[ADMISSION RULE] Set default walltime to 7200.\n"
 
 
 def _job(database: Database, answer: httpx.Response) -> Job:
@@ -81,3 +89,109 @@ def test_old_keys_are_forgotten(nobody: httpx.Client, database: Database) -> Non
     assert nobody.post("/v1/jobs", json={"command": "true"}, headers={"Idempotency-Key": "k"}).status_code == 201
     with database.snapshot() as tx:
         assert tx.value("SELECT count(*) FROM submission_keys") == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"command": 1}, "command"),
+        ({"command": "a\0b"}, "command"),
+        ({"command": "true", "name": "\ud800"}, "name"),
+        ({"command": "true", "user": "root"}, "user"),
+        ({"command": "true", "hold": "yes"}, "hold"),
+        ({"command": "true", "array": -1}, "array"),
+        ({"command": "true", "array": 2**63}, "array"),
+        ({"command": "true", "types": "besteffort"}, "types"),
+        ({"command": "true", "env": {"A": None}}, "env.A"),
+        ({"command": "true", "env": {"A=B": "1"}}, "env.A=B.[key]"),
+        ({"command": "true", "exclude": ["n"] * 1001}, "exclude"),
+        ([], ""),
+        (None, ""),
+    ],
+)
+def test_a_bad_field_is_named(nobody: httpx.Client, body: object, field: str) -> None:
+    content = json.dumps(body).encode()
+    answer = nobody.post("/v1/jobs", content=content, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json().get("field", "").split(".int")[0]) == (400, field)
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 100_000, b'{"command": ' + b'{"a":' * 50_000, b"NaN"])
+def test_what_is_no_json_is_refused(nobody: httpx.Client, content: bytes) -> None:
+    answer = nobody.post("/v1/jobs", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({}, "a command is needed."),
+        ({"command": "true", "resources": "nodes=x"}, "nodes=x"),
+        ({"command": "true", "queue": "nowhere"}, "queue 'nowhere' does not exist"),
+        ({"command": "true", "properties": "1; DROP TABLE jobs"}, ";"),
+        ({"command": "true", "notify": "fax:alice"}, "bad syntax for the notify option"),
+        ({"command": "true", "signal": "NONE"}, "unknown signal NONE."),
+        ({"command": "true", "env": {"OAR_JOB_ID": "1"}}, "the variable OAR_JOB_ID is set by OAR itself."),
+    ],
+)
+def test_the_checks_are_those_of_oarsub(
+    nobody: httpx.Client, database: Database, body: dict[str, object], text: str
+) -> None:
+    add_resources(database)
+    answer = nobody.post("/v1/jobs", json=body)
+    assert answer.status_code == 400
+    assert text in answer.json()["detail"]
+
+
+def test_nobody_and_a_token_for_reading_submit_nothing(
+    anonymous: httpx.Client, known: Callable[[str, str], httpx.Client]
+) -> None:
+    assert anonymous.post("/v1/jobs", json={"command": "true"}).status_code == 401
+    assert known("nobody", "ro").post("/v1/jobs", json={"command": "true"}).status_code == 403
+
+
+def test_who_submitted_a_job_with_a_token_for_that_deletes_it(
+    known: Callable[[str, str], httpx.Client], database: Database
+) -> None:
+    add_resources(database)
+    client = known("nobody", "submit")
+    own = client.post("/v1/jobs", json={"command": "true"}).json()["id"]
+    other = known("nobody", "rw").post("/v1/jobs", json={"command": "true"}).json()["id"]
+    assert [client.delete(f"/v1/jobs/{job}").status_code for job in (own, other)] == [202, 403]
+
+
+def test_admission_rules_change_refuse_and_fail_as_for_oarsub(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    add_rules(database, "print('hello'); name = 'ruled'")
+    answer = nobody.post("/v1/jobs", json={"command": "true"})
+    assert (_job(database, answer).name, answer.json()["output"]) == ("ruled", f"{DEFAULT}hello\n")
+    add_rules(database, "reject('not on Mondays')")
+    refused = nobody.post("/v1/jobs", json={"command": "true"})
+    assert (refused.status_code, refused.json()["type"]) == (403, "rule-refused")
+    assert refused.json()["detail"] == "not on Mondays"
+    assert refused.json()["output"] == f"{DEFAULT}hello\n"
+
+
+def test_a_rule_that_fails_is_told_without_its_secrets(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    add_rules(database, "raise KeyError('secret')")
+    answer = nobody.post("/v1/jobs", json={"command": "true"})
+    assert (answer.status_code, answer.json()["type"]) == (500, "rule-failed")
+    assert "secret" not in answer.text
+
+
+def test_a_worker_that_dies_is_replaced(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    add_rules(database, "import os\nif name == 'kill': os.kill(os.getpid(), 9)")
+    killed = nobody.post("/v1/jobs", json={"command": "true", "name": "kill"})
+    assert (killed.status_code, killed.json()["type"]) == (503, "worker-lost")
+    assert nobody.post("/v1/jobs", json={"command": "true"}).status_code == 201
+
+
+def test_an_array_has_a_job_for_each_parameter(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    body = {"command": "run", "parameters": ["a 1", "b 2"], "script": "#!/bin/sh\necho $@\n", "array_limit": 1}
+    answer = nobody.post("/v1/jobs", json=body)
+    with database.snapshot() as tx:
+        jobs = [tx.jobs.get(job_id) for job_id in answer.json()["ids"]]
+    assert [(job.command, job.array_index, job.array_limit) for job in jobs] == [("run a 1", 1, 1), ("run b 2", 2, 1)]
+    assert [job_environment.script_of(job.env) for job in jobs] == [body["script"]] * 2

@@ -495,6 +495,7 @@ class Config(Values):
     api_timeout = Key(at_least(1, "seconds"), 60, "A request that takes longer is given up.")
     api_session_hours = Key(POSITIVE, 12, "Hours for which who has logged in stays so; longer while he works.")
     api_submission_workers = Key(POSITIVE, 2, "Processes that run submissions.")
+    api_output = Key(BOOLEAN, True, "Serve the output of jobs to their owners.")
     api_idempotency_hours = Key(POSITIVE, 48, "Hours for which a request with a key may be repeated.")
     api_cors_origins = Key(WORDS, (), "Other origins whose pages may use the API.")
     api_anonymous_read = Key(BOOLEAN, True, "Anybody may read.")
