@@ -2,7 +2,8 @@
 
 Triggers that only tests have make the database hold whoever writes a given step of a given job.  At ``EARLY`` the
 transaction is open: who is killed now has written nothing.  At ``LATE`` it is being committed: who is killed now has
-written it, and did not live to do anything else.
+written it, and did not live to do anything else.  A transaction that several jobs share fails there, as if somebody had
+locked the job; then each of them has one of its own, and the others are not held.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ BEGIN
     END IF;
     SELECT id INTO stop FROM fault.stops WHERE job_id = job AND step = step_now AND moment = moment_now;
     IF stop IS NOT NULL THEN
+        IF current_setting('lock_timeout') <> '0' THEN
+            RAISE EXCEPTION 'a step shared with other jobs' USING ERRCODE = 'lock_not_available';
+        END IF;
         PERFORM pg_advisory_xact_lock_shared({_LOCK_CLASS}, stop);
         WHILE EXISTS (SELECT FROM fault.stops WHERE id = stop) LOOP
             PERFORM pg_sleep(0.02);

@@ -172,6 +172,8 @@ def test_who_is_killed_during_a_deletion_does_no_harm(scene: Scene, victim: str,
     ids=str,
 )
 def test_a_job_that_was_deleted_during_its_launch_never_runs(scene: Scene, victim: str, step: Step) -> None:
+    if victim == "session":  # there is none before the first job, or if all were ended by the test before
+        scene.cluster.wait_for_state(scene.alice.submit("-l /resource_id=1 true"), "Terminated")
     (job,) = scene.submit([step])
     scene.stops.wait_for([job])
     scene.alice.run(f"oardel {job}")

@@ -62,7 +62,9 @@ class Plant:
     def carry_out(self) -> RetryAfter | None:
         """What the Runner does with the orders."""
         return power.carry_out(
-            ActionContext(self.config, self.database, cast(Any, None), lambda _: False, cast(Any, None))
+            ActionContext(
+                self.config, self.database, cast(Any, None), lambda _: False, cast(Any, None), cast(Any, None)
+            )
         )
 
     def change_states(self) -> None:

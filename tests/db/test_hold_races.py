@@ -36,8 +36,9 @@ class SteppingCursor:
         self._step = step
 
     def execute(self, sql: Any, parameters: Any = None) -> None:
-        """Run a statement."""
-        self._step()
+        """Run a statement.  To prepare one is none: a connection does it once."""
+        if not str(sql).startswith("PREPARE"):
+            self._step()
         self._cursor.execute(sql, parameters)
 
     def __getattr__(self, name: str) -> Any:

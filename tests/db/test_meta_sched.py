@@ -11,7 +11,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import ROUND_LOCK
 from oar.lib.db.new_jobs import NewAlternative
-from oar.lib.db.statements import Connection
+from oar.lib.db.statements import PreparingConnection
 from oar.lib.facts.errors import Unavailable
 from oar.lib.facts.messages import Ask, Effect, JobAction
 from oar.lib.facts.module_codes import MetaSchedCode
@@ -294,7 +294,7 @@ class CountedDatabase(Database):
 
     statements = 0
 
-    def connection(self) -> Connection:
+    def connection(self) -> PreparingConnection:
         made, counted = super().connection(), self
 
         class Cursor(psycopg2.extensions.cursor):

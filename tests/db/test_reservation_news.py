@@ -71,7 +71,7 @@ def script(site: Site, directory: Path, text: str, **keys: Any) -> ActionContext
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     config = Config(reservation_event_exec_file=f"{path} site", **keys)
-    return ActionContext(config, site.database, cast(Any, None), lambda _: False, cast(Any, None))
+    return ActionContext(config, site.database, cast(Any, None), lambda _: False, cast(Any, None), cast(Any, None))
 
 
 def test_the_script_gets_number_event_state_and_the_record(site: Site, number: int, tmp_path: Path) -> None:
@@ -98,5 +98,5 @@ def test_a_script_that_fails_or_hangs_is_noted_and_nothing_else(
 
 
 def test_a_site_without_script_runs_none(site: Site, number: int) -> None:
-    context = ActionContext(Config(), site.database, cast(Any, None), lambda _: False, cast(Any, None))
+    context = ActionContext(Config(), site.database, cast(Any, None), lambda _: False, cast(Any, None), cast(Any, None))
     tell_site(context, ("7", str(number), "12", "IDLE", "x"))

@@ -446,9 +446,7 @@ def test_a_node_that_cannot_be_reached_fails_the_launch_at_once(world: World, tm
 
     job_id = world.job("true")
     with Remote(RemoteSettings(), LocalTransport([str(tmp_path / "no-such-program")])) as nowhere:
-        gone = ActionContext(
-            world.context.config, world.database, nowhere, world.context.interrupted, world.context.run_in_thread
-        )
+        gone = replace(world.context, remote=nowhere)
         assert launch_job(gone, job_id) is None
     assert world.phase(job_id) is Phase.FAILED
     assert world.events(job_id) == [EventType.PING_CHECKER_NODE_SUSPECTED]  # Finaud may take it back
@@ -461,9 +459,7 @@ def test_a_reservation_that_lost_all_its_nodes_ends(world: World, tmp_path: Path
 
     job_id = world.job("true", reservation=Reservation.SCHEDULED)
     with Remote(RemoteSettings(), LocalTransport([str(tmp_path / "no-such-program")])) as nowhere:
-        gone = ActionContext(
-            world.context.config, world.database, nowhere, world.context.interrupted, world.context.run_in_thread
-        )
+        gone = replace(world.context, remote=nowhere)
         assert launch_job(gone, job_id) is None
     node_change_state.run(Runtime(world.context.config, world.database))
     assert state_of(world.database, job_id) is JobState.ERROR
@@ -528,9 +524,7 @@ def slowed(world: World, seconds: int) -> ActionContext:
         f'OAR_RUNTIME_DIRECTORY="{world.box.runtime}"\nJOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD="cpuset"\n'
         f'SERVER_HOSTNAME="0.0.0.0"\nSERVER_PORT="{world.port.number}"\n'
     )
-    return ActionContext(
-        parsed.config, world.database, world.box.remote, world.interrupted.__contains__, world.context.run_in_thread
-    )
+    return replace(world.context, config=parsed.config)
 
 
 def test_an_accepted_reservation_is_looked_at_when_it_begins(world: World) -> None:

@@ -15,6 +15,7 @@ from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import finish, signals
 from oar.modules.runner.actions.context import ActionContext
+from oar.modules.runner.actions.together import Together
 from tests.builders import add_job, add_resources, for_no_reason
 from tests.process.node_box import NODE, NodeBox
 
@@ -121,7 +122,7 @@ def new_world(box: NodeBox, database: Database) -> Iterator[World]:
     def watch(name: str, body: Callable[[], None]) -> None:
         threading.Thread(target=body, name=name, daemon=True).start()
 
-    context = ActionContext(parsed.config, database, box.remote, interrupted.__contains__, watch)
+    context = ActionContext(parsed.config, database, box.remote, interrupted.__contains__, Together(database), watch)
     made = World(box, database, context, port, resources, interrupted=interrupted)
     database.deliver = made.told.extend
     yield made

@@ -6,7 +6,7 @@ Statements are about all reservations at once: never a query for each.  See docs
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-from oar.lib.db.statements import Row, Table, psycopg2
+from oar.lib.db.statements import Prepared, Row, Table, psycopg2
 from oar.lib.facts.advance_reservations import (
     AccessEntry,
     AdvanceReservation,
@@ -85,7 +85,7 @@ _THAT_LIST = """
 _ADD_JOBS = """
     INSERT INTO reservation_jobs (job_id, reservation_id) SELECT id, %s FROM unnest(%s::bigint[]) AS id
     ON CONFLICT (job_id) DO UPDATE SET reservation_id = EXCLUDED.reservation_id"""
-_JOBS = "SELECT job_id, reservation_id FROM reservation_jobs WHERE job_id = ANY(%s)"
+_JOBS = Prepared("SELECT job_id, reservation_id FROM reservation_jobs WHERE job_id = ANY(%s)")
 #: The numbers of the reservations that jobs are in, or are the frames of.
 _NUMBERS = """
     SELECT i.job_id, v.ar_id FROM reservation_jobs i JOIN reservations v USING (reservation_id)

@@ -1,9 +1,9 @@
 """Challenges and SSH keys of jobs (``tx.challenges``).  Nothing here is ever logged or shown."""
 
-from oar.lib.db.statements import Table
+from oar.lib.db.statements import Prepared, Table
 from oar.lib.facts.records import JobKeys
 
-_FIND = "SELECT challenge, ssh_private_key, ssh_public_key FROM challenges WHERE job_id = %s"
+_FIND = Prepared("SELECT challenge, ssh_private_key, ssh_public_key FROM challenges WHERE job_id = %s")
 _IS_IN_USE = """
     SELECT 1 FROM jobs j JOIN challenges c USING (job_id)
     WHERE c.ssh_public_key = %s AND j.job_user = %s AND j.job_id <> %s

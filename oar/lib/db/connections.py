@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from oar.lib.db.statements import Connection, psycopg2
+from oar.lib.db.statements import PreparingConnection, psycopg2
 from oar.lib.facts.errors import DatabaseFull, DatabaseUnavailable
 
 #: Who waits for a connection is told so after this time, in seconds.
@@ -65,37 +65,40 @@ class ConnectionPool:
         self._application = application
         self._writer = _Login(settings.user, settings.password, _SESSION)
         self._reader = _Login(settings.ro_user, settings.ro_password, _SESSION_RO)
-        self._idle_writers: list[Connection] = []
-        self._idle_readers: list[Connection] = []
-        self._used_readers: list[Connection] = []  #: idle too; who used them may have left something in the session
+        self._idle_writers: list[PreparingConnection] = []
+        self._idle_readers: list[PreparingConnection] = []
+        self._used_readers: list[
+            PreparingConnection
+        ] = []  #: idle too; who used them may have left something in the session
         #: Called once with the error, when connecting takes longer than a moment.
         self.on_wait: Callable[[DatabaseUnavailable], None] | None = None
 
-    def new_writer(self) -> Connection:
+    def new_writer(self) -> PreparingConnection:
         """Open a connection of the login that reads and writes.  Raises DatabaseUnavailable."""
         (connection,) = self._connect(self._writer)
         return connection
 
-    def new_writer_at_once(self) -> Connection:
+    def new_writer_at_once(self) -> PreparingConnection:
         """Open such a connection without a second try.  Raises DatabaseUnavailable."""
         try:
             return self._open(self._writer)
         except psycopg2.OperationalError as error:
             raise unavailable(error) from error
 
-    def idle_writer(self) -> Connection | None:
+    def idle_writer(self) -> PreparingConnection | None:
         """Take an idle connection of the login that reads and writes, None if there is none; it may be dead."""
         return _popped(self._idle_writers)
 
-    def keep_writer(self, connection: Connection) -> None:
+    def keep_writer(self, connection: PreparingConnection) -> None:
         """Keep a connection that is idle again."""
         self._idle_writers.append(connection)
 
-    def reader(self) -> Connection:
+    def reader(self) -> PreparingConnection:
         """Take or open a connection of the read-only login; it is as a new one.  Raises DatabaseUnavailable."""
         while used := _popped(self._used_readers):
             try:
                 used.cursor().execute("DISCARD ALL")
+                used.preparations.forget()
                 used.cursor().execute(self._reader.session)
             except psycopg2.Error:  # it is lost: PostgreSQL was restarted
                 used.close()
@@ -104,7 +107,7 @@ class ConnectionPool:
         idle = _popped(self._idle_readers)
         return idle or self._connect(self._reader)[0]
 
-    def keep_reader(self, connection: Connection) -> None:
+    def keep_reader(self, connection: PreparingConnection) -> None:
         """Keep a connection of the read-only login, on which SQL of users has run, for the next use."""
         try:
             connection.cursor().execute("ROLLBACK")
@@ -146,7 +149,7 @@ class ConnectionPool:
         except psycopg2.OperationalError:
             self.close()
 
-    def _connect(self, *logins: _Login) -> list[Connection]:
+    def _connect(self, *logins: _Login) -> list[PreparingConnection]:
         """Connect with each login, trying again for ``settings.patience`` seconds.
 
         Who waits keeps no connection: PostgreSQL may be full because many wait for their second one.
@@ -154,7 +157,7 @@ class ConnectionPool:
         begin = time.monotonic()
         pause = FIRST_PAUSE
         while True:
-            opened: list[Connection] = []
+            opened: list[PreparingConnection] = []
             try:
                 for login in logins:
                     opened.append(self._open(login))
@@ -177,8 +180,9 @@ class ConnectionPool:
             self.on_wait(problem)
             self.on_wait = None
 
-    def _open(self, login: _Login) -> Connection:
+    def _open(self, login: _Login) -> PreparingConnection:
         connection = psycopg2.connect(
+            connection_factory=PreparingConnection,
             host=self._settings.host,
             port=self._settings.port,
             dbname=self._settings.name,
@@ -207,7 +211,7 @@ def random_pause(shortest: float, longest: float) -> float:
     return random.uniform(shortest, longest)
 
 
-def _popped(idle: list[Connection]) -> Connection | None:
+def _popped(idle: list[PreparingConnection]) -> PreparingConnection | None:
     """Take the last idle connection; another thread may be faster."""
     with suppress(IndexError):
         return idle.pop()

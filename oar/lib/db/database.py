@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from oar.lib.db.connections import ConnectionPool, DatabaseSettings, random_pause, unavailable
-from oar.lib.db.statements import Connection, psycopg2
+from oar.lib.db.statements import PreparingConnection, psycopg2
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import DatabaseUnavailable
 
@@ -105,11 +105,11 @@ class Database:
             tx.end()
             self._pool.keep_reader(connection)
 
-    def connection(self) -> Connection:
+    def connection(self) -> PreparingConnection:
         """Return a new connection of the read-write login, in autocommit mode; the caller closes it."""
         return self._pool.new_writer()
 
-    def connection_at_once(self) -> Connection:
+    def connection_at_once(self) -> PreparingConnection:
         """Return one as ``connection`` does, or fail at once.  Raises DatabaseUnavailable."""
         return self._pool.new_writer_at_once()
 
@@ -171,7 +171,7 @@ class Database:
         if self._notify(connection, tx):
             self._pool.keep_writer(connection)
 
-    def _started(self, kind: str) -> tuple[Connection, int]:
+    def _started(self, kind: str) -> tuple[PreparingConnection, int]:
         """Return a connection on which a transaction has begun, and the time; an idle one may be dead."""
         sql = f"{_BEGIN[kind]}; {_CLOCK}"
         while True:
@@ -186,7 +186,7 @@ class Database:
                 if idle is None:
                     raise unavailable(error) from error
 
-    def _notify(self, connection: Connection, tx: Transaction) -> bool:
+    def _notify(self, connection: PreparingConnection, tx: Transaction) -> bool:
         """Tell listeners what a transaction has changed; whether the connection can be used again.
 
         It is a transaction of its own: a commit that notifies holds a lock of the whole database until it is on disk.
@@ -207,7 +207,7 @@ class Database:
         return True
 
     @contextmanager
-    def _guard(self, connection: Connection) -> Iterator[None]:
+    def _guard(self, connection: PreparingConnection) -> Iterator[None]:
         """Turn the loss of the connection into DatabaseUnavailable."""
         try:
             yield
@@ -217,7 +217,7 @@ class Database:
             connection.close()
             raise unavailable(error) from error
 
-    def _roll_back(self, connection: Connection) -> None:
+    def _roll_back(self, connection: PreparingConnection) -> None:
         try:
             connection.cursor().execute("ROLLBACK")
         except psycopg2.Error:

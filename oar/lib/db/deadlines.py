@@ -4,20 +4,20 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from oar.lib.db.predicates import NO_FRAME
-from oar.lib.db.statements import Table
+from oar.lib.db.statements import Prepared, Table
 from oar.lib.facts.states import JobState
 from oar.lib.facts.topics import Topic
 
 #: Kills that were sent, and whether the job has obeyed.
-_KILL_TIMERS = """
+_KILL_TIMERS = Prepared("""
     SELECT f.frag_id_job, f.frag_date, j.state, COALESCE((
             SELECT max(e.date) FROM event_logs e WHERE e.job_id = f.frag_id_job AND e.type = 'SEND_KILL_JOB'), 0),
         EXISTS (SELECT 1 FROM job_types t WHERE t.job_id = f.frag_id_job AND t.type ~ '^container([=:]|$)')
     FROM frag_jobs f LEFT JOIN jobs j ON j.job_id = f.frag_id_job
-    WHERE f.frag_state = 'TIMER_ARMED' AND f.frag_state <> 'FRAGGED' ORDER BY f.frag_id_job"""
+    WHERE f.frag_state = 'TIMER_ARMED' AND f.frag_state <> 'FRAGGED' ORDER BY f.frag_id_job""")
 #: Running jobs and when their time is over; the time that they were suspended does not count.  Those whose end is
 #: known, or already asked for, are left to it.
-_WALLTIMES = f"""
+_WALLTIMES = Prepared(f"""
     SELECT j.job_id, j.start_time, m.moldable_walltime,
         CASE WHEN j.suspended = 'YES' THEN COALESCE((
             SELECT sum(CASE WHEN l.date_stop = 0 THEN %(now)s ELSE l.date_stop END - l.date_start)
@@ -29,31 +29,31 @@ _WALLTIMES = f"""
     WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.state = 'Running' AND COALESCE(r.report_date, 0) = 0
       AND NOT EXISTS (SELECT 1 FROM frag_jobs f WHERE f.frag_id_job = j.job_id)
       AND {NO_FRAME}
-    ORDER BY j.job_id"""
+    ORDER BY j.job_id""")
 #: When the checkpoint signal was last sent to jobs since they began, and whether that failed.
-_CHECKPOINTS = """
+_CHECKPOINTS = Prepared("""
     SELECT e.job_id, max(e.date), EXISTS (
         SELECT 1 FROM event_logs f WHERE f.job_id = e.job_id AND f.type = 'CHECKPOINT_ERROR'
           AND f.event_id > max(e.event_id))
     FROM event_logs e JOIN jobs j ON j.job_id = e.job_id
-    WHERE e.job_id = ANY(%s) AND e.type = 'CHECKPOINT' AND e.date >= j.start_time GROUP BY e.job_id"""
+    WHERE e.job_id = ANY(%s) AND e.type = 'CHECKPOINT' AND e.date >= j.start_time GROUP BY e.job_id""")
 #: Desktop computers that did not call in time.
-_EXPIRE_DESKTOPS = """
+_EXPIRE_DESKTOPS = Prepared("""
     UPDATE resources SET next_state = 'Suspected', next_finaud_decision = 'YES'
     WHERE resource_id IN (
         SELECT resource_id FROM resources
         WHERE state = 'Alive' AND desktop_computing = 'YES' AND expiry_date > 0 AND expiry_date < %s
           AND next_state = 'UnChanged' ORDER BY resource_id FOR NO KEY UPDATE)
-    RETURNING network_address"""
+    RETURNING network_address""")
 #: Suspected for too long.
-_EXPIRE_SUSPECTED = """
+_EXPIRE_SUSPECTED = Prepared("""
     UPDATE resources SET next_state = 'Dead', next_finaud_decision = 'YES'
     WHERE resource_id IN (
         SELECT r.resource_id FROM resources r JOIN resource_logs l USING (resource_id)
         WHERE r.state = 'Suspected' AND r.next_state = 'UnChanged'
           AND l.attribute = 'state' AND l.date_stop = 0 AND l.date_start < %s
         ORDER BY r.resource_id FOR NO KEY UPDATE OF r)
-    RETURNING network_address"""
+    RETURNING network_address""")
 
 
 @dataclass(frozen=True, slots=True)

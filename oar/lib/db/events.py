@@ -4,25 +4,27 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from oar.lib.db.statements import Row, Table
+from oar.lib.db.statements import Prepared, Row, Table
 from oar.lib.facts.records import Event
 from oar.lib.facts.topics import Topic
 
 _COLUMNS = "e.event_id, e.type, e.job_id, e.date, e.description, e.to_check"
 #: Events to act on, oldest first.
-_PENDING = f"""
-    SELECT {_COLUMNS} FROM event_logs e WHERE e.to_check = 'YES' AND e.event_id > %s ORDER BY e.event_id LIMIT %s"""
+_PENDING = Prepared(f"""
+    SELECT {_COLUMNS} FROM event_logs e WHERE e.to_check = 'YES' AND e.event_id > %s ORDER BY e.event_id LIMIT %s""")
 #: Those of some events that are still to be acted on and that nobody else has in hand.
-_CLAIM = """
+_CLAIM = Prepared("""
     SELECT event_id FROM event_logs WHERE event_id = ANY(%s) AND to_check = 'YES' ORDER BY event_id
-    FOR UPDATE SKIP LOCKED"""
+    FOR UPDATE SKIP LOCKED""")
 #: Events of some types that are to be acted on, oldest first.
-_OPEN = f"SELECT {_COLUMNS} FROM event_logs e WHERE e.to_check = 'YES' AND e.type = ANY(%s) ORDER BY e.event_id"
+_OPEN = Prepared(
+    f"SELECT {_COLUMNS} FROM event_logs e WHERE e.to_check = 'YES' AND e.type = ANY(%s) ORDER BY e.event_id"
+)
 #: The events of one type that are to be acted on.
 _CLAIM_TYPE = """
     SELECT event_id FROM event_logs WHERE to_check = 'YES' AND type = %s ORDER BY event_id FOR UPDATE SKIP LOCKED"""
 #: Which jobs have events of which types.
-_HAVING = "SELECT DISTINCT job_id, type FROM event_logs WHERE job_id = ANY(%s) AND type = ANY(%s)"
+_HAVING = Prepared("SELECT DISTINCT job_id, type FROM event_logs WHERE job_id = ANY(%s) AND type = ANY(%s)")
 #: Events of jobs.
 _OF_JOBS = f"SELECT {_COLUMNS} FROM event_logs e WHERE e.job_id = ANY(%s) ORDER BY e.event_id"
 #: Events of some types of one job since a date.
@@ -36,7 +38,9 @@ _BETWEEN = (
 _LATEST = f"SELECT {_COLUMNS} FROM event_logs e WHERE {{}} ORDER BY e.event_id DESC LIMIT %s"
 _OF_JOB, _OF_TYPE, _BEFORE = "e.job_id = %s", "e.type = %s", "e.event_id < %s"
 _ON_NODE = "e.event_id IN (SELECT event_id FROM event_log_hostnames WHERE hostname = %s)"
-_HOSTS = "SELECT event_id, hostname FROM event_log_hostnames WHERE event_id = ANY(%s) ORDER BY event_id, hostname"
+_HOSTS = Prepared(
+    "SELECT event_id, hostname FROM event_log_hostnames WHERE event_id = ANY(%s) ORDER BY event_id, hostname"
+)
 #: Events of nodes since a date.
 _OF_NODES = f"""
     SELECT h.hostname, {_COLUMNS} FROM event_log_hostnames h JOIN event_logs e USING (event_id)
@@ -48,16 +52,20 @@ _LAST_OF_NODES = f"""
         SELECT hostname, event_id FROM event_log_hostnames WHERE hostname = node.name
         ORDER BY event_id DESC LIMIT %s) h
     JOIN event_logs e USING (event_id) ORDER BY h.hostname, e.event_id"""
-_IS_OPEN = "SELECT EXISTS (SELECT FROM event_logs WHERE job_id = %s AND type = %s AND to_check = 'YES')"
-_INSERT = """
+_ANY_OPEN = Prepared("""
+    SELECT EXISTS (SELECT FROM event_logs WHERE job_id = ANY(%s) AND type = %s AND to_check = 'YES')""")
+_IS_OPEN = Prepared("SELECT EXISTS (SELECT FROM event_logs WHERE job_id = %s AND type = %s AND to_check = 'YES')")
+_INSERT = Prepared("""
     INSERT INTO event_logs (type, job_id, date, description, to_check) VALUES (%s, %s, %s, %s, %s)
-    RETURNING event_id"""
-_INSERT_MANY = """
+    RETURNING event_id""")
+_INSERT_MANY = Prepared("""
     INSERT INTO event_logs (type, job_id, date, description, to_check)
     SELECT type, job_id, %s, description, %s
     FROM unnest(%s::text[], %s::bigint[], %s::text[]) WITH ORDINALITY AS new (type, job_id, description, place)
-    ORDER BY place"""
-_INSERT_HOSTS = "INSERT INTO event_log_hostnames (event_id, hostname) SELECT %s, host FROM unnest(%s::text[]) host"
+    ORDER BY place""")
+_INSERT_HOSTS = Prepared(
+    "INSERT INTO event_log_hostnames (event_id, hostname) SELECT %s, host FROM unnest(%s::text[]) host"
+)
 
 
 class Events(Table):
@@ -109,6 +117,10 @@ class Events(Table):
     def is_open(self, job_id: int, type_: str) -> bool:
         """Whether an event of a type of a job is still to be acted on."""
         return bool(self._tx.value(_IS_OPEN, (job_id, str(type_))))
+
+    def is_any_open(self, ids: Collection[int], type_: str) -> bool:
+        """Whether an event of a type of one of some jobs is still to be acted on."""
+        return bool(self._tx.value(_ANY_OPEN, (list(ids), str(type_))))
 
     def clear(self, job_id: int, type_: str) -> None:
         """Mark the events of a type of a job as done."""

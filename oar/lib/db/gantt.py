@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from oar.lib.db.statements import Table
+from oar.lib.db.statements import Prepared, Table
 from oar.lib.facts.topics import Topic
 
 _HAS_PLACE = """
     SELECT 1 FROM moldable_job_descriptions m JOIN gantt_jobs_predictions p ON p.moldable_job_id = m.moldable_id
     WHERE m.moldable_job_id = ANY(%s) LIMIT 1"""
 #: What is new or has changed.  ``sets`` are resources, each as the text of an array.
-_STORE = """
+_STORE = Prepared("""
     WITH new AS (
         SELECT n.*
         FROM unnest(%(moldables)s::bigint[], %(starts)s::bigint[], %(sets)s::text[]) AS n (id, start, members)),
@@ -27,13 +27,13 @@ _STORE = """
         WHERE p.start_time <> EXCLUDED.start_time)
     INSERT INTO gantt_jobs_sets AS s SELECT id, members::integer[] FROM new WHERE id <> 0
     ON CONFLICT (moldable_job_id) DO UPDATE SET resources = EXCLUDED.resources
-    WHERE s.resources <> EXCLUDED.resources"""
+    WHERE s.resources <> EXCLUDED.resources""")
 #: Alternatives that the plan has no more.
-_REMOVE = """
+_REMOVE = Prepared("""
     DELETE FROM gantt_jobs_predictions WHERE moldable_job_id = ANY(%(gone)s);
     DELETE FROM gantt_jobs_sets WHERE moldable_job_id = ANY(%(gone)s);
     DELETE FROM gantt_jobs_predictions_visu WHERE moldable_job_id = ANY(%(gone)s);
-    DELETE FROM gantt_jobs_sets_visu WHERE moldable_job_id = ANY(%(gone)s)"""
+    DELETE FROM gantt_jobs_sets_visu WHERE moldable_job_id = ANY(%(gone)s)""")
 #: All alternatives but those of the plan, whoever wrote them.
 _DELETE_OTHERS = """
     DELETE FROM {table} t WHERE t.moldable_job_id > 0 AND NOT EXISTS (
@@ -46,12 +46,12 @@ _STORE_AGE = """
     ON CONFLICT (moldable_job_id) DO UPDATE SET start_time = EXCLUDED.start_time"""
 _TABLES = ("gantt_jobs_predictions", "gantt_jobs_sets")
 _ALL_TABLES = (*_TABLES, "gantt_jobs_predictions_visu", "gantt_jobs_sets_visu")
-_AGE = """
+_AGE = Prepared("""
     SELECT a.start_time FROM gantt_jobs_predictions_visu a
     JOIN gantt_jobs_predictions_visu r ON r.moldable_job_id = 0 AND r.start_time > a.start_time
-    WHERE a.moldable_job_id = %s"""
+    WHERE a.moldable_job_id = %s""")
 #: Make the copies that everybody reads equal to what has been stored.
-_COPY = """
+_COPY = Prepared("""
     INSERT INTO gantt_jobs_predictions_visu AS p
     SELECT moldable_job_id, start_time FROM gantt_jobs_predictions WHERE moldable_job_id = ANY(%(moldables)s)
     ON CONFLICT (moldable_job_id) DO UPDATE SET start_time = EXCLUDED.start_time
@@ -59,13 +59,13 @@ _COPY = """
     INSERT INTO gantt_jobs_sets_visu AS s
     SELECT moldable_job_id, resources FROM gantt_jobs_sets WHERE moldable_job_id = ANY(%(moldables)s)
     ON CONFLICT (moldable_job_id) DO UPDATE SET resources = EXCLUDED.resources
-    WHERE s.resources <> EXCLUDED.resources"""
+    WHERE s.resources <> EXCLUDED.resources""")
 #: The whole plan, stored for ever under the date of its round.
-_LOG = """
+_LOG = Prepared("""
     INSERT INTO gantt_jobs_predictions_log SELECT %(now)s, moldable_job_id, start_time FROM gantt_jobs_predictions
     ON CONFLICT DO NOTHING;
     INSERT INTO gantt_jobs_resources_log SELECT %(now)s, moldable_job_id, resource_id FROM gantt_jobs_resources
-    ON CONFLICT DO NOTHING"""
+    ON CONFLICT DO NOTHING""")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from oar.lib.db.statements import Row, Table
+from oar.lib.db.statements import Prepared, Row, Table
 from oar.lib.facts.records import Cause, NodeUsage
 from oar.lib.facts.states import EndCode, Phase, signal_event
 from oar.lib.facts.topics import Topic
@@ -12,7 +12,7 @@ from oar.lib.rules import end_causes
 from oar.lib.rules.end_causes import LAST_SIGNAL, EndEvent, EndFacts
 
 #: The facts of an end, a row for each job: the walltime is that of the alternative that ran.
-_FACTS = """
+_FACTS = Prepared("""
     SELECT j.job_id, j.exit_code, j.message, COALESCE(m.moldable_walltime, 0), j.start_time, j.stop_time,
         j.checkpoint_signal,
         f.frag_id_job, f.frag_cause, f.frag_data, r.oarexec_code, r.phase, r.head_host, r.detail, r.reason
@@ -20,27 +20,32 @@ _FACTS = """
     LEFT JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
     LEFT JOIN frag_jobs f ON f.frag_id_job = j.job_id
     LEFT JOIN job_runs r ON r.job_id = j.job_id
-    WHERE j.job_id = ANY(%s)"""
+    WHERE j.job_id = ANY(%s)""")
 #: The events that tell of it.
-_EVENTS = """
+_EVENTS = Prepared("""
     SELECT e.job_id, e.type, e.description, ARRAY(
         SELECT h.hostname FROM event_log_hostnames h WHERE h.event_id = e.event_id ORDER BY h.hostname)
-    FROM event_logs e WHERE e.job_id = ANY(%s) AND e.type = ANY(%s) ORDER BY e.event_id"""
-_STORE = "INSERT INTO job_ends (job_id, date, code, data) VALUES %s ON CONFLICT DO NOTHING"
-_CAUSES = "SELECT job_id, code, data FROM job_ends WHERE job_id = ANY(%s)"
-_USAGE = """
+    FROM event_logs e WHERE e.job_id = ANY(%s) AND e.type = ANY(%s) ORDER BY e.event_id""")
+_STORE = Prepared("""
+    INSERT INTO job_ends (job_id, date, code, data)
+    SELECT id, %s, code, data FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS n (id, code, data)
+    ON CONFLICT DO NOTHING""")
+_CAUSES = Prepared("SELECT job_id, code, data FROM job_ends WHERE job_id = ANY(%s)")
+_USAGE = Prepared("""
     SELECT job_id, network_address, cores, cpu_seconds, memory_peak, memory_limit, oom_kills, forks_denied
-    FROM job_usage WHERE job_id = ANY(%s) ORDER BY job_id, network_address"""
+    FROM job_usage WHERE job_id = ANY(%s) ORDER BY job_id, network_address""")
 #: What was found last holds, if anything was: a second clean-up finds nothing any more.
-_ADD_USAGE = """
+_ADD_USAGE = Prepared("""
     INSERT INTO job_usage (job_id, network_address, cores, cpu_seconds, memory_peak, memory_limit, oom_kills,
-        forks_denied) VALUES %s
+        forks_denied)
+    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::integer[], %s::double precision[], %s::bigint[], %s::bigint[],
+        %s::bigint[], %s::bigint[])
     ON CONFLICT (job_id, network_address) DO UPDATE SET cores = EXCLUDED.cores,
         cpu_seconds = COALESCE(EXCLUDED.cpu_seconds, job_usage.cpu_seconds),
         memory_peak = COALESCE(EXCLUDED.memory_peak, job_usage.memory_peak),
         memory_limit = COALESCE(EXCLUDED.memory_limit, job_usage.memory_limit),
         oom_kills = COALESCE(EXCLUDED.oom_kills, job_usage.oom_kills),
-        forks_denied = COALESCE(EXCLUDED.forks_denied, job_usage.forks_denied)"""
+        forks_denied = COALESCE(EXCLUDED.forks_denied, job_usage.forks_denied)""")
 
 #: The signals that users can have sent, by the type of the event that asks for them.
 _SIGNALS = {signal_event(number): number for number in range(1, LAST_SIGNAL + 1)}
@@ -73,9 +78,10 @@ class JobEnds(Table):
 
     def store(self, causes: Mapping[int, Cause]) -> None:
         """Store the causes of the ends of jobs; a cause that is stored already stays."""
-        rows = [(job_id, self._tx.now, str(cause.code), json.dumps(cause.data)) for job_id, cause in causes.items()]
-        if rows:
-            self._tx.insert_many(_STORE, rows)
+        if causes:
+            codes = [str(cause.code) for cause in causes.values()]
+            data = [json.dumps(cause.data) for cause in causes.values()]
+            self._tx.execute(_STORE, (self._tx.now, list(causes), codes, data))
             self._changed(Topic.JOBS)
 
     def causes(self, ids: Collection[int]) -> dict[int, Cause]:
@@ -85,7 +91,8 @@ class JobEnds(Table):
     def add_usage(self, usages: Sequence[tuple[int, NodeUsage]]) -> None:
         """Store what jobs used on nodes: ``(job id, usage)`` each."""
         if usages:
-            self._tx.insert_many(_ADD_USAGE, [(job_id, *usage) for job_id, usage in usages])
+            rows = [(job_id, *usage) for job_id, usage in usages]
+            self._tx.execute(_ADD_USAGE, [list(column) for column in zip(*rows, strict=True)])
             self._changed(Topic.JOBS)
 
     def usage(self, ids: Collection[int]) -> dict[int, list[NodeUsage]]:

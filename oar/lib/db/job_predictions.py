@@ -6,23 +6,23 @@ A job that starts in the first round that sees it was told nothing and has no ro
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from oar.lib.db.statements import Table
+from oar.lib.db.statements import Prepared, Table
 from oar.lib.facts.topics import Topic
 
-_PENDING = "SELECT job_id, near_date > 0 FROM job_predictions WHERE real_start = 0"
-_TELL_FIRST = """
+_PENDING = Prepared("SELECT job_id, near_date > 0 FROM job_predictions WHERE real_start = 0")
+_TELL_FIRST = Prepared("""
     INSERT INTO job_predictions (job_id, queue_name, first_date, first_start)
     SELECT n.id, n.queue, %(now)s, n.start
     FROM unnest(%(ids)s::bigint[], %(queues)s::text[], %(starts)s::bigint[]) AS n (id, queue, start)
     JOIN jobs j ON j.job_id = n.id AND j.state = 'Waiting'
-    ON CONFLICT DO NOTHING"""
-_TELL_NEAR = """
+    ON CONFLICT DO NOTHING""")
+_TELL_NEAR = Prepared("""
     UPDATE job_predictions p SET near_date = %(now)s, near_start = n.start
     FROM unnest(%(ids)s::bigint[], %(starts)s::bigint[]) AS n (id, start)
-    WHERE p.job_id = n.id AND p.near_date = 0"""
-_NOTE_STARTS = """
+    WHERE p.job_id = n.id AND p.near_date = 0""")
+_NOTE_STARTS = Prepared("""
     UPDATE job_predictions p SET real_start = n.start
-    FROM unnest(%(ids)s::bigint[], %(starts)s::bigint[]) AS n (id, start) WHERE p.job_id = n.id"""
+    FROM unnest(%(ids)s::bigint[], %(starts)s::bigint[]) AS n (id, start) WHERE p.job_id = n.id""")
 _FORGET = "DELETE FROM job_predictions WHERE real_start BETWEEN 1 AND %s"
 #: How far the starts of jobs were from what had been said of them, in seconds; late = after the date that was said.
 _ERRORS = """

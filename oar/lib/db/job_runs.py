@@ -1,35 +1,51 @@
 """What the Runner has to do about jobs, and how far it has come (``tx.job_runs``)."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from oar.lib.db.predicates import NO_FRAME
-from oar.lib.db.statements import Row, Table
+from oar.lib.db.statements import Prepared, Row, Table
 from oar.lib.facts.node_protocol import NodeFault
 from oar.lib.facts.records import JobRun
 from oar.lib.facts.states import JobState, Phase
 
-_RUN = """
-    SELECT job_id, attempt, phase, head_host, bad_hosts, oarexec_code, script_status, report_date, boot_id, failures,
-        silent_since, updated, detail FROM job_runs"""
-_CLAIM = """
-    INSERT INTO job_runs (job_id, attempt, phase, head_host, updated) VALUES (%(id)s, 1, 'CLAIMED', %(head)s, %(now)s)
-    ON CONFLICT (job_id) DO UPDATE
-        SET attempt = job_runs.attempt + 1, phase = 'CLAIMED', head_host = %(head)s, updated = %(now)s
-    RETURNING attempt"""
+_COLUMNS = """
+    r.job_id, r.attempt, r.phase, r.head_host, r.bad_hosts, r.oarexec_code, r.script_status, r.report_date, r.boot_id,
+    r.failures, r.silent_since, r.updated, r.detail"""
+_ALL = f"SELECT {_COLUMNS} FROM job_runs r"
+_FIND = Prepared(f"{_ALL} WHERE r.job_id = %s")
+_SELECT = Prepared(f"{_ALL} WHERE r.job_id = ANY(%s)")
+_CLAIM = Prepared("""
+    INSERT INTO job_runs AS r (job_id, attempt, phase, head_host, updated)
+    SELECT id, 1, phase, head, %(now)s
+    FROM unnest(%(ids)s::bigint[], %(phases)s::text[], %(heads)s::text[]) claimed (id, phase, head)
+    ON CONFLICT (job_id) DO UPDATE SET attempt = r.attempt + 1, phase = EXCLUDED.phase,
+        head_host = EXCLUDED.head_host, updated = EXCLUDED.updated""")
+#: The phase of some jobs.
+_SET_PHASE = Prepared("UPDATE job_runs SET phase = %s, updated = %s WHERE job_id = ANY(%s)")
+#: The phase of some jobs that are told to start, with the lives of their heads.
+_NOTE_GO = Prepared("""
+    UPDATE job_runs r SET phase = 'GO', boot_id = n.boot_id, updated = %(now)s
+    FROM unnest(%(ids)s::bigint[], %(boots)s::text[]) AS n (id, boot_id) WHERE r.job_id = n.id""")
+_NOTE_STARTED = Prepared("""
+    UPDATE job_runs r SET phase = 'STARTED', boot_id = n.boot_id, updated = %(now)s
+    FROM unnest(%(ids)s::bigint[], %(boots)s::text[]) AS n (id, boot_id)
+    WHERE r.job_id = n.id AND r.phase IN ('EXEC_SENT', 'GO') RETURNING r.job_id""")
 #: The first report counts; a second one changes nothing, nor does one of a job that has ended meanwhile.
-_REPORT = """
+_REPORT = Prepared("""
     INSERT INTO job_runs (job_id, attempt, phase, oarexec_code, script_status, report_date, updated)
-    SELECT job_id, 1, 'REPORTED', %(code)s, %(status)s, %(now)s, %(now)s FROM jobs
-    WHERE job_id = %(id)s AND state <> 'Terminated' AND state <> 'Error' FOR NO KEY UPDATE
-    ON CONFLICT (job_id) DO UPDATE SET phase = 'REPORTED', oarexec_code = %(code)s, script_status = %(status)s,
-        report_date = %(now)s, updated = %(now)s
-    WHERE job_runs.report_date = 0"""
+    SELECT j.job_id, 1, 'REPORTED', n.code, n.status, %(now)s, %(now)s
+    FROM unnest(%(ids)s::bigint[], %(codes)s::integer[], %(statuses)s::integer[]) AS n (id, code, status)
+    JOIN jobs j ON j.job_id = n.id
+    WHERE j.state <> 'Terminated' AND j.state <> 'Error' ORDER BY j.job_id FOR NO KEY UPDATE OF j
+    ON CONFLICT (job_id) DO UPDATE SET phase = 'REPORTED', oarexec_code = EXCLUDED.oarexec_code,
+        script_status = EXCLUDED.script_status, report_date = %(now)s, updated = %(now)s
+    WHERE job_runs.report_date = 0 RETURNING job_id""")
 
 #: Jobs that the Runner may have to act on: those between launch and end, without the running ones that it has heard
 #: of lately.  The head of a job that no bipbip has claimed is the first of its hosts.
-_IN_HAND = f"""
+_IN_HAND = Prepared(f"""
     SELECT j.job_id, j.state, r.phase, COALESCE(NULLIF(r.head_host, ''), (
             SELECT min(s.network_address) FROM assigned_resources a JOIN resources s USING (resource_id)
             WHERE a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
@@ -43,9 +59,9 @@ _IN_HAND = f"""
             OR %(ids)s::bigint[] IS NOT NULL)))
       AND (%(ids)s::bigint[] IS NULL OR j.job_id = ANY(%(ids)s::bigint[]))
       AND {NO_FRAME}
-    ORDER BY j.job_id"""
+    ORDER BY j.job_id""")
 #: Requests of signals that are young enough and have no result yet.
-_SIGNALS = """
+_SIGNALS = Prepared("""
     SELECT e.event_id, e.job_id, e.type FROM event_logs e
     WHERE e.date > %(since)s AND (e.type = 'CHECKPOINT' OR e.type LIKE 'SIGNAL\\_%%')
       AND NOT EXISTS (
@@ -53,12 +69,12 @@ _SIGNALS = """
           AND o.type = ANY(CASE WHEN e.type = 'CHECKPOINT'
                            THEN ARRAY['CHECKPOINT_SUCCESS', 'CHECKPOINT_ERROR', 'CHECKPOINT_TIMEOUT']
                            ELSE ARRAY['SIG_SUCCESS', 'SIG_ERROR'] END))
-    ORDER BY e.event_id"""
+    ORDER BY e.event_id""")
 #: What an end report is compared with; the jobs stay as they are until the end of the transaction.
-_REPORTED = """
+_REPORTED = Prepared("""
     SELECT j.job_id, j.state, c.challenge, COALESCE(r.report_date, 0)
     FROM jobs j LEFT JOIN challenges c USING (job_id) LEFT JOIN job_runs r USING (job_id)
-    WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE OF j"""
+    WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE OF j""")
 #: Leon gives jobs up: the Runner cleans what it can and ends them.  One whose end has begun goes on with it.
 _EXTERMINATE = """
     INSERT INTO job_runs (job_id, attempt, phase, updated)
@@ -122,16 +138,16 @@ class JobRuns(Table):
 
     def find(self, job_id: int) -> JobRun | None:
         """Return the run of a job, None if the Runner does not have it in hand."""
-        row = self._tx.row(f"{_RUN} WHERE job_id = %s", (job_id,))
+        row = self._tx.row(_FIND, (job_id,))
         return _run(row) if row else None
 
     def select(self, ids: Collection[int]) -> dict[int, JobRun]:
         """Return the runs of those of some jobs that the Runner has in hand."""
-        return {row[0]: _run(row) for row in self._tx.rows(f"{_RUN} WHERE job_id = ANY(%s)", (list(ids),))}
+        return {row[0]: _run(row) for row in self._tx.rows(_SELECT, (list(ids),))}
 
     def all(self) -> dict[int, JobRun]:
         """Return the runs of all jobs that the Runner has in hand."""
-        return {row[0]: _run(row) for row in self._tx.rows(_RUN)}
+        return {row[0]: _run(row) for row in self._tx.rows(_ALL)}
 
     def in_hand(self, ids: Collection[int] | None = None, *, probe_before: int = 0) -> list[InHand]:
         """Return the jobs that the Runner may have to act on: of all jobs, or of those in ``ids``.
@@ -161,10 +177,24 @@ class JobRuns(Table):
         rows = self._tx.rows(_REPORTED, (sorted(ids),))
         return {row[0]: AwaitedReport(JobState(row[1]), row[2] or "", row[3]) for row in rows}
 
-    def claim(self, job_id: int, head_host: str) -> int:
-        """Note that the launch of a job begins; return the number of the attempt, from 1 on."""
-        attempt: int = self._tx.value(_CLAIM, {"id": job_id, "head": head_host, "now": self._tx.now})
-        return attempt
+    def claim(self, job_id: int, head_host: str) -> None:
+        """Note that the launch of a job begins: one attempt more, from 1 on."""
+        self.claim_all({job_id: (head_host, Phase.CLAIMED)})
+
+    def claim_all(self, claims: Mapping[int, tuple[str, Phase]]) -> None:
+        """Note that the launches of jobs begin, each with its head and the phase that it reaches at once."""
+        heads, phases = ([str(claim[place]) for claim in claims.values()] for place in (0, 1))
+        if claims:
+            self._tx.execute(_CLAIM, {"ids": list(claims), "phases": phases, "heads": heads, "now": self._tx.now})
+
+    def set_phase(self, ids: Collection[int], phase: Phase) -> None:
+        """Set the phase of some jobs, and the date of their last news."""
+        self._tx.execute(_SET_PHASE, (phase, self._tx.now, sorted(ids)))
+
+    def note_go(self, boots: Mapping[int, str]) -> None:
+        """Note that jobs are told to start, each with the boot id of its head."""
+        if boots:
+            self._tx.execute(_NOTE_GO, {"ids": list(boots), "boots": list(boots.values()), "now": self._tx.now})
 
     def update(self, job_id: int, **columns: Any) -> None:
         """Set columns of the row of a job, and the date of its last news."""
@@ -174,16 +204,13 @@ class JobRuns(Table):
             columns | {"id": job_id, "now": self._tx.now},
         )
 
-    def note_started(self, job_id: int, boot_id: str = "") -> bool:
-        """Note that the command of a job runs; False if that, or its end, was noted before."""
-        return (
-            self._tx.execute(
-                "UPDATE job_runs SET phase = 'STARTED', boot_id = %s, updated = %s"
-                " WHERE job_id = %s AND phase IN ('EXEC_SENT', 'GO')",
-                (boot_id, self._tx.now, job_id),
-            )
-            == 1
-        )
+    def note_started(self, boots: Mapping[int, str]) -> set[int]:
+        """Note that the commands of jobs run, each with the boot id of its head.
+
+        Return the jobs of which neither that nor the end was noted before.
+        """
+        parameters = {"ids": list(boots), "boots": list(boots.values()), "now": self._tx.now}
+        return set(self._tx.column(_NOTE_STARTED, parameters))
 
     def note_silence(self, host: str, asked: int) -> Silence:
         """Note that a host has not answered a probe that began at a date; return its silence."""
@@ -222,8 +249,13 @@ class JobRuns(Table):
 
         ``code``: that of oarexec; ``status``: the wait status of the command.
         """
-        parameters = {"id": job_id, "code": code, "status": status, "now": self._tx.now}
-        return self._tx.execute(_REPORT, parameters) == 1
+        return bool(self.report_all({job_id: (code, status)}))
+
+    def report_all(self, ends: Mapping[int, tuple[int, int | None]]) -> set[int]:
+        """Note the ends of jobs as ``report`` does, each with code and status; return the jobs of which it was new."""
+        codes, statuses = ([end[place] for end in ends.values()] for place in (0, 1))
+        parameters = {"ids": list(ends), "codes": codes, "statuses": statuses, "now": self._tx.now}
+        return set(self._tx.column(_REPORT, parameters))
 
     def note_fault(self, job_id: int, fault: NodeFault) -> None:
         """Store what failed on the head of a job, as the head reports it; the first fault is kept."""

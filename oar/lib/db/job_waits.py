@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from oar.lib.db.statements import Table
+from oar.lib.db.statements import Prepared, Table
 from oar.lib.facts.records import StateChange, WaitReason
 from oar.lib.facts.states import JobState, ReasonCode, reason_code
 from oar.lib.facts.topics import Topic
@@ -13,20 +13,20 @@ from oar.lib.rules.wait_times import Waits, WaitSum, fold_changes
 #: So many changes of the reason of a job may be stored one by one, and so many stay when they are more.
 MOST_CHANGES, CHANGES_LEFT = 100, 50
 
-_REASONS = "SELECT job_id, date, code, reason, data FROM job_reasons WHERE job_id = ANY(%s)"
+_REASONS = Prepared("SELECT job_id, date, code, reason, data FROM job_reasons WHERE job_id = ANY(%s)")
 _HISTORY = "SELECT job_id, date, code, seconds FROM job_waits WHERE job_id = ANY(%s) ORDER BY job_id, date"
-_FOLD = """
+_FOLD = Prepared("""
     DELETE FROM job_waits WHERE job_id = %(job)s AND (date < %(until)s OR seconds IS NOT NULL);
     INSERT INTO job_waits (job_id, date, code, seconds)
     SELECT %(job)s, * FROM unnest(%(dates)s::bigint[], %(codes)s::text[], %(seconds)s::bigint[]);
-    UPDATE job_reasons SET changes = %(kept)s WHERE job_id = %(job)s"""
+    UPDATE job_reasons SET changes = %(kept)s WHERE job_id = %(job)s""")
 #: Jobs with the date at which they end at the latest.
-_AWAITED = """
+_AWAITED = Prepared("""
     SELECT j.job_id, j.job_user, j.state, max(p.start_time + m.moldable_walltime)
     FROM jobs j
     LEFT JOIN moldable_job_descriptions m ON m.moldable_job_id = j.job_id
     LEFT JOIN gantt_jobs_predictions_visu p ON p.moldable_job_id = m.moldable_id
-    WHERE j.job_id = ANY(%s) GROUP BY j.job_id, j.job_user, j.state ORDER BY j.job_id"""
+    WHERE j.job_id = ANY(%s) GROUP BY j.job_id, j.job_user, j.state ORDER BY j.job_id""")
 _FORESEEN_STARTS = """
     SELECT min(p.start_time) AS start
     FROM gantt_jobs_predictions_visu p
@@ -35,7 +35,7 @@ _FORESEEN_STARTS = """
     GROUP BY j.job_id ORDER BY start"""
 #: A change of the code goes to the history of the job, too.  ``date`` is since when the job has had this code.  What it
 #: returns are the jobs whose history has become long.
-_EXPLAIN = """
+_EXPLAIN = Prepared("""
     WITH told AS (
         SELECT n.*, r.code AS former FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(reasons)s::text[],
             %(data)s::text[]) AS n (id, code, reason, data)
@@ -56,7 +56,7 @@ _EXPLAIN = """
             changes = CASE WHEN r.code = EXCLUDED.code THEN r.changes ELSE r.changes + 1 END,
             code = EXCLUDED.code, reason = EXCLUDED.reason, data = EXCLUDED.data
         RETURNING job_id, changes)
-    SELECT job_id FROM written WHERE changes > %(most)s"""
+    SELECT job_id FROM written WHERE changes > %(most)s""")
 
 
 class StoredReason(NamedTuple):

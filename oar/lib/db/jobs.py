@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oar.lib.db.predicates import LIVE
-from oar.lib.db.statements import Row, Table
+from oar.lib.db.statements import Prepared, Row, Table
 from oar.lib.facts.errors import NoSuchJob
 from oar.lib.facts.records import Dependency, Group, Job, Level, Moldable, StateChange
 from oar.lib.facts.states import (
@@ -26,13 +26,15 @@ _COLUMNS = """
     j.resubmit_job_id, j.suspended, j.file_id, j.accounted, j.last_karma"""
 
 #: One job.
-_GET = f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = %s"
+_GET = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = %s")
 #: One job, locked until the end of the transaction.
-_LOCK = f"{_GET} FOR NO KEY UPDATE"
+_LOCK = Prepared(f"{_GET} FOR NO KEY UPDATE")
+#: Locks several jobs in a fixed order.
+_HOLD = Prepared("SELECT job_id FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id FOR NO KEY UPDATE")
 #: Several jobs, locked in a fixed order.
-_LOCK_ALL = f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE"
+_LOCK_ALL = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE")
 #: Several jobs.
-_SELECT = f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id"
+_SELECT = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id")
 #: All live jobs, or those of one user.
 _LIVE = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} ORDER BY j.job_id"
 _LIVE_OF_USER = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} AND j.job_user = %s ORDER BY j.job_id"
@@ -47,21 +49,24 @@ _ARRAY_SUMMARY = f"""
         count(*) FILTER (WHERE state = 'Terminated' AND exit_code <> 0), count(*) FILTER (WHERE state = 'Error')
     FROM jobs j WHERE array_id = %s"""
 #: States of jobs.
-_STATES = "SELECT job_id, state FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id"
+_STATES = Prepared("SELECT job_id, state FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id")
 
 #: The compare-and-set of the state machine.  A job that ends or finishes gets its stop date once.
-_MOVE = """
+_MOVE = Prepared("""
     UPDATE jobs SET state = %(to)s,
         stop_time = CASE WHEN %(stops)s AND stop_time = 0 THEN GREATEST(%(now)s, start_time * %(started)s)
                          ELSE stop_time END
     WHERE job_id = ANY(%(ids)s) AND state = ANY(%(sources)s)
-    RETURNING job_id, array_id, job_name, job_user, notify, info_type, exit_code, suspended"""
+    RETURNING job_id, array_id, job_name, job_user, notify, info_type, exit_code, suspended""")
 #: The state log that goes with it: the open row is closed, a new one opened (closed at once for a final state).
-_LOG_MOVE = """
+_LOG_MOVE = Prepared("""
     UPDATE job_state_logs SET date_stop = %(now)s WHERE job_id = ANY(%(ids)s) AND date_stop = 0;
     INSERT INTO job_state_logs (job_id, job_state, date_start, date_stop)
-    SELECT id, %(to)s, %(now)s, %(stop)s FROM unnest(%(ids)s::bigint[]) id"""
+    SELECT id, %(to)s, %(now)s, %(stop)s FROM unnest(%(ids)s::bigint[]) id""")
 
+_NOTE_EXIT_CODES = Prepared("""
+    UPDATE jobs j SET exit_code = n.status FROM unnest(%s::bigint[], %s::integer[]) AS n (id, status)
+    WHERE j.job_id = n.id""")
 _GIVE_UP = """
     UPDATE assigned_resources a SET assigned_resource_index = 'LOG' FROM jobs j
     WHERE j.job_id = %s AND a.moldable_job_id = j.assigned_moldable_job AND a.resource_id = ANY(%s)
@@ -71,7 +76,7 @@ _TAKE = """
     SELECT j.assigned_moldable_job, id FROM jobs j, unnest(%s::integer[]) AS id WHERE j.job_id = %s"""
 #: Everything that ends with a job: what describes it becomes history, its resources are given back, nothing of it is
 #: left in hand (docs/design/locks.rst, "State changes").
-_CLOSE = """
+_CLOSE = Prepared("""
     UPDATE resources r SET last_job_date = %(now)s FROM assigned_resources a, jobs j
         WHERE j.job_id = ANY(%(ids)s) AND a.moldable_job_id = j.assigned_moldable_job
           AND a.assigned_resource_index = 'CURRENT' AND r.resource_id = a.resource_id;
@@ -98,34 +103,34 @@ _CLOSE = """
     DELETE FROM gantt_jobs_predictions p USING moldable_job_descriptions m
         WHERE m.moldable_job_id = ANY(%(ids)s) AND p.moldable_job_id = m.moldable_id;
     DELETE FROM gantt_jobs_sets p USING moldable_job_descriptions m
-        WHERE m.moldable_job_id = ANY(%(ids)s) AND p.moldable_job_id = m.moldable_id"""
+        WHERE m.moldable_job_id = ANY(%(ids)s) AND p.moldable_job_id = m.moldable_id""")
 
 #: Types of jobs, in order of insertion.
-_TYPES = "SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) ORDER BY job_type_id"
-_CURRENT_TYPES = """
-    SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) AND types_index = 'CURRENT' ORDER BY job_type_id"""
+_TYPES = Prepared("SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) ORDER BY job_type_id")
+_CURRENT_TYPES = Prepared("""
+    SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) AND types_index = 'CURRENT' ORDER BY job_type_id""")
 #: Alternatives of jobs, with their requests.
-_MOLDABLES = """
+_MOLDABLES = Prepared("""
     SELECT m.moldable_id, m.moldable_job_id, m.moldable_walltime, m.default_walltime, g.res_group_id,
            g.res_group_property, d.res_job_resource_type, d.res_job_value
     FROM moldable_job_descriptions m
     LEFT JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id
     LEFT JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id
     WHERE m.moldable_job_id = ANY(%s)
-    ORDER BY m.moldable_id, g.res_group_id, d.res_job_order"""
+    ORDER BY m.moldable_id, g.res_group_id, d.res_job_order""")
 #: What jobs depend on.
 _DEPENDENCIES = """
     SELECT job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift
     FROM job_dependencies WHERE job_id = ANY(%s) ORDER BY job_id, job_id_required"""
 #: Resources of jobs; those of a live job are CURRENT, those of an ended one LOG.
-_ASSIGNED = """
+_ASSIGNED = Prepared("""
     SELECT m.moldable_job_id, a.resource_id, r.network_address, r.type
     FROM moldable_job_descriptions m
     JOIN jobs j ON j.job_id = m.moldable_job_id AND j.assigned_moldable_job = m.moldable_id
     JOIN assigned_resources a ON a.moldable_job_id = m.moldable_id
     JOIN resources r ON r.resource_id = a.resource_id
     WHERE m.moldable_job_id = ANY(%s) AND (NOT %s OR a.assigned_resource_index = 'CURRENT')
-    ORDER BY m.moldable_job_id, a.resource_id"""
+    ORDER BY m.moldable_job_id, a.resource_id""")
 #: How long jobs have been in which state.
 _STATE_CHANGES = """
     SELECT job_id, job_state, date_start, date_stop FROM job_state_logs WHERE job_id = ANY(%s)
@@ -214,6 +219,10 @@ class Jobs(Table):
     def lock_all(self, ids: Collection[int]) -> dict[int, Job]:
         """Return the jobs that exist among ``ids``; they are locked until the end of the transaction."""
         return {row[0]: _job(row) for row in self._tx.rows(_LOCK_ALL, (sorted(ids),))} if ids else {}
+
+    def hold(self, ids: Collection[int]) -> None:
+        """Lock jobs until the end of the transaction: what is read of them from now on stays."""
+        self._tx.execute(_HOLD, (sorted(ids),))
 
     def select(self, ids: Collection[int]) -> list[Job]:
         """Return the jobs that exist among ``ids``, by id."""
@@ -333,6 +342,11 @@ class Jobs(Table):
             raise ValueError("a state changes by move")
         assignments = ", ".join(f"{name} = %({name})s" for name in columns)
         self._tx.execute(f"UPDATE jobs SET {assignments} WHERE job_id = %(id)s", columns | {"id": job_id})
+        self._changed(Topic.JOBS)
+
+    def note_exit_codes(self, statuses: Mapping[int, int | None]) -> None:
+        """Store the wait statuses of the commands of jobs, None where there is none."""
+        self._tx.execute(_NOTE_EXIT_CODES, (list(statuses), list(statuses.values())))
         self._changed(Topic.JOBS)
 
     def set_message(self, ids: Collection[int], message: str) -> None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Mapping
 
-from oar.lib.db.statements import Row, Table
+from oar.lib.db.statements import Prepared, Row, Table
 from oar.lib.facts.records import Cause, KillRequest
 from oar.lib.facts.states import KillState
 from oar.lib.facts.topics import Topic
@@ -13,14 +13,15 @@ _ASK = """
     INSERT INTO frag_jobs (frag_id_job, frag_date, frag_state, frag_cause, frag_data)
     SELECT id, %s, 'LEON', code, data FROM unnest(%s::bigint[], %s::text[], %s::text[]) asked (id, code, data)
     ORDER BY id ON CONFLICT DO NOTHING RETURNING frag_id_job"""
-_FIND = "SELECT frag_id_job, frag_date, frag_state FROM frag_jobs WHERE frag_id_job = %s"
-_IN_STATES = """
+_FIND = Prepared("SELECT frag_id_job, frag_date, frag_state FROM frag_jobs WHERE frag_id_job = %s")
+_ASKED = Prepared("SELECT frag_id_job FROM frag_jobs WHERE frag_id_job = ANY(%s)")
+_IN_STATES = Prepared("""
     SELECT frag_id_job, frag_date, frag_state FROM frag_jobs
-    WHERE frag_state <> 'FRAGGED' AND frag_state = ANY(%s) ORDER BY frag_id_job"""
+    WHERE frag_state <> 'FRAGGED' AND frag_state = ANY(%s) ORDER BY frag_id_job""")
 #: Requests that wait for Leon.
-_IS_LEON_LATE = """
+_IS_LEON_LATE = Prepared("""
     SELECT 1 FROM frag_jobs
-    WHERE frag_state <> 'FRAGGED' AND frag_state IN ('LEON', 'LEON_EXTERMINATE') AND frag_date < %s LIMIT 1"""
+    WHERE frag_state <> 'FRAGGED' AND frag_state IN ('LEON', 'LEON_EXTERMINATE') AND frag_date < %s LIMIT 1""")
 _MOVE = """
     UPDATE frag_jobs SET frag_state = %s WHERE frag_id_job = ANY(%s) AND frag_state = ANY(%s) RETURNING frag_id_job"""
 
@@ -47,7 +48,7 @@ class KillRequests(Table):
 
     def jobs(self, ids: Collection[int]) -> set[int]:
         """Return those of some jobs whose end was requested."""
-        return set(self._tx.column("SELECT frag_id_job FROM frag_jobs WHERE frag_id_job = ANY(%s)", (list(ids),)))
+        return set(self._tx.column(_ASKED, (list(ids),)))
 
     def is_leon_late(self, before: int) -> bool:
         """Whether a request older than a date still waits for Leon; the Runner then calls Leon again."""

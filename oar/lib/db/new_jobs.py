@@ -9,15 +9,15 @@ See docs/design/schema.rst, "Bulk statements".
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from oar.lib.db.statements import Table
+from oar.lib.db.statements import Prepared, Table
 from oar.lib.facts.records import Dependency, Group, JobKeys, JobSpec
 from oar.lib.facts.states import JobState, JobType, Reservation
 from oar.lib.facts.topics import Topic
 
-_NEW_IDS = """
+_NEW_IDS = Prepared("""
     SELECT ARRAY(SELECT nextval('jobs_job_id_seq') FROM generate_series(1, %(jobs)s)),
            ARRAY(SELECT nextval('moldable_job_descriptions_moldable_id_seq') FROM generate_series(1, %(moldables)s)),
-           ARRAY(SELECT nextval('job_resource_groups_res_group_id_seq') FROM generate_series(1, %(groups)s))"""
+           ARRAY(SELECT nextval('job_resource_groups_res_group_id_seq') FROM generate_series(1, %(groups)s))""")
 
 _JOBS = """
     INSERT INTO jobs (job_id, array_id, array_index, array_limit, initial_request, job_name, cpuset_name, job_type,
@@ -34,29 +34,31 @@ _JOBS = """
 _JOBS_OF_ONE_COMMAND = """
     (SELECT id, n + %(array_index)s - 1 FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY i(id, n)) job(id, index)"""
 _JOBS_OF_COMMANDS = "unnest(%(ids)s::bigint[], %(commands)s::text[]) WITH ORDINALITY job(id, command, index)"
-_STATE_LOGS = """
-    INSERT INTO job_state_logs (job_id, job_state, date_start) SELECT id, %s, %s FROM unnest(%s::bigint[]) id"""
-_MOLDABLES = """
+_INSERT_OF_ONE_COMMAND = Prepared(_JOBS.format(command="%(command)s", jobs=_JOBS_OF_ONE_COMMAND))
+_INSERT_OF_COMMANDS = _JOBS.format(command="job.command", jobs=_JOBS_OF_COMMANDS)
+_STATE_LOGS = Prepared("""
+    INSERT INTO job_state_logs (job_id, job_state, date_start) SELECT id, %s, %s FROM unnest(%s::bigint[]) id""")
+_MOLDABLES = Prepared("""
     INSERT INTO moldable_job_descriptions (moldable_id, moldable_job_id, moldable_walltime, default_walltime)
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])"""
-_GROUPS = """
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])""")
+_GROUPS = Prepared("""
     INSERT INTO job_resource_groups (res_group_id, res_group_moldable_id, res_group_property)
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[])"""
-_LEVELS = """
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[])""")
+_LEVELS = Prepared("""
     INSERT INTO job_resource_descriptions (res_job_group_id, res_job_resource_type, res_job_value, res_job_order)
-    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::integer[], %s::integer[])"""
-_TYPES = """
+    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::integer[], %s::integer[])""")
+_TYPES = Prepared("""
     INSERT INTO job_types (job_id, type)
     SELECT id, type FROM unnest(%s::bigint[]) WITH ORDINALITY job(id, place),
-        unnest(%s::text[]) WITH ORDINALITY kind(type, number) ORDER BY place, number"""
+        unnest(%s::text[]) WITH ORDINALITY kind(type, number) ORDER BY place, number""")
 _DEPENDENCIES = """
     INSERT INTO job_dependencies (job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift)
     SELECT id, required, condition, least, most FROM unnest(%s::bigint[]) id,
         unnest(%s::bigint[], %s::text[], %s::text[], %s::text[]) dependency(required, condition, least, most)"""
 
-_SECRETS = """
+_SECRETS = Prepared("""
     INSERT INTO challenges (job_id, challenge, ssh_private_key, ssh_public_key)
-    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[])"""
+    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[])""")
 
 _DELETE_REQUESTS = """
     WITH moldables AS (DELETE FROM moldable_job_descriptions WHERE moldable_job_id = %s RETURNING moldable_id),
@@ -201,11 +203,8 @@ class NewJobs(Table):
             "commands": list(commands),
         }
         if len(commands) == 1:
-            source, command = _JOBS_OF_ONE_COMMAND, "%(command)s"
             parameters["command"] = commands[0]
-        else:
-            source, command = _JOBS_OF_COMMANDS, "job.command"
-        self._tx.execute(_JOBS.format(command=command, jobs=source), parameters)
+        self._tx.execute(_INSERT_OF_ONE_COMMAND if len(commands) == 1 else _INSERT_OF_COMMANDS, parameters)
         self._tx.execute(_STATE_LOGS, (first.state, self._tx.now, ids))
 
     def _insert_requests(

@@ -6,7 +6,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from oar.lib.db.statements import Row, Table, quoted
+from oar.lib.db.statements import Prepared, Row, Table, quoted
 from oar.lib.facts.records import PropertyValue, Resource
 from oar.lib.facts.states import STATE_NUMBERS, UNCHANGED, ResourceState
 from oar.lib.facts.topics import Topic
@@ -16,16 +16,16 @@ _COLUMNS = """
     SELECT column_name::text, data_type::text FROM information_schema.columns
     WHERE table_schema = 'public' AND table_name = 'resources' ORDER BY ordinal_position"""
 #: The resources whose change of state is asked, locked in a fixed order.
-_PENDING = """
+_PENDING = Prepared("""
     SELECT resource_id, network_address, type = 'default' AND desktop_computing = 'NO', state, finaud_decision,
         next_state, next_finaud_decision
-    FROM resources WHERE next_state <> 'UnChanged' ORDER BY resource_id FOR NO KEY UPDATE"""
+    FROM resources WHERE next_state <> 'UnChanged' ORDER BY resource_id FOR NO KEY UPDATE""")
 #: The nodes that have to be cleaned before they come back.
-_TO_SWEEP = """
+_TO_SWEEP = Prepared("""
     SELECT DISTINCT network_address FROM resources
     WHERE next_state = 'Alive' AND state IN ('Suspected', 'Absent') AND network_address <> '' AND type = 'default'
       AND desktop_computing = 'NO'
-    ORDER BY network_address"""
+    ORDER BY network_address""")
 #: Ask for a state of resources; with conditions on what they are now.
 _ASK = """
     UPDATE resources SET next_state = %(to)s, next_finaud_decision = %(finaud)s

@@ -3,15 +3,15 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
-from oar.lib.db.statements import Table
+from oar.lib.db.statements import Prepared, Table
 from oar.lib.facts.topics import Topic
 
 _NOTE = "INSERT INTO auto_resubmissions (job_id, new_job_id) VALUES (%s, %s) ON CONFLICT DO NOTHING"
 _COPIES = "SELECT job_id, new_job_id FROM auto_resubmissions WHERE job_id = ANY(%s)"
-_FACTS = """
+_FACTS = Prepared("""
     SELECT id, EXISTS (SELECT 1 FROM frag_jobs f WHERE f.frag_id_job = id),
         EXISTS (SELECT 1 FROM auto_resubmissions a WHERE a.job_id = id), r.oarexec_code
-    FROM unnest(%s::bigint[]) id LEFT JOIN job_runs r ON r.job_id = id"""
+    FROM unnest(%s::bigint[]) id LEFT JOIN job_runs r ON r.job_id = id""")
 _CHAIN = """
     WITH RECURSIVE chain(id) AS (
         SELECT job_id FROM auto_resubmissions WHERE new_job_id = %s

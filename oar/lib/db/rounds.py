@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import psycopg2
 
 from oar.lib.db.predicates import LIVE
-from oar.lib.db.statements import Row, Table, quoted
+from oar.lib.db.statements import Prepared, Row, Table, quoted
 from oar.lib.facts.errors import ConfigError
 from oar.lib.facts.live_jobs import LiveJob
 from oar.lib.facts.records import Dependency, Level, PropertyValue
@@ -21,20 +21,20 @@ from oar.lib.facts.topics import Topic
 _LOOKED_AT = f"{LIVE} AND j.state <> 'Hold'"
 
 #: Which version of each of their rows is the present one: a row that changes gets another ``xmin``.
-_VERSIONS = f"SELECT j.job_id, j.xmin::text FROM jobs j WHERE {_LOOKED_AT} ORDER BY j.job_id"
+_VERSIONS = Prepared(f"SELECT j.job_id, j.xmin::text FROM jobs j WHERE {_LOOKED_AT} ORDER BY j.job_id")
 _JOBS = """
     SELECT j.job_id, j.queue_name, j.job_user, j.project, COALESCE(j.job_name, ''), j.state, j.reservation,
         j.job_type = 'INTERACTIVE', j.array_id, j.array_limit, COALESCE(j.properties, ''), j.submission_time,
         j.start_time, COALESCE(j.assigned_moldable_job, 0), j.checkpoint, j.suspended = 'YES', j.message,
         j.scheduler_info, j.last_karma
     FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id"""
-_ON_HOLD = """
+_ON_HOLD = Prepared("""
     SELECT j.job_id, COALESCE(l.date_start, j.submission_time)
-    FROM jobs j LEFT JOIN job_state_logs l ON l.job_id = j.job_id AND l.date_stop = 0 WHERE j.state = 'Hold'"""
+    FROM jobs j LEFT JOIN job_state_logs l ON l.job_id = j.job_id AND l.date_stop = 0 WHERE j.state = 'Hold'""")
 #: Jobs that were altered, each with its last alteration.
-_ALTERED = "SELECT job_id, max(event_id) FROM event_logs WHERE type = 'ALTER' AND date >= %s GROUP BY job_id"
-_NEXT_JOB = "SELECT last_value + is_called::int FROM jobs_job_id_seq"
-_KILLED = "SELECT frag_id_job FROM frag_jobs WHERE frag_state <> 'FRAGGED'"
+_ALTERED = Prepared("SELECT job_id, max(event_id) FROM event_logs WHERE type = 'ALTER' AND date >= %s GROUP BY job_id")
+_NEXT_JOB = Prepared("SELECT last_value + is_called::int FROM jobs_job_id_seq")
+_KILLED = Prepared("SELECT frag_id_job FROM frag_jobs WHERE frag_state <> 'FRAGGED'")
 _TYPES = """
     SELECT job_id, type FROM job_types WHERE types_index = 'CURRENT' AND job_id = ANY(%s) ORDER BY job_type_id"""
 #: A request is read table by table: each time by an index, whatever the database knows of the sizes.
@@ -59,21 +59,21 @@ _ASSIGNED = """
 _DEPENDENCIES = """
     SELECT job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift
     FROM job_dependencies WHERE job_dependency_index = 'CURRENT' ORDER BY job_id, job_id_required"""
-_REQUIRED = "SELECT job_id, state, exit_code, start_time, stop_time FROM jobs WHERE job_id = ANY(%s)"
+_REQUIRED = Prepared("SELECT job_id, state, exit_code, start_time, stop_time FROM jobs WHERE job_id = ANY(%s)")
 #: For each of some jobs in Resuming a number that grows with the requests.
-_TURNS = """
+_TURNS = Prepared("""
     SELECT job_id, max(job_state_log_id) FROM job_state_logs
-    WHERE job_id = ANY(%s) AND job_state = 'Resuming' GROUP BY job_id"""
-_CHECKPOINTS = """
+    WHERE job_id = ANY(%s) AND job_state = 'Resuming' GROUP BY job_id""")
+_CHECKPOINTS = Prepared("""
     SELECT job_id, COALESCE(max(date) FILTER (WHERE type = 'CHECKPOINT'), 0), bool_or(type = 'CHECKPOINT_TIMEOUT')
-    FROM event_logs WHERE job_id = ANY(%s) AND type IN ('CHECKPOINT', 'CHECKPOINT_TIMEOUT') GROUP BY job_id"""
+    FROM event_logs WHERE job_id = ANY(%s) AND type IN ('CHECKPOINT', 'CHECKPOINT_TIMEOUT') GROUP BY job_id""")
 #: Changes when any resource changes, appears or goes.
-_VERSION = """
+_VERSION = Prepared("""
     SELECT count(*), COALESCE(sum(xmin::text::bigint * (resource_id % 8191 + 1)), 0)::text,
         COALESCE(bit_xor(hashint8(xmin::text::bigint << 32 | resource_id)), 0), (
             SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_attribute
             WHERE attrelid = 'public.resources'::regclass AND attnum > 0 AND NOT attisdropped)
-    FROM resources"""
+    FROM resources""")
 #: Changes when what is in some columns changes.
 _CONTENT = """
     SELECT count(*), COALESCE(sum(hashed), 0)::text, COALESCE(bit_xor(hashed), 0)
@@ -84,40 +84,40 @@ _CONSUMPTION = """
     WHERE window_start >= %s AND window_start < %s AND queue_name = ANY(%s)
     GROUP BY queue_name, accounting_user, accounting_project, consumption_type"""
 #: When nodes were woken, unless they were halted later.
-_WOKEN = """
+_WOKEN = Prepared("""
     SELECT h.hostname, max(e.date) FROM event_logs e JOIN event_log_hostnames h ON h.event_id = e.event_id
     WHERE e.type = 'WAKEUP_NODE' AND e.date > %s AND NOT EXISTS (
         SELECT 1 FROM event_log_hostnames o JOIN event_logs l ON l.event_id = o.event_id
         WHERE o.hostname = h.hostname AND o.event_id > h.event_id AND l.type = 'HALT_NODE')
-    GROUP BY h.hostname"""
+    GROUP BY h.hostname""")
 
 #: Resources on which a job has ended.
 _USED_SINCE = "SELECT resource_id FROM resources WHERE last_job_date >= %s"
 
 #: Jobs that may be started: they wait, and nobody wants their end.  Locked before their resources are
 #: (docs/design/locks.rst, "Order of locks").
-_LOCK_WAITING = """
+_LOCK_WAITING = Prepared("""
     SELECT j.job_id FROM jobs j WHERE j.job_id = ANY(%s) AND j.state = 'Waiting'
       AND NOT EXISTS (SELECT 1 FROM frag_jobs f WHERE f.frag_id_job = j.job_id)
-    ORDER BY j.job_id FOR NO KEY UPDATE OF j"""
+    ORDER BY j.job_id FOR NO KEY UPDATE OF j""")
 #: Resources on which a job may be started, kept from changing until the end of the transaction.
-_SHARE_ALIVE = """
+_SHARE_ALIVE = Prepared("""
     SELECT resource_id, state = 'Alive' AND next_state IN ('UnChanged', 'Alive') FROM resources
-    WHERE resource_id = ANY(%s) ORDER BY resource_id FOR SHARE"""
-_START = """
+    WHERE resource_id = ANY(%s) ORDER BY resource_id FOR SHARE""")
+_START = Prepared("""
     UPDATE jobs j SET start_time = n.start, assigned_moldable_job = n.moldable
     FROM (SELECT unnest(%s::bigint[]) AS id, unnest(%s::bigint[]) AS moldable, unnest(%s::bigint[]) AS start) n
-    WHERE j.job_id = n.id"""
-_CUT = """
+    WHERE j.job_id = n.id""")
+_CUT = Prepared("""
     UPDATE moldable_job_descriptions m SET moldable_walltime = n.walltime
     FROM (SELECT unnest(%s::bigint[]) AS moldable, unnest(%s::bigint[]) AS walltime) n
-    WHERE m.moldable_id = n.moldable AND m.moldable_walltime <> n.walltime"""
+    WHERE m.moldable_id = n.moldable AND m.moldable_walltime <> n.walltime""")
 #: Texts that the scheduler writes into waiting jobs.
-_TELL = """
+_TELL = Prepared("""
     UPDATE jobs j SET message = n.message, scheduler_info = n.info, last_karma = COALESCE(n.karma, j.last_karma)
     FROM (SELECT unnest(%s::bigint[]) AS id, unnest(%s::text[]) AS message, unnest(%s::text[]) AS info,
                  unnest(%s::double precision[]) AS karma) n
-    WHERE j.job_id = n.id AND j.state IN ('Waiting', 'toLaunch', 'toAckReservation')"""
+    WHERE j.job_id = n.id AND j.state IN ('Waiting', 'toLaunch', 'toAckReservation')""")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,10 @@
 This file knows no table.  The tables know this file, and ``transaction.py`` knows the tables.
 """
 
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 # The C module of psycopg2 imports ssl only for call-backs of old OpenSSL versions; a command starts 8 ms sooner
@@ -22,18 +24,83 @@ if TYPE_CHECKING:
     from oar.lib.facts.messages import Effect
     from oar.lib.facts.topics import Topic
 
-__all__ = ["Connection", "Parameters", "Row", "Statements", "Table", "psycopg2", "quoted"]
+__all__ = [
+    "Connection",
+    "Parameters",
+    "Prepared",
+    "PreparingConnection",
+    "Row",
+    "Statements",
+    "Table",
+    "psycopg2",
+    "quoted",
+]
+
+_PARAMETER = re.compile(r"%\((\w+)\)s|%s|%%")
 
 Row = tuple[Any, ...]
 Parameters = Sequence[Any] | dict[str, Any]
 Connection = psycopg2.extensions.connection
 
 
+class Prepared(str):
+    """A statement that runs again and again, or several with ``;`` between them: PostgreSQL plans it once.
+
+    A connection runs the text as it is for the first time, since a command runs most of them only once; for the second
+    time it prepares it, and from then on it only names it.  What is prepared goes with the connection.  Not for a text
+    whose columns may change while programs run (``SELECT *`` of resources).
+    """
+
+    @cached_property
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        """Each statement with ``$1``, ``$2`` for its parameters, and the arguments that a call of it has."""
+        return tuple(_part(text) for text in self.split(";") if text.strip())
+
+
+class Preparations:
+    """What one connection has prepared."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._calls: dict[str, str] = {}  #: what runs each text that is prepared
+        self._number = 0
+
+    def call(self, sql: Prepared, prepare: Callable[[str], object]) -> str:
+        """Return the text that runs a statement; ``prepare`` runs the text that has to come before it."""
+        call = self._calls.get(sql)
+        if call is not None:
+            return call
+        if sql not in self._seen:
+            self._seen.add(sql)
+            return sql
+        # A name is never used twice: nobody knows how far one came whose preparation failed.
+        names = [f"oar_{self._number + place}" for place in range(len(sql.parts))]
+        self._number += len(names)
+        pairs = list(zip(names, sql.parts, strict=True))
+        prepare("; ".join(f"PREPARE {name} AS {question}" for name, (question, _) in pairs))
+        call = "; ".join(f"EXECUTE {name}{arguments}" for name, (_, arguments) in pairs)
+        self._calls[sql] = call
+        return call
+
+    def forget(self) -> None:
+        """Begin anew: the session has discarded everything."""
+        self._calls.clear()
+
+
+class PreparingConnection(psycopg2.extensions.connection):
+    """A connection that knows what it has prepared."""
+
+    def __init__(self, *parameters: Any, **options: Any) -> None:
+        super().__init__(*parameters, **options)
+        self.preparations = Preparations()
+
+
 class Statements:
     """Runs statements inside a transaction that somebody else begins and ends."""
 
-    def __init__(self, connection: Connection, now: int) -> None:
+    def __init__(self, connection: PreparingConnection, now: int) -> None:
         self._cursor = connection.cursor()
+        self._preparations = connection.preparations
         self.now = now  #: clock of the database at the start of the transaction, epoch seconds
         self.outbox: list[Effect] = []  #: what is sent after the commit
         self.topics: set[Topic] = set()  #: what listeners are told after the commit
@@ -48,19 +115,24 @@ class Statements:
         """The connection itself, for a library that brings its own statements."""
         return self._cursor.connection
 
+    def _run(self, sql: str, parameters: Parameters) -> None:
+        if isinstance(sql, Prepared):
+            sql = self._preparations.call(sql, self._cursor.execute)
+        self._cursor.execute(sql, parameters or None)
+
     def execute(self, sql: str, parameters: Parameters = ()) -> int:
         """Run a statement; return the number of rows that it touched."""
-        self._cursor.execute(sql, parameters or None)
+        self._run(sql, parameters)
         return self._cursor.rowcount
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[Row]:
         """Run a query; return all rows."""
-        self._cursor.execute(sql, parameters or None)
+        self._run(sql, parameters)
         return self._cursor.fetchall()
 
     def row(self, sql: str, parameters: Parameters = ()) -> Row | None:
         """Run a query; return its first row, None if it has no rows."""
-        self._cursor.execute(sql, parameters or None)
+        self._run(sql, parameters)
         return self._cursor.fetchone()
 
     def value(self, sql: str, parameters: Parameters = ()) -> Any:
@@ -104,6 +176,10 @@ class Statements:
         """
         self._cursor.execute("SET LOCAL synchronous_commit TO off")
 
+    def limit_lock_waits(self, seconds: float) -> None:
+        """Let a statement fail that waits for a lock for so long, until the end of the transaction."""
+        self._cursor.execute(f"SET LOCAL lock_timeout TO '{round(1000 * seconds)}ms'")
+
 
 class Table:
     """The base of every attribute of a transaction: the statements about a table, or those that answer a question."""
@@ -114,6 +190,19 @@ class Table:
     def _changed(self, *topics: "Topic") -> None:
         """Let listeners be told, after the commit, that something of these topics has changed."""
         self._tx.topics.update(topics)
+
+
+def _part(text: str) -> tuple[str, str]:
+    numbers: dict[str, int] = {}
+
+    def number(match: re.Match[str]) -> str:
+        if match[0] == "%%":
+            return "%"
+        return f"${numbers.setdefault(match[1] or str(match.start()), len(numbers) + 1)}"
+
+    question = _PARAMETER.sub(number, text)
+    arguments = ", ".join("%s" if name.isdigit() else f"%({name})s" for name in numbers)
+    return (question, f"({arguments})") if numbers else (text, "")
 
 
 def quoted(name: str, *, has_parameters: bool = False) -> str:

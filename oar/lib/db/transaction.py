@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from oar.lib.db.gantt import Gantt
     from oar.lib.db.history import History
     from oar.lib.db.invariants import Invariants
+    from oar.lib.db.job_details import JobDetails
     from oar.lib.db.job_ends import JobEnds
     from oar.lib.db.job_pages import JobPages
     from oar.lib.db.job_predictions import JobPredictions
@@ -78,6 +79,7 @@ class Transaction(Statements):
     gantt: "Lazy[Gantt]" = Lazy()
     history: "Lazy[History]" = Lazy()
     invariants: "Lazy[Invariants]" = Lazy()
+    job_details: "Lazy[JobDetails]" = Lazy()
     job_ends: "Lazy[JobEnds]" = Lazy()
     job_pages: "Lazy[JobPages]" = Lazy()
     job_predictions: "Lazy[JobPredictions]" = Lazy()

@@ -62,7 +62,7 @@ def move_all(
     if to in (JobState.SUSPENDED, JobState.RUNNING) or (to in FINAL and any(job.suspended for job in moved)):
         _settle_suspension(tx, moved_ids, to, moved)
     used = _used(tx, [job.id for job in moved if job.notify]) if to in FINAL else {}
-    if to is JobState.RUNNING and any(tx.events.is_open(job_id, EventType.HOLD_RUNNING_JOB) for job_id in moved_ids):
+    if to is JobState.RUNNING and tx.events.is_any_open(moved_ids, EventType.HOLD_RUNNING_JOB):
         tx.outbox.append(Wake(Tag.CHSTATE))  # for a suspension that was asked for during the launch
     for job in moved:
         tx.outbox.extend(_effects(job, to, causes.get(job.id), used.get(job.id, "")))

@@ -37,6 +37,7 @@ from oar.modules.runner.actions import (
     tell,
 )
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
+from oar.modules.runner.actions.together import Together
 from oar.modules.runner.dispatch import (
     AR_EVENTS_AT_A_TIME,
     LIMITED,
@@ -86,8 +87,10 @@ class JobLocks:
     def acquire(self, job_id: int) -> bool:
         """Take a job unless another process works on it."""
         with self._mutex:
-            if self._locks is None or not self._locks.alive():
-                self._locks = self._database.locks()
+            if self._locks is not None:
+                with contextlib.suppress(DatabaseUnavailable):
+                    return self._locks.acquire(job_lock(job_id))
+            self._locks = self._database.locks()
             return self._locks.acquire(job_lock(job_id))
 
     def release(self, job_id: int) -> None:
@@ -113,6 +116,7 @@ class Bipbip:
             database=runtime_.database,
             remote=remote,
             interrupted=self._interrupted.__contains__,
+            together=Together(runtime_.database),
             run_in_thread=self._run_in_thread,
             oardir=runtime_.oardir,
         )

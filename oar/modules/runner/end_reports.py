@@ -5,7 +5,7 @@ See docs/design/bus.rst, "End reports".
 
 import hmac
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from oar.lib.db.job_runs import AwaitedReport
 from oar.lib.db.transaction import Transaction
@@ -13,7 +13,7 @@ from oar.lib.facts.frames import EndReport
 from oar.lib.facts.messages import Ask, JobAction
 from oar.lib.facts.node_protocol import ReportAnswer
 from oar.lib.facts.states import EventType, JobState
-from oar.modules.runner.actions.finish import note_finishing
+from oar.modules.runner.actions.finish import note_all_finishing
 
 #: A wrong challenge is written down at most once per job in this time.
 CHALLENGE_SECONDS = 60.0
@@ -30,14 +30,14 @@ class EndReports:
     def store(self, tx: Transaction, reports: Sequence[EndReport]) -> list[ReportAnswer]:
         """Store the reports; return the answer to each, which may be sent after the commit."""
         awaited = tx.job_runs.awaited_reports({report.job_id for report in reports})
-        answers = []
-        for report in reports:
-            answer = answer_to(awaited.get(report.job_id), report)
+        answers = [answer_to(awaited.get(report.job_id), report) for report in reports]
+        good: dict[int, EndReport] = {}
+        for report, answer in zip(reports, answers, strict=True):
             if answer is ReportAnswer.OK:
-                _store(tx, report)
+                good.setdefault(report.job_id, report)
             elif answer is ReportAnswer.KO:
                 self._note_wrong_challenge(tx, report.job_id)
-            answers.append(answer)
+        _store(tx, good)
         return answers
 
     def _note_wrong_challenge(self, tx: Transaction, job_id: int) -> None:
@@ -57,8 +57,14 @@ def answer_to(awaited: AwaitedReport | None, report: EndReport) -> ReportAnswer:
     return ReportAnswer.KO
 
 
-def _store(tx: Transaction, report: EndReport) -> None:
-    status = None if report.status == "N" else int(report.status)
-    if tx.job_runs.report(report.job_id, report.code, status):
-        note_finishing(tx, report.job_id, report.code, status)
-        tx.outbox.append(Ask(JobAction.END, report.job_id))
+def _store(tx: Transaction, reports: Mapping[int, EndReport]) -> None:
+    """Store the ends of jobs: the first report of each."""
+    ends = {job_id: (report.code, _status(report)) for job_id, report in sorted(reports.items())}
+    new = tx.job_runs.report_all(ends) if ends else ()
+    if new:
+        note_all_finishing(tx, {job_id: end for job_id, end in ends.items() if job_id in new})
+        tx.outbox += [Ask(JobAction.END, job_id) for job_id in sorted(new)]
+
+
+def _status(report: EndReport) -> int | None:
+    return None if report.status == "N" else int(report.status)

@@ -9,12 +9,12 @@ here may be repeated after a crash.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.node_protocol import NodeAction
-from oar.lib.facts.records import JobRun, NodeUsage
+from oar.lib.facts.node_protocol import NodeAction, NodeFault
+from oar.lib.facts.records import Job, JobRun, NodeUsage
 from oar.lib.facts.states import EventType, ExecCode, JobState, JobTypeName, Phase
 from oar.lib.io.logs import of_job
 from oar.lib.jobs import control, lifecycle
@@ -55,42 +55,57 @@ class Trace:
 
 def finish(context: ActionContext, job_id: int) -> None:
     """Do the steps of the end of a job that have not been done: epilogue, cleaning, events."""
-    with context.database.begin() as tx:
-        data = _begin(tx, job_id)
-        if data and JobTypeName.CONTAINER in data.types and context.config.kill_inner_jobs_with_container:
-            control.end_inner_jobs(tx, [job_id])
+    data = _begin(context, job_id)
     if data is None:
         return
     _probe_failed_job(context, data)
     traces = _epilogue(context, data)
     answers = _clean(context, data)
     traces = [*_end_traces(context, data, answers), *traces, *_node_failures(context, data, answers)]
-    with context.database.begin() as tx:
-        _conclude(tx, context, data, traces)
-        tx.job_ends.add_usage(_usage(data, context, answers))
-        fault = read_fault(_clean_report(answers.get(data.exec_host(context.config))).get("reason"))
-        if fault:
-            tx.job_runs.note_fault(job_id, fault)
+    fault = read_fault(_clean_report(answers.get(data.exec_host(context.config))).get("reason"))
+    end = _End(data, data.exec_host(context.config), traces, _usage(data, context, answers), fault)
+    context.together.do(_conclude, end)
 
 
 def note_finishing(tx: Transaction, job_id: int, code: int, status: int | None) -> None:
     """Move a job whose end is reported to Finishing, with its exit code."""
-    if lifecycle.move(tx, job_id, JobState.FINISHING):
-        killed = code in (ExecCode.KILLED, ExecCode.KILLED_EPILOGUE)
-        tx.jobs.update(job_id, exit_code=None if killed else status)
+    note_all_finishing(tx, {job_id: (code, status)})
 
 
-def _begin(tx: Transaction, job_id: int) -> JobData | None:
+def note_all_finishing(tx: Transaction, ends: Mapping[int, tuple[int, int | None]]) -> None:
+    """Move jobs whose ends are reported to Finishing, each with the code of oarexec and the status of its command."""
+    moved = lifecycle.move_all(tx, ends, JobState.FINISHING)
+    killed = (ExecCode.KILLED, ExecCode.KILLED_EPILOGUE)
+    if moved:
+        tx.jobs.note_exit_codes({job_id: None if ends[job_id][0] in killed else ends[job_id][1] for job_id in moved})
+
+
+def _read(tx: Transaction, ids: Sequence[int]) -> list[JobData | None]:
+    found = job_data.read_all(tx, ids)
+    return [found.get(job_id) for job_id in ids]
+
+
+def _begin(context: ActionContext, job_id: int) -> JobData | None:
     """Return a job whose end is not over, in Finishing from now on; None if there is nothing to do for it."""
-    data = job_data.read(tx, job_id)
-    if data is None or data.job.is_final:
+    data = context.together.do(_read, job_id)
+    if data is not None and not data.job.is_final and data.job.state is not JobState.FINISHING:
+        with context.database.begin() as tx:
+            data = _note_report(tx, job_id)
+    if data is None or data.job.is_final or (data.run and data.run.phase is Phase.CLEANED):
         return None
-    if data.job.state is not JobState.FINISHING:
-        if data.run is None or not data.run.report_date:
-            return None
-        note_finishing(tx, job_id, data.run.oarexec_code or 0, data.run.script_status)
-        data = job_data.read(tx, job_id)
-    return None if data is None or (data.run and data.run.phase is Phase.CLEANED) else data
+    if JobTypeName.CONTAINER in data.types and context.config.kill_inner_jobs_with_container:
+        with context.database.begin() as tx:
+            control.end_inner_jobs(tx, [job_id])
+    return data
+
+
+def _note_report(tx: Transaction, job_id: int) -> JobData | None:
+    """Move a job with an end report to Finishing, and return it; None if it has no report."""
+    run = tx.job_runs.find(job_id)
+    if run is None or not run.report_date:
+        return None
+    note_finishing(tx, job_id, run.oarexec_code or 0, run.script_status)
+    return job_data.read(tx, job_id)
 
 
 def _probe_failed_job(context: ActionContext, data: JobData) -> None:
@@ -158,23 +173,76 @@ def _node_failures(context: ActionContext, data: JobData, answers: Mapping[str, 
     return traces
 
 
-def _conclude(tx: Transaction, context: ActionContext, data: JobData, traces: Sequence[Trace]) -> None:
-    """Write the events of the end and the phase CLEANED in one transaction."""
-    job_id = data.job.id
-    run = tx.job_runs.find(job_id)
-    job = tx.jobs.lock(job_id)
-    if job is None or job.state is not JobState.FINISHING or (run and run.phase is Phase.CLEANED):
+class _End(NamedTuple):
+    """What is stored at the end of a job."""
+
+    data: JobData
+    head: str
+    traces: Sequence[Trace]
+    usages: Sequence[tuple[int, NodeUsage]]
+    fault: NodeFault | None
+
+    @property
+    def id(self) -> int:
+        """The id of the job."""
+        return self.data.job.id
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether all that is stored can be had again by doing the end once more, but for figures of usage."""
+        code = self.data.run.oarexec_code if self.data.run else None
+        return code in NORMAL and self.fault is None and not any(trace.hosts for trace in self.traces)
+
+
+def _conclude(tx: Transaction, ends: Sequence[_End]) -> list[None]:
+    """Write the events of the ends of jobs and the phase CLEANED, in one transaction.
+
+    The commit of ordinary ends need not have reached the disk: if it is lost, the jobs are in Finishing, and the end is
+    done once more.  The final state waits for the disk.
+    """
+    ids = [end.id for end in ends]
+    jobs = tx.jobs.lock_all(ids)
+    runs = tx.job_runs.select(ids)
+    if all(end.is_ordinary for end in ends):
+        tx.commit_asynchronously()
+    _close([end for end in ends if _is_open(jobs.get(end.id), runs.get(end.id))], tx, runs)
+    tx.job_ends.add_usage([usage for end in ends for usage in end.usages])
+    for end in ends:
+        if end.fault:
+            tx.job_runs.note_fault(end.id, end.fault)
+    return [None] * len(ends)
+
+
+def _is_open(job: Job | None, run: JobRun | None) -> bool:
+    """Whether the end of a job is not concluded yet."""
+    return job is not None and job.state is JobState.FINISHING and not (run and run.phase is Phase.CLEANED)
+
+
+def _close(ends: Sequence[_End], tx: Transaction, runs: Mapping[int, JobRun]) -> None:
+    """Write the events of ends; NodeChangeState and the scheduler are told."""
+    if not ends:
         return
-    for trace in traces:
-        tx.events.add(trace.event, job_id, f"[bipbip {job_id}] {trace.text}", to_check=True, hosts=trace.hosts)
-        of_job(log, job_id).info("%s: %s", trace.event, trace.text)
-    if run is None:
-        tx.job_runs.claim(job_id, data.exec_host(context.config))
-    tx.job_runs.update(job_id, phase=Phase.CLEANED)
+    _write_traces(tx, ends)
+    for end in ends:
+        if end.id not in runs:
+            tx.job_runs.claim(end.id, end.head)
+    tx.job_runs.set_phase([end.id for end in ends], Phase.CLEANED)
     tx.outbox.append(Wake(Tag.CHSTATE))
-    if run and run.oarexec_code in NORMAL:
+    if any(end.id in runs and runs[end.id].oarexec_code in NORMAL for end in ends):
         tx.outbox.append(Wake(Tag.TERM))
     tx.outbox.append(Wake(Tag.BIPBIP))
+
+
+def _write_traces(tx: Transaction, ends: Sequence[_End]) -> None:
+    """Write the events of ends, those of each job in order."""
+    rows = [(end.id, trace, f"[bipbip {end.id}] {trace.text}") for end in ends for trace in end.traces]
+    for job_id, trace, _ in rows:
+        of_job(log, job_id).info("%s: %s", trace.event, trace.text)
+    if any(trace.hosts for _, trace, _ in rows):
+        for job_id, trace, text in rows:
+            tx.events.add(trace.event, job_id, text, to_check=True, hosts=trace.hosts)
+    else:
+        tx.events.add_many([(trace.event, job_id, text) for job_id, trace, text in rows], to_check=True)
 
 
 def _end_traces(context: ActionContext, data: JobData, answers: Mapping[str, nodes.NodeAnswer]) -> list[Trace]:

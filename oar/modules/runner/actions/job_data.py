@@ -115,30 +115,33 @@ class JobData:
 
 def read(tx: Transaction, job_id: int) -> JobData | None:
     """Return a job with its data, None if it does not exist."""
-    job = tx.jobs.find(job_id)
-    if job is None:
-        return None
-    moldables = tx.jobs.moldables([job_id]).get(job_id, [])
-    chosen = next((moldable for moldable in moldables if moldable.id == job.assigned_moldable), None)
-    assigned = tx.jobs.assigned([job_id], current=True).get(job_id, [])
-    resources = tuple(tx.resources.select([moldable.id for moldable in assigned])) if assigned else ()
-    reservation, run = _advance_reservation(tx, job_id), tx.job_runs.find(job_id)
-    return JobData(
-        job=job,
-        type_texts=tx.jobs.types([job_id], current=True).get(job_id, ()),
-        walltime=chosen.walltime if chosen else 0,
-        resources=resources,
-        keys=tx.challenges.find(job_id) or JobKeys("", None, None),
-        run=run,
-        advance_reservation=reservation,
-        first_hosts=_first_hosts(tx, reservation, resources, run),
-        gpu_hosts=_gpu_hosts(tx, resources),
-    )
+    return read_all(tx, [job_id]).get(job_id)
 
 
-def _advance_reservation(tx: Transaction, job_id: int) -> AdvanceReservation | None:
-    inside = tx.advance_reservations.of_jobs([job_id])
-    return next(iter(tx.advance_reservations.select(list(inside.values()))), None)
+def read_all(tx: Transaction, ids: Collection[int]) -> dict[int, JobData]:
+    """Return those of some jobs that exist, with their data."""
+    jobs, runs, details = tx.jobs.select(ids), tx.job_runs.select(ids), tx.job_details.read(ids)
+    needed = {resource_id for detail in details.values() for resource_id in detail.resources}
+    all_resources = tx.resources.select(sorted(needed)) if needed else []
+    inside = {detail.reservation_id for detail in details.values() if detail.reservation_id is not None}
+    reservations = {reservation.id: reservation for reservation in tx.advance_reservations.select(inside)}
+    found = {}
+    for job in jobs:
+        detail, run = details[job.id], runs.get(job.id)
+        resources = tuple(resource for resource in all_resources if resource.id in detail.resources)
+        reservation = reservations.get(detail.reservation_id or 0)
+        found[job.id] = JobData(
+            job=job,
+            type_texts=detail.types,
+            walltime=detail.walltime,
+            resources=resources,
+            keys=detail.keys,
+            run=run,
+            advance_reservation=reservation,
+            first_hosts=_first_hosts(tx, reservation, resources, run),
+            gpu_hosts=_gpu_hosts(tx, resources),
+        )
+    return found
 
 
 def _first_hosts(

@@ -11,13 +11,15 @@ See docs/design/launch.rst, "Launch".
 import contextlib
 import json
 import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import DatabaseUnavailable, NodeUnavailable
 from oar.lib.facts.messages import Ask, Due, Effect, JobAction, OarsubLine, Tag, Wake
 from oar.lib.facts.node_protocol import ExecLine, ExecOrder, NodeAction, NodeFault, ProbeAnswer
-from oar.lib.facts.records import Cause
+from oar.lib.facts.records import Cause, JobRun
 from oar.lib.facts.request import GROWING
 from oar.lib.facts.states import EndCode, EventType, ExecCode, JobState, Phase
 from oar.lib.io.logs import of_job
@@ -33,6 +35,7 @@ from oar.modules.runner.actions.preparation import (
     Launch,
     LaunchFailed,
     drop_hosts,
+    is_ready_at_once,
     prepare,
     prepare_hosts,
     run_prologue,
@@ -61,18 +64,34 @@ class KillRequested(Exception):
     """The job has a kill request, and its command has not been started."""
 
 
+class _Claim(NamedTuple):
+    """What a launch begins with: a job that is to be claimed."""
+
+    context: ActionContext
+    job_id: int
+
+
+class _Claimed(NamedTuple):
+    """A job whose launch goes on.  ``is_sent``: the phase EXEC_SENT was stored just now, and oarexec is to follow."""
+
+    data: JobData
+    run: JobRun
+    is_sent: bool = False
+
+
 def launch_job(context: ActionContext, job_id: int) -> RetryAfter | None:
     """Bring a job to Running, starting from the phase that a former attempt reached."""
-    with context.database.begin() as tx:
-        data = _claim(tx, context, job_id)
-    if data is None or data.run is None:
+    claimed = context.together.do(_claim, _Claim(context, job_id))
+    if claimed is None:
         return None
-    launch = Launch(context, data, data.run)
+    launch = Launch(context, claimed.data, claimed.run)
     try:
-        if data.is_noop:
+        if claimed.data.is_noop:
             _launch_noop(launch)
             return None
-        if data.run.phase in _ONLY_NODE_KNOWS:
+        if claimed.is_sent:
+            return _send_oarexec(launch)
+        if claimed.run.phase in _ONLY_NODE_KNOWS:
             return _recover(launch)
         prepare(launch)
         return _execute(launch)
@@ -83,35 +102,80 @@ def launch_job(context: ActionContext, job_id: int) -> RetryAfter | None:
     return None
 
 
-def _claim(tx: Transaction, context: ActionContext, job_id: int) -> JobData | None:
-    """Return the data of a job to launch, new or left by a former attempt; None if there is nothing to launch."""
-    data = job_data.read(tx, job_id)
-    if data is None:
-        return None
-    if data.job.state is JobState.TO_LAUNCH:
-        return _begin_launch(tx, context, data)
-    phase = data.run.phase if data.run else Phase.CLAIMED
-    if data.job.state is JobState.LAUNCHING and phase is not Phase.FAILED:
-        if data.run is None:
-            tx.job_runs.claim(job_id, data.exec_host(context.config))
-        return replace(data, run=tx.job_runs.find(job_id))
-    return data if data.job.state is JobState.RUNNING and phase is Phase.GO else None
+def _claim(tx: Transaction, claims: Sequence[_Claim]) -> list[_Claimed | None]:
+    """Return the jobs to launch, new or left by a former attempt; None for those with nothing to launch.
+
+    The commit need not have reached the disk: if it is lost, the jobs are to be launched, and GO was not said.
+    """
+    contexts = {claim.job_id: claim.context for claim in claims}
+    tx.jobs.hold(contexts)
+    found = job_data.read_all(tx, contexts)
+    new = {job_id: data for job_id, data in found.items() if data.job.state is JobState.TO_LAUNCH}
+    lost = {
+        job_id: data
+        for job_id, data in found.items()
+        if data.job.state is JobState.LAUNCHING and data.run is None  # a database of another version
+    }
+    sent = _begin_launches(tx, contexts, new) if new else ()
+    tx.job_runs.claim_all(
+        {job_id: (data.exec_host(contexts[job_id].config), Phase.CLAIMED) for job_id, data in lost.items()}
+    )
+    runs = tx.job_runs.select(contexts)
+    return [_claimed(found.get(claim.job_id), runs.get(claim.job_id), new, sent) for claim in claims]
 
 
-def _begin_launch(tx: Transaction, context: ActionContext, data: JobData) -> JobData | None:
-    """Move a job from toLaunch to Launching; None if it is not toLaunch any more, or has no resources."""
-    job_id = data.job.id
-    if not lifecycle.move(tx, job_id, JobState.LAUNCHING):
+def _claimed(
+    data: JobData | None, run: JobRun | None, new: Mapping[int, JobData], sent: Collection[int]
+) -> _Claimed | None:
+    """Return a claimed job, None if there is nothing to launch."""
+    if data is None or run is None:
         return None
-    if not data.resources:
+    is_new = data.job.id in new and bool(data.resources)
+    goes_on = data.job.state is JobState.LAUNCHING and run.phase is not Phase.FAILED
+    was_told = data.job.state is JobState.RUNNING and run.phase is Phase.GO
+    if not (is_new or goes_on or was_told):
+        return None
+    return _Claimed(replace(data, run=run), run, data.job.id in sent)
+
+
+def _begin_launches(
+    tx: Transaction, contexts: Mapping[int, ActionContext], jobs: Mapping[int, JobData]
+) -> Collection[int]:
+    """Move jobs from toLaunch to Launching; return those of which oarexec is to be sent next.
+
+    Those without resources end.
+    """
+    lifecycle.move_all(tx, jobs, JobState.LAUNCHING)
+    empty = [job_id for job_id, data in jobs.items() if not data.resources]
+    _end_without_resources(tx, empty)
+    if not empty:
+        tx.commit_asynchronously()
+    begun = {job_id: data for job_id, data in jobs.items() if data.resources}
+    killed = tx.kill_requests.jobs(begun) if begun else ()
+    sent = {
+        job_id
+        for job_id, data in begun.items()
+        if job_id not in killed and is_ready_at_once(data, contexts[job_id].config)
+    }
+    tx.job_runs.claim_all(
+        {
+            job_id: (data.exec_host(contexts[job_id].config), Phase.EXEC_SENT if job_id in sent else Phase.CLAIMED)
+            for job_id, data in begun.items()
+        }
+    )
+    tx.outbox += [
+        Ask(JobAction.TELL, job_id, (OarsubLine.STARTING,))
+        for job_id, data in begun.items()
+        if data.is_interactive and not data.is_reservation
+    ]
+    return sent
+
+
+def _end_without_resources(tx: Transaction, ids: Collection[int]) -> None:
+    for job_id in ids:
         tx.jobs.update(job_id, message="No resource assigned")
         tx.events.add(EventType.BIPBIP_BAD_JOBID, job_id, f"[bipbip {job_id}] No resource assigned")
         lifecycle.move_all(tx, [job_id], JobState.ERROR, because={job_id: Cause(EndCode.NO_RESOURCES)})
-        return None
-    if data.is_interactive and not data.is_reservation:
-        tx.outbox.append(Ask(JobAction.TELL, job_id, (OarsubLine.STARTING,)))
-    tx.job_runs.claim(job_id, data.exec_host(context.config))
-    return replace(data, run=tx.job_runs.find(job_id))
 
 
 def _launch_noop(launch: Launch) -> None:
@@ -144,6 +208,11 @@ def _execute(launch: Launch) -> RetryAfter | None:
     Raises LaunchFailed, KillRequested, DatabaseUnavailable.
     """
     _note_exec_sent(launch)
+    return _send_oarexec(launch)
+
+
+def _send_oarexec(launch: Launch) -> RetryAfter | None:
+    """Send oarexec to the head, and follow it; raises as ``_execute`` does."""
     config = launch.context.config
     start_seconds = config.prologue_epilogue_timeout + EXEC_SECONDS + config.oar_ssh_connection_timeout
     attached_seconds = 0 if config.detach_job_from_server else launch.data.walltime + config.jobdel_walltime
@@ -245,32 +314,50 @@ def _change_head(launch: Launch, event: EventType, error: str) -> RetryAfter | N
 
 def _send_go(launch: Launch, dialogue: Dialogue) -> None:
     """Move the job to Running, then send GO.  Raises KillRequested."""
-    with launch.context.database.begin() as tx:
-        job = tx.jobs.lock(launch.id)
-        may_start = tx.kill_requests.find(launch.id) is None and (
-            (job is not None and job.state is JobState.RUNNING) or lifecycle.move(tx, launch.id, JobState.RUNNING)
-        )
-        if may_start:
-            tx.job_runs.update(launch.id, phase=Phase.GO, boot_id=dialogue.boot_id)
-            tx.outbox.extend(_start_effects(launch.data))
-    if not may_start:
+    if not launch.context.together.do(_go, _HeadHeard(launch, dialogue.boot_id)):
         dialogue.send(ExecOrder.ABORT)
         raise KillRequested
     dialogue.send(f"{ExecOrder.GO} {launch.run.attempt}")
 
 
+class _HeadHeard(NamedTuple):
+    """A launch whose head has said how far it is."""
+
+    launch: Launch
+    boot_id: str
+
+
+def _go(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[bool]:
+    """Move jobs to Running, before GO is said; return which of them may start."""
+    launches = {launch.id: launch for launch, _ in heard}
+    jobs = tx.jobs.lock_all(launches)
+    killed = tx.kill_requests.jobs(launches)
+    wanted = [job_id for job_id in jobs if job_id not in killed]
+    moved = lifecycle.move_all(tx, wanted, JobState.RUNNING)
+    started = {*moved, *(job_id for job_id in wanted if jobs[job_id].state is JobState.RUNNING)}
+    tx.job_runs.note_go({launch.id: boot_id for launch, boot_id in heard if launch.id in started})
+    for job_id in sorted(started):
+        tx.outbox.extend(_start_effects(launches[job_id].data))
+    return [launch.id in started for launch, _ in heard]
+
+
 def _note_started(launch: Launch, dialogue: Dialogue) -> None:
     """Store that the command runs, tell a waiting oarsub, and stay with an attached job."""
-    data = launch.data
-    with launch.context.database.begin() as tx:
-        tx.commit_asynchronously()  # the node knows that the command runs
-        tx.job_runs.note_started(launch.id, dialogue.boot_id)
-        if data.is_interactive and not data.is_reservation:
-            tx.outbox.append(Ask(JobAction.TELL, launch.id, (OarsubLine.GOOD_JOB,)))
+    launch.context.together.do(_started, _HeadHeard(launch, dialogue.boot_id))
     if launch.context.config.detach_job_from_server:
         dialogue.close()
     else:
         launch.context.run_in_thread(f"job {launch.id}", lambda: _follow_attached(launch, dialogue))
+
+
+def _started(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[None]:
+    """Store that the commands of jobs run; tell the oarsubs that wait for it."""
+    tx.commit_asynchronously()  # the nodes know that the commands run
+    tx.job_runs.note_started({launch.id: boot_id for launch, boot_id in heard})
+    for data in (launch.data for launch, _ in heard):
+        if data.is_interactive and not data.is_reservation:
+            tx.outbox.append(Ask(JobAction.TELL, data.job.id, (OarsubLine.GOOD_JOB,)))
+    return [None] * len(heard)
 
 
 def _follow_attached(launch: Launch, dialogue: Dialogue) -> None:

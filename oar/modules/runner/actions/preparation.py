@@ -6,6 +6,7 @@ Nodes that fail are dropped from an advance reservation that has others; for any
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from oar.lib.config.files import Config
 from oar.lib.facts.messages import OarsubLine, Tag, Wake
 from oar.lib.facts.node_protocol import NodeAction
 from oar.lib.facts.records import JobRun
@@ -60,12 +61,27 @@ def prepare(launch: Launch) -> None:
 
     The head is left to the session of oarexec, which saves a connection, unless it must be ready for the prologue.
     """
-    hosts = set(launch.data.processors(launch.context.config))
-    if not _must_head_be_ready_for_prologue(launch):
-        hosts.discard(launch.head)
-    prepare_hosts(launch, hosts)
+    prepare_hosts(launch, _hosts_before_oarexec(launch.data, launch.context.config))
     _ping(launch)
     run_prologue(launch)
+
+
+def is_ready_at_once(data: JobData, config: Config) -> bool:
+    """Whether a launch has nothing to do before oarexec is sent."""
+    return not (
+        data.is_noop
+        or config.server_prologue_exec_file
+        or nodes.has_checker(config)
+        or _hosts_before_oarexec(data, config)
+    )
+
+
+def _hosts_before_oarexec(data: JobData, config: Config) -> set[str]:
+    """Return the hosts on which the job resource manager does its work before oarexec is sent."""
+    hosts = set(data.processors(config))
+    if not _must_head_be_ready_for_prologue(config):
+        hosts.discard(data.exec_host(config))
+    return hosts
 
 
 def prepare_hosts(launch: Launch, hosts: set[str]) -> None:
@@ -86,9 +102,8 @@ def prepare_hosts(launch: Launch, hosts: set[str]) -> None:
                 drop_hosts(launch, event, errors)
 
 
-def _must_head_be_ready_for_prologue(launch: Launch) -> bool:
+def _must_head_be_ready_for_prologue(config: Config) -> bool:
     """Whether there is a server prologue, or the site's own job resource manager, which oarexec cannot run."""
-    config = launch.context.config
     return bool(config.server_prologue_exec_file) or nodes.site_manager(config) is not None
 
 

@@ -103,8 +103,8 @@ def probe(context: ActionContext, host: str) -> RetryAfter | None:
     with context.database.begin() as tx:
         asked = tx.now
         ids = tx.job_runs.jobs_of_head(host)
-        candidates = [job_data.read(tx, job_id) for job_id in ids]
-        running_jobs = [data for data in candidates if data and data.job.state in PROBED]
+        candidates = job_data.read_all(tx, ids).values() if ids else ()
+        running_jobs = [data for data in candidates if data.job.state in PROBED]
         for data in running_jobs:
             if data.is_noop:
                 tx.job_runs.update(data.job.id)  # nothing runs on a node: there is nothing to ask
@@ -201,7 +201,7 @@ def note_end(tx: Transaction, job_id: int, code: int, status: int | None) -> Non
 def note_recovered(tx: Transaction, data: JobData, boot_id: str) -> None:
     """Store that the command of a job runs, and move the job to Running."""
     job_id = data.job.id
-    if not tx.job_runs.note_started(job_id, boot_id):
+    if not tx.job_runs.note_started({job_id: boot_id}):
         tx.job_runs.update(job_id)
         return
     lifecycle.move(tx, job_id, JobState.RUNNING)
@@ -213,7 +213,7 @@ def sweep(context: ActionContext, host: str) -> RetryAfter | None:
     with context.database.begin() as tx:
         if host not in tx.resources.to_sweep():
             return None
-        jobs = [data for data in (job_data.read(tx, job_id) for job_id in tx.jobs.on_nodes([host])) if data]
+        jobs = list(job_data.read_all(tx, tx.jobs.on_nodes([host])).values())
     request = NodeRequest(nodes.MANAGER, NodeAction.SWEEP, job_data.sweep_data(jobs, context.config))
     seconds = context.config.oar_ssh_connection_timeout
     answer = nodes.answer_of(context.remote.run({host: request}, seconds)[host])

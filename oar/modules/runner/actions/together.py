@@ -1,0 +1,119 @@
+"""Steps of many actions in one transaction.
+
+A launch or an end has steps in the database, with work on nodes between them.  While a step of one kind is under way
+those of the same kind that come meanwhile wait, and go together with the next transaction.  So a single step is never
+delayed, and a burst of jobs costs a few transactions instead of one, with its wait for the disk, for each step.
+
+Nobody waits long for others: not for a transaction that hangs (somebody else has locked one of its jobs), nor in one.
+
+See docs/design/launch.rst, "Steps".
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, cast
+
+from oar.lib.db.database import Database
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.errors import DatabaseUnavailable
+
+#: So many steps share a transaction at most: its locks are short.
+STEPS_AT_A_TIME = 50
+#: A step waits so long, in seconds, for the transaction before it; and a shared one for each lock.
+PATIENCE = 0.1
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: What a kind of step does for several jobs: the results are in the order of the items.
+Step = Callable[[Transaction, Sequence[Item]], Sequence[Result]]
+
+
+class _Turn:
+    """One step that is asked for, by a thread that waits."""
+
+    def __init__(self, item: Any) -> None:
+        self.item = item
+        self.is_taken = False  #: it is in a transaction
+        self.is_alone = False  #: the transaction with others has failed
+        self.is_over = False
+        self.result: Any = None
+        self.error: Exception | None = None
+
+
+class _Queue(Generic[Item, Result]):
+    """The steps of one kind."""
+
+    def __init__(self, database: Database, step: Step[Item, Result]) -> None:
+        self._database = database
+        self._step = step
+        self._changed = threading.Condition()
+        self._waiting: list[_Turn] = []
+        self._under_way = 0  #: transactions
+
+    def do(self, item: Item) -> Result:
+        turn = _Turn(item)
+        with self._changed:
+            self._waiting.append(turn)
+        while not turn.is_taken:
+            with self._changed:
+                self._changed.wait_for(lambda: turn.is_taken or not self._under_way, PATIENCE)
+                turns = [] if turn.is_taken else self._take()
+            if turns:
+                self._do(turns)
+        with self._changed:
+            self._changed.wait_for(lambda: turn.is_over or turn.is_alone)
+        if turn.is_alone:
+            self._do([turn])
+        if turn.error is not None:
+            raise turn.error
+        return cast(Result, turn.result)
+
+    def _take(self) -> list[_Turn]:
+        """Take the steps that wait, for one transaction; who calls has locked the queue."""
+        turns, self._waiting = self._waiting[:STEPS_AT_A_TIME], self._waiting[STEPS_AT_A_TIME:]
+        for turn in turns:
+            turn.is_taken = True
+        self._under_way += 1
+        return turns
+
+    def _do(self, turns: Sequence[_Turn]) -> None:
+        """Do steps in one transaction; if it fails each is left to its own thread, so that one costs others nothing."""
+        are_alone = turns[0].is_alone
+        try:
+            self._transact(turns)
+        except DatabaseUnavailable as error:
+            for turn in turns:
+                turn.error = error
+        except Exception as error:  # noqa: BLE001 - it is raised again in the thread whose step it is
+            turns[0].error = error if len(turns) == 1 else None
+            for turn in turns:
+                turn.is_alone = len(turns) > 1
+        with self._changed:
+            for turn in turns:
+                turn.is_over = are_alone or not turn.is_alone
+            self._under_way -= not are_alone
+            self._changed.notify_all()
+
+    def _transact(self, turns: Sequence[_Turn]) -> None:
+        with self._database.begin() as tx:
+            if len(turns) > 1:
+                tx.limit_lock_waits(PATIENCE)
+            results = self._step(tx, [turn.item for turn in turns])
+        for turn, result in zip(turns, results, strict=True):
+            turn.result = result
+
+
+class Together:
+    """The queues of steps of a process, by kind."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._mutex = threading.Lock()
+        self._queues: dict[Any, _Queue[Any, Any]] = {}
+
+    def do(self, step: Step[Item, Result], item: Item) -> Result:
+        """Do a step of one job; return its result, after the commit.  Raises what the step raises."""
+        with self._mutex:
+            queue = self._queues.setdefault(step, _Queue(self._database, step))
+        return cast(Result, queue.do(item))

@@ -1,0 +1,85 @@
+"""Statements that a connection prepares."""
+
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.db.statements import Prepared, Statements, psycopg2
+from oar.lib.facts.errors import DatabaseUnavailable
+
+_ADD = Prepared("SELECT %(one)s::int + %(two)s::int + %(one)s::int, '100 %%'")
+_BOTH = Prepared("UPDATE jobs SET message = %s WHERE job_id = %s; SELECT count(*) FROM jobs WHERE job_id = ANY(%s)")
+_WRONG = Prepared("SELECT 1 / %s::int")
+
+
+def prepared(tx: Statements) -> list[str]:
+    """Return what the session of a transaction has prepared."""
+    return sorted(tx.column("SELECT statement FROM pg_prepared_statements"))
+
+
+def test_a_statement_is_prepared_when_it_runs_for_the_second_time(database: Database) -> None:
+    with database.begin() as tx:
+        assert tx.rows(_ADD, {"one": 1, "two": 20}) == [(22, "100 %")]
+        assert prepared(tx) == []
+        assert tx.rows(_ADD, {"one": 2, "two": 20}) == [(24, "100 %")]
+        assert len(prepared(tx)) == 1
+    with database.begin() as tx:
+        assert tx.rows(_ADD, {"one": 3, "two": 20}) == [(26, "100 %")]
+        assert len(prepared(tx)) == 1
+
+
+def test_several_statements_of_a_text_are_prepared_each(database: Database) -> None:
+    with database.begin() as tx:
+        for _ in range(3):
+            assert tx.value(_BOTH, ("x", 1, [1, 2])) == 0
+        assert len(prepared(tx)) == 2
+
+
+def test_another_connection_begins_anew(settings: DatabaseSettings) -> None:
+    with closing(Database(settings)) as database:
+        for _ in range(2):
+            with database.begin() as tx:
+                assert tx.value(_ADD, {"one": 1, "two": 2}) == 4
+                session = tx.value("SELECT pg_backend_pid()")
+        with closing(database.connection()) as other:
+            other.cursor().execute("SELECT pg_terminate_backend(%s, 10000)", (session,))
+        with database.begin() as tx:
+            assert tx.value("SELECT pg_backend_pid()") != session
+            for _ in range(2):
+                assert tx.value(_ADD, {"one": 1, "two": 2}) == 4
+            assert len(prepared(tx)) == 1
+
+
+def test_a_rollback_takes_nothing_away_that_is_prepared(database: Database) -> None:
+    def fail() -> None:
+        with database.begin() as tx:
+            assert tx.value(_WRONG, (1,)) == 1
+            tx.value(_WRONG, (0,))
+
+    for _ in range(3):
+        with pytest.raises(psycopg2.errors.DivisionByZero):
+            fail()
+    with database.begin() as tx:
+        assert tx.value(_WRONG, (1,)) == 1
+        assert len(prepared(tx)) == 1
+
+
+def test_a_preparation_that_is_lost_is_made_again_by_another_name(database: Database) -> None:
+    with database.begin() as tx:
+        tx.value(_ADD, {"one": 1, "two": 2})
+        run = tx._cursor.execute
+        names: list[str] = []
+
+        def broken(sql: str) -> Any:
+            run(sql)
+            names.append(sql.split()[1])
+            raise DatabaseUnavailable
+
+        with pytest.raises(DatabaseUnavailable):
+            tx._preparations.call(_ADD, broken)
+        assert tx.value(_ADD, {"one": 1, "two": 2}) == 4
+        assert names == ["oar_0"]
+        assert tx.column("SELECT name FROM pg_prepared_statements ORDER BY name") == ["oar_0", "oar_1"]

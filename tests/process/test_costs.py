@@ -1,0 +1,64 @@
+"""What one job costs: statements, commits that wait for the disk."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from oar.lib.db.database import Database
+from oar.lib.db.statements import Parameters, Prepared, Statements
+from oar.lib.db.transaction import Transaction
+from oar.modules.runner.actions import finish
+from oar.modules.runner.actions.launch import launch_job
+from tests.process.world import World
+
+
+class Counted:
+    """What is asked of the database: statements, and commits that wait for the disk."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.statements: list[str] = []
+        self.synced = 0
+        asynchronous: set[Statements] = set()
+        run_really, transact_really = Statements._run, Database._transaction
+
+        def run(tx: Statements, sql: str, parameters: Parameters) -> None:
+            self.statements.append(sql)
+            run_really(tx, sql, parameters)
+
+        def commit_asynchronously(tx: Statements) -> None:
+            asynchronous.add(tx)
+
+        @contextmanager
+        def transaction(database: Database, kind: str) -> Iterator[Transaction]:
+            with transact_really(database, kind) as tx:
+                yield tx
+                run_really(tx, "SELECT pg_current_xact_id_if_assigned()", ())
+                self.synced += tx._cursor.fetchall()[0][0] is not None and tx not in asynchronous
+
+        monkeypatch.setattr(Statements, "_run", run)
+        monkeypatch.setattr(Statements, "commit_asynchronously", commit_asynchronously)
+        monkeypatch.setattr(Database, "_transaction", transaction)
+
+
+def test_a_job_costs_few_statements_and_two_commits_that_wait_for_the_disk(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From toLaunch to its concluded end; another one was before, as on every day."""
+    end_well(world, world.job("true"))
+    job_id = world.job("true")
+    with monkeypatch.context() as patch:
+        counted = Counted(patch)
+        end_well(world, job_id)
+    assert counted.synced == 2  # GO, and the end report
+    assert len(counted.statements) <= 30, "\n".join(counted.statements)
+    assert [sql for sql in counted.statements if not isinstance(sql, Prepared)] == [
+        "SELECT * FROM resources WHERE resource_id = ANY(%s) ORDER BY resource_id"
+    ] * 2
+
+
+def end_well(world: World, job_id: int) -> None:
+    """Launch a job and bring it to its end."""
+    assert launch_job(world.context, job_id) is None
+    world.take_report(job_id)
+    finish.finish(world.context, job_id)
