@@ -10,6 +10,7 @@ from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.times import format_duration
 from oar.lib.submission.alteration import NOWHERE, JobChanges
 from oar.lib.submission.job_form import ACCEPT, ArraySize, JobForm
+from oar.lib.submission.proposal import KeyWish
 
 #: The largest integer that the database can hold.
 LARGEST = 2**63 - 1
@@ -68,6 +69,10 @@ class JobRequest(BaseModel):
     stderr: Text | None = None
     hold: bool = Field(default=False, description="Not started before it is resumed.")
     env: dict[VariableName, Text] = Field({}, description="Variables of the job.")
+    use_job_key: bool = Field(default=False, description="Give the job an SSH key of its own.")
+    ssh_private_key: Text | None = Field(None, description="Import this one.")
+    ssh_public_key: Text | None = Field(None, description="The public key of it.")
+    export_job_key_to_file: Text | None = Field(None, description="Write it there; `%jobid%` is the job.")
     cpuset_name: Text | None = Field(None, description="As `--force_cpuset_name`.")
 
     @property
@@ -78,6 +83,12 @@ class JobRequest(BaseModel):
             command=self.command or "",
             script=self.script,
             parameters=None if self.parameters is None else tuple(self.parameters),
+            key=KeyWish(
+                self.use_job_key or self.ssh_private_key is not None,
+                self.ssh_private_key,
+                self.ssh_public_key,
+                export=self.export_job_key_to_file,
+            ),
             env=tuple(f"{name}={value}" for name, value in self.env.items()),
         )
 

@@ -19,9 +19,11 @@ from oar.lib.submission import job_environment, preparation, submit
 from oar.lib.submission.checks import EVERY_HOST
 from oar.lib.submission.initial_request import initial_request
 from oar.lib.submission.job_form import JobForm, submission_of, words_of
+from oar.lib.submission.job_keys import KeyPair
 from oar.lib.submission.once import AlreadyDone, Once
-from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.proposal import ImportedKey, KeyWish, Proposal
 from oar.lib.submission.submit import Submitted
+from oar.lib.user_files import UserFiles
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -38,6 +40,7 @@ class AskedJobs(NamedTuple):
     script: str | None = None  #: text that is stored with the job, and runs in the place of the command's first word
     parameters: tuple[str, ...] | None = None  #: of each job of an array
     env: tuple[str, ...] = ()  #: each like ``--env``
+    key: KeyWish = KeyWish()
 
 
 class SubmitJobs(NamedTuple):
@@ -57,6 +60,7 @@ class SubmitJobs(NamedTuple):
             submitted = submit.submit(desk.database, desk.config, proposal, companion=share)
         except AlreadyDone as done:
             return _created(done.answer, {"Idempotency-Replayed": "true"})
+        _export_keys(desk, self.user, self.asked.key.export, submitted.keys)
         record = record_of(submitted)
         return _created({**record, "warnings": [*record["warnings"], *desk.warnings]})
 
@@ -110,7 +114,23 @@ def proposal_of(desk: Desk, user: User, asked: AskedJobs) -> Proposal:
         initial_request=initial_request([*words_of(asked.form), *_env_words(asked), *([command] if command else [])]),
         env=env if asked.script is None else {**env, job_environment.SCRIPT: asked.script},
     )
-    return preparation.prepare(submission._replace(spec=spec), config, int(time.time()))
+    proposal = preparation.prepare(submission._replace(spec=spec), config, int(time.time()))
+    has_key = asked.key.is_granted(forced=config.oarsub_force_job_key)
+    imported = ImportedKey(asked.key.private, asked.key.public) if asked.key.private is not None else None
+    return proposal._replace(use_job_key=has_key, imported_key=imported if has_key else None)
+
+
+def _export_keys(desk: Desk, user: User, path: str | None, keys: Mapping[int, KeyPair]) -> None:
+    """Write the private key of each job to a file of the user; what cannot be written is a warning."""
+    if path is None:
+        return
+    files, home = UserFiles(user, desk.config.oar_privilege_cmd), _home(user)
+    for job_id, key in keys.items():
+        place = os.path.join(home, _in_home(path, home).replace("%jobid%", str(job_id)))
+        try:
+            files.write_secret(place, key.private)
+        except OSError:
+            desk.warnings.append(f"cannot write the key of job {job_id} to {place}.")
 
 
 def _env_words(asked: AskedJobs) -> list[str]:

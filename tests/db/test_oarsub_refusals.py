@@ -13,6 +13,7 @@ from oar.lib.db.database import Database
 from oar.lib.facts.request import EXAMPLE
 from oar.lib.facts.states import JobState
 from oar.lib.submission.job_keys import BAD_KEY
+from oar.lib.submission.proposal import NO_KEY_OPTION
 from tests.builders import add_job, add_resources
 from tests.frontend import LoginNode, add_rules
 
@@ -150,7 +151,7 @@ REFUSED = [
     ),
     (("--array", "x", "true"), 1, 'Value "x" invalid for option array (number expected)\n'),
     (("--signal", "NOPE", "x"), 1, "# Error: unknown signal NOPE.\n"),
-    (("-e", "/tmp/key", "x"), 8, f"# Error: {job_key.NO_KEY_OPTION}\n{VERIFY}"),
+    (("-e", "/tmp/key", "x"), 8, f"# Error: {NO_KEY_OPTION}\n{VERIFY}"),
     (
         ("-k", "-i", "/no/where", "x"),
         8,

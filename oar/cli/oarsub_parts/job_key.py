@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING
 
 from oar.cli.oarsub_parts.call import OarsubCall
+from oar.lib.facts.errors import BadRequest
 from oar.lib.submission.checks import BadSubmission, Code
-from oar.lib.submission.proposal import ImportedKey, Proposal
+from oar.lib.submission.proposal import ImportedKey, KeyWish, Proposal
 from oar.lib.user_files import UserFiles
 
 if TYPE_CHECKING:
     from oar.lib.submission.submit import Submitted
 
-NO_KEY_OPTION = "you must set the --use-job-key (or -k) option in order to use other job key related options."
 TWO_KEYS = "you cannot import a job key both inline and from a file at the same time."
 #: How the options of a private key begin that ask for a job key even without -k.
 _ASKING = ("--ssh_pr", "--ssh-pr")
@@ -19,13 +19,15 @@ _ASKING = ("--ssh_pr", "--ssh-pr")
 def add_key(call: OarsubCall, proposal: Proposal) -> Proposal:
     """Return the proposal with the job key that the options ask for.  Raises BadSubmission."""
     options, environment = call.options, call.context.environment
-    if options.public_key is not None and options.key_inline is None:
-        raise BadSubmission(Code.REQUEST, "--ssh_public_key needs --ssh_private_key.")
+    asks = options.use_job_key or any(word.startswith(_ASKING) for word in call.context.arguments)
+    wish = KeyWish(asks, options.key_inline, options.public_key, options.key_file, options.key_export)
     default_path = environment.get("OAR_JOB_KEY_FILE") or None
     forced = call.context.runtime.config.oarsub_force_job_key or default_path is not None
-    if not (options.use_job_key or forced or any(word.startswith(_ASKING) for word in call.context.arguments)):
-        if options.key_inline or options.key_file or options.key_export:
-            raise BadSubmission(Code.REQUEST, NO_KEY_OPTION)
+    try:
+        is_granted = wish.is_granted(forced=forced)
+    except BadRequest as error:
+        raise BadSubmission(Code.REQUEST, str(error)) from None
+    if not is_granted:
         return proposal._replace(use_job_key=False)
     if options.key_inline and options.key_file:
         raise BadSubmission(Code.REQUEST, TWO_KEYS)

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import JobSpec
 from oar.lib.facts.request import ResourceRequest
 from oar.lib.facts.states import JobType
+
+NO_KEY_OPTION = "you must set the --use-job-key (or -k) option in order to use other job key related options."
 
 
 class Submission(NamedTuple):
@@ -32,6 +35,26 @@ class ImportedKey(NamedTuple):
     def __repr__(self) -> str:
         """Return a text without the key, which is secret."""
         return "ImportedKey()"
+
+
+class KeyWish(NamedTuple):
+    """What a user says of the SSH key of his job."""
+
+    use: bool = False
+    private: str | None = None  #: a key to import, as text
+    public: str | None = None
+    file: str | None = None  #: a file to import it from
+    export: str | None = None  #: the file that gets the key; ``%jobid%`` stands for the job
+
+    def is_granted(self, *, forced: bool) -> bool:
+        """Whether the job has a key; ``forced``: each job has one.  Raises BadRequest."""
+        if self.public is not None and self.private is None:
+            raise BadRequest("--ssh_public_key needs --ssh_private_key.")
+        if self.use or forced:
+            return True
+        if self.private or self.file or self.export:
+            raise BadRequest(NO_KEY_OPTION)
+        return False
 
 
 class Proposal(NamedTuple):
