@@ -11,7 +11,20 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oar.api import changes, event_log, general, grid, history, jobs, nodes, output, pages, problems, sessions
+from oar.api import (
+    changes,
+    dashboard,
+    event_log,
+    general,
+    grid,
+    history,
+    jobs,
+    nodes,
+    output,
+    pages,
+    problems,
+    sessions,
+)
 from oar.api.gate import Gate
 from oar.api.service import Service
 from oar.lib.facts.version import VERSION
@@ -33,8 +46,9 @@ def application(service: Service) -> FastAPI:
         lifespan=_life,
     )
     app.state.service = service
-    reads = (general.router, jobs.router, nodes.router, grid.router, history.router, event_log.router)
-    for router in (*reads, sessions.router, changes.router, changes.estimates, output.router):
+    state = (general.router, dashboard.router, nodes.router, grid.router, history.router, event_log.router)
+    of_jobs = (jobs.router, changes.router, changes.estimates, output.router)
+    for router in (*state, *of_jobs, sessions.router):
         app.include_router(router, prefix="/v1")
     app.include_router(general.health)
     app.include_router(pages.router)

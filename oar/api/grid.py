@@ -2,9 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 from fastapi import APIRouter, Query, Request
 
@@ -12,8 +12,9 @@ from oar.api.answers import Answer, answer_unless_known
 from oar.api.jobs import PRINTABLE
 from oar.api.service import Asking, asking
 from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.records import SYSTEM_PROPERTIES
 from oar.lib.views.nodes import ResourceView, resource_views
-from oar.lib.views.occupancy import Condition, condition_of
+from oar.lib.views.occupancy import Condition, condition, condition_of
 
 router = APIRouter(tags=["nodes"])
 
@@ -29,7 +30,18 @@ LETTERS = {
     Condition.SUSPECTED: "s",
     Condition.DEAD: "x",
 }
+#: What tells the condition of a resource.
+COLUMNS = ("resource_id", "network_address", "state", "available_upto", "drain")
 Property = Annotated[str, Query(max_length=100, pattern=PRINTABLE, description="A property of resources.")]
+
+
+class NodeMarks(TypedDict):
+    """A node in few bytes."""
+
+    name: str
+    marks: str
+    held: list[tuple[int, int, int]]
+    group: str | None
 
 
 @router.get("/grid", operation_id="grid", summary="The condition of every resource, and the jobs on it")
@@ -44,34 +56,44 @@ def grid(request: Request, group: Property = "") -> Answer:
 def grid_record(who: Asking, group: str = "") -> dict[str, object]:
     """Return all resources of nodes.  Raises BadRequest."""
     with who.database.snapshot() as tx:
-        views = [view for view in resource_views(tx) if view.node]
+        properties = sorted(name for name in tx.resources.columns() if name not in SYSTEM_PROPERTIES)
+        if group and group not in properties:
+            raise BadRequest(f"resources have no property {group!r}: {', '.join(properties)}")
+        columns = [*COLUMNS, *([f'"{group}"'] if group else [])]
+        views = [view for view in resource_views(tx, columns=columns) if view.node]
         jobs = tx.jobs.select(sorted({job for view in views for job in view.jobs}))
-    properties = [name for name, _ in views[0].user_columns] if views else []
-    if group and views and group not in properties:
-        raise BadRequest(f"resources have no property {group!r}: {', '.join(properties)}")
     now = int(time.time())
-    nodes = [
-        _node(name, sorted(of_node, key=lambda view: view.id), group, now)
-        for name, of_node in groupby(views, key=lambda view: view.node)
-    ]
+    nodes = [_node(name, list(of_node), group, now) for name, of_node in groupby(views, key=lambda view: view.node)]
     numbers: Counter[str] = Counter()
-    for view in views:
-        numbers[_condition(view, now)] += 1
+    for node in nodes:
+        numbers.update(node["marks"])
     return {
         "items": nodes,
         "letters": {letter: condition for condition, letter in LETTERS.items()},
-        "total": {condition: numbers[condition] for condition in LETTERS},
+        "total": {condition: numbers[letter] for condition, letter in LETTERS.items()},
         "jobs": [{"id": job.id, "user": job.user, "name": job.name, "queue": job.queue} for job in jobs],
         "properties": properties,
     }
+
+
+def totals(who: Asking) -> dict[str, int]:
+    """Return how many resources of nodes are in each condition; ``total`` of all."""
+    now = int(time.time())
+    with who.database.snapshot() as tx:
+        groups = tx.listings.alike(now)
+    numbers: Counter[str] = Counter()
+    for each in groups:
+        of_group = condition(each.state, is_held=each.is_held, is_reserved=each.is_reserved, is_drained=each.is_drained)
+        numbers[STANDBY if of_group is Condition.ABSENT and each.can_be_woken else of_group] += each.number
+    return {"total": numbers.total(), **{name: numbers[name] for name in LETTERS}}
 
 
 def _condition(view: ResourceView, now: int) -> str:
     return STANDBY if view.is_standby(now) else condition_of(view)
 
 
-def _node(name: str, views: Sequence[ResourceView], group: str, now: int) -> dict[str, object]:
-    value = views[0].columns.get(group) if group else None
+def _node(name: str, views: Sequence[ResourceView], group: str, now: int) -> NodeMarks:
+    value = views[0].columns[group] if group else None
     return {
         "name": name,
         "marks": "".join(LETTERS[_condition(view, now)] for view in views),
@@ -80,10 +102,13 @@ def _node(name: str, views: Sequence[ResourceView], group: str, now: int) -> dic
     }
 
 
-def _runs(views: Sequence[ResourceView]) -> Iterable[tuple[int, int, int]]:
+def _runs(views: Sequence[ResourceView]) -> Iterator[tuple[int, int, int]]:
     """Give each job on neighbouring resources: the place of the first, how many, the job."""
-    for job in sorted({job for view in views for job in view.jobs}):
-        places = [place for place, view in enumerate(views) if job in view.jobs]
+    places_of: dict[int, list[int]] = {}
+    for place, view in enumerate(views):
+        for job in view.jobs:
+            places_of.setdefault(job, []).append(place)
+    for job, places in sorted(places_of.items()):
         for _, run in groupby(enumerate(places), key=lambda each: each[1] - each[0]):
             first, *others = (place for _, place in run)
             yield first, 1 + len(others), job

@@ -11,9 +11,11 @@ from pydantic import ValidationError
 
 from oar.api.answers import Answer
 from oar.api.callers import Caller
+from oar.api.dashboard import dashboard_record
 from oar.api.event_log import EventListing, event_page
+from oar.api.grid import totals
 from oar.api.jobs import JobListing, job_page, job_record
-from oar.api.nodes import node_record, nodes_record, queues_record
+from oar.api.nodes import NodeListing, node_record, nodes_record, queues_record
 from oar.api.service import Asking, asking, service_of
 from oar.api.statuses import status_of
 from oar.lib.facts.errors import BadRequest, OarError
@@ -26,6 +28,7 @@ router = APIRouter(prefix="/ui", include_in_schema=False)
 #: Jobs of the first view of a list; scripts load the others as they are scrolled to.
 FIRST_JOBS = 50
 FIRST_EVENTS = 100
+FIRST_NODES = 200
 _LANGUAGE_COOKIE = "oar_language"
 _YEAR = 365 * 86400
 _HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
@@ -55,14 +58,9 @@ def beginning() -> Answer:
 
 
 @router.get("/")
-def dashboard(request: Request) -> Answer:
+def first_page(request: Request) -> Answer:
     """Show how the cluster is."""
-
-    def load(who: Asking) -> Record:
-        mine = {"jobs": _jobs(who, {"user": "me"})} if who.caller.user else {"jobs": None}
-        return {"nodes": nodes_record(who), "queues": queues_record(who), **mine}
-
-    return _page(request, "dashboard", load)
+    return _page(request, "dashboard", dashboard_record)
 
 
 @router.get("/jobs")
@@ -81,7 +79,17 @@ def job(request: Request, job_id: str) -> Answer:
 @router.get("/nodes")
 def nodes(request: Request) -> Answer:
     """Show the nodes."""
-    return _page(request, "nodes", lambda who: {"nodes": nodes_record(who)})
+    behind = request.query_params.get("after", "")
+
+    def load(who: Asking) -> Record:
+        with who.database.snapshot() as tx:
+            names = [name for name in tx.resources.nodes() if name > behind]
+        shown = names[:FIRST_NODES]
+        listing = NodeListing(node=",".join(shown), state=None)
+        items = nodes_record(who, listing)["items"] if shown else []
+        return {"resources": totals(who), "nodes": items, "next": shown[-1] if len(names) > len(shown) else None}
+
+    return _page(request, "nodes", load)
 
 
 @router.get("/nodes/{name}")

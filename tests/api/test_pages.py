@@ -1,5 +1,7 @@
 """What the service gives to pages: their files, their first views, the records that only they need."""
 
+from collections.abc import Callable
+
 import httpx
 import pytest
 
@@ -107,6 +109,44 @@ def test_the_grid_has_a_letter_for_each_resource(anonymous: httpx.Client, databa
     assert (record["letters"]["u"], record["total"]["used"], record["total"]["suspected"]) == ("used", 2, 2)
     assert [(each["id"], each["user"], each["name"]) for each in record["jobs"]] == [(job, "alice", "sim")]
     assert anonymous.get("/v1/grid", params={"group": "colour"}).status_code == 400
+
+
+def test_the_dashboard_counts_what_the_grid_shows(known: Callable[[str], httpx.Client], database: Database) -> None:
+    resources = add_resources(database, nodes=4)
+    mine = add_job(database, JobState.RUNNING, on=resources[:1], user="nobody")
+    add_job(database, user="daemon")
+    add_resources(database, nodes=1, cores=3, state=ResourceState.ABSENT, available_upto=2_147_483_646)
+    with database.begin() as tx:
+        nodes.suspect(tx, ["node-2"], finaud=False)
+        tx.resources.set_property(resources[4:5], "drain", "YES")
+    client = known("nobody")
+    record = client.get("/v1/dashboard").json()
+    sums = client.get("/v1/grid").json()["total"]
+    assert record["resources"] == {"total": sum(sums.values()), **sums}
+    assert {name: number for name, number in sums.items() if number} == {
+        "used": 1,
+        "free": 4,
+        "draining": 1,
+        "suspected": 2,
+        "standby": 3,
+    }
+    assert ([job["id"] for job in record["jobs"]["items"]], record["jobs"]["total"]) == ([mine], 1)
+
+
+def test_nobody_has_no_jobs_on_the_dashboard(anonymous: httpx.Client, database: Database) -> None:
+    add_job(database)
+    record = anonymous.get("/v1/dashboard").json()
+    assert record["jobs"] is None
+    assert {queue["name"]: queue["jobs"] for queue in record["queues"]}["default"] == {"Waiting": 1}
+
+
+def test_the_first_view_of_many_nodes_comes_by_pages(anonymous: httpx.Client, database: Database) -> None:
+    add_resources(database, nodes=201, cores=1)
+    first = anonymous.get("/ui/nodes").text
+    assert first.count("../ui/nodes/node-") == 200
+    after = first.partition('href="?after=')[2].partition('"')[0]
+    second = anonymous.get(f"/ui/nodes?after={after}").text
+    assert (second.count("../ui/nodes/node-"), "after=" in second) == (1, False)
 
 
 def test_a_resource_that_can_be_woken_is_not_absent_in_the_grid(anonymous: httpx.Client, database: Database) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from oar.lib.db.predicates import NO_FRAME
 from oar.lib.db.statements import Parameters, Table
 from oar.lib.facts.reservation_states import STARTED
-from oar.lib.facts.states import JobState
+from oar.lib.facts.states import ALWAYS_AVAILABLE, JobState, ResourceState
 
 #: Resources that jobs have or had, and the nodes that these belong to.
 _ASSIGNED = """
@@ -60,6 +60,14 @@ _HELD = f"""
 _RESERVED = """
     SELECT resource_id, v.ar_id FROM reservations v, unnest(v.resources) resource_id
     WHERE v.ended = 0 AND v.state = ANY(%s) ORDER BY resource_id, v.ar_id"""
+#: How many resources of nodes are alike: their state, whether they are drained, can be woken, are held, are reserved.
+_ALIKE = f"""
+    SELECT r.state, r.drain = 'YES', r.available_upto > %s AND r.available_upto <> %s,
+        h.resource_id IS NOT NULL, v.resource_id IS NOT NULL, count(*)
+    FROM resources r
+    LEFT JOIN (SELECT DISTINCT resource_id FROM ({_HELD}) held) h USING (resource_id)
+    LEFT JOIN (SELECT DISTINCT resource_id FROM ({_RESERVED}) reserved) v USING (resource_id)
+    WHERE r.network_address <> '' GROUP BY 1, 2, 3, 4, 5"""
 #: Jobs that ended since a date.
 _ENDED_SINCE = """
     SELECT job_id FROM jobs
@@ -111,6 +119,17 @@ class PlannedResource(NamedTuple):
     id: int
     node: str
     is_usable: bool
+
+
+class AlikeResources(NamedTuple):
+    """Resources of which the same is true, and how many they are."""
+
+    state: ResourceState
+    is_drained: bool
+    can_be_woken: bool  #: at a date to come it may be taken away again
+    is_held: bool  #: by jobs
+    is_reserved: bool  #: by advance reservations that have begun
+    number: int
 
 
 class Listings(Table):
@@ -189,6 +208,11 @@ class Listings(Table):
             f"SELECT {', '.join(columns)} FROM resources WHERE {where} ORDER BY resource_id", parameters
         )
         return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def alike(self, now: int) -> list[AlikeResources]:
+        """Return how many resources of nodes are alike."""
+        parameters = (now, ALWAYS_AVAILABLE, [str(state) for state in STARTED])
+        return [AlikeResources(ResourceState(state), *others) for state, *others in self._tx.rows(_ALIKE, parameters)]
 
     def reserved_now(self) -> dict[int, list[int]]:
         """Return the numbers of the advance reservations that have begun and have not ended, on each resource."""

@@ -55,13 +55,23 @@ class NodeOccupancy:
 
 def condition_of(resource: ResourceView) -> Condition:
     """Return the condition of a resource."""
-    if resource.state in _OUT_OF_SERVICE:
-        return _OUT_OF_SERVICE[resource.state]
-    if resource.jobs:
+    return condition(
+        resource.state,
+        is_held=bool(resource.jobs),
+        is_reserved=bool(resource.reserved),
+        is_drained=_is_drained(resource),
+    )
+
+
+def condition(state: ResourceState, *, is_held: bool, is_reserved: bool, is_drained: bool) -> Condition:
+    """Return the condition of resources of which this is true."""
+    if state in _OUT_OF_SERVICE:
+        return _OUT_OF_SERVICE[state]
+    if is_held:
         return Condition.USED
-    if resource.reserved:
+    if is_reserved:
         return Condition.RESERVED
-    return Condition.DRAINING if _is_drained(resource) else Condition.FREE
+    return Condition.DRAINING if is_drained else Condition.FREE
 
 
 def by_node(resources: Iterable[ResourceView]) -> list[NodeOccupancy]:
@@ -74,14 +84,14 @@ def by_node(resources: Iterable[ResourceView]) -> list[NodeOccupancy]:
 
 def total(nodes: Sequence[NodeOccupancy]) -> NodeOccupancy:
     """Return the sums for several nodes."""
-    numbers = {condition: sum(node.numbers[condition] for node in nodes) for condition in Condition}
+    numbers = {each: sum(node.numbers[each] for node in nodes) for each in Condition}
     whole, reserved = sum(node.total for node in nodes), sum(node.reserved for node in nodes)
     return NodeOccupancy("total", whole, reserved, numbers, is_draining=False)
 
 
 def _of_node(name: str, resources: Sequence[ResourceView]) -> NodeOccupancy:
     conditions = [condition_of(resource) for resource in resources]
-    numbers = {condition: conditions.count(condition) for condition in Condition}
+    numbers = {each: conditions.count(each) for each in Condition}
     is_draining = any(_is_drained(resource) and resource.state is ResourceState.ALIVE for resource in resources)
     reserved = sum(bool(resource.reserved) for resource in resources)
     return NodeOccupancy(name, len(resources), reserved, numbers, is_draining)

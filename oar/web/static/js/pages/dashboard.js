@@ -7,33 +7,26 @@ import { conditionBar, jobLink, legend, nodeLinks, shareBar, stateChip, table } 
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
 
-/** Jobs that the page shows of who looks. */
-const MOST_JOBS = 12;
 const RUNNING = ["toLaunch", "Launching", "Running", "Suspended", "Resuming", "Finishing"];
 const WAITING = ["Waiting", "Hold", "toAckReservation"];
 
-async function load(signal) {
-  const mine = site.user ? { user: site.user, details: true, outlook: true, limit: MOST_JOBS, newest_first: true, total: true } : null;
-  const [grid, queues, jobs, events] = await Promise.all([
-    get("grid", {}, signal), get("queues", {}, signal), mine && get("jobs", mine, signal), get("event-log", { limit: 8 }, signal),
-  ]);
-  return { grid, queues: queues.items, jobs, events: events.items };
+function load(signal) {
+  return get("dashboard", {}, signal);
 }
 
-function view({ grid, queues, jobs, events }) {
-  const total = Object.values(grid.total).reduce((sum, each) => sum + each, 0);
+function view({ resources, queues, jobs, events }) {
   return h("div", { class: "dashboard" },
     h("h1", {}, t("dashboard.title", { site: site.name })),
-    h("section", { class: "card wide" }, headline(grid.total, total), conditionBar(grid.total, total),
-      legend(grid.total)),
-    warnings(grid.total, queues),
+    h("section", { class: "card wide" }, headline(resources), conditionBar(resources, resources.total),
+      legend(resources)),
+    warnings(resources, queues),
     jobs && mineCard(jobs),
     h("section", { class: "card" }, h("h2", {}, t("queues.title")), queueTable(queues)),
     h("section", { class: "card" }, h("h2", {}, t("dashboard.lately"), " ", h("a", { class: "more", href: page("events") }, t("dashboard.all"))), eventList(events)));
 }
 
-function headline(numbers, total) {
-  const up = total - numbers.absent - numbers.suspected - numbers.dead - numbers.standby;
+function headline(numbers) {
+  const { total } = numbers, up = total - numbers.absent - numbers.suspected - numbers.dead - numbers.standby;
   return h("div", { class: "figures" },
     figure(number(up), t("dashboard.up", { n: number(total) })),
     figure(percent(numbers.used, total), t("dashboard.busy")),

@@ -1,0 +1,34 @@
+"""How the cluster is, and how one's jobs are: what a first look needs, in one answer."""
+
+from fastapi import APIRouter, Request
+
+from oar.api.answers import Answer, answer_unless_known
+from oar.api.event_log import EventListing, event_page
+from oar.api.grid import totals
+from oar.api.jobs import JobListing, job_page
+from oar.api.nodes import queues_record
+from oar.api.service import Asking, asking
+
+router = APIRouter(tags=["general"])
+
+#: Events that a first look shows.
+EVENTS = 8
+#: One's jobs that it shows, the newest.
+JOBS = 12
+_MINE = {"user": "me", "details": True, "outlook": True, "newest_first": True, "total": True, "limit": JOBS}
+
+
+@router.get("/dashboard", operation_id="dashboard", summary="The cluster and one's jobs at a look")
+def dashboard(request: Request) -> Answer:
+    """Return how many resources are in each condition, the queues, the newest jobs of who asks, the last events."""
+    return answer_unless_known(request, dashboard_record(asking(request)))
+
+
+def dashboard_record(who: Asking) -> dict[str, object]:
+    """Return what a first look shows; ``jobs`` is null for nobody."""
+    return {
+        "resources": totals(who),
+        "queues": queues_record(who)["items"],
+        "jobs": job_page(who, JobListing.model_validate(_MINE)) if who.caller.user else None,
+        "events": event_page(who, EventListing.model_validate({"limit": EVENTS}))["items"],
+    }
