@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from bench import cliffs
 from bench.changes import carried_out
 from bench.figures import Figures, heading
-from bench.snapshots import WIDTHS, mixed, plain, to_depth
+from bench.snapshots import WIDTHS, mixed, plain, to_depth, wide
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.schedule import Round, schedule
 from oar.kao.rounds.garbage_collection import resting
@@ -50,6 +50,7 @@ CASES = {
     "500 jobs of whole nodes, 39 nodes": Case(lambda: cliffs.whole_nodes(500, 39, 256), 0.03),
     "300 different requests, 10,000 cores": Case(lambda: cliffs.distinct_requests(300, 10000), 0.6),
     "300 different requests, 100,000 cores": Case(lambda: cliffs.distinct_requests(300, 100000), 2.0),
+    "10,000 jobs on 10,000 cores, up to an eighth": Case(lambda: wide(10000, 10000), 8.0),
     "10,000 jobs on 10,000 cores, depth 100": Case(lambda: to_depth(plain(10000, 10000), 100), 1.0),
     "10,000 jobs on 100,000 cores": Case(lambda: plain(10000, 100000), 90.0, memory=2048),
 }

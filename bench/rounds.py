@@ -1,16 +1,20 @@
-"""Cost of whole rounds, with a PostgreSQL of its own: ``python -m bench.rounds``.
+"""Cost of whole rounds, with a PostgreSQL of its own: ``python -m bench.rounds [word ...]``.
 
-The machine and the jobs are those of ``bench/snapshots.py``.  The database runs without fsync, as that of the tests.
-Elapsed and CPU seconds, and the share of the waiting jobs whose foreseen start or resources the round changed; a warm
-scheduler, but for the first line.
+The machine and the jobs are those of ``bench/snapshots.py``; the database is as durable as that of a site.  A warm
+scheduler makes rounds as the worker of Almighty does, with slices between them until the plan is complete; then one
+that plans all jobs in each round.  CPU seconds of the scheduler beside their limits; CPU seconds of PostgreSQL, elapsed
+seconds, and the share of the waiting jobs whose foreseen start or resources changed.
 """
 
+import os
 import random
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench import snapshots
+from bench.figures import Figures, heading
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
@@ -22,10 +26,14 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.records import Level
 from oar.lib.facts.states import JobState
 from oar.lib.runtime import Runtime
-from tests.postgres import PostgreSQL
+from tests.postgres import DURABLE, PostgreSQL
 
 SETUP = Path(__file__).parent.parent / "setup" / "database"
-CONFIG = Config(max_job_per_queues_group_scheduling_round=0, scheduler_timeout=1000)
+#: The limits as they are shipped, and none.
+SHIPPED = Config()
+UNLIMITED = Config(max_job_per_queues_group_scheduling_round=0, scheduler_timeout=1000)
+#: Seconds of CPU of a slice between two rounds.
+LONGEST_SLICE = 0.3
 
 _FORESEEN = """
     SELECT p.moldable_job_id, p.start_time, s.resources FROM gantt_jobs_predictions p
@@ -70,7 +78,10 @@ def submit(tx: Transaction, jobs: Sequence[tuple[int, int, tuple[Level, ...]]]) 
     """Store waiting jobs."""
     tx.insert_many(
         "INSERT INTO jobs (job_id, array_id, state, job_user, project, queue_name, properties) VALUES %s",
-        [(number, number, "Waiting", "ann", "default", "default", "desktop_computing = 'NO'") for number, _, _ in jobs],
+        [
+            (number, number, "Waiting", f"user{number % 50}", "default", "default", "desktop_computing = 'NO'")
+            for number, _, _ in jobs
+        ],
     )
     moldables = tx.insert_returning(
         "INSERT INTO moldable_job_descriptions (moldable_job_id, moldable_walltime) VALUES %s RETURNING moldable_id",
@@ -94,7 +105,10 @@ def submit(tx: Transaction, jobs: Sequence[tuple[int, int, tuple[Level, ...]]]) 
 class Bench:
     """A database with a machine and jobs, and a scheduler."""
 
-    def __init__(self, server: PostgreSQL, name: str, snapshot: Snapshot) -> None:
+    def __init__(
+        self, server: PostgreSQL, name: str, snapshot: Snapshot, config: Config, figures: Figures, *, goes_on: bool
+    ) -> None:
+        self.server, self.figures = server, figures
         settings = DatabaseSettings(host=server.socket, name=name, patience=0)
         migrations.Migrator(
             settings, SETUP, connect_admin=lambda base: server.connect(base, "postgres"), with_rules=False
@@ -106,21 +120,41 @@ class Bench:
         with_analysis: Connection = self.database.connection()
         with_analysis.cursor().execute("VACUUM ANALYZE")
         with_analysis.close()
-        self.scheduler = MetaScheduler(Runtime(CONFIG, self.database))
+        self.scheduler = MetaScheduler(Runtime(config, self.database), goes_on=goes_on)
 
-    def round(self, what: str) -> None:
-        """Make a round and print what it cost."""
-        before = self._foreseen()
+    def round(self, what: str, most: float) -> None:
+        """Make a round, then the slices that follow, and print what both cost."""
+        before, database = self._foreseen(), cpu_of(self.server)
         begin, cpu = time.perf_counter(), time.process_time()
         self.scheduler.round()
         elapsed, cpu = time.perf_counter() - begin, time.process_time() - cpu
+        self.figures.add(what, cpu, most, "s")
+        self.figures.note("elapsed", elapsed, "s")
+        slices = [self._slice() for _ in iter(self.scheduler.due, None)]
+        if slices:
+            self.figures.add(f"{what}: the longest slice", max(slices), LONGEST_SLICE, "s")
+            self.figures.note(f"{len(slices)} slices", sum(slices), "s")
+        self.figures.note("PostgreSQL", cpu_of(self.server) - database, "s")
         after = self._foreseen()
-        changed = sum(before.get(moldable) != place for moldable, place in after.items()) / len(after)
-        print(f"  {what:60} {elapsed:7.2f} {cpu:7.2f} {changed:6.1%}", flush=True)
+        changed = sum(before.get(moldable) != place for moldable, place in after.items())
+        self.figures.note("places changed", 100 * changed / max(1, len(after)), "%")
+
+    def _slice(self) -> float:
+        """Make a slice when its time has come; return its CPU seconds."""
+        time.sleep(self.scheduler.due() or 0.0)
+        begin = time.process_time()
+        self.scheduler.go_on()
+        return time.process_time() - begin
 
     def _foreseen(self) -> dict[int, tuple[int, tuple[int, ...]]]:
         with self.database.snapshot() as tx:
             return {row[0]: (row[1], tuple(row[2])) for row in tx.rows(_FORESEEN)}
+
+    @property
+    def running(self) -> int:
+        """The number of running jobs."""
+        with self.database.snapshot() as tx:
+            return len(tx.column("SELECT job_id FROM jobs WHERE state = 'Running'"))
 
     def submit(self) -> None:
         """Add a job behind all others."""
@@ -146,34 +180,61 @@ class Bench:
             tx.jobs.close(ended)
 
 
-def case(server: PostgreSQL, jobs: int, cores: int) -> None:
-    """Print the rounds of one case."""
-    print(f"{jobs} waiting jobs on {cores} cores: elapsed and CPU seconds, share of changed places", flush=True)
-    bench = Bench(server, f"bench_{jobs}_{cores}", snapshots.plain(jobs, cores))
-    bench.round("first round: nothing is foreseen yet")
-    bench.round("nothing has changed")
+def cpu_of(server: PostgreSQL) -> float:
+    """Return the CPU seconds of a PostgreSQL and its processes so far, those that have ended too."""
+    root, ticks = server.process.pid if server.process else 0, 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            values = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if int(values[1]) == root or path.parent.name == str(root):
+            ticks += sum(map(int, values[11:15] if path.parent.name == str(root) else values[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def case(name: str, bench: Bench, most: float, first: float) -> None:
+    """Print the rounds of one case: each may cost ``most``, the first one ``first``."""
+    heading(name)
+    bench.round("first round: nothing is foreseen yet", first)
+    bench.round("nothing has changed", most)
     bench.now += 10
     bench.submit()
-    bench.round("after one submission, 10 s later")
+    bench.round("one submission, 10 s later", most)
     bench.withdraw(0.07)
-    bench.round("after a waiting job was taken back, with 7 % behind it")
+    bench.round("a waiting job taken back, with 7 % behind it", most)
     bench.end(1)
-    bench.round("after a running job has ended early")
-    bench.round("nothing has changed again")
+    bench.round("a running job has ended early", most)
+    bench.end(min(200, bench.running // 2))
+    bench.round("200 running jobs have ended", most)
     bench.scheduler.close()
     bench.database.close()
 
 
-def main() -> None:
+def main(wanted: Sequence[str]) -> None:
     """Print the table."""
-    server = PostgreSQL()
+    figures, server = Figures(), PostgreSQL(DURABLE)
+    cases = (
+        ("1,000 jobs, 10,000 cores, limits as shipped", 1000, SHIPPED, True, 1.0, 1.5),
+        ("10,000 jobs, 10,000 cores, limits as shipped", 10000, SHIPPED, True, 1.5, 4.0),
+        ("10,000 jobs, 10,000 cores, no limits", 10000, UNLIMITED, True, 1.5, 4.0),
+        ("10,000 jobs, 10,000 cores, each round plans all", 10000, UNLIMITED, False, 14.0, 14.0),
+    )
     try:
         server.start()
-        case(server, 1000, 10000)
-        case(server, 10000, 10000)
+        for number, (name, jobs, config, goes_on, most, first) in enumerate(cases):
+            if not wanted or any(word in name for word in wanted):
+                snapshot = snapshots.plain(jobs, 10000)
+                case(
+                    name,
+                    Bench(server, f"bench_{number}", snapshot, config, figures, goes_on=goes_on),
+                    most,
+                    first,
+                )
     finally:
         server.stop()
+    figures.end()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

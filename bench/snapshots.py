@@ -122,6 +122,20 @@ def plain(jobs: int, cores: int, kinds: int = 0, widths: Sequence[int] = WIDTHS)
     )
 
 
+def wide(jobs: int, cores: int) -> Snapshot:
+    """Return the usual mix, of which each tenth job asks for whole nodes, up to an eighth of the machine."""
+    rng, snapshot = random.Random(2), plain(jobs, cores)
+    most = cores // (8 * CORES * CPUS)
+
+    def widened(job: WaitingJob) -> WaitingJob:
+        if job.id % 10:
+            return job
+        groups = (RequestGroup(0, (Level("node", rng.randint(1, most)),)),)
+        return replace(job, alternatives=tuple(replace(each, groups=groups) for each in job.alternatives))
+
+    return replace(snapshot, waiting=tuple(map(widened, snapshot.waiting)))
+
+
 def to_depth(snapshot: Snapshot, depth: int) -> Snapshot:
     """Return a snapshot in which so many jobs of each queue have a planned start."""
     return replace(snapshot, settings=replace(snapshot.settings, backfill_depths={"_": depth}))

@@ -1,26 +1,33 @@
-"""Cost of an urgent pass after one change, without the database: ``python -m bench.two_depths [cores ...]``.
+"""Cost of an urgent pass after one change, without the database: ``python -m bench.two_depths [word ...]``.
 
-The machines and the jobs are those of ``bench/snapshots.py``, all different.  Seconds of CPU of one thread, from the
-snapshot to the decisions; what is allowed; how many jobs were placed on the way; and those of a full plan, which must
-start the same.  Without a full plan, which takes minutes on 100,000 cores, the requests have been compiled before.
+The machines and the jobs are those of ``bench/snapshots.py``, all different; in some cases with requests up to an
+eighth of the machine, with 200 users under fair share, with nodes that sleep, or with thousands of besteffort jobs.
+Seconds of CPU of one thread, from the snapshot to the decisions, beside what is allowed.  On 10,000 cores a full plan
+is made, too, with what the last one left: it must start the same.  On 100,000 cores that takes minutes.
 """
 
 import random
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from bench import snapshots
 from bench.changes import carried_out
-from oar.kao.facts.snapshot import Snapshot
-from oar.kao.planner.placement.round_memory import RoundMemory
+from bench.figures import Figures, heading
+from oar.kao.facts.snapshot import ConsumptionSums, RunningJob, Snapshot, Weights
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.garbage_collection import resting
-from oar.lib.facts.states import ResourceState
+from oar.lib.facts.states import STANDBY_FOR_EVER, JobPriority, ResourceState
 
-#: cores -> waiting jobs, whether full plans are made, seconds allowed for an urgent pass
-SITES = {10_000: (10_000, True, 0.6), 100_000: (50_000, False, 2.0)}
+#: Bits of a node.
+PER_NODE = snapshots.CPUS * snapshots.CORES
+USERS = 200
+
+Change = Callable[[Snapshot], Snapshot]
+
+
+# ------------------------------------------------------------------------------------------------------------- changes
 
 
 def ended(snapshot: Snapshot, count: int) -> Snapshot:
@@ -31,12 +38,9 @@ def ended(snapshot: Snapshot, count: int) -> Snapshot:
 
 def without_node(snapshot: Snapshot) -> Snapshot:
     """Lose a node, and the jobs on it."""
-    lost = ((1 << snapshots.CPUS * snapshots.CORES) - 1) << 20 * snapshots.CPUS * snapshots.CORES
-    states = tuple(
-        ResourceState.SUSPECTED if lost >> bit & 1 else state for bit, state in enumerate(snapshot.resources.states)
-    )
+    lost = ((1 << PER_NODE) - 1) << 20 * PER_NODE
     running = tuple(job for job in snapshot.running if not job.resources & lost)
-    return replace(snapshot, running=running, resources=replace(snapshot.resources, states=states))
+    return replace(_with_state(snapshot, lost, ResourceState.SUSPECTED), running=running)
 
 
 def submitted(snapshot: Snapshot) -> Snapshot:
@@ -44,52 +48,159 @@ def submitted(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, waiting=(*snapshot.waiting, replace(snapshot.waiting[-1], id=10**7)))
 
 
-CHANGES: dict[str, Callable[[Snapshot], Snapshot]] = {
+def awake(snapshot: Snapshot) -> Snapshot:
+    """Let ten nodes that sleep have booted."""
+    asleep = [bit for bit, state in enumerate(snapshot.resources.states) if state is ResourceState.ABSENT]
+    return _with_state(snapshot, sum(1 << bit for bit in asleep[: 10 * PER_NODE]), ResourceState.ALIVE)
+
+
+def accounted(snapshot: Snapshot) -> Snapshot:
+    """Let the accounting of a tenth of the users move."""
+    rng, (sums,) = random.Random(4), snapshot.consumption.values()
+    used = dict(sums.used_by_user)
+    for user in rng.sample(sorted(used), USERS // 10):
+        used[user] += rng.randrange(10**5)
+    return replace(snapshot, consumption={2: replace(sums, used=sum(used.values()), used_by_user=used)})
+
+
+def storm(snapshot: Snapshot) -> Snapshot:
+    """Submit 2,000 besteffort jobs at once."""
+    rng = random.Random(5)
+    jobs = [
+        replace(job, id=10**7 + number, types=("besteffort",))
+        for number, job in enumerate(rng.choices(snapshot.waiting, k=2000))
+    ]
+    return replace(snapshot, waiting=(*snapshot.waiting, *jobs))
+
+
+def _with_state(snapshot: Snapshot, members: int, new: ResourceState) -> Snapshot:
+    states = (new if members >> bit & 1 else state for bit, state in enumerate(snapshot.resources.states))
+    return replace(snapshot, resources=replace(snapshot.resources, states=tuple(states)))
+
+
+# --------------------------------------------------------------------------------------------------------------- sites
+
+
+def shared(priority: JobPriority) -> Snapshot:
+    """Return jobs of 200 users under an order by what each has used."""
+    snapshot, rng = snapshots.plain(10000, 10000), random.Random(3)
+    used = {f"user{number}": rng.randrange(10**6) for number in range(USERS)}
+    total = sum(used.values())
+    return replace(
+        snapshot,
+        waiting=tuple(
+            replace(job, user=f"user{job.id % USERS}", submission_time=snapshot.now - job.id)
+            for job in snapshot.waiting
+        ),
+        consumption={2: ConsumptionSums(total, total, used, used, {})},
+        settings=replace(
+            snapshot.settings,
+            job_priority=priority,
+            is_priority_explicit=True,
+            weights=Weights(age_weight=1.0, karma_weight=1.0, queue_weight=1.0),
+        ),
+    )
+
+
+def sleeping() -> Snapshot:
+    """Return a machine of which thirty free nodes sleep."""
+    snapshot = snapshots.plain(10000, 10000)
+    held = 0
+    for job in snapshot.running:
+        held |= job.resources
+    nodes = [node for node in range(10000 // PER_NODE) if not held >> node * PER_NODE & ((1 << PER_NODE) - 1)]
+    asleep = sum(((1 << PER_NODE) - 1) << node * PER_NODE for node in nodes[:30])
+    resources = replace(snapshot.resources, available_upto=(STANDBY_FOR_EVER,) * 10000)
+    settings = replace(snapshot.settings, may_wake=True, idle_time=600, sleep_time=600)
+    snapshot = replace(snapshot, resources=resources, settings=settings)
+    return _with_state(snapshot, asleep, ResourceState.ABSENT)
+
+
+def full_of_besteffort() -> Snapshot:
+    """Return a machine on whose free part besteffort jobs run, each on a node."""
+    snapshot = snapshots.plain(10000, 10000)
+    node, held = (1 << PER_NODE) - 1, 0
+    for job in snapshot.running:
+        held |= job.resources
+    free = [number for number in range(10000 // PER_NODE) if not held >> number * PER_NODE & node]
+    first = snapshot.running[0]
+    jobs: list[RunningJob] = [
+        replace(
+            first,
+            id=10**6 + number,
+            types=("besteffort",),
+            start_time=snapshot.now - 100,
+            walltime=36000,
+            resources=node << number * PER_NODE,
+        )
+        for number in free
+    ]
+    return replace(snapshot, running=(*snapshot.running, *jobs))
+
+
+@dataclass(frozen=True)
+class Site:
+    """A situation, what happens in it, and what a pass may cost."""
+
+    make: Callable[[], Snapshot]
+    changes: dict[str, Change]
+    most: float  #: seconds
+    has_full_plans: bool = True
+
+
+ENDS: dict[str, Change] = {
     "a job ends early": lambda snapshot: ended(snapshot, 1),
     "200 jobs end at once": lambda snapshot: ended(snapshot, 200),
     "a submission": submitted,
     "a node is lost": without_node,
 }
+END = {"a job ends early": ENDS["a job ends early"]}
+
+SITES = {
+    "10,000 jobs, 10,000 cores": Site(lambda: snapshots.plain(10000, 10000), ENDS, 1.0),
+    "up to an eighth of the machine": Site(lambda: snapshots.wide(10000, 10000), ENDS, 1.0),
+    "fair share": Site(lambda: shared(JobPriority.FAIRSHARE), {"accounting moves": accounted, **END}, 1.0),
+    "several factors": Site(lambda: shared(JobPriority.MULTIFACTOR), {"accounting moves": accounted, **END}, 1.0),
+    "nodes sleep": Site(sleeping, {"ten nodes have booted": awake, **END}, 1.0),
+    "besteffort jobs run": Site(full_of_besteffort, {"2,000 besteffort jobs come": storm, **END}, 1.0),
+    "depth 100": Site(lambda: snapshots.to_depth(snapshots.plain(10000, 10000), 100), ENDS, 1.0),
+    "50,000 jobs, 100,000 cores": Site(lambda: snapshots.plain(50000, 100000), ENDS, 1.0, has_full_plans=False),
+}
 
 
-def site(cores: int) -> None:
-    """Print the passes on one machine."""
-    jobs, has_full_plans, limit = SITES[cores]
-    print(f"{jobs:,} jobs on {cores:,} cores", flush=True)
-    snapshot = snapshots.plain(jobs, cores)
+def measure(name: str, site: Site, figures: Figures) -> None:
+    """Print the passes of one site."""
+    snapshot = site.make()
     first = Round(snapshot)
-    plan = first.plan() if has_full_plans else first.urgent(lambda: True, lambda: False)
-    memory, requests = (first.memory(plan) if has_full_plans else None), first.compiled
-    for what, change in CHANGES.items():
+    plan = first.plan() if site.has_full_plans else first.urgent(lambda: True, lambda: False)
+    memory, requests = (first.memory(plan) if site.has_full_plans else None), first.compiled
+    for what, change in site.changes.items():
         snapshot = change(carried_out(snapshot, plan))
         begin = time.process_time()
         planning = Round(snapshot, memory=memory, requests=requests)
         plan = planning.urgent(lambda: True, lambda: False)
-        seconds, placed = time.process_time() - begin, len(plan.placements)
+        figures.add(f"{name}: {what}", time.process_time() - begin, site.most, "s")
+        figures.note("jobs placed on the way", len(plan.placements), "")
         requests = planning.compiled
-        line = f"  {what:24} {seconds:8.2f} {limit:8.2f} {placed:7} {len(plan.started):7}"
-        if has_full_plans:
-            line, memory = compared(line, snapshot, memory, {start.placement for start in plan.started})
-        print(line, flush=True)
-
-
-def compared(line: str, snapshot: Snapshot, memory: RoundMemory | None, started: object) -> tuple[str, RoundMemory]:
-    """Return the line with the seconds of a full plan, and its memory."""
-    begin = time.process_time()
-    planning = Round(snapshot, memory=memory)
-    plan = planning.plan()
-    seconds = time.process_time() - begin
-    if {start.placement for start in plan.started} != started:
-        raise SystemExit("a full plan starts other jobs")
-    return f"{line} {seconds:8.2f}", planning.memory(plan)
+        if site.has_full_plans:
+            begin = time.process_time()
+            full = Round(snapshot, memory=memory)
+            expected = full.plan()
+            figures.note("a full plan", time.process_time() - begin, "s")
+            if {each.placement for each in expected.started} != {each.placement for each in plan.started}:
+                raise SystemExit("a full plan starts other jobs")
+            memory, plan = full.memory(expected), expected
 
 
 def main(wanted: list[str]) -> None:
     """Print the table."""
-    print(f"  {'change':24} {'seconds':>8} {'at most':>8} {'placed':>7} {'started':>7} {'full':>8}")
+    figures = Figures()
+    heading("Seconds of CPU of an urgent pass")
     with resting():
-        for cores in [int(word) for word in wanted] or SITES:
-            site(cores)
+        for name, site in SITES.items():
+            if not wanted or any(word in name for word in wanted):
+                measure(name, site, figures)
+    figures.end()
 
 
 if __name__ == "__main__":

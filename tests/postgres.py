@@ -20,6 +20,13 @@ max_connections = 100
 logging_collector = off
 listen_addresses = ''
 """
+#: As a site runs it.
+DURABLE = """
+shared_buffers = 128MB
+max_connections = 100
+logging_collector = off
+listen_addresses = ''
+"""
 START_SECONDS = 30
 
 
@@ -40,7 +47,8 @@ def find_programs() -> Path:
 class PostgreSQL:
     """A server on a socket of its own, run by the user postgres when the tests run as root."""
 
-    def __init__(self) -> None:
+    def __init__(self, profile: str = PROFILE) -> None:
+        self._profile = profile
         self.programs = find_programs()
         self.directory = Path(tempfile.mkdtemp(prefix="oar-pg-", dir="/tmp"))
         self.socket = str(self.directory)
@@ -58,7 +66,7 @@ class PostgreSQL:
             "initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8"
         )
         with (data / "postgresql.conf").open("a") as configuration:
-            configuration.write(f"{PROFILE}unix_socket_directories = '{self.socket}'\n")
+            configuration.write(f"{self._profile}unix_socket_directories = '{self.socket}'\n")
         with (self.directory / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 [*self.prefix, str(self.programs / "postgres"), "-D", str(data)],
