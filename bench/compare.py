@@ -9,6 +9,7 @@ many times longer B takes.  The benchmark is one that prints its figures beside 
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,7 @@ def main(words: Sequence[str]) -> None:
     """Print the table."""
     if len(words) < 2:
         raise SystemExit(__doc__)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the working trees must not stay
     one, other, *rest = words
     benchmark, arguments = (rest[0], rest[1:]) if rest else ("planner", [])
     found: tuple[dict[str, list[float]], dict[str, list[float]]] = {}, {}

@@ -1,0 +1,88 @@
+"""Full plans in slices: however often the situation changes, one is complete after a bounded number of slices."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oar.kao.facts.snapshot import Snapshot
+from oar.kao.planner.schedule import Round, schedule
+from oar.kao.rounds.plan_faults import PlanGuard
+from oar.kao.rounds.plan_tail import LONGEST_PAUSE, SLICE, MakeRound, PlanTail
+from tests.scheduler.builders import NOW, Cluster
+
+
+class Ticking:
+    """A clock that goes on by a tick whenever it is asked, and by what passes otherwise."""
+
+    def __init__(self, tick: float) -> None:
+        self.now, self._tick = 0.0, tick
+
+    def __call__(self) -> float:
+        self.now += self._tick
+        return self.now
+
+
+def situation(jobs: int) -> Snapshot:
+    cluster = Cluster(nodes=4, cores=1, max_jobs=0, timeout=0).run(0b1111)
+    for number in range(jobs):
+        cluster.job(f"/node={1 + number % 4}", walltime=100 + number)
+    return cluster.snapshot()
+
+
+def made_from(snapshot: Snapshot) -> MakeRound:
+    return lambda elapsed: Round(snapshot, elapsed)
+
+
+def slices_until_complete(tail: PlanTail, clock: Ticking, snapshot: Snapshot, passing: float) -> int:
+    """Between two slices there is an urgent round of so many seconds, which finds another situation."""
+    count, date = 0, snapshot.now
+    while True:
+        date += 1
+        changed = replace(snapshot, now=date)
+        tail.want(changed, made_from(changed))
+        clock.now += passing
+        count += 1
+        if tail.go_on():
+            return count
+
+
+@pytest.mark.parametrize("passing", [0.0, 1.0, 5.0])
+def test_rounds_without_end_that_find_other_situations_keep_no_plan_from_being_complete(
+    tmp_path: Path, passing: float
+) -> None:
+    clock, snapshot = Ticking(SLICE / 20), situation(300)
+    tail = PlanTail(PlanGuard(str(tmp_path)), clock)
+    first = slices_until_complete(tail, clock, snapshot, passing)
+    assert tail.last is not None
+    assert tail.last.snapshot.now == NOW + 1  # that of the first situation, although others came
+    assert tail.last.plan == schedule(tail.last.snapshot)
+    assert first <= 300 / 10 + 5  # a slice goes on for ten jobs at least
+    one, paused = tail.last, clock.now
+    second = slices_until_complete(tail, clock, snapshot, passing)
+    assert tail.last is not one
+    assert second <= first + LONGEST_PAUSE / max(passing, SLICE / 20) + 1
+    assert clock.now - paused <= LONGEST_PAUSE + first * (passing + 2 * SLICE) + passing
+
+
+def test_the_pause_behind_a_plan_is_no_longer_than_the_plan_took_and_has_an_end(tmp_path: Path) -> None:
+    clock, snapshot = Ticking(SLICE / 20), situation(100)
+    tail = PlanTail(PlanGuard(str(tmp_path)), clock)
+    begin = clock.now
+    slices_until_complete(tail, clock, snapshot, 0.0)
+    took = clock.now - begin
+    pause = tail.due()
+    assert pause is not None
+    assert 0 < pause <= min(took, LONGEST_PAUSE)
+
+
+def test_of_situations_that_wait_for_a_plan_the_latest_has_its_turn(tmp_path: Path) -> None:
+    clock = Ticking(0.001)
+    tail = PlanTail(PlanGuard(str(tmp_path)), clock)
+    for jobs in (3, 5, 7):
+        tail.want(situation(jobs), made_from(situation(jobs)))
+    while not tail.go_on():
+        clock.now += 0.1
+    assert tail.last is not None
+    assert len(tail.last.snapshot.waiting) == 7
+    assert tail.due() is None
