@@ -1,7 +1,7 @@
 """Runs the parts of the test suite one after another and ends with a verdict.
 
 Parts: style (ruff), types (mypy), tests (what needs no cluster, on all cores), browser (the pages, by Chromium),
-cluster (on four test clusters at once).
+cluster (on four test clusters at once), site (Debian machines with systemd, on which OAR is installed by its chapter).
 A part takes the time it needs; only one that prints nothing for 15 minutes is ended, and the verdict names the tests
 that were running.
 """
@@ -50,10 +50,24 @@ PARTS = (
     Part("types", (("mypy",),)),
     Part(
         "tests",
-        ((*_PYTEST, "-n", "2", "--ignore", "tests/acceptance", "--ignore", "tests/browser", "tests"),),
+        (
+            (
+                *_PYTEST,
+                "-n",
+                "2",
+                "--ignore",
+                "tests/acceptance",
+                "--ignore",
+                "tests/browser",
+                "--ignore",
+                "tests/site",
+                "tests",
+            ),
+        ),
     ),
     Part("browser", ((*_PYTEST, "-n", "2", "tests/browser"),)),
     Part("cluster", ((*_PYTEST, "-n", "4", "--dist", "loadgroup", "--durations", "10", "tests/acceptance"),)),
+    Part("site", ((*_PYTEST, "--durations", "10", "tests/site"),)),
 )
 
 

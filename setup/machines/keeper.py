@@ -1,0 +1,142 @@
+"""The process in whose namespaces the machines of a site live; with it they, their network and their mounts end.
+
+It is the first process of a process namespace.  It reads orders from its standard input, one JSON object in each line,
+and answers each with a line: ``{"boot": NAME, ...}`` with the pid of the machine's first process in this namespace,
+``{"pid": NAME}`` with the same of a machine that may have rebooted, ``{"halt": NAME}`` when it is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from room import cgroups, kernel, layout
+
+_BRIDGE = "br0"
+#: With this code systemd-nspawn asks to be started again: the machine reboots.
+_REBOOT = 133
+_PATIENCE = 60.0
+#: Its own processes, and its view of the control groups, begin in its groups.
+_JOIN = 'for group in $groups; do echo $$ >"$group/cgroup.procs"; done; exec "$@"'
+
+
+class Machine:
+    """A machine that is on."""
+
+    def __init__(self, site: Path, group: str, order: Mapping[str, Any]) -> None:
+        """``site``: the directory of all machines; ``group``: the control group of all.
+
+        ``order``: name, number, root (the files with which it begins), binds (what it sees of the computer).
+        """
+        self._name: str = order["boot"]
+        self._directory = site / self._name
+        self._binds: Sequence[str] = order["binds"]
+        self._groups = cgroups.create_machine(group, self._name)
+        self._mount(order["root"])
+        self._plug_in(layout.address(order["number"]), f"v{order['number']}")
+        self._process = self._start()
+
+    @property
+    def pid(self) -> int:
+        """Its first process, another one after each reboot.  Raises OSError."""
+        if self._process.poll() == _REBOOT:
+            self._process = self._start()
+        return self._first_process()
+
+    def halt(self) -> None:
+        """Pull its plug, or clear up after it went off by itself."""
+        if self._process.poll() is None:
+            for child in _children(self._process.pid):
+                os.kill(child, signal.SIGKILL)
+        self._process.wait()
+        subprocess.run(["ip", "netns", "delete", self._name], check=True)
+        kernel.detach(self._directory / "top")
+        for path in self._groups:
+            cgroups.remove_tree(Path(path))
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        words = ["systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--link-journal=no"]
+        words += [f"--directory={self._directory}/top", f"--network-namespace-path=/run/netns/{self._name}"]
+        words += ["--resolv-conf=off", "--timezone=off", "--capability=all", "--console=pipe"]
+        words += [f"--hostname={self._name}", f"--machine={self._name}", *(f"--bind={each}" for each in self._binds)]
+        groups = " ".join(self._groups)
+        environment = {"PATH": layout.PATH, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1", "groups": groups}
+        with (self._directory / "console").open("ab") as console:
+            return subprocess.Popen(
+                ["sh", "-c", _JOIN, "sh", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                env=environment,
+            )
+
+    def _mount(self, root: str) -> None:
+        for part in ("changes", "work", "top"):
+            (self._directory / part).mkdir(parents=True, exist_ok=True)
+        changes, work, top = (self._directory / part for part in ("changes", "work", "top"))
+        kernel.mount("overlay", top, "overlay", options=f"lowerdir={root},upperdir={changes},workdir={work}")
+
+    def _plug_in(self, address: str, link: str) -> None:
+        """Give it an address on the bridge."""
+        lines = [f"netns add {self._name}", f"link add {link} type veth peer name eth0 netns {self._name}"]
+        _ip([*lines, f"link set {link} master {_BRIDGE} up"])
+        _ip(["link set lo up", f"address add {address}/16 dev eth0", "link set eth0 up"], self._name)
+
+    def _first_process(self) -> int:
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline and self._process.poll() is None:
+            for child in _children(self._process.pid):
+                if Path(f"/proc/{child}/comm").read_text().strip() == "systemd":
+                    return child
+            time.sleep(0.02)
+        raise OSError(f"{self._name} is off: systemd-nspawn ended with {self._process.poll()}")
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _ip(lines: Sequence[str], namespace: str = "") -> None:
+    words = ["ip", *(["-n", namespace] if namespace else []), "-batch", "-"]
+    subprocess.run(words, input="\n".join(lines), text=True, check=True)
+
+
+def main() -> int:
+    """Do what is asked until nobody asks any more."""
+    directory, group = Path(sys.argv[1]), sys.argv[2]
+    kernel.make_mounts_private()
+    Path("/run/netns").mkdir(exist_ok=True)
+    kernel.tmpfs("/run/netns")
+    _ip(["link set lo up", f"link add {_BRIDGE} type bridge", f"link set {_BRIDGE} up"])
+    machines: dict[str, Machine] = {}
+    for line in sys.stdin:
+        print(json.dumps(_answer(machines, directory, group, json.loads(line))), flush=True)
+    return 0
+
+
+def _answer(machines: dict[str, Machine], directory: Path, group: str, order: dict[str, Any]) -> dict[str, object]:
+    try:
+        if name := order.get("halt"):
+            machines.pop(name).halt()
+            return {}
+        if name := order.get("boot"):
+            machines[name] = Machine(directory, group, order)
+        return {"pid": machines[name or order["pid"]].pid}
+    except (OSError, subprocess.CalledProcessError) as error:
+        return {"error": str(error)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

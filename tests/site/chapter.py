@@ -1,0 +1,123 @@
+"""The installation chapter, typed as it stands on the machines of a site."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from machines.site import Machine, Site
+
+from tests.documents import SOURCE, named_blocks
+
+_CHAPTER = SOURCE / "docs" / "installation.rst"
+_PROMPT = re.compile(r"    (server|frontend|node)# (.+)")
+#: Sections that an administrator reads for later, or does instead of others.
+_FOR_LATER = {"A server for the commands of users", "Mail", "Upgrade", "Removal"}
+#: Commands beside which the chapter names another way, which is the one that is typed here.
+_OTHER_WAYS = (
+    "oar-database --create --db-admin-user",
+    "oar_resources_add",
+    "oarproperty --add",
+    "oarnodesetting -a",
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command of the chapter, and the machine on which it is typed; or the name of a block that is filled in."""
+
+    section: str
+    where: str
+    command: str
+
+
+def steps() -> Iterator[Step]:
+    """Everything that the chapter has its reader do, in its order."""
+    lines = _CHAPTER.read_text().split("\n")
+    section = ""
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+        if re.fullmatch(r"-{3,}", below):
+            section = line
+        if section in _FOR_LATER:
+            continue
+        if line.startswith(".. tested: "):
+            yield Step(section, "", line.removeprefix(".. tested: "))
+        elif (match := _PROMPT.fullmatch(line)) and not match[2].startswith(_OTHER_WAYS):
+            yield Step(section, match[1], match[2])
+
+
+class Reader:
+    """An administrator who installs OAR on the machines of a site, and knows nothing but the chapter."""
+
+    def __init__(self, site: Site, directory: str) -> None:
+        """``directory``: the sources, on each machine."""
+        self._site = site
+        self._directory = directory
+        self._blocks = named_blocks(_CHAPTER)
+
+    def install(self) -> None:
+        """Do all of it."""
+        for step in steps():
+            if step.where:
+                for machine in self._machines(step.where):
+                    machine.run(f"cd {self._directory} && {step.command}")
+            else:
+                getattr(self, f"_{step.command.replace(' ', '_')}")(self._blocks[step.command])
+
+    def _machines(self, role: str) -> list[Machine]:
+        return [machine for name, machine in self._site.machines.items() if name.startswith(role)]
+
+    # -- what the chapter has its reader fill in, by the names of its blocks -------------------------------------
+
+    def _keys_of_a_node(self, block: str) -> None:
+        """The public halves of both keys, on each node; the oarsh key, where users are."""
+        server = self._site["server"]
+        home = "/var/lib/oar/.ssh"
+        for name in ("id_ed25519", "oarsh_key"):
+            public = server.run(f"cat {home}/{name}.pub").split()
+            block = re.sub(r"ssh-ed25519 AAAA\S+ .+", f"{public[0]} {public[1]}", block, count=1)
+        for machine in [*self._machines("node"), *self._machines("frontend")]:
+            machine.run(f"install -d -o oar -g oar -m 700 {home}")
+            for name in ("oarsh_key", "oarsh_key.pub"):
+                self._copy(machine, f"{home}/{name}")
+        for machine in self._machines("node"):
+            self._give(machine, f"{home}/authorized_keys", block)
+
+    def _known_hosts(self, _: str) -> None:
+        for machine in [*self._machines("node"), *self._machines("frontend")]:
+            self._copy(machine, "/var/lib/oar/.ssh/known_hosts")
+
+    def _configuration_of_a_node(self, block: str) -> None:
+        for machine in self._machines("node"):
+            machine.write("/etc/oar/oar.conf", block)
+            machine.run("chmod 644 /etc/oar/oar.conf")
+
+    def _configuration_of_the_server(self, block: str) -> None:
+        conf = self._site["server"].run("cat /etc/oar/oar.conf")
+        for line in block.splitlines():
+            name, value = line.split("=")
+            conf = re.sub(rf"(?m)^#?\s*{name}=.*$", f"{name}={value.replace('...', 'chosen by the reader')}", conf)
+        self._site["server"].write("/etc/oar/oar.conf", conf)
+
+    def _access_to_the_database(self, block: str) -> None:
+        """The database answers on the network of the site."""
+        server = self._site["server"]
+        top = server.run("ls -d /etc/postgresql/*/main").strip()
+        server.run(f"echo \"listen_addresses = '*'\" >> {top}/postgresql.conf")
+        server.run(f"cat >> {top}/pg_hba.conf", stdin=block.replace("192.0.2.0/24", "10.101.0.0/16"))
+        server.run("systemctl restart postgresql")
+        conf = server.run("cat /etc/oar/oar.conf").replace('DB_HOSTNAME="localhost"', 'DB_HOSTNAME="server"')
+        for machine in self._machines("frontend"):
+            machine.write("/etc/oar/oar.conf", conf)
+            machine.run("chown root:oar /etc/oar/oar.conf; chmod 640 /etc/oar/oar.conf")
+
+    def _names_of_the_nodes(self, block: str) -> None:
+        self._site["server"].write(f"{self._directory}/nodes.txt", block)
+
+    def _copy(self, machine: Machine, path: str) -> None:
+        self._give(machine, path, self._site["server"].run(f"cat {path}"))
+
+    def _give(self, machine: Machine, path: str, text: str) -> None:
+        machine.write(path, text)
+        machine.run(f"chown oar:oar {path}; chmod 600 {path}")

@@ -1,0 +1,79 @@
+"""A site installed by the chapter: jobs run, services stop and come back, machines reboot or lose their power."""
+
+from __future__ import annotations
+
+from machines.site import Machine, Site, wait_until
+
+
+def submit(site: Site, arguments: str) -> str:
+    """Submit as alice on the frontend; return the number of the job."""
+    printed = site["frontend"].run(f"oarsub {arguments}", user="alice")
+    return printed.rpartition("OAR_JOB_ID=")[2].strip()
+
+
+def wait_for(site: Site, job: str, wanted: str) -> None:
+    """Wait until a job is in a state, as alice sees it."""
+    wait_until(lambda: site["frontend"].run(f"oarstat -s -j {job}", user="alice").split()[-1] == wanted)
+
+
+def all_alive(frontend: Machine) -> bool:
+    states = [line.split()[-1] for line in frontend.run("oarnodes -s", user="alice").splitlines() if line[0] == " "]
+    return set(states) == {"Alive"}
+
+
+def begun(site: Site) -> str:
+    """Submit a job that runs until somebody removes ``~/go``, and writes a line when it begins; wait until it runs."""
+    site["frontend"].run("touch go", user="alice")
+    job = submit(site, "-l core=1,walltime=0:30 'echo begun; while [ -e go ]; do sleep 0.2; done'")
+    wait_for(site, job, "Running")
+    return job
+
+
+def ends_well(site: Site, job: str) -> None:
+    """Let such a job end; it has run once."""
+    site["frontend"].run("rm -f go", user="alice")
+    wait_for(site, job, "Terminated")
+    assert site["frontend"].run(f"cat OAR.{job}.stdout", user="alice") == "begun\n"
+
+
+def test_a_job_runs_on_both_nodes(site: Site) -> None:
+    job = submit(site, "-l nodes=2,walltime=0:5 'uniq $OAR_NODEFILE'")
+    wait_for(site, job, "Terminated")
+    assert set(site["frontend"].run(f"cat OAR.{job}.stdout", user="alice").split()) == {"node-1", "node-2"}
+
+
+def test_the_server_is_restarted_while_a_job_runs(site: Site) -> None:
+    job = begun(site)
+    site["server"].run("systemctl restart oar-server.service")
+    assert site["server"].run("systemctl is-active oar-server.service") == "active\n"
+    ends_well(site, job)
+
+
+def test_the_server_rereads_its_configuration(site: Site) -> None:
+    pid = site["server"].run("systemctl show --property MainPID oar-server.service")
+    site["server"].run("systemctl reload oar-server.service")
+    assert site["server"].run("systemctl show --property MainPID oar-server.service") == pid
+    wait_for(site, submit(site, "true"), "Terminated")
+
+
+def test_the_database_is_away_for_a_while(site: Site) -> None:
+    job = begun(site)
+    site["server"].run("systemctl stop postgresql")
+    site["server"].run("systemctl start postgresql")
+    ends_well(site, job)
+    assert site["server"].run("systemctl is-active oar-server.service") == "active\n"
+
+
+def test_the_server_reboots_and_all_comes_back_by_itself(site: Site) -> None:
+    job = begun(site)
+    site["server"].reboot()
+    wait_until(lambda: site["server"].run("systemctl is-active oar-server.service") == "active\n")
+    ends_well(site, job)
+
+
+def test_a_node_that_lost_its_power_is_back_when_it_answers(site: Site) -> None:
+    site["node-2"].pull_plug()
+    site["node-2"].boot()
+    job = submit(site, "-l nodes=2,walltime=0:5 true")
+    wait_for(site, job, "Terminated")
+    assert all_alive(site["frontend"])
