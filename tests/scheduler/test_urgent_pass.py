@@ -9,7 +9,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from oar.kao.facts.plan import Placement, Plan
-from oar.kao.facts.snapshot import Snapshot, StoredPlacement, WaitingJob
+from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas, Snapshot, StoredPlacement, WaitingJob
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.resources.slot_search import _Search
 from oar.kao.planner.resources.slots import SlotMatch
@@ -159,6 +159,29 @@ def test_a_long_queue_of_few_kinds_is_decided_as_by_a_full_plan(seed: int) -> No
 def test_nodes_that_sleep_make_no_difference(seed: int) -> None:
     dice = random.Random(seed)
     snapshot = saving(dice.choice([busy, crowded])(seed), dice)
+    check(urgent(snapshot), schedule(snapshot))
+
+
+@settings(max_examples=120)
+@given(st.integers(0, 10**9))
+def test_besteffort_jobs_under_quotas_are_decided_as_by_a_full_plan_or_left_to_it(seed: int) -> None:
+    dice = random.Random(seed)
+    snapshot = dice.choice([busy, crowded])(seed)
+    rules = (
+        QuotaRule("*", "*", "besteffort", "*", dice.choice([-1, 1, 3]), dice.choice([-1, 1, 2])),
+        QuotaRule("*", "*", "*", "/", dice.choice([-1, 4]), -1, dice.choice([-1, 400])),
+    )
+    types = [dice.choice([job.types, ("besteffort",)]) for job in snapshot.waiting]
+    waiting = tuple(
+        replace(job, types=kind) if job.reservation is Reservation.NONE and job.queue == "default" else job
+        for job, kind in zip(snapshot.waiting, types, strict=True)
+    )
+    snapshot = replace(
+        snapshot,
+        waiting=waiting,
+        quotas=Quotas((rules,), (QuotaPeriod(0, 0),)),
+        settings=replace(snapshot.settings, has_quotas=True),
+    )
     check(urgent(snapshot), schedule(snapshot))
 
 
