@@ -93,12 +93,15 @@ def test_what_users_name_is_text(visitor: Visitor, database: Database) -> None:
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
-def test_a_service_that_is_gone_is_told_and_its_return_is_noticed(visitor: Visitor, database: Database) -> None:
+def test_a_page_that_was_cut_off_catches_up(visitor: Visitor, database: Database) -> None:
     job = add_job(database)
     page = visitor.open(f"jobs/{job}")
     expect(page.locator("#live")).to_have_attribute("data-status", "live")
     visitor.context.set_offline(True)
     with database.begin() as tx:
         lifecycle.move_all(tx, [job], JobState.ERROR, because=for_no_reason(job))
+    page.get_by_role("alert").wait_for()
     visitor.context.set_offline(False)
     expect(page.locator("h1 .state")).to_contain_text("Error")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    visitor.errors = [each for each in visitor.errors if "ERR_INTERNET_DISCONNECTED" not in each]

@@ -60,7 +60,7 @@ export function begin() {
 }
 
 /**
- * Call `refresh` when a message concerns a page: soon, never twice in a second, never while it is hidden; also now and
+ * Call `refresh`, which tells whether it could, when a message concerns a page: soon, never twice in a second, never while it is hidden; also now and
  * then while nothing is told.
  */
 export function refreshing(refresh, concerns) {
@@ -70,8 +70,8 @@ export function refreshing(refresh, concerns) {
     if (document.hidden) return; // it catches up when it is shown
     isDue = false;
     last = Date.now();
-    await refresh();
-    if (isDue) plan();
+    if (!(await refresh())) setTimeout(plan, POLLING); // what it was told is not shown yet
+    else if (isDue) plan();
   };
   const plan = () => {
     isDue = true;
@@ -85,6 +85,7 @@ export function refreshing(refresh, concerns) {
     if (message.status === "live" && wasLost) (wasLost = false), plan();
     if (message.name === "reset" || (message.name && concerns(message))) plan();
   });
+  addEventListener("online", plan);
   addEventListener("visibilitychange", () => !document.hidden && isDue && plan());
   setInterval(() => status !== "live" && !document.hidden && Date.now() - last >= POLLING && plan(), POLLING / 4);
 }

@@ -55,17 +55,18 @@ export function run({ load, view, concerns = () => false, shown = () => {} }) {
     document.body.classList.add("loading");
     try {
       const loaded = await load(mine.signal);
-      if (mine.signal.aborted) return;
+      if (mine.signal.aborted) return true;
       records = loaded;
       trouble = null;
       shownAt = now();
     } catch (error) {
-      if (error.name === "AbortError") return;
+      if (error.name === "AbortError") return true;
       trouble = error.record ? error.message : t("problem.unreachable");
     }
     document.body.classList.remove("loading");
     show();
     document.documentElement.dataset.ready = "yes";
+    return trouble === null;
   };
   setUp();
   refreshing(refresh, concerns);
