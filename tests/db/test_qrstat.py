@@ -430,7 +430,7 @@ def test_json_has_what_the_detail_has_with_types(console: Console) -> None:
     waiting = add_job(console.database)
     with console.database.begin() as tx:
         tx.advance_reservations.add_jobs(193, [waiting])
-        tx.advance_reservations.add_usage(193, [ReservationUsage("default", "node-1", 2, 100, 60, 10, 5)])
+        tx.advance_reservations.add_usages({193: [ReservationUsage("default", "node-1", 2, 100, 60, 10, 5)]})
     record = json.loads(show(console, "-J", "-ar", "193", user=USER2))["193"]
     told = {key: record[key] for key in ("start_time", "duration", "granted_slots", "resources", "missing", "jobs")}
     assert told == {

@@ -50,3 +50,26 @@ def test_rounds_read_all_reservations_with_a_fixed_number_of_statements(
     site.round()
     assert {site.state(each) for each in others} == {site.state(first)}
     assert quiet_round(site, monkeypatch) <= before + 2  # jobs wait now: their types and requests are read
+
+
+def test_those_that_end_together_leave_with_few_statements_for_each(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_resources(site.database, nodes=5, cores=4)
+
+    def statements_of_end(count: int, end: int) -> int:
+        ended = [site.ask("/resource_id=1", end - HOUR, end) for _ in range(count)]
+        site.round()
+        site.round(end - HOUR)
+        site.round()
+        assert {site.state(each) for each in ended} == {S.RUNNING}
+        site.go_to(end)
+        with counted(monkeypatch) as statements:
+            site.round()
+        assert {(site.state(each), site.get(each).ended) for each in ended} == {(S.EXITED, end)}
+        assert [site.events(each)[-1] for each in ended] == ["TERMINATED"] * count
+        return len(statements)
+
+    few = statements_of_end(2, NOW + HOUR)
+    many = statements_of_end(20, NOW + 3 * HOUR)
+    assert many - few <= 18 * 3  # the move, its line, and its date

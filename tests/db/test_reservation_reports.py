@@ -97,7 +97,7 @@ def history(console: Console) -> History:
         tx.advance_reservations.log(ReservationLog(14, TEN, "REFUSED", S.REFUSED))
         for number, used in ((12, (2400, 1800)), (13, (0, 0))):
             bill = [ReservationUsage("default", f"node-{n}", 1, HOUR, used[n - 1], 100, TEN + HOUR) for n in (1, 2)]
-            tx.advance_reservations.add_usage(number, bill)
+            tx.advance_reservations.add_usages({number: bill})
     outside = run_job(console, ids[:1], TEN + HOUR, TEN + HOUR + 10)
     return History(jobs, outside)
 

@@ -4,7 +4,7 @@ Statements are about all reservations at once: never a query for each.  See docs
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from oar.lib.db.statements import Prepared, Row, Table, psycopg2
 from oar.lib.facts.advance_reservations import (
@@ -118,6 +118,8 @@ _BOUNDS = """
 _LOG = """
     INSERT INTO reservation_logs (reservation_id, date, event, state, hostname, message, author)
     VALUES (%s, %s, %s, %s, %s, %s, %s)"""
+_LOG_ALL = """
+    INSERT INTO reservation_logs (reservation_id, date, event, state, hostname, message, author) VALUES %s"""
 _LAST_LINE = "SELECT COALESCE(max(reservation_log_id), 0) FROM reservation_logs"
 _NEW_LINES = """
     SELECT l.reservation_log_id, v.frame_id, v.reservation_id, v.ar_id, l.event, l.state
@@ -147,8 +149,8 @@ _END_INTERVALS = """
     UPDATE reservation_intervals SET date_stop = %s
     WHERE reservation_id = %s AND resource_id = ANY(%s) AND kind = %s AND date_stop = 0"""
 _INTERVALS = """
-    SELECT kind, resource_id, date_start, date_stop FROM reservation_intervals
-    WHERE reservation_id = %s ORDER BY resource_id, date_start"""
+    SELECT reservation_id, kind, resource_id, date_start, date_stop FROM reservation_intervals
+    WHERE reservation_id = ANY(%s) ORDER BY resource_id, date_start"""
 _MISSING_SINCE = """
     SELECT reservation_id, resource_id, date_start FROM reservation_intervals
     WHERE reservation_id = ANY(%s) AND kind = 'missing' AND date_stop = 0"""
@@ -158,12 +160,12 @@ _USED = """
     FROM reservation_jobs i JOIN jobs j ON j.job_id = i.job_id
     JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
     WHERE i.reservation_id = ANY(%s) AND j.state <> 'Terminated' AND j.state <> 'Error'"""
-#: When the jobs of a reservation had which resources.
+#: When the jobs of reservations had which resources.
 _JOB_INTERVALS = """
-    SELECT a.resource_id, j.start_time, j.stop_time
+    SELECT i.reservation_id, a.resource_id, j.start_time, j.stop_time
     FROM reservation_jobs i JOIN jobs j ON j.job_id = i.job_id
     JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job
-    WHERE i.reservation_id = %s AND j.start_time > 0 ORDER BY a.resource_id, j.start_time"""
+    WHERE i.reservation_id = ANY(%s) AND j.start_time > 0 ORDER BY a.resource_id, j.start_time"""
 _PLACES = """
     SELECT resource_id, COALESCE(NULLIF(network_address, ''), type) FROM resources WHERE resource_id = ANY(%s)"""
 
@@ -184,7 +186,8 @@ _CHANGE = f"SELECT {_CHANGE_COLUMNS} FROM reservation_changes WHERE change_id = 
 _ANSWER_CHANGE = """
     UPDATE reservation_changes SET answer = %s, message = %s, proposal = %s WHERE change_id = %s AND answer = ''"""
 _DROP_CHANGE = """
-    UPDATE reservation_changes SET answer = 'dropped', message = %s WHERE reservation_id = %s AND answer = ''"""
+    UPDATE reservation_changes SET answer = 'dropped', message = %s
+    WHERE reservation_id = ANY(%s) AND answer = ''"""
 
 #: How often an insertion is tried whose number belongs to a live reservation.
 MAX_NUMBERS_SKIPPED = 1000
@@ -373,6 +376,11 @@ class AdvanceReservations(Table):
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.execute(_LOG, row)
 
+    def log_all(self, rows: Sequence[ReservationLog]) -> None:
+        """Write what happened to several reservations."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        self._tx.insert_many(_LOG_ALL, rows)
+
     def last_line(self) -> int:
         """Return the number of the newest line of the log; 0 if it is empty."""
         line: int = self._tx.value(_LAST_LINE)
@@ -408,11 +416,12 @@ class AdvanceReservations(Table):
         if resources:
             self._tx.execute(_END_INTERVALS, (date, reservation_id, sorted(resources), str(kind)))
 
-    def intervals(self, reservation_id: int) -> dict[IntervalKind, list[ResourceInterval]]:
-        """Return what resources were to a reservation, by resource and date."""
-        found: dict[IntervalKind, list[ResourceInterval]] = {kind: [] for kind in IntervalKind}
-        for kind, *interval in self._tx.rows(_INTERVALS, (reservation_id,)):
-            found[IntervalKind(kind)].append(ResourceInterval(*interval))
+    def intervals(self, ids: Collection[int]) -> dict[int, dict[IntervalKind, list[ResourceInterval]]]:
+        """Return what resources were to reservations, of each by resource and date."""
+        found: dict[int, dict[IntervalKind, list[ResourceInterval]]]
+        found = {number: {kind: [] for kind in IntervalKind} for number in ids}
+        for number, kind, *interval in self._tx.rows(_INTERVALS, (list(ids),)) if ids else ():
+            found[number][IntervalKind(kind)].append(ResourceInterval(*interval))
         return found
 
     def missing_since(self, ids: Collection[int]) -> dict[int, dict[int, int]]:
@@ -429,18 +438,21 @@ class AdvanceReservations(Table):
             used[reservation_id].add(resource_id)
         return used
 
-    def job_intervals(self, reservation_id: int) -> list[ResourceInterval]:
-        """Return when the jobs of a reservation had which resources."""
-        return [ResourceInterval(*row) for row in self._tx.rows(_JOB_INTERVALS, (reservation_id,))]
+    def job_intervals(self, ids: Collection[int]) -> dict[int, list[ResourceInterval]]:
+        """Return when the jobs of reservations had which resources."""
+        found: dict[int, list[ResourceInterval]] = {number: [] for number in ids}
+        for number, *interval in self._tx.rows(_JOB_INTERVALS, (list(ids),)) if ids else ():
+            found[number].append(ResourceInterval(*interval))
+        return found
 
     def places(self, resource_ids: Collection[int]) -> dict[int, str]:
         """Return the node of each resource, its type if it is on no node; without resources that were removed."""
         return dict(self._tx.rows(_PLACES, (list(resource_ids),)))
 
-    def add_usage(self, reservation_id: int, bill: Sequence[ReservationUsage]) -> None:
-        """Write the bill of a reservation; one that is there already stays."""
+    def add_usages(self, bills: Mapping[int, Sequence[ReservationUsage]]) -> None:
+        """Write the bills of reservations; those that are there already stay."""
         self._tx.topics.add(Topic.RESERVATIONS)
-        self._tx.insert_many(_ADD_USAGE, [(reservation_id, *row) for row in bill])
+        self._tx.insert_many(_ADD_USAGE, [(number, *row) for number, rows in bills.items() for row in rows])
 
     def usage(self, reservation_id: int) -> list[ReservationUsage]:
         """Return the bill of a reservation, by queue and node."""
@@ -475,10 +487,10 @@ class AdvanceReservations(Table):
         self._tx.topics.add(Topic.RESERVATIONS)
         return self._tx.execute(_ANSWER_CHANGE, (str(answer), message, proposal, change_id)) == 1
 
-    def drop_change(self, reservation_id: int, message: str) -> None:
-        """Answer the change of a reservation that waits for an answer, if there is one: it comes too late."""
+    def drop_changes(self, ids: Collection[int], message: str) -> None:
+        """Answer the changes of reservations that wait for an answer: they come too late."""
         self._tx.topics.add(Topic.RESERVATIONS)
-        self._tx.execute(_DROP_CHANGE, (message, reservation_id))
+        self._tx.execute(_DROP_CHANGE, (message, list(ids)))
 
 
 def _flag(value: bool) -> str:

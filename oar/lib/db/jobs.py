@@ -105,6 +105,9 @@ _CLOSE = Prepared("""
     DELETE FROM gantt_jobs_sets p USING moldable_job_descriptions m
         WHERE m.moldable_job_id = ANY(%(ids)s) AND p.moldable_job_id = m.moldable_id""")
 
+_SET_ENDS = """
+    UPDATE jobs j SET stop_time = n.date, exit_code = 0
+    FROM unnest(%s::bigint[], %s::bigint[]) AS n (id, date) WHERE j.job_id = n.id"""
 #: Types of jobs, in order of insertion.
 _TYPES = Prepared("SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) ORDER BY job_type_id")
 _CURRENT_TYPES = Prepared("""
@@ -352,6 +355,11 @@ class Jobs(Table):
     def set_message(self, ids: Collection[int], message: str) -> None:
         """Set the message of jobs."""
         self._tx.execute("UPDATE jobs SET message = %s WHERE job_id = ANY(%s)", (message, sorted(ids)))
+        self._changed(Topic.JOBS)
+
+    def set_ends(self, dates: Mapping[int, int]) -> None:
+        """Set the dates at which jobs ended, well."""
+        self._tx.execute(_SET_ENDS, (list(dates), list(dates.values())))
         self._changed(Topic.JOBS)
 
     def set_start_now(self, ids: Collection[int]) -> None:

@@ -1,24 +1,36 @@
-"""The bill of an advance reservation that ends, from what is stored."""
+"""The bills of advance reservations that end, from what is stored."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationUsage
 from oar.lib.facts.reservation_states import IntervalKind
 from oar.lib.rules import reservation_bills
+from oar.lib.rules.reservation_bills import ReservationHistory
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 
-def bill(tx: "Transaction", reservation: AdvanceReservation) -> list[ReservationUsage]:
-    """Return the bill; what a reservation that never began had reserved is 0."""
-    stop = max(reservation.start, min(reservation.ended or tx.now, reservation.end))
-    intervals = tx.advance_reservations.intervals(reservation.id)
-    history = reservation_bills.ReservationHistory(
-        intervals[IntervalKind.GRANTED],
-        intervals[IntervalKind.MISSING],
-        tx.advance_reservations.job_intervals(reservation.id),
+def write_bills(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> None:
+    """Write the bills; what a reservation that never began had reserved is 0."""
+    ids = [reservation.id for reservation in reservations]
+    intervals, job_intervals = tx.advance_reservations.intervals(ids), tx.advance_reservations.job_intervals(ids)
+    histories = {
+        number: ReservationHistory(kinds[IntervalKind.GRANTED], kinds[IntervalKind.MISSING], job_intervals[number])
+        for number, kinds in intervals.items()
+    }
+    granted = {interval.resource_id for history in histories.values() for interval in history.granted}
+    places = tx.advance_reservations.places(granted)
+    tx.advance_reservations.add_usages(
+        {each.id: _bill(each, histories[each.id], places, tx.now) for each in reservations}
     )
-    places = tx.advance_reservations.places({interval.resource_id for interval in history.granted})
-    rows = reservation_bills.bill((reservation.start, stop), history, places, reservation.queue)
-    return [row._replace(termination_time=reservation.ended or tx.now) for row in rows]
+
+
+def _bill(
+    reservation: AdvanceReservation, history: ReservationHistory, places: Mapping[int, str], now: int
+) -> list[ReservationUsage]:
+    date = reservation.ended or now
+    window = reservation.start, max(reservation.start, min(date, reservation.end))
+    rows = reservation_bills.bill(window, history, places, reservation.queue)
+    return [row._replace(termination_time=date) for row in rows]

@@ -156,15 +156,16 @@ def exchange(
         tx.jobs.exchange_resources(reservation.frame_id, given_up, taken)
 
 
-def end(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    """End the frame of a reservation that is over, or was deleted before its start."""
-    frame_id = reservation.frame_id
-    if lifecycle.move(tx, frame_id, JobState.FINISHING):
-        causes = {frame_id: Cause(EndCode.SUCCESS)}
+def end(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> None:
+    """End the frames of reservations that are over, or were deleted before their start."""
+    frame_ids = [each.frame_id for each in reservations]
+    causes = dict.fromkeys(lifecycle.move_all(tx, frame_ids, JobState.FINISHING), Cause(EndCode.SUCCESS))
+    if causes:
         lifecycle.move_all(tx, causes, JobState.TERMINATED, because=causes)
-        tx.jobs.update(frame_id, stop_time=min(tx.now, reservation.end), exit_code=0)
-    else:
-        give_up(tx, reservation, f"advance reservation {reservation.number} was deleted")
+        tx.jobs.set_ends({each.frame_id: min(tx.now, each.end) for each in reservations if each.frame_id in causes})
+    for each in reservations:
+        if each.frame_id not in causes:
+            give_up(tx, each, f"advance reservation {each.number} was deleted")
 
 
 def give_up(tx: "Transaction", reservation: AdvanceReservation, message: str) -> None:

@@ -7,7 +7,7 @@ in ``tx.outbox``.
 See docs/design/reservations.rst, "States".
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationLo
 from oar.lib.facts.messages import Ask, JobAction
 from oar.lib.facts.reservation_states import LEAVING, ReservationEvent, ReservationState, may_enter
 from oar.lib.reservations import frames, mails
-from oar.lib.reservations.bills import bill
+from oar.lib.reservations.bills import write_bills
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -78,7 +78,8 @@ def refuse(
     """
     if not _refuse(tx, reservation, message, proposal=proposal, event=event, author=author):
         return False
-    _leave(tx, reservation, conflicts)
+    tx.queues.drop_orphan(reservation.queue)
+    _follow(tx, reservation, conflicts)
     return True
 
 
@@ -105,29 +106,42 @@ def close(tx: "Transaction", reservation: AdvanceReservation) -> bool:
 
     The bill is written, and its frame ends.
     """
-    if reservation.state not in LEAVING or not reservation.is_live:
-        return False
-    if not reservation.is_flexible and any(tx.advance_reservations.live_jobs([reservation.id])[reservation.id]):
-        return False
-    tx.advance_reservations.add_usage(reservation.id, bill(tx, reservation))
-    note(tx, reservation, ReservationEvent.TERMINATED)
-    tx.advance_reservations.drop_change(reservation.id, "the advance reservation has ended")
-    frames.end(tx, reservation)
-    tx.advance_reservations.close([reservation.id], tx.now)
-    _leave(tx, reservation)
-    return True
+    return bool(close_all(tx, [reservation]))
 
 
-def _leave(
+def close_all(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> list[AdvanceReservation]:
+    """Let those of some reservations leave the system that may, as ``close`` does; return them."""
+    leaving = [each for each in reservations if each.state in LEAVING and each.is_live]
+    jobs = tx.advance_reservations.live_jobs([each.id for each in leaving])
+    closed = [each for each in leaving if each.is_flexible or not any(jobs[each.id])]
+    if not closed:
+        return []
+    ids = [each.id for each in closed]
+    write_bills(tx, closed)
+    tx.advance_reservations.log_all(
+        [ReservationLog(each.id, tx.now, ReservationEvent.TERMINATED, each.state) for each in closed]
+    )
+    tx.outbox.extend(Ask(JobAction.AR_EVENT, each.frame_id) for each in closed)
+    tx.advance_reservations.drop_changes(ids, "the advance reservation has ended")
+    frames.end(tx, closed)
+    tx.advance_reservations.close(ids, tx.now)
+    for queue in {each.queue for each in closed}:
+        tx.queues.drop_orphan(queue)
+    for each in closed:
+        _follow(tx, each)
+    return closed
+
+
+def _follow(
     tx: "Transaction",
     reservation: AdvanceReservation,
     conflicts: Mapping[tuple[int, int], str] = MappingProxyType({}),
 ) -> None:
-    """Let follow what a reservation leaves behind: an orphaned queue without others, a series that goes on."""
-    tx.queues.drop_orphan(reservation.queue)
-    if reservation.series_id:
-        from oar.lib.reservations import occurrences
+    """Let follow what a reservation of a series leaves behind: another one, and those that are refused with it."""
+    if not reservation.series_id:
+        return
+    from oar.lib.reservations import occurrences
 
-        skipped = dict(occurrences.ask_next(tx, reservation, conflicts))
-        for each in tx.advance_reservations.select(skipped):
-            _refuse(tx, each, skipped[each.id], event=ReservationEvent.SKIPPED)
+    skipped = dict(occurrences.ask_next(tx, reservation, conflicts))
+    for each in tx.advance_reservations.select(skipped):
+        _refuse(tx, each, skipped[each.id], event=ReservationEvent.SKIPPED)

@@ -17,7 +17,7 @@ from oar.lib.facts.reservation_states import LEAVING, STARTED, IntervalKind, Res
 from oar.lib.facts.states import JobState
 from oar.lib.jobs.control import SYSTEM
 from oar.lib.reservations import deletion, frames, lifecycle
-from oar.lib.reservations.bills import bill
+from oar.lib.reservations.bills import write_bills
 from oar.lib.reservations.granted import add_revision
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _revise(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
 
 def _charge(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    tx.advance_reservations.add_usage(reservation.id, bill(tx, reservation))
+    write_bills(tx, [reservation])
 
 
 #: How what is wrong with a reservation is mended; in this order, since the frame is needed by what follows.

@@ -15,6 +15,7 @@ from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.reservation_states import (
     GRANTED,
+    LEAVING,
     STARTED,
     ChangeAnswer,
     IntervalKind,
@@ -38,10 +39,22 @@ def write_reservations(tx: Transaction, steps: Sequence[ReservationStep]) -> Non
     if not steps:
         return
     present = _locked(tx, [each.reservation_id for each in steps])
+    over = []
     for step in steps:
         reservation = present.get(step.reservation_id)
         if reservation and (reservation.state, reservation.revision) == (step.seen, step.revision):
-            _write(tx, reservation, step)
+            moved = _write(tx, reservation, step)
+            over += [moved] if moved.state in LEAVING else []
+    _end(tx, over)
+
+
+def _end(tx: Transaction, reservations: Sequence[AdvanceReservation]) -> None:
+    """Ask for the end of the jobs of reservations that are over; those without any leave."""
+    busy = tx.advance_reservations.live_jobs([each.id for each in reservations])
+    for each in reservations:
+        if each.state is ReservationState.EXITED and (each.is_flexible or any(busy[each.id])):
+            deletion.end_jobs(tx, each, "has ended")
+    lifecycle.close_all(tx, reservations)
 
 
 def _locked(tx: Transaction, ids: Sequence[int]) -> dict[int, AdvanceReservation]:
@@ -54,12 +67,11 @@ def _locked(tx: Transaction, ids: Sequence[int]) -> dict[int, AdvanceReservation
     return locked
 
 
-def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> None:
-    if _is_idle_no_more(tx, step):
-        return
-    if step.is_over:
-        lifecycle.close(tx, reservation)
-    elif step.state is ReservationState.REFUSED:
+def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
+    """Write a step; return the reservation as it is then."""
+    if step.is_over or _is_idle_no_more(tx, step):
+        return reservation
+    if step.state is ReservationState.REFUSED:
         event = step.notes[-1].event
         if event is ReservationEvent.REFUSED and reservation.series_id:
             tx.reservation_series.end(reservation.series_id)
@@ -71,7 +83,8 @@ def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
         elif step.resources:
             reservation = _replace(tx, reservation, step)
         _change_missing(tx, reservation, step)
-        _move(tx, reservation._replace(missing=step.missing, message=step.message), step)
+        return _move(tx, reservation._replace(missing=step.missing, message=step.message), step)
+    return reservation
 
 
 def _is_idle_no_more(tx: Transaction, step: ReservationStep) -> bool:
@@ -125,8 +138,8 @@ def _change_missing(tx: Transaction, reservation: AdvanceReservation, step: Rese
     tx.advance_reservations.update(reservation.id, missing=list(step.missing), message=step.message)
 
 
-def _move(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> None:
-    """Move a reservation through the states of a step, and let its frame and its jobs follow."""
+def _move(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
+    """Move a reservation through the states of a step, and let its frame follow; return it as it is then."""
     has_started = reservation.state in STARTED
     for note in step.notes:
         if note.state is reservation.state:
@@ -134,13 +147,12 @@ def _move(tx: Transaction, reservation: AdvanceReservation, step: ReservationSte
             continue
         moved = lifecycle.move(tx, reservation, note.state, note.event, message=note.message, hostname=note.hostname)
         if moved is None:
-            return
+            return reservation
         reservation = moved
         if reservation.state in STARTED and not has_started:
             frames.start(tx, reservation)
             has_started = True
-    if reservation.state is ReservationState.EXITED and not deletion.end_jobs(tx, reservation, "has ended"):
-        lifecycle.close(tx, reservation)
+    return reservation
 
 
 # -- changes ----------------------------------------------------------------------------------------------------------
