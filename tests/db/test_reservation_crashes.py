@@ -119,6 +119,9 @@ def test_what_happened_while_the_server_was_down_is_written_late(site: Site) -> 
     site.round()
     site.round(NOW + 5000)
     assert (site.state(number), site.events(number)) == (S.EXITED, LIFE)
+    with site.database.begin() as tx:
+        late = [row.message for row in tx.advance_reservations.logs([number]) if row.message]
+    assert late == ["4900 s late", "4000 s late"]
     begun = site.ask("/resource_id=2", NOW + 6000, NOW + 9000)
     site.round()
     site.round(NOW + 7000)

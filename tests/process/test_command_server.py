@@ -395,6 +395,12 @@ COMMANDS = [
     *([name, "1"] for name in ("oarhold", "oarresume", "oardel", "oarwalltime")),
     ["oaralter", "-n", "y", "1"],
     ["qrstat"],
+    ["qrstat", "-ar", "1", "-xml"],
+    ["qrsub", "-d", "60", "-l", "/resource_id=1", "-N", "x"],
+    ["qrsub", "-a", "+1h", "-d", "60", "-pe", "mpi", "1-2", "-rrule", "FREQ=DAILY;COUNT=2"],
+    ["qralter", "-N", "y", "-u", "root", "1"],
+    ["qrdel", "x"],
+    ["oaruserset", "-l"],
 ]
 
 

@@ -36,6 +36,7 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "db/test_oarsub_reservation::TestRefusals::test_requests_that_it_cannot_hold",
         "db/test_oarsub_reservation::TestRefusals::test_walltimes_that_are_too_long",
         "db/test_oarsub_reservation::TestRefusals::test_with_verify_n_it_is_accepted_and_waits",
+        "db/test_default_walltimes::test_one_that_could_not_begin_at_once_has_what_is_left_when_it_begins",
         "db/test_reservation_jobs::test_a_node_of_which_only_a_part_is_reserved_is_no_node_for_its_jobs",
         "acceptance/test_advance_reservations::test_no_job_of_a_reservation_outlives_it",
     ),
@@ -77,6 +78,8 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "db/test_reservation_crashes::test_each_statement_of_a_pass_of_leon_may_be_the_last",
         "db/test_reservation_repairs::test_what_is_wrong_before_the_start_is_named_and_mended",
         "db/test_reservation_repairs::test_what_is_wrong_after_the_start_is_named_and_mended",
+        "db/test_held_reservations::test_a_round_goes_on_beside_a_row_that_somebody_holds",
+        "db/test_qrsub::test_who_types_it_again_does_not_keep_his_request_from_being_withdrawn",
         "acceptance/test_advance_reservations::test_who_does_not_wait_for_the_answer_leaves_no_request",
         "acceptance/test_advance_reservations::test_a_server_that_is_killed_over_a_start_begins_the_reservation_late",
     ),
@@ -102,6 +105,7 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
     19: (
         "db/test_qrsub::test_only_what_all_listed_users_may_use_is_reserved",
         "db/test_qrsub::test_a_rule_that_refuses_is_quoted_with_the_user",
+        "db/test_new_users::test_one_who_may_not_use_all_that_is_reserved_is_refused",
     ),
     20: (
         "db/test_qrsub::test_only_members_of_a_userset_may_ask",
@@ -123,6 +127,7 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "db/test_reserved_resources::test_the_removal_and_the_name_of_a_property",
         "db/test_reserved_resources::TestOrphanedQueue::test_it_goes_with_its_last_reservation",
         "db/test_oaruserset::test_a_live_reservation_keeps_its_users",
+        "db/test_oaruserset::test_a_userset_that_reservations_allow_or_deny_is_not_deleted",
     ),
     25: (
         "db/test_qralter::test_a_window_is_moved_and_the_frame_follows",
@@ -139,6 +144,7 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "unit/test_recurrence::test_a_time_that_summer_time_leaves_out_moves_forward_on_that_day_alone",
         "db/test_reservation_series::test_a_conflict_refuses_the_whole_series",
         "db/test_reservation_series::test_a_conflict_may_be_skipped_and_another_one_follows",
+        "db/test_reservation_series::test_conflicts_that_follow_each_other_are_skipped_together",
         "db/test_reservation_series::test_the_next_one_is_as_it_was_asked_for_whatever_became_of_another",
         "db/test_reservation_series::test_a_series_is_deleted_with_all_that_is_left_of_it",
         "acceptance/test_advance_reservations::test_a_series_goes_on_when_one_of_it_ends_until_it_is_deleted",
@@ -171,12 +177,16 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "db/test_hostile_commands::test_no_hostile_word_breaks_a_command_for_reservations",
         "db/test_hostile_reservations::test_no_option_breaks_on_a_hostile_text",
         "db/test_hostile_reservations::test_what_is_stored_is_shown_as_text",
+        "db/test_long_requests::test_more_patterns_than_anybody_needs_are_refused",
+        "db/test_long_requests::test_a_request_whose_conditions_are_too_long_is_refused",
         "db/test_qrstat::test_control_characters_forge_no_line",
     ),
     35: (
         "db/test_advance_reservations::test_the_answer_is_written_before_the_jobs_are_planned",
         "db/test_qrstat::test_a_thousand_reservations_take_a_fixed_number_of_statements",
         "db/test_reservation_queries::test_rounds_read_all_reservations_with_a_fixed_number_of_statements",
+        "db/test_reservation_queries::test_those_that_end_together_leave_with_few_statements_for_each",
+        "scheduler/test_search_clock::test_requests_that_are_left_over_come_first_in_the_next_round",
     ),
 }
 

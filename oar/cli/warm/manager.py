@@ -42,9 +42,9 @@ OF_OTHERS = frozenset({"oar.lib.db.migrations", "oar.lib.db.schema"})
 #: What functions of them load.
 LATE = (
     *("click._textwrap", "encodings.ascii", "oar.cli.oarnodes_summary"),
-    *("base64", "cryptography.hazmat.primitives.asymmetric.ed25519", "difflib", "encodings.idna", "grp", "inspect"),
-    *("json", "logging", "oar.lib.io.allowed_networks", "oar.lib.io.doorbell", "oar.lib.io.logs", "pwd", "random"),
-    *("resource", "secrets", "shlex", "socket", "subprocess", "traceback", "yaml"),
+    *("base64", "cryptography.hazmat.primitives.asymmetric.ed25519", "dateutil.rrule", "difflib", "encodings.idna"),
+    *("grp", "inspect", "json", "logging", "oar.lib.io.allowed_networks", "oar.lib.io.doorbell", "oar.lib.io.logs"),
+    *("pwd", "random", "resource", "secrets", "shlex", "socket", "subprocess", "traceback", "yaml", "zoneinfo"),
 )
 #: Connections that have a process to wait for, in all and of one user.
 MOST_WAITING, MOST_OF_ONE = 256, 16
