@@ -75,7 +75,7 @@ class QralterOptions(NamedTuple):
 @option("-p", "properties", default="", metavar="CONDITION", help="A further condition on its resources.")
 @option("-w", "verify", default="e", metavar="e|v", help="e: change; v: only tell whether it could be changed.")
 @option("-f", "is_forced", is_flag=True, help="Jobs that run beyond a new end are ended with it.")
-@option("-series", "series", is_flag=True, help="Also all that come after it in its series (no dates, no resources).")
+@option("-series", "series", is_flag=True, help="Also all that come after it in its series (no dates).")
 @click.argument("words", nargs=-1, metavar="AR_LIST")
 def main(context: Context, **values: object) -> int:
     """Change each reservation that is named; the exit code is the last one that is not 0."""
@@ -84,15 +84,14 @@ def main(context: Context, **values: object) -> int:
     if not numbers:
         click.echo(context.command.get_help(click.get_current_context()))
         return 1
-    alter = (
-        _verify if preparation.check_verify(preparation.ReservationWish(verify=options.verify), "qralter") else _alter
-    )
-    if options.series and (alter is _verify or _is_about_one(options)):
-        raise Stop("qralter: with -series go -d, -N, -A, -he, -m, -M, -u, -replace, -idle and -f only")
+    is_trial = preparation.check_verify(preparation.ReservationWish(verify=options.verify), "qralter")
+    alter = _verify if is_trial else _alter
+    if options.series and (options.start is not None or options.end is not None):
+        raise Stop("qralter: -a and -e are dates of one reservation: with -series write -d for the duration of all")
     code = 0
     with ending_with_caller(once=True):
         if options.series:
-            numbers, code = _occurrences(context, options, numbers)
+            numbers, code = _occurrences(context, options, numbers, is_trial=is_trial)
         for place, number in enumerate(numbers, start=1):
             try:
                 has_left = alter(context, options, number)
@@ -105,13 +104,9 @@ def main(context: Context, **values: object) -> int:
     return code
 
 
-def _is_about_one(options: QralterOptions) -> bool:
-    """Whether something is asked for that cannot be changed of all reservations of a series alike."""
-    dates, resources = (options.start, options.end), (options.pe, options.allocation, options.properties)
-    return any((*dates, *resources, *options.resources, options.queues))
-
-
-def _occurrences(context: Context, options: QralterOptions, numbers: Sequence[str]) -> tuple[list[str], int]:
+def _occurrences(
+    context: Context, options: QralterOptions, numbers: Sequence[str], *, is_trial: bool
+) -> tuple[list[str], int]:
     """Change what is asked for in some series from now on; return what was granted of them, and the exit code.
 
     The template comes first, so that there is no occurrence which gets neither.
@@ -119,32 +114,53 @@ def _occurrences(context: Context, options: QralterOptions, numbers: Sequence[st
     found, code = list[str](), 0
     for number in numbers:
         try:
-            found += _change_series(context, options, number)
+            found += _change_series(context, options, number, is_trial=is_trial)
         except UserError as error:
-            click.echo(str(error), err=True)
+            click.echo("\n".join(map(visible, str(error).split("\n"))), err=True)
             code = error.exit_code
     return list(dict.fromkeys(found)), code
 
 
-def _change_series(context: Context, options: QralterOptions, name: str) -> Iterator[str]:
+class _RehearsedSeries(Exception):
+    """The end of a rehearsal: nothing of it is committed."""
+
+    def __init__(self, coming: Sequence[AdvanceReservation]) -> None:
+        super().__init__()
+        self.coming = coming
+
+
+def _change_series(context: Context, options: QralterOptions, name: str, *, is_trial: bool) -> Iterator[str]:
     """Change the template of the series of a reservation; iterate over its number and those of the ones to come.
 
-    Who was asked for just now is waited for.  Raises UserError.
+    Who was asked for just now is waited for, but not for a trial, in which nothing is stored.  Raises UserError.
     """
-    attributes, database = _attributes(options, context.user.name), context.database
-    with database.begin() as tx:
-        first = _locked(tx, context, name)
-        duration = preparation.read_dates(None, None, options.duration, tx.now, "qralter").duration
-        if attributes.access is not None:
-            listed_users.expand(tx, attributes.access, limit=0, known=(context.user.name,))
-        alteration.change_series(tx, first, attributes, duration)
-        occurrences = [each for each in tx.advance_reservations.of_series([first.series_id]) if each.is_live]
-    patience = context.runtime.config.reservation_answer_timeout
-    for each in occurrences:
-        if each.series_index >= first.series_index:
-            answer = answers.wait(database, partial(answers.find, database, each.id), patience)
-            if answer is not None and answer.state in GRANTED:
-                yield str(answer.number)
+    database, patience = context.database, context.runtime.config.reservation_answer_timeout
+    try:
+        with database.begin() as tx:
+            coming = _change_template(context, tx, options, name)
+            if is_trial:
+                raise _RehearsedSeries(coming)
+    except _RehearsedSeries as rehearsed:
+        yield from (str(each.number) for each in rehearsed.coming if each.state in GRANTED)
+        return
+    for each in coming:
+        answer = answers.wait(database, partial(answers.find, database, each.id), patience)
+        if answer is not None and answer.state in GRANTED:
+            yield str(answer.number)
+
+
+def _change_template(context: Context, tx: Transaction, options: QralterOptions, name: str) -> list[AdvanceReservation]:
+    """Change what is asked for in the series of a reservation; return it and the live ones behind it."""
+    attributes = _attributes(options, context.user.name)
+    if attributes.access is not None:
+        listed_users.expand(tx, attributes.access, limit=0, known=(context.user.name,))
+    _, other = _other_resources(context, tx, options, name, attributes.access, of_series=True)
+    first = _locked(tx, context, name)
+    duration = preparation.read_dates(None, None, options.duration, tx.now, "qralter").duration
+    asked = {"request": other.request, **other.columns} if other else {}
+    alteration.change_series(tx, first, attributes, duration, asked)
+    behind = tx.advance_reservations.of_series([first.series_id])
+    return [each for each in behind if each.is_live and each.series_index >= first.series_index]
 
 
 class _Asked(NamedTuple):
@@ -240,11 +256,13 @@ def _other_resources(
     options: QralterOptions,
     name: str,
     access: Sequence[AccessEntry] | None,
+    *,
+    of_series: bool = False,
 ) -> tuple[AdvanceReservation, OtherResources | None]:
     """Return the reservation that a word means, and the resources that are asked for it; None if they stay.
 
     It is not locked yet: the rules of the site may take long, and rounds would wait for them.  ``access``: a new access
-    list.  Raises UserError.
+    list.  ``of_series``: what is asked for in its series, whatever it has itself.  Raises UserError.
     """
     wish = preparation.ReservationWish(
         resources=options.resources,
@@ -262,6 +280,9 @@ def _other_resources(
         return reservation, None
     if access is None:
         access = tx.advance_reservations.access([reservation.id])[reservation.id]
+    if of_series and reservation.series_id:
+        series = tx.reservation_series.select([reservation.series_id])[reservation.series_id]
+        reservation = reservation._replace(request=series.read_template.new.request)
     return reservation, drafts.other_resources(tx, context.database, config, wish, reservation, access=access)
 
 

@@ -10,7 +10,7 @@ from oar.cli.common import default_requests
 from oar.cli.common.command import Context, Hangup, no_argument, oar_command
 from oar.cli.common.end_with_caller import ending_with_caller
 from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option, optional_argument
-from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation
 from oar.lib.facts.errors import BadCondition, OarError, Refused
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.grid_engine_times import write_date, write_long_date, write_option_date
@@ -142,6 +142,7 @@ def _request(context: Context, requester: Requester, wish: ReservationWish, outp
     """Ask, wait for the answer, and print it.  Raises NotGranted."""
     with ending_with_caller(once=True):
         answer, is_moved = _ask(context, requester, wish)
+    _warn_of_denial(context, answer)
     answered = _series_of(context, answer)
     granted = [each for each in answered if each.state is not ReservationState.REFUSED]
     if not granted:
@@ -149,7 +150,7 @@ def _request(context: Context, requester: Requester, wish: ReservationWish, outp
     if output.is_terse:
         click.echo("\n".join(str(each.number) for each in granted))
     elif output.machine:
-        click.echo(dump(_records(context, granted), output.machine), nl=False)
+        click.echo(_document(context, granted, output.machine), nl=False)
     elif answer.series_id:
         click.echo("\n".join(_series_lines(context, answered, granted, is_verbose=output.is_verbose)))
     else:
@@ -202,17 +203,30 @@ def _lines(context: Context, answer: AdvanceReservation, *, is_moved: bool, is_v
             yield _slots_line(granted_slots(tx, answer.queue, answer.resources))
 
 
+def _warn_of_denial(context: Context, answer: AdvanceReservation) -> None:
+    """Say it if the owner has denied himself: nothing else would tell him before his first job is refused."""
+    with context.database.snapshot() as tx:
+        entries = tx.advance_reservations.access([answer.id])[answer.id]
+    if AccessEntry(answer.owner, denied=True) in entries:
+        context.warn(f"{answer.owner}, its owner, may not use it (-u).")
+
+
 def _error_lines(answer: AdvanceReservation) -> Iterator[str]:
     """Iterate over why resources are missing of what was granted just now."""
     for reason in reasons(answer):
         yield f"Its state is {answer.state}: {reason}"
 
 
-def _records(context: Context, granted: Sequence[AdvanceReservation]) -> dict[str, object]:
+def _document(context: Context, granted: Sequence[AdvanceReservation], machine: Format) -> str:
+    """Return the document that qrstat prints of the same reservations."""
     with context.database.snapshot() as tx:
         reader = rights.reader(tx, context.user, is_private=context.runtime.config.oarstat_private)
         items = shown(tx, granted, reader)
-    return {str(item.reservation.number): reservation_record(item) for item in items}
+    if machine is Format.XML:
+        from oar.lib.views.reservation_xml import reservations_xml
+
+        return reservations_xml(items, (), explains=False)
+    return dump({str(item.reservation.number): reservation_record(item) for item in items}, machine)
 
 
 def _slots_line(slots: tuple[GrantedSlots, ...]) -> str:

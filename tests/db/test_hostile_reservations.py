@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from oar.cli import oaralter, oarsub, oaruserset, qralter, qrdel, qrstat, qrsub
+from oar.cli import oaralter, oarstat, oarsub, oaruserset, qralter, qrdel, qrstat, qrsub
 from oar.cli.common.command import Command, CommandResult
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -60,8 +60,9 @@ ONE_WORD = [
     "-flex",
     "-window",
     "-project",
+    "-rrule",
 ]
-ALTERED = ["-a", "-d", "-e", "-N", "-A", "-he", "-m", "-M", "-u", "-replace", "-idle"]
+ALTERED = ["-a", "-d", "-e", "-N", "-A", "-he", "-m", "-M", "-u", "-replace", "-idle", "-l", "-q", "-p", "-w"]
 
 #: The commands, each with its words.
 LINES: Sequence[tuple[Command, Sequence[str]]] = (
@@ -71,8 +72,13 @@ LINES: Sequence[tuple[Command, Sequence[str]]] = (
     (qrsub.main, (*WANTED, "-pe", "slots", TEXT)),
     (qrsub.main, (*WANTED, "-alloc", TEXT, "2")),
     (qrsub.main, (*WANTED, "-alloc", "2", TEXT)),
+    *((qrsub.main, (*WANTED, "-rrule", "FREQ=DAILY", option, TEXT)) for option in ("-depth", "-conflict")),
     (qrsub.main, (*WANTED, TEXT)),
     *((qralter.main, (option, TEXT, AR)) for option in ALTERED),
+    *((qralter.main, (option, TEXT, "2", AR)) for option in ("-pe", "-alloc")),
+    (qralter.main, ("-pe", "slots", TEXT, AR)),
+    (qralter.main, ("-alloc", "1", TEXT, AR)),
+    *((qralter.main, ("-series", option, TEXT, AR)) for option in ("-d", "-l", "-u")),
     (qralter.main, ("-N", "x", TEXT)),
     *((qrstat.main, (option, TEXT)) for option in ("-ar", "-u", "-s")),
     (qrdel.main, (TEXT,)),
@@ -82,6 +88,8 @@ LINES: Sequence[tuple[Command, Sequence[str]]] = (
     *((oaruserset.main, (option, "bob", TEXT)) for option in ("-a", "-d")),
     (oaruserset.main, ("-D", TEXT)),
     (oarsub.main, ("--ar", TEXT, "true")),
+    (oarstat.main, ("--ar", TEXT)),
+    (oarstat.main, ("--accounting", "2027-01-01, 2027-02-01", "--ar", TEXT)),
     (oaralter.main, ("--ar", TEXT, "JOB")),
 )
 #: What would move the cursor of a terminal.

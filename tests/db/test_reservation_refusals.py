@@ -156,3 +156,9 @@ def test_what_is_missing_of_a_granted_reservation_is_told_with_the_grant(desk: D
     assert (created.event, created.state, created.message) == ("CREATED", "W", "reserved host node-1 is Absent")
     begun = desk.qrsub("-d", "60", "-h", "node-1", "-l", "nodes=1").out.splitlines()
     assert begun[1:] == ["Its state is E: reserved host node-1 is Absent"]
+
+
+def test_who_denies_himself_is_told(desk: Desk) -> None:
+    told = desk.qrsub("-d", "60", "-u", "!alice")
+    assert (told.exit, told.err) == (0, "warning: alice, its owner, may not use it (-u).\n")
+    assert desk.qrsub("-d", "60", "-u", "!root").err == desk.qrsub("-d", "60", "-u", "root").err == ""

@@ -15,6 +15,7 @@ from oar.lib.facts.states import QueueState
 from oar.lib.reservations import asking, deletion
 from tests.builders import add_resources
 from tests.db.reservation_site import ALICE, BOB, HOUR, NOW, Site
+from tests.frontend import add_rules
 
 ROOT = User("root", 0)
 
@@ -308,13 +309,50 @@ def test_a_series_is_altered_from_one_of_its_reservations_on(site: Site) -> None
     assert [access[each.id][0].text for each in now] == ["alice", "root", "root", "root"]
 
 
+def test_a_series_gets_other_resources_and_one_that_was_altered_by_itself_does_not_decide_which(site: Site) -> None:
+    add_rules(site.database)
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=2)
+    site.round()
+    first, second = site.occurrences(series)
+    assert alter(site, first.number, "-l", "/resource_id=2").exit == 0
+    altered = alter(site, "-series", first.number, "-p", "cpuset = '1'")
+    assert altered.exit == 1
+    assert altered.err.startswith("Error: No queue instances to reserve\n")
+    assert altered.out.startswith(f"Your reservation {second.number} has been altered\n")
+    site.delete(ALICE, second.id)
+    site.round()
+    first, second, third = site.occurrences(series)
+    assert [len(each.resources) for each in (first, second, third)] == [2, 1, 1]
+    assert second.resources == third.resources
+    assert alter(site, "-series", third.number, "-pe", "slots", "2").exit == 0
+    site.delete(ALICE, third.id)
+    site.round()
+    fourth = site.occurrences(series)[3]
+    assert (len(fourth.resources), fourth.pe, fourth.pe_range) == (2, "slots", "2")
+
+
+def test_a_change_of_a_series_is_tried_and_nothing_is_stored(site: Site) -> None:
+    add_rules(site.database)
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=2)
+    site.round()
+    first, second = site.occurrences(series)
+    site.ask("/resource_id=1", second.start, second.end)
+    site.round()
+    before = site.series(series), site.occurrences(series)
+    told = alter(site, "-series", first.number, "-l", "/resource_id=2", "-w", "v")
+    assert told.exit == 1
+    assert told.out.startswith(f"verification: reservation {first.number} can be altered\n")
+    assert told.err.startswith(f"denied: Reservation {second.number} can't be altered\n")
+    assert (site.series(series), site.occurrences(series)) == before
+
+
 def test_what_cannot_be_altered_of_a_series_is_told(site: Site) -> None:
     alone = site.ask("/resource_id=1", NOW + 60, NOW + 660)
     series = site.ask_series("/resource_id=1", NOW + 2 * HOUR, 600, depth=2)
     site.round()
     number = site.occurrences(series)[0].number
-    only = "qralter: with -series go -d, -N, -A, -he, -m, -M, -u, -replace, -idle and -f only\n"
-    for words in (("-a", "+1h"), ("-e", "+1h"), ("-l", "/core=1"), ("-w", "v")):
+    only = "qralter: -a and -e are dates of one reservation: with -series write -d for the duration of all\n"
+    for words in (("-a", "+1h"), ("-e", "+1h")):
         assert alter(site, "-series", number, *words) == CommandResult(1, "", only)
     none = f"denied: advance_reservation {site.get(alone).number} is in no series that goes on\n"
     assert alter(site, "-series", site.get(alone).number, "-d", 100) == CommandResult(1, "", none)

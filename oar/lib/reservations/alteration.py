@@ -162,11 +162,15 @@ def end_without_access(tx: "Transaction", reservation: AdvanceReservation, job_i
 
 
 def change_series(
-    tx: "Transaction", reservation: AdvanceReservation, change: AttributeChange, duration: int | None
+    tx: "Transaction",
+    reservation: AdvanceReservation,
+    change: AttributeChange,
+    duration: int | None,
+    asked: Mapping[str, str],
 ) -> None:
     """Change what is asked for with the occurrences to come in the series of a locked reservation.
 
-    ``duration``: None = as it is.  Raises ChangeDenied.
+    ``duration``: None = as it is.  ``asked``: other resources, by field of the template.  Raises ChangeDenied.
     """
     series = tx.reservation_series.lock(reservation.series_id) if reservation.series_id else None
     if series is None:
@@ -174,4 +178,4 @@ def change_series(
     offset = reservation.time_offset
     if duration is not None and duration <= offset:
         raise ChangeDenied(f"denied: the duration must be longer than {offset} seconds")
-    occurrences.alter(tx, series, duration, **change._asdict())
+    occurrences.alter(tx, series, duration, **{**change._asdict(), **asked})
