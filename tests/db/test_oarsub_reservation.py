@@ -176,6 +176,10 @@ class TestRefusals:
             f"{short} /resource_id=3: 2 resources can be used, 3 asked."
         )
         assert "1 whole node can be used, 2 asked" in refusal(login, "--ar", number, "-l", "/nodes=2,walltime=0:1", "x")
+        assert refusal(login, "--ar", number, "-l", "/nodes=ALL,walltime=0:1", "x") == (
+            f"{short} /nodes=ALL: 1 whole node can be used,"
+            " ALL asked, which means all of the cluster: BEST takes what there is."
+        )
         refused = refusal(login, "--ar", number, "-p", "network_address='node-2'", "-l", "walltime=0:1", "x")
         assert refused == f"{short} /resource_id=1: no resource matches \"network_address='node-2'\", 1 asked."
         several = ("-l", "/resource_id=1,walltime=0:1", "-l", "/resource_id=3,walltime=0:1")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oar.cli import oarproperty, oarqueue, oarremoveresource
+from oar.cli import oaralter, oarproperty, oarqueue, oarremoveresource
 from oar.cli.common.command import CommandResult
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import QueueState
@@ -131,6 +131,19 @@ class TestOrphanedQueue:
         assert job.queue == "course"
         site.round(NOW + 100)
         site.round(NOW + 100)
+        assert site.job(job.id) == "toLaunch"
+
+    def test_a_job_leaves_its_reservation_with_its_queue(self, site: Site, console: Console, number: int) -> None:
+        add_rules(site.database)
+        login = LoginNode(site.database)
+        console.type(oarqueue.main, "--remove", "course")
+        job = login.submit("--ar", number, "-l", "/resource_id=1,walltime=0:1", "x")
+        refused = login.type(oaralter.main, "--ar", "none", job.id)
+        assert (refused.exit, "name another one (-q)" in refused.err) == (1, True)
+        assert login.jobs()[-1].queue == "course"
+        assert login.type(oaralter.main, "--ar", "none", "-q", "default", job.id).exit == 0
+        assert login.jobs()[-1].queue == "default"
+        site.round(NOW + 10)
         assert site.job(job.id) == "toLaunch"
 
     def test_other_jobs_hold_it(self, site: Site, console: Console, number: int) -> None:

@@ -187,7 +187,8 @@ def _check_queue(tx: "Transaction", name: str, of_reservation: str = "") -> None
     ``of_reservation``: the queue of the advance reservation that the job is in.  Raises BadSubmission.
     """
     if name != of_reservation and tx.queues.is_orphaned(name):
-        raise BadSubmission(Code.QUEUE, f"queue '{name}' was removed: it takes jobs of its advance reservations only.")
+        removed = f"queue '{name}' was removed: it takes jobs of its advance reservations only"
+        raise BadSubmission(Code.QUEUE, f"{removed}; name another one (-q).")
     if not tx.queues.exists(name):
         from oar.lib.facts.did_you_mean import did_you_mean
 

@@ -15,7 +15,7 @@ from oar.lib.db.user_sql import Asker, Conditions, Subject, session
 from oar.lib.facts.did_you_mean import did_you_mean
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Group, Level
-from oar.lib.facts.request import NODE_ALIASES, format_quantity
+from oar.lib.facts.request import ALL, NODE_ALIASES, format_quantity
 
 
 class UnknownProperty(BadRequest):
@@ -130,7 +130,10 @@ def _lack(group: Group, blocks: int, condition: str, *, is_whole: bool) -> str:
     if inner:
         label += f" with {_inner_text(inner)}"
     verb = f"match{'es' * (blocks < 2)} {condition}" if condition else "can be used"
-    return f"{blocks or 'no'} {label} {verb}, {format_quantity(outermost.quantity)} asked"
+    asked = f"{format_quantity(outermost.quantity)} asked"
+    if is_whole and outermost.quantity == ALL:
+        asked += ", which means all of the cluster: BEST takes what there is"
+    return f"{blocks or 'no'} {label} {verb}, {asked}"
 
 
 def _inner_text(levels: Sequence[Level]) -> str:
