@@ -11,7 +11,7 @@ from oar.cli.common.command import Context, Hangup, oar_command
 from oar.cli.common.end_with_caller import ending_with_caller
 from oar.cli.common.options import RESERVATIONS, Stop, option
 from oar.cli.common.render import visible
-from oar.cli.qrsub import NO_ANSWER, NOBODY
+from oar.cli.qrsub import NO_ANSWER, NOBODY, slots_line
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, ReservationChange
 from oar.lib.facts.errors import UserError
@@ -21,6 +21,7 @@ from oar.lib.reservations import alteration, answers, drafts, listed_users, prep
 from oar.lib.reservations.alteration import NO_ACCESS, AttributeChange, WantedChange
 from oar.lib.reservations.drafts import OtherResources
 from oar.lib.reservations.preparation import BadReservation
+from oar.lib.views.reservations import granted_slots
 
 WITHDRAWN = "the change was withdrawn"
 
@@ -372,8 +373,10 @@ def _told(context: Context, answer: ReservationChange, asked: _Asked) -> list[st
         raise BadReservation(_refusal(reservation, wanted, answer.message, answer.proposal))
     with context.database.snapshot() as tx:
         (present,) = tx.advance_reservations.select([reservation.id])
+        slots = granted_slots(tx, present.queue, present.resources)
     lines = [f"now {write_date(present.start)} to {write_date(present.end)}"]
-    return lines + ([answer.message] if answer.message else [])
+    lines += [answer.message] if answer.message else []
+    return lines + ([slots_line(slots)] if present.resources != reservation.resources else [])
 
 
 def _refusal(reservation: AdvanceReservation, wanted: WantedChange, message: str, proposal: int) -> str:

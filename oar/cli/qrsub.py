@@ -200,7 +200,7 @@ def _lines(context: Context, answer: AdvanceReservation, *, is_moved: bool, is_v
     yield from _error_lines(answer)
     if is_verbose:
         with context.database.snapshot() as tx:
-            yield _slots_line(granted_slots(tx, answer.queue, answer.resources))
+            yield slots_line(granted_slots(tx, answer.queue, answer.resources))
 
 
 def _warn_of_denial(context: Context, answer: AdvanceReservation) -> None:
@@ -229,7 +229,8 @@ def _document(context: Context, granted: Sequence[AdvanceReservation], machine: 
     return dump({str(item.reservation.number): reservation_record(item) for item in items}, machine)
 
 
-def _slots_line(slots: tuple[GrantedSlots, ...]) -> str:
+def slots_line(slots: tuple[GrantedSlots, ...]) -> str:
+    """Return the line of the detail of qrstat that tells what was granted."""
     return f"{'granted_slots:':<28}{','.join(f'{each.place}={each.slots}' for each in slots)}"
 
 
@@ -267,7 +268,7 @@ def _series_lines(
             with context.database.snapshot() as tx:
                 slots = granted_slots(tx, each.queue, each.resources)
             yield f"{each.number} starts at {write_date(each.start)} and ends at {write_date(each.end)}."
-            yield _slots_line(slots)
+            yield slots_line(slots)
         yield from (f"{each.number} is in the state {each.state}: {reason}" for reason in reasons(each))
 
 
@@ -297,7 +298,7 @@ def _verify(context: Context, requester: Requester, wish: ReservationWish, machi
 
 
 def _verified_lines(step: "ReservationStep", slots: tuple[GrantedSlots, ...]) -> tuple[str, str]:
-    return _slots_line(slots), f"{'start_time:':<28}{write_long_date(step.start)}"
+    return slots_line(slots), f"{'start_time:':<28}{write_long_date(step.start)}"
 
 
 def _verified(step: "ReservationStep", slots: tuple[GrantedSlots, ...]) -> dict[str, object]:

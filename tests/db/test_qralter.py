@@ -176,7 +176,8 @@ def test_a_reservation_gets_more_and_fewer_resources_and_keeps_what_it_has(site:
     number, had = site.get(reservation).number, site.get(reservation).resources
     window = f"now {write_date(NOW + 100)} to {write_date(NOW + HOUR)}"
     more = alter("-l", "/resource_id=4", str(number))
-    assert more == CommandResult(0, f"Your reservation {number} has been altered\n{window}\n", "")
+    granted = "granted_slots:              default@node-1=1,default@node-2=2,default@node-3=1"
+    assert more == CommandResult(0, f"Your reservation {number} has been altered\n{window}\n{granted}\n", "")
     got = site.get(reservation)
     assert len(got.resources) == 4
     assert set(had) < set(got.resources)
@@ -242,7 +243,8 @@ def test_a_running_reservation_keeps_what_its_jobs_hold(site: Site, alter: Typed
         )
     (held,) = _held(site, second)
     assert alter("-l", "/resource_id=1", str(number)).out.splitlines()[2:] == [
-        f"job {large} was deleted: it no longer fits"
+        f"job {large} was deleted: it no longer fits",
+        "granted_slots:              default@node-1=1",
     ]
     assert site.get(reservation.id).resources == (held,)
     with site.database.snapshot() as tx:

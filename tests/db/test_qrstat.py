@@ -210,6 +210,10 @@ def ask_change(console: Console, **wanted: object) -> None:
             "resources /core=2, licence=1",
         ),
         ({"request": "[]", "asked": {}}, "resources of the same kind"),
+        (
+            {"request": "[]", "asked": {"resource_list": "[]", "pe": "mpi", "pe_range": "2-4"}},
+            "resources mpi 2-4",
+        ),
         ({"start": 1166104053, "name": "night"}, "start 12/14/2006 14:47:33, name night"),
         ({"is_hard": True, "replaces_lost": False, "idle_limit": 60}, "error_handling hard, replace no, idle_limit 60"),
         (

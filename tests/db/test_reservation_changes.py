@@ -195,7 +195,7 @@ def test_the_end_of_a_running_reservation_moves_sooner_behind_its_jobs_or_with_f
     _begin(site)
     assert refused("-e", write_option_date(NOW + 50)) == ["  start time is later than end time"]
     assert refused("-e", write_option_date(START + 300)) == [
-        f"  job {job} runs until {format_date(START + 600)}",
+        f"  job {job} runs until {format_date(START + 600)}; with -f it ends with the reservation",
         f"  the earliest possible end is {write_date(START + 606)}",
     ]
     assert _granted(site, alter, reservation, "-e", write_option_date(START + 606))[1] == START + 606
@@ -248,7 +248,8 @@ def test_a_job_that_no_longer_fits_ends_because_of_the_reservation(
         for job in (large, long):
             assert lifecycle.move(tx, job, JobState.WAITING)
     told = alter("-l", "/resource_id=1", "-d", "1200", str(number)).out.splitlines()
-    assert told[2:] == [f"job {job} was deleted: it no longer fits" for job in (large, long)]
+    assert told[2:-1] == [f"job {job} was deleted: it no longer fits" for job in (large, long)]
+    assert told[-1] == "granted_slots:              default@node-1=1"
     sentence = f"It was in the advance reservation {number}, which was altered, so that the job no longer fits."
     assert [_end_of(site, job) for job in (large, long)] == [(EndCode.RESERVATION, sentence)] * 2
 

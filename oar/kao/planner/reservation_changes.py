@@ -109,7 +109,7 @@ class ReservationChanges:
         job = next((job for job in self._bound_jobs(reservation) if job.end > end - reservation.time_offset), None)
         if job is None or change.is_forced or end >= reservation.end:
             return None
-        message = f"job {job.id} runs until {format_date(job.end)}"
+        message = f"job {job.id} runs until {format_date(job.end)}; with -f it ends with the reservation"
         return _refusal(change, reservation, message, job.end + reservation.time_offset)
 
     def _bound_jobs(self, reservation: PlannedReservation) -> Iterator[RunningJob]:

@@ -130,6 +130,7 @@ def _asked_text(columns: Mapping[str, str]) -> str:
     """Return how resources are asked for: ``licence=2, slots=3``; a condition alone changes none."""
     pairs = json.loads(columns.get("resource_list", "[]"))
     words = [value if name == "oar" else f"{name}={value}" for name, value in pairs]
+    words += [f"{columns['pe']} {columns['pe_range']}"] if columns.get("pe") else []
     return ", ".join(words) or "of the same kind"
 
 
