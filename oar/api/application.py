@@ -15,15 +15,20 @@ from oar.api import (
     changes,
     dashboard,
     event_log,
+    gantt,
     general,
     grid,
     history,
     jobs,
+    metrics,
     nodes,
     output,
     pages,
     problems,
+    reservations,
     sessions,
+    site,
+    usage,
 )
 from oar.api.gate import Gate
 from oar.api.service import Service
@@ -46,11 +51,13 @@ def application(service: Service) -> FastAPI:
         lifespan=_life,
     )
     app.state.service = service
-    state = (general.router, dashboard.router, nodes.router, grid.router, history.router, event_log.router)
+    app.state.metrics = metrics.Metrics(service)
+    state = (general, site, dashboard, nodes, grid, reservations, gantt, usage, history, event_log)
     of_jobs = (jobs.router, changes.router, changes.estimates, output.router)
-    for router in (*state, *of_jobs, sessions.router):
+    for router in (*(each.router for each in state), *of_jobs, sessions.router):
         app.include_router(router, prefix="/v1")
     app.include_router(general.health)
+    app.include_router(metrics.router)
     app.include_router(pages.router)
     problems.install(app)
     app.add_middleware(GZipMiddleware, minimum_size=_PACKED_FROM, compresslevel=1)

@@ -88,6 +88,11 @@ class Hub:
         self.told_at = 0.0  #: when the database was looked at last, by the monotonic clock
         self.is_told = False  #: whether the database tells of changes, so that nobody has to poll
 
+    @property
+    def listeners(self) -> int:
+        """How many listen."""
+        return len(self._listeners)
+
     def start(self) -> None:
         """Begin to follow, for the event loop that runs."""
         self._loop = asyncio.get_running_loop()

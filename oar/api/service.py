@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fastapi import Request
 
 from oar.api.callers import SAFE_METHODS, Caller, Identities, peer_of_request
+from oar.api.chunk_cache import Chunks
 from oar.api.hub import Hub
 from oar.api.limits import Buckets, Rate
 from oar.api.passwords import Passwords
@@ -60,6 +61,7 @@ class Service:
         self.hub = Hub(runtime.database, runtime.config.api_max_streams)
         self.workers = Workers(runtime)
         runtime.database.deliver = self._deliver
+        self.chunks = Chunks()
         self.identities = Identities(runtime.database, Passwords(runtime.oardir))
         self._reads, self._changes = (Buckets(rate) for rate in _rates(runtime.config))
 

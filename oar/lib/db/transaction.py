@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from oar.lib.db.deadlines import Deadlines
     from oar.lib.db.events import Events
     from oar.lib.db.gantt import Gantt
+    from oar.lib.db.gantt_days import GanttDays
     from oar.lib.db.history import History
     from oar.lib.db.invariants import Invariants
     from oar.lib.db.job_details import JobDetails
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from oar.lib.db.stored_conditions import StoredConditions
     from oar.lib.db.submission_checks import SubmissionChecks
     from oar.lib.db.submission_keys import SubmissionKeys
+    from oar.lib.db.usage import Usage
     from oar.lib.db.usersets import Usersets
     from oar.lib.db.walltime_changes import WalltimeChanges
 
@@ -77,6 +79,7 @@ class Transaction(Statements):
     deadlines: "Lazy[Deadlines]" = Lazy()
     events: "Lazy[Events]" = Lazy()
     gantt: "Lazy[Gantt]" = Lazy()
+    gantt_days: "Lazy[GanttDays]" = Lazy()
     history: "Lazy[History]" = Lazy()
     invariants: "Lazy[Invariants]" = Lazy()
     job_details: "Lazy[JobDetails]" = Lazy()
@@ -106,5 +109,6 @@ class Transaction(Statements):
     stored_conditions: "Lazy[StoredConditions]" = Lazy()
     submission_checks: "Lazy[SubmissionChecks]" = Lazy()
     submission_keys: "Lazy[SubmissionKeys]" = Lazy()
+    usage: "Lazy[Usage]" = Lazy()
     usersets: "Lazy[Usersets]" = Lazy()
     walltime_changes: "Lazy[WalltimeChanges]" = Lazy()

@@ -24,7 +24,7 @@ def read_consumption(
     by_name = {queue.name: queue.priority for queue in queues}
     names = [queue.name for queue in queues if queue.priority in priorities]
     rows = rounds.consumption(names, since, now)
-    return {priority: _summed(row for row in rows if by_name[row[0]] == priority) for priority in sorted(priorities)}
+    return {priority: summed(row for row in rows if by_name[row[0]] == priority) for priority in sorted(priorities)}
 
 
 def _needs_consumption(queue: Queue, settings: Settings) -> bool:
@@ -32,7 +32,8 @@ def _needs_consumption(queue: Queue, settings: Settings) -> bool:
     return policy is not None and policy.order_by(settings) in (JobPriority.FAIRSHARE, JobPriority.MULTIFACTOR)
 
 
-def _summed(rows: Iterable[_Row]) -> ConsumptionSums:
+def summed(rows: Iterable[_Row]) -> ConsumptionSums:
+    """Return the sums of consumption by user and by project."""
     used_by_user: dict[str, int] = {}
     asked_by_user: dict[str, int] = {}
     used_by_project: dict[str, int] = {}

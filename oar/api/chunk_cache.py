@@ -1,0 +1,40 @@
+"""Days of the Gantt diagram that were asked for, packed, as long as there is room."""
+
+import gzip
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from oar.lib.views.gantt_chunks import day_chunk
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+#: Bytes of packed chunks that are kept in memory.
+KEPT_BYTES = 64 << 20
+
+
+class Chunks:
+    """The chunks that were asked for last, packed."""
+
+    def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
+        self._most = most_bytes
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[int, str], bytes] = OrderedDict()
+        self._bytes = 0
+
+    def packed(self, tx: "Transaction", day: int, version: str) -> bytes:
+        """Return the chunk of a day, read if it is not there."""
+        with self._lock:
+            found = self._kept.get((day, version))
+            if found is not None:
+                self._kept.move_to_end((day, version))
+                return found
+        made = gzip.compress(day_chunk(tx, day), 6, mtime=0)
+        with self._lock:
+            if (day, version) not in self._kept:
+                self._kept[day, version] = made
+                self._bytes += len(made)
+            while self._bytes > self._most and len(self._kept) > 1:
+                self._bytes -= len(self._kept.popitem(last=False)[1])
+        return made

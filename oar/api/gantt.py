@@ -1,0 +1,178 @@
+"""Jobs on resources over time: days that are over, as chunks that never change, and what goes on."""
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+
+from oar.api.answers import Answer, answer_unless_known
+from oar.api.jobs import PRINTABLE, words_of
+from oar.api.service import asking, service_of
+from oar.lib.facts.errors import BadRequest, NoSuchResource
+from oar.lib.facts.states import NOT_STARTED
+from oar.lib.views.gantt_chunks import DAY, ranges
+
+if TYPE_CHECKING:
+    from oar.lib.db.gantt_days import DayVersion, DrawnJob, DrawnState
+
+router = APIRouter(prefix="/gantt", tags=["gantt"])
+
+#: The last day that can be asked for: so far the columns reach.
+LAST_DAY = 2**32 // DAY - 1
+MOST_DAYS = 366
+_UNTOUCHED = "private, max-age=31536000, immutable"
+Day = Annotated[str, Path(pattern=r"^\d{4}-\d{2}-\d{2}$", description="A day, UTC: YYYY-MM-DD.")]
+Seconds = Annotated[int, Query(ge=0, le=LAST_DAY * DAY)]
+
+
+@router.get("/index", operation_id="gantt_index", summary="The days that have chunks")
+def gantt_index(request: Request, begin: Annotated[Seconds, Query(alias="from")], to: Seconds) -> Answer:
+    """Return the days of a period on which something ended, with the version by which a chunk is asked for."""
+    who = asking(request)
+    if not begin <= to < begin + MOST_DAYS * DAY:
+        raise BadRequest(f"a period goes from a date to a later one, over {MOST_DAYS} days at most")
+    with who.database.snapshot() as tx:
+        versions = tx.gantt_days.versions(begin - begin % DAY, to - to % DAY + DAY)
+    items = [
+        {"day": _written(each.day), "version": _version(each), "jobs": each.jobs, "states": each.states}
+        for each in versions
+    ]
+    return answer_unless_known(request, {"items": items})
+
+
+@router.get(
+    "/chunks/{day}",
+    operation_id="gantt_chunk",
+    summary="What ended on a day",
+    response_class=Answer,
+    responses={200: {"content": {"application/octet-stream": {}}}},
+)
+def gantt_chunk(
+    request: Request, day: Day, v: Annotated[str | None, Query(max_length=60, pattern=PRINTABLE)] = None
+) -> Answer:
+    """Return the jobs and states of resources that ended on a day (UTC), as columns of integers; packed by gzip."""
+    who = asking(request)
+    number = _day(day)
+    with who.database.snapshot() as tx:
+        found = tx.gantt_days.versions(number * DAY, (number + 1) * DAY)
+        version = _version(found[0]) if found else "0"
+        tag = f'W/"{version}"'
+        is_over = (number + 1) * DAY <= tx.now
+        headers = {"ETag": tag, "Cache-Control": _UNTOUCHED if is_over and v == version else "private, no-cache"}
+        if tag in request.headers.get("if-none-match", ""):
+            return Answer(status_code=304, headers=headers)
+        body = service_of(request).chunks.packed(tx, number, version)
+    return Answer(body, 200, {**headers, "Content-Encoding": "gzip"}, "application/octet-stream")
+
+
+@router.get("/live", operation_id="gantt_live", summary="What goes on, and what is planned")
+def gantt_live(request: Request) -> Answer:
+    """Return the jobs on resources, those whose start is planned, and the states of resources that last."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        running, planned = tx.gantt_days.running(), tx.gantt_days.planned()
+        states = tx.gantt_days.open_states()
+        reasons = tx.job_waits.reasons([job.id for job in planned])
+        pauses = tx.gantt_days.pauses([job.id for job in running])
+        reservations = tx.advance_reservations.live()
+        record = {
+            "running": [_live_item(job) for job in running],
+            "planned": [
+                {**_live_item(job), "reason": reasons[job.id].code if job.id in reasons else None} for job in planned
+            ],
+            "suspended": [{"job": job, "from": begin, "to": end or None} for job, begin, end in pauses],
+            "states": [_state_item(state) for state in states],
+            "reservations": [
+                {
+                    "id": each.number,
+                    "name": each.name or None,
+                    "user": each.owner,
+                    "from": each.start,
+                    "to": each.end,
+                    "resources": list(ranges(sorted(each.resources))),
+                }
+                for each in reservations
+                if each.resources
+            ],
+        }
+    return answer_unless_known(request, record)
+
+
+@router.get("/rows", operation_id="gantt_rows", summary="The rows of the diagram")
+def gantt_rows(
+    request: Request,
+    rows: Annotated[str, Query(max_length=500, pattern=PRINTABLE, description="Properties, outer ones first.")] = "",
+) -> Answer:
+    """Return the resources by the values of some properties, in natural order, as ranges of ids."""
+    who = asking(request)
+    levels = words_of(rows) or ("network_address",)
+    with who.database.snapshot() as tx:
+        unknown = [level for level in levels if level not in tx.resources.columns()]
+        if unknown:
+            raise BadRequest(f"{unknown[0]!r} is no property of resources")
+        resources = tx.listings.resources(columns=tuple(dict.fromkeys(("resource_id", "type", *levels))))
+    groups: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for resource in resources:
+        labels = tuple(str(resource[level] or "") for level in levels)
+        groups.setdefault((resource["type"], labels), []).append(resource["resource_id"])
+    items = [
+        {"type": kind, "labels": labels, "number": len(ids), "resources": list(ranges(sorted(ids)))}
+        for (kind, labels), ids in sorted(groups.items(), key=lambda group: _natural(*group[0]))
+    ]
+    return answer_unless_known(request, {"levels": levels, "items": items})
+
+
+def _natural(kind: str, labels: Iterable[str]) -> tuple[object, ...]:
+    """Return what sorts resources as people count them: of the usual type first, n2 before n10."""
+    return (
+        kind != "default",
+        kind,
+        *(tuple(map(_rank, re.findall(r"[0-9]{1,18}|[^0-9]+", label))) for label in labels),
+    )
+
+
+def _rank(part: str) -> tuple[bool, int, str]:
+    is_number = part.isdecimal()
+    return not is_number, int(part) if is_number else 0, part
+
+
+def _live_item(job: "DrawnJob") -> dict[str, object]:
+    return {
+        "id": job.id,
+        "name": job.name or None,
+        "user": job.user,
+        "project": job.project,
+        "queue": job.queue,
+        "types": job.types.split(),
+        "state": job.state,
+        "kind": job.kind,
+        "submitted": job.submitted,
+        "start": job.start,
+        "walltime": job.walltime,
+        "is_planned": job.state in NOT_STARTED,
+        "resources": list(ranges(job.resources)),
+    }
+
+
+def _state_item(state: "DrawnState") -> dict[str, object]:
+    return {"state": state.state, "from": state.start, "resources": list(ranges(state.resources))}
+
+
+def _version(found: "DayVersion") -> str:
+    return f"{found.jobs}-{found.states}-{found.sum & 0xFFFFFFFFFFFF:x}"
+
+
+def _day(text: str) -> int:
+    try:
+        day = (date.fromisoformat(text) - date(1970, 1, 1)).days
+    except ValueError:
+        day = -1
+    if not 0 <= day <= LAST_DAY:
+        raise NoSuchResource(f"there is no day {text}")
+    return day
+
+
+def _written(day: int) -> str:
+    return datetime.fromtimestamp(day * DAY, UTC).strftime("%Y-%m-%d")

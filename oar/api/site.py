@@ -1,0 +1,32 @@
+"""What programs need to know about the site."""
+
+import time
+
+from fastapi import APIRouter, Request
+
+from oar.api.answers import Answer, answer_unless_known
+from oar.api.service import asking
+from oar.lib.facts.states import QueueState
+
+router = APIRouter(tags=["general"])
+
+
+@router.get("/site", operation_id="site", summary="What programs need to know about the site")
+def site(request: Request) -> Answer:
+    """Return queues, properties of resources, the time zone, and which features are on."""
+    who = asking(request)
+    config = who.config
+    with who.database.snapshot() as tx:
+        record = {
+            "queues": [queue.name for queue in tx.queues.all() if queue.state is not QueueState.ORPHANED],
+            "properties": dict(sorted(tx.resources.columns().items())),
+            "resources": dict(tx.resources.count_by_type()),
+            "time_zone": time.tzname[0],
+            "features": {
+                "passwords": config.api_basic_auth != "no",
+                "anonymous_read": config.api_anonymous_read,
+                "private_accounting": config.api_accounting_private,
+                "walltime_changes": config.walltime_change_enabled,
+            },
+        }
+    return answer_unless_known(request, record)

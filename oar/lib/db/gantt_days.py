@@ -1,0 +1,139 @@
+"""What ended on a day, and what goes on: jobs on resources over time (``tx.gantt_days``)."""
+
+from typing import NamedTuple
+
+from oar.lib.db.predicates import NO_FRAME
+from oar.lib.db.statements import Table
+
+#: Jobs that ran and ended between two dates.
+_ENDED = f"""
+    SELECT j.job_id, j.start_time, j.stop_time,
+        COALESCE((SELECT m.moldable_walltime FROM moldable_job_descriptions m
+            WHERE m.moldable_id = j.assigned_moldable_job), 0),
+        j.submission_time, j.job_user, j.project, j.queue_name, COALESCE(j.job_name, ''),
+        COALESCE((SELECT string_agg(t.type, ' ' ORDER BY t.type) FROM job_types t WHERE t.job_id = j.job_id), ''),
+        j.state, j.job_type,
+        ARRAY(SELECT a.resource_id FROM assigned_resources a
+            WHERE a.moldable_job_id = j.assigned_moldable_job ORDER BY a.resource_id)
+    FROM jobs j
+    WHERE j.stop_time >= %(start)s AND j.stop_time < %(stop)s AND j.state IN ('Terminated', 'Error')
+      AND j.start_time > 0 AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
+    ORDER BY j.job_id"""
+#: The same of jobs that are on resources now.
+_RUNNING = f"""
+    SELECT j.job_id, j.start_time, 0,
+        COALESCE((SELECT m.moldable_walltime FROM moldable_job_descriptions m
+            WHERE m.moldable_id = j.assigned_moldable_job), 0),
+        j.submission_time, j.job_user, j.project, j.queue_name, COALESCE(j.job_name, ''),
+        COALESCE((SELECT string_agg(t.type, ' ' ORDER BY t.type) FROM job_types t WHERE t.job_id = j.job_id), ''),
+        j.state, j.job_type,
+        ARRAY(SELECT a.resource_id FROM assigned_resources a
+            WHERE a.moldable_job_id = j.assigned_moldable_job ORDER BY a.resource_id)
+    FROM jobs j
+    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.start_time > 0 AND j.assigned_moldable_job <> 0
+      AND {NO_FRAME}
+    ORDER BY j.job_id"""
+#: The same of jobs whose start is planned.
+_PLANNED = f"""
+    SELECT j.job_id, p.start_time, 0, m.moldable_walltime, j.submission_time, j.job_user, j.project, j.queue_name,
+        COALESCE(j.job_name, ''),
+        COALESCE((SELECT string_agg(t.type, ' ' ORDER BY t.type) FROM job_types t WHERE t.job_id = j.job_id), ''),
+        j.state, j.job_type, s.resources
+    FROM gantt_jobs_predictions_visu p
+    JOIN gantt_jobs_sets_visu s ON s.moldable_job_id = p.moldable_job_id
+    JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
+    JOIN jobs j ON j.job_id = m.moldable_job_id
+    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.assigned_moldable_job = 0 AND {NO_FRAME}
+    ORDER BY j.job_id"""
+_CLOSED = """
+    SELECT value, date_start, date_stop, array_agg(resource_id ORDER BY resource_id) FROM resource_logs
+    WHERE attribute = 'state' AND date_stop >= %(start)s AND date_stop < %(stop)s
+      AND value IN ('Absent', 'Dead', 'Suspected')
+    GROUP BY value, date_start, date_stop ORDER BY date_start, value, date_stop"""
+_OPEN = """
+    SELECT value, date_start, 0, array_agg(resource_id ORDER BY resource_id) FROM resource_logs
+    WHERE attribute = 'state' AND date_stop = 0 AND value IN ('Absent', 'Dead', 'Suspected')
+    GROUP BY value, date_start ORDER BY date_start, value"""
+_PAUSES = """
+    SELECT job_id, date_start, date_stop FROM job_state_logs
+    WHERE job_id = ANY(%s) AND job_state = 'Suspended' ORDER BY job_id, date_start"""
+#: How often something ended on each day, and a sum by which another set of jobs is noticed.
+_VERSIONS = """
+    WITH ended AS (
+        SELECT j.stop_time / 86400 AS day, count(*) AS jobs, sum(hashint8(j.job_id))::bigint AS sum FROM jobs j
+        WHERE j.stop_time >= %(start)s AND j.stop_time < %(stop)s AND j.state IN ('Terminated', 'Error')
+          AND j.start_time > 0 AND j.assigned_moldable_job <> 0 GROUP BY 1),
+    closed AS (
+        SELECT l.date_stop / 86400 AS day, count(*) AS intervals FROM resource_logs l
+        WHERE l.attribute = 'state' AND l.date_stop >= %(start)s AND l.date_stop < %(stop)s
+          AND l.value IN ('Absent', 'Dead', 'Suspected') GROUP BY 1)
+    SELECT day, COALESCE(jobs, 0), COALESCE(sum, 0), COALESCE(intervals, 0)
+    FROM ended FULL JOIN closed USING (day) ORDER BY day"""
+
+
+class DrawnJob(NamedTuple):
+    """A job on resources, as it is drawn.  Dates are epoch seconds, 0 = not yet."""
+
+    id: int
+    start: int
+    stop: int
+    walltime: int
+    submitted: int
+    user: str
+    project: str
+    queue: str
+    name: str
+    types: str  #: with blanks between them
+    state: str
+    kind: str
+    resources: list[int]
+
+
+class DrawnState(NamedTuple):
+    """Resources that could not be used."""
+
+    state: str
+    start: int
+    stop: int
+    resources: list[int]
+
+
+class DayVersion(NamedTuple):
+    """What a day holds."""
+
+    day: int  #: days since 1970, UTC
+    jobs: int
+    sum: int
+    states: int
+
+
+class GanttDays(Table):
+    """Questions of those who draw jobs on resources over time."""
+
+    def ended(self, start: int, stop: int) -> list[DrawnJob]:
+        """Return the jobs that ran and ended between two dates, by id."""
+        return [DrawnJob(*row) for row in self._tx.rows(_ENDED, {"start": start, "stop": stop})]
+
+    def running(self) -> list[DrawnJob]:
+        """Return the jobs that are on resources, by id."""
+        return [DrawnJob(*row) for row in self._tx.rows(_RUNNING)]
+
+    def planned(self) -> list[DrawnJob]:
+        """Return the jobs whose start is planned, by id."""
+        return [DrawnJob(*row) for row in self._tx.rows(_PLANNED)]
+
+    def closed_states(self, start: int, stop: int) -> list[DrawnState]:
+        """Return when resources could not be used, up to a date between two others."""
+        return [DrawnState(*row) for row in self._tx.rows(_CLOSED, {"start": start, "stop": stop})]
+
+    def open_states(self) -> list[DrawnState]:
+        """Return since when resources cannot be used."""
+        return [DrawnState(*row) for row in self._tx.rows(_OPEN)]
+
+    def pauses(self, jobs: list[int]) -> list[tuple[int, int, int]]:
+        """Return when jobs were suspended: ``(job, from, to)``, to = 0 if that lasts."""
+        return [(row[0], row[1], row[2]) for row in self._tx.rows(_PAUSES, (jobs,))]
+
+    def versions(self, start: int, stop: int) -> list[DayVersion]:
+        """Return what the days between two dates hold; days that hold nothing are left out."""
+        return [DayVersion(*row) for row in self._tx.rows(_VERSIONS, {"start": start, "stop": stop})]

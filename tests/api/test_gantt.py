@@ -1,0 +1,151 @@
+"""The Gantt diagram: days that are over, what goes on, and the rows."""
+
+import json
+import struct
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState
+from oar.lib.resources import nodes
+from oar.lib.views.gantt_chunks import DAY
+from tests.builders import add_job, add_resources
+
+DAY_BEFORE = 20_000  # 2024-10-04
+JOB_COLUMNS = (
+    *("id", "begin", "length", "walltime", "submitted", "user", "project", "queue", "name", "types", "state", "kind"),
+    "ranges",
+)
+
+
+def read(data: bytes) -> dict[str, list[dict[str, int | str]]]:
+    """Read a chunk as a page does: from what docs/api.rst says."""
+    magic, layout, zero, jobs, ranges, states, pauses, length = struct.unpack_from("<4s7I", data)
+    assert (magic, layout, length % 4) == (b"OARG", 1, 0)
+    words = json.loads(data[32 : 32 + length])
+    at = 32 + length
+
+    def columns(names: Sequence[str], number: int) -> list[dict[str, int | str]]:
+        nonlocal at
+        found = []
+        for _ in names:
+            found.append(struct.unpack_from(f"<{number}I", data, at))
+            at += 4 * number
+        return [dict(zip(names, row, strict=True)) for row in zip(*found, strict=True)]
+
+    tables = {
+        "jobs": columns(JOB_COLUMNS, jobs),
+        "ranges": columns(["first", "number"], ranges),
+        "states": columns(["first", "number", "begin", "end", "state"], states),
+        "pauses": columns(["job", "begin", "end"], pauses),
+    }
+    assert at == len(data)
+    for job in tables["jobs"]:
+        job["begin"] = int(job["begin"]) + zero
+        for name in ("user", "project", "queue", "name", "state", "kind"):
+            job[name] = words[f"{name}s"][job[name]]
+        job["types"] = words["types"][job["types"]]
+    for state in tables["states"]:
+        state["state"] = words["states"][state["state"]]
+        state["begin"] = int(state["begin"]) + zero
+    return tables
+
+
+def _ended(database: Database, on: list[int], day: int, begin: int = 100, stop: int = 200, **columns: Any) -> int:
+    job_id = add_job(database, JobState.TERMINATED, on=on, **columns)
+    start = day * DAY
+    with database.begin() as tx:
+        sql = "UPDATE jobs SET start_time = %s, stop_time = %s, submission_time = %s WHERE job_id = %s"
+        tx.execute(sql, (start + begin, start + stop, start, job_id))
+    return job_id
+
+
+def _chunk(client: httpx.Client, day: int) -> dict[str, list[dict[str, int | str]]]:
+    text = datetime.fromtimestamp(day * DAY, UTC).strftime("%Y-%m-%d")
+    return read(client.get(f"/v1/gantt/chunks/{text}").content)
+
+
+def test_a_day_holds_what_ended_on_it(anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    job = _ended(database, [resources[0], resources[1], resources[3]], DAY_BEFORE, user="alice", name="sim «é»")
+    _ended(database, resources[:1], DAY_BEFORE + 1, begin=-100)
+    with database.begin() as tx:
+        nodes.suspect(tx, ["node-2"], finaud=False)
+        begin = DAY_BEFORE * DAY
+        tx.execute(
+            "UPDATE resource_logs SET date_start = %s, date_stop = %s WHERE value = 'Suspected'", (begin, begin + 50)
+        )
+    record = _chunk(anonymous, DAY_BEFORE)
+    (drawn,) = record["jobs"]
+    assert (drawn["id"], drawn["user"], drawn["name"], drawn["state"]) == (job, "alice", "sim «é»", "Terminated")
+    assert (drawn["begin"], drawn["length"], drawn["walltime"]) == (begin + 100, 100, 3600)
+    assert [(each["first"], each["number"]) for each in record["ranges"]] == [(resources[0], 2), (resources[3], 1)]
+    (state,) = record["states"]
+    assert (state["first"], state["number"], state["state"], state["begin"]) == (resources[2], 2, "Suspected", begin)
+    (late,) = _chunk(anonymous, DAY_BEFORE + 1)["jobs"]
+    assert late["begin"] == begin + DAY - 100  # it began the day before
+
+
+def test_a_day_of_nothing_is_empty(anonymous: httpx.Client) -> None:
+    assert _chunk(anonymous, DAY_BEFORE) == {"jobs": [], "ranges": [], "states": [], "pauses": []}
+
+
+def test_a_day_that_is_over_is_kept_for_ever_under_its_version(anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    _ended(database, resources, DAY_BEFORE)
+    period = {"from": DAY_BEFORE * DAY, "to": (DAY_BEFORE + 3) * DAY}
+    (item,) = anonymous.get("/v1/gantt/index", params=period).json()["items"]
+    assert (item["day"], item["jobs"]) == ("2024-10-04", 1)
+    path = f"/v1/gantt/chunks/{item['day']}"
+    kept = anonymous.get(path, params={"v": item["version"]})
+    assert (kept.headers["content-encoding"], "immutable" in kept.headers["cache-control"]) == ("gzip", True)
+    assert "no-cache" in anonymous.get(path, params={"v": "old"}).headers["cache-control"]
+    assert anonymous.get(path, headers={"If-None-Match": kept.headers["etag"]}).status_code == 304
+    _ended(database, resources, DAY_BEFORE)
+    assert anonymous.get("/v1/gantt/index", params=period).json()["items"][0]["version"] != item["version"]
+    assert len(_chunk(anonymous, DAY_BEFORE)["jobs"]) == 2
+
+
+def test_what_goes_on_is_told_apart_from_what_is_planned(anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    running = add_job(database, JobState.RUNNING, on=resources[:2])
+    waiting = add_job(database)
+    with database.begin() as tx:
+        nodes.suspect(tx, ["node-2"], finaud=False)
+    record = anonymous.get("/v1/gantt/live").json()
+    assert [(job["id"], job["resources"]) for job in record["running"]] == [(running, [[resources[0], 2]])]
+    assert waiting not in {job["id"] for job in record["planned"]}  # no round has planned it
+    assert [(state["state"], state["resources"]) for state in record["states"]] == [("Suspected", [[resources[2], 2]])]
+
+
+def test_rows_are_in_the_order_in_which_people_count(anonymous: httpx.Client, database: Database) -> None:
+    add_resources(database, nodes=11, cores=1)
+    with database.begin() as tx:
+        tx.resources.insert([{"type": "licence", "network_address": ""}])
+    record = anonymous.get("/v1/gantt/rows").json()
+    labels = [item["labels"][0] for item in record["items"]]
+    assert labels == [*(f"node-{number}" for number in range(1, 12)), ""]
+    by_core = anonymous.get("/v1/gantt/rows", params={"rows": "network_address,cpuset"}).json()
+    assert by_core["items"][0]["labels"] == ["node-1", "0"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v1/gantt/chunks/2024-13-01", 404),
+        ("/v1/gantt/chunks/1969-12-31", 404),
+        ("/v1/gantt/chunks/9999-12-31", 404),
+        ("/v1/gantt/chunks/today", 400),
+        ("/v1/gantt/index?from=5&to=4", 400),
+        ("/v1/gantt/index?from=0&to=99999999", 400),
+        ("/v1/gantt/index", 400),
+        ("/v1/gantt/rows?rows=nothing", 400),
+        ("/v1/gantt/rows?rows=state;DROP TABLE jobs", 400),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(anonymous: httpx.Client, path: str, status: int) -> None:
+    assert anonymous.get(path).status_code == status

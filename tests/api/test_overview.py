@@ -1,0 +1,95 @@
+"""What programs need to know of a site, consumption, fair share, metrics, advance reservations."""
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState
+from tests.api.conftest import Api
+from tests.builders import add_job, add_resources
+
+DAY = 86400
+
+
+def test_a_site_tells_what_programs_need(anonymous: httpx.Client, database: Database) -> None:
+    record = anonymous.get("/v1/site").json()
+    assert "default" in record["queues"]
+    assert "network_address" in record["properties"]
+    assert record["features"]["passwords"] is False
+
+
+def _consume(database: Database, day: int, user: str, kind: str, seconds: int) -> None:
+    sql = """
+        INSERT INTO accounting (window_start, window_stop, accounting_user, accounting_project, queue_name,
+            consumption_type, consumption) VALUES (%s, %s, %s, 'ml', 'default', %s, %s)"""
+    with database.begin() as tx:
+        tx.execute(sql, (day * DAY, day * DAY + DAY - 1, user, kind, seconds))
+
+
+def test_consumption_is_told_by_days_and_by_users(anonymous: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    for day, user, used in ((20_000, "alice", 10), (20_000, "bob", 5), (20_001, "alice", 7)):
+        _consume(database, day, user, "USED", used)
+        _consume(database, day, user, "ASKED", 2 * used)
+    period = {"from": 20_000 * DAY, "to": 20_002 * DAY}
+    record = anonymous.get("/v1/usage", params=period).json()
+    assert [(item["from"] // DAY, item["user"], item["used"], item["asked"]) for item in record["items"]] == [
+        (20_000, "alice", 10, 20),
+        (20_000, "bob", 5, 10),
+        (20_001, "alice", 7, 14),
+    ]
+    assert record["capacity"] == 4 * 2 * DAY
+    (month,) = anonymous.get("/v1/usage", params={**period, "bucket": "month", "group": "project"}).json()["items"]
+    assert (month["project"], month["used"]) == ("ml", 22)
+
+
+def test_consumption_that_is_private_is_that_of_others(
+    api: Api, anonymous: httpx.Client, local: httpx.Client, database: Database
+) -> None:
+    api.runtime.config = Config(api_accounting_private=True)
+    for user in ("alice", "bob"):
+        _consume(database, 20_000, user, "USED", 5)
+    period = {"from": 20_000 * DAY, "to": 20_001 * DAY}
+    (others,) = anonymous.get("/v1/usage", params=period).json()["items"]
+    assert (others["user"], others["used"]) == ("others", 10)
+    assert anonymous.get("/v1/fairshare/alice").status_code == 403
+    assert len(local.get("/v1/usage", params=period).json()["items"]) == 2  # root is an administrator
+
+
+def test_fair_share_is_told_term_by_term(api: Api, anonymous: httpx.Client, database: Database) -> None:
+    with database.snapshot() as tx:
+        today = tx.now // DAY
+    _consume(database, today - 1, "alice", "USED", 30)
+    _consume(database, today - 1, "bob", "USED", 10)
+    api.runtime.config = Config(scheduler_fairsharing_user_targets={"alice": 25.0})
+    record = anonymous.get("/v1/fairshare/alice", params={"project": "ml"}).json()
+    terms = {term["name"]: term for term in record["terms"]}
+    assert (terms["user"]["used"], terms["user"]["target"], terms["project"]["used"]) == (0.75, 0.25, 1.0)
+    assert record["karma"] == pytest.approx(sum(term["karma"] for term in record["terms"]))
+
+
+def test_prometheus_reads_the_metrics(anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    add_job(database, JobState.RUNNING, on=resources[:1])
+    add_job(database)
+    answer = anonymous.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    jobs = {sample.labels["state"]: sample.value for sample in families["oar_jobs"].samples}
+    assert jobs == {"Running": 1, "Waiting": 1}
+    found = {sample.labels["state"]: sample.value for sample in families["oar_resources"].samples}
+    assert found == {"busy": 1, "free": 3}
+    assert families["oar_api_feed_lag_seconds"].samples[0].value < 60
+
+
+def test_metrics_are_for_the_networks_of_the_site(api: Api, anonymous: httpx.Client) -> None:
+    api.runtime.config = Config(api_metrics_networks=("192.0.2.0/24",))
+    assert anonymous.get("/metrics").status_code == 403
+
+
+def test_there_may_be_no_reservation(anonymous: httpx.Client) -> None:
+    assert anonymous.get("/v1/reservations").json() == {"items": []}
+    assert anonymous.get("/v1/reservations/7").status_code == 404
+    assert anonymous.get("/v1/predictions").json() == {"items": []}
