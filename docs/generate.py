@@ -263,8 +263,24 @@ def renewed(text: str) -> str:
     return _PART.sub(lambda match: f"{match[1]}\n\n{PARTS[match[1]]()}", text)
 
 
+def interface() -> str:
+    """The OpenAPI document of the REST API."""
+    import json
+
+    from oar.api.application import application
+    from oar.api.service import Service
+    from oar.lib.config.files import Config
+    from oar.lib.db.connections import DatabaseSettings
+    from oar.lib.db.database import Database
+    from oar.lib.runtime import Runtime
+
+    service = Service(Runtime(Config(), Database(DatabaseSettings())))
+    return json.dumps(application(service).openapi(), indent=1, sort_keys=True) + "\n"
+
+
 def main() -> None:
     """Renew all files."""
+    (DOCS / "openapi.json").write_text(interface())
     for path in sorted(DOCS.glob("*.rst")):
         text = path.read_text()
         if (new := renewed(text)) != text:

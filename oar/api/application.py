@@ -4,6 +4,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio.to_thread
 from fastapi import FastAPI
@@ -30,6 +31,7 @@ from oar.api import (
     site,
     usage,
 )
+from oar.api.description import description
 from oar.api.gate import Gate
 from oar.api.service import Service
 from oar.lib.facts.version import VERSION
@@ -59,6 +61,7 @@ def application(service: Service) -> FastAPI:
     app.include_router(general.health)
     app.include_router(metrics.router)
     app.include_router(pages.router)
+    app.openapi = partial(description, app)  # type: ignore[method-assign]
     problems.install(app)
     app.add_middleware(GZipMiddleware, minimum_size=_PACKED_FROM, compresslevel=1)
     app.add_middleware(Gate, config=lambda: service.runtime.config)

@@ -203,7 +203,12 @@ def estimate(request: Request, wanted: Alternatives) -> Answer:
     )
 
 
-@router.put("/{job_id}/besteffort", operation_id="job_besteffort", summary="Let a running job be besteffort, or not")
+@router.put(
+    "/{job_id}/besteffort",
+    operation_id="job_besteffort",
+    summary="Let a running job be besteffort, or not",
+    status_code=HTTPStatus.ACCEPTED,
+)
 def job_besteffort(request: Request, job_id: Id, wish: BesteffortWish) -> Answer:
     """Let a running job be besteffort, or no longer, as `oardel -b` does (administrators)."""
     who = asking(request)

@@ -33,7 +33,8 @@ OF_SOURCES = {
     "setup/install": "setup/installer/main.py",
 }
 #: What has a name like a command and is none: accounts, a schema, a key, the program that travels to nodes, policies.
-NO_COMMANDS = {"oar", "oar_ro", "oar_public", "oar_event", "oar_job_end", "oarsh_key", "oarexec", *POLICIES}
+METRICS = {"oar_round_age_seconds", "oar_api_streams", "oar_api_feed_lag_seconds"}
+NO_COMMANDS = {"oar", "oar_ro", "oar_public", "oar_event", "oar_job_end", "oarsh_key", "oarexec", *POLICIES, *METRICS}
 
 
 @cache

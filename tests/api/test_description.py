@@ -1,0 +1,62 @@
+"""The OpenAPI document: it is the file in the documentation, and the service does what it says."""
+
+import json
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from oar.lib.access import tokens
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.records import User
+from oar.lib.facts.states import JobState
+from tests.api.conftest import Api
+from tests.builders import add_job, add_resources
+
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "openapi.json"
+#: Streams have no end.
+ENDLESS = "/v1/stream"
+_CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+
+#: A few examples of each operation, the same ones each time.
+OPTIONS = (
+    *("--checks", _CHECKS, "--exclude-path", ENDLESS, "--phases", "examples,coverage,fuzzing"),
+    *("--max-examples", "4", "--max-time", "15", "--generation-deterministic", "--no-shrink"),
+    *("--suppress-health-check", "all", "--request-timeout", "30", "--warnings", "off", "--no-color"),
+)
+
+
+def test_the_document_is_the_one_in_the_documentation(anonymous: httpx.Client) -> None:
+    served = anonymous.get("/openapi.json").json()
+    written = json.loads(DOCUMENT.read_text())
+    assert served == written, "python -m docs.generate"
+
+
+def test_every_operation_says_what_it_is_for(anonymous: httpx.Client) -> None:
+    document = anonymous.get("/openapi.json").json()
+    operations = [each for path in document["paths"].values() for each in path.values()]
+    assert all(each.get("summary") and each.get("description") and each.get("tags") for each in operations)
+    ids = [each["operationId"] for each in operations]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("who", ["anonymous", "user", "administrator"])
+def test_the_service_does_what_the_document_says(api: Api, database: Database, tmp_path: Path, who: str) -> None:
+    api.runtime.config = Config(api_rate_read=0, api_rate_change=0)
+    resources = add_resources(database)
+    add_job(database, JobState.RUNNING, on=resources[:1])
+    add_job(database, user="nobody")
+    command = [sys.executable, "-m", "schemathesis.cli", "run", f"http://127.0.0.1:{api.port}/openapi.json", *OPTIONS]
+    if who != "anonymous":
+        me = pwd.getpwuid(os.geteuid())
+        user = User("nobody", 65534) if who == "user" else User(me.pw_name, me.pw_uid, administers=True)
+        with database.begin() as tx:
+            _, token = tokens.create(tx, user, scope="rw" if who == "user" else "admin")
+        command += ["-H", f"Authorization: Bearer {token}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
