@@ -1,7 +1,8 @@
-"""Speed of a whole installation: ``python -m bench.cluster`` starts a room of 10 nodes and prints a table.
+"""Speed of a whole installation: ``python -m bench.cluster`` starts a room of 10 nodes and prints what it measures.
 
 Real PostgreSQL with its disk writes on, real sshd, real sudo.  ``--nodes 200 memory`` measures the memory of the server
-with as many nodes connected.
+with as many nodes connected.  ``rows`` prints the table of the way of a job: the medians of several runs, with the CPU
+of all machines of the room for each job, and what a fork and an exec took meanwhile, so that days can be compared.
 """
 
 import argparse
@@ -9,28 +10,77 @@ import json
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
+from statistics import median
 
 TOP = Path(__file__).resolve().parent.parent
 TOOL = TOP / "setup" / "cluster"
 #: The installed environment, as every machine of a room sees it.
 PYTHON = "/usr/lib/oar/venv/bin/python"
 MEASUREMENTS = ("latency", "commands", "interactive", "one_by_one", "array", "big_array", "memory", "suspend")
+#: The rows of the table: what they tell, the measurement, its figures.
+ROWS = (
+    ("submit one job, ms (CPU ms)", "submission", "oarsub_by_server_ms", "oarsub_by_server_cpu_ms"),
+    ("submissions/s, 4 at once", "submission", "submitted_by_server_per_s"),
+    ("array of 10,000 accepted, ms", "big_array", "accepted_ms"),
+    ("idle: return key to first instruction, ms", "latency", "start_median_ms"),
+    ("jobs/s, one array (CPU ms per job)", "array", "jobs_per_s", "cpu_ms_per_job"),
+    ("jobs/s submitted one by one (CPU ms per job)", "loop", "jobs_per_s", "cpu_ms_per_job"),
+    ("list 10,000 waiting, ms: text, JSON", "big_array", "list_text_ms", "list_json_ms"),
+    ("calibration: fork and exec, ms (CPU ms)", "calibration", "fork_exec_ms", "fork_exec_cpu_ms"),
+)
 
 
 def main() -> None:
     """Start a room, measure, stop it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=10)
+    parser.add_argument("--runs", type=int, default=3, help="of each measurement of the rows")
     parser.add_argument("measurements", nargs="*", default=list(MEASUREMENTS))
     options = parser.parse_args()
     room = f"bench-{os.getpid()}"
     _tool(room, "start", "--while", str(os.getpid()), "--nodes", str(options.nodes), "--cores", "2")
     try:
-        for line in _measured(room, options.measurements):
-            _show(json.loads(line))
+        if options.measurements == ["rows"]:
+            _print_rows(room, options.runs)
+        else:
+            for line in _measured(room, options.measurements):
+                _show(json.loads(line))
     finally:
         _tool(room, "stop")
+
+
+def _print_rows(room: str, runs: int) -> None:
+    """Print the table; the measurements take turns, so that a busy moment does not meet one alone."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for _ in range(runs):
+        for measurement in dict.fromkeys(row[1] for row in ROWS):
+            before = _cpu_seconds(room)
+            figures = json.loads(_measured(room, [measurement])[-1])
+            if "jobs" in figures:
+                figures["cpu_ms_per_job"] = 1000 * (_cpu_seconds(room) - before) / figures["jobs"]
+            for name, value in figures.items():
+                found[measurement, name].append(value)
+            sys.stderr.write(f"{figures}\n")
+    for title, measurement, *names in ROWS:
+        print(f"{title:48}", *(f"{median(found[measurement, name]):9.1f}" for name in names), flush=True)
+
+
+def _cpu_seconds(room: str) -> float:
+    """Return the CPU that all machines of a room have used, as their control groups count it."""
+    machines = json.loads(_tool(room, "status"))["machines"].values()
+    return sum(max(map(_used_by, machine["cgroups"]), default=0.0) for machine in machines)
+
+
+def _used_by(group: str) -> float:
+    """Return the CPU seconds of a control group of either version; 0 if it does not count them."""
+    if (Path(group) / "cpuacct.usage").exists():
+        return int((Path(group) / "cpuacct.usage").read_text()) / 1e9
+    if (Path(group) / "cpu.stat").exists():
+        words = (Path(group) / "cpu.stat").read_text().split()
+        return int(words[words.index("usage_usec") + 1]) / 1e6 if "usage_usec" in words else 0.0
+    return 0.0
 
 
 def _measured(room: str, measurements: list[str]) -> list[str]:

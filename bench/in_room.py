@@ -35,10 +35,13 @@ def main() -> None:
     known: dict[str, Callable[[], dict[str, float]]] = {
         "latency": bench.latency,
         "commands": bench.commands,
+        "submission": lambda: bench.commands(ways=("server",)),
         "interactive": bench.interactive,
         "one_by_one": bench.one_by_one,
         "array": bench.array,
+        "loop": bench.loop,
         "big_array": bench.big_array,
+        "calibration": calibration,
         "memory": bench.memory,
         "suspend": bench.suspend,
     }
@@ -74,13 +77,13 @@ class Bench:
             "end_worst_ms": max(ends),
         }
 
-    def commands(self, times: int = 40, at_once: int = 4) -> dict[str, float]:
+    def commands(self, times: int = 40, at_once: int = 4, ways: Sequence[str] = ("server", "sudo")) -> dict[str, float]:
         """Type oarstat and oarsub, one after the other and several at once; answered by their server, and by sudo.
 
         CPU is that of all their own processes: of the user's, and of the server that answers.
         """
         figures = {}
-        for way in ("server", "sudo"):
+        for way in ways:
             for name, words in (("oarstat", ["oarstat"]), ("oarsub", _HELD)):
                 elapsed, cpu = self._typed([*_WAYS[way], *words], times)
                 figures[f"{name}_by_{way}_ms"] = 1000 * elapsed
@@ -150,14 +153,29 @@ class Bench:
         seconds = self._wait_for_end(jobs) - begun
         return {"jobs": count, "jobs_per_s": count / seconds}
 
-    def big_array(self, count: int = 10_000) -> dict[str, float]:
-        """Submit a large array on hold; only its acceptance is measured."""
+    def loop(self, count: int = 200) -> dict[str, float]:
+        """Submit jobs by a loop of a shell, one after the other; count from the first to the last end."""
+        begun = time.time()
+        words = "oarsub -l resource_id=1,walltime=0:10 true"
+        jobs = _ids(self._run("sh", "-c", f"for i in $(seq {count}); do {words}; done"))
+        seconds = self._wait_for_end(jobs) - begun
+        return {"jobs": count, "jobs_per_s": count / seconds}
+
+    def big_array(self, count: int = 10_000, times: int = 5) -> dict[str, float]:
+        """Submit a large array on hold: its acceptance, and lists of so many jobs."""
         begun = time.time()
         jobs = self._submit("--hold", "--array", str(count), "-l", "resource_id=1,walltime=0:10", "true")
-        seconds = time.time() - begun
+        accepted = time.time() - begun
+        text, _ = self._typed(["oarstat"], times)
+        machine, _ = self._typed(["oarstat", "-J"], times)
         self._run("oardel", "--array", str(jobs[0]))
         self._wait_for_end(jobs)
-        return {"jobs": count, "accepted_s": seconds}
+        return {
+            "jobs": count,
+            "accepted_ms": 1000 * accepted,
+            "list_text_ms": 1000 * text,
+            "list_json_ms": 1000 * machine,
+        }
 
     def memory(self) -> dict[str, float]:
         """Connect all nodes by a job on all of them, then add up the memory of the server's processes.
@@ -224,8 +242,7 @@ class Bench:
             time.sleep(0.002)
 
     def _submit(self, *arguments: str) -> list[int]:
-        printed = self._run("oarsub", *arguments)
-        return [int(line.partition("=")[2]) for line in printed.splitlines() if line.startswith("OAR_JOB_ID=")]
+        return _ids(self._run("oarsub", *arguments))
 
     def _run(self, *argv: str) -> str:
         """Run a command as the user; what it printed."""
@@ -256,6 +273,24 @@ class Bench:
                 return time.time()
             time.sleep(0.002 if len(jobs) == 1 else 0.05)
         raise TimeoutError(f"{live} jobs have not ended within {LONGEST:.0f} s")
+
+
+def calibration(times: int = 200) -> dict[str, float]:
+    """What this machine takes for a fork and an exec just now, so that days can be compared."""
+    taken, before = [], _children_cpu()
+    for _ in range(times):
+        begun = time.monotonic()
+        subprocess.run(["/bin/true"], check=True)
+        taken.append(time.monotonic() - begun)
+    return {
+        "fork_exec_ms": 1000 * statistics.median(taken),
+        "fork_exec_cpu_ms": 1000 * (_children_cpu() - before) / times,
+    }
+
+
+def _ids(printed: str) -> list[int]:
+    """Return the jobs that oarsub has told of."""
+    return [int(line.partition("=")[2]) for line in printed.splitlines() if line.startswith("OAR_JOB_ID=")]
 
 
 def _read_until(terminal: int, pattern: bytes) -> re.Match[bytes]:

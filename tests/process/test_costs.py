@@ -1,4 +1,4 @@
-"""What one job costs: statements, commits that wait for the disk."""
+"""What one job costs: statements, commits that wait for the disk, processes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,6 +55,19 @@ def test_a_job_costs_few_statements_and_two_commits_that_wait_for_the_disk(
     assert [sql for sql in counted.statements if not isinstance(sql, Prepared)] == [
         "SELECT * FROM resources WHERE resource_id = ANY(%s) ORDER BY resource_id"
     ] * 2
+
+
+def test_a_job_costs_a_node_one_process_beside_its_command(world: World) -> None:
+    """Clean-ups and probes are done by a worker that is there; another job was before, as on every day."""
+    end_well(world, world.job("true"))
+    before, of_looking = next_process(world), next_process(world)
+    end_well(world, world.job("true"))
+    assert next_process(world) - of_looking - (of_looking - before) == 2
+
+
+def next_process(world: World) -> int:
+    """Return the number of a new process of the node: they are counted there."""
+    return int(world.box.sh("echo $$"))
 
 
 def end_well(world: World, job_id: int) -> None:
