@@ -197,10 +197,10 @@ def job_alter(request: Request, job_id: Id, wanted: JobAlteration) -> Answer:
 def estimate(request: Request, wanted: Alternatives) -> Answer:
     """Tell for each alternative when and where it would start, as `oarsub --estimate` does; nothing is stored."""
     task = EstimateJobs(asking(request).caller.identified(), [each.asked for each in wanted.alternatives])
-    config = service_of(request).runtime.config
-    return _by_worker(
-        request, task, (config.admission_rules_timeout + config.estimate_timeout) * len(task.alternatives)
-    )
+    service = service_of(request)
+    config = service.runtime.config
+    seconds = config.admission_rules_timeout + 2 * config.estimate_timeout  # the last may begin at the end of its time
+    return answer_of(request, service.workers.run_long(task, seconds))
 
 
 @router.put(
@@ -230,9 +230,7 @@ def _done(request: Request, who: Asking, user: "User", job_id: int, do: Callable
     return answer({**outcome.record, "warnings": [*acted.warnings, *warnings]}, status=outcome.status)
 
 
-def _by_worker(request: Request, task: "WorkerTask", seconds: float | None = None) -> Answer:
-    """Let a worker do a task, by default for as long as admission rules may take."""
+def _by_worker(request: Request, task: "WorkerTask") -> Answer:
+    """Let a worker do a task, for as long as admission rules may take."""
     service = service_of(request)
-    if seconds is None:
-        seconds = service.runtime.config.admission_rules_timeout
-    return answer_of(request, service.workers.run(task, seconds))
+    return answer_of(request, service.workers.run(task, service.runtime.config.admission_rules_timeout))

@@ -5,6 +5,7 @@ import queue
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ class Workers:
         self._count: int = runtime.config.api_submission_workers
         for _ in range(self._count):
             self._idle.put(None)
+        self._long = threading.BoundedSemaphore(max(1, self._count - 1))
 
     def run(self, task: WorkerTask, seconds: float) -> Outcome:
         """Let a worker do a task; ``seconds``: how long it may take.  Raises TooMany, WorkerLost."""
@@ -60,6 +62,18 @@ class Workers:
         if outcome.trace:
             _log.error("a worker failed: %s", outcome.trace)
         return outcome
+
+    def run_long(self, task: WorkerTask, seconds: float) -> Outcome:
+        """Let a worker do a task that may take long; one worker is left to short ones, if there are several.
+
+        Raises TooMany, WorkerLost.
+        """
+        if not self._long.acquire(timeout=PATIENCE):
+            raise TooMany("others are being answered: try again in a moment")
+        try:
+            return self.run(task, seconds)
+        finally:
+            self._long.release()
 
     def close(self) -> None:
         """End all processes, when they have done what they do."""

@@ -5,10 +5,15 @@ from typing import Any
 import httpx
 import pytest
 
+from oar.api.estimation import EstimateJobs
+from oar.api.submission import AskedJobs
+from oar.api.tasks import Desk
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Ask, Effect, JobAction
+from oar.lib.facts.records import User
 from oar.lib.facts.states import JobState
+from oar.lib.submission.job_form import JobForm
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources, state_of
 
@@ -115,3 +120,11 @@ def test_alternatives_are_compared_and_nothing_is_stored(nobody: httpx.Client, d
     assert items[2]["problem"]["status"] == 400
     with database.snapshot() as tx:
         assert tx.jobs.live() == []
+
+
+def test_alternatives_for_which_no_time_is_left_are_told_so(database: Database) -> None:
+    add_resources(database)
+    desk = Desk(database.settings)
+    desk.config = Config(estimate_timeout=-1)
+    outcome = EstimateJobs(User("nobody", 65534), [AskedJobs(JobForm(), "true")]).run(desk)
+    assert outcome.record["items"][0]["problem"]["type"] == "too-late"
