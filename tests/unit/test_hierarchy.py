@@ -157,6 +157,7 @@ def test_the_fast_reading_agrees_with_the_naive_one(
     for offered in (free & everything, (free | less) & everything, everything):
         result = request.fit(offered)
         assert result == naive_fit(machine.columns, machine.order, groups, offered)
+        assert request.is_satisfied(offered) == bool(result)
         assert result & ~offered == 0
         if result:
             assert result.bit_count() >= request.least

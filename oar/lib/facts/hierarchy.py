@@ -174,6 +174,8 @@ class BitRuns:
         touched = self.touched(members)
         if not touched:
             return 1
+        if self._width and self.expand(touched) == members:  # the usual case: whole blocks of one size
+            return self._width
         low, high = 1, min(self._widest, members.bit_count()) + 1
         while high - low > 1:
             middle = (low + high) // 2
@@ -324,19 +326,30 @@ class _Units:
     def fit(self, free: ResourceSet) -> ResourceSet:
         """Return the resources taken; 0 if it cannot be satisfied."""
         free &= self._pool
-        if self._quantity > 0:
-            return self._order.first(free, self._quantity) if free.bit_count() >= self._quantity else 0
         return _choose(free, self._quantity, self._order, self._pool.bit_count())
+
+    def is_satisfied(self, free: ResourceSet) -> bool:
+        """Whether ``fit`` would take anything, which is cheaper to say."""
+        return _are_enough(free & self._pool, self._quantity, self._pool)
 
 
 def _choose(marks: ResourceSet, quantity: int, order: TakingOrder, blocks: int) -> ResourceSet:
     """Return the marks taken of those that count; 0 if they are too few.  ``blocks``: how many there are in all."""
     available = marks.bit_count()
     if quantity > 0:
-        return order.first(marks, quantity) if available >= quantity else 0
+        if available <= quantity:  # taking all is the usual case where the machine is full
+            return marks if available == quantity else 0
+        return order.first(marks, quantity)
     if quantity == ALL:
         return marks if available == blocks else 0
     return order.first(marks, (available + 1) // 2) if quantity == BEST_HALF else marks
+
+
+def _are_enough(marks: ResourceSet, quantity: int, present: ResourceSet) -> bool:
+    """Whether marks can be taken of those that count.  ``present``: those of all blocks."""
+    if quantity == ALL:
+        return marks == present != 0
+    return marks.bit_count() >= quantity if quantity > 1 else marks != 0
 
 
 class _NestedGroup:
@@ -380,6 +393,14 @@ class _NestedGroup:
         return self._take(
             0, _choose(marks[0], self._quantities[0], self._orders[0], self._present[0].bit_count()), marks
         )
+
+    def is_satisfied(self, free: ResourceSet) -> bool:
+        """Whether ``fit`` would take anything, which is cheaper to say."""
+        free &= self._pool
+        if free.bit_count() < self.least:
+            return False
+        marks = self._marks(free)
+        return bool(marks) and _are_enough(marks[0], self._quantities[0], self._present[0])
 
     def _marks(self, free: ResourceSet) -> list[ResourceSet]:
         """Return the blocks that count, for each level; nothing as soon as no block of a level counts."""
@@ -444,6 +465,10 @@ class _WalkedGroup:
         chosen_parts = parts[: (len(parts) + 1) // 2] if quantity == BEST_HALF else parts
         return sum(chosen_parts)  # the parts are disjoint
 
+    def is_satisfied(self, free: ResourceSet) -> bool:
+        """Whether ``fit`` would take anything."""
+        return self.fit(free) != 0
+
 
 #: One group of a request on its pool.  ``fit(free)`` gives the resources taken of those that are free, 0 if it cannot
 #: be satisfied; it never takes fewer than ``least``.
@@ -480,6 +505,7 @@ class RequestFit:
         "fit",
         "groups",
         "is_monotone",
+        "is_satisfied",
         "is_steady",
         "least",
         "necessary",
@@ -494,6 +520,8 @@ class RequestFit:
         """``families``: the marks of the families that there are, by what their requests share."""
         #: Returns the resources taken of those that are free; 0 if the request cannot be satisfied.
         self.fit: Callable[[ResourceSet], ResourceSet] = fits[0].fit if len(fits) == 1 else self._fit_all
+        #: Whether ``fit`` would take anything, which is cheaper to say of one group.
+        self.is_satisfied: Callable[[ResourceSet], bool] = fits[0].is_satisfied if len(fits) == 1 else self._is_any
         levels = [level for group in groups for level in group.levels]
         self.groups = fits
         self.reach = reduce(or_, (group.pool for group in groups), 0)  #: the resources that it can take
@@ -527,6 +555,9 @@ class RequestFit:
     def is_fixed(self) -> bool:
         """Whether it always takes ``least`` resources."""
         return all(group.is_fixed for group in self.groups)
+
+    def _is_any(self, free: ResourceSet) -> bool:
+        return self.fit(free) != 0
 
     def _fit_all(self, free: ResourceSet) -> ResourceSet:
         chosen = 0

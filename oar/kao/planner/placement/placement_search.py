@@ -271,7 +271,8 @@ class PlacementSearch:
             return earliest(space.slots, query, begin, latest)
         bound = space.bounds.of(needed)
         if bound <= begin and needed.request.wider:  # nothing is known of this filter: ask what is known without
-            match = self._learnt(space, replace(needed, request=needed.request.wider), begin, latest)
+            wider = replace(needed, request=needed.request.wider)
+            match = self._learnt(space, wider, begin, latest, space.bounds.of(wider))
             bound = match.start if match else latest + 1
         match = self._learnt(space, needed, begin, latest, bound)
         if match is None or needed is query:
@@ -279,12 +280,12 @@ class PlacementSearch:
         task.possible_from = min(task.possible_from, match.start)
         return earliest(space.slots, query, match.start, latest)
 
-    def _learnt(self, space: Space, query: SlotQuery, begin: int, latest: int, bound: int = 0) -> SlotMatch | None:
+    def _learnt(self, space: Space, query: SlotQuery, begin: int, latest: int, bound: int) -> SlotMatch | None:
         """Return the earliest match of a monotone request, and remember it for others of its family.
 
         ``bound``: a date before which there is none.
         """
-        match = earliest(space.slots, query, max(begin, bound, space.bounds.of(query)), latest)
+        match = earliest(space.slots, query, max(begin, bound), latest)
         if match and begin == self._now and match.start > begin:
             space.bounds.learn(query, match.start)
         return match

@@ -206,8 +206,7 @@ class _Search:
         request, usable, keys = self.query.request, self.query.usable, self.query.keys
         pages, page_index, slot_index = self.pages, self.page_index, self.slot_index
         free = self.pages[page_index].available(slot_index, keys) & usable
-        candidate = request.fit(free)
-        if not candidate:
+        if not request.is_satisfied(free):
             self.slot_index += 1
             return self._first_fit()
         start_page, start_slot = page_index, slot_index
@@ -221,19 +220,17 @@ class _Search:
                 page = pages[page_index]
                 frees = page.free_for(keys)
                 slot_index = len(frees) - 1
-            if slot_index and slot_index == len(frees) - 1 and not keys and page.common & candidate == candidate:
-                slot_index, part = 0, page.common
+            is_at_end = slot_index and slot_index == len(frees) - 1 and not keys
+            if is_at_end and request.is_satisfied(free & page.common):
+                slot_index, rest = 0, free & page.common
             else:
-                part = frees[slot_index] & page.open
-            if part & candidate != candidate:
-                renewed = request.fit(free & part)
-                if not renewed:
+                rest = free & frees[slot_index] & page.open
+                if rest != free and not request.is_satisfied(rest):
                     break
-                candidate = renewed
-            free &= part
+            free = rest
             start_page, start_slot = page_index, slot_index
         self.start = max(self.begin, self.pages[start_page].starts[start_slot])
-        self.free, self.candidate = free, candidate
+        self.free, self.candidate = free, request.fit(free)
         self.parts.clear()
         self.slot_index += 1
         return True
