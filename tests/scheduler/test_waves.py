@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.cliffs import equal_array
@@ -23,17 +23,28 @@ KINDS = [*TYPES, (), (), (), ("besteffort",), ("inner=c",), ("container",), ("co
 
 
 def of_equal_jobs(seed: int) -> Cluster:
-    """A machine on which rows of equal jobs wait, some of them in arrays."""
+    """A machine on which rows of equal jobs wait, some of them in arrays; containers come before their inner jobs."""
     dice = random.Random(seed)
     cluster = random_cluster(seed)
     cluster.waiting = [job for job in cluster.waiting if job.granted]
-    for _ in range(dice.randint(1, 4)):
-        request, types, queue = dice.choice(REQUESTS), dice.choice(KINDS), dice.choice(["default", "admin"])
+    rows = [dice.choice(KINDS) for _ in range(dice.randint(1, 4))]
+    for types in sorted(rows, key=lambda types: not _is_container(types)):
+        request, queue = dice.choice(REQUESTS), dice.choice(["default", "admin"])
+        if _is_container(types) or _is_inner(types):
+            queue = "admin" if _is_container(types) else "default"
         given: dict[str, Any] = {"types": types, "queue": "besteffort" if "besteffort" in types else queue}
         given |= {"user": dice.choice(["ann", "bob"]), "walltime": dice.randint(1, 200)}
         for _ in range(dice.randint(1, 8)):
             cluster.job(request, **given)
     return cluster
+
+
+def _is_container(types: tuple[str, ...]) -> bool:
+    return any(each.partition("=")[0] == "container" for each in types)
+
+
+def _is_inner(types: tuple[str, ...]) -> bool:
+    return any(each.startswith("inner=") for each in types)
 
 
 def one_by_one(snapshot: Snapshot) -> Any:
@@ -57,6 +68,7 @@ def test_equal_jobs_have_the_places_that_trying_every_instant_gives(seed: int) -
 
 
 @given(seeds)
+@example(12956234)  # with other resources a quota lets the second of two equal jobs begin before the first
 @settings(max_examples=250)
 def test_a_plan_of_waves_is_that_of_one_job_after_the_other(seed: int) -> None:
     """Also the reasons and messages, and under quotas and limits of arrays."""

@@ -107,11 +107,12 @@ class PlacementSearch:
     def wave(self, task: PlacementTask, best: Placement) -> Iterator[tuple[WaitingJob, Placement]]:
         """Iterate over a job and the equal ones behind it that are placed at the same start.
 
-        ``best``: the placement of the job.  Each of them must be counted before the next one is asked for.
+        ``best``: the placement of the job.  Each of them must be counted before the next one is asked for.  Where a
+        quota refused the job an earlier start for the resources it would have had there, the next one may have others.
         """
         yield task.job, best
         query = self.query(task.job, task.job.alternatives[0], task.types, task.rules)
-        if isinstance(query, Reason) or not query.request.is_monotone:
+        if isinstance(query, Reason) or not query.request.is_monotone or task.date_dependent:
             return
         placement, free = best, 0
         for job in task.upcoming.equal(task.types):
