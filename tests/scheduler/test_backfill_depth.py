@@ -206,8 +206,9 @@ def test_an_urgent_pass_decides_as_a_full_plan_of_the_same_depth(seed: int) -> N
     plan, full = urgent(snapshot), schedule(snapshot)
     event(f"passed over: {bool(plan.undecided)}")
     check(plan, full)
-    codes = {job: reason.code for job, reason in plan.reasons.items()}
-    assert {job: full.reasons[job].code for job in codes} == codes
+    if plan.is_certain:  # else a full plan follows at once, with reasons of its own
+        codes = {job: reason.code for job, reason in plan.reasons.items()}
+        assert {job: full.reasons[job].code for job in codes} == codes
 
 
 @given(seeds)
