@@ -78,6 +78,8 @@ def _complete(path: str, method: str, operation: Schema) -> None:
         elif status.startswith("2"):
             found["content"] = _content(operation["operationId"])
     statuses = [*_ALWAYS, *(_OF_PATHS if "{" in path else ()), *(_OF_CHANGES if method != "get" else ())]
+    if any(each["name"].lower() == "idempotency-key" for each in operation.get("parameters", ())):
+        statuses.append(HTTPStatus.UNPROCESSABLE_ENTITY)  # the key of another request
     for status in sorted({*statuses}):
         answers.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": _problem()})
     if method == "get" and operation["operationId"] not in ("stream", "metrics"):

@@ -143,9 +143,9 @@ def test_a_chart_of_letters(cluster: Cluster) -> None:
     record = {
         "jobs": {
             running: {"resource_id": [one, two], "start_time": NOW, "stop_time": NOW + 50, "user": "eve"}
-            | {"state": "Running", "job_name": "fem"},
+            | {"state": "Running", "job_name": "fem", "foreseen_at": None},
             coming: {"resource_id": [one, three], "start_time": NOW + 50, "stop_time": NOW + 100, "user": "eve"}
-            | {"state": "Waiting", "job_name": ""},
+            | {"state": "Waiting", "job_name": "", "foreseen_at": None},
         },
         "resources": [
             {"resource_id": number, "network_address": node}

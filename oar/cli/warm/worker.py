@@ -54,6 +54,8 @@ class Worker:
             surroundings.quiet()
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # who stops the service lets what has begun end
             self._answer_all()
+        except (KeyboardInterrupt, Hangup):  # of a caller who sent several, and has had his answer
+            pass
         except BaseException:  # noqa: BLE001 - what nobody has foreseen ends this process, and is told
             os.write(journal, traceback.format_exc().encode("utf-8", "replace"))
         finally:
@@ -91,7 +93,11 @@ class Worker:
             caller.refuse()
             return True
         code, is_clean = self._carried_out(caller, request, user, streams)
-        caller.end(code)
+        try:
+            caller.end(code)
+        except (KeyboardInterrupt, Hangup):  # one more signal, which came when the command had ended
+            caller.end(code)
+            return False
         return is_clean and threading.active_count() == 1
 
     def _carried_out(
