@@ -42,7 +42,7 @@ class Machine:
         self._binds: Sequence[str] = order["binds"]
         self._groups = cgroups.create_machine(group, self._name)
         self._mount(order["root"])
-        self._plug_in(layout.address(order["number"]), f"v{order['number']}")
+        self._plug_in(order["number"])
         self._process = self._start()
 
     @property
@@ -85,11 +85,13 @@ class Machine:
         changes, work, top = (self._directory / part for part in ("changes", "work", "top"))
         kernel.mount("overlay", top, "overlay", options=f"lowerdir={root},upperdir={changes},workdir={work}")
 
-    def _plug_in(self, address: str, link: str) -> None:
-        """Give it an address on the bridge."""
-        lines = [f"netns add {self._name}", f"link add {link} type veth peer name eth0 netns {self._name}"]
-        _ip([*lines, f"link set {link} master {_BRIDGE} up"])
-        _ip(["link set lo up", f"address add {address}/16 dev eth0", "link set eth0 up"], self._name)
+    def _plug_in(self, number: int) -> None:
+        """Give it its addresses on the bridge; the others remember its hardware address over a loss of power."""
+        link, hardware = f"v{number}", layout.hardware_address(number)
+        peer = f"peer name eth0 address {hardware} netns {self._name}"
+        _ip([f"netns add {self._name}", f"link add {link} type veth {peer}", f"link set {link} master {_BRIDGE} up"])
+        address = f"address add {layout.address(number)}/16 dev eth0"
+        _ip(["link set lo up", address, "link set eth0 up"], self._name)
 
     def _first_process(self) -> int:
         deadline = time.monotonic() + _PATIENCE
