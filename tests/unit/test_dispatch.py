@@ -122,6 +122,22 @@ def test_lines_for_oarsub_do_not_wait_for_the_launch_and_keep_their_order() -> N
     assert begun(dispatch, 1.0) == [second]
 
 
+def test_notices_that_are_equal_keep_their_place_among_the_others() -> None:
+    dispatch = Dispatch(limit=1, workers=1)
+    running, suspended = (Action(ActionKind.NOTICE, 1, args=("alice", tag)) for tag in ("RUNNING", "SUSPENDED"))
+    told = []
+    assert dispatch.due(0) == []
+    dispatch.add(running)
+    ((_, sent),) = dispatch.due(0)
+    for notice in (suspended, running, Action(ActionKind.NOTICE, 1, args=("alice", "ERROR"))):
+        dispatch.add(notice)
+    for _ in range(3):
+        dispatch.finish(sent, 0)
+        ((_, sent),) = dispatch.due(0)
+        told.append(sent.args[1])
+    assert told == ["SUSPENDED", "RUNNING", "ERROR"]
+
+
 def test_what_breaks_off_is_tried_again_after_longer_and_longer_pauses() -> None:
     dispatch = Dispatch(limit=1, workers=1)
     action = Action(ActionKind.END, 1)

@@ -147,9 +147,11 @@ class Dispatch:
     def add(self, action: Action) -> bool:
         """Add an action; one that waits already is not added again, one that runs will be repeated.
 
+        A message that is equal to the one that is being sent waits in its turn, before those that come later.
+
         False: the action is refused, since too many commands or lines of its user are waiting.
         """
-        if action in self._running:
+        if action in self._running and action.kind not in MESSAGE_KINDS:
             self._running[action].again = action.kind not in LIMITED
         elif action not in self._waiting:
             if _message_queue(action) and self._waiting_in(_message_queue(action)) >= NOTICES_WAITING:
