@@ -8,7 +8,7 @@ See docs/design/reservations.rst, "Series".
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -135,12 +135,20 @@ def _dates(pattern: str, first: int, clock: "WallClock") -> Iterator[int]:
         moments = rrulestr(pattern, dtstart=begin.replace(year=begin.year + years))
     except ValueError as error:
         raise BadRequest(f"it gives no date: {error}") from None
-    for moment in moments:
+    for moment in _within_the_calendar(moments):
         local = moment.replace(year=moment.year - years)
         date = first if local == begin else clock.write(local)
         if date > latest:
             latest = date
             yield date
+
+
+def _within_the_calendar(moments: Iterable[datetime]) -> Iterator[datetime]:
+    """Iterate over moments up to the last year; the library looks beyond it in the last week."""
+    try:
+        yield from moments
+    except ValueError:
+        return
 
 
 def local_zone() -> str:
