@@ -117,6 +117,11 @@ def test_whatever_the_rule_its_dates_ascend_and_come_from_where_it_begins(
     assert not dates or dates[0] >= first
 
 
+def test_a_rule_that_meets_the_end_of_the_calendar_ends_there() -> None:
+    dates = list(recurrence.dates("FREQ=WEEKLY;INTERVAL=6;BYDAY=SU", 101218238, "UTC"))
+    assert len(set(dates)) == len(dates) == 233
+
+
 def test_the_zone_of_the_server_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable, name in (("Europe/Paris", "Europe/Paris"), (":UTC", "UTC"), ("CET-1", ""), ("../../etc/passwd", "")):
         monkeypatch.setenv("TZ", variable)
