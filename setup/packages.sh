@@ -34,12 +34,25 @@ install_packages() {
     fi
     say "Installing Debian packages: $missing"
     log=$(mktemp)
-    if ! apt_install "$missing" >"$log" 2>&1; then
+    if ! (alone && install_missing) >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         say "The packages could not be installed."
         return 1
     fi
     rm -f "$log"
+}
+
+# alone: wait until no other demonstration or suite installs packages; the lock ends with the subshell that took it.
+alone() {
+    exec 9>/run/oar-packages.lock
+    flock 9
+}
+
+# install_missing: what is missing still, after somebody else may have installed it.
+install_missing() {
+    missing=$(missing_packages)
+    [ -z "$missing" ] && return 0
+    apt_install "$missing" 9>&- # no daemon that a package starts may keep the lock
 }
 
 apt_install() {
@@ -50,7 +63,7 @@ apt_install() {
     status=0
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq </dev/null &&
-        apt-get install -y -qq --no-install-recommends ${CI:+-o Dpkg::Options::=--force-unsafe-io} $1 </dev/null || status=$?
+        apt-get install -y -qq -o DPkg::Lock::Timeout=600 --no-install-recommends ${CI:+-o Dpkg::Options::=--force-unsafe-io} $1 </dev/null || status=$?
     rm -f "$no_cluster"
     return $status
 }
