@@ -6,12 +6,16 @@ from collections.abc import Iterator
 import pytest
 
 from oar.lib.db.database import Database
+from oar.lib.db.statements import Connection
+from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
 from oar.lib.facts.module_codes import NodeChangeStateCode
 from oar.lib.facts.records import Event, User
 from oar.lib.facts.states import EventType, JobState, JobType, KillState, ResourceState
+from oar.lib.facts.topics import Topic
 from oar.lib.jobs import control
 from oar.lib.jobs.control import HoldRules
+from oar.lib.resources import nodes
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state as ncs
 from tests.builders import add_job, add_resources, for_no_reason, state_of
@@ -74,6 +78,50 @@ def test_an_event_ends_a_job_with_everything_that_belongs_to_it(
     )
     with database.begin() as tx:
         assert tx.jobs.assigned([job_id], current=True) == {}
+
+
+def test_the_end_of_a_job_tells_listeners_nothing_of_resources(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them would read the resources anew at each end, and find what it knows."""
+    topics = told(monkeypatch)
+    job_id = add_job(runtime.database, JobState.FINISHING, on=add_resources(runtime.database))
+    happen(runtime.database, "SWITCH_INTO_TERMINATE_STATE", job_id)
+    topics.clear()
+    ncs.run(runtime)
+    assert topics == {Topic.JOBS, Topic.GANTT, Topic.EVENTS}
+
+
+def test_a_pass_without_work_tells_listeners_nothing(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = told(monkeypatch)
+    add_resources(runtime.database)
+    topics.clear()
+    assert ncs.run(runtime) == NodeChangeStateCode.NOTHING
+    assert topics == set()
+
+
+def test_listeners_are_told_of_resources_that_change(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = told(monkeypatch)
+    resources = add_resources(runtime.database)
+    topics.clear()
+    with runtime.database.begin() as tx:
+        nodes.ask_state(tx, resources, ResourceState.ABSENT)
+    assert topics == {Topic.RESOURCES}
+    topics.clear()
+    assert ncs.run(runtime) == NodeChangeStateCode.SCHEDULE
+    assert Topic.RESOURCES in topics
+
+
+def told(monkeypatch: pytest.MonkeyPatch) -> set[Topic]:
+    """Return the set to which the topics are added of which listeners are told from now on."""
+    topics: set[Topic] = set()
+
+    def note(database: Database, connection: Connection, tx: Transaction) -> bool:
+        topics.update(tx.topics)
+        return True
+
+    monkeypatch.setattr(Database, "_notify", note)
+    return topics
 
 
 def test_the_first_event_that_ends_a_job_wins(runtime: Runtime) -> None:

@@ -36,11 +36,12 @@ SILENT = {
     "submission_keys",
 }
 #: Changes that are nothing to look at: the date of a round that changed nothing, a mark that a job has been counted,
-#: the date when a token was used.
+#: the date when a token was used, the date of the last job of a resource, which is told as the end of that job.
 NOT_SHOWN = {
     ("gantt.store_date", Topic.GANTT),
     ("accounting.count", Topic.JOBS),
     ("api_tokens.use", Topic.TOKENS),
+    ("jobs.close", Topic.RESOURCES),
 }
 _WRITES = re.compile(r"(?:\bINSERT INTO|(?<!NO KEY )(?<!DO )(?<!FOR )\bUPDATE|\bDELETE FROM|\bALTER TABLE) (\w+)")
 

@@ -330,9 +330,12 @@ class Jobs(Table):
         return moved
 
     def close(self, ids: Collection[int]) -> None:
-        """Make all rows of jobs final, and give their resources back.  Only ``oar.lib.jobs.lifecycle`` calls this."""
+        """Make all rows of jobs final, and give their resources back.  Only ``oar.lib.jobs.lifecycle`` calls this.
+
+        The date that resources get (``last_job_date``) is part of the end of their job, and told as that.
+        """
         self._tx.execute(_CLOSE, {"ids": sorted(ids), "now": self._tx.now})
-        self._changed(Topic.JOBS, Topic.RESOURCES, Topic.GANTT)
+        self._changed(Topic.JOBS, Topic.GANTT)
 
     def mark_suspended(self, ids: Collection[int]) -> None:
         """Note that jobs were suspended at least once."""

@@ -175,9 +175,7 @@ class Resources(Table):
 
         ``finaud``: the system decides this, and may take it back.
         """
-        parameters = {"to": to, "finaud": _flag(finaud), "ids": list(ids)}
-        self._changed(Topic.RESOURCES)
-        return self._tx.execute(_ASK.format(where="resource_id = ANY(%(ids)s)"), parameters)
+        return self._ask("resource_id = ANY(%(ids)s)", {"to": to, "finaud": _flag(finaud), "ids": list(ids)})
 
     def ask_state_of_node(
         self, node: str, to: ResourceState, *, seen: ResourceState, decided_by_finaud: bool | None = None
@@ -191,8 +189,13 @@ class Resources(Table):
         if decided_by_finaud is not None:
             where += " AND finaud_decision = %(decided)s"
         parameters = {"to": to, "finaud": "YES", "node": node, "seen": seen, "decided": _flag(decided_by_finaud)}
-        self._changed(Topic.RESOURCES)
-        return self._tx.execute(_ASK.format(where=where), parameters)
+        return self._ask(where, parameters)
+
+    def _ask(self, where: str, parameters: Mapping[str, object]) -> int:
+        count = self._tx.execute(_ASK.format(where=where), dict(parameters))
+        if count:
+            self._changed(Topic.RESOURCES)
+        return count
 
     def to_sweep(self) -> list[str]:
         """Return the nodes that come back, and have to be cleaned before they may be Alive, sorted."""
@@ -211,11 +214,12 @@ class Resources(Table):
 
     def clear_asked_state(self, ids: Collection[int]) -> None:
         """Forget the state that was asked for resources."""
-        self._tx.execute(
-            "UPDATE resources SET next_state = %s, next_finaud_decision = 'NO' WHERE resource_id = ANY(%s)",
-            (UNCHANGED, sorted(ids)),
-        )
-        self._changed(Topic.RESOURCES)
+        if ids:
+            self._tx.execute(
+                "UPDATE resources SET next_state = %s, next_finaud_decision = 'NO' WHERE resource_id = ANY(%s)",
+                (UNCHANGED, sorted(ids)),
+            )
+            self._changed(Topic.RESOURCES)
 
     def log(self, ids: Collection[int], attribute: str, value: str, *, finaud: bool = False) -> None:
         """Note the value of an attribute from now on: open an interval of its history, and close the one before."""
