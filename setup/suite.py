@@ -66,7 +66,7 @@ PARTS = (
         ),
     ),
     Part("browser", ((*_PYTEST, "-n", "2", "tests/browser"),)),
-    Part("cluster", ((*_PYTEST, "-n", "4", "--dist", "loadgroup", "--durations", "10", "tests/acceptance"),)),
+    Part("cluster", ((*_PYTEST, "-n", "4", "--durations", "10", "tests/acceptance"),)),
     Part("site", ((*_PYTEST, "--durations", "10", "tests/site"),)),
 )
 

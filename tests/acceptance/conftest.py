@@ -13,11 +13,11 @@ import pytest
 
 from tests.acceptance.faults import Scene, stops_in
 from tests.acceptance.harness import Cluster, wait_until
+from tests.acceptance.sharing import pytest_xdist_make_scheduler
+
+__all__ = ["pytest_xdist_make_scheduler"]
 
 _FAILED = pytest.StashKey[bool]()
-
-#: Fixtures that are rooms of a file.
-_SHARED = frozenset({"machines", "impatient", "plain", "site", "small_room"})
 
 MAIL_PORT = 2525
 #: Short times: a test that breaks something does not wait for minutes.
@@ -44,12 +44,10 @@ SETTINGS = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a room; tests that share another one than that of each worker go to one worker."""
+    """Mark what needs a room."""
     for item in items:
         if "acceptance" in item.path.parts:
             item.add_marker("room")
-            for shared in _SHARED.intersection(getattr(item, "fixturenames", ())):
-                item.add_marker(pytest.mark.xdist_group(shared))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,49 @@ def test_the_verdict_names_the_tests_that_were_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("body", "is_good"), [("pass", True), ("assert 0", False)])
 def test_a_part_is_as_good_as_its_tests(tmp_path: Path, body: str, *, is_good: bool) -> None:
     assert outcome_of(f"def test_one(): {body}\n", tmp_path).is_good is is_good
+
+
+# -- rooms that tests share -------------------------------------------------------------------------------------------
+
+#: Each test notes its worker in a file; the tests of the first file share something that is made once.
+SHARING = """
+import pytest
+
+@pytest.fixture(scope="module")
+def shared(): pass
+
+@pytest.mark.parametrize("number", range(12))
+def test_it(shared, number, worker_id): note("shared", worker_id)
+"""
+ALONE = """
+import pytest
+
+@pytest.mark.parametrize("number", range(12))
+def test_it(number, worker_id): note("alone", worker_id)
+"""
+NOTE = """
+def note(name, worker):
+    with open({!r}, "a") as file:
+        file.write(f"{{name}} {{worker}}\\n")
+"""
+
+
+def test_tests_that_share_a_room_are_run_by_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each worker would make this room."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a worker begins sooner without what is not needed here
+    notes, tests = tmp_path / "notes", tmp_path / "acceptance"
+    tests.mkdir()
+    (tests / "conftest.py").write_text("from tests.acceptance.sharing import pytest_xdist_make_scheduler\n")
+    (tests / "test_sharing.py").write_text(SHARING + NOTE.format(str(notes)))
+    (tests / "test_alone.py").write_text(ALONE + NOTE.format(str(notes)))
+    (command,) = next(part.commands for part in suite.PARTS if part.name == "cluster")
+    plugins = ("-p", "xdist.plugin", "-p", "no:cacheprovider", "-c", os.devnull)
+    part = suite.Part("cluster", ((*command[:-1], *plugins, "acceptance"),))
+    assert suite.run_part(part, tmp_path, VENV).is_good
+    workers = defaultdict(list)
+    for line in notes.read_text().splitlines():
+        name, worker = line.split()
+        workers[name].append(worker)
+    assert len(workers["shared"]) == len(workers["alone"]) == 12
+    assert len(set(workers["shared"])) == 1
+    assert len(set(workers["alone"])) > 1
