@@ -19,6 +19,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,6 +160,24 @@ def work(nodes: int) -> list[Finding]:
     ]
     ask_why(too_long, array[0])
     return [*findings, open_a_shell(), *wait_in_the_queue(nodes), *reserve(nodes)]
+
+
+def look_at_pages(address: str, nodes: int) -> Finding:
+    """Do the pages, and the API behind them, show this cluster?"""
+    page = fetched(f"{address}/ui/")
+    names = [node["name"] for node in json.loads(fetched(f"{address}/v1/nodes"))["items"]]
+    good = page.lstrip().lower().startswith("<!doctype html>") and len(names) == nodes
+    return Finding(f"a browser sees the cluster under {address}/ui/", good, f"nodes there: {', '.join(names)}")
+
+
+def fetched(url: str) -> str:
+    """Return what a browser of this computer gets."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(url, timeout=_DEADLINE) as answer:
+            return str(answer.read().decode())
+    except urllib.error.URLError as error:
+        raise DemoError(f"{url}: {error}") from None
 
 
 def open_a_shell() -> Finding:
@@ -301,6 +321,18 @@ def start(nodes: int, *, keep: bool) -> None:
     print(f"({time.monotonic() - began:.1f} s)")
 
 
+def open_pages() -> str:
+    """Start the REST API in the room, if it is not there, and let browsers of this computer reach it; the address."""
+    known: list[str] = json.loads(tool("status").stdout)["addresses"]
+    if known:
+        return known[0]
+    for step in (("api", "start"), ("publish",)):
+        done = tool(*step)
+        if done.returncode:
+            raise DemoError(f"setup/cluster {' '.join(step)}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
 def demonstrate(nodes: int, *, keep: bool) -> int:
     """The whole story."""
     kept = is_running()
@@ -311,7 +343,9 @@ def demonstrate(nodes: int, *, keep: bool) -> int:
         start(nodes, keep=keep)
     stays = keep or kept
     try:
-        findings = work(nodes)
+        address = open_pages()
+        say(f"Look at it in a browser, while everything happens: {address}/ui/")
+        findings = [*work(nodes), look_at_pages(address, nodes)]
         report(findings)
         good = all(finding.is_good for finding in findings)
     except (DemoError, subprocess.TimeoutExpired, json.JSONDecodeError, KeyError, IndexError) as error:
@@ -323,8 +357,16 @@ def demonstrate(nodes: int, *, keep: bool) -> int:
             tool("stop")
     if stays:
         say(f"The cluster stays up: setup/demo shell alice, setup/cluster --room {ROOM} status, setup/demo stop.")
+        tell_how_to_log_in()
     print("\nThe cluster works: everything went as it should." if good else "\nThe cluster does NOT work as it should.")
     return 0 if good else 1
+
+
+def tell_how_to_log_in() -> None:
+    """Show how alice gets from the pages, which everybody may read, to acting on her jobs there."""
+    for address in json.loads(tool("status").stdout)["addresses"]:
+        say(f"The pages stay at {address}/ui/. To act there as alice, log in with this token:")
+        typed("alice", "oar-token create --expires 1 --comment 'pages of the demonstration'")
 
 
 def report(findings: Sequence[Finding]) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import cgroups, client, kernel, layout, machine, runs, world
+from . import cgroups, client, door, kernel, layout, machine, runs, world
 from .layout import Room, RoomError
 
 _MACHINE_DEADLINE = 120.0
@@ -79,8 +79,10 @@ class Keeper:
         self.room = room
         self.group = f"{cgroups.PREFIX}{room.name}-{os.getpid()}"
         self.machines = {name: Machine(name, number) for name, number in room.machines.items()}
-        #: Commands that run for clients: a handle and the pid of each.
+        #: Commands that run for clients, and doors: a handle and the pid of each.
         self.runs: dict[int, int] = {}
+        #: Where browsers of this computer reach the server.
+        self.addresses: list[str] = []
 
     @property
     def server(self) -> Machine:
@@ -295,6 +297,7 @@ class Keeper:
             "keeper": os.getpid(),
             "directory": str(self.room.directory),
             "logs": str(self.room.logs),
+            "addresses": self.addresses,
             "machines": {name: entry.as_facts() for name, entry in self.machines.items()},
         }
 
@@ -313,6 +316,8 @@ class Keeper:
         }
         if request["action"] == "status":
             return self.status()
+        if request["action"] == "publish":
+            return self.publish(int(request["port"]), int(request["inner"]))
         node = self.machines.get(request.get("node", ""))
         if node is None or not node.number:
             raise RoomError(f"no node {request.get('node')!r} in room {self.room.name!r}: it has {_listed(self.nodes)}")
@@ -320,6 +325,13 @@ class Keeper:
             raise RoomError(f"nothing called {request['action']!r} can be done to a node")
         actions[request["action"]](node)
         return {"node": node.name, "state": node.state, "sshd": node.has_sshd and bool(node.pid)}
+
+    def publish(self, port: int, inner: int) -> dict[str, object]:
+        """Open a door of this computer to a port of the server; it is closed when the room ends."""
+        pid, port = door.begin(self.server.pid, port, inner)
+        self.runs[os.pidfd_open(pid)] = pid
+        self.addresses.append(f"http://{door.HOST}:{port}")
+        return {"address": self.addresses[-1]}
 
     def serve(self, listener: socket.socket, stop: int, lease: int | None) -> None:
         """Answer requests until the room is to end: asked for, signalled, or the process it was made for is gone."""

@@ -82,10 +82,14 @@ def _parser() -> argparse.ArgumentParser:
         ("server", "the server of OAR"),
         ("database", "PostgreSQL"),
         ("commands", "the server that answers commands"),
+        ("api", "the REST API with its pages"),
     ):
         service = actions.add_parser(name, help=f"stop, kill or start {text}")
         service.add_argument("what", choices=["stop", "kill", "start"])
         service.set_defaults(action=_service, service=name)
+    publish = actions.add_parser("publish", help="let browsers of this computer reach the API; print its address")
+    publish.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (default: one that is free)")
+    publish.set_defaults(action=_publish)
     logs = actions.add_parser("logs", help="print the logs of all machines")
     logs.add_argument("--lines", type=int, default=200, help="at most so many of each file (default 200)")
     logs.set_defaults(action=_logs)
@@ -190,6 +194,12 @@ def _node(options: argparse.Namespace) -> int:
 def _service(options: argparse.Namespace) -> int:
     status = client.ask(_room(options), {"action": "status"})
     services.control(services.room_of(status), options.service, options.what)
+    return 0
+
+
+def _publish(options: argparse.Namespace) -> int:
+    request = {"action": "publish", "port": options.port, "inner": services.API_PORT}
+    print(client.ask(_room(options), request)["address"])
     return 0
 
 

@@ -24,6 +24,7 @@ _SOURCES = (
     "setup/nodes",
     "setup/database",
     "setup/systemd",
+    "setup/pam.d",
     "setup/installer",
     "setup/manpages.py",
     "docs/commands.rst",
@@ -59,7 +60,7 @@ def _make(place: Path, environment: Path) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     target = Target(destdir=str(unfinished), prefix="/usr", python=_PYTHON)
     try:
-        flavours.install(("server", "user", "node"), target, environment)
+        flavours.install(("server", "user", "api", "node"), target, environment)
     except InstallError as error:
         raise layout.RoomError(f"the product cannot be installed: {error}") from None
     unfinished.rename(place)
@@ -67,7 +68,7 @@ def _make(place: Path, environment: Path) -> None:
 
 def environment(root: Path) -> Path:
     """A virtual environment with the product's dependencies, of which each installation gets hard links."""
-    wanted = [environments.BUILD, *environments.requirements()]
+    wanted = [environments.BUILD, *environments.requirements(["api"])]
     place = root / f"environment-{_digest([f'{sys.version} {wanted}'.encode()])}"
     if not place.exists():
         unfinished = place.with_suffix(".unfinished")

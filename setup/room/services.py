@@ -12,15 +12,13 @@ from .layout import Room, RoomError
 STEPS = ("nodes", "postgresql", "database", "server", "resources", "commands")
 _STEP_DEADLINE = 300.0
 
-#: The server that answers commands; elsewhere systemd starts it.
-_COMMANDS = "/run/oar-commands"
-_START_COMMANDS = f"""
-install -d -o oar -g oar {_COMMANDS}
-cd /
-setsid setpriv --reuid=oar --regid=oar --init-groups env -i PATH={layout.PATH} LANG=C.UTF-8 OARDIR={layout.OARDIR} \\
-    sh -c 'echo $$ >{_COMMANDS}/pid; exec {layout.OARDIR}/oar-commands --listen {_COMMANDS}/socket' \\
-    </dev/null >>/var/log/oar-commands.log 2>&1 &
-while [ ! -S {_COMMANDS}/socket ]; do sleep 0.02; done"""
+#: Services that systemd starts elsewhere: the program, what it listens on, and the directory of that.
+_SERVICES = {
+    "commands": ("oar-commands --listen /run/oar-commands/socket", "/run/oar-commands/socket"),
+    "api": ("oar-api", "/run/oar/api.sock"),
+}
+#: Where the REST API listens in the room (API_LISTEN).
+API_PORT = 6668
 
 #: Of the room only: its network is its own.
 PASSWORD = "room"
@@ -69,13 +67,30 @@ def control(room: Room, service: str, action: str) -> None:
     """start, stop or kill the database or the server."""
     if service == "database":
         inside(room, "postgres", database.control_command(action, fast=room.fast_database))
-    elif service == "commands":
+    elif service in _SERVICES:
         signal = {"stop": "TERM", "kill": "KILL"}.get(action)
-        inside(room, "root", f"kill -{signal} $(cat {_COMMANDS}/pid)" if signal else _START_COMMANDS)
+        inside(room, "root", f"kill -{signal} $(cat /run/oar-{service}.pid)" if signal else _start_script(service))
     elif action == "kill":
         inside(room, "root", "kill -KILL $(cat /run/oar/oar-server.pid)")
     else:
         inside(room, "root", f"oar-server {action}")
+
+
+def _start_script(service: str) -> str:
+    """Shell text that starts a service as oar, and returns when it listens."""
+    program, listening = _SERVICES[service]
+    return f"""
+install -d -o oar -g oar {os.path.dirname(listening)}
+install -o oar /dev/null /run/oar-{service}.pid
+rm -f {listening}
+cd /
+setsid setpriv --reuid=oar --regid=oar --init-groups env -i PATH={layout.PATH} LANG=C.UTF-8 OARDIR={layout.OARDIR} \\
+    sh -c 'echo $$ >/run/oar-{service}.pid; exec {layout.OARDIR}/{program}' \\
+    </dev/null >>/var/log/oar-{service}.log 2>&1 &
+while [ ! -S {listening} ]; do
+    kill -0 $! || {{ tail -n 5 /var/log/oar-{service}.log >&2; exit 1; }}
+    sleep 0.02
+done"""
 
 
 def _create_database(room: Room) -> None:

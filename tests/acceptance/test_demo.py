@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +36,13 @@ def demo(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
+def whoami(address: str, token: str) -> str:
+    """Ask the REST API of the room, as a program on this computer does."""
+    asked = urllib.request.Request(f"{address}/v1/whoami", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=PATIENCE) as answer:
+        return str(json.load(answer)["user"])
+
+
 def is_up() -> bool:
     """True while the room of the demonstration is there."""
     return tool("status", room=ROOM).code == 0
@@ -50,15 +60,24 @@ def test_the_demonstration_shows_real_work_and_leaves_nothing() -> None:
     assert "denied: Reservation can't be granted" in done.stdout
     assert "ok     bob was refused beside the advance reservation 1, and granted" in done.stdout
     assert "ran in the advance reservation 1\n       inside course" in done.stdout
+    assert "/ui/\n       nodes there: node-1, node-2" in done.stdout
     assert not DIRECTORY.exists()
 
 
 def test_a_demonstration_that_is_kept_can_be_entered_and_stopped() -> None:
-    assert demo("--keep", "--nodes", "1").returncode == 0
+    kept = demo("--keep", "--nodes", "1")
+    assert kept.returncode == 0, kept.stdout + kept.stderr
+    address = re.search(r"http://127.0.0.1:\d+", kept.stdout)
+    token = re.search(r"\boar_[-\w]{30,}", kept.stdout)
+    assert address
+    assert token
+    assert whoami(address[0], token[0]) == "alice"
     entered = demo("shell", "bob", stdin="whoami; hostname; exit\n")
     assert entered.stdout.split() == ["bob", "server"]
     assert demo("stop").returncode == 0
     assert not is_up()
+    with pytest.raises(OSError, match="refused"):
+        whoami(address[0], token[0])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
