@@ -337,6 +337,7 @@ def _check_reserved(tx: Transaction, ids: Sequence[int], wish: NodeSettings) -> 
     for name, value in wish.settings:
         if name == "available_upto" and isinstance(value, int):
             reserved.check_availability(tx, ids, value)
+    reserved.check_identity(tx, ids, {setting.name: setting.value for setting in wish.settings})
     return reserved.satisfied(tx, ids) if wish.settings else {}
 
 

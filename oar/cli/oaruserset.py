@@ -20,7 +20,7 @@ Pairs = tuple[tuple[str, str], ...]
 @option("-a", "added", nargs=2, multiple=True, metavar="USERS NAME", help="Add users to a userset; it is made if new.")
 @option("-d", "removed", nargs=2, multiple=True, metavar="USERS NAME", help="Take users out of a userset.")
 @option("-D", "deleted", multiple=True, metavar="NAME", help="Delete a userset.")
-@option("-f", "--force", "force", is_flag=True, help="Also if a live advance reservation allows this userset.")
+@option("-f", "--force", "force", is_flag=True, help="Also if that takes a live advance reservation from somebody.")
 @option("-J", "as_json", is_flag=True, help="Print JSON.")
 def main(
     context: Context,
@@ -56,7 +56,7 @@ def _change(context: Context, added: Pairs, removed: Pairs, deleted: Sequence[st
     lines = []
     with context.database.begin() as tx:
         for text, name in added:
-            for entry, is_new in userset_changes.add(tx, text, name):
+            for entry, is_new in userset_changes.add(tx, text, name, force=force):
                 done = f'added "{entry}" to' if is_new else f'"{entry}" is already in'
                 lines.append(f'{done} access list "{name}"')
         for text, name in removed:

@@ -123,3 +123,25 @@ def test_arusers_may_always_be_changed_and_denials_and_ended_reservations_hinder
     )
     add_reservation(console.database, 14, state="x", ended=5, access=[AccessEntry("@team")])
     assert console.type(oaruserset.main, "-d", "bob", "arusers", "-d", "bob", "team").exit == 0
+
+
+def test_who_would_be_denied_by_a_live_reservation_is_not_added(console: Console) -> None:
+    console.type(oaruserset.main, "-a", "bob", "team")
+    add_reservation(console.database, 12, state="w", access=[AccessEntry("@team", denied=True)])
+    refused = console.type(oaruserset.main, "-a", "bob,carol", "team")
+    text = 'denied: adding "carol" to "team" would break the advance reservation 12'
+    assert (refused.exit, refused.err) == (9, f"{text}\n{FORCE}")
+    assert userset(console, "team") == ["bob"]
+    assert console.type(oaruserset.main, "-a", "bob", "team").exit == 0
+    assert console.type(oaruserset.main, "-f", "-a", "carol", "team").exit == 0
+    assert userset(console, "team") == ["bob", "carol"]
+
+
+def test_a_userset_does_not_hide_a_group_that_a_live_reservation_names(console: Console) -> None:
+    add_reservation(console.database, 12, state="w", access=[AccessEntry("@daemon"), AccessEntry("@nosuch")])
+    refused = console.type(oaruserset.main, "-a", "bob", "daemon")
+    text = 'denied: a userset "daemon" in the place of the group would break the advance reservation 12'
+    assert (refused.exit, refused.err) == (9, f"{text}\n{FORCE}")
+    assert userset(console, "daemon") is None
+    assert console.type(oaruserset.main, "-a", "bob", "nosuch").exit == 0
+    assert console.type(oaruserset.main, "-a", "bob", "daemon", "--force").exit == 0

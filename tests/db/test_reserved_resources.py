@@ -29,7 +29,8 @@ def number(site: Site, ids: list[int]) -> int:
     """An advance reservation of the first node, in a queue of its own."""
     with site.database.begin() as tx:
         tx.execute("INSERT INTO queues VALUES ('course', 3, 'default', 'Active')")
-    made = site.ask("{mem >= 64}/network_address=1", NOW + 100, NOW + HOUR)
+    condition = "mem >= 64 AND type = 'default' AND network_address LIKE 'node-_' AND network_address <> 'node-9'"
+    made = site.ask(f"{{{condition}}}/network_address=1", NOW + 100, NOW + HOUR)
     with site.database.begin() as tx:
         tx.advance_reservations.update(made, queue_name="course")
     site.round()
@@ -45,6 +46,8 @@ def number(site: Site, ids: list[int]) -> int:
         (("-p", f"available_upto={NOW + 1000}"), "host node-1 is reserved by"),
         (("-p", "mem=32"), "the change of mem would break"),
         (("-p", "mem!"), "the change of mem would break"),
+        (("-p", "type=desktop"), "the change of type would break"),
+        (("-p", "network_address=node-9"), "the change of network_address would break"),
     ],
 )
 def test_settings_of_nodes(site: Site, console: Console, number: int, words: tuple[str, ...], text: str) -> None:
@@ -74,6 +77,19 @@ def test_settings_that_break_nothing(site: Site, console: Console, number: int) 
         assert result.exit == 0, (words, result.err)
     site.delete(ALICE, number)
     assert console.nodesetting("-h", "node-1", "-n", "-s", "Dead").exit == 0
+
+
+def test_the_type_and_the_host_of_reserved_resources_are_kept(site: Site, console: Console, ids: list[int]) -> None:
+    number = site.ask("/resource_id=1", NOW + 100, NOW + HOUR)
+    site.round()
+    for words in (("-p", "type=desktop"), ("-p", "network_address=node-9")):
+        name = words[1].partition("=")[0]
+        refused = console.nodesetting("-r", str(ids[0]), "-n", *words)
+        text = f"denied: the change of {name} would break the advance reservation {number}\n{FORCE}"
+        assert (refused.exit, refused.err) == (9, text)
+        assert console.nodesetting("-r", str(ids[1]), "-n", *words).exit == 0
+    same = console.nodesetting("-r", str(ids[0]), "-n", "-p", "type=default", "-p", "network_address=node-1")
+    assert same.exit == 0, same.err
 
 
 def test_the_removal_of_a_resource(site: Site, console: Console, ids: list[int], number: int) -> None:

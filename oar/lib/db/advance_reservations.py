@@ -325,9 +325,9 @@ class AdvanceReservations(Table):
             entries[reservation_id].append(AccessEntry(text, denied))
         return {reservation_id: tuple(entries[reservation_id]) for reservation_id in ids}
 
-    def numbers_that_list(self, entry: str, *, denials: bool = False) -> list[int]:
-        """Return the numbers of the live reservations whose access lists allow an entry.  ``denials``: or deny it."""
-        return self._tx.column(_THAT_LIST, (entry, ["NO", "YES"] if denials else ["NO"]))
+    def numbers_that_list(self, entry: str, *, allow: bool = False, deny: bool = False) -> list[int]:
+        """Return the numbers of the live reservations whose access lists allow or deny an entry, as is asked."""
+        return self._tx.column(_THAT_LIST, (entry, ["NO"] * allow + ["YES"] * deny))
 
     def add_jobs(self, reservation_id: int, job_ids: Sequence[int]) -> None:
         """Note that jobs belong to a reservation, and to no other."""

@@ -32,19 +32,35 @@ class UsersetInUse(WordedRefusal):
     exit_code = 9
 
 
-def add(tx: "Transaction", text: str, name: str) -> list[tuple[str, bool]]:
-    """Add a comma list of entries to a userset, which is made if there is none; return each, and whether it is new."""
+def add(tx: "Transaction", text: str, name: str, *, force: bool = False) -> list[tuple[str, bool]]:
+    """Add a comma list of entries to a userset, which is made if there is none; return each, and whether it is new.
+
+    Refused is, unless it is forced, what takes a live reservation from somebody: an entry of a userset that a list
+    denies, and a new userset that hides a group which a list names.
+    """
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
         raise BadUserset(f'denied: "{name}" is not a valid object name')
     entries = _entries(text)
     for entry in entries:
         if len(entry) > access_lists.LONGEST_ENTRY or not _ENTRY.fullmatch(entry):
             raise BadUserset(f'denied: "{entry}" is no user, @group or pattern')
-    tx.usersets.create(name)
+    is_hiding = tx.usersets.create(name) and _is_group(name)
     added = tx.usersets.add(name, entries)
+    if name != CREATORS and not force:
+        _check_addition(tx, name, [entry for entry in entries if entry in added], is_hiding=is_hiding)
     if len(tx.usersets.entries([name])[name]) > access_lists.MAX_ENTRIES:
         raise BadUserset(f'denied: access list "{name}" would have more than {access_lists.MAX_ENTRIES} entries')
     return [(entry, entry in added) for entry in entries]
+
+
+def _check_addition(tx: "Transaction", name: str, added: Sequence[str], *, is_hiding: bool) -> None:
+    entry = f"@{name}"
+    if is_hiding:
+        numbers = tx.advance_reservations.numbers_that_list(entry, allow=True, deny=True)
+        _check_use(f'a userset "{name}" in the place of the group', numbers)
+    if added:
+        numbers = tx.advance_reservations.numbers_that_list(entry, deny=True)
+        _check_use(f'adding "{",".join(added)}" to "{name}"', numbers)
 
 
 def unknown_names(text: str) -> list[str]:
@@ -66,7 +82,7 @@ def remove(tx: "Transaction", text: str, name: str, *, force: bool = False) -> l
     present, entries = entries_of(tx, name), _entries(text)
     for entry in entries if name != CREATORS and not force else ():
         if entry in present:
-            numbers = tx.advance_reservations.numbers_that_list(f"@{name}")
+            numbers = tx.advance_reservations.numbers_that_list(f"@{name}", allow=True)
             _check_use(f'removing "{entry}" from "{name}"', numbers)
     removed = tx.usersets.remove(name, entries)
     return [(entry, entry in removed) for entry in entries]
@@ -78,8 +94,18 @@ def delete(tx: "Transaction", name: str, *, force: bool = False) -> None:
     if name in (CREATORS, OPERATORS):
         raise UsersetInUse(f'denied: "{name}" cannot be deleted, its entries can (-d)')
     if not force:
-        _check_use(f'removing "{name}"', tx.advance_reservations.numbers_that_list(f"@{name}", denials=True))
+        numbers = tx.advance_reservations.numbers_that_list(f"@{name}", allow=True, deny=True)
+        _check_use(f'removing "{name}"', numbers)
     tx.usersets.drop(name)
+
+
+def _is_group(name: str) -> bool:
+    """Whether there is a group of this name on the server, which a userset of the same name would hide."""
+    try:
+        check_group(name)
+    except BadReservation:
+        return False
+    return True
 
 
 def entries_of(tx: "Transaction", name: str) -> tuple[str, ...]:

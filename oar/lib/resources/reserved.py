@@ -5,7 +5,7 @@ See docs/design/reservations.rst, "Changes by administrators".
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from oar.lib.db.user_sql import satisfying
@@ -28,6 +28,9 @@ class WouldBreak(WordedRefusal):
     def __init__(self, message: str) -> None:
         super().__init__(message, "--force does it all the same, and the reservation is in error then")
 
+
+#: What a resource is and where it lies.
+_IDENTITY = frozenset({"network_address", "type"})
 
 #: For each condition of each reservation, the granted resources that satisfy it; None = it is not of our language.
 Satisfied = dict[tuple[int, str], frozenset[int] | None]
@@ -79,6 +82,17 @@ def check_conditions(tx: "Transaction", resources: Collection[int], before: Sati
         are = _union(satisfying(tx, text, set(resources) & set(reservation.resources)) for text in filters)
         if were - are:
             raise _breaks(", ".join(names), reservation)
+
+
+def check_identity(tx: "Transaction", resources: Collection[int], values: Mapping[str, object]) -> None:
+    """Refuse another host or another type of granted resources, also if no condition names it.  Raises WouldBreak.
+
+    The bill and the granted places of a reservation are told by them.  ``values``: those to be written, by property.
+    """
+    for name in sorted(_IDENTITY & values.keys()):
+        moved = [row.id for row in tx.resources.select(resources) if getattr(row, name) != values[name]]
+        for reservation in _granted(tx, moved):
+            raise _breaks(name, reservation)
 
 
 def check_column(tx: "Transaction", name: str) -> None:
