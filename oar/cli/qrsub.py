@@ -14,7 +14,7 @@ from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation
 from oar.lib.facts.errors import BadCondition, OarError, Refused
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.grid_engine_times import write_date, write_long_date, write_option_date
-from oar.lib.facts.reservation_states import STARTED, ReservationState
+from oar.lib.facts.reservation_states import INCOMPLETE, STARTED, ReservationState
 from oar.lib.facts.resource_set import format_ranges, from_positions
 from oar.lib.reservations import answers, drafts, preparation, rights
 from oar.lib.reservations.drafts import Requester
@@ -297,14 +297,20 @@ def _verify(context: Context, requester: Requester, wish: ReservationWish, machi
         click.echo("\n".join(["verification: found suitable queue(s)", *lines]))
 
 
-def _verified_lines(step: "ReservationStep", slots: tuple[GrantedSlots, ...]) -> tuple[str, str]:
-    return slots_line(slots), f"{'start_time:':<28}{write_long_date(step.start)}"
+def _verified_lines(step: "ReservationStep", slots: tuple[GrantedSlots, ...]) -> Iterator[str]:
+    yield slots_line(slots)
+    yield f"{'start_time:':<28}{write_long_date(step.start)}"
+    if step.state in INCOMPLETE:
+        yield f"{'state:':<28}{step.state!s}"
+        yield from (f"{'message:':<28}{reason}" for reason in step.message.splitlines())
 
 
 def _verified(step: "ReservationStep", slots: tuple[GrantedSlots, ...]) -> dict[str, object]:
     return {
         "start_time": step.start,
         "end_time": step.end,
+        "state": str(step.state),
+        "reasons": step.message.splitlines(),
         "granted_slots": [{"queue": each.queue, "host": each.host, "slots": each.slots} for each in slots],
         "resources": list(step.resources),
     }

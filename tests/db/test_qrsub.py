@@ -393,6 +393,17 @@ def test_a_request_is_verified_on_the_present_situation_and_nothing_is_stored(de
     assert (desk.counts(), desk.number_of_rounds) == (before, rounds)
 
 
+def test_a_verification_tells_what_would_be_missing(desk: Desk) -> None:
+    desk.ask(lambda tx: tx.execute("UPDATE resources SET state = 'Suspected' WHERE network_address = 'node-1'"))
+    words = ("-a", "+1h", "-d", "1h", "-l", "/network_address=2", "-w", "v")
+    assert desk.qrsub(*words).out.splitlines()[3:] == [
+        "state:                      W",
+        "message:                    reserved host node-1 is Suspected",
+    ]
+    told = json.loads(desk.qrsub(*words, "-J").out)
+    assert (told["state"], told["reasons"]) == ("W", ["reserved host node-1 is Suspected"])
+
+
 def test_what_a_rule_writes_in_a_verification_is_rolled_back(site: Desk) -> None:
     assert site.qrsub("-d", "60", "-w", "v").exit == 0
     assert site.count("reservations") == 0

@@ -14,7 +14,7 @@ from oar.modules.runner.actions.reservation_events import tell_site
 from oar.modules.runner.dispatch import Action
 from oar.modules.runner.reservation_news import ReservationNewsfeed
 from tests.builders import add_resources
-from tests.db.reservation_site import ALICE, NOW, Site
+from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 
 
 @pytest.fixture
@@ -100,3 +100,24 @@ def test_a_script_that_fails_or_hangs_is_noted_and_nothing_else(
 def test_a_site_without_script_runs_none(site: Site, number: int) -> None:
     context = ActionContext(Config(), site.database, cast(Any, None), lambda _: False, cast(Any, None), cast(Any, None))
     tell_site(context, ("7", str(number), "12", "IDLE", "x"))
+
+
+def test_what_is_lost_at_once_is_one_mail_and_what_comes_back_is_none(site: Site, sent: list[Effect]) -> None:
+    ids = add_resources(site.database, nodes=4, cores=1)
+    number = site.ask("/resource_id=3", NOW + 100, NOW + HOUR, mail_options="a", owner="alice")
+    site.round()
+
+    def errors(date: int, state: str, *lost: int) -> int:
+        """The mails of a round before which some resources have changed their state."""
+        with site.database.begin() as tx:
+            tx.execute("UPDATE resources SET state = %s WHERE resource_id = ANY(%s)", (state, list(lost)))
+        del sent[:]
+        site.round(date)
+        return len([effect for effect in sent if isinstance(effect, ReservationMail)])
+
+    assert errors(NOW + 10, "Suspected", ids[0]) == 0
+    assert errors(NOW + 100, "Suspected", ids[1]) == 1
+    assert site.events(number) == ["CREATED", "RESOURCES UNSATISFIED", "START TIME REACHED"]
+    assert errors(NOW + 101, "Alive", ids[0]) == 0
+    assert site.events(number)[-1] == "RESOURCES UNSATISFIED"
+    assert errors(NOW + 102, "Suspected", ids[0], ids[2]) == 1

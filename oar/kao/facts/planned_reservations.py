@@ -75,6 +75,7 @@ class ReservationNote:
     state: ReservationState
     message: str = ""
     hostname: str = ""
+    is_better: bool = False  #: less is missing than before, and something still is: that is no mail
 
 
 @dataclass(frozen=True, slots=True)

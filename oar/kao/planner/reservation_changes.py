@@ -14,6 +14,8 @@ from oar.kao.facts.plan import Reason
 from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, PlannedReservation
 from oar.kao.facts.snapshot import FOREVER, RunningJob, WaitingJob
 from oar.kao.planner.placement.first_fit import fit_first
+from oar.kao.planner.placement.reservable import ReservableResources
+from oar.kao.planner.placement.reservation_search import MAX_NAMED
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.search_clock import NoTimeLeft, SearchClock
 from oar.kao.planner.resources.endings import Occupation
@@ -23,7 +25,7 @@ from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
 from oar.lib.facts.hierarchy import RequestFit
 from oar.lib.facts.reservation_states import GRANTED, STARTED
-from oar.lib.facts.resource_set import ResourceSet, positions
+from oar.lib.facts.resource_set import ResourceSet, positions, union
 from oar.lib.facts.times import format_date, format_duration
 
 HAS_BEGUN = "the start time of a running advance reservation can't be changed"
@@ -32,8 +34,9 @@ HAS_BEGUN = "the start time of a running advance reservation can't be changed"
 class ReservationChanges:
     """Decides on the changes that wait for an answer."""
 
-    def __init__(self, context: RoundContext, clock: SearchClock) -> None:
+    def __init__(self, context: RoundContext, reservable: ReservableResources, clock: SearchClock) -> None:
         self._clock = clock
+        self._reservable = reservable
         self._now = context.now
         self._context = context
         self._reservations = {each.id: each for each in context.snapshot.reservations}
@@ -93,11 +96,12 @@ class ReservationChanges:
     def _move_end(self, change: PlannedChange, reservation: PlannedReservation, end: int) -> ChangeStep:
         """Change the end of a reservation that has begun: its resources stay."""
         if end > reservation.end:
-            free_until = _latest_end(
-                self._without(reservation), reservation.end, lambda free: not reservation.resources & ~free
+            free_until = self._latest_end(
+                reservation, self._without(reservation), reservation.end, lambda free: not reservation.resources & ~free
             )
             if free_until < end:
                 message = f"its resources are free only until {format_date(free_until)}"
+                message += self._sleepers(reservation, reservation.resources)
                 proposal = free_until if free_until > reservation.end else 0
                 return _refusal(change, reservation, message, proposal)
         if refusal := self._cut_job(change, reservation, end):
@@ -131,14 +135,14 @@ class ReservationChanges:
         def place(free: ResourceSet) -> ResourceSet:
             if not reservation.resources & ~(free & present):
                 return reservation.resources
-            return 0 if isinstance(request, Reason) else request.fit(free & present)
+            return 0 if isinstance(request, Reason) else self._reservable.choose(request, free & present, start)
 
-        if found := place(space.slots.free_between(start, end)):
+        if found := place(self._free(reservation, space, start, end)):
             return self._granted(change, reservation, (start, end), found)
         if isinstance(request, Reason):
             return _refusal(change, reservation, "its request cannot be evaluated")
         if start == reservation.start:
-            return self._too_late(change, reservation, (start, end), _latest_end(space, start, place))
+            return self._too_late(change, reservation, (start, end), self._latest_end(reservation, space, start, place))
         return self._no_start(change, reservation, request, (start, end))
 
     def _no_start(
@@ -146,9 +150,11 @@ class ReservationChanges:
     ) -> ChangeStep:
         """Refuse a window with another start, with the next start at which a request fits."""
         start, end = window
-        query = SlotQuery(request, self._context.usable.present, end - start, kind="any change")
+        usable = self._context.usable.present & ~self._reservable.asleep(reservation)
+        query = SlotQuery(request, usable, end - start, kind="any change")
         later = earliest(self._without(reservation).slots, query, start + 1)
         message = f"there is no place for {format_duration(end - start)} from {format_date(start)} on"
+        message += self._sleepers(reservation, request.reach)
         return _refusal(change, reservation, message, later.start if later else 0)
 
     def _too_late(
@@ -156,10 +162,11 @@ class ReservationChanges:
     ) -> ChangeStep:
         """Refuse a window in which there is no place; with the latest end, if the end was to be later."""
         start, end = window
+        asleep = self._sleepers(reservation, self._reach(change, reservation))
         if end <= reservation.end or latest - start <= reservation.time_offset or latest < self._now:
             message = f"there is no place for it from {format_date(start)} to {format_date(end)}"
-            return _refusal(change, reservation, message)
-        message = f"there is a place for it only until {format_date(latest)}"
+            return _refusal(change, reservation, message + asleep)
+        message = f"there is a place for it only until {format_date(latest)}{asleep}"
         has_it = latest <= reservation.end and not change.alternatives
         return _refusal(change, reservation, message, 0 if has_it else latest)
 
@@ -177,8 +184,9 @@ class ReservationChanges:
             return refusal
         space, begin = self._without(reservation), max(start, self._now)
         held = 0 if reservation.is_flexible else reservation.used
-        fits = self._fits_of(change, reservation, is_now=has_begun)
-        found = [fit(space.slots.free_between(begin, end)) for fit in fits]
+        fits = self._fits_of(change, reservation, start, is_now=has_begun)
+        free = self._free(reservation, space, begin, end)
+        found = [fit(free) for fit in fits]
         for number, resources in enumerate(found):
             if resources and not held & ~resources:
                 chosen = replace(reservation, groups=change.alternatives[number])
@@ -192,13 +200,13 @@ class ReservationChanges:
         def place(free: ResourceSet) -> bool:
             return any(got and not held & ~got for got in (fit(free) for fit in fits))
 
-        latest = _latest_end(space, begin, place)
+        latest = self._latest_end(reservation, space, begin, place)
         if has_begun and self._cut_job(change, reservation, latest):
             latest = 0
         return self._too_late(change, reservation, window, latest)
 
     def _fits_of(
-        self, change: PlannedChange, reservation: PlannedReservation, *, is_now: bool
+        self, change: PlannedChange, reservation: PlannedReservation, start: int, *, is_now: bool
     ) -> list[Callable[[ResourceSet], ResourceSet]]:
         """Return for each alternative that is asked for what finds resources for it among free ones; 0 = none."""
         usable = self._context.usable.present | reservation.resources
@@ -206,18 +214,47 @@ class ReservationChanges:
         def fit(free: ResourceSet, request: RequestFit | Reason) -> ResourceSet:
             if isinstance(request, Reason):
                 return 0
-            return fit_first(request, self._ranks(reservation, free & usable, is_now=is_now))
+            return fit_first(request, self._ranks(reservation, free & usable, start, is_now=is_now))
 
         requests = [self._context.requests.get(groups) for groups in change.alternatives]
         return [partial(fit, request=request) for request in requests]
 
-    def _ranks(self, reservation: PlannedReservation, free: ResourceSet, *, is_now: bool) -> list[int]:
-        """Return free resources in the order in which they are taken: held, granted, others."""
+    def _ranks(self, reservation: PlannedReservation, free: ResourceSet, start: int, *, is_now: bool) -> list[int]:
+        """Return free resources in the order in which they are taken: held, granted, others; healthy ones first."""
         others = free & ~reservation.resources
         if is_now:
             others &= self._context.usable.ordinary
         kept = free & reservation.resources & ~reservation.used
-        return [*positions(free & reservation.used), *sorted(positions(kept)), *sorted(positions(others))]
+        ranks = self._reservable.ranks
+        return [*positions(free & reservation.used), *ranks(kept, start), *ranks(others, start)]
+
+    def _reach(self, change: PlannedChange, reservation: PlannedReservation) -> ResourceSet:
+        """Return the resources that a change could take."""
+        requests = [self._context.requests.get(groups) for groups in change.alternatives or (reservation.groups,)]
+        return union(request.reach for request in requests if not isinstance(request, Reason))
+
+    def _sleepers(self, reservation: PlannedReservation, resources: ResourceSet) -> str:
+        """Return which suspended jobs keep some of these resources from a reservation, in brackets."""
+        names = self._reservable.sleepers(resources, reservation)
+        return f" ({', '.join(names[:MAX_NAMED])})" if names else ""
+
+    def _free(self, reservation: PlannedReservation, space: Space, start: int, end: int) -> ResourceSet:
+        """Return what a reservation may have in a window; of what suspended jobs hold what it has then already."""
+        has_it = reservation.start <= start and end <= reservation.end
+        taken = self._reservable.asleep(reservation) & ~(reservation.resources if has_it else 0)
+        return space.slots.free_between(start, end) & ~taken
+
+    def _latest_end(
+        self,
+        reservation: PlannedReservation,
+        space: Space,
+        start: int,
+        place: Callable[[ResourceSet], ResourceSet | bool],
+    ) -> int:
+        """Return until when a place is free from ``start`` on without a break; ``start`` = never."""
+        dates = [date for date in sorted({*space.slots.starts(), reservation.end, FOREVER}) if date > start]
+        count = bisect_left(dates, True, key=lambda end: not place(self._free(reservation, space, start, end)))
+        return dates[count - 1] if count else start
 
     def _without(self, reservation: PlannedReservation) -> Space:
         """Return the common space without a reservation, and without its own jobs if they are in that space."""
@@ -239,38 +276,31 @@ class ReservationChanges:
             start=start,
             end=end,
             resources=tuple(sorted(self._context.snapshot.resources.ids_of(resources))),
-            ended_jobs=tuple(job.id for job in self._misfits(moved)),
+            ended_jobs=tuple(job.id for job in self._misfits(reservation, moved)),
         )
 
-    def _misfits(self, reservation: PlannedReservation) -> Iterator[WaitingJob]:
-        """Iterate over the waiting jobs of a reservation that cannot run in its new window any more.
+    def _misfits(self, before: PlannedReservation, after: PlannedReservation) -> Iterator[WaitingJob]:
+        """Iterate over the waiting jobs of a reservation that could run in it and cannot any more.
 
-        Those of a flexible one can run beside it.
+        Those that never could were accepted so (``--verify n``), and wait on.  Those of a flexible one run beside it.
         """
-        if reservation.is_flexible:
+        if before.is_flexible:
             return
-        longest = reservation.latest_job_end - max(self._now, reservation.start)
         for job in self._context.snapshot.waiting:
-            is_ours = job.id != reservation.frame_id and is_inside(self._context.types[job.id], reservation)
-            if is_ours and not self._fits(job, reservation.resources, longest):
+            is_ours = job.id != before.frame_id and is_inside(self._context.types[job.id], before)
+            if is_ours and not self._fits(job, after) and self._fits(job, before):
                 yield job
 
-    def _fits(self, job: WaitingJob, resources: ResourceSet, longest: int) -> bool:
-        """Whether a way of a job is short enough, and small enough for resources of which no other job has any."""
-        inside = resources | self._context.usable.shared
+    def _fits(self, job: WaitingJob, reservation: PlannedReservation) -> bool:
+        """Whether a way of a job is short and small enough for a reservation in which no other job is."""
+        inside = reservation.resources | self._context.usable.shared
+        longest = reservation.latest_job_end - max(self._now, reservation.start)
         for alternative in job.alternatives:
             request = self._context.requests.get(alternative.groups)
             is_short = alternative.walltime <= longest or (alternative.cut_at and longest > 0)
             if is_short and (isinstance(request, Reason) or request.fit(inside)):
                 return True
         return False
-
-
-def _latest_end(space: Space, start: int, place: Callable[[ResourceSet], ResourceSet | bool]) -> int:
-    """Return until when there is a place among what is free from ``start`` on without a break; ``start`` = never."""
-    dates = [date for date in sorted({*space.slots.starts(), FOREVER}) if date > start]
-    count = bisect_left(dates, True, key=lambda end: not place(space.slots.free_between(start, end)))
-    return dates[count - 1] if count else start
 
 
 def _refusal(change: PlannedChange, reservation: PlannedReservation, message: str, proposal: int = 0) -> ChangeStep:

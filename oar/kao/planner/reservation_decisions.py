@@ -20,6 +20,7 @@ from oar.kao.facts.planned_reservations import (
 )
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.placement_search import PlacementSearch
+from oar.kao.planner.placement.reservable import ReservableResources
 from oar.kao.planner.placement.reservation_replacement import ReservationReplacement
 from oar.kao.planner.placement.reservation_search import GrantedPlace, NoPlace, ReservationSearch
 from oar.kao.planner.placement.round_context import RoundContext
@@ -61,9 +62,10 @@ class ReservationDecisions:
         self._decisions = context.decisions
         self._starts = starts
         self._health = health
-        self._search = ReservationSearch(context, search, clock)
-        self._replacement = ReservationReplacement(context)
-        self._changes = ReservationChanges(context, clock)
+        reservable = ReservableResources(context.snapshot, context.types, context.usable)
+        self._search = ReservationSearch(context, search, reservable, clock)
+        self._replacement = ReservationReplacement(context, reservable)
+        self._changes = ReservationChanges(context, reservable, clock)
         self.changes: list[ChangeStep] = []
         self._answered: set[int] = set()
         self._later: list[int] = []  #: dates at which besteffort jobs have to leave, or nodes to be woken
@@ -184,14 +186,17 @@ class ReservationDecisions:
     def _health_notes(
         self, reservation: PlannedReservation, health: Health, state: ReservationState
     ) -> Iterator[ReservationNote]:
-        now_state = state_of(reservation, health, self._now)
+        now_state, missing = state_of(reservation, health, self._now), self._missing_ids(reservation, health)
         if health.is_complete:
             if state is not now_state:
                 yield ReservationNote(ReservationEvent.SATISFIED, now_state)
-        elif state is not now_state or self._missing_ids(reservation, health) != reservation.missing:
+            return
+        is_told = state is S.ERROR and reservation.state is not S.ERROR  # the start has just told all that is missing
+        if state is not now_state or (missing != reservation.missing and not is_told):
             message, hosts = "\n".join(health.reasons), self._hosts(health)
             host = hosts[0] if len(hosts) == 1 else ""
-            yield ReservationNote(ReservationEvent.UNSATISFIED, now_state, message, host)
+            is_better = state is now_state and set(missing) < set(reservation.missing)
+            yield ReservationNote(ReservationEvent.UNSATISFIED, now_state, message, host, is_better)
 
     def _is_idle(self, reservation: PlannedReservation) -> bool:
         if not reservation.idle_limit or reservation.live_jobs or reservation.start > self._now:

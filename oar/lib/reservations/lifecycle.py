@@ -49,15 +49,17 @@ def note(
     message: str = "",
     hostname: str = "",
     author: str = "",
+    is_mailed: bool = True,
 ) -> None:
     """Log what happened to a reservation, and have it told; also what is no change of its state.
 
-    Its end is mailed by the Runner, since a command may bring it about.
+    ``is_mailed``: to those, too, who asked for mails about such events.  Its end is mailed by the Runner, since a
+    command may bring it about.
     """
     row = ReservationLog(reservation.id, tx.now, event, reservation.state, hostname, message, author)
     tx.advance_reservations.log(row)
     tx.outbox.append(Ask(JobAction.AR_EVENT, reservation.frame_id))
-    if event is not ReservationEvent.TERMINATED:
+    if is_mailed and event is not ReservationEvent.TERMINATED:
         mails.tell(tx, reservation, event, message)
 
 

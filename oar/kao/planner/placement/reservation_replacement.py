@@ -6,6 +6,7 @@ See docs/design/reservations.rst, "Replacement".
 from oar.kao.facts.plan import Reason
 from oar.kao.facts.planned_reservations import PlannedReservation
 from oar.kao.planner.placement.first_fit import fit_first
+from oar.kao.planner.placement.reservable import ReservableResources
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.reservation_health import Health
 from oar.lib.facts.resource_set import ResourceSet, positions
@@ -18,7 +19,8 @@ HASTE = 60
 class ReservationReplacement:
     """Searches replacements among what the bookings leave."""
 
-    def __init__(self, context: RoundContext) -> None:
+    def __init__(self, context: RoundContext, reservable: ReservableResources) -> None:
+        self._reservable = reservable
         self._now = context.now
         self._context = context
         self._resources = context.snapshot.resources
@@ -45,6 +47,7 @@ class ReservationReplacement:
             return 0
         kept = reservation.resources & ~health.missing
         usable = self._context.usable.ordinary & request.reach & ~reservation.resources
+        usable &= self._reservable.healthy(reservation.start) & ~self._reservable.asleep(reservation)
         free = self._context.spaces.common.slots.free_between(self._now, reservation.end) & usable
         found = fit_first(request, sorted(positions(free)), kept)
         bound = 0 if reservation.is_flexible else reservation.used  # its jobs need not be on what it has

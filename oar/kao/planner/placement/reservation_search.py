@@ -10,14 +10,14 @@ from oar.kao.facts.plan import Reason
 from oar.kao.facts.planned_reservations import PlannedReservation
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.placement_search import PlacementSearch
+from oar.kao.planner.placement.reservable import ReservableResources
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.search_clock import SearchClock
 from oar.kao.planner.resources.endings import Occupation
-from oar.kao.planner.resources.slot_search import earliest, fit_at
+from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
-from oar.lib.facts.resource_set import ResourceSet, union
-from oar.lib.facts.states import JobState
+from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.times import format_date, format_duration
 
 #: So many obstacles are named in a refusal.
@@ -47,16 +47,15 @@ class NoPlace:
 class ReservationSearch:
     """Searches places for requests among what the bookings leave."""
 
-    def __init__(self, context: RoundContext, search: PlacementSearch, clock: SearchClock) -> None:
+    def __init__(
+        self, context: RoundContext, search: PlacementSearch, reservable: ReservableResources, clock: SearchClock
+    ) -> None:
         self._clock = clock
         self._now = context.now
         self._context = context
         self._search = search
         self._spaces = context.spaces
-        #: a suspended job has no date at which it is over
-        self._without_end = union(
-            job.resources for job in context.snapshot.running if job.state in (JobState.SUSPENDED, JobState.RESUMING)
-        )
+        self._reservable = reservable
         self._running = {job.id for job in context.snapshot.running}
         self._numbers = {each.frame_id: each.number for each in context.snapshot.reservations}
 
@@ -95,7 +94,7 @@ class ReservationSearch:
             return NoPlace("its request cannot be evaluated")
         for number, query in queries:
             self._clock.check()
-            if resources := fit_at(space.slots, query, start):
+            if resources := self._choose(space, query, start):
                 return GrantedPlace(number, start, end, resources)
         latest = reservation.start + reservation.start_window
         if reservation.start_window and (later := self._in_window(reservation, queries, space, start, latest)):
@@ -120,8 +119,13 @@ class ReservationSearch:
             self._clock.check()
             match = earliest(space.slots, query, start, best.start - 1 if best else latest)
             if match:
-                best = GrantedPlace(number, match.start, match.start + query.duration, match.resources)
+                resources = self._choose(space, query, match.start) or match.resources
+                best = GrantedPlace(number, match.start, match.start + query.duration, resources)
         return best
+
+    def _choose(self, space: Space, query: SlotQuery, start: int) -> ResourceSet:
+        free = space.slots.free_between(start, start + query.duration, query.keys) & query.usable
+        return self._reservable.choose(query.request, free, start)
 
     def _queries(
         self, reservation: PlannedReservation, frame: WaitingJob, duration: int
@@ -130,7 +134,7 @@ class ReservationSearch:
         for number, alternative in enumerate(frame.alternatives):
             query = self._search.frame_query(frame, alternative, types, duration)
             if not isinstance(query, Reason):
-                usable, kind = query.usable & ~self._without_end, f"{query.kind} frame"
+                usable, kind = query.usable & ~self._reservable.asleep(), f"{query.kind} frame"
                 yield number, replace(query, usable=usable, kind=kind)
 
     def _space(self, reservation: PlannedReservation) -> Space:
@@ -142,15 +146,17 @@ class ReservationSearch:
     def _obstacles(self, space: Space, query: SlotQuery, start: int) -> str:
         """Return the sentence about what is in the way at the date that was asked for."""
         end = start + query.duration
-        suitable = query.usable & query.request.reach
-        free = space.slots.free_between(start, end, query.keys) & suitable
+        suitable = query.request.reach & self._context.usable.present
+        free = space.slots.free_between(start, end, query.keys) & suitable & ~self._reservable.asleep()
+        asleep = self._reservable.sleepers(suitable)
         holders = [
             self._name(job_id)
             for occupation, _ in space.entered
             if occupation.start < end and occupation.end > start and occupation.resources & suitable
             for job_id, held in occupation.holders()
-            if held & suitable
+            if held & suitable and f"suspended {self._name(job_id)}" not in asleep
         ]
+        holders += asleep
         named = ", ".join(holders[:MAX_NAMED]) + (" and others" if len(holders) > MAX_NAMED else "")
         found = f"only {free.bit_count()} of {suitable.bit_count()} suitable slots are free until {format_date(end)}"
         return f"{found} ({named})" if named else found

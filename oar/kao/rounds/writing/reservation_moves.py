@@ -143,7 +143,10 @@ def _move(tx: Transaction, reservation: AdvanceReservation, step: ReservationSte
     has_started = reservation.state in STARTED
     for note in step.notes:
         if note.state is reservation.state:
-            lifecycle.note(tx, reservation, note.event, message=note.message, hostname=note.hostname)
+            is_mailed = not note.is_better
+            lifecycle.note(
+                tx, reservation, note.event, message=note.message, hostname=note.hostname, is_mailed=is_mailed
+            )
             continue
         moved = lifecycle.move(tx, reservation, note.state, note.event, message=note.message, hostname=note.hostname)
         if moved is None:
