@@ -10,14 +10,16 @@ from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.situation import Situation
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Effect, ReservationMail
-from oar.lib.facts.reservation_states import ChangeAnswer
+from oar.lib.facts.reservation_states import ChangeAnswer, ReservationEvent
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from oar.lib.reservations import alteration
+from oar.lib.reservations import lifecycle as reservation_lifecycle
 from oar.lib.reservations.alteration import WantedChange
 from oar.lib.reservations.asking import TooManyReservations
 from oar.lib.reservations.deletion import Deletion
+from oar.lib.rules.end_cause_texts import cause_text
 from oar.lib.runtime import Runtime
 from oar.modules import leon
 from tests.builders import add_job, add_resources, for_no_reason
@@ -241,6 +243,27 @@ def test_the_end_of_a_frame_is_the_deletion_of_its_reservation(site: Site, runti
     assert [site.state(number) for number in numbers] == [S.DELETED, S.DELETED]
     assert [site.job(frame) for frame in frames] == [JobState.TERMINATED, JobState.ERROR]
     assert all(site.get(number).ended for number in numbers)
+
+
+def test_the_end_of_a_frame_tells_what_became_of_its_reservation(site: Site) -> None:
+    add_resources(site.database, nodes=1, cores=1)
+    deleted, withdrawn = (site.ask("/resource_id=1", NOW + start, NOW + start + 100) for start in (500, 700))
+    with site.database.begin() as tx:
+        (asked,) = tx.advance_reservations.lock([withdrawn])
+        reservation_lifecycle.refuse(tx, asked, "withdrawn", event=ReservationEvent.WITHDRAWN)
+    site.round()
+    site.delete(ALICE, deleted)
+    refused = site.ask("/resource_id=9", NOW + 500, NOW + 600)
+    site.round()
+    numbers = {number: site.get(number) for number in (deleted, withdrawn, refused)}
+    with site.database.begin() as tx:
+        ends = tx.job_ends.causes([each.frame_id for each in numbers.values()])
+    told = {number: cause_text(ends[each.frame_id], each.frame_id) for number, each in numbers.items()}
+    sentence = f"It was the frame of the advance reservation {deleted}, which was deleted by alice."
+    assert told[deleted].sentence == sentence
+    assert told[withdrawn].sentence.endswith(", which was withdrawn before it was answered.")
+    assert (told[deleted].advice, told[withdrawn].advice) == ("", "")
+    assert told[refused].sentence.startswith("The scheduler refused it: ")
 
 
 def test_mails_tell_begin_error_repair_and_end(site: Site, sent: list[Effect]) -> None:

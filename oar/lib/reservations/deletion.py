@@ -132,6 +132,7 @@ def delete_with_frame(tx: "Transaction", reservation_id: int) -> None:
 
 def _delete(tx: "Transaction", reservation: AdvanceReservation, by: str) -> Deletion:
     tx.advance_reservations.update(reservation.id, deleted_by=by)
+    reservation = reservation._replace(deleted_by=by)
     deleted = lifecycle.move(tx, reservation, ReservationState.DELETED, ReservationEvent.DELETED, author=by)
     assert deleted is not None  # its row is locked
     end_jobs(tx, deleted, f"was deleted by {by}", by=by)

@@ -106,7 +106,7 @@ def make_anew(tx: "Transaction", reservation: AdvanceReservation, *, has_begun: 
 def abandon(tx: "Transaction", frame_ids: Collection[int]) -> None:
     """End frames that stand for no live reservation, whatever state they are in."""
     causes = {
-        frame_id: Cause(EndCode.RESERVATION, {"reservation": number, "fate": "is over, or has another frame"})
+        frame_id: _cause(number, "is over, or has another frame")
         for frame_id, number in _numbers(tx, frame_ids).items()
     }
     lifecycle.move_all(tx, causes, JobState.FINISHING)
@@ -165,11 +165,27 @@ def end(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> None:
         tx.jobs.set_ends({each.frame_id: min(tx.now, each.end) for each in reservations if each.frame_id in causes})
     for each in reservations:
         if each.frame_id not in causes:
-            give_up(tx, each, f"advance reservation {each.number} was deleted")
+            fate = f"was deleted by {each.deleted_by}" if each.deleted_by else "was deleted"
+            _give_up(tx, each, f"advance reservation {each.number} was deleted", _cause(each.number, fate))
 
 
-def give_up(tx: "Transaction", reservation: AdvanceReservation, message: str) -> None:
-    """End the frame of a reservation that was refused, or that never began."""
-    causes = {reservation.frame_id: Cause(EndCode.REFUSED, {"text": message})}
+def refuse(tx: "Transaction", reservation: AdvanceReservation, message: str) -> None:
+    """End the frame of a request that the scheduler refused."""
+    _give_up(tx, reservation, message, Cause(EndCode.REFUSED, {"text": message}))
+
+
+def withdraw(tx: "Transaction", reservation: AdvanceReservation, message: str) -> None:
+    """End the frame of a request for whose answer nobody waits any more."""
+    _give_up(tx, reservation, message, _cause(reservation.number, "was withdrawn before it was answered"))
+
+
+def _cause(number: int, fate: str) -> Cause:
+    """Return the cause of the end of a frame; ``fate`` completes "the advance reservation 12, which ..."."""
+    return Cause(EndCode.RESERVATION, {"reservation": number, "fate": fate, "is_frame": True})
+
+
+def _give_up(tx: "Transaction", reservation: AdvanceReservation, message: str, cause: Cause) -> None:
+    """End a frame that waits."""
+    causes = {reservation.frame_id: cause}
     if lifecycle.move_all(tx, causes, JobState.ERROR, (JobState.WAITING,), because=causes):
         tx.jobs.set_message([reservation.frame_id], message)

@@ -99,7 +99,8 @@ def _refuse(
         return False
     tx.advance_reservations.update(reservation.id, message=message, proposal=proposal)
     tx.advance_reservations.close([reservation.id], tx.now)
-    frames.give_up(tx, reservation, message)
+    give_up = frames.withdraw if event is ReservationEvent.WITHDRAWN else frames.refuse
+    give_up(tx, reservation, message)
     return True
 
 

@@ -85,8 +85,8 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
     ),
     EndCode.CONTAINER: ("Its container job {container} ended.", "Submit it in another container."),
     EndCode.RESERVATION: (
-        "It was in the advance reservation {reservation}, which {fate}.",
-        "Submit it in another one, or without --ar.",
+        "It was {place} the advance reservation {reservation}, which {fate}.",
+        "{without_reservation}",
     ),
     EndCode.NODE_TAKEN: ("{names} was taken out of service.", _JOB_IS_RIGHT),
     EndCode.SUSPENSION: ("It could not be suspended or resumed{detail}.", _REPORT),
@@ -211,6 +211,10 @@ def _values(cause: Cause, job_id: int, stderr_file: str) -> _Values:
         values["trap_name"] = signal_name(data["signal"]).removeprefix("SIG")
     values["how"] = f"signal {values['signal_name']}" if "signal" in data else f"exit status {values['status']}"
     values["shell_hint"] = _shell_hint(data.get("status"))
+    if cause.code is EndCode.RESERVATION:
+        is_frame = bool(data.get("is_frame"))
+        values["place"] = "the frame of" if is_frame else "in"
+        values["without_reservation"] = "" if is_frame else "Submit it in another one, or without --ar."
     if cause.code is EndCode.WALLTIME:
         walltime, ran = data.get("walltime"), data.get("ran")
         values |= {"walltime": _duration(walltime), "ran": _duration(ran)}
