@@ -11,6 +11,9 @@ from oar.lib.facts.records import Queue
 from oar.lib.jobs import queues
 from oar.lib.jobs.queues import QueueProblem
 
+#: So many advance reservations of a queue are named.
+MAX_NAMED = 10
+
 NOT_ADMIN = 8
 
 
@@ -70,7 +73,9 @@ def _change(
         left = queues.remove(tx, name, force=force)
         if left:
             orphaned = "it is orphaned and goes with the last one."
-            lines.append(f"Queue '{name}' is reserved by {left} advance reservation(s): {orphaned}")
+            lines.append(f"Queue '{name}' is reserved by {len(left)} advance reservation(s): {orphaned}")
+            more = " and others" if len(left) > MAX_NAMED else ""
+            lines.append(f"  {', '.join(map(str, left[:MAX_NAMED]))}{more}")
     return lines
 
 

@@ -11,7 +11,7 @@ from oar.cli.common.command import Context, Hangup, oar_command
 from oar.cli.common.end_with_caller import ending_with_caller
 from oar.cli.common.options import RESERVATIONS, Stop, option
 from oar.cli.common.render import visible
-from oar.cli.qrsub import NO_ANSWER, NOBODY, slots_line
+from oar.cli.qrsub import NO_ANSWER, NOBODY, UNANSWERED, slots_line
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, ReservationChange
 from oar.lib.facts.errors import UserError
@@ -21,6 +21,7 @@ from oar.lib.reservations import alteration, answers, drafts, listed_users, prep
 from oar.lib.reservations.alteration import NO_ACCESS, AttributeChange, WantedChange
 from oar.lib.reservations.drafts import OtherResources
 from oar.lib.reservations.preparation import BadReservation
+from oar.lib.runtime import LATER
 from oar.lib.views.reservations import granted_slots
 
 WITHDRAWN = "the change was withdrawn"
@@ -158,6 +159,7 @@ def _change_template(context: Context, tx: Transaction, options: QralterOptions,
     _, other = _other_resources(context, tx, options, name, attributes.access, of_series=True)
     first = _locked(tx, context, name)
     duration = preparation.read_dates(None, None, options.duration, tx.now, "qralter").duration
+    preparation.check_horizon(tx.now + (duration or 0), tx.now)
     asked = {"request": other.request, **other.columns} if other else {}
     alteration.change_series(tx, first, attributes, duration, asked)
     behind = tx.advance_reservations.of_series([first.series_id])
@@ -180,12 +182,18 @@ def _alter(context: Context, options: QralterOptions, name: str) -> bool:
     """
     database, patience, written = context.database, context.runtime.config.reservation_answer_timeout, list[_Asked]()
     answer, why, has_left = None, NOBODY.format(patience), False
+
+    def note(asked: _Asked) -> None:
+        written.append(asked)
+        context.fate = UNANSWERED.format(patience) if asked.change_id else LATER
+
     try:
-        _ask(context, options, name, written.append)
+        _ask(context, options, name, note)
         if change_id := written[0].change_id:
             answer = answers.wait(database, lambda: answers.find_change(database, change_id), patience)
     except (KeyboardInterrupt, Hangup):
         has_left, why = True, ""
+    context.fate = ""
     if not written or (written[0].change_id and answer is None):
         answer = _give_up(context, written)
         if answer is None:
@@ -362,6 +370,8 @@ def _window(options: QralterOptions, reservation: AdvanceReservation, now: int) 
     else:
         duration = reservation.duration if dates.duration is None else dates.duration
         end = (reservation.start if start is None else start) + duration
+    if end > reservation.end:
+        preparation.check_horizon(end, now)
     return WantedChange(start, end, options.is_forced)
 
 

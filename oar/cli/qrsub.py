@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 NO_ANSWER = 26
 NOBODY, WITHDRAWN = "no answer from the scheduler in {:g} s, ", "the request was withdrawn"
+#: What becomes of a request while the server is away.
+UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
 
 
 @oar_command(
@@ -167,6 +169,7 @@ def _ask(context: Context, requester: Requester, wish: ReservationWish) -> tuple
     """
     database, config = context.database, context.runtime.config
     patience, written = config.reservation_answer_timeout, list[AskedReservation]()
+    context.fate = UNANSWERED.format(patience)
     try:
         draft = drafts.ask(database, config, requester, wish, written.append)
         _print_rules(draft.output)
@@ -174,6 +177,7 @@ def _ask(context: Context, requester: Requester, wish: ReservationWish) -> tuple
         why = NOBODY.format(patience)
     except (KeyboardInterrupt, Hangup):
         answer, why = None, ""
+    context.fate = ""
     for asked in () if answer else written:
         answer = answers.withdraw(database, asked.id, context.user.name)
     if answer is None:

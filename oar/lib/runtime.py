@@ -23,6 +23,9 @@ Deliver = Callable[[Sequence["Effect"]], None]
 FileVersion = tuple[int, int, int] | None
 
 DEFAULT_OARDIR = "/usr/lib/oar"
+
+#: What becomes of a request of which the server cannot be told: it reads the database periodically.
+LATER = "the request is recorded and will be treated later"
 #: The PATH of the programs that the server starts.
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT_FILES = ("/etc/oar/oar.conf", "/etc/oar.conf")
@@ -131,9 +134,19 @@ def open_runtime(application: str, path: str | None = None, deliver: Deliver | N
     return Runtime(config, database, path, os.environ.get("OARDIR", DEFAULT_OARDIR), version)
 
 
-def command_delivery(config: Config, warning: str = "# Warning: cannot contact") -> Deliver:
-    """Return the function by which commands deliver effects to the server, and warn on stderr where they cannot."""
-    return delivery(config, lambda text: sys.stderr.write(f"{warning} {text.removeprefix('cannot contact ')}\n"))
+def command_delivery(
+    config: Config, warning: str = "# Warning: cannot contact", fate: Callable[[], str] = lambda: LATER
+) -> Deliver:
+    """Return the function by which commands deliver effects to the server, and warn on stderr where they cannot.
+
+    ``fate``: what becomes of the request then; '' = there is nothing to be said.
+    """
+
+    def warn(where: str) -> None:
+        if sentence := fate():
+            sys.stderr.write(f"{warning} the OAR server {where}, {sentence}.\n")
+
+    return _delivery(config, warn)
 
 
 def delivery(config: Config, warn: Callable[[str], object]) -> Deliver:
@@ -141,6 +154,11 @@ def delivery(config: Config, warn: Callable[[str], object]) -> Deliver:
 
     An effect that cannot be delivered is not lost: the server reads the database periodically.
     """
+    return _delivery(config, lambda where: warn(f"cannot contact the OAR server {where}, {LATER}."))
+
+
+def _delivery(config: Config, warn: Callable[[str], object]) -> Deliver:
+    """Return a function that delivers effects to the server; ``warn`` is told the place at which there is none."""
 
     def deliver(effects: "Sequence[Effect]") -> None:
         from oar.lib.facts.messages import Ask, Wake
@@ -149,7 +167,6 @@ def delivery(config: Config, warn: Callable[[str], object]) -> Deliver:
         try:
             doorbell.send_effects(config, [effect for effect in effects if isinstance(effect, Wake | Ask)])
         except ServerUnavailable:
-            where = f"{config.server_hostname}:{config.server_port}"
-            warn(f"cannot contact the OAR server {where}, the request is recorded and will be treated later.")
+            warn(f"{config.server_hostname}:{config.server_port}")
 
     return deliver

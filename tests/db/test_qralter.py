@@ -142,6 +142,8 @@ def test_who_loses_his_access_loses_his_waiting_jobs(site: Site, alter: Typed, n
         (["-N", "x", "{}", "bob"], 'denied: "bob" is not allowed to alter advance_reservation {}\n'),
         (["-N", "1bad", "{}"], 'denied: "1bad" is not a valid object name (cannot start with a digit)\n'),
         (["-e", "x", "{}"], 'qralter: Wrong date/time format "x" specified to -e option\n'),
+        (["-e", "+4000d", "{}"], "the reservation would end more than 10 years from now\n"),
+        (["-d", "1000000000", "{}"], "the reservation would end more than 10 years from now\n"),
         (["-u", "nosuch", "{}"], "error: nosuch is not known as a user\n"),
     ],
 )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from oar.cli import qrdel, qrstat
-from oar.cli.common.command import CommandResult
+from oar.cli.common.command import CommandResult, Context
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -141,6 +141,10 @@ REFUSALS = [
     ("-a 202701151000", 'missing value for "end time or duration" in advance reservation request'),
     ("-a +1h -e +3h -d 1h", "difference between end and start time does not correspond to duration"),
     ("-d 6", "the duration must be longer than 6 seconds"),
+    ("-d 1000000000", "the reservation would end more than 10 years from now"),
+    ("-a 210001010000 -d 60", "the reservation would end more than 10 years from now"),
+    ("-d 60 -window 3650d", "the reservation would end more than 10 years from now"),
+    ("-a +1h -d 60 -rrule FREQ=MONTHLY;INTERVAL=60", "the reservation would end more than 10 years from now"),
     ("-d 60 -w x", 'qrsub: invalid option argument "-w x"'),
     ("-d 60 -he perhaps", 'qrsub: invalid option argument "-he perhaps"'),
     ("-d 60 -now perhaps", 'qrsub: invalid option argument "-now perhaps"'),
@@ -450,6 +454,24 @@ def test_who_types_it_again_does_not_keep_his_request_from_being_withdrawn(
 
 def _is_withdrawn(site: Desk) -> bool:
     return site.last().state is ReservationState.REFUSED
+
+
+def test_who_cannot_reach_the_server_is_told_how_long_his_request_waits(
+    site: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is promised that is not kept: the request is withdrawn when nobody waits any more."""
+    site.config = site.config.replace(server_hostname="127.0.0.1", appendice_server_port=1)
+    prepare = Context.__init__
+
+    def speak(self: Context, *arguments: Any) -> None:
+        prepare(self, *arguments)
+        self.speak_for(self.runtime)
+
+    monkeypatch.setattr(Context, "__init__", speak)
+    warning = "cannot contact the OAR server 127.0.0.1:6666, the request waits 1 s for it, and is withdrawn then."
+    left = "no answer from the scheduler in 1 s, the request was withdrawn"
+    assert site.qrsub("-d", "60") == CommandResult(26, "", f"warning: {warning}\n{left}\n")
+    assert site.last().state is ReservationState.REFUSED
 
 
 def test_an_answer_that_was_first_is_printed(desk: Desk) -> None:

@@ -124,7 +124,7 @@ class TestOrphanedQueue:
     def test_it_goes_with_its_last_reservation(self, site: Site, console: Console, number: int) -> None:
         result = console.type(oarqueue.main, "--remove", "course")
         said = "Queue 'course' is reserved by 1 advance reservation(s): it is orphaned and goes with the last one.\n"
-        assert result == CommandResult(0, said, "")
+        assert result == CommandResult(0, f"{said}  {number}\n", "")
         assert console.type(oarqueue.main, "-e", "course").exit == 1
         console.type(oarqueue.main, "-D")
         console.type(oarqueue.main, "-E")

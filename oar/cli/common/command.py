@@ -25,7 +25,7 @@ from oar.lib.db.database import Database
 from oar.lib.facts.errors import DatabaseFull, DatabaseUnavailable, NotAllowed, OarError, Refused, WordedRefusal
 from oar.lib.facts.records import User
 from oar.lib.facts.version import VERSION
-from oar.lib.runtime import Runtime, command_delivery, conf_file, open_runtime
+from oar.lib.runtime import LATER, Runtime, command_delivery, conf_file, open_runtime
 
 if TYPE_CHECKING:
     from oar.lib.db.user_sql import Asker
@@ -96,6 +96,7 @@ class Context:
         self._user = user
         self._runtime = runtime
         self._is_ours = False  #: it was opened here
+        self.fate = LATER  #: what becomes of a request of which the server cannot be told; '' = nothing to be said
         self._is_checked = False
 
     @property
@@ -118,7 +119,9 @@ class Context:
     def speak_for(self, runtime: Runtime) -> None:
         """Use a runtime, and tell the user what is to be told of it."""
         self._runtime = runtime
-        runtime.database.deliver = command_delivery(runtime.config, self.command.style.cannot_contact)
+        runtime.database.deliver = command_delivery(
+            runtime.config, self.command.style.cannot_contact, lambda: self.fate
+        )
         runtime.database.when_waiting(self._tell_waiting)
         runtime.database.around_writing = _unstopped
 

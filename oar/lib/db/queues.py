@@ -74,11 +74,10 @@ class Queues(Table):
         count: int = self._tx.value(_LIVE_JOBS, {"name": name})
         return count
 
-    def live_reservations(self, name: str) -> int:
-        """Return the number of live advance reservations in a queue."""
-        sql = "SELECT count(*) FROM reservations WHERE queue_name = %s AND ended = 0"
-        count: int = self._tx.value(sql, (name,))
-        return count
+    def live_reservations(self, name: str) -> list[int]:
+        """Return the numbers of the live advance reservations in a queue, ascending."""
+        sql = "SELECT ar_id FROM reservations WHERE queue_name = %s AND ended = 0 ORDER BY ar_id"
+        return self._tx.column(sql, (name,))
 
     def orphan(self, name: str) -> None:
         """Let a queue go with the last of its advance reservations."""

@@ -47,10 +47,10 @@ def change(tx: "Transaction", text: str) -> None:
     tx.queues.update(name, priority=priority, policy=policy)
 
 
-def remove(tx: "Transaction", name: str, *, force: bool = False) -> int:
+def remove(tx: "Transaction", name: str, *, force: bool = False) -> list[int]:
     """Remove a queue; one with live jobs only with ``force``.  Raises QueueProblem.
 
-    With live advance reservations it is orphaned instead, and goes with the last of them; return their number.
+    With live advance reservations it is orphaned instead, and goes with the last of them; return their numbers.
     """
     _check_exists(tx, name)
     jobs = tx.queues.live_jobs(name)

@@ -149,11 +149,12 @@ def draft(
     made = ReservationDraft(
         new._replace(owner=owner, owner_group=rights.main_group(owner)), prepared.access, admitted.output
     )
-    return _with_series(made, prepared.series, config) if prepared.series else made
+    return _with_series(made, prepared.series, config, tx.now) if prepared.series else made
 
 
-def _with_series(made: ReservationDraft, series: PreparedSeries, config: Config) -> ReservationDraft:
+def _with_series(made: ReservationDraft, series: PreparedSeries, config: Config, now: int) -> ReservationDraft:
     depth = min(series.depth or config.reservation_series_depth, len(series.starts))
+    preparation.check_horizon(series.starts[depth - 1] + made.new.end - made.new.start, now)
     following = series.starts[depth] if depth < len(series.starts) else 0
     row = NewSeries(
         owner=made.new.owner,

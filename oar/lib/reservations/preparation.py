@@ -14,6 +14,8 @@ from oar.lib.rules import access_lists
 
 #: Seconds by which ``-earliest`` lets the start be later.
 ONE_YEAR = 365 * 86400
+#: A reservation is over so many years after it was asked for, at the latest.
+MOST_YEARS = 10
 
 #: Seconds by which the start may be later of a request without a start and an end.
 SOON = 60
@@ -127,6 +129,7 @@ def prepare(wish: ReservationWish, asker: str, now: int, offset: int, program: s
     if end - start <= offset:
         raise BadReservation(f"the duration must be longer than {offset} seconds")
     window = ONE_YEAR if wish.earliest else _duration(wish.window, "window", program) or 0
+    check_horizon(end + window, now)
     series = _series(wish, start, program)
     if series:
         start, end = series.starts[0], series.starts[0] + end - start
@@ -201,6 +204,12 @@ def _window(wish: ReservationWish, now: int, program: str) -> tuple[int, int]:
     if start >= end:
         raise BadReservation("start time is later than end time")
     return start, end
+
+
+def check_horizon(end: int, now: int) -> None:
+    """Refuse an end that is too far away.  Raises BadReservation."""
+    if end > now + MOST_YEARS * ONE_YEAR:
+        raise BadReservation(f"the reservation would end more than {MOST_YEARS} years from now")
 
 
 def read_dates(start: str | None, end: str | None, duration: str | None, now: int, program: str) -> ReadDates:
