@@ -27,7 +27,7 @@ import watched
 from installer import environments
 from installer.files import copy_readable
 from installer.target import SOURCE, InstallError
-from room import kernel, layout
+from room import cache, kernel, layout
 
 _PYTHON = "/usr/bin/python3"
 
@@ -110,17 +110,14 @@ def environment(top: Path) -> Path:
     """
     wanted = environments.requirements(["api", "dev"])
     digest = hashlib.sha256(f"{sys.version} {wanted} {top}".encode()).hexdigest()[:16]
-    place = layout.cache_root() / f"tests-{digest}"
-    if not place.exists():
+
+    def make(place: Path) -> None:
         print("Installing the libraries of the tests ...", flush=True)
-        unfinished = place.with_suffix(f".{os.getpid()}")
-        unfinished.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        environments.make(_PYTHON, unfinished, wanted)
-        packages = next(unfinished.glob("lib/python3*/site-packages"))
+        environments.make(_PYTHON, place, wanted)
+        packages = next(place.glob("lib/python3*/site-packages"))
         (packages / "oar-sources.pth").write_text(f"{top}\n")
-        shutil.rmtree(place, ignore_errors=True)
-        unfinished.rename(place)
-    return place
+
+    return cache.kept(f"tests-{digest}", make)
 
 
 def run_part(part: Part, top: Path, venv: Path, silence: float = _SILENCE) -> Outcome:

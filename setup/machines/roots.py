@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
-from room import layout
+from room import cache
 
 #: What a machine of a site has before OAR comes: the packages that docs/installation.rst names, and those of a machine.
 _PACKAGES = (
@@ -26,15 +25,12 @@ class MachineError(Exception):
 def root(suite: str) -> Path:
     """The tree of a release of Debian; it is made if it is not there.  Raises MachineError."""
     digest = hashlib.sha256(f"{suite} {_PACKAGES} {MASKED}".encode()).hexdigest()[:12]
-    place = layout.cache_root() / f"debian-{suite}-{digest}"
-    if not place.exists():
+
+    def make(place: Path) -> None:
         print(f"Making the files of a machine with Debian {suite} ...", flush=True)
-        unfinished = place.with_name(f"{place.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        _bootstrap(suite, unfinished)
-        unfinished.rename(place)
-    return place
+        _bootstrap(suite, place)
+
+    return cache.kept(f"debian-{suite}-{digest}", make)
 
 
 def _bootstrap(suite: str, place: Path) -> None:

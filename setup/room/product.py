@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -14,7 +13,7 @@ from pathlib import Path
 from installer import environments, flavours
 from installer.target import SOURCE, InstallError, Target
 
-from . import layout, levels
+from . import cache, layout, levels
 
 _PYTHON = "/usr/bin/python3"
 _SOURCES = (
@@ -37,11 +36,10 @@ _KEPT = 6
 def install() -> Path:
     """The top of an installation of the sources as they are now; it is made if it is not there."""
     root = layout.cache_root()
-    root.mkdir(mode=0o755, parents=True, exist_ok=True)
     place = root / f"oar-{_digest(_sources())}"
-    with _lock(root):
+    with cache.lock("oar"):
         if not place.exists():
-            _make(place, environment(root))
+            _make(place, environment())
             _forget_old(root, place)
         os.utime(place)
     for directory in (layout.OARDIR, layout.CONF_DIR):
@@ -66,20 +64,18 @@ def _make(place: Path, environment: Path) -> None:
     unfinished.rename(place)
 
 
-def environment(root: Path) -> Path:
+def environment() -> Path:
     """A virtual environment with the product's dependencies, of which each installation gets hard links."""
     wanted = [environments.BUILD, *environments.requirements(["api"])]
-    place = root / f"environment-{_digest([f'{sys.version} {wanted}'.encode()])}"
-    if not place.exists():
-        unfinished = place.with_suffix(".unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
+
+    def make(place: Path) -> None:
         print("Installing the libraries of OAR ...", flush=True)
         try:
-            environments.make(_PYTHON, unfinished, wanted)
+            environments.make(_PYTHON, place, wanted)
         except InstallError as error:
             raise layout.RoomError(f"the libraries cannot be installed: {error}") from None
-        unfinished.rename(place)
-    return place
+
+    return cache.kept(f"environment-{_digest([f'{sys.version} {wanted}'.encode()])}", make)
 
 
 def _sources() -> Iterator[bytes]:
@@ -115,10 +111,3 @@ def _mounted_somewhere() -> str:
             if directory.read_text().startswith("room-init"):
                 tables.append((directory.parent / "mountinfo").read_text())
     return "".join(tables)
-
-
-@contextlib.contextmanager
-def _lock(root: Path) -> Iterator[None]:
-    with (root / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

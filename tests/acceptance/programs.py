@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from installer import environments
-from room import layout
+from room import cache, layout
 
 from tests.acceptance.harness import Cluster, Person, Result, checked
 from tests.documents import SOURCE, named_blocks
@@ -30,22 +27,13 @@ def environment() -> Path:
     """
     version = subprocess.run([_PYTHON, "--version"], capture_output=True, text=True, check=True).stdout
     digest = hashlib.sha256(f"{version} {REQUIREMENTS.read_text()}".encode()).hexdigest()[:16]
-    root = layout.cache_root()
-    root.mkdir(mode=0o755, parents=True, exist_ok=True)
-    place = root / f"programs-{digest}"
-    with _lock(root / "programs.lock"):
+    place = layout.cache_root() / f"programs-{digest}"
+    with cache.lock("programs"):  # made where it stays: its programs name their interpreter
         if not (place / _COMPLETE).exists():
             shutil.rmtree(place, ignore_errors=True)
             environments.make(_PYTHON, place, ["--no-deps", "--requirement", str(REQUIREMENTS)])
             (place / _COMPLETE).touch()
     return place
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,16 @@ def _stream(client: httpx.Client, **parameters: str | int) -> Iterator[Iterator[
         yield messages
 
 
+#: So many comments that nothing is new, a quarter of a minute each, end a test that waits for a message.
+_PATIENCE = 8
+
+
 def _messages(lines: Iterator[str]) -> Iterator[Sent]:
     message: Sent = {}
+    read: list[str] = []
     for line in lines:
+        read.append(line)
+        assert read.count(": nothing new") < _PATIENCE, f"nothing comes any more behind {read}"
         if not line and message:
             yield message
             message = {}

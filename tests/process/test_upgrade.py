@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from installer import environments
 from installer.target import SOURCE
-from room import layout, product
+from room import product
 
 OARDIR = "opt/oar/lib/oar"
 #: What setup/install does, with libraries that are on this computer already.
@@ -29,7 +29,7 @@ install(sys.argv[3:], Target(destdir=sys.argv[1], prefix="/opt/oar"), Path(sys.a
 @pytest.fixture(scope="module")
 def libraries() -> Path:
     """An environment with the libraries of OAR."""
-    return product.environment(layout.cache_root())
+    return product.environment()
 
 
 #: The smallest package of which the flavours server and api have a program each.

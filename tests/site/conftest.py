@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from installer import environments
 from installer.files import copy_readable
 from machines.site import Site
-from room import layout
+from room import cache
 
 from tests.documents import SOURCE
 from tests.site.chapter import Reader
@@ -39,10 +38,5 @@ def _files(top: Path) -> None:
 def _wheels() -> Path:
     """A directory with the libraries of OAR; it is filled if it is not there."""
     wanted = environments.requirements(["api"])
-    place = layout.cache_root() / f"wheels-{hashlib.sha256(str(wanted).encode()).hexdigest()[:12]}"
-    if not place.exists():
-        unfinished = place.with_name(f"{place.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        environments.collect("/usr/bin/python3", unfinished)
-        unfinished.rename(place)
-    return place
+    digest = hashlib.sha256(str(wanted).encode()).hexdigest()[:12]
+    return cache.kept(f"wheels-{digest}", lambda place: environments.collect("/usr/bin/python3", place))
