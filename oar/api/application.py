@@ -13,6 +13,8 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oar.api import (
+    accounting,
+    bulk,
     changes,
     dashboard,
     event_log,
@@ -22,14 +24,21 @@ from oar.api import (
     history,
     jobs,
     metrics,
+    node_changes,
     nodes,
     output,
     pages,
     problems,
+    properties,
+    queue_changes,
+    reservation_changes,
     reservations,
+    rules,
+    server_control,
     sessions,
     site,
     usage,
+    usersets,
 )
 from oar.api.description import description
 from oar.api.gate import Gate
@@ -54,9 +63,10 @@ def application(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.metrics = metrics.Metrics(service)
-    state = (general, site, dashboard, nodes, grid, reservations, gantt, usage, history, event_log)
-    of_jobs = (jobs.router, changes.router, changes.estimates, output.router)
-    for router in (*(each.router for each in state), *of_jobs, sessions.router):
+    state = (general, site, dashboard, nodes, grid, reservations, reservation_changes, gantt, usage, history, event_log)
+    of_jobs = (jobs.router, changes.router, changes.estimates, bulk.router, output.router)
+    of_administrators = (queue_changes, properties, node_changes, rules, usersets, accounting, server_control)
+    for router in (*(each.router for each in (*state, *of_administrators)), *of_jobs, sessions.router):
         app.include_router(router, prefix="/v1")
     app.include_router(general.health)
     app.include_router(metrics.router)

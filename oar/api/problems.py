@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from oar.api.answers import Answer, answer
-from oar.api.statuses import WORDS, TooOften, problem_record, status_of, word_of
+from oar.api.statuses import WORDS, TooOften, problem_record, record_of, status_of
 from oar.api.tasks import Outcome
 from oar.lib.facts.errors import OarError
 
@@ -58,7 +58,7 @@ def _of_ours(request: Request, error: Exception) -> Answer:
     status = status_of(error)
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         return _unexpected(request, error)
-    response = problem(request, status, word_of(type(error)), str(error))
+    response = told(request, status, record_of(error, status))
     if isinstance(error, TooOften):
         response.headers["Retry-After"] = str(error.retry_after)
     return response

@@ -49,7 +49,7 @@ def reservations_list(request: Request, listing: Annotated[ReservationListing, Q
             and (listing.begin is None or each.end > listing.begin)
             and (listing.to is None or each.start < listing.to)
         ]
-        items = shown(tx, sorted(chosen, key=lambda each: (each.number, each.id)), _reader(tx, who))
+        items = shown(tx, sorted(chosen, key=lambda each: (each.number, each.id)), reader_for(tx, who))
     return answer_unless_known(request, {"items": [reservation_record(item) for item in items]})
 
 
@@ -61,12 +61,13 @@ def reservation_one(request: Request, number: Annotated[int, Path(ge=1, le=9_999
         found = tx.advance_reservations.by_numbers([number]).get(number)
         if found is None or found.state in HIDDEN:
             raise NoSuchResource(f"there is no advance reservation {number}")
-        (item,) = shown(tx, [found], _reader(tx, who))
+        (item,) = shown(tx, [found], reader_for(tx, who))
         log = [log_record(row) for row in tx.advance_reservations.logs([found.id])]
     return answer_unless_known(request, {**reservation_record(item), "log": log})
 
 
-def _reader(tx: "Transaction", who: Asking) -> ReservationReader:
+def reader_for(tx: "Transaction", who: Asking) -> ReservationReader:
+    """Return who asks, as one who looks at reservations."""
     user = who.caller.user
     if user is None or not who.caller.scopes.reads_all:
         return ReservationReader(Visitor(""), is_private=who.config.oarstat_private)

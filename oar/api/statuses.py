@@ -17,7 +17,17 @@ from oar.lib.facts.errors import (
     UserError,
     WrongState,
 )
+from oar.lib.jobs.accounting import AccountingIsRunning, OtherWindowWidth
+from oar.lib.jobs.queues import HasJobs, NoQueue
+from oar.lib.reservations.alteration import ChangeDenied
+from oar.lib.reservations.asking import TooManyReservations
+from oar.lib.reservations.rights import Denied
+from oar.lib.reservations.userset_changes import NoUserset, UsersetInUse
+from oar.lib.resources.machines import NoSuchMachine
+from oar.lib.resources.properties import ExistsWithOtherType, InUse, NoProperty
+from oar.lib.resources.reserved import WouldBreak
 from oar.lib.submission.once import KeyReused
+from oar.lib.submission.rule_changes import NoSuchRule
 
 #: From an error, or its nearest ancestor here, to the status.
 STATUSES: dict[type[OarError], HTTPStatus] = {
@@ -32,6 +42,14 @@ STATUSES: dict[type[OarError], HTTPStatus] = {
     WrongState: HTTPStatus.CONFLICT,
     Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
+_NOT_FOUND: tuple[type[OarError], ...] = (NoQueue, NoUserset, NoSuchMachine, NoProperty, NoSuchRule)
+_IN_THE_WAY: tuple[type[OarError], ...] = (
+    *(HasJobs, UsersetInUse, ExistsWithOtherType, InUse, WouldBreak),
+    *(AccountingIsRunning, OtherWindowWidth, ChangeDenied, TooManyReservations),
+)
+STATUSES.update(dict.fromkeys(_NOT_FOUND, HTTPStatus.NOT_FOUND))
+STATUSES.update(dict.fromkeys(_IN_THE_WAY, HTTPStatus.CONFLICT))
+STATUSES[Denied] = HTTPStatus.FORBIDDEN
 #: Words of statuses that come before any error of ours.
 WORDS = {HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too-large", HTTPStatus.REQUEST_TIMEOUT: "too-slow"}
 
@@ -83,3 +101,9 @@ def problem_record(status: int, word: str, message: str, **more: Any) -> dict[st
         "detail": message,
         **{key: value for key, value in more.items() if value},
     }
+
+
+def record_of(error: OarError, status: int) -> dict[str, Any]:
+    """Return the record that tells an error; a second line of it, which names the way out, is the ``hint``."""
+    message, _, way_out = str(error).partition("\n")
+    return problem_record(status, word_of(type(error)), message, hint=" ".join(way_out.split()))

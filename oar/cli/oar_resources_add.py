@@ -1,6 +1,5 @@
 """oar_resources_add: creates the resources of machines that are all alike."""
 
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,12 +11,13 @@ from oar.cli.common.administration import note
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
-from oar.lib.db.transaction import Transaction
 from oar.lib.facts import topology
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.topology import BadTopology, Machines, NewResource
-from oar.lib.resources import nodes, properties
-from oar.lib.resources.properties import PropertyProblem, Setting
+from oar.lib.resources import machines, node_changes, properties
+from oar.lib.resources.machines import NoSuchMachine
+from oar.lib.resources.node_changes import BadSettings
+from oar.lib.resources.properties import Setting
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -42,8 +42,6 @@ _TEXTS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("--host-prefix",), "prefix", "Beginning of the hosts' names."),
     (("--host-suffix",), "suffix", "Their end."),
 )
-#: Property -> the field with its first number, for -a.
-_COUNTED = {"cpu": "first_cpu", "core": "first_core", "thread": "first_thread", "gpu": "first_gpu"}
 
 
 def machine_options(function: Function) -> Function:
@@ -81,52 +79,28 @@ def main(
     """Print what would create the resources, or create them."""
     context.require_admin()
     fields = {name: value for name, value in values.items() if value is not None}
-    machines = Machines(**{"hosts": 0, "each_thread": each_thread, **fields})  # type: ignore[arg-type]
+    described = Machines(**{"hosts": 0, "each_thread": each_thread, **fields})  # type: ignore[arg-type]
     try:
-        topology.units(replace(machines, hosts=min(machines.hosts, 1)))  # before the database is asked
+        topology.units(replace(described, hosts=min(described.hosts, 1)))  # before the database is asked
         if auto_offset:
-            machines = _behind_the_last(context, machines, fields)
-        units = topology.units(machines)
+            with context.database.snapshot() as tx:
+                described = machines.behind_the_last(tx, described, fields)
+        units = topology.units(described)
     except BadTopology as error:
         show_usage()
         raise Stop(f"Error: {error}") from None
     if execute:
-        _execute(context, machines, units, append, repair=repair, columns=not no_columns)
+        _execute(context, described, units, append, repair=repair, columns=not no_columns)
         note(context)
         click.echo(f"{len(units)} resource(s) {'repaired' if repair else 'added'}.")
         return 0
     if as_yaml:
         _write(path, _yaml(units))
     else:
-        missing = {} if no_columns else _missing(context, machines)
+        with context.database.snapshot() as tx:
+            missing = {} if no_columns else machines.missing_properties(tx, described)
         _write(path, "".join(f"{line}\n" for line in _lines(missing, units, append, repair=repair)))
     return 0
-
-
-# -- numbers ----------------------------------------------------------------------------------------------------------
-
-
-def _behind_the_last(context: Context, machines: Machines, options: Mapping[str, object]) -> Machines:
-    """Return the machines with numbers behind the last ones that are used, where none are given."""
-    with context.database.snapshot() as tx:
-        columns = tx.resources.columns()
-        counts = {
-            field: int(tx.property_columns.largest(name) or 0) + 1
-            for name, field in _COUNTED.items()
-            if columns.get(name) == "integer"
-        }
-        names = tx.resources.nodes()
-    pattern = re.compile(re.escape(machines.prefix) + r"([0-9]{1,9})" + re.escape(machines.suffix) + r"\Z")
-    numbers = [int(match[1]) for match in map(pattern.match, names) if match]
-    counts["first_host"] = max(numbers, default=0) + 1
-    return replace(machines, **{name: value for name, value in counts.items() if name not in options})  # type: ignore[arg-type]
-
-
-def _missing(context: Context, machines: Machines) -> dict[str, bool]:
-    """Return the properties that are not there yet; whether each is a text."""
-    with context.database.snapshot() as tx:
-        columns = tx.resources.columns()
-    return {name: is_text for name, is_text in topology.property_types(machines).items() if name not in columns}
 
 
 # -- lines ------------------------------------------------------------------------------------------------------------
@@ -167,50 +141,28 @@ def _write(path: str | None, text: str) -> None:
 
 
 def _execute(
-    context: Context, machines: Machines, units: Sequence[NewResource], append: str, *, repair: bool, columns: bool
+    context: Context, described: Machines, units: Sequence[NewResource], append: str, *, repair: bool, columns: bool
 ) -> None:
     """Create or repair the resources, all or nothing.  Raises Stop, Busy."""
-    with context.database.begin() as tx:
-        if columns:
-            column_types = tx.resources.columns()
-            for name, is_text in topology.property_types(machines).items():
-                if name not in column_types:
-                    properties.add_column(tx, name, is_text=is_text)
-        column_types = tx.resources.columns()
-        appended = _appended(append, column_types)
-        resources = [(unit, [*_settings(unit, column_types), *appended]) for unit in units]
-        if repair:
-            _repair(tx, resources)
-        else:
-            nodes.add_each(tx, [(unit.host, settings) for unit, settings in resources])
+    act = machines.repair if repair else machines.create
+    try:
+        with context.database.begin() as tx:
+            missing = machines.missing_properties(tx, described) if columns else {}
+            act(tx, context.user, units, _appended(append, {**tx.resources.columns(), **_types(missing)}), missing)
+    except BadSettings as error:
+        problem = error.problems[0]
+        raise Stop(f"/!\\ Cannot update property {problem.name}: {problem.text or 'it cannot be set'}", 9) from None
+    except NoSuchMachine as error:
+        raise Stop(f"/!\\ {error}", error.exit_code) from None
 
 
-def _appended(text: str, columns: Mapping[str, str]) -> list[Setting]:
-    """Return the settings of ``-p a=b -p c=d``.  Raises Stop."""
+def _types(missing: Mapping[str, bool]) -> dict[str, str]:
+    return {name: "character varying" if is_text else "integer" for name, is_text in missing.items()}
+
+
+def _appended(text: str, columns: Mapping[str, str]) -> Sequence[Setting]:
+    """Return the settings of ``-p a=b -p c=d``.  Raises Stop, BadSettings."""
     arguments = shlex.split(text)
     if len(arguments) % 2 or any(argument not in ("-p", "--property") for argument in arguments[::2]):
         raise Stop(f"[ERROR] only -p NAME=VALUE can be appended, not: {text}")
-    return [_good(properties.parse_setting(argument, columns)) for argument in arguments[1::2]]
-
-
-def _settings(unit: NewResource, columns: Mapping[str, str]) -> list[Setting]:
-    return [_good(properties.check(name, str(value), columns)) for name, value in unit.properties]
-
-
-def _good(setting: Setting | PropertyProblem) -> Setting:
-    """Return a setting that is one.  Raises Stop."""
-    if isinstance(setting, PropertyProblem):
-        raise Stop(f"/!\\ Cannot update property {setting.name}: {setting.text or 'it cannot be set'}", 9)
-    return setting
-
-
-def _repair(tx: Transaction, resources: Sequence[tuple[NewResource, Sequence[Setting]]]) -> None:
-    """Set the properties of the resources that exist; each is known by its node and its cpuset.  Raises Stop."""
-    ids_by_cpuset: dict[tuple[str, object], list[int]] = {}
-    for resource in tx.resources.of_nodes({unit.host for unit, _ in resources}):
-        ids_by_cpuset.setdefault((resource.network_address, resource.properties["cpuset"]), []).append(resource.id)
-    for unit, settings in resources:
-        ids = ids_by_cpuset.get((unit.host, unit.cpuset))
-        if not ids:
-            raise Stop(f"/!\\ There is no resource of {unit.host} with the cpuset {unit.cpuset}.", 4)
-        properties.set_properties(tx, ids, [setting for setting in settings if setting.name != "cpuset"])
+    return node_changes.sound([properties.parse_setting(argument, columns) for argument in arguments[1::2]])

@@ -5,6 +5,7 @@ import pwd
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import click
@@ -19,10 +20,11 @@ from oar.lib.db.admission_rules import AdmissionRule
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.request import format_request
 from oar.lib.facts.times import format_date
-from oar.lib.submission import admission_rules
+from oar.lib.submission import admission_rules, rule_changes
 from oar.lib.submission.initial_request import initial_request
 from oar.lib.submission.job_form import submission_of
 from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.rule_changes import BadRuleText
 
 FAILED, NO_RULE, BAD_TEXT = 1, 2, 3
 
@@ -169,10 +171,11 @@ def _create(context: Context, options: RuleOptions) -> int:
     text, path = _text(context, options, "", must_edit=True)
     if not text.strip():
         raise Stop("Aborted, empty rule.")
-    is_enabled = options.state is not False and _compiles(text, path, options)
-    with context.database.begin() as tx:
-        author = context.user.name
-        rule_id = tx.admission_rules.insert(text, priority=options.priority or 0, enabled=is_enabled, author=author)
+    is_enabled, priority = options.state is not False, options.priority or 0
+    with _compiling(path), context.database.begin() as tx:
+        rule_id = rule_changes.create(
+            tx, context.user, text, priority=priority, enabled=is_enabled, force=options.force
+        )
     note(context)
     click.echo(f"New admission rule created: #{rule_id}")
     return 0
@@ -185,12 +188,18 @@ def _modify(context: Context, options: RuleOptions) -> int:
     with context.database.begin() as tx:
         former = _rule(tx, options.modify)
     text, path = _text(context, options, former.text, must_edit=False)
-    compiles = not is_text or _compiles(text, path, options)
-    is_enabled = former.enabled if options.state is None else options.state
-    priority = former.priority if options.priority is None else options.priority
-    with context.database.begin() as tx:
+    new_text = text if is_text else None
+    with _compiling(path), context.database.begin() as tx:
         _rule(tx, former.id)
-        tx.admission_rules.update(AdmissionRule(former.id, priority, is_enabled and compiles, text), context.user.name)
+        rule_changes.modify(
+            tx,
+            context.user,
+            former.id,
+            text=new_text,
+            priority=options.priority,
+            enabled=options.state,
+            force=options.force,
+        )
     note(context)
     click.echo(f"Admission rule modified: #{former.id}")
     return 0
@@ -198,7 +207,7 @@ def _modify(context: Context, options: RuleOptions) -> int:
 
 def _delete(context: Context, options: RuleOptions) -> int:
     with context.database.begin() as tx:
-        tx.admission_rules.delete(_rule(tx, options.delete), context.user.name)
+        rule_changes.delete(tx, context.user, _rule(tx, options.delete).id)
     note(context)
     click.echo(f"Admission rule deleted: #{options.delete}")
     return 0
@@ -265,12 +274,13 @@ def _edited(text: str, editor: Sequence[str]) -> tuple[str, str]:
     return result, path
 
 
-def _compiles(text: str, path: str, options: RuleOptions) -> bool:
-    """Whether a text compiles; one that does not is stored only with --force.  Raises Stop."""
-    error = admission_rules.explain_bad_text(0, text)
-    if error is not None and not options.force:
-        raise Stop(f"Error: {path}: {error}", BAD_TEXT)
-    return error is None
+@contextmanager
+def _compiling(path: str) -> Iterator[None]:
+    """Name the file of a text that does not compile; with --force it is stored, disabled.  Raises Stop."""
+    try:
+        yield
+    except BadRuleText as error:
+        raise Stop(f"Error: {path}: {error}", BAD_TEXT) from None
 
 
 # -- trying -----------------------------------------------------------------------------------------------------------

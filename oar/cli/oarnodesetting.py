@@ -12,9 +12,9 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
 from oar.lib.db.end_listener import EndListener
-from oar.lib.db.transaction import Transaction
 from oar.lib.facts.states import FINAL, ResourceState
-from oar.lib.resources import nodes, properties, reserved
+from oar.lib.resources import node_changes, nodes
+from oar.lib.resources.node_changes import BadSettings, NodeChange
 from oar.lib.resources.properties import PropertyProblem, Setting, SettingError
 from oar.lib.resources.reserved import WouldBreak
 
@@ -32,16 +32,6 @@ LONGEST_ID = 9
 LONGEST_RANGE = 1_000_000
 
 _SWITCH = ("on", "off")
-
-
-@dataclass(slots=True)
-class NodeSettings:
-    """What is asked, checked."""
-
-    state: ResourceState | None = None
-    maintenance: str | None = None
-    settings: list[Setting] = field(default_factory=list)
-    is_forced: bool = False  #: although it breaks an advance reservation
 
 
 @dataclass(slots=True)
@@ -105,17 +95,17 @@ def main(
         raise Stop("/!\\ You cannot use -r|--resource or --sql and -h|--hostname or -f|--file options at a same time")
     if not (add or state or maintenance or drain or texts):
         return show_usage()
-    wish = _wish(context, state, maintenance, drain, texts)
-    if isinstance(wish, int):
-        return wish
-    names = [] if by_resource else _names(hosts, path)
-    if add:
-        return _add(context, names, wish)
-    targets = _by_id(context, ranges, sql, wish) if by_resource else _by_name(context, names)
-    if not targets.ids:
-        return _code(targets.codes) or NOTHING_SELECTED
-    wish.is_forced = force
-    return _change(context, targets, wish, 0 if no_wait else patience)
+    try:
+        wish = _wish(context, state, maintenance, drain, texts)._replace(is_forced=force)
+        names = [] if by_resource else _names(hosts, path)
+        if add:
+            return _add(context, names, wish)
+        targets = _by_id(context, ranges, sql, wish) if by_resource else _by_name(context, names)
+        if not targets.ids:
+            return _code(targets.codes) or NOTHING_SELECTED
+        return _change(context, targets, wish, 0 if no_wait else patience)
+    except BadSettings as error:
+        return _tell(error.problems)
 
 
 def _print_last_value(context: Context, name: str) -> int:
@@ -138,8 +128,8 @@ def _print_last_value(context: Context, name: str) -> int:
 
 def _wish(
     context: Context, state: str | None, maintenance: str | None, drain: str | None, texts: Sequence[str]
-) -> NodeSettings | int:
-    """Check what is asked before anything is written; return the exit code if something is wrong."""
+) -> NodeChange:
+    """Check what is asked before anything is written.  Raises Stop, BadSettings."""
     if state is not None and state not in list(ResourceState):
         raise Stop("/!\\ Bad state value. Possible values are: Alive | Absent | Dead | Suspected")
     if maintenance is not None and maintenance not in _SWITCH:
@@ -149,13 +139,10 @@ def _wish(
     if drain:
         texts = [*texts, f"drain={'YES' if drain == 'on' else 'NO'}"]
     with context.database.snapshot() as tx:
-        columns = tx.resources.columns() if texts else {}
-    parsed = [properties.parse_setting(text, columns) for text in texts]
-    problems = [one for one in parsed if isinstance(one, PropertyProblem)]
-    if problems:
-        return _tell(problems)
-    settings = {one.name: one for one in parsed if isinstance(one, Setting)}
-    return NodeSettings(ResourceState(state) if state else None, maintenance, list(settings.values()))
+        settings = node_changes.settings_of(tx, texts)
+    return NodeChange(
+        ResourceState(state) if state else None, None if maintenance is None else maintenance == "on", settings
+    )
 
 
 def _tell(problems: Sequence[PropertyProblem]) -> int:
@@ -209,7 +196,7 @@ def _ids(ranges: Sequence[str]) -> list[int]:
     return list(dict.fromkeys(ids))
 
 
-def _by_id(context: Context, ranges: Sequence[str], sql: str | None, wish: NodeSettings) -> Targets:
+def _by_id(context: Context, ranges: Sequence[str], sql: str | None, wish: NodeChange) -> Targets:
     """Return the resources that were named by id or by a condition.  Raises Stop, BadCondition."""
     ids = _ids(ranges)
     if sql is not None:
@@ -222,7 +209,7 @@ def _by_id(context: Context, ranges: Sequence[str], sql: str | None, wish: NodeS
     with context.database.snapshot() as tx:
         existing = tx.resources.existing(ids)
     missing = sorted(set(ids) - set(existing))
-    if missing and wish.maintenance:
+    if missing and wish.is_maintained is not None:
         warn(f"The resource {resource} does not exist in OAR database." for resource in missing)
         return Targets({"": existing}, False, [USAGE])
     if not existing:
@@ -246,99 +233,33 @@ def _by_name(context: Context, names: Sequence[str]) -> Targets:
 # -- what is done -----------------------------------------------------------------------------------------------------
 
 
-def _add(context: Context, names: Sequence[str], wish: NodeSettings) -> int:
-    """Create a resource for each name."""
-    values = {setting.name: setting.value for setting in wish.settings}
-    if values.get("type", "default") == "default" and not all(values.get("network_address", name) for name in names):
-        return _tell([PropertyProblem(SettingError.VALUE, "network_address", "a compute resource is on a host")])
-    problems = _not_hosts(names)
-    if problems:
-        return _tell(problems)
+def _add(context: Context, names: Sequence[str], wish: NodeChange) -> int:
+    """Create a resource for each name.  Raises BadSettings."""
     with context.database.begin() as tx:
-        ids = nodes.add(tx, names, wish.settings, wish.state or ResourceState.ALIVE)
-        if wish.maintenance == "on":
-            nodes.begin_maintenance(tx, ids, by=context.user.name)
+        node_changes.add(tx, context.user, names, wish)
     for name in names:
         click.echo(f"New resource added:  {name}")
-        _print_settings(wish.settings, dict.fromkeys(values, 1))
+        _print_settings(wish.settings, dict.fromkeys(wish.values, 1))
     note(context)
     return 0
 
 
-def _not_hosts(names: Sequence[str]) -> list[PropertyProblem]:
-    """Return a problem for each name that no host can have; what is on no host has an empty one."""
-    problems = []
-    for name in filter(None, names):
-        try:
-            properties.check_host(name)
-        except ValueError as error:
-            problems.append(PropertyProblem(SettingError.VALUE, "network_address", str(error)))
-    return problems
-
-
-def _change(context: Context, targets: Targets, wish: NodeSettings, patience: int) -> int:
+def _change(context: Context, targets: Targets, wish: NodeChange, patience: int) -> int:
     """Set what is asked of resources that exist, in one transaction; then wait for the jobs that must end."""
     try:
         with context.database.begin() as tx:
-            problem = _without_host(tx, targets, wish)
-            if problem is not None:
-                return _tell([problem])
-            doomed, counts = _write(tx, targets, wish, context.user.name)
+            doomed = {label: list(nodes.doomed(tx, ids)) for label, ids in _labelled(targets).items()}
+            counts = node_changes.change_resources(tx, context.user, targets.ids, wish)
     except WouldBreak as refused:
         raise Stop(str(refused), refused.exit_code) from None
     note(context)
     _print(targets, wish, counts)
     codes = list(targets.codes)
-    if patience and (wish.maintenance == "on" or wish.state in (ResourceState.ABSENT, ResourceState.DEAD)):
+    if patience and wish.ends_jobs:
         codes += _wait(context, doomed, patience)
     if wish.state is ResourceState.ALIVE and not targets.by_node:
         click.echo("Done")
     return _code(codes)
-
-
-def _without_host(tx: Transaction, targets: Targets, wish: NodeSettings) -> PropertyProblem | None:
-    """Return the problem if a compute resource would be on no host."""
-    values = {setting.name: setting.value for setting in wish.settings}
-    if values.get("network_address", "x") and values.get("type") != "default":
-        return None
-    for resource in tx.resources.select(targets.ids):
-        address = values.get("network_address", resource.network_address)
-        if values.get("type", resource.type) == "default" and not address:
-            text = f"resource {resource.id} is a compute resource"
-            return PropertyProblem(SettingError.VALUE, "network_address", text)
-    return None
-
-
-def _write(
-    tx: Transaction, targets: Targets, wish: NodeSettings, by: str
-) -> tuple[dict[str, list[int]], dict[str, int]]:
-    """Write what is asked; return the jobs that will have to end, by what they are on, and the properties' counts."""
-    before = {} if wish.is_forced else _check_reserved(tx, targets.ids, wish)
-    doomed = {label: list(nodes.doomed(tx, ids)) for label, ids in _labelled(targets).items()}
-    if wish.state:
-        nodes.ask_state(tx, targets.ids, wish.state)
-    if wish.maintenance == "on":
-        nodes.begin_maintenance(tx, targets.ids, by=by)
-    elif wish.maintenance == "off":
-        nodes.end_maintenance(tx, targets.ids, by=by)
-    counts = properties.set_properties(tx, targets.ids, wish.settings)
-    if before:
-        reserved.check_conditions(tx, targets.ids, before, [setting.name for setting in wish.settings])
-    return doomed, counts
-
-
-def _check_reserved(tx: Transaction, ids: Sequence[int], wish: NodeSettings) -> reserved.Satisfied:
-    """Refuse to take away what advance reservations have; return what satisfies their conditions now.
-
-    Raises WouldBreak.
-    """
-    if wish.state is ResourceState.DEAD or wish.maintenance == "on":
-        reserved.check_absence(tx, ids)
-    for name, value in wish.settings:
-        if name == "available_upto" and isinstance(value, int):
-            reserved.check_availability(tx, ids, value)
-    reserved.check_identity(tx, ids, {setting.name: setting.value for setting in wish.settings})
-    return reserved.satisfied(tx, ids) if wish.settings else {}
 
 
 def _labelled(targets: Targets) -> Mapping[str, list[int]]:
@@ -348,15 +269,15 @@ def _labelled(targets: Targets) -> Mapping[str, list[int]]:
     return {f"resource {resource}": [resource] for resource in targets.ids}
 
 
-def _print(targets: Targets, wish: NodeSettings, counts: Mapping[str, int]) -> None:
+def _print(targets: Targets, wish: NodeChange, counts: Mapping[str, int]) -> None:
     if wish.state and targets.by_node:
         for name in targets.names:
             click.echo(f"{name} --> {wish.state}")
     elif wish.state:
         click.echo(f"({','.join(str(resource) for resource in targets.ids)}) --> {wish.state}")
-    if wish.maintenance:
+    if wish.is_maintained is not None:
         for resource in targets.ids:
-            click.echo(f'Maintenance mode set to "{wish.maintenance.upper()}" on resource {resource}')
+            click.echo(f'Maintenance mode set to "{"ON" if wish.is_maintained else "OFF"}" on resource {resource}')
     _print_settings(wish.settings, counts)
 
 

@@ -1,9 +1,7 @@
 """oarnotify: rings the server; changes queues as older versions did; shows the server's state."""
 
 import json
-import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,21 +11,16 @@ from oar.cli.common.options import ADMIN, Stop, option
 from oar.cli.oarqueue import print_queues
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import ServerUnavailable
-from oar.lib.facts.messages import Ask, Tag, Wake
+from oar.lib.facts.messages import Ask, Wake
+from oar.lib.facts.records import User
 from oar.lib.facts.times import format_date
 from oar.lib.jobs import queues
 from oar.lib.jobs.queues import QueueProblem
-
-if TYPE_CHECKING:
-    from oar.lib.facts.frames import Frame
 
 UNREACHABLE, TOO_LATE = 2, 3
 
 #: What is shown as a date where people read it.
 _DATES = frozenset({"start", "last_start"})
-#: Seconds given to the server to answer, and to a round to end.
-ANSWER_SECONDS = 5
-ROUND_SECONDS = 60
 
 
 @oar_command(
@@ -67,8 +60,8 @@ def main(
     if changes:
         with context.database.begin() as tx:
             try:
-                lines = _change(tx, added, removed)
-                queues.switch(tx, enabled, disabled, enable_all=enable_all, disable_all=disable_all)
+                lines = _change(tx, context.user, added, removed)
+                queues.switch(tx, context.user, enabled, disabled, enable_all=enable_all, disable_all=disable_all)
             except QueueProblem as error:
                 raise Stop(str(error), error.exit_code) from None
         click.echo("\n".join(lines + _switched(enabled, disabled, enable_all, disable_all)))
@@ -87,13 +80,8 @@ def _effect(text: str | None) -> Wake | Ask:
     """Return what a tag means.  Raises Stop."""
     from oar.lib.facts import frames
 
-    if text is None or text == "TERM":
-        return Wake(Tag.TERM)
-    try:
-        effect = frames.decode_tag(text)
-    except frames.BadFrame:
-        effect = None
-    if not isinstance(effect, Wake | Ask):
+    effect = frames.effect_of(None if text == "TERM" else text)
+    if effect is None:
         raise Stop(f"Unknown tag '{text}'.")
     return effect
 
@@ -101,13 +89,13 @@ def _effect(text: str | None) -> Wake | Ask:
 # -- queues -----------------------------------------------------------------------------------------------------------
 
 
-def _change(tx: Transaction, added: tuple[str, ...], removed: tuple[str, ...]) -> list[str]:
+def _change(tx: Transaction, user: User, added: tuple[str, ...], removed: tuple[str, ...]) -> list[str]:
     lines = []
     for text in added:
-        queue = queues.add(tx, text)
+        queue = queues.add(tx, user, text)
         lines.append(f"Add queue {queue.name} with the priority {queue.priority} and the scheduler {queue.policy}.")
     for name in removed:
-        queues.remove(tx, name)
+        queues.remove(tx, user, name)
         lines.append(f"Remove queue {name}.")
     return lines
 
@@ -123,20 +111,23 @@ def _switched(enabled: tuple[str, ...], disabled: tuple[str, ...], enable_all: b
 
 def _ring(context: Context, effect: Wake | Ask, *, is_asked: bool, changes: bool, wait: bool) -> int:
     """Ring the server, if there is a reason to; return the exit code."""
-    from oar.lib.facts.frames import Status, StatusQuestion, Waited, WaitForRound
-    from oar.lib.io import doorbell
+    from oar.lib.io import control, doorbell
 
     config = context.runtime.config
     if wait and isinstance(effect, Wake):
-        _ask(context, StatusQuestion(), Status, ANSWER_SECONDS)  # no round of a server that is not there is awaited
-        _ask(context, WaitForRound(effect.tag), Waited, ROUND_SECONDS)
+        try:
+            control.await_round(config, effect)
+        except ServerUnavailable as error:
+            raise Stop(f"[ERROR] {error}", UNREACHABLE) from None
+        except control.NoRound as error:
+            raise Stop(f"[ERROR] {error}", TOO_LATE) from None
         return 0
     if not (is_asked or changes):
         return 0
     try:
         doorbell.send_effects(config, [effect])
     except ServerUnavailable as error:
-        where = f"{config.server_hostname}:{config.server_port}"
+        where = control.place(config)
         if is_asked:
             reason = str(error).rpartition(": ")[2]
             raise Stop(f"[ERROR] Cannot notify the OAR server ({where}): {reason}", UNREACHABLE) from None
@@ -146,10 +137,12 @@ def _ring(context: Context, effect: Wake | Ask, *, is_asked: bool, changes: bool
 
 
 def _print_status(context: Context, as_json: bool) -> None:
-    from oar.lib.facts.frames import Status, StatusQuestion
+    from oar.lib.io import control
 
-    answer = _ask(context, StatusQuestion(), Status, ANSWER_SECONDS)
-    state = answer.state if isinstance(answer, Status) else {}
+    try:
+        state = control.status(context.runtime.config)
+    except ServerUnavailable as error:
+        raise Stop(f"[ERROR] {error}", UNREACHABLE) from None
     if as_json:
         click.echo(json.dumps(state, indent=3, sort_keys=True))
     else:
@@ -169,25 +162,3 @@ def _lines(values: Mapping[str, object], indent: str = "") -> list[str]:
         else:
             lines.append(f"{indent}{name} = {'' if value is None else value}")
     return lines
-
-
-def _ask(context: Context, question: "Frame", answer: "type[Frame]", seconds: int) -> "Frame":
-    """Ask over the server's control socket; return the answer.  Raises Stop."""
-    from oar.lib.facts import frames
-    from oar.lib.io import bus
-
-    config = context.runtime.config
-    deadline = time.monotonic() + seconds
-    with bus.connected(bus.control_endpoint(config)) as dealer:
-        poll = bus.Poll(dealer)
-        dealer.send(frames.encode(question))
-        while time.monotonic() < deadline:
-            poll.wait(max(0.0, deadline - time.monotonic()))
-            for data in dealer.receive():
-                frame = frames.decode(data)
-                if isinstance(frame, answer):
-                    return frame
-    if answer is frames.Waited:
-        raise Stop(f"[ERROR] no round has ended within {seconds} s.", TOO_LATE)
-    where = f"{config.server_hostname}:{config.server_port}"
-    raise Stop(f"[ERROR] Cannot notify the OAR server ({where}): no answer", UNREACHABLE)

@@ -83,8 +83,8 @@ def _change(
     """Change the columns, all or none; return what was done.  Raises Stop."""
     try:
         with context.database.begin() as tx:
-            lines = [_delete(tx, name, force) for name in deleted]
-            lines += [_add(tx, name, is_text) for name in added]
+            lines = [_delete(context, tx, name, force) for name in deleted]
+            lines += [_add(context, tx, name, is_text) for name in added]
             lines += [_rename(context, tx, old, new, force) for old, new in pairs]
             tx.outbox.append(Wake(Tag.TERM))
     except BadName as error:
@@ -98,18 +98,18 @@ def _change(
     return lines
 
 
-def _delete(tx: Transaction, name: str, force: bool) -> str:
-    properties.drop_column(tx, name, force=force)
+def _delete(context: Context, tx: Transaction, name: str, force: bool) -> str:
+    properties.drop_column(tx, context.user, name, force=force)
     return f"Removed property: {name.lower()}"
 
 
-def _add(tx: Transaction, name: str, is_text: bool) -> str:
-    is_new = properties.add_column(tx, name, is_text=is_text)
+def _add(context: Context, tx: Transaction, name: str, is_text: bool) -> str:
+    is_new = properties.add_column(tx, context.user, name, is_text=is_text)
     return f"Added property: {name.lower()}" if is_new else f"Property '{name.lower()}' already exists."
 
 
 def _rename(context: Context, tx: Transaction, old: str, new: str, force: bool) -> str:
-    users = properties.rename_column(tx, old, new, force=force)
+    users = properties.rename_column(tx, context.user, old, new, force=force)
     if users:
         context.warn(f"filters of live jobs still say '{old.lower()}': {', '.join(str(job) for job in users)}")
     return f"Rename property {old.lower()} into {new.lower()}"

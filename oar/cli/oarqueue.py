@@ -7,7 +7,7 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import Queue
+from oar.lib.facts.records import Queue, User
 from oar.lib.jobs import queues
 from oar.lib.jobs.queues import QueueProblem
 
@@ -46,8 +46,8 @@ def main(
         context.require_admin()
         try:
             with context.database.begin() as tx:
-                lines = _change(tx, added=added, changed=changed, removed=removed, force=force)
-                queues.switch(tx, enabled, disabled, enable_all=enable_all, disable_all=disable_all)
+                lines = _change(tx, context.user, added=added, changed=changed, removed=removed, force=force)
+                queues.switch(tx, context.user, enabled, disabled, enable_all=enable_all, disable_all=disable_all)
                 tx.outbox.append(Wake(Tag.TERM))
         except QueueProblem as error:
             raise Stop(str(error), error.exit_code) from None
@@ -61,16 +61,22 @@ def main(
 
 
 def _change(
-    tx: Transaction, *, added: tuple[str, ...], changed: tuple[str, ...], removed: tuple[str, ...], force: bool
+    tx: Transaction,
+    user: User,
+    *,
+    added: tuple[str, ...],
+    changed: tuple[str, ...],
+    removed: tuple[str, ...],
+    force: bool,
 ) -> list[str]:
     """Make changes; return what is to be said about them.  Raises QueueProblem."""
     lines: list[str] = []
     for text in added:
-        queues.add(tx, text)
+        queues.add(tx, user, text)
     for text in changed:
-        queues.change(tx, text)
+        queues.change(tx, user, text)
     for name in removed:
-        left = queues.remove(tx, name, force=force)
+        left = queues.remove(tx, user, name, force=force)
         if left:
             orphaned = "it is orphaned and goes with the last one."
             lines.append(f"Queue '{name}' is reserved by {len(left)} advance reservation(s): {orphaned}")

@@ -49,7 +49,7 @@ def _remove(context: Context, identifier: str, purge_jobs: bool, force: bool) ->
         warn([f"The resource {identifier} does not exist in OAR database."])
         return UNKNOWN
     with context.database.begin() as tx:
-        result = removal.remove(tx, int(identifier), purge_jobs=purge_jobs, force=force)
+        result = removal.remove(tx, context.user, int(identifier), purge_jobs=purge_jobs, force=force)
     for job in result.purged:
         click.echo(f"\tRemove the job {job}, it was run on the resource {identifier}")
     match result.refusal:

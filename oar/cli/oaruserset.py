@@ -56,15 +56,15 @@ def _change(context: Context, added: Pairs, removed: Pairs, deleted: Sequence[st
     lines = []
     with context.database.begin() as tx:
         for text, name in added:
-            for entry, is_new in userset_changes.add(tx, text, name, force=force):
+            for entry, is_new in userset_changes.add(tx, context.user, text, name, force=force):
                 done = f'added "{entry}" to' if is_new else f'"{entry}" is already in'
                 lines.append(f'{done} access list "{name}"')
         for text, name in removed:
-            for entry, was_there in userset_changes.remove(tx, text, name, force=force):
+            for entry, was_there in userset_changes.remove(tx, context.user, text, name, force=force):
                 done = f'deleted user "{entry}" from' if was_there else f'"{entry}" is not in'
                 lines.append(f'{done} access list "{name}"')
         for name in deleted:
-            userset_changes.delete(tx, name, force=force)
+            userset_changes.delete(tx, context.user, name, force=force)
             lines.append(f'deleted userset "{name}"')
     return lines
 

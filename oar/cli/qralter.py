@@ -1,7 +1,7 @@
 """qralter: change advance reservations."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -13,13 +13,13 @@ from oar.cli.common.options import RESERVATIONS, Stop, option
 from oar.cli.common.render import visible
 from oar.cli.qrsub import NO_ANSWER, NOBODY, UNANSWERED, slots_line
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, ReservationChange
+from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.grid_engine_times import write_date, write_option_date
 from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer
-from oar.lib.reservations import alteration, answers, drafts, listed_users, preparation
-from oar.lib.reservations.alteration import NO_ACCESS, AttributeChange, WantedChange
-from oar.lib.reservations.drafts import OtherResources
+from oar.lib.reservations import alteration, answers, listed_users, preparation
+from oar.lib.reservations.alteration import NO_ACCESS, WantedChange
+from oar.lib.reservations.change_requests import AskedChange, Changer, ChangeWish
 from oar.lib.reservations.preparation import BadReservation
 from oar.lib.runtime import LATER
 from oar.lib.views.reservations import granted_slots
@@ -50,6 +50,11 @@ class QralterOptions(NamedTuple):
     is_forced: bool
     series: bool
     words: tuple[str, ...]
+
+    @property
+    def wish(self) -> ChangeWish:
+        """What is to be changed of each reservation."""
+        return ChangeWish(**{name: getattr(self, name) for name in ChangeWish._fields})
 
 
 @oar_command(
@@ -153,11 +158,12 @@ def _change_series(context: Context, options: QralterOptions, name: str, *, is_t
 
 def _change_template(context: Context, tx: Transaction, options: QralterOptions, name: str) -> list[AdvanceReservation]:
     """Change what is asked for in the series of a reservation; return it and the live ones behind it."""
-    attributes = _attributes(options, context.user.name)
+    changer, wish = _changer(context), options.wish
+    attributes = wish.attributes(context.user.name)
     if attributes.access is not None:
         listed_users.expand(tx, attributes.access, limit=0, known=(context.user.name,))
-    _, other = _other_resources(context, tx, options, name, attributes.access, of_series=True)
-    first = _locked(tx, context, name)
+    _, other = changer.other_resources(tx, wish, name, attributes.access, of_series=True)
+    first = changer.locked(tx, name)
     duration = preparation.read_dates(None, None, options.duration, tx.now, "qralter").duration
     preparation.check_horizon(tx.now + (duration or 0), tx.now)
     asked = {"request": other.request, **other.columns} if other else {}
@@ -166,29 +172,21 @@ def _change_template(context: Context, tx: Transaction, options: QralterOptions,
     return [each for each in behind if each.is_live and each.series_index >= first.series_index]
 
 
-class _Asked(NamedTuple):
-    """What was written for one reservation."""
-
-    reservation: AdvanceReservation
-    wanted: WantedChange | None  #: what the scheduler answers
-    change_id: int  #: of it; 0 = none
-    lost: list[int]  #: waiting jobs whose owner loses his access
-
-
 def _alter(context: Context, options: QralterOptions, name: str) -> bool:
     """Change one reservation; return whether the user has left meanwhile, and the answer was first.
 
     Like a request of qrsub, a change does not stay when nobody waits for it: then Stop is raised.  Raises UserError.
     """
-    database, patience, written = context.database, context.runtime.config.reservation_answer_timeout, list[_Asked]()
+    database, patience = context.database, context.runtime.config.reservation_answer_timeout
+    written = list[AskedChange]()
     answer, why, has_left = None, NOBODY.format(patience), False
 
-    def note(asked: _Asked) -> None:
+    def note(asked: AskedChange) -> None:
         written.append(asked)
         context.fate = UNANSWERED.format(patience) if asked.change_id else LATER
 
     try:
-        _ask(context, options, name, note)
+        _changer(context).ask(options.wish, name, note)
         if change_id := written[0].change_id:
             answer = answers.wait(database, lambda: answers.find_change(database, change_id), patience)
     except (KeyboardInterrupt, Hangup):
@@ -205,7 +203,7 @@ def _alter(context: Context, options: QralterOptions, name: str) -> bool:
 class _RehearsedChange(Exception):
     """The end of a rehearsal: nothing of it is committed."""
 
-    def __init__(self, asked: _Asked) -> None:
+    def __init__(self, asked: AskedChange) -> None:
         super().__init__()
         self.asked = asked
 
@@ -214,11 +212,11 @@ def _verify(context: Context, options: QralterOptions, name: str) -> bool:
     """Print what would be answered now; nothing is stored.  Raises UserError."""
     from oar.kao.rounds.hypothetical import reservation_trials
 
-    def stop(asked: _Asked) -> None:
+    def stop(asked: AskedChange) -> None:
         raise _RehearsedChange(asked)
 
     try:
-        _ask(context, options, name, stop)
+        _changer(context).ask(options.wish, name, stop)
     except _RehearsedChange as rehearsed:
         asked = rehearsed.asked
     lines = [f"verification: reservation {asked.reservation.number} can be altered"]
@@ -234,68 +232,11 @@ def _verify(context: Context, options: QralterOptions, name: str) -> bool:
     return False
 
 
-def _ask(context: Context, options: QralterOptions, name: str, note: Callable[[_Asked], object]) -> None:
-    """Write a change; ``note`` is told of it before it is committed.  Raises UserError."""
-    attributes = _attributes(options, context.user.name)
-    with context.database.begin() as tx:
-        if attributes.access is not None:
-            listed_users.expand(tx, attributes.access, limit=0, known=(context.user.name,))
-        seen, other = _other_resources(context, tx, options, name, attributes.access)
-        reservation = _locked(tx, context, name)
-        wanted = _window(options, reservation, tx.now)
-        if other:
-            if (reservation.id, reservation.revision) != (seen.id, seen.revision):
-                raise BadReservation(f"denied: advance_reservation {seen.number} was changed meanwhile: try again")
-            wanted = (wanted or WantedChange())._replace(request=other.request, asked=other.columns)
-        if wanted:
-            wanted = wanted._replace(attributes=attributes)
-            patience = context.runtime.config.reservation_answer_timeout
-            change_id = alteration.ask_change(tx, context.user, reservation, wanted, patience=patience)
-            note(_Asked(reservation, wanted, change_id, alteration.jobs_without_access(tx, reservation, attributes)))
-        elif attributes != AttributeChange():
-            lost = alteration.change_attributes(tx, context.user, reservation, attributes)
-            note(_Asked(reservation, None, 0, lost))
-        else:
-            raise BadReservation("qralter: nothing is to be changed")
+def _changer(context: Context) -> Changer:
+    return Changer(context.database, context.runtime.config, context.user)
 
 
-def _other_resources(
-    context: Context,
-    tx: Transaction,
-    options: QralterOptions,
-    name: str,
-    access: Sequence[AccessEntry] | None,
-    *,
-    of_series: bool = False,
-) -> tuple[AdvanceReservation, OtherResources | None]:
-    """Return the reservation that a word means, and the resources that are asked for it; None if they stay.
-
-    It is not locked yet: the rules of the site may take long, and rounds would wait for them.  ``access``: a new access
-    list.  ``of_series``: what is asked for in its series, whatever it has itself.  Raises UserError.
-    """
-    wish = preparation.ReservationWish(
-        resources=options.resources,
-        pe=options.pe,
-        allocation=options.allocation,
-        queues=options.queues,
-        properties=options.properties,
-    )
-    found = _find(tx, name)
-    reservation = alteration.check(tx, context.user, found, _number(found, name))
-    config = context.runtime.config
-    if wish == preparation.ReservationWish():
-        if access is not None:
-            drafts.check_new_users(tx, context.database, config, reservation, access)
-        return reservation, None
-    if access is None:
-        access = tx.advance_reservations.access([reservation.id])[reservation.id]
-    if of_series and reservation.series_id:
-        series = tx.reservation_series.select([reservation.series_id])[reservation.series_id]
-        reservation = reservation._replace(request=series.read_template.new.request)
-    return reservation, drafts.other_resources(tx, context.database, config, wish, reservation, access=access)
-
-
-def _give_up(context: Context, written: list[_Asked]) -> ReservationChange | None:
+def _give_up(context: Context, written: list[AskedChange]) -> ReservationChange | None:
     """Withdraw a change, if it was written; return it if its answer was first, else None."""
     for asked in written:
         with context.database.begin() as tx:
@@ -303,79 +244,13 @@ def _give_up(context: Context, written: list[_Asked]) -> ReservationChange | Non
     return None
 
 
-def _lines(context: Context, asked: _Asked, answer: ReservationChange | None) -> list[str]:
+def _lines(context: Context, asked: AskedChange, answer: ReservationChange | None) -> list[str]:
     """Return what is said of a change that was made.  Raises BadReservation for a refused one."""
     told = _told(context, answer, asked) if answer else [NO_ACCESS.format(job_id) for job_id in asked.lost]
     return [f"Your reservation {asked.reservation.number} has been altered", *told]
 
 
-def _locked(tx: Transaction, context: Context, name: str) -> AdvanceReservation:
-    """Return the reservation that a word means, locked.  Raises UserError."""
-    found = _find(tx, name)
-    return alteration.lock(tx, context.user, found, _number(found, name))
-
-
-def _number(found: AdvanceReservation | None, name: str) -> int:
-    return found.number if found else int(name) if name.isascii() and name.isdigit() else 0
-
-
-def _find(tx: Transaction, name: str) -> AdvanceReservation | None:
-    if name.isascii() and name.isdigit() and len(name) <= 7:
-        return tx.advance_reservations.by_numbers([int(name)]).get(int(name))
-    named = tx.advance_reservations.live_by_name(name)
-    if not named:
-        raise BadReservation(f'denied: advance_reservation "{name}" does not exist')
-    return named[0]
-
-
-def _attributes(options: QralterOptions, asker: str) -> AttributeChange:
-    read = preparation.read_attributes(
-        preparation.ReservationWish(
-            name=options.name or "",
-            account=options.account or "",
-            users=options.users,
-            hard=options.hard,
-            mail_options=options.mail_options or "n",
-            mail_list=options.mail_list,
-            replace=options.replace,
-            idle=options.idle,
-        ),
-        asker,
-        "qralter",
-    )
-    return AttributeChange(
-        name=None if options.name is None else read.name,
-        account=None if options.account is None else read.account,
-        mail_options=None if options.mail_options is None else read.mail_options,
-        mail_list=read.mail_list if options.mail_list else None,
-        is_hard=None if options.hard is None else read.is_hard,
-        replaces_lost=read.replaces_lost,
-        idle_limit=None if options.idle is None else read.idle_limit,
-        access=read.access if options.users else None,
-    )
-
-
-def _window(options: QralterOptions, reservation: AdvanceReservation, now: int) -> WantedChange | None:
-    """Return the new window; None if none is asked for."""
-    if options.start is None and options.duration is None and options.end is None:
-        return None
-    dates = preparation.read_dates(options.start, options.end, options.duration, now, "qralter")
-    start = dates.start
-    if start is not None and start != reservation.start and now - now % 60 <= start:
-        start = max(start, now)  # as for a request, the current minute is now
-    if dates.end is not None:
-        end = dates.end
-        if dates.duration is not None and start is None:
-            start = end - dates.duration
-    else:
-        duration = reservation.duration if dates.duration is None else dates.duration
-        end = (reservation.start if start is None else start) + duration
-    if end > reservation.end:
-        preparation.check_horizon(end, now)
-    return WantedChange(start, end, options.is_forced)
-
-
-def _told(context: Context, answer: ReservationChange, asked: _Asked) -> list[str]:
+def _told(context: Context, answer: ReservationChange, asked: AskedChange) -> list[str]:
     """Return what is said of a granted change.  Raises BadReservation for a refused one."""
     reservation = asked.reservation
     if answer.answer is not ChangeAnswer.GRANTED:

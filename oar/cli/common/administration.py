@@ -28,14 +28,9 @@ def warn(lines: Iterable[str]) -> None:
 
 def warn_of_policies(context: Context, queues: Iterable[str]) -> None:
     """Warn of each ``name,priority,policy`` whose policy neither is built in nor a program of the site."""
-    from pathlib import Path
+    from oar.kao.rounds.site.scheduler_programs import unknown_policy
 
-    from oar.kao.facts.queue_policies import POLICIES
-
-    directory = Path(context.runtime.oardir) / context.runtime.config.schedulers_path
     for text in queues:
         name, _, policy = (part.strip() for part in f"{text},,".split(",", 3)[:3])
-        if policy not in POLICIES and not (directory / policy).is_file():
-            policies = ", ".join(sorted(each for each in POLICIES if each))
-            trouble = f"{policy} is no program in {directory}, and not one of {policies}"
+        if trouble := unknown_policy(context.runtime, policy):
             warn([f"No job of queue {name} will start: {trouble}."])

@@ -638,7 +638,7 @@ UNREAD: frozenset[str] = frozenset(
         *("energy_saving_window_forker_bypass", "energy_max_cycles_until_refresh", "api_root_path", "api_url"),
         *("api_absolute_uris", "api_default_data_structure"),
         *("api_jobs_uri_default_params", "api_cors_origins"),
-        *("api_admission_rules", "api_select_all"),
+        "api_select_all",
         *("api_media", "api_media_roots", "api_oar2_unescape", "api_stress_factor_script"),
         *("api_resources_list_generation_cmd", "api_html_header", "api_html_form", "api_colmet_extract_path"),
         *("api_colmet_hdf5_path_prefix", "proxy", "proxy_traefik_entrypoint", "proxy_traefik_rules_file"),

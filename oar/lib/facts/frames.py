@@ -361,3 +361,12 @@ def decode_request(data: bytes) -> Wake | Ask | EndReport | Energy:
     if content.get("args"):
         raise BadFrame(f"{command} from outside takes no arguments")
     return Ask(_JOB_COMMANDS[command], job_id)
+
+
+def effect_of(text: str | None) -> Wake | Ask | None:
+    """Return what a tag asks of the server; None for one that asks nothing.  ``text`` None: to look again."""
+    try:
+        found = Wake(Tag.TERM) if text is None else decode_tag(text)
+    except BadFrame:
+        return None
+    return found if isinstance(found, Wake | Ask) else None

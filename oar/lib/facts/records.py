@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from oar.lib.facts.errors import NotAllowed
 from oar.lib.facts.states import (
     NOT_STARTED,
     Accounted,
@@ -53,6 +54,11 @@ class User(NamedTuple):
     def is_admin(self) -> bool:
         """Whether this is an administrator: oar and root, and who has shown to be one."""
         return self.name in ("oar", "root") if self.administers is None else self.administers
+
+    def check_administers(self) -> None:
+        """Refuse what only administrators do.  Raises NotAllowed."""
+        if not self.is_admin:
+            raise NotAllowed("this is for administrators: you must be oar or root")
 
 
 class Job(NamedTuple):

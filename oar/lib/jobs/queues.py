@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.errors import UserError
-from oar.lib.facts.records import Queue
+from oar.lib.facts.records import Queue, User
 from oar.lib.facts.states import QueueState
 
 if TYPE_CHECKING:
@@ -24,14 +24,19 @@ class QueueProblem(UserError):
     """A change of a queue is impossible; the message is a whole sentence."""
 
 
+class NoQueue(QueueProblem):
+    """There is no queue of that name."""
+
+
 class HasJobs(QueueProblem):
     """Jobs of the queue have not ended."""
 
     exit_code = 2
 
 
-def add(tx: "Transaction", text: str) -> Queue:
-    """Add the queue ``name[,priority[,policy]]``.  Raises QueueProblem."""
+def add(tx: "Transaction", user: User, text: str) -> Queue:
+    """Add the queue ``name[,priority[,policy]]``.  Raises NotAllowed, QueueProblem."""
+    user.check_administers()
     name, priority, policy = _parts(text)
     if tx.queues.exists(name):
         raise QueueProblem(f"Queue '{name}' already exists.")
@@ -40,18 +45,20 @@ def add(tx: "Transaction", text: str) -> Queue:
     return queue
 
 
-def change(tx: "Transaction", text: str) -> None:
-    """Change a queue: ``name[,priority[,policy]]`` with the parts to change.  Raises QueueProblem."""
+def change(tx: "Transaction", user: User, text: str) -> None:
+    """Change a queue: ``name[,priority[,policy]]`` with the parts to change.  Raises NotAllowed, QueueProblem."""
+    user.check_administers()
     name, priority, policy = _parts(text)
     _check_exists(tx, name)
     tx.queues.update(name, priority=priority, policy=policy)
 
 
-def remove(tx: "Transaction", name: str, *, force: bool = False) -> list[int]:
-    """Remove a queue; one with live jobs only with ``force``.  Raises QueueProblem.
+def remove(tx: "Transaction", user: User, name: str, *, force: bool = False) -> list[int]:
+    """Remove a queue; one with live jobs only with ``force``.  Raises NotAllowed, QueueProblem.
 
     With live advance reservations it is orphaned instead, and goes with the last of them; return their numbers.
     """
+    user.check_administers()
     _check_exists(tx, name)
     jobs = tx.queues.live_jobs(name)
     if jobs and not force:
@@ -65,9 +72,16 @@ def remove(tx: "Transaction", name: str, *, force: bool = False) -> list[int]:
 
 
 def switch(
-    tx: "Transaction", enabled: Collection[str], disabled: Collection[str], *, enable_all: bool, disable_all: bool
+    tx: "Transaction",
+    user: User,
+    enabled: Collection[str] = (),
+    disabled: Collection[str] = (),
+    *,
+    enable_all: bool = False,
+    disable_all: bool = False,
 ) -> None:
-    """Enable and disable queues, in the order of the arguments.  Raises QueueProblem."""
+    """Enable and disable queues, in the order of the arguments.  Raises NotAllowed, QueueProblem."""
+    user.check_administers()
     for name in [*enabled, *disabled]:
         _check_exists(tx, name)
         if tx.queues.is_orphaned(name):
@@ -84,7 +98,7 @@ def switch(
 
 def _check_exists(tx: "Transaction", name: str) -> None:
     if not tx.queues.exists(name):
-        raise QueueProblem(f"Queue '{name}' does not exist.")
+        raise NoQueue(f"Queue '{name}' does not exist.")
 
 
 def _parts(text: str) -> tuple[str, int | None, str | None]:

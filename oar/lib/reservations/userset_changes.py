@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib.facts.advance_reservations import CREATORS, OPERATORS
 from oar.lib.facts.errors import WordedRefusal
+from oar.lib.facts.records import User
 from oar.lib.reservations.listed_users import check_group, check_user
 from oar.lib.reservations.preparation import BadReservation
 from oar.lib.rules import access_lists
@@ -26,18 +27,23 @@ class BadUserset(WordedRefusal):
     """A userset or an entry does not exist, or cannot be."""
 
 
+class NoUserset(BadUserset):
+    """There is no userset of that name."""
+
+
 class UsersetInUse(WordedRefusal):
     """A change would break a live reservation."""
 
     exit_code = 9
 
 
-def add(tx: "Transaction", text: str, name: str, *, force: bool = False) -> list[tuple[str, bool]]:
+def add(tx: "Transaction", user: User, text: str, name: str, *, force: bool = False) -> list[tuple[str, bool]]:
     """Add a comma list of entries to a userset, which is made if there is none; return each, and whether it is new.
 
     Refused is, unless it is forced, what takes a live reservation from somebody: an entry of a userset that a list
     denies, and a new userset that hides a group which a list names.
     """
+    user.check_administers()
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
         raise BadUserset(f'denied: "{name}" is not a valid object name')
     entries = _entries(text)
@@ -77,8 +83,9 @@ def unknown_names(text: str) -> list[str]:
     return sentences
 
 
-def remove(tx: "Transaction", text: str, name: str, *, force: bool = False) -> list[tuple[str, bool]]:
+def remove(tx: "Transaction", user: User, text: str, name: str, *, force: bool = False) -> list[tuple[str, bool]]:
     """Take a comma list of entries out of a userset; return each, and whether it was there."""
+    user.check_administers()
     present, entries = entries_of(tx, name), _entries(text)
     for entry in entries if name != CREATORS and not force else ():
         if entry in present:
@@ -88,8 +95,9 @@ def remove(tx: "Transaction", text: str, name: str, *, force: bool = False) -> l
     return [(entry, entry in removed) for entry in entries]
 
 
-def delete(tx: "Transaction", name: str, *, force: bool = False) -> None:
+def delete(tx: "Transaction", user: User, name: str, *, force: bool = False) -> None:
     """Delete a userset; those that give rights can only be emptied."""
+    user.check_administers()
     entries_of(tx, name)
     if name in (CREATORS, OPERATORS):
         raise UsersetInUse(f'denied: "{name}" cannot be deleted, its entries can (-d)')
@@ -112,7 +120,7 @@ def entries_of(tx: "Transaction", name: str) -> tuple[str, ...]:
     """Return the entries of a userset, ascending."""
     found = tx.usersets.entries([name])
     if name not in found:
-        raise BadUserset(f'Userset "{name}" does not exist', f"there are {', '.join(tx.usersets.names())}")
+        raise NoUserset(f'Userset "{name}" does not exist', f"there are {', '.join(tx.usersets.names())}")
     return found[name]
 
 

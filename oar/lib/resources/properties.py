@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.host_names import is_host_name
 from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import SYSTEM_PROPERTIES, Job, Moldable, PropertyValue
+from oar.lib.facts.records import SYSTEM_PROPERTIES, Job, Moldable, PropertyValue, User
 from oar.lib.resources import reserved
 
 if TYPE_CHECKING:
@@ -160,6 +160,10 @@ class BadName(UserError):
     """The name of a property is not valid, or the property must not be changed."""
 
 
+class NoProperty(BadName):
+    """There is no property of that name."""
+
+
 class ExistsWithOtherType(UserError):
     """A property of that name exists with another type."""
 
@@ -177,8 +181,9 @@ def shown(columns: Mapping[str, str]) -> list[str]:
     return sorted(set(columns) - HIDDEN)
 
 
-def add_column(tx: "Transaction", name: str, *, is_text: bool) -> bool:
-    """Add a property; False if it exists already.  Raises BadName, ExistsWithOtherType, Busy."""
+def add_column(tx: "Transaction", user: User, name: str, *, is_text: bool) -> bool:
+    """Add a property; False if it exists already.  Raises NotAllowed, BadName, ExistsWithOtherType, Busy."""
+    user.check_administers()
     columns, table = tx.property_columns, tx.resources.columns()
     name = name.lower()
     _check_name(columns, name)
@@ -206,8 +211,9 @@ def type_name(type_: str) -> str:
     return {"character varying": "varchar"}.get(type_, type_)
 
 
-def drop_column(tx: "Transaction", name: str, *, force: bool) -> None:
-    """Remove a property.  Raises BadName, WouldBreak, InUse, Busy."""
+def drop_column(tx: "Transaction", user: User, name: str, *, force: bool) -> None:
+    """Remove a property.  Raises NotAllowed, BadName, WouldBreak, InUse, Busy."""
+    user.check_administers()
     name = _existing(tx, name)
     if not force:
         reserved.check_column(tx, name)
@@ -220,11 +226,12 @@ def drop_column(tx: "Transaction", name: str, *, force: bool) -> None:
     tx.property_columns.drop(name)
 
 
-def rename_column(tx: "Transaction", old: str, new: str, *, force: bool = False) -> tuple[int, ...]:
+def rename_column(tx: "Transaction", user: User, old: str, new: str, *, force: bool = False) -> tuple[int, ...]:
     """Give a property another name; return the live jobs that still name the old one in a filter.
 
-    Raises BadName, WouldBreak, Busy.
+    Raises NotAllowed, BadName, WouldBreak, Busy.
     """
+    user.check_administers()
     old, new = _existing(tx, old), new.lower()
     if not force:
         reserved.check_column(tx, old)
@@ -268,5 +275,5 @@ def _existing(tx: "Transaction", name: str) -> str:
     if name in OURS:
         raise BadName(f"'{name}' is a OAR system property and may not be altered")
     if name not in tx.resources.columns():
-        raise BadName(f"unknown property '{name}'")
+        raise NoProperty(f"unknown property '{name}'")
     return name

@@ -6,6 +6,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import User
 from oar.lib.facts.states import ResourceState
 from oar.lib.resources import reserved
 
@@ -31,11 +32,12 @@ class Removal:
     purged: tuple[int, ...] = ()
 
 
-def remove(tx: "Transaction", resource_id: int, *, purge_jobs: bool, force: bool = False) -> Removal:
+def remove(tx: "Transaction", user: User, resource_id: int, *, purge_jobs: bool, force: bool = False) -> Removal:
     """Remove a resource that is Dead; with ``purge_jobs`` also all rows of the jobs that ran there.
 
-    ``force``: although an advance reservation has it.  Raises WouldBreak.
+    ``force``: although an advance reservation has it.  Raises NotAllowed, WouldBreak.
     """
+    user.check_administers()
     resources = tx.resources.select([resource_id])
     if not resources:
         return Removal(RemovalRefusal.UNKNOWN)

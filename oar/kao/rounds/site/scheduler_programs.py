@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from oar.kao.facts.queue_policies import policy_of
+from oar.kao.facts.queue_policies import POLICIES, policy_of
 from oar.lib.facts.messages import Mail
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import QueueState
@@ -39,6 +39,15 @@ class ProgramOutput(NamedTuple):
 
     lines: list[str]
     gave_up: bool
+
+
+def unknown_policy(runtime: Runtime, policy: str) -> str | None:
+    """Return why no job is scheduled by a policy; None if it is built in or a program of the site."""
+    directory = Path(runtime.oardir) / runtime.config.schedulers_path
+    if policy in POLICIES or (directory / policy).is_file():
+        return None
+    policies = ", ".join(sorted(each for each in POLICIES if each))
+    return f"{policy} is no program in {directory}, and not one of {policies}"
 
 
 class SchedulerPrograms:

@@ -1,0 +1,144 @@
+"""What administrators do to nodes and their resources: new ones, states, maintenance, properties.
+
+Commands and the API call it alike.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.facts.errors import UserError
+from oar.lib.facts.records import User
+from oar.lib.facts.states import ResourceState
+from oar.lib.resources import nodes, properties, reserved
+from oar.lib.resources.properties import PropertyProblem, Setting, SettingError
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+class NodeChange(NamedTuple):
+    """What is to become of some resources; None = as it is."""
+
+    state: ResourceState | None = None
+    is_maintained: bool | None = None  #: whether they are taken away for maintenance
+    settings: tuple[Setting, ...] = ()
+    is_forced: bool = False  #: although it breaks an advance reservation
+
+    @property
+    def ends_jobs(self) -> bool:
+        """Whether the jobs on these resources have to end."""
+        return bool(self.is_maintained) or self.state in (ResourceState.ABSENT, ResourceState.DEAD)
+
+    @property
+    def values(self) -> Mapping[str, object]:
+        """The properties that are set, by name."""
+        return {setting.name: setting.value for setting in self.settings}
+
+
+class BadSettings(UserError):
+    """Properties that cannot be set."""
+
+    def __init__(self, problems: Sequence[PropertyProblem]) -> None:
+        super().__init__("; ".join(map(_told, problems)))
+        self.problems = problems
+
+
+def _told(problem: PropertyProblem) -> str:
+    if problem.kind is SettingError.SYNTAX:
+        return f"bad property syntax: {problem.name}"
+    if problem.kind is SettingError.SYSTEM:
+        return f"cannot update property {problem.name} because it is a system field"
+    return f"cannot update property {problem.name}: {problem.text}"
+
+
+def settings_of(tx: "Transaction", texts: Sequence[str]) -> tuple[Setting, ...]:
+    """Return what ``NAME=VALUE`` and ``NAME!`` say.  Raises BadSettings."""
+    columns = tx.resources.columns() if texts else {}
+    return sound([properties.parse_setting(text, columns) for text in texts])
+
+
+def checked(tx: "Transaction", values: Mapping[str, str | None]) -> tuple[Setting, ...]:
+    """Return properties with values as texts, None: no value.  Raises BadSettings."""
+    columns = tx.resources.columns() if values else {}
+    return sound([properties.check(name, text, columns) for name, text in values.items()])
+
+
+def sound(parsed: Sequence[Setting | PropertyProblem]) -> tuple[Setting, ...]:
+    """Return what was read; of a property that is named twice the last counts.  Raises BadSettings."""
+    if problems := [one for one in parsed if isinstance(one, PropertyProblem)]:
+        raise BadSettings(problems)
+    return tuple({one.name: one for one in parsed if isinstance(one, Setting)}.values())
+
+
+def add(tx: "Transaction", user: User, names: Sequence[str], change: NodeChange) -> list[int]:
+    """Create a resource for each name of a node, '' for none; return their ids, in order.
+
+    Raises NotAllowed, BadSettings.
+    """
+    user.check_administers()
+    values = change.values
+    if values.get("type", "default") == "default" and not all(values.get("network_address", name) for name in names):
+        raise BadSettings([PropertyProblem(SettingError.VALUE, "network_address", "a compute resource is on a host")])
+    if problems := _not_hosts(names):
+        raise BadSettings(problems)
+    ids = nodes.add(tx, names, change.settings, change.state or ResourceState.ALIVE)
+    if change.is_maintained:
+        nodes.begin_maintenance(tx, ids, by=user.name)
+    return ids
+
+
+def change_resources(tx: "Transaction", user: User, ids: Sequence[int], change: NodeChange) -> dict[str, int]:
+    """Change resources; return by property how many of them had another value.
+
+    Raises NotAllowed, BadSettings, WouldBreak.
+    """
+    user.check_administers()
+    _check_hosts(tx, ids, change)
+    before = {} if change.is_forced else _check_reserved(tx, ids, change)
+    if change.state:
+        nodes.ask_state(tx, ids, change.state)
+    if change.is_maintained:
+        nodes.begin_maintenance(tx, ids, by=user.name)
+    elif change.is_maintained is False:
+        nodes.end_maintenance(tx, ids, by=user.name)
+    counts = properties.set_properties(tx, ids, change.settings)
+    if before:
+        reserved.check_conditions(tx, ids, before, [setting.name for setting in change.settings])
+    return counts
+
+
+def _not_hosts(names: Sequence[str]) -> list[PropertyProblem]:
+    """Return a problem for each name that no host can have; what is on no host has an empty one."""
+    problems = []
+    for name in filter(None, names):
+        try:
+            properties.check_host(name)
+        except ValueError as error:
+            problems.append(PropertyProblem(SettingError.VALUE, "network_address", str(error)))
+    return problems
+
+
+def _check_hosts(tx: "Transaction", ids: Sequence[int], change: NodeChange) -> None:
+    """Refuse that a compute resource is on no host.  Raises BadSettings."""
+    values = change.values
+    if values.get("network_address", "x") and values.get("type") != "default":
+        return
+    for resource in tx.resources.select(ids):
+        address = values.get("network_address", resource.network_address)
+        if values.get("type", resource.type) == "default" and not address:
+            text = f"resource {resource.id} is a compute resource"
+            raise BadSettings([PropertyProblem(SettingError.VALUE, "network_address", text)])
+
+
+def _check_reserved(tx: "Transaction", ids: Sequence[int], change: NodeChange) -> reserved.Satisfied:
+    """Refuse to take away what advance reservations have; return what satisfies their conditions now.
+
+    Raises WouldBreak.
+    """
+    if change.state is ResourceState.DEAD or change.is_maintained:
+        reserved.check_absence(tx, ids)
+    for name, value in change.settings:
+        if name == "available_upto" and isinstance(value, int):
+            reserved.check_availability(tx, ids, value)
+    reserved.check_identity(tx, ids, change.values)
+    return reserved.satisfied(tx, ids) if change.settings else {}

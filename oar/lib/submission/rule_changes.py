@@ -1,0 +1,78 @@
+"""Changes of the admission rules by administrators.  Commands and the API call it alike."""
+
+from typing import TYPE_CHECKING
+
+from oar.lib.db.admission_rules import AdmissionRule
+from oar.lib.facts.errors import UserError
+from oar.lib.facts.records import User
+from oar.lib.submission import admission_rules
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+class NoSuchRule(UserError):
+    """There is no admission rule of that id."""
+
+    exit_code = 2
+
+
+class BadRuleText(UserError):
+    """The text of a rule is not Python."""
+
+    exit_code = 3
+
+
+def find(tx: "Transaction", rule_id: int) -> AdmissionRule:
+    """Return a rule.  Raises NoSuchRule."""
+    rule = tx.admission_rules.find(rule_id)
+    if rule is None:
+        raise NoSuchRule(f"there is no admission rule {rule_id}")
+    return rule
+
+
+def create(tx: "Transaction", user: User, text: str, *, priority: int, enabled: bool, force: bool = False) -> int:
+    """Add a rule; return its id.  ``force``: a text that does not compile is stored, disabled.
+
+    Raises NotAllowed, BadRuleText.
+    """
+    user.check_administers()
+    is_enabled = _compiles(text, force=force) and enabled
+    return tx.admission_rules.insert(text, priority=priority, enabled=is_enabled, author=user.name)
+
+
+def modify(
+    tx: "Transaction",
+    user: User,
+    rule_id: int,
+    *,
+    text: str | None = None,
+    priority: int | None = None,
+    enabled: bool | None = None,
+    force: bool = False,
+) -> AdmissionRule:
+    """Change a rule; None = as it is.  Return it.  Raises NotAllowed, NoSuchRule, BadRuleText."""
+    user.check_administers()
+    former = find(tx, rule_id)
+    is_sound = text is None or _compiles(text, force=force)
+    changed = former._replace(
+        priority=former.priority if priority is None else priority,
+        enabled=is_sound and (former.enabled if enabled is None else enabled),
+        text=former.text if text is None else text,
+    )
+    tx.admission_rules.update(changed, user.name)
+    return changed
+
+
+def delete(tx: "Transaction", user: User, rule_id: int) -> None:
+    """Remove a rule.  Raises NotAllowed, NoSuchRule."""
+    user.check_administers()
+    tx.admission_rules.delete(find(tx, rule_id), user.name)
+
+
+def _compiles(text: str, *, force: bool) -> bool:
+    """Whether a text compiles.  Raises BadRuleText for one that does not, unless it is forced."""
+    error = admission_rules.explain_bad_text(0, text)
+    if error is not None and not force:
+        raise BadRuleText(error)
+    return error is None
