@@ -46,7 +46,8 @@ def _begin(messages: Iterator[Sent]) -> str:
     return next(messages)["id"]
 
 
-def _states(messages: Iterator[Sent], number: int) -> list[tuple[int, str]]:
+def states_of(messages: Iterator[Sent], number: int) -> list[tuple[int, str]]:
+    """Return the next changes of states: jobs, and the state that each got."""
     found: list[tuple[int, str]] = []
     while len(found) < number:
         message = next(messages)
@@ -56,13 +57,21 @@ def _states(messages: Iterator[Sent], number: int) -> list[tuple[int, str]]:
     return found
 
 
+@contextmanager
+def streamed(client: httpx.Client) -> Iterator[Iterator[Sent]]:
+    """Give the messages of a stream, from now on."""
+    with _stream(client) as messages:
+        _begin(messages)
+        yield messages
+
+
 def test_changes_come_as_they_happen(anonymous: httpx.Client, database: Database) -> None:
     with _stream(anonymous) as messages:
         _begin(messages)
         job_id = add_job(database)
         with database.begin() as tx:
             lifecycle.move(tx, job_id, JobState.HOLD)
-        assert _states(messages, 2) == [(job_id, "Waiting"), (job_id, "Hold")]
+        assert states_of(messages, 2) == [(job_id, "Waiting"), (job_id, "Hold")]
 
 
 def test_who_comes_back_is_told_what_he_missed(anonymous: httpx.Client, database: Database) -> None:
@@ -77,7 +86,7 @@ def test_who_comes_back_is_told_what_he_missed(anonymous: httpx.Client, database
     with anonymous.stream("GET", "/v1/stream", headers={"Last-Event-ID": position}) as response:
         messages = _messages(response.iter_lines())
         next(messages)
-        assert [job for job, _ in _states(messages, 5)] == ids
+        assert [job for job, _ in states_of(messages, 5)] == ids
 
 
 def test_a_place_of_another_database_lets_all_be_loaded_anew(anonymous: httpx.Client) -> None:
@@ -91,7 +100,7 @@ def test_a_listener_hears_only_what_he_asks_for(anonymous: httpx.Client, databas
         _begin(messages)
         add_job(database, user="alice")
         bobs = add_job(database, user="bob")
-        assert _states(messages, 1) == [(bobs, "Waiting")]
+        assert states_of(messages, 1) == [(bobs, "Waiting")]
 
 
 def test_the_end_of_the_service_is_told(api: Api, anonymous: httpx.Client) -> None:
