@@ -66,9 +66,10 @@ class LoginNode(Frontend):
         return self.jobs()[-1]
 
     def is_empty(self) -> bool:
-        """Whether no row at all is about a job."""
+        """Whether no row at all is about a job; a refusal is about none."""
         tables = "jobs job_types job_dependencies job_state_logs moldable_job_descriptions job_resource_groups"
-        return not any(map(self.count, [*tables.split(), "job_resource_descriptions", "challenges", "event_logs"]))
+        events = "event_logs WHERE type <> 'SUBMISSION_REFUSED'"
+        return not any(map(self.count, [*tables.split(), "job_resource_descriptions", "challenges", events]))
 
 
 def add_rules(database: Database, *rules: str, defaults: bool = True) -> None:

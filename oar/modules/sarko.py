@@ -23,6 +23,7 @@ from oar.lib.facts.times import format_duration
 from oar.lib.jobs import control
 from oar.modules import worker
 from oar.modules.batches import run_in_batches
+from oar.modules.chronicle import Chronicle
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -205,9 +206,30 @@ def _watch_resources(tx: "Transaction", configs: "Sequence[Config]") -> None:
         tx.outbox.append(Wake(Tag.CHSTATE))
 
 
+class _Watcher:
+    """Watches deadlines, and goes on with the chronicle between its passes: it is seldom busy."""
+
+    def __init__(self) -> None:
+        self._chronicle = Chronicle()
+
+    def run(self, runtime: "Runtime", order: worker.PassOrder) -> SarkoPass:
+        """Make a pass."""
+        self._chronicle.follow(runtime)
+        return run(runtime)
+
+    def due(self) -> float | None:
+        """Return in how many seconds there is something to write; None: nothing yet."""
+        return self._chronicle.due()
+
+    def go_on(self) -> None:
+        """Write what has happened meanwhile."""
+        self._chronicle.go_on()
+
+
 def main() -> int:
     """Run as a program."""
-    return worker.main("sarko", run)
+    watcher = _Watcher()
+    return worker.main_of_scheduler("sarko", watcher.run, watcher)
 
 
 if __name__ == "__main__":

@@ -481,6 +481,25 @@ CREATE TABLE submission_keys (
 );
 CREATE INDEX submission_keys_created ON submission_keys (created);
 
+-- How far those have come that follow the history: the last rows of job_state_logs and of event_logs.
+CREATE TABLE history_positions (
+    reader varchar(32) PRIMARY KEY,
+    state_log bigint NOT NULL DEFAULT 0,
+    event bigint NOT NULL DEFAULT 0
+);
+
+-- What decides about jobs, each change of it: as it was before and as it is; NULL: there was, or there is, none.
+CREATE TABLE policy_log (
+    log_id bigserial PRIMARY KEY,
+    date bigint NOT NULL DEFAULT 0,
+    author varchar(255) NOT NULL DEFAULT '',
+    kind varchar(16) NOT NULL DEFAULT '',
+    name varchar(255) NOT NULL DEFAULT '',
+    former text,
+    value text
+);
+CREATE INDEX policy_log_name ON policy_log (kind, name, log_id);
+
 
 -- Views --------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from oar.cli.common.command import CommandResult
 from oar.cli.oarsub_parts import job_key
 from oar.lib.db.database import Database
 from oar.lib.facts.request import EXAMPLE
-from oar.lib.facts.states import JobState
+from oar.lib.facts.states import EventType, JobState
+from oar.lib.submission import submit
 from oar.lib.submission.job_keys import BAD_KEY
 from oar.lib.submission.proposal import NO_KEY_OPTION
 from tests.builders import add_job, add_resources
@@ -281,3 +282,30 @@ def test_whatever_is_typed_is_data_or_refused_without_a_row(
     assert site.count("jobs") == before + (result.exit == 0)
     if result.exit == 0 and option == "-n":
         assert (site.jobs()[-1].name or "") == value.strip()
+
+
+def test_a_refusal_is_an_event_in_one_line(database: Database) -> None:
+    login_node = LoginNode(database)
+    add_rules(database, "reject('# no:\\n# not you')")
+    add_resources(database)
+    login_node.oarsub("true")
+    login_node.oarsub("-l", "nodes=9", "true")
+    with database.begin() as tx:
+        events = tx.events.latest(9, type_=EventType.SUBMISSION_REFUSED, before=None)
+    assert [(event.job_id, event.description) for event in reversed(events)] == [
+        (0, "a submission of alice: no:; not you"),
+        (0, "a submission of alice: no:; not you"),
+    ]
+
+
+def test_a_program_that_is_refused_without_end_does_not_fill_the_database(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submit, "REFUSALS_OF_A_MINUTE", 2)
+    database._clock = lambda: 1_900_000_000
+    login_node = LoginNode(database)
+    add_rules(database, "reject('no')")
+    for _ in range(3):
+        assert login_node.oarsub("true").exit != 0
+    assert login_node.count("event_logs") == 2
+    assert login_node.is_empty()

@@ -52,6 +52,7 @@ _LAST_OF_NODES = f"""
         SELECT hostname, event_id FROM event_log_hostnames WHERE hostname = node.name
         ORDER BY event_id DESC LIMIT %s) h
     JOIN event_logs e USING (event_id) ORDER BY h.hostname, e.event_id"""
+_NUMBER = "SELECT count(*) FROM event_logs WHERE type = %s AND date > %s"
 _ANY_OPEN = Prepared("""
     SELECT EXISTS (SELECT FROM event_logs WHERE job_id = ANY(%s) AND type = %s AND to_check = 'YES')""")
 _IS_OPEN = Prepared("SELECT EXISTS (SELECT FROM event_logs WHERE job_id = %s AND type = %s AND to_check = 'YES')")
@@ -164,6 +165,11 @@ class Events(Table):
     def of_types(self, job_id: int, types: Collection[str], since: int = 0) -> list[Event]:
         """Return the events of some types of a job since a date, oldest first."""
         return [_event(row) for row in self._tx.rows(_OF_TYPES, (job_id, [str(name) for name in types], since))]
+
+    def number_since(self, type_: str, date: int) -> int:
+        """Return how many events of a type were written after a date."""
+        count: int = self._tx.value(_NUMBER, (str(type_), date))
+        return count
 
     def of_nodes(self, nodes: Collection[str], *, since: int = 0, last: int | None = None) -> dict[str, list[Event]]:
         """Return the events of nodes, oldest first: those since a date, or the ``last`` of each node."""

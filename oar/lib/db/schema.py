@@ -49,7 +49,10 @@ VIEWS = (
     "view_usage_daily",
 )
 #: Tables that nobody but the owner may read in full: oar_public.jobs stands for jobs, files has some open columns.
-SECRET = ("challenges", "api_tokens", "token_jobs", "submission_keys", "job_runs", "jobs", "files")
+SECRET = (
+    *("challenges", "api_tokens", "token_jobs", "submission_keys", "job_runs", "jobs", "files"),
+    *("history_positions", "policy_log"),
+)
 
 
 _LIVE = text("state <> 'Terminated' AND state <> 'Error'")
@@ -459,4 +462,18 @@ submission_keys = table(
     number("created"),
     PrimaryKeyConstraint("key_user", "key_hash"),
     Index("submission_keys_created", "created"),
+)
+history_positions = table(
+    "history_positions", Column("reader", String(32), primary_key=True), number("state_log"), number("event")
+)
+policy_log = table(
+    "policy_log",
+    sequence_number("log_id"),
+    number("date"),
+    string("author", 255),
+    string("kind", 16),
+    string("name", 255),
+    Column("former", Text),
+    Column("value", Text),
+    Index("policy_log_name", "kind", "name", "log_id"),
 )

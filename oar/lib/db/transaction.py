@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from oar.lib.db.api_tokens import ApiTokens
     from oar.lib.db.challenges import Challenges
     from oar.lib.db.deadlines import Deadlines
+    from oar.lib.db.ended_jobs import EndedJobs
     from oar.lib.db.events import Events
     from oar.lib.db.gantt import Gantt
     from oar.lib.db.gantt_days import GanttDays
     from oar.lib.db.history import History
+    from oar.lib.db.history_positions import HistoryPositions
     from oar.lib.db.invariants import Invariants
     from oar.lib.db.job_details import JobDetails
     from oar.lib.db.job_ends import JobEnds
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from oar.lib.db.kill_requests import KillRequests
     from oar.lib.db.listings import Listings
     from oar.lib.db.new_jobs import NewJobs
+    from oar.lib.db.policy_log import PolicyLog
     from oar.lib.db.property_columns import PropertyColumns
     from oar.lib.db.purge import Purge
     from oar.lib.db.queues import Queues
@@ -77,10 +80,12 @@ class Transaction(Statements):
     advisory_locks: "Lazy[AdvisoryLocks]" = Lazy()
     api_tokens: "Lazy[ApiTokens]" = Lazy()
     deadlines: "Lazy[Deadlines]" = Lazy()
+    ended_jobs: "Lazy[EndedJobs]" = Lazy()
     events: "Lazy[Events]" = Lazy()
     gantt: "Lazy[Gantt]" = Lazy()
     gantt_days: "Lazy[GanttDays]" = Lazy()
     history: "Lazy[History]" = Lazy()
+    history_positions: "Lazy[HistoryPositions]" = Lazy()
     invariants: "Lazy[Invariants]" = Lazy()
     job_details: "Lazy[JobDetails]" = Lazy()
     job_ends: "Lazy[JobEnds]" = Lazy()
@@ -92,6 +97,7 @@ class Transaction(Statements):
     kill_requests: "Lazy[KillRequests]" = Lazy()
     listings: "Lazy[Listings]" = Lazy()
     new_jobs: "Lazy[NewJobs]" = Lazy()
+    policy_log: "Lazy[PolicyLog]" = Lazy()
     property_columns: "Lazy[PropertyColumns]" = Lazy()
     purge: "Lazy[Purge]" = Lazy()
     queues: "Lazy[Queues]" = Lazy()

@@ -1,14 +1,16 @@
 """Submission of a proposal: its admission and the insertion of its jobs, in one transaction.
 
-The jobs are inserted in their first real state; a submission that is refused leaves no row.
+The jobs are inserted in their first real state; a submission that is refused leaves nothing but an event.
 """
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from oar.lib.config.files import Config
 from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
+from oar.lib.facts.errors import DatabaseUnavailable, Refused
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import JobSpec
 from oar.lib.facts.request import GROWING, JobTypes, format_job_message
@@ -24,6 +26,10 @@ from oar.lib.submission.proposal import Proposal
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
     from oar.lib.db.transaction import Transaction
+
+
+#: So many refusals are noted within a minute, and so many characters of each: a program may ask without end.
+REFUSALS_OF_A_MINUTE, LONGEST_REFUSAL = 100, 1000
 
 
 class Submitted(NamedTuple):
@@ -54,6 +60,23 @@ def submit(
 
     Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
     """
+    try:
+        return _submit(database, config, proposal, companion)
+    except (BadSubmission, Refused) as refusal:
+        with suppress(DatabaseUnavailable):
+            _note_refusal(database, proposal.spec.user, str(refusal))
+        raise
+
+
+def _note_refusal(database: "Database", user: str, text: str) -> None:
+    """Tell the administrators, whose log has it from the event."""
+    words = "; ".join(line.strip("# ") for line in text.splitlines())
+    with database.begin() as tx:
+        if tx.events.number_since(EventType.SUBMISSION_REFUSED, tx.now - 60) < REFUSALS_OF_A_MINUTE:
+            tx.events.add(EventType.SUBMISSION_REFUSED, 0, f"a submission of {user}: {words[:LONGEST_REFUSAL]}")
+
+
+def _submit(database: "Database", config: Config, proposal: Proposal, companion: Companion | None) -> Submitted:
     database.ready()
     with open_cluster(database, asker_of(config, proposal.spec.user)) as cluster, database.begin() as tx:
         if companion:

@@ -34,6 +34,16 @@ def upgrade():
         " PRIMARY KEY (key_user, key_hash))"
     )
     op.execute("CREATE INDEX submission_keys_created ON public.submission_keys (created)")
+    op.execute(
+        "CREATE TABLE public.history_positions (reader varchar(32) PRIMARY KEY, state_log bigint NOT NULL DEFAULT 0,"
+        " event bigint NOT NULL DEFAULT 0)"
+    )
+    op.execute(
+        "CREATE TABLE public.policy_log (log_id bigserial PRIMARY KEY, date bigint NOT NULL DEFAULT 0,"
+        " author varchar(255) NOT NULL DEFAULT '', kind varchar(16) NOT NULL DEFAULT '',"
+        " name varchar(255) NOT NULL DEFAULT '', former text, value text)"
+    )
+    op.execute("CREATE INDEX policy_log_name ON public.policy_log (kind, name, log_id)")
     op.execute("ALTER TABLE public.moldable_job_descriptions ADD COLUMN default_walltime bigint NOT NULL DEFAULT 0")
     op.execute("ALTER TABLE public.job_runs RENAME COLUMN next_try TO silent_since")
     op.execute("UPDATE public.job_runs SET silent_since = 0 WHERE silent_since <> 0")

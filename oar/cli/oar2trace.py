@@ -1,0 +1,107 @@
+"""oar2trace: writes the ended jobs as a trace that simulators read."""
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import IO
+
+from oar.cli.common.command import Context, oar_command
+from oar.cli.common.options import ADMIN, COUNT, LARGEST_NUMBER, Stop, option
+from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.times import parse_date
+from oar.lib.rules.workload_formats import TraceFormat
+from oar.lib.views.traces import TraceWish, resource_records, trace
+
+EXIT_DATABASE = 2
+
+
+@oar_command(
+    "oar2trace",
+    summary="Write the ended jobs as a trace that simulators read.",
+    style=ADMIN,
+    admins_only=True,
+    exit_codes={DatabaseUnavailable: EXIT_DATABASE},
+)
+@option("-f", "--file", "path", metavar="FILE", required=True, help="Where the trace is written; - is the output.")
+@option("-b", "--first", type=COUNT, metavar="ID", help="The first job.")
+@option("-e", "--last", type=COUNT, metavar="ID", help="The last job.")
+@option("--from", "start", metavar="DATE", help="Only jobs that were submitted since then.")
+@option("--to", "stop", metavar="DATE", help="Only jobs that were submitted until then.")
+@option("-p", "--property", "name", metavar="PROPERTY", help="A processor is a value of it (default: a resource).")
+@option("-m", "--mode", metavar="FORMAT", help="swf, the standard workload format (default), or owf, with our columns.")
+@option("--chunk-size", type=COUNT, metavar="NUMBER", help="Jobs that are read at once (default: 10000).")
+@option("--metadata-file", metavar="FILE", help="Write the resources to this file, as YAML.")
+@option("--anonymize", is_flag=True, help="Without names of users and projects.")
+def main(
+    context: Context,
+    *,
+    path: str,
+    first: int | None,
+    last: int | None,
+    start: str | None,
+    stop: str | None,
+    name: str | None,
+    mode: str | None,
+    chunk_size: int | None,
+    metadata_file: str | None,
+    anonymize: bool,
+) -> None:
+    """Write the trace, and the resources if they are asked for."""
+    wish = TraceWish(
+        _form(mode),
+        1 if first is None else first,
+        LARGEST_NUMBER if last is None else last,
+        parse_date(start) if start else 0,
+        parse_date(stop) if stop else LARGEST_NUMBER,
+        _known(context, name),
+        chunk_size or 10_000,
+        anonymize,
+    )
+    if metadata_file is not None:
+        from oar.lib.facts.formats import Format, dump
+
+        _write(metadata_file, [dump(resource_records(context.database), Format.YAML)])
+    _write(path, (f"{line}\n" for line in trace(context.database, wish)))
+
+
+def _form(mode: str | None) -> TraceFormat:
+    try:
+        return TraceFormat(mode or TraceFormat.SWF)
+    except ValueError:
+        raise Stop(f"[ERROR] {mode} is no format of traces: use {' or '.join(TraceFormat)} (-m).") from None
+
+
+def _known(context: Context, name: str | None) -> str:
+    """Return the name of a property that exists; '' for none.  Raises Stop."""
+    if name is None:
+        return ""
+    with context.database.snapshot() as tx:
+        if name not in tx.resources.columns():
+            raise Stop(f"[ERROR] There is no property {name}: oarproperty -l lists them.")
+    return name
+
+
+def _write(path: str, texts: Iterable[str]) -> None:
+    """Write a file, which appears when it is complete.  Raises Stop."""
+    if path == "-":
+        sys.stdout.writelines(texts)
+        return
+    made = f"{path}.new"
+    try:
+        with open(made, "w", encoding="utf-8", errors="surrogateescape") as file:
+            _fill(file, texts, made)
+        os.replace(made, path)
+    except OSError as error:
+        raise Stop(f"[ERROR] Cannot write {path}: {error.strerror}.") from None
+
+
+def _fill(file: IO[str], texts: Iterable[str], path: str) -> None:
+    try:
+        file.writelines(texts)
+    except BaseException:
+        os.unlink(path)
+        raise
+
+
+if __name__ == "__main__":
+    main()

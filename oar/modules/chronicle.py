@@ -1,0 +1,212 @@
+"""The chronicle: what the log and COMPLETION_LOG tell of the life of each job.
+
+Who submits a job, starts it or sees its end may be any program on any machine; so the lines are not written by these,
+but follow from the history in the database, each state once, also when the server was away meanwhile.  What was
+written is noted behind it: if the server is killed between the two, a few lines come twice.
+
+See docs/design/events.rst, "The chronicle".
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from oar.lib.db.feed import News, SettledRows, news_between
+from oar.lib.db.history import Log
+from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.history import JobStateChange, Position
+from oar.lib.facts.records import Job
+from oar.lib.facts.states import FINAL, EventType, JobState
+from oar.lib.io.logs import of_job
+from oar.lib.rules import job_lives
+from oar.lib.views.completions import completions, started_on
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks, and after a look that failed.
+LOOK, AFTER_FAILURE = 2.0, 30.0
+
+#: What is to be done with news; it is done when the transaction is over.
+_Deed = Callable[[], None]
+
+
+class HistoryReader:
+    """Reads the history piece by piece, and notes how far it has come."""
+
+    def __init__(self, name: str, treat: "Callable[[Transaction, News], _Deed]") -> None:
+        """``treat``: reads what belongs to the news, and returns what is to be done."""
+        self._name = name
+        self._treat = treat
+        self._read: Position | None = None
+        self._logs: tuple[SettledRows, SettledRows] | None = None
+
+    def look(self, database: "Database") -> bool:
+        """Treat a piece of what is new; return whether there was something.  Raises DatabaseUnavailable, OSError."""
+        with database.begin() as tx:  # each statement sees what was committed before it
+            until = self._settled(tx)
+        assert self._read is not None
+        if until == self._read:
+            return False
+        with database.snapshot() as tx:
+            news = news_between(tx, self._read, until)
+            deed = self._treat(tx, news)
+        deed()
+        with database.begin() as tx:
+            tx.history_positions.store(self._name, news.position)
+        self._read = news.position
+        return True
+
+    def _settled(self, tx: "Transaction") -> Position:
+        """Return the place behind which nothing older can come."""
+        if self._logs is None:
+            self._read = tx.history_positions.find(self._name)
+            if self._read is None:
+                self._read = tx.history.newest()
+                tx.history_positions.store(self._name, self._read)
+            self._logs = (
+                SettledRows(Log.STATES, self._read.state_log, tx.history.writers(Log.STATES)),
+                SettledRows(Log.EVENTS, self._read.event, tx.history.writers(Log.EVENTS)),
+            )
+        for rows in self._logs:
+            rows.advance(tx.history)
+        return Position(self._logs[0].last, self._logs[1].last)
+
+
+class Chronicle:
+    """Writes the lives of jobs, in slices between the passes of a module."""
+
+    def __init__(self) -> None:
+        self._runtime: Runtime | None = None
+        self._readers: list[HistoryReader] = []
+        self._next = 0.0
+
+    def follow(self, runtime: "Runtime") -> None:
+        """Write to the files of a configuration from now on."""
+        if self._runtime is runtime:
+            return
+        self._runtime = runtime
+        self._readers = [HistoryReader("log", tell)]
+        path = runtime.config.completion_log
+        if path:
+            self._readers.append(HistoryReader("completions", lambda tx, news: complete(tx, news, path)))
+
+    def due(self) -> float | None:
+        """Return in how many seconds there is something to look at; None: not before ``follow``."""
+        return max(0.0, self._next - time.monotonic()) if self._runtime else None
+
+    def go_on(self) -> None:
+        """Make a slice.  A failure is logged, and tried again later: no line is lost."""
+        pause = LOOK
+        for reader in self._readers:
+            try:
+                if self._runtime and reader.look(self._runtime.database):
+                    pause = 0.0
+            except (DatabaseUnavailable, OSError) as error:
+                log.error("what happened to jobs cannot be written: %s", error)
+                pause = AFTER_FAILURE
+            except Exception:  # the guard of what goes on between passes
+                log.exception("what happened to jobs cannot be written")
+                pause = AFTER_FAILURE
+        self._next = time.monotonic() + pause
+
+
+# -- the log ----------------------------------------------------------------------------------------------------------
+
+
+def tell(tx: "Transaction", news: News) -> _Deed:
+    """Prepare a line for each job that was submitted, refused, started or ended."""
+    changes = [change for change in news.changes if _kind(change)]
+    jobs = _work(tx, changes)
+    texts = _texts(tx, changes, jobs)
+    refused = [event for event in news.events if event.type == EventType.SUBMISSION_REFUSED]
+
+    def write() -> None:
+        for job_id, text in texts:
+            of_job(log, job_id).info("%s", text)
+        for event in refused:
+            log.info("refused: %s", event.description)
+
+    return write
+
+
+def _kind(change: JobStateChange) -> JobState | None:
+    """Return which step of its life a job has made, by a state that stands for it; None: none that is told."""
+    if change.former is None:
+        return JobState.WAITING
+    if change.state in FINAL:
+        return JobState.TERMINATED
+    is_start = change.state is JobState.RUNNING and change.former is JobState.LAUNCHING
+    return JobState.RUNNING if is_start else None
+
+
+def _work(tx: "Transaction", changes: Sequence[JobStateChange]) -> dict[int, Job]:
+    """Return the jobs of changes that are there, without frames of advance reservations."""
+    ids = {change.job_id for change in changes}
+    frames = tx.ended_jobs.frames(ids) if ids else set()
+    return {job.id: job for job in tx.jobs.select(ids - frames)} if ids - frames else {}
+
+
+def _texts(tx: "Transaction", changes: Sequence[JobStateChange], jobs: dict[int, Job]) -> list[tuple[int, str]]:
+    kinds = [(jobs[change.job_id], _kind(change)) for change in changes if change.job_id in jobs]
+    ended = {each.job.id: each for each in completions(tx, _of(kinds, JobState.TERMINATED))}
+    nodes = started_on(tx, [job.id for job in _of(kinds, JobState.RUNNING)])
+    texts = []
+    for job, kind in kinds:
+        if kind is JobState.WAITING:
+            text = job_lives.submitted(job)
+        elif kind is JobState.RUNNING:
+            text = job_lives.started(nodes.get(job.id, ()))
+        else:
+            end = ended[job.id]
+            text = job_lives.ended(job, end.cause, end.usage.elapsed, end.usage.sentence)
+        texts.append((job.id, text))
+    return texts
+
+
+def _of(kinds: Sequence[tuple[Job, JobState | None]], wanted: JobState) -> list[Job]:
+    return [job for job, kind in kinds if kind is wanted]
+
+
+# -- COMPLETION_LOG ---------------------------------------------------------------------------------------------------
+
+
+def complete(tx: "Transaction", news: News, path: str) -> _Deed:
+    """Prepare the lines of the jobs that have ended."""
+    changes = [change for change in news.changes if change.state in FINAL]
+    jobs = _work(tx, changes)
+    ended = [jobs[change.job_id] for change in changes if change.job_id in jobs]
+    lines = [json.dumps(end.record, ensure_ascii=False) + "\n" for end in completions(tx, ended)]
+    return lambda: append(path, "".join(lines).encode("utf-8", "backslashreplace"))
+
+
+def append(path: str, text: bytes) -> None:
+    """Append lines to a file, all or none, and wait until the disk has them.  Raises OSError.
+
+    The file is opened each time, so that it may be moved away at any moment.
+    """
+    if not text:
+        return
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        size = os.fstat(file).st_size
+        try:
+            _write_all(file, text)
+        except OSError:
+            os.ftruncate(file, size)
+            raise
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _write_all(file: int, text: bytes) -> None:
+    while text:
+        text = text[os.write(file, text) :]
