@@ -1,5 +1,8 @@
 """oar-conf: the configuration in force, where each value comes from, and what is wrong with the file."""
 
+from collections.abc import Iterator
+from difflib import unified_diff
+
 import click
 
 from oar.cli.common.command import Context, oar_command
@@ -7,6 +10,8 @@ from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.config.files import Config, Parsed, option_of, quoted, sample
 from oar.lib.config.keys import UNREAD
 from oar.lib.config.kinds import Key
+from oar.lib.facts.policies import PolicyChange, PolicyKind
+from oar.lib.facts.times import format_date
 from oar.lib.runtime import conf_file, read_config
 
 
@@ -14,8 +19,11 @@ from oar.lib.runtime import conf_file, read_config
 @click.argument("key", required=False)
 @option("--check", is_flag=True, help="Only tell what is wrong with the file.")
 @option("--sample", "as_sample", is_flag=True, help="Print a file with all keys, their defaults and meaning.")
-def main(context: Context, key: str | None, check: bool, as_sample: bool) -> int:
+@option("--history", is_flag=True, help="Print each change of what decides about jobs: who, when, from what to what.")
+def main(context: Context, key: str | None, *, check: bool, as_sample: bool, history: bool) -> int:
     """Run the command."""
+    if history:
+        return _history(context, key, alone=not (check or as_sample))
     if key is not None and (check or as_sample):
         name = "--check" if check else "--sample"
         raise click.UsageError(f"{name} takes no argument, not {key}; the variable OARCONFFILE names the file.")
@@ -44,6 +52,40 @@ def _check(parsed: Parsed) -> int:
         click.echo(f"[ERROR] {problem}", err=True)
     has_unknown = any(option_of(problem.key) is None for problem in parsed.warnings)
     return 1 if parsed.errors or has_unknown else 0
+
+
+def _history(context: Context, name: str | None, *, alone: bool) -> int:
+    """Print the changes of all that decides about jobs, or of what has a name."""
+    if not alone:
+        raise click.UsageError("--history goes without --check and --sample.")
+    context.require_admin()
+    option = option_of(name) if name is not None else None
+    with context.database.snapshot() as tx:
+        changes = tx.policy_log.changes(option.key if option else name)
+    if not changes and name is not None:
+        raise Stop(f"[ERROR] No change of {name} is known: oar-conf --history without argument prints all.")
+    for change in changes:
+        for line in _told(change):
+            click.echo(line)
+    return 0
+
+
+def _told(change: PolicyChange) -> Iterator[str]:
+    """Give the lines about a change: one if its values have one line each, else with a difference below."""
+    former, value = change.former, change.value
+    kind = "" if change.item.kind == PolicyKind.KEY else f"{change.item.kind} "
+    head = f"{format_date(change.date)}  {change.author or '-'}  {kind}{change.item.name}"
+    if "\n" not in f"{former or ''}{value or ''}":
+        yield f"{head}: {_short(former)} -> {_short(value)}"
+        return
+    what = "appeared" if former is None else "is gone" if value is None else "changed"
+    yield f"{head}: {what}"
+    for line in list(unified_diff((former or "").splitlines(), (value or "").splitlines(), lineterm=""))[2:]:
+        yield f"    {line}"
+
+
+def _short(value: str | None) -> str:
+    return "(none)" if value is None else quoted(value)
 
 
 def _known(key: str) -> Key[object]:

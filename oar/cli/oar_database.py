@@ -91,7 +91,8 @@ def action(
 @action("check", "--check", help="Tell whether the database can be used.")
 @action("fix_ro_user", "--fix-ro-user-priv", help="Create the read-only login if it is missing; renew its rights.")
 @action("fix_index", "--fix-index", help="Close the rows of ended jobs; create missing indexes.")
-@action("purge", "--purge", help="Remove what is older than the keys RETENTION_... say: advance reservations.")
+@action("purge", "--purge", help="Remove what is older than the keys RETENTION_... say.")
+@action("after_restore", "--after-restore", help="Make a database fit for work that was restored from a dump.")
 @option("--deep", is_flag=True, help="With --check: look for rows that do not fit together; mend advance reservations.")
 @option("--conf", metavar="FILE", help="Configuration file (default: $OARCONFFILE, /etc/oar/oar.conf).")
 @option("--db-type", metavar="TYPE", help="Pg, the only one.")
@@ -127,7 +128,9 @@ def main(
     if action == "check":
         return _check(settings, config, deep=options.deep)
     if action == "purge":
-        return _purge(settings, config.retention_reservations, dry=options.dry_run)
+        return _purge(settings, config, dry=options.dry_run)
+    if action == "after_restore":
+        return _after_restore(settings, config)
     _do(action, settings, options)
     return 0
 
@@ -277,21 +280,46 @@ def _as_postgres() -> Iterator[None]:
         os.seteuid(before)
 
 
-def _purge(settings: DatabaseSettings, days: int, *, dry: bool) -> int:
-    """Remove old advance reservations, or only tell how many they are; return the exit code."""
+def _purge(settings: DatabaseSettings, config: Config, *, dry: bool) -> int:
+    """Remove what is older than is to be kept, or only tell how much it is; return the exit code."""
     from oar.lib.db.database import Database
-    from oar.lib.reservations import retention
+    from oar.lib.jobs import retention
+    from oar.lib.reservations import retention as reservation_retention
 
-    if not days:
-        click.echo("RETENTION_RESERVATIONS is 0: advance reservations are kept for ever.")
-        return 0
+    reservations = retention.Kept(
+        "RETENTION_RESERVATIONS",
+        "advance reservations",
+        config.retention_reservations,
+        reservation_retention.purge,
+        reservation_retention.count_old,
+    )
     database = Database(settings, application="oar:database")
+    verb = "would be" if dry else "were"
     try:
-        removed = retention.count_old(database, days) if dry else sum(retention.purge(database, days))
+        for kept in (*retention.kept(config), reservations):
+            if not kept.days:
+                click.echo(f"{kept.key} is 0: {kept.what} are kept for ever.")
+                continue
+            removed = kept.foresee(database, kept.days) if dry else sum(kept.purge(database, kept.days))
+            click.echo(f"{removed} {kept.what} {verb} removed that ended more than {kept.days} days ago.")
     except DatabaseUnavailable as error:
         raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
-    verb = "would be" if dry else "were"
-    click.echo(f"{removed} advance reservations {verb} removed that ended more than {days} days ago.")
+    return 0
+
+
+def _after_restore(settings: DatabaseSettings, config: Config) -> int:
+    """Make a restored database fit for work, and tell what was done; return the exit code."""
+    from oar.lib.db.database import Database
+    from oar.lib.io import newest_job
+    from oar.lib.resources import restoration
+
+    database = Database(settings, application="oar:database")
+    try:
+        with database.begin() as tx:
+            done = restoration.after_restore(tx, newest_job.read(config.oar_run_dir))
+    except DatabaseUnavailable as error:
+        raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
+    click.echo(done.report)
     return 0
 
 

@@ -17,7 +17,7 @@ from typing import IO
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.options import ADMIN, Stop
+from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.config.files import Config
 from oar.lib.io.processes import PID_FILE, PidFile, run
 from oar.lib.runtime import conf_file, read_config
@@ -29,6 +29,8 @@ IS_STOPPED = 3
 #: The server may need so long to reach its database, and to stop.
 START_SECONDS = 330.0
 STOP_SECONDS = 60.0
+#: So long has it to answer to a check.
+CHECK_SECONDS = 10.0
 _LOG_LINES = 10
 
 #: Keys that the server makes when they are not there: file, comment (docs/design/nodes.rst, "Keys").
@@ -39,8 +41,11 @@ _KEYS = (("id_ed25519", "oar server"), ("oarsh_key", "oarsh"))
     "oar-server", summary="Start, stop, restart or reload the OAR server, or tell whether it runs.", style=ADMIN
 )
 @click.argument("action", type=click.Choice(["start", "stop", "restart", "reload", "status", "prepare"]))
-def main(context: Context, action: str) -> int:
+@option("--check", is_flag=True, help="With status: one line and the exit code that monitoring systems expect.")
+def main(context: Context, action: str, *, check: bool) -> int:
     """Run the command."""
+    if check and action != "status":
+        raise click.UsageError("--check goes with status.")
     if action != "status":
         context.require_admin()
     path = conf_file(context.environment)
@@ -49,6 +54,8 @@ def main(context: Context, action: str) -> int:
     if action == "prepare":
         server.prepare()
         return 0
+    if check:
+        return server.check()
     if action != "status" and has_unit():
         return SystemdUnit().do(action)
     actions = {
@@ -121,6 +128,23 @@ class Server:
         pid = self.pid()
         click.echo("oar-server is stopped." if pid is None else f"oar-server is running (pid {pid}).")
         return IS_STOPPED if pid is None else 0
+
+    def check(self) -> int:
+        """Tell whether it is well; return the exit code that monitoring systems expect."""
+        from oar.lib.facts.frames import Status, StatusQuestion
+        from oar.lib.io.control import ask
+        from oar.lib.rules.server_health import ServerHealth, judged
+
+        if self.pid() is None:
+            click.echo("OAR CRITICAL: oar-server is stopped")
+            return ServerHealth.CRITICAL
+        if not os.access(Path(self._config.oar_run_dir) / "ipc", os.X_OK):
+            click.echo("OAR UNKNOWN: only root and oar may ask the server: sudo -u oar oar-server status --check")
+            return ServerHealth.UNKNOWN
+        answer = ask(self._config, StatusQuestion(), Status, CHECK_SECONDS)
+        found = judged(answer.state if isinstance(answer, Status) else None, time.time())
+        click.echo(found.line)
+        return found.health
 
     def start(self) -> int:
         """Start it and wait until it is up."""

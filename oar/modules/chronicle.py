@@ -23,6 +23,7 @@ from oar.lib.facts.states import FINAL, EventType, JobState
 from oar.lib.io.logs import of_job
 from oar.lib.rules import job_lives
 from oar.lib.views.completions import completions, started_on
+from oar.modules.runner.id_watch import IdWatch
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 #: Seconds between two looks, and after a look that failed.
 LOOK, AFTER_FAILURE = 2.0, 30.0
 
+#: Looks at the database, and says whether to look again at once.
+_Look = Callable[["Database"], bool]
 #: What is to be done with news; it is done when the transaction is over.
 _Deed = Callable[[], None]
 
@@ -86,6 +89,7 @@ class Chronicle:
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
         self._readers: list[HistoryReader] = []
+        self._ids: IdWatch | None = None
         self._next = 0.0
 
     def follow(self, runtime: "Runtime") -> None:
@@ -93,6 +97,7 @@ class Chronicle:
         if self._runtime is runtime:
             return
         self._runtime = runtime
+        self._ids = IdWatch(runtime.config.oar_run_dir)
         self._readers = [HistoryReader("log", tell)]
         path = runtime.config.completion_log
         if path:
@@ -104,18 +109,21 @@ class Chronicle:
 
     def go_on(self) -> None:
         """Make a slice.  A failure is logged, and tried again later: no line is lost."""
-        pause = LOOK
-        for reader in self._readers:
-            try:
-                if self._runtime and reader.look(self._runtime.database):
-                    pause = 0.0
-            except (DatabaseUnavailable, OSError) as error:
-                log.error("what happened to jobs cannot be written: %s", error)
-                pause = AFTER_FAILURE
-            except Exception:  # the guard of what goes on between passes
-                log.exception("what happened to jobs cannot be written")
-                pause = AFTER_FAILURE
-        self._next = time.monotonic() + pause
+        looks: list[_Look] = [reader.look for reader in self._readers]
+        looks += [self._ids.look] if self._ids else []
+        pauses = [self._pause_after(look) for look in looks]
+        self._next = time.monotonic() + (AFTER_FAILURE if AFTER_FAILURE in pauses else min(pauses, default=LOOK))
+
+    def _pause_after(self, look: _Look) -> float:
+        """Look; return the seconds after which to look again."""
+        assert self._runtime is not None
+        try:
+            return 0.0 if look(self._runtime.database) else LOOK
+        except (DatabaseUnavailable, OSError) as error:
+            log.error("what happened to jobs cannot be written: %s", error)
+        except Exception:  # the guard of what goes on between passes
+            log.exception("what happened to jobs cannot be written")
+        return AFTER_FAILURE
 
 
 # -- the log ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,10 @@ from .programs import Programs, tools
 from .target import SOURCE, InstallError, Target
 
 _NODE_FILES = (("sshd_config", 0o644), ("oar-node-service", 0o755), ("prologue", 0o755), ("epilogue", 0o755))
+_SERVER_UNITS = (
+    *("oar-server.service", "oar-accounting.service", "oar-accounting.timer"),
+    *("oar-purge.service", "oar-purge.timer", "oar.target"),
+)
 _DOCUMENTS = ("docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
 
 
@@ -48,7 +52,7 @@ def _server(target: Target, programs: Programs) -> None:
     _configuration(target)
     _log_file(target)
     _sudo_rules(target)
-    _units(target, ("oar-server.service", "oar-accounting.service", "oar-accounting.timer", "oar.target"))
+    _units(target, _SERVER_UNITS)
     _manual(target, 5, 8)
 
 

@@ -153,7 +153,7 @@ def test_lines_that_could_not_be_written_are_written_later(
     path = directory / "completions"
     made = Chronicle()
     assert made.due() is None
-    made.follow(Runtime(Config(completion_log=str(path)), database))
+    made.follow(Runtime(Config(completion_log=str(path), oar_run_dir=str(tmp_path)), database))
     assert made.due() == 0
     made.go_on()
     job_id = add_job(database, JobState.ERROR)

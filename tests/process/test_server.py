@@ -18,8 +18,10 @@ from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.facts import frames
 from oar.lib.facts.frames import Status, StatusQuestion
 from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.states import JobState
 from oar.lib.io import bus
 from oar.lib.io.doorbell import Doorbell
+from tests.builders import add_job
 from tests.postgres import PostgreSQL
 from tests.process.this_machine import free_ports, is_alive, wait_until
 
@@ -137,6 +139,29 @@ def test_all_real_modules_make_their_first_pass_and_follow_tags(installation: In
     assert {name: module["failures"] for name, module in installation.state()["modules"].items()} == dict.fromkeys(
         installation.state()["modules"], 0
     )
+
+
+def test_the_server_tells_the_lives_of_jobs_and_that_it_is_well(
+    installation: Installation, settings: DatabaseSettings
+) -> None:
+    completions = installation.directory / "completions"
+    installation.configure(COMPLETION_LOG=completions)
+    assert (installation.control("check").returncode, installation.control("start").returncode) == (2, 0)
+    database = Database(settings)
+
+    def readers() -> list[str]:
+        with database.begin() as tx:
+            return tx.column("SELECT reader FROM history_positions ORDER BY 1")
+
+    wait_until(lambda: readers() == ["completions", "log"])
+    job_id = add_job(database, JobState.ERROR)
+    database.close()
+    wait_until(lambda: f"|{job_id}|ended: Error, " in installation.log())
+    assert f"|{job_id}|submitted by alice to queue default" in installation.log()
+    wait_until(completions.exists)
+    wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+    checked = installation.control("check")
+    assert (checked.returncode, checked.stdout) == (0, "OAR OK: the server is well\n")
 
 
 def test_the_idle_server_stays_small(installation: Installation) -> None:

@@ -24,6 +24,7 @@ from oar.kao.rounds.garbage_collection import resting
 from oar.kao.rounds.interactive_predictions import InteractivePredictions
 from oar.kao.rounds.plan_faults import PlanGuard
 from oar.kao.rounds.plan_tail import MakeRound, PlanTail
+from oar.kao.rounds.reading.policy_watch import PolicyWatch
 from oar.kao.rounds.reading.situation import Situation, TokenCounts
 from oar.kao.rounds.reading.snapshot_reader import CACHE_LIFETIME, SnapshotReader
 from oar.kao.rounds.resource_weights import ResourceWeights
@@ -67,6 +68,7 @@ class MetaScheduler:
         """``goes_on``: somebody calls ``go_on`` between the rounds, so that a round need not plan all jobs."""
         self._database = runtime.database
         self._platform = SnapshotReader(runtime.database, runtime.config)
+        self._policies = PolicyWatch(runtime.database, runtime.config)
         self._writer = PlanWriter(keeps_all_plans=runtime.config.scheduler_log_decisions)
         self._lock = RoundLock(runtime.database)
         self._last_date = 0
@@ -113,6 +115,7 @@ class MetaScheduler:
     def _read_and_plan(self, announce: Announce) -> Plan:
         tokens = _asked_once(self._ask_tokens)
         situation = self._platform.read(tokens)
+        self._policies.look(situation.snapshot.queues, situation.snapshot.now)
         if self._repair(situation) or self._granting.grant(situation):
             self._platform.forget()
             situation = self._platform.read(tokens)

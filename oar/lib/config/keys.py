@@ -576,13 +576,13 @@ class Config(Values):
     reservation_request_file = Key(PATH, "/etc/oar/ar_request", "Options with which each request of qrsub begins.")
 
     # retention and archive
-    retention_jobs = Key(DAYS, 0, "Days to keep ended jobs; 0 = for ever.")
-    retention_job_state_logs = Key(DAYS, 0, "Days to keep the states of ended jobs.")
-    retention_event_logs = Key(DAYS, 0, "Days to keep events.")
-    retention_resource_logs = Key(DAYS, 0, "Days to keep the states of resources.")
-    retention_gantt_log = Key(DAYS, 7, "Days to keep the gantt_*_log tables.")
-    retention_challenges = Key(DAYS, 30, "Days to keep the keys of ended jobs.")
-    retention_accounting = Key(DAYS, 0, "Days to keep the accounting.")
+    retention_jobs = Key(DAYS, 0, "Days after which oar-database --purge removes ended, accounted jobs; 0 = never.")
+    retention_job_state_logs = Key(DAYS, 0, "The same of the states of ended jobs.")
+    retention_event_logs = Key(DAYS, 0, "The same of events, but for those of live jobs.")
+    retention_resource_logs = Key(DAYS, 0, "The same of former states of resources.")
+    retention_gantt_log = Key(DAYS, 7, "The same of former plans (SCHEDULER_LOG_DECISIONS).")
+    retention_challenges = Key(DAYS, 30, "The same of the key pairs of ended jobs.")
+    retention_accounting = Key(DAYS, 0, "The same of what oaraccounting has counted.")
     retention_reservations = Key(
         DAYS,
         0,
@@ -645,9 +645,7 @@ UNREAD: frozenset[str] = frozenset(
         *("api_colmet_hdf5_path_prefix", "proxy", "proxy_traefik_entrypoint", "proxy_traefik_rules_file"),
         *("oar_proxy_base_url", "phoenix_status_file", "phoenix_logdir", "phoenix_soft_rebootcmd"),
         *("phoenix_hard_rebootcmd", "phoenix_soft_timeout", "phoenix_hard_timeout", "phoenix_cmd_timeout"),
-        *("phoenix_max_reboots", "phoenix_broken_nodes", "retention_jobs", "retention_job_state_logs"),
-        *("retention_event_logs", "retention_resource_logs", "retention_gantt_log", "retention_challenges"),
-        "retention_accounting",
+        *("phoenix_max_reboots", "phoenix_broken_nodes"),
         *("db_archive_hostname", "db_archive_base_name", "db_archive_base_login", "db_archive_base_passwd"),
         *("archive_log_file", "archive_log_level", "hash_tables_to_archive"),
     }

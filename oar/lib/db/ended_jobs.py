@@ -20,7 +20,7 @@ _FRAMES = "SELECT frame_id FROM reservations WHERE frame_id = ANY(%s) AND frame_
 class EndedSummary(NamedTuple):
     """What is known of many ended jobs."""
 
-    count: int
+    number: int
     first_submission: int
     users: tuple[str, ...]
     projects: tuple[str, ...]

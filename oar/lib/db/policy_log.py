@@ -13,7 +13,7 @@ _LAST = """
     WHERE value IS NOT NULL"""
 _CHANGES = """
     SELECT date, author, kind, name, former, value FROM policy_log
-    WHERE (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(name)s::text IS NULL OR name = %(name)s)
+    WHERE %(name)s::text IS NULL OR name = %(name)s
     ORDER BY log_id"""
 
 
@@ -32,7 +32,7 @@ class PolicyLog(Table):
             [(change.date, change.author, *change.item, change.former, change.value) for change in changes],
         )
 
-    def changes(self, kind: str | None = None, name: str | None = None) -> list[PolicyChange]:
-        """Return the changes, oldest first: all, or those of a kind, or of a name."""
-        rows = self._tx.rows(_CHANGES, {"kind": kind, "name": name})
+    def changes(self, name: str | None = None) -> list[PolicyChange]:
+        """Return the changes, oldest first: all, or those of what has a name."""
+        rows = self._tx.rows(_CHANGES, {"name": name})
         return [PolicyChange(row[0], row[1], PolicyItem(row[2], row[3]), row[4], row[5]) for row in rows]

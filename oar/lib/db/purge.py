@@ -10,6 +10,8 @@ _JOBS_OF_RESOURCE = """
     JOIN moldable_job_descriptions m ON m.moldable_id = a.moldable_job_id WHERE a.resource_id = %s ORDER BY 1"""
 _NOT_ACCOUNTED = "SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND accounted = 'NO' ORDER BY job_id"
 
+#: Tables that are walked by the date of a round alone.
+_FORMER_PLANS = ("gantt_jobs_predictions_log", "gantt_jobs_resources_log")
 _ALTERNATIVES = "SELECT moldable_id FROM moldable_job_descriptions WHERE moldable_job_id = ANY(%(ids)s)"
 _GROUPS = f"SELECT res_group_id FROM job_resource_groups WHERE res_group_moldable_id IN ({_ALTERNATIVES})"
 _EVENTS = "SELECT event_id FROM event_logs WHERE job_id = ANY(%(ids)s)"
@@ -98,6 +100,13 @@ class Purge(Table):
         """Remove jobs that have ended from all tables."""
         for rows in _DELETES:
             self._tx.execute(f"DELETE FROM {rows}", {"ids": list(ids)})
+        self._changed(Topic.JOBS, Topic.GANTT, Topic.EVENTS)
+
+    def remove_ended(self, ids: Collection[int]) -> None:
+        """Remove jobs that have ended from all tables but those of former plans, which have no index by job."""
+        for rows in _DELETES:
+            if not rows.startswith(_FORMER_PLANS):
+                self._tx.execute(f"DELETE FROM {rows}", {"ids": list(ids)})
         self._changed(Topic.JOBS, Topic.GANTT, Topic.EVENTS)
 
     def old_reservations(self, ended_before: int, limit: int | None) -> list[int]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from oar.lib.db.gantt_days import GanttDays
     from oar.lib.db.history import History
     from oar.lib.db.history_positions import HistoryPositions
+    from oar.lib.db.id_sequences import IdSequences
     from oar.lib.db.invariants import Invariants
     from oar.lib.db.job_details import JobDetails
     from oar.lib.db.job_ends import JobEnds
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from oar.lib.db.reservation_series import ReservationSeries
     from oar.lib.db.resources import Resources
     from oar.lib.db.resubmissions import Resubmissions
+    from oar.lib.db.retention import Retention
     from oar.lib.db.rounds import Rounds
     from oar.lib.db.schema_version import SchemaVersion
     from oar.lib.db.staged_files import StagedFiles
@@ -86,6 +88,7 @@ class Transaction(Statements):
     gantt_days: "Lazy[GanttDays]" = Lazy()
     history: "Lazy[History]" = Lazy()
     history_positions: "Lazy[HistoryPositions]" = Lazy()
+    id_sequences: "Lazy[IdSequences]" = Lazy()
     invariants: "Lazy[Invariants]" = Lazy()
     job_details: "Lazy[JobDetails]" = Lazy()
     job_ends: "Lazy[JobEnds]" = Lazy()
@@ -108,6 +111,7 @@ class Transaction(Statements):
     reservation_series: "Lazy[ReservationSeries]" = Lazy()
     resources: "Lazy[Resources]" = Lazy()
     resubmissions: "Lazy[Resubmissions]" = Lazy()
+    retention: "Lazy[Retention]" = Lazy()
     rounds: "Lazy[Rounds]" = Lazy()
     schema_version: "Lazy[SchemaVersion]" = Lazy()
     challenges: "Lazy[Challenges]" = Lazy()

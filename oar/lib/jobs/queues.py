@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.records import Queue, User
 from oar.lib.facts.states import QueueState
+from oar.lib.jobs import policies
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -41,7 +42,8 @@ def add(tx: "Transaction", user: User, text: str) -> Queue:
     if tx.queues.exists(name):
         raise QueueProblem(f"Queue '{name}' already exists.")
     queue = Queue(name, DEFAULT_PRIORITY if priority is None else priority, policy or DEFAULT_POLICY, QueueState.ACTIVE)
-    tx.queues.insert(queue)
+    with policies.changing(tx, user.name):
+        tx.queues.insert(queue)
     return queue
 
 
@@ -50,7 +52,8 @@ def change(tx: "Transaction", user: User, text: str) -> None:
     user.check_administers()
     name, priority, policy = _parts(text)
     _check_exists(tx, name)
-    tx.queues.update(name, priority=priority, policy=policy)
+    with policies.changing(tx, user.name):
+        tx.queues.update(name, priority=priority, policy=policy)
 
 
 def remove(tx: "Transaction", user: User, name: str, *, force: bool = False) -> list[int]:
@@ -64,10 +67,11 @@ def remove(tx: "Transaction", user: User, name: str, *, force: bool = False) -> 
     if jobs and not force:
         raise HasJobs(f"Queue '{name}' has {jobs} unfinished job(s).")
     reservations = tx.queues.live_reservations(name)
-    if reservations:
-        tx.queues.orphan(name)
-    else:
-        tx.queues.delete(name)
+    with policies.changing(tx, user.name):
+        if reservations:
+            tx.queues.orphan(name)
+        else:
+            tx.queues.delete(name)
     return reservations
 
 
@@ -86,14 +90,15 @@ def switch(
         _check_exists(tx, name)
         if tx.queues.is_orphaned(name):
             raise QueueProblem(f"Queue '{name}' was removed: it goes with the last of its advance reservations.")
-    for names, state in (
-        (enabled, QueueState.ACTIVE),
-        (disabled, QueueState.NOT_ACTIVE),
-        (None if enable_all else (), QueueState.ACTIVE),
-        (None if disable_all else (), QueueState.NOT_ACTIVE),
-    ):
-        if names is None or names:
-            tx.queues.set_state(names, state)
+    with policies.changing(tx, user.name):
+        for names, state in (
+            (enabled, QueueState.ACTIVE),
+            (disabled, QueueState.NOT_ACTIVE),
+            (None if enable_all else (), QueueState.ACTIVE),
+            (None if disable_all else (), QueueState.NOT_ACTIVE),
+        ):
+            if names is None or names:
+                tx.queues.set_state(names, state)
 
 
 def _check_exists(tx: "Transaction", name: str) -> None:

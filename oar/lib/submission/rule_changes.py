@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from oar.lib.db.admission_rules import AdmissionRule
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.records import User
+from oar.lib.jobs import policies
 from oar.lib.submission import admission_rules
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def create(tx: "Transaction", user: User, text: str, *, priority: int, enabled: 
     """
     user.check_administers()
     is_enabled = _compiles(text, force=force) and enabled
-    return tx.admission_rules.insert(text, priority=priority, enabled=is_enabled, author=user.name)
+    with policies.changing(tx, user.name):
+        return tx.admission_rules.insert(text, priority=priority, enabled=is_enabled, author=user.name)
 
 
 def modify(
@@ -60,14 +62,16 @@ def modify(
         enabled=is_sound and (former.enabled if enabled is None else enabled),
         text=former.text if text is None else text,
     )
-    tx.admission_rules.update(changed, user.name)
+    with policies.changing(tx, user.name):
+        tx.admission_rules.update(changed, user.name)
     return changed
 
 
 def delete(tx: "Transaction", user: User, rule_id: int) -> None:
     """Remove a rule.  Raises NotAllowed, NoSuchRule."""
     user.check_administers()
-    tx.admission_rules.delete(find(tx, rule_id), user.name)
+    with policies.changing(tx, user.name):
+        tx.admission_rules.delete(find(tx, rule_id), user.name)
 
 
 def _compiles(text: str, *, force: bool) -> bool:

@@ -62,7 +62,7 @@ def _origin(tx: "Transaction", wish: TraceWish, processors: Mapping[int, object]
     summary = tx.ended_jobs.summary(wish.first, wish.last, start=wish.start, stop=wish.stop)
     return Origin(
         summary.first_submission,
-        summary.count,
+        summary.number,
         len(set(processors.values())),
         len(tx.resources.nodes()),
         *(numbered(names) for names in (summary.users, summary.projects, summary.queues)),

@@ -41,6 +41,7 @@ from oar.modules.runner.dispatch import (
     next_action,
 )
 from oar.modules.runner.end_reports import EndReports
+from oar.modules.runner.id_watch import IdWatch
 from oar.modules.runner.protocol import ActionEnded, InterruptLaunch, RunAction
 from oar.modules.runner.reservation_news import ReservationNewsfeed
 from oar.modules.runner.user_notices import UserNotices
@@ -379,10 +380,19 @@ def serve(opened: Runtime, endpoint: str) -> int:
         dealer.send(frames.encode(Hello("bipbip_commander", os.getpid())))
         with processes.signals() as signals:
             runner = Runner(opened, dealer, lock)
+            _notice_restore(opened)
             with opened.database.begin() as tx:
                 recovery.repair(tx)
                 _tell(reservation_repairs.repair(tx, patience=opened.config.reservation_answer_timeout))
             return runner.run(signals, processes.watch_parent(os.environ))
+
+
+def _notice_restore(opened: Runtime) -> None:
+    """Do what a restored database needs before anything else is done with it."""
+    try:
+        IdWatch(opened.config.oar_run_dir).look(opened.database)
+    except OSError as error:
+        log.error("whether the database was restored cannot be told: %s", error)
 
 
 def _tell(mended: Mapping[ReservationFault, int]) -> None:

@@ -1,0 +1,77 @@
+"""Notes what a round obeys when it is not what the last one obeyed: keys of oar.conf, files, queues, admission rules.
+
+A round whose policies are those of the last one compares the stamps of a few files and a tuple, and asks the database
+nothing.  Admission rules, which rounds do not read, are looked at from time to time; commands note their changes.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from oar.lib.config.deciding import DECIDING, FILES
+from oar.lib.facts.policies import PolicyItem, PolicyKind
+from oar.lib.jobs import policies
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.database import Database
+    from oar.lib.facts.records import Queue
+
+#: Seconds after which admission rules are looked at again.
+RULES_PERIOD = 600
+
+
+class PolicyWatch:
+    """Follows the policies of one configuration."""
+
+    def __init__(self, database: "Database", config: "Config") -> None:
+        self._database = database
+        self._config = config
+        self._obeyed: object = None  #: stamps of the files and the queues that were noted last
+        self._rules_at = 0
+
+    def look(self, queues: "Sequence[Queue]", now: int) -> None:
+        """Note what has changed.  Raises DatabaseUnavailable."""
+        obeyed = (tuple(queues), self._stamps())
+        if obeyed == self._obeyed and 0 <= now - self._rules_at < RULES_PERIOD:
+            return
+        others = {**keys(self._config), **self._files()}
+        with self._database.begin() as tx:
+            policies.note_stored(tx, others)
+        self._obeyed, self._rules_at = obeyed, now
+
+    def _paths(self) -> list[str]:
+        paths = (getattr(self._config, name) for name in FILES)
+        return sorted({path for path in paths if path})
+
+    def _stamps(self) -> tuple[object, ...]:
+        return tuple(_stamp(path) for path in self._paths())
+
+    def _files(self) -> dict[PolicyItem, str]:
+        return {PolicyItem(PolicyKind.FILE, path): text for path in self._paths() if (text := _text(path)) is not None}
+
+
+def keys(config: "Config") -> Mapping[PolicyItem, str]:
+    """Return the values of the keys that decide about jobs, as oar.conf writes them."""
+    return {
+        PolicyItem(PolicyKind.KEY, option.key): policies.kept(option.text(getattr(config, option.name)))
+        for option in config.options()
+        if option.name in DECIDING
+    }
+
+
+def _stamp(path: str) -> object:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return error.errno
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _text(path: str) -> str | None:
+    """Return the text of a file; None if there is none that can be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return policies.kept(file.read(policies.LONGEST + 1))
+    except OSError:
+        return None

@@ -1,0 +1,36 @@
+"""The keys of oar.conf that decide about jobs: without them no plan of the past can be explained."""
+
+#: What rounds read and does not change what they decide.
+NOT_DECIDING = frozenset(
+    {
+        *("estimate_timeout", "oar_run_dir", "log_scheduler_priority_changes", "scheduler_log_decisions"),
+        *("scheduler_log_job_scheduling_time", "scheduler_job_scheduling_time_yaml", "scheduler_rounds_kept"),
+        *("reservation_answer_timeout", "scheduler_launcher_optimization", "schedulers_path"),
+    }
+)
+
+#: The options whose changes are kept, by name.  A test compares them with what rounds read.
+DECIDING = frozenset(
+    {
+        *("custom_job_sorting", "custom_job_sorting_config", "custom_job_sorting_config_file", "dependency_condition"),
+        *("external_scheduler_max_failures", "extra_metasched", "extra_metasched_config", "fairsharing_enabled"),
+        *("job_priority", "max_job_per_queues_group_scheduling_round", "metascheduler_mode", "priority_conf_file"),
+        *("quotas", "quotas_all_nb_resources_mode", "quotas_conf_file", "quotas_window_time_limit"),
+        *("reservation_precedence", "reservation_replace_after", "reservation_waiting_resources_timeout"),
+        *("scheduler_available_suspended_resource_type", "scheduler_backfill_depth", "scheduler_besteffort_duration"),
+        *("scheduler_besteffort_kill_duration_before_reservation", "scheduler_fairsharing_coef_project"),
+        *("scheduler_fairsharing_coef_user", "scheduler_fairsharing_coef_user_ask"),
+        *("scheduler_fairsharing_max_job_per_user", "scheduler_fairsharing_project_targets"),
+        *("scheduler_fairsharing_user_targets", "scheduler_fairsharing_window_size"),
+        *("scheduler_gantt_hole_minimum_time", "scheduler_job_security_time", "scheduler_node_manager_idle_time"),
+        *("scheduler_node_manager_sleep_time", "scheduler_node_manager_wakeup_time"),
+        *("scheduler_priority_hierarchy_order", "scheduler_resource_order"),
+        *("scheduler_resource_order_adv_reservations", "scheduler_resource_order_adv_reservations_threshold"),
+        *("scheduler_resources_always_assigned_type", "scheduler_timeout", "scheduler_token_scripts"),
+        *("scheduler_urgent_time", "user_sql_full_users", "user_sql_round_seconds", "user_sql_timeout"),
+        *("walltime_change_apply_time", "walltime_change_enabled", "walltime_increment"),
+    }
+)
+
+#: Those of them that name a file whose text decides.
+FILES = ("quotas_conf_file", "priority_conf_file", "custom_job_sorting_config_file")

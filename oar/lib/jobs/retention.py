@@ -1,0 +1,151 @@
+"""How long the past is kept: the keys RETENTION_..., carried out in small transactions that stop nobody.
+
+The private keys of jobs go first.  A pause as long as a transaction follows each, so that the work of the site has half
+of the disk at least.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.db.lock_keys import PURGE_LOCK
+from oar.lib.db.retention import EndedPlace
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.database import Database
+    from oar.lib.db.transaction import Transaction
+
+DAY = 86400
+#: So many jobs, or rows of a log, are removed in a transaction.
+JOBS, ROWS = 500, 5000
+
+
+class Kept(NamedTuple):
+    """What a key says, and what is done about it."""
+
+    key: str
+    what: str  #: in the plural, for the report
+    days: int  #: 0 = for ever
+    purge: "Callable[[Database, int], Iterator[int]]"  #: numbers of what was removed, a transaction each
+    foresee: "Callable[[Database, int], int]"  #: how many it would be
+
+
+def kept(config: "Config") -> list[Kept]:
+    """Return what is kept, in the order in which it is removed."""
+    return [
+        _log("RETENTION_CHALLENGES", "key pairs of ended jobs", config.retention_challenges, "challenges"),
+        Kept("RETENTION_GANTT_LOG", "rows of former plans", config.retention_gantt_log, _purge_plans, _count_plans),
+        _log("RETENTION_JOB_STATE_LOGS", "states of ended jobs", config.retention_job_state_logs, "job_state_logs"),
+        _log("RETENTION_EVENT_LOGS", "events", config.retention_event_logs, "event_logs"),
+        _log("RETENTION_RESOURCE_LOGS", "states of resources", config.retention_resource_logs, "resource_logs"),
+        Kept("RETENTION_JOBS", "jobs", config.retention_jobs, _purge_jobs, _count_jobs),
+        Kept(
+            "RETENTION_ACCOUNTING",
+            "accounting windows",
+            config.retention_accounting,
+            _purge_accounting,
+            lambda database, days: _count_before(database, "accounting", days),
+        ),
+    ]
+
+
+def _rested(database: "Database", work: "Callable[[Transaction], int]") -> int:
+    """Do a piece of work in a transaction of its own, rest as long as it took, and return its result."""
+    begin = time.monotonic()
+    with database.begin() as tx:
+        tx.advisory_locks.take(PURGE_LOCK)
+        result = work(tx)
+    time.sleep(time.monotonic() - begin)
+    return result
+
+
+# -- logs -------------------------------------------------------------------------------------------------------------
+
+
+def _log(key: str, what: str, days: int, table: str) -> Kept:
+    def purge(database: "Database", days: int) -> Iterator[int]:
+        place, is_end = 0, False
+
+        def remove(tx: "Transaction") -> int:
+            nonlocal place, is_end
+            piece = tx.retention.piece(table, tx.now - days * DAY, place, ROWS)
+            place, is_end = piece.last, piece.is_end
+            if piece.old:
+                tx.retention.remove(table, piece.old)
+            return len(piece.old)
+
+        while not is_end:
+            yield _rested(database, remove)
+
+    def count(database: "Database", days: int) -> int:
+        place, is_end, found = 0, False, 0
+        while not is_end:
+            with database.snapshot() as tx:
+                piece = tx.retention.piece(table, tx.now - days * DAY, place, ROWS)
+            place, is_end = piece.last, piece.is_end
+            found += len(piece.old)
+        return found
+
+    return Kept(key, what, days, purge, count)
+
+
+# -- plans, accounting ------------------------------------------------------------------------------------------------
+
+_PLANS = ("gantt_jobs_predictions_log", "gantt_jobs_resources_log")
+
+
+def _purge_plans(database: "Database", days: int) -> Iterator[int]:
+    for table in _PLANS:
+        removed = ROWS
+        while removed == ROWS:
+            removed = _rested(database, partial(_remove_plans, table=table, days=days))
+            yield removed
+
+
+def _remove_plans(tx: "Transaction", *, table: str, days: int) -> int:
+    return tx.retention.remove_before(table, tx.now - days * DAY, ROWS)
+
+
+def _count_plans(database: "Database", days: int) -> int:
+    return sum(_count_before(database, table, days) for table in _PLANS)
+
+
+def _purge_accounting(database: "Database", days: int) -> Iterator[int]:
+    yield _rested(database, lambda tx: tx.accounting.delete_before(tx.now - days * DAY))
+
+
+def _count_before(database: "Database", table: str, days: int) -> int:
+    with database.snapshot() as tx:
+        return tx.retention.count_before(table, tx.now - days * DAY)
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def _purge_jobs(database: "Database", days: int) -> Iterator[int]:
+    place = EndedPlace()
+
+    def remove(tx: "Transaction") -> int:
+        nonlocal place
+        jobs = tx.retention.jobs(tx.now - days * DAY, place, JOBS)
+        if jobs:
+            place = jobs[-1]
+            tx.purge.remove_ended([job.id for job in jobs])
+        return len(jobs)
+
+    removed = JOBS
+    while removed == JOBS:
+        removed = _rested(database, remove)
+        yield removed
+
+
+def _count_jobs(database: "Database", days: int) -> int:
+    place, found, count = EndedPlace(), ROWS, 0
+    while found == ROWS:
+        with database.snapshot() as tx:
+            jobs = tx.retention.jobs(tx.now - days * DAY, place, ROWS)
+        found, place = len(jobs), jobs[-1] if jobs else place
+        count += found
+    return count

@@ -1,0 +1,79 @@
+"""Whether the server is well, in the words and exit codes of monitoring systems: pure."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+
+class ServerHealth(IntEnum):
+    """How it is; the value is the exit code that monitoring systems know."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+#: A round has to begin each minute; so many seconds without one are worth a look, or bad.
+LATE_ROUND, LOST_ROUND = 300.0, 900.0
+#: So many actions on jobs that wait for their turn are worth a look.
+MANY_ACTIONS = 1000
+
+
+class HealthFinding(NamedTuple):
+    """Something about the server, and how bad it is."""
+
+    health: ServerHealth
+    text: str
+
+
+class HealthReport(NamedTuple):
+    """All that was found."""
+
+    findings: tuple[HealthFinding, ...]
+
+    @property
+    def health(self) -> ServerHealth:
+        """The worst of it."""
+        return max((finding.health for finding in self.findings), default=ServerHealth.OK)
+
+    @property
+    def line(self) -> str:
+        """One line: how it is, and why, the worst first."""
+        worst = sorted(self.findings, key=lambda finding: -finding.health)
+        return f"OAR {self.health.name}: " + ("; ".join(finding.text for finding in worst) or "the server is well")
+
+
+def judged(status: Mapping[str, Any] | None, now: float) -> HealthReport:
+    """Judge the status record of a server that runs; None: it did not answer."""
+    if status is None:
+        return HealthReport((HealthFinding(ServerHealth.CRITICAL, "the server runs and does not answer"),))
+    if not status.get("ready"):
+        return HealthReport((HealthFinding(ServerHealth.WARNING, "the server is starting: its Runner is not ready"),))
+    findings = [*_modules(status.get("modules") or {}), *_rounds(status, now), *_actions(status.get("runner") or {})]
+    return HealthReport(tuple(findings))
+
+
+def _modules(modules: Mapping[str, Mapping[str, Any]]) -> list[HealthFinding]:
+    return [
+        HealthFinding(ServerHealth.CRITICAL, f"the last pass of {name} failed")
+        for name, module in modules.items()
+        if module.get("last_result") == "failed"
+    ]
+
+
+def _rounds(status: Mapping[str, Any], now: float) -> list[HealthFinding]:
+    scheduler = (status.get("modules") or {}).get("meta_sched") or {}
+    begun = max(scheduler.get("last_start") or 0, status.get("start") or 0)
+    seconds = now - begun
+    if seconds <= LATE_ROUND:
+        return []
+    text = f"no round of the scheduler has begun for {seconds:.0f} s"
+    return [HealthFinding(ServerHealth.CRITICAL if seconds > LOST_ROUND else ServerHealth.WARNING, text)]
+
+
+def _actions(runner: Mapping[str, Any]) -> list[HealthFinding]:
+    waiting = runner.get("waiting") or 0
+    if waiting <= MANY_ACTIONS:
+        return []
+    return [HealthFinding(ServerHealth.WARNING, f"{waiting} actions on jobs wait for their turn")]

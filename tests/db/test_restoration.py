@@ -1,0 +1,145 @@
+"""A database that was restored from a dump of yesterday: oar/lib/resources/restoration.py."""
+
+from pathlib import Path
+
+import pytest
+
+from oar.cli import oar_database
+from oar.cli.common.command import invoke
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.db.id_sequences import JOBS, SEQUENCES
+from oar.lib.facts.messages import Effect, Mail
+from oar.lib.facts.records import User
+from oar.lib.facts.states import EventType, JobState, ResourceState
+from oar.lib.io import newest_job
+from oar.lib.resources import nodes
+from oar.lib.resources.restoration import MARGIN, after_restore
+from oar.lib.runtime import Runtime
+from oar.modules.chronicle import Chronicle
+from oar.modules.runner.id_watch import IdWatch
+from tests.builders import add_job, add_resources
+
+
+def go_back(database: Database, number: int) -> None:
+    """Let the database be one that has given so many numbers to jobs, and has no later one."""
+    with database.begin() as tx:
+        tx.execute("DELETE FROM jobs WHERE job_id > %s", (number,))
+        tx.execute("SELECT setval(%s::regclass, %s)", (JOBS, number))
+
+
+def states(database: Database) -> set[ResourceState]:
+    with database.begin() as tx:
+        return {resource.state for resource in tx.resources.all()}
+
+
+def test_numbers_jump_ahead_and_are_never_given_twice(database: Database) -> None:
+    last = add_job(database)
+    with database.begin() as tx:
+        before = tx.id_sequences.present()
+        done = after_restore(tx, newest_job=last + 7)
+        after = tx.id_sequences.present()
+    assert set(before) == set(SEQUENCES)
+    assert all(after[name] >= before[name] + MARGIN for name in SEQUENCES)
+    assert add_job(database) >= done.first_job > last + 7 + MARGIN
+
+
+def test_nodes_are_swept_before_they_are_used_again(database: Database, sent: list[Effect]) -> None:
+    add_resources(database)
+    running = add_job(database, JobState.RUNNING, on=add_resources(database, network_address="node-9"))
+    with database.begin() as tx:
+        done = after_restore(tx)
+    assert (done.swept, done.current, done.waiting) == (("node-1", "node-2", "node-9"), 1, 0)
+    assert states(database) == {ResourceState.SUSPECTED}
+    with database.begin() as tx:
+        assert tx.resources.to_sweep() == list(done.swept)
+        nodes.apply_pending(tx, sweeps=True)
+    assert states(database) == {ResourceState.SUSPECTED}
+    with database.begin() as tx:
+        tx.events.add(EventType.NODE_SWEPT, 0, "", to_check=True, hosts=done.swept)
+        nodes.apply_pending(tx, sweeps=True)
+        assert tx.jobs.get(running).state is JobState.RUNNING
+    assert states(database) == {ResourceState.ALIVE}
+
+
+def test_there_is_one_report(database: Database, sent: list[Effect]) -> None:
+    add_resources(database)
+    last = add_job(database)
+    with database.begin() as tx:
+        done = after_restore(tx)
+    mails = [effect for effect in sent if isinstance(effect, Mail) and "restored" in effect.subject]
+    assert [mail.text for mail in mails] == [done.report]
+    assert f"its last job is {last}." in done.report
+    assert "1 jobs wait" in done.report
+    with database.begin() as tx:
+        (event,) = tx.events.latest(9, type_=EventType.DATABASE_RESTORED, before=None)
+    assert event.description == done.report.replace("\n", " ")
+
+
+# -- the server notices -----------------------------------------------------------------------------------------------
+
+
+def test_a_database_that_goes_on_is_no_restored_one(database: Database, tmp_path: Path) -> None:
+    watch = IdWatch(str(tmp_path))
+    assert not watch.look(database)
+    last = add_job(database)
+    assert not watch.look(database)
+    assert newest_job.read(str(tmp_path)) == last
+    with database.begin() as tx:
+        tx.purge.remove([last])
+    assert not watch.look(database)
+    assert not IdWatch(str(tmp_path)).look(database)
+    assert add_job(database) == last + 1
+
+
+def test_an_older_database_is_noticed_once(
+    database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_resources(database)
+    first, last = add_job(database), add_job(database)
+    IdWatch(str(tmp_path)).look(database)
+    go_back(database, first)
+    assert IdWatch(str(tmp_path)).look(database)
+    assert "has been restored" in caplog.text
+    assert add_job(database) > last
+    assert not IdWatch(str(tmp_path)).look(database)
+    with database.begin() as tx:
+        assert len(tx.events.latest(9, type_=EventType.DATABASE_RESTORED, before=None)) == 1
+
+
+def test_the_chronicle_notices_too(database: Database, tmp_path: Path) -> None:
+    add_resources(database)
+    chronicle = Chronicle()
+    chronicle.follow(Runtime(Config(oar_run_dir=str(tmp_path)), database))
+    first, last = add_job(database), add_job(database)
+    chronicle.go_on()
+    go_back(database, first)
+    chronicle.go_on()
+    assert states(database) == {ResourceState.SUSPECTED}
+    assert add_job(database) > last
+
+
+@pytest.mark.parametrize("text", ["", "x", "-5", "1" * 40, "\N{ARABIC-INDIC DIGIT ONE}"])
+def test_a_file_that_says_nothing_is_none(tmp_path: Path, database: Database, text: str) -> None:
+    (tmp_path / newest_job.FILE).write_text(text)
+    assert not IdWatch(str(tmp_path)).look(database)
+
+
+# -- oar-database --after-restore -------------------------------------------------------------------------------------
+
+
+def test_the_command_tells_what_it_has_done(database: Database, tmp_path: Path) -> None:
+    add_resources(database)
+    last = add_job(database)
+    settings = database.settings
+    conf = tmp_path / "oar.conf"
+    conf.write_text(
+        f'DB_HOSTNAME="{settings.host}"\nDB_PORT="{settings.port}"\nDB_BASE_NAME="{settings.name}"\n'
+        f'DB_BASE_LOGIN="{settings.user}"\nDB_BASE_PASSWD="{settings.password}"\nOAR_RUN_DIR="{tmp_path}"\n'
+    )
+    conf.chmod(0o600)
+    result = invoke(oar_database.main, ["--conf", str(conf), "--after-restore"], user=User("root", 0))
+    assert (result.exit, result.err) == (0, "")
+    assert f"from {last + MARGIN + 1} on" in result.out
+    assert "2 nodes are Suspected" in result.out
+    assert add_job(database) == last + MARGIN + 1
