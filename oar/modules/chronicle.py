@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from oar.lib.db.feed import News, SettledRows, news_between
@@ -23,6 +24,7 @@ from oar.lib.facts.states import FINAL, EventType, JobState
 from oar.lib.io.logs import of_job
 from oar.lib.rules import job_lives
 from oar.lib.views.completions import completions, started_on
+from oar.modules.metrics_file import MetricsFile
 from oar.modules.runner.id_watch import IdWatch
 
 if TYPE_CHECKING:
@@ -88,8 +90,7 @@ class Chronicle:
 
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
-        self._readers: list[HistoryReader] = []
-        self._ids: IdWatch | None = None
+        self._looks: list[_Look] = []
         self._next = 0.0
 
     def follow(self, runtime: "Runtime") -> None:
@@ -97,11 +98,14 @@ class Chronicle:
         if self._runtime is runtime:
             return
         self._runtime = runtime
-        self._ids = IdWatch(runtime.config.oar_run_dir)
-        self._readers = [HistoryReader("log", tell)]
-        path = runtime.config.completion_log
+        config = runtime.config
+        self._looks = [HistoryReader("log", tell).look, IdWatch(config.oar_run_dir).look]
+        path = config.completion_log
         if path:
-            self._readers.append(HistoryReader("completions", lambda tx, news: complete(tx, news, path)))
+            self._looks.append(HistoryReader("completions", lambda tx, news: complete(tx, news, path)).look)
+        if config.metrics_file:
+            metrics = MetricsFile(config, config.metrics_file)
+            self._looks += [HistoryReader("metrics", partial(_count, metrics)).look, metrics.look]
 
     def due(self) -> float | None:
         """Return in how many seconds there is something to look at; None: not before ``follow``."""
@@ -109,9 +113,7 @@ class Chronicle:
 
     def go_on(self) -> None:
         """Make a slice.  A failure is logged, and tried again later: no line is lost."""
-        looks: list[_Look] = [reader.look for reader in self._readers]
-        looks += [self._ids.look] if self._ids else []
-        pauses = [self._pause_after(look) for look in looks]
+        pauses = [self._pause_after(look) for look in self._looks]
         self._next = time.monotonic() + (AFTER_FAILURE if AFTER_FAILURE in pauses else min(pauses, default=LOOK))
 
     def _pause_after(self, look: _Look) -> float:
@@ -181,6 +183,15 @@ def _texts(tx: "Transaction", changes: Sequence[JobStateChange], jobs: dict[int,
 
 def _of(kinds: Sequence[tuple[Job, JobState | None]], wanted: JobState) -> list[Job]:
     return [job for job, kind in kinds if kind is wanted]
+
+
+def _count(metrics: MetricsFile, tx: "Transaction", news: News) -> _Deed:
+    metrics.count(tx, news)
+    return _nothing
+
+
+def _nothing() -> None:
+    """Do nothing: what had to be done with the news is done."""
 
 
 # -- COMPLETION_LOG ---------------------------------------------------------------------------------------------------

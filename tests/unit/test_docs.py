@@ -33,7 +33,12 @@ OF_SOURCES = {
     "setup/install": "setup/installer/main.py",
 }
 #: What has a name like a command and is none: accounts, a schema, a key, the program that travels to nodes, policies.
-METRICS = {"oar_round_age_seconds", "oar_api_streams", "oar_api_feed_lag_seconds"}
+METRICS = {
+    *("oar_round_age_seconds", "oar_api_streams", "oar_api_feed_lag_seconds", "oar_jobs", "oar_jobs_waiting"),
+    *("oar_oldest_wait_seconds", "oar_resources", "oar_job_steps_total", "oar_jobs_ended_total"),
+    *("oar_job_wait_seconds", "oar_module_passes_total", "oar_module_failures_total", "oar_runner_actions"),
+    *("oar_module_last_duration_seconds", "oar_server_start_seconds"),
+}
 NO_COMMANDS = {"oar", "oar_ro", "oar_public", "oar_event", "oar_job_end", "oarsh_key", "oarexec", *POLICIES, *METRICS}
 
 

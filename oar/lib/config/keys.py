@@ -139,6 +139,7 @@ class Config(Values):
     log_format = Key(LOG_FORMAT, "%s|%s|%s/%s|%s|%s", "Type, date, module, pid, job, message of a line; or json.")
     log_categories = Key(ITEMS, ("all",), "What is logged beside errors and warnings: main, scheduler, energy; or all.")
     completion_log = unset(PATH, "File with one JSON object for each ended job; not set = none.")
+    metrics_file = unset(PATH, "File for Prometheus' node exporter, written each 15 s; not set = none.")
     mail_smtp_server = unset(TEXT, "Mail server; without it, sender and recipient the administrator gets no mail.")
     mail_sender = unset(TEXT, "Sender of the server's mails.")
     mail_recipient = unset(ITEMS, "Administrators who get mails.")

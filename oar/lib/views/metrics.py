@@ -1,0 +1,59 @@
+"""What monitoring systems are told of jobs, resources and the scheduler."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from oar.lib.rules.metric_texts import MetricFamily, counter
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+def families(tx: "Transaction") -> Iterator[MetricFamily]:
+    """Give the numbers of the present."""
+    by_state = tx.job_pages.live_by_queue()
+    rows = [((str(state), queue), float(number)) for (queue, state), number in by_state.items()]
+    yield MetricFamily("oar_jobs", "Live jobs.", ("state", "queue"), rows)
+    waiting = [((queue, str(code)), float(number)) for (queue, code), number in tx.usage.reasons().items()]
+    yield MetricFamily("oar_jobs_waiting", "Waiting jobs by the code of their reason.", ("queue", "reason"), waiting)
+    oldest = [((wait.queue,), float(tx.now - wait.oldest)) for wait in tx.usage.waits()]
+    yield MetricFamily("oar_oldest_wait_seconds", "How long the oldest waiting job has waited.", ("queue",), oldest)
+    numbers: dict[tuple[str, ...], float] = {}
+    for kind, state, is_used, drains, sleeps, number, _ in tx.usage.conditions():
+        if state == "Alive":
+            condition = "busy" if is_used else "drain" if drains else "free"
+        else:
+            condition = "standby" if state == "Absent" and sleeps else state.lower()
+        numbers[kind, condition] = numbers.get((kind, condition), 0.0) + number
+    yield MetricFamily("oar_resources", "Resources by type and condition.", ("type", "state"), list(numbers.items()))
+    date = tx.usage.last_round()
+    age = float(tx.now - date) if date else float("inf")
+    yield MetricFamily("oar_round_age_seconds", "Seconds since the last round of the scheduler.", (), [((), age)])
+
+
+def server_families(status: Mapping[str, Any]) -> Iterator[MetricFamily]:
+    """Give the numbers of a status record of the server; none if it is empty."""
+    modules: Mapping[str, Mapping[str, Any]] = status.get("modules") or {}
+    if not modules:
+        return
+    yield counter(
+        "oar_module_passes_total",
+        "Passes of the modules.",
+        "module",
+        {name: each["passes"] for name, each in modules.items()},
+    )
+    yield counter(
+        "oar_module_failures_total",
+        "Passes that failed.",
+        "module",
+        {name: each["failures"] for name, each in modules.items()},
+    )
+    durations = [((name,), float(each["last_duration"])) for name, each in modules.items()]
+    yield MetricFamily(
+        "oar_module_last_duration_seconds", "How long the last pass of a module took.", ("module",), durations
+    )
+    runner = status.get("runner") or {}
+    actions = [((name,), float(runner[name])) for name in ("waiting", "running") if name in runner]
+    yield MetricFamily("oar_runner_actions", "Actions on jobs in the Runner's hands.", ("state",), actions)
+    start = float(status.get("start") or 0)
+    yield MetricFamily("oar_server_start_seconds", "When the server was started, epoch seconds.", (), [((), start)])

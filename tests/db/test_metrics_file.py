@@ -1,0 +1,138 @@
+"""METRICS_FILE: what Prometheus is told without the API."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.formats import read_yaml
+from oar.lib.facts.states import EventType, JobState
+from oar.lib.rules.metric_texts import MetricFamily, WaitHistogram, document, family_lines
+from oar.lib.runtime import Runtime
+from oar.lib.views.metrics import server_families
+from oar.modules import metrics_file
+from oar.modules.chronicle import Chronicle
+from tests.builders import add_job, add_resources
+from tests.unit.sources import ROOT
+
+MONITORING = ROOT / "setup" / "monitoring"
+STATUS = {
+    "start": 1_900_000_000,
+    "modules": {"meta_sched": {"passes": 7, "failures": 1, "last_duration": 0.25}},
+    "runner": {"waiting": 3, "running": 2},
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return Config(metrics_file=str(tmp_path / "oar.prom"), oar_run_dir=str(tmp_path))
+
+
+def written(config: Config) -> list[str]:
+    return Path(config.metrics_file or "").read_text().splitlines()
+
+
+@pytest.fixture
+def chronicle(database: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> Chronicle:
+    """Who writes the file at each look, and has no server to ask."""
+    monkeypatch.setattr(metrics_file, "PERIOD", 0.0)
+    monkeypatch.setattr(metrics_file, "PATIENCE", 0.0)
+    made = Chronicle()
+    made.follow(Runtime(config, database))
+    made.go_on()
+    return made
+
+
+def test_the_file_tells_the_present_and_what_has_happened(
+    database: Database, chronicle: Chronicle, config: Config
+) -> None:
+    resources = add_resources(database)
+    add_job(database)
+    add_job(database, JobState.RUNNING, on=resources[:1])
+    add_job(database, JobState.ERROR)
+    with database.begin() as tx:
+        tx.events.add(EventType.SUBMISSION_REFUSED, 0, "")
+    chronicle.go_on()
+    lines = written(config)
+    assert 'oar_jobs{state="Waiting",queue="default"} 1' in lines
+    assert 'oar_jobs{state="Running",queue="default"} 1' in lines
+    assert 'oar_resources{type="default",state="busy"} 1' in lines
+    assert 'oar_job_steps_total{step="submitted"} 3' in lines
+    assert 'oar_job_steps_total{step="started"} 1' in lines
+    assert 'oar_job_steps_total{step="refused"} 1' in lines
+    assert 'oar_job_wait_seconds_bucket{le="+Inf"} 1' in lines
+    assert [line for line in lines if re.fullmatch(r'oar_jobs_ended_total\{cause="[A-Z_]+"\} 1', line)]
+
+
+def test_the_file_is_replaced_as_a_whole_and_can_be_read_by_others(chronicle: Chronicle, config: Config) -> None:
+    chronicle.go_on()
+    path = Path(config.metrics_file or "")
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert sorted(each.name for each in path.parent.glob("oar.prom*")) == ["oar.prom"]
+
+
+def test_the_server_tells_its_modules() -> None:
+    lines = document(map(family_lines, server_families(STATUS))).splitlines()
+    assert 'oar_module_passes_total{module="meta_sched"} 7' in lines
+    assert 'oar_module_failures_total{module="meta_sched"} 1' in lines
+    assert 'oar_module_last_duration_seconds{module="meta_sched"} 0.25' in lines
+    assert 'oar_runner_actions{state="waiting"} 3' in lines
+    assert list(server_families({})) == []
+
+
+def test_labels_are_escaped_and_numbers_are_written_as_prometheus_reads_them() -> None:
+    family = MetricFamily("x", "X.", ("a",), [(('q"\\\n',), float("inf")), (("b",), 2.0), (("c",), 0.5)])
+    assert family_lines(family)[2:] == ['x{a="q\\"\\\\\\n"} +Inf', 'x{a="b"} 2', 'x{a="c"} 0.5']
+
+
+def test_a_histogram_counts_each_job_in_all_classes_above_it() -> None:
+    waits = WaitHistogram()
+    for seconds in (5, 61, 10**9):
+        waits.add(seconds)
+    lines = waits.lines("w", "W.")
+    assert tuple(lines[place] for place in (2, 3, 4, -3)) == (
+        'w_bucket{le="10"} 1',
+        'w_bucket{le="60"} 1',
+        'w_bucket{le="300"} 2',
+        'w_bucket{le="+Inf"} 3',
+    )
+    assert lines[-2:] == ["w_sum 1000000066", "w_count 3"]
+
+
+# -- dashboards and alert rules ---------------------------------------------------------------------------------------
+
+
+def expressions() -> list[str]:
+    """Return what dashboards and rules ask Prometheus."""
+    found = []
+    for path in MONITORING.glob("*.json"):
+        found += [
+            target["expr"] for panel in json.loads(path.read_text())["panels"] for target in panel.get("targets", [])
+        ]
+    rules: Any = read_yaml((MONITORING / "oar-alerts.yml").read_text())
+    for group in rules["groups"]:
+        found += [rule["expr"] for rule in group["rules"]]
+    return found
+
+
+def test_dashboards_and_rules_ask_for_numbers_that_are_written(chronicle: Chronicle, config: Config) -> None:
+    told = {line.split()[2] for line in written(config) if line.startswith("# TYPE")}
+    told |= {family.name for family in server_families(STATUS)}
+    asked = {name for text in expressions() for name in re.findall(r"\boar_\w+", text)}
+    assert len(expressions()) > 12
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked} <= told
+
+
+def test_there_are_two_dashboards_and_each_panel_has_a_place_of_its_own() -> None:
+    paths = sorted(MONITORING.glob("*.json"))
+    assert len(paths) == 2
+    for path in paths:
+        dashboard = json.loads(path.read_text())
+        places = [tuple(panel["gridPos"][side] for side in "xywh") for panel in dashboard["panels"]]
+        assert dashboard["title"]
+        assert dashboard["uid"]
+        assert len(set(places)) == len(places)
