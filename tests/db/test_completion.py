@@ -65,7 +65,7 @@ class Terminal:
         os.write(self._ours, text.encode())
 
     def _until(self, text: str, behind: str = "") -> str:
-        seen, limit = "", time.monotonic() + 15
+        seen, limit = "", time.monotonic() + 120
         while text not in (seen.partition(behind)[2] if behind else seen):
             assert time.monotonic() < limit, seen
             if select.select([self._ours], [], [], 1)[0]:

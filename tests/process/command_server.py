@@ -86,7 +86,7 @@ class CommandServer:
         environment = {"PATH": os.environ["PATH"], "OARCONFFILE": str(self.conf)}
         command = [str(self.directory / "program"), "--listen", str(self.socket)]
         with (self.directory / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.wait_until_it_answers()
 
     def wait_until_it_answers(self) -> None:

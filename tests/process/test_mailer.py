@@ -13,7 +13,7 @@ from oar.lib.config.files import Config
 from oar.lib.io.hourly_limit import HourlyLimit
 from oar.lib.io.mailer import Mailer, MailQueue, QueuedMail
 from oar.lib.io.oarsub_lines import tell_oarsub
-from tests.process.this_machine import wait_until
+from tests.process.this_machine import free_ports, wait_until
 from tests.smtp import MailServer
 
 
@@ -92,8 +92,7 @@ def test_a_mail_server_that_comes_to_no_end_is_left_and_the_next_mail_goes_out(s
 
 def test_a_mail_server_that_is_not_there_is_told_and_stops_nobody() -> None:
     told: list[str] = []
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     mailer = Mailer(Config(mail_smtp_server=f"127.0.0.1:{port}", mail_sender="oar@site"))
     mailer.user(["a@b"], "s", "t", told.append)
     mailer.close(20)
@@ -182,8 +181,7 @@ def test_a_bad_address_is_said_to_be_one(address: str) -> None:
 
 
 def test_an_oarsub_that_is_gone_is_said_to_be() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     assert "refused" in tell_oarsub(f"127.0.0.1:{port}", "GOOD JOB", 5)
 
 

@@ -55,7 +55,7 @@ class Job:
 
     def wait_for(self, name: str, count: int = 1) -> list[int]:
         """Return the processes whose numbers stand in files of that name, once there are so many."""
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 120
         while time.monotonic() < limit:
             numbers = [path.read_text() for path in self.directory.glob(f"{name}.*")]
             if len(numbers) == count and all(each.endswith("\n") for each in numbers):
@@ -71,7 +71,7 @@ def job(tmp_path: Path) -> Job:
 
 def is_gone(process: int) -> bool:
     """Whether a process has ended, within half a minute."""
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 120
     while time.monotonic() < limit:
         try:
             os.kill(process, 0)
@@ -190,7 +190,7 @@ def test_a_fresh_environment_has_only_what_is_named(job: Job) -> None:
 def test_what_fails_ends_the_others_where_that_is_wanted(job: Job) -> None:
     begin = time.monotonic()
     assert job.run("-k", 'test "$OAR_TASK_ID" = 1 && exit 7; exec sleep 600')[0] == 7
-    assert time.monotonic() - begin < 60
+    assert time.monotonic() - begin < 300
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -214,7 +214,7 @@ def test_tasks_end_with_one_that_is_killed(job: Job) -> None:
 def test_what_a_task_leaves_in_the_background_is_not_waited_for(job: Job) -> None:
     begin = time.monotonic()
     assert job.run("-n1", "sleep 600 & echo $! > left.0; echo done") == (0, ["done"], "")
-    assert time.monotonic() - begin < 60
+    assert time.monotonic() - begin < 300
     os.kill(job.wait_for("left")[0], signal.SIGKILL)
 
 

@@ -1,9 +1,10 @@
 """What tests with processes ask of the machine on which they run."""
 
+import random
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,44 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+class Ports:
+    """Ports of this machine that nobody has and that the kernel gives nobody.
+
+    A port that is free now may be that of somebody's connection in the next moment, if it is one that the kernel
+    chooses for connections; so it is another one, at random.  Other workers and other suites see that it is taken.
+    """
+
+    def __init__(self) -> None:
+        chosen_by_kernel = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+        first, last = map(int, chosen_by_kernel)
+        self._possible = [port for port in range(10_000, 65_000) if not first <= port <= last]
+        self._marks: deque[socket.socket] = deque(maxlen=100)  #: of ports that tests may still use
+
+    def take(self, host: str) -> int:
+        """Return another port."""
+        while True:
+            port = random.SystemRandom().choice(self._possible)
+            mark = socket.socket(socket.AF_UNIX)
+            try:
+                mark.bind(f"\0oar-test-port-{port}")
+                socket.create_server((host, port)).close()
+            except OSError:
+                mark.close()
+                continue
+            if len(self._marks) == self._marks.maxlen:
+                self._marks.popleft().close()
+            self._marks.append(mark)
+            return port
+
+    def close(self) -> None:
+        """Give all of them back."""
+        for mark in self._marks:
+            mark.close()
+
+
+_ports = Ports()
+
+
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """Return ports of this machine that nobody has, each another one."""
-    with ExitStack() as all_of_them:
-        servers = [all_of_them.enter_context(socket.create_server((host, 0))) for _ in range(count)]
-        return [server.getsockname()[1] for server in servers]
+    return [_ports.take(host) for _ in range(count)]
