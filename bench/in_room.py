@@ -261,18 +261,22 @@ class Bench:
         }
 
     def _wait_for_end(self, jobs: Sequence[int]) -> float:
-        """Wait until all jobs have ended; the time at which that was seen."""
+        """Wait until all jobs have ended; the time at which that was seen.
+
+        The question is one that costs the measured server nothing: it looks for one job that lives.
+        """
         deadline = time.monotonic() + LONGEST
         while time.monotonic() < deadline:
             with self._database.snapshot() as tx:
                 live = tx.value(
-                    "SELECT count(*) FROM jobs WHERE job_id = ANY(%s) AND state <> 'Terminated' AND state <> 'Error'",
-                    (list(jobs),),
+                    "SELECT job_id FROM jobs WHERE state <> 'Terminated' AND state <> 'Error'"
+                    " AND job_id BETWEEN %s AND %s LIMIT 1",
+                    (min(jobs), max(jobs)),
                 )
-            if not live:
+            if live is None:
                 return time.time()
             time.sleep(0.002 if len(jobs) == 1 else 0.05)
-        raise TimeoutError(f"{live} jobs have not ended within {LONGEST:.0f} s")
+        raise TimeoutError(f"job {live} has not ended within {LONGEST:.0f} s")
 
 
 def calibration(times: int = 200) -> dict[str, float]:

@@ -31,6 +31,14 @@ def test_a_statement_is_prepared_when_it_runs_for_the_second_time(database: Data
         assert len(prepared(tx)) == 1
 
 
+def test_what_is_prepared_is_planned_once(database: Database) -> None:
+    """For arrays of few jobs PostgreSQL would plan it anew each time, which costs more than the statement."""
+    with database.begin() as tx:
+        for number in range(20):
+            tx.value(_BOTH, ("x", number, [number]))
+        assert tx.rows("SELECT generic_plans, custom_plans FROM pg_prepared_statements") == [(19, 0)] * 2
+
+
 def test_several_statements_of_a_text_are_prepared_each(database: Database) -> None:
     with database.begin() as tx:
         for _ in range(3):

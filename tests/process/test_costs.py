@@ -1,6 +1,6 @@
 """What one job costs: statements, commits that wait for the disk, processes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
@@ -8,6 +8,8 @@ import pytest
 from oar.lib.db.database import Database
 from oar.lib.db.statements import Parameters, Prepared, Statements
 from oar.lib.db.transaction import Transaction
+from oar.lib.facts.node_protocol import NodeAction
+from oar.lib.io.remote.requests import NodeCommand, NodeRequest, Outcome
 from oar.modules.runner.actions import finish
 from oar.modules.runner.actions.launch import launch_job
 from tests.process.world import World
@@ -63,6 +65,21 @@ def test_a_job_costs_a_node_one_process_beside_its_command(world: World) -> None
     before, of_looking = next_process(world), next_process(world)
     end_well(world, world.job("true"))
     assert next_process(world) - of_looking - (of_looking - before) == 2
+
+
+def test_a_clean_up_is_sent_no_resources(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each node of a job of a thousand nodes would read a thousand descriptions."""
+    sent: list[NodeRequest] = []
+    run_really = world.context.remote.run
+
+    def run(requests: Mapping[str, NodeRequest | NodeCommand], seconds: float) -> dict[str, Outcome]:
+        sent.extend(request for request in requests.values() if isinstance(request, NodeRequest))
+        return run_really(requests, seconds)
+
+    monkeypatch.setattr(world.context.remote, "run", run)
+    end_well(world, world.job("true"))
+    (cleaning,) = (request.data for request in sent if request.action == NodeAction.CLEAN)
+    assert not cleaning.keys() & {"resources", "nodes", "types", "job_env"}
 
 
 def next_process(world: World) -> int:

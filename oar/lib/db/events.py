@@ -21,8 +21,9 @@ _OPEN = Prepared(
     f"SELECT {_COLUMNS} FROM event_logs e WHERE e.to_check = 'YES' AND e.type = ANY(%s) ORDER BY e.event_id"
 )
 #: The events of one type that are to be acted on.
-_CLAIM_TYPE = """
-    SELECT event_id FROM event_logs WHERE to_check = 'YES' AND type = %s ORDER BY event_id FOR UPDATE SKIP LOCKED"""
+_CLAIM_TYPE = Prepared("""
+    SELECT event_id FROM event_logs WHERE to_check = 'YES' AND type = %s ORDER BY event_id FOR UPDATE SKIP LOCKED""")
+_DONE = Prepared("UPDATE event_logs SET to_check = 'NO' WHERE event_id = ANY(%s)")
 #: Which jobs have events of which types.
 _HAVING = Prepared("SELECT DISTINCT job_id, type FROM event_logs WHERE job_id = ANY(%s) AND type = ANY(%s)")
 #: Events of jobs.
@@ -133,8 +134,9 @@ class Events(Table):
 
     def done(self, ids: Collection[int]) -> None:
         """Mark events as done."""
-        self._tx.execute("UPDATE event_logs SET to_check = 'NO' WHERE event_id = ANY(%s)", (list(ids),))
-        self._changed(Topic.EVENTS)
+        if ids:
+            self._tx.execute(_DONE, (list(ids),))
+            self._changed(Topic.EVENTS)
 
     def of_jobs(self, ids: Collection[int]) -> dict[int, list[Event]]:
         """Return the events of jobs, oldest first."""

@@ -142,8 +142,10 @@ def _clean(context: ActionContext, data: JobData) -> dict[str, nodes.NodeAnswer]
     if not hosts:
         return {}
     seconds = 2 * context.config.oar_ssh_connection_timeout
+    is_built_in = nodes.site_manager(context.config) is None
+    asked = (job_data.cleaning_data if is_built_in else job_data.manager_data)(data, context.config)
     try:
-        return nodes.manage(context, NodeAction.CLEAN, hosts, job_data.manager_data(data, context.config), seconds)
+        return nodes.manage(context, NodeAction.CLEAN, hosts, asked, seconds)
     except nodes.ManagerMissing as error:
         return dict.fromkeys(hosts, nodes.NodeAnswer(False, str(error)))
 

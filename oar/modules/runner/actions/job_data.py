@@ -174,7 +174,7 @@ def _gpu_hosts(tx: Transaction, resources: Collection[Resource]) -> tuple[str, .
 
 
 def manager_data(data: JobData, config: Config) -> dict[str, Any]:
-    """Return the input of the job resource manager for ``init`` and ``clean``."""
+    """Return the input of the job resource manager for ``init``; one of the site gets it for ``clean``, too."""
     job = data.job
     return {
         "job_id": job.id,
@@ -207,6 +207,19 @@ def manager_data(data: JobData, config: Config) -> dict[str, Any]:
         "log_level": config.log_level,
         "options": manager_options(config),
     }
+
+
+#: What the built-in manager reads of its input for ``clean``.
+_TO_CLEAN = ("job_id", "name", "user", "cpuset_path", "ssh_keys", "oar_tmp_directory", "options")
+
+
+def cleaning_data(data: JobData, config: Config) -> dict[str, Any]:
+    """Return the input of the built-in manager for ``clean``.
+
+    The resources of a large job are long, and each of its nodes would read all of them.
+    """
+    everything = manager_data(data, config)
+    return {name: everything[name] for name in _TO_CLEAN}
 
 
 def advance_reservation_data(reservation: AdvanceReservation | None) -> dict[str, Any] | None:
