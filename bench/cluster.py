@@ -18,7 +18,7 @@ TOP = Path(__file__).resolve().parent.parent
 TOOL = TOP / "setup" / "cluster"
 #: The installed environment, as every machine of a room sees it.
 PYTHON = "/usr/lib/oar/venv/bin/python"
-MEASUREMENTS = ("latency", "commands", "interactive", "one_by_one", "array", "big_array", "memory", "suspend")
+MEASUREMENTS = ("latency", "commands", "interactive", "one_by_one", "array", "big_array", "storm", "memory", "suspend")
 #: The rows of the table: what they tell, the measurement, its figures.
 ROWS = (
     ("submit one job, ms (CPU ms)", "submission", "oarsub_by_server_ms", "oarsub_by_server_cpu_ms"),
@@ -28,6 +28,7 @@ ROWS = (
     ("jobs/s, one array (CPU ms per job)", "array", "jobs_per_s", "cpu_ms_per_job"),
     ("jobs/s submitted one by one (CPU ms per job)", "loop", "jobs_per_s", "cpu_ms_per_job"),
     ("list 10,000 waiting, ms: text, JSON", "big_array", "list_text_ms", "list_json_ms"),
+    ("storm of submissions, SIGKILL: acknowledged, lost", "storm", "acknowledged", "lost"),
     ("calibration: fork and exec, ms (CPU ms)", "calibration", "fork_exec_ms", "fork_exec_cpu_ms"),
 )
 
@@ -64,7 +65,7 @@ def _print_rows(room: str, runs: int) -> None:
                 found[measurement, name].append(value)
             sys.stderr.write(f"{figures}\n")
     for title, measurement, *names in ROWS:
-        print(f"{title:48}", *(f"{median(found[measurement, name]):9.1f}" for name in names), flush=True)
+        print(f"{title:52}", *(f"{median(found[measurement, name]):9.1f}" for name in names), flush=True)
 
 
 def _cpu_seconds(room: str) -> float:

@@ -9,6 +9,7 @@ import pty
 import pwd
 import re
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -26,6 +27,8 @@ USER = "alice"
 _HELD = ["oarsub", "--hold", "-l", "resource_id=1,walltime=0:10", "true"]
 _WAYS = {"server": ["/usr/bin/env", "-u", "OAR_BY_SUDO"], "sudo": ["/usr/bin/env", "OAR_BY_SUDO=yes"]}
 LONGEST = 300.0
+#: Holds the process of the server.
+_SERVER = Path("/run/oar/oar-server.pid")
 
 
 def main() -> None:
@@ -41,6 +44,7 @@ def main() -> None:
         "array": bench.array,
         "loop": bench.loop,
         "big_array": bench.big_array,
+        "storm": bench.storm,
         "calibration": calibration,
         "memory": bench.memory,
         "suspend": bench.suspend,
@@ -176,6 +180,33 @@ class Bench:
             "list_text_ms": 1000 * text,
             "list_json_ms": 1000 * machine,
         }
+
+    def storm(self, seconds: float = 12.0, at_once: int = 4, kills: int = 3) -> dict[str, float]:
+        """Submit jobs from several shells while the server is killed again and again; count what was lost.
+
+        Lost is a job whose number oarsub printed, and that did not end as it should.
+        """
+        over = time.monotonic() + seconds
+
+        def submit(_: int) -> list[int]:
+            acknowledged = []
+            while time.monotonic() < over:
+                words = ["oarsub", "-l", "resource_id=1,walltime=0:10", "true"]
+                done = subprocess.run(words, **self._as_user(), capture_output=True, text=True, check=False)
+                acknowledged += _ids(done.stdout)
+            return acknowledged
+
+        with ThreadPoolExecutor(at_once) as people:
+            submitting = [people.submit(submit, number) for number in range(at_once)]
+            for _ in range(kills):
+                time.sleep(seconds / (kills + 1))
+                os.kill(int(_SERVER.read_text()), signal.SIGKILL)
+                subprocess.run(["oar-server", "start"], stdout=subprocess.DEVNULL, check=True, timeout=LONGEST)
+            jobs = [job for each in submitting for job in each.result()]
+        self._wait_for_end(jobs)
+        with self._database.snapshot() as tx:
+            ended = set(tx.column("SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND state = 'Terminated'", (jobs,)))
+        return {"acknowledged": len(jobs), "lost": len(set(jobs) - ended)}
 
     def memory(self) -> dict[str, float]:
         """Connect all nodes by a job on all of them, then add up the memory of the server's processes.
