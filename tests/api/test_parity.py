@@ -150,7 +150,7 @@ ACTS: dict[Command, dict[str, str]] = {
 #: Commands that change nothing, or change what is this machine's own.
 OTHERS = {
     **dict.fromkeys(("oarstat", "oarnodes", "qrstat", "oarprint"), READ),
-    **dict.fromkeys(("oar_database", "oar_conf", "oar_server", "sentinelle", "oarsh"), LOCAL),
+    **dict.fromkeys(("oar_database", "oar_conf", "oar_server", "oar2trace", "sentinelle", "oarsh"), LOCAL),
     "oarsub": "has a table of its own",
 }
 
