@@ -233,7 +233,7 @@ def _overview(
     for each in reservations:
         yield (
             f"{each.number:7d} {visible(each.name):<10.10} {visible(each.owner):<12.12} {each.state:<5.5}"
-            f" {date(each.start)} {date(each.end)} {format_duration(each.duration)}"
+            f" {date(each.start)} {date(each.real_end)} {format_duration(each.real_end - each.start)}"
         )
         if explains:
             yield from (INDENT + visible(reason) for reason in reasons(each))
@@ -278,8 +278,8 @@ def _fields(item: ShownReservation, date: Callable[[int], str], *, explains: boo
         ("owner", each.owner),
         ("acl_list", ",".join(entry.text for entry in item.access if not entry.denied)),
         ("start_time", date(each.start)),
-        ("end_time", date(each.end)),
-        ("duration", format_duration(each.duration)),
+        ("end_time", date(each.real_end)),
+        ("duration", format_duration(each.real_end - each.start)),
         ("granted_slots", ",".join(f"{granted.place}={granted.slots}" for granted in item.granted)),
         ("resource_list", ",".join(f"{name}={value}" for name, value in item.resource_list)),
         ("state", str(each.state)),

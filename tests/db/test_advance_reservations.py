@@ -341,6 +341,20 @@ def test_a_job_that_comes_before_the_end_for_idleness_is_written_keeps_its_reser
     assert site.job(jobs[0]) in (JobState.WAITING, JobState.TO_LAUNCH)
 
 
+def test_nodes_that_are_only_reserved_are_tested_as_idle_ones_are(site: Site) -> None:
+    ids = add_resources(site.database, nodes=2, cores=1)
+    number = site.ask("/resource_id=2", NOW, NOW + HOUR)
+    site.round()
+    assert site.state(number) is S.RUNNING
+    with site.database.snapshot() as tx:
+        assert tx.resources.busy_nodes() == set()
+    site.submit_inside(number)
+    site.round(NOW + 1)
+    with site.database.snapshot() as tx:
+        (node,) = tx.resources.select(ids[:1])
+        assert tx.resources.busy_nodes() == {node.network_address}
+
+
 def test_a_change_has_its_answer_when_the_last_reservation_is_gone(site: Site) -> None:
     add_resources(site.database, nodes=1, cores=1)
     number = site.ask("/resource_id=1", NOW + 100, NOW + HOUR)

@@ -501,3 +501,18 @@ def test_a_name_of_ended_ones_is_unknown_and_the_option_that_shows_them_is_named
     )
     assert "-all" not in console.type(qrstat.main, "-ar", "nosuch", user=USER1).err
     assert console.type(qrstat.main, "-all", "-ar", "course", user=USER1).exit == 0
+
+
+def test_a_reservation_that_ended_since_it_was_idle_shows_when(console: Console) -> None:
+    start, asked, idle = (paris(2006, 12, 14, hour) for hour in (9, 12, 10))
+    shown: dict[str, Any] = {"state": "x", "start_time": start, "end_time": asked, "state_date": idle, "ended": idle}
+    add_reservation(console.database, 9, **shown)
+    overview = show(console, "-all", user=USER1).splitlines()[-1].split()
+    assert overview[-3:] == ["12/14/2006", "10:00:00", "1:0:0"]
+    detail = show(console, "-ar", "9", user=USER1)
+    assert "end_time:                   Thu Dec 14 10:00:00 2006\nduration:                   1:0:0\n" in detail
+    document = show(console, "-xml", "-ar", "9", user=USER1)
+    assert "<end_time>2006-12-14T10:00:00+01:00</end_time>" in document
+    assert "<duration>3600</duration>" in document
+    record = json.loads(show(console, "-J", "-ar", "9", user=USER1))["9"]
+    assert (record["end_time"], record["duration"]) == (idle, 3600)

@@ -5,6 +5,9 @@ import json
 import pytest
 
 from oar.cli.common.command import CommandResult
+from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.facts.states import JobState
+from tests.builders import add_job, add_resources
 from tests.db.reservation_desk import ALICE, EVE, HOUR, NOW, Desk
 from tests.plain import same_in_all_formats
 
@@ -39,6 +42,17 @@ WAYS_OUT = [
 def test_a_refusal_names_what_is_allowed(silent_desk: Desk, line: str, way_out: str) -> None:
     result = silent_desk.qrsub(*line.split(" "))
     assert (result.exit, result.err.splitlines()[-1]) == (1, f"  {way_out}")
+
+
+def test_a_request_that_no_later_start_helps_is_told_so_and_nothing_is_reserved(desk: Desk) -> None:
+    ids = add_resources(desk.database, nodes=1, cores=1)
+    job = add_job(desk.database, JobState.SUSPENDED, on=ids)
+    free = f"only 4 of 5 suitable slots are free until 2027-01-15 10:00:00 (suspended job {job})"
+    refused = f"denied: Reservation can't be granted\n  {free}\n  no later start was found\n"
+    assert desk.qrsub("-a", "+1h", "-d", "1h", "-pe", "slots", "5") == CommandResult(1, "", refused)
+    row = desk.last()
+    assert (row.state, row.resources, row.is_live) == (ReservationState.REFUSED, (), False)
+    assert desk.granted("-a", "+1h", "-d", "1h", "-pe", "slots", "4").granted_slots == 4
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,13 @@ _CHECKABLE = """
     WHERE type = 'default' AND desktop_computing = 'NO' AND next_state = 'UnChanged' AND network_address <> ''
       AND (state = 'Alive' OR (state = 'Suspected' AND finaud_decision = 'YES'))
     GROUP BY network_address ORDER BY network_address"""
-#: Nodes on which a job is.
+#: Nodes on which a job is.  The frame of an advance reservation is none: a node that fails while it is only reserved
+#: is found.
 _BUSY_NODES = """
     SELECT DISTINCT r.network_address FROM assigned_resources a JOIN resources r USING (resource_id)
     JOIN jobs j ON j.assigned_moldable_job = a.moldable_job_id
-    WHERE a.assigned_resource_index = 'CURRENT' AND j.state <> 'Terminated' AND j.state <> 'Error'"""
+    WHERE a.assigned_resource_index = 'CURRENT' AND j.state <> 'Terminated' AND j.state <> 'Error'
+      AND NOT EXISTS (SELECT FROM reservations v WHERE v.frame_id = j.job_id AND v.frame_id <> 0)"""
 #: Nodes that were woken so many times since they are Absent.
 _WOKEN_IN_VAIN = """
     SELECT h.hostname FROM event_log_hostnames h JOIN event_logs e USING (event_id)

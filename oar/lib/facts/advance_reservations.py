@@ -75,6 +75,12 @@ class AdvanceReservation(NamedTuple):
         return self.end - self.start
 
     @property
+    def real_end(self) -> int:
+        """Its end; the date at which it was ended if that is sooner, since no job was in it."""
+        was_idle = self.state is ReservationState.EXITED and self.start <= self.state_date < self.end
+        return self.state_date if was_idle else self.end
+
+    @property
     def is_live(self) -> bool:
         """Whether it is still in the system."""
         return self.ended == 0

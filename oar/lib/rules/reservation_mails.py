@@ -98,7 +98,7 @@ def _text(news: ReservationNews, word: str) -> str:
             *lines,
             "",
             f"Start:     {format_date(reservation.start)}",
-            f"End:       {format_date(reservation.end)}",
+            f"End:       {format_date(reservation.real_end)}",
             f"Resources: {news.granted}",
         ]
     )

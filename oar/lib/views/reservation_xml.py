@@ -25,9 +25,10 @@ def _summary(item: ShownReservation, *, explains: bool) -> Iterator[str]:
     yield _text("id", str(each.number))
     yield from _if_given(("name", each.name), ("account", each.account))
     yield _text("owner", each.owner)
-    for name, date in (("submission_time", each.submission_time), ("start_time", each.start), ("end_time", each.end)):
+    dates = ("submission_time", each.submission_time), ("start_time", each.start), ("end_time", each.real_end)
+    for name, date in dates:
         yield _text(name, _date(date))
-    yield _text("duration", str(each.duration))
+    yield _text("duration", str(each.real_end - each.start))
     yield _text("state", str(each.state))
     yield from _if_given(("message", "; ".join(_message(item, explains=explains))))
     yield from _element("resource_list", [_empty("resource", name=n, type=v) for n, v in item.resource_list])
