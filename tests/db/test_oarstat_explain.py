@@ -15,7 +15,7 @@ from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.records import Queue, User
-from oar.lib.facts.states import JobPriority, JobState, QueueState, ResourceState
+from oar.lib.facts.states import JobPriority, JobState, QueueState, Reservation, ResourceState
 from oar.lib.facts.times import format_date
 from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
@@ -63,6 +63,17 @@ def site(database: Database) -> Iterator[Site]:
     made = Site(database, Config(job_resource_manager_property_db_field="cpuset"))
     yield made
     made.scheduler.close()
+
+
+def test_a_reservation_on_a_node_that_does_not_answer_is_not_as_agreed(site: Site) -> None:
+    agreed = submit(site.database, reservation=Reservation.TO_SCHEDULE, start_time=NOW + 600)
+    site.round()
+    start = format_date(NOW + 600)
+    assert f"    Start: {start} on node-1, as agreed\n" in site.explain(agreed).out
+    with site.database.begin() as tx:
+        tx.resources.move(site.resources, ResourceState.SUSPECTED, finaud=False)
+    site.round(NOW + 1)
+    assert f"    Start: {start} on node-1, as things are; node-1 must answer again\n" in site.explain(agreed).out
 
 
 def test_a_waiting_job_is_told_why_until_when_and_behind_whom(site: Site) -> None:

@@ -118,7 +118,12 @@ class PlannedResource(NamedTuple):
 
     id: int
     node: str
-    is_usable: bool
+    state: ResourceState
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is Alive."""
+        return self.state is ResourceState.ALIVE
 
 
 class AlikeResources(NamedTuple):
@@ -153,7 +158,7 @@ class Listings(Table):
         """Return the resources planned for alternatives of jobs, by alternative."""
         planned: dict[int, list[PlannedResource]] = defaultdict(list)
         for moldable, resource, node, state in self._tx.rows(_PLANNED, (list(moldables),)) if moldables else ():
-            planned[moldable].append(PlannedResource(resource, node, state == "Alive"))
+            planned[moldable].append(PlannedResource(resource, node, ResourceState(state)))
         return planned
 
     def not_alive(self, ids: Collection[int]) -> dict[int, list[tuple[str, str, int]]]:

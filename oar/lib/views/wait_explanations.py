@@ -263,6 +263,12 @@ def jobs_of(reason: WaitReason | None) -> list[int]:
 # ----------------------------------------------------------------------------------------------------- predicted starts
 
 
+#: On them nothing starts, whatever was agreed.  A node that sleeps is woken.
+_LOST = frozenset({ResourceState.SUSPECTED, ResourceState.DEAD})
+#: So many nodes are named as lost.
+MAX_LOST = 5
+
+
 def _starts(
     tx: "Transaction", jobs: Sequence[Job], config: "Config", outside: Collection[int]
 ) -> dict[int, PredictedStart]:
@@ -284,6 +290,9 @@ def _starts(
             firm, because = firmness(job, types.get(job.id, ()), queues, is_fifo=_is_fifo(config))
             if firm is Firmness.LATEST and _has_depth(config, job.queue):
                 firm, because = Firmness.TENTATIVE, "jobs before it that have no planned start may get one"
+            lost = dict.fromkeys(each.node or f"resource {each.id}" for each in resources if each.state in _LOST)
+            if firm is Firmness.FIXED and lost:
+                firm, because = Firmness.TENTATIVE, f"{', '.join(list(lost)[:MAX_LOST])} must answer again"
             if job.id in outside:
                 firm, because = Firmness.TENTATIVE, "its queue has a scheduler of its own"
             before = bisect_left(dates, date)
