@@ -42,6 +42,7 @@ from oar.api import (
 )
 from oar.api.description import description
 from oar.api.gate import Gate
+from oar.api.legacy import LegacyRoute
 from oar.api.service import Service
 from oar.lib.facts.version import VERSION
 
@@ -71,6 +72,7 @@ def application(service: Service) -> FastAPI:
     app.include_router(general.health)
     app.include_router(metrics.router)
     app.include_router(pages.router)
+    app.router.routes.append(LegacyRoute())
     app.openapi = partial(description, app)  # type: ignore[method-assign]
     problems.install(app)
     app.add_middleware(GZipMiddleware, minimum_size=_PACKED_FROM, compresslevel=1)

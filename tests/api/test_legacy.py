@@ -1,0 +1,230 @@
+"""Clients that were written for OAR 2.5 and OAR 3 find what they know, on its old addresses."""
+
+import json
+import os
+import pwd
+from collections.abc import Callable
+
+import httpx
+
+from oar.api.legacy import FIRST_WORDS, handler_of
+from oar.api.legacy_calls import PREFIXES, place_of
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.formats import read_yaml
+from oar.lib.facts.states import JobState
+from tests.api.conftest import Api
+from tests.builders import add_job, add_resources, state_of
+from tests.frontend import add_rules
+
+
+def test_addresses_are_read_with_prefix_and_extension() -> None:
+    for text, prefix, words, extension in (
+        ("/oarapi/jobs/42.json", "/oarapi", ("jobs", "42"), "json"),
+        ("/oarapi-priv/whoami.yaml", "/oarapi-priv", ("whoami",), "yaml"),
+        ("/jobs/details/", "", ("jobs", "details"), None),
+        ("/oarapi/", "/oarapi", (), None),
+        ("/oarapi/index.html", "/oarapi", (), "html"),
+        ("/media/~/a.json", "", ("media", "~", "a.json"), None),
+    ):
+        assert place_of(text) == (prefix, words, extension), text
+    for word in FIRST_WORDS:
+        assert word not in PREFIXES
+        handler_of("GET", place_of(f"/{word}"))
+
+
+def test_cigri_reads_the_site(api: Api, anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    job = add_job(database, JobState.RUNNING, on=resources[:1])
+    beginning = anonymous.get("/oarapi").json()
+    assert {"rel": "collection", "href": "/oarapi/jobs", "title": "jobs"} in beginning["links"]
+    full = anonymous.get("/oarapi/resources/full", params={"limit": 3}).json()
+    assert ([item["id"] for item in full["items"]], full["total"], full["offset"]) == (resources[:3], 4, 0)
+    assert (full["items"][0]["cpuset"], full["items"][0]["network_address"]) == (0, "node-1")
+    following = next(each["href"] for each in full["links"] if each["rel"] == "next")
+    last = anonymous.get(following).json()
+    assert [item["id"] for item in last["items"]] == resources[3:]
+    assert [each["rel"] for each in last["links"]] == ["self", "previous"]
+    details = anonymous.get("/oarapi/jobs/details", params={"ids": f"{job}:{job + 1}"})
+    assert details.headers["content-type"] == "application/json; charset=utf-8"
+    (item,) = details.json()["items"]
+    assert (item["id"], item["state"], item["command"]) == (job, "Running", "")
+    assert [(each["id"], each["status"]) for each in item["resources"]] == [(resources[0], "assigned")]
+    assert [each["network_address"] for each in item["nodes"]] == ["node-1"]
+    assert anonymous.get("/oarapi/stress_factor").status_code == 404
+    assert anonymous.get("/oarapi/resources/busy").json()["busy"] == 1
+
+
+def test_cigri_submits_and_deletes(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    body = {"resources": '"nodes=1,walltime=0:10:0"', "command": "echo \\$HOME \\`date\\`", "type": "besteffort"}
+    made = nobody.post("/oarapi/jobs", json={**body, "directory": "/tmp", "project": "c", "name": ""})
+    assert made.status_code == 201, made.text
+    record = made.json()
+    assert made.headers["location"] == f"/oarapi/jobs/{record['id']}"
+    assert record["cmd_output"].endswith(f"OAR_JOB_ID={record['id']}\n")
+    with database.snapshot() as tx:
+        job = tx.jobs.get(record["id"])
+        assert (job.command, job.project, job.launching_directory) == ("echo $HOME `date`", "c", "/tmp")
+        assert "besteffort" in tx.jobs.types([job.id])[job.id]
+    ended = nobody.delete(f"/oarapi/jobs/{job.id}")
+    assert (ended.status_code, ended.json()["status"]) == (202, "Delete request registered")
+    again = nobody.delete(f"/oarapi/jobs/{job.id}")
+    assert (again.status_code, "This job was already killed" in again.json()["message"]) == (400, True)
+
+
+def test_submissions_are_read_in_all_their_forms(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    yaml = {"content": "command: sleep 1\nresource: nodes=1\n", "headers": {"Content-Type": "text/yaml"}}
+    form = {"data": {"script_path": "run", "array": "2", "hold": ""}, "headers": {"X-OAR-Request": "1"}}
+    third = {"json": {"resource": ["/nodes=1"], "command": "a \\$b", "types": ["idempotent"], "env": ["A=1"]}}
+    ids = [nobody.post("/jobs.json", **each).json()["ids"] for each in (yaml, form, third)]
+    assert [len(each) for each in ids] == [1, 2, 1]
+    with database.snapshot() as tx:
+        jobs = tx.jobs.select([each[0] for each in ids])
+    assert [(job.command, job.state) for job in jobs] == [
+        ("sleep 1", JobState.WAITING),
+        ("run", JobState.HOLD),
+        ("a \\$b", JobState.WAITING),
+    ]
+
+
+def test_a_submission_that_cannot_be_says_why(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    requests: list[tuple[object, str]] = [
+        ({}, "A job must have a script"),
+        ({"interactive": "1", "command": "x"}, "The API cannot manage interactive jobs"),
+        ({"command": "x", "connect": True}, "connect"),
+        ({"command": "x", "user": "root"}, "user"),
+        ({"command": "x", "array": "many"}, "array"),
+        ({"command": "x", "array-param-file": "relative"}, "whole path"),
+        ({"command": "x", "resource": "nodes=x"}, "nodes=x"),
+        ([], "object"),
+    ]
+    for body, text in requests:
+        answer = nobody.post("/oarapi/jobs", json=body)
+        assert (answer.status_code, text in answer.json()["message"]) == (400, True), answer.text
+        assert answer.json()["code"] == answer.json()["status"] == 400
+    add_rules(database, "reject('not on Mondays')")
+    for address, status in (("/oarapi/jobs", 403), ("/oarapi/jobs.json", 400)):
+        refused = nobody.post(address, json={"command": "x"})
+        assert (refused.status_code, refused.json()["message"]) == (status, "not on Mondays")
+
+
+def test_what_is_done_with_jobs_is_registered(
+    api: Api, nobody: httpx.Client, daemon: httpx.Client, database: Database
+) -> None:
+    api.runtime.config = Config(api_rate_read=0, api_rate_change=0, walltime_change_enabled=True)
+    resources = add_resources(database)
+    job, running = (
+        add_job(database, user="nobody"),
+        add_job(database, JobState.RUNNING, user="nobody", on=resources[:1]),
+    )
+    json_type = {"Content-Type": "application/json"}
+    for word, state in (("holds", JobState.HOLD), ("resumptions", JobState.WAITING)):
+        done = nobody.post(f"/jobs/{job}/{word}/new.json", content=b"", headers=json_type)
+        assert (done.status_code, state_of(database, job)) == (202, state)
+    assert nobody.post(f"/jobs/{job}", json={"method": "rhold"}).status_code in (202, 403)
+    assert nobody.post(f"/jobs/{running}/signals/USR1").json()["status"] == "Signal sending request registered"
+    assert nobody.post(f"/jobs/{running}/checkpoints/new").status_code == 202
+    walltime = {"method": "walltime-change", "walltime": "-0:10:0"}
+    assert nobody.post(f"/jobs/{running}.json", json=walltime).json()["cmd_output"].startswith("Accepted")
+    shown = nobody.get(f"/jobs/{running}/details.json").json()["walltime-change"]
+    assert shown["pending"] == "-0:10:0"
+    assert nobody.post(f"/jobs/{running}", json={"method": "burn"}).status_code == 400
+    assert daemon.post(f"/jobs/{job}/deletions/new").status_code == 403
+    assert nobody.post("/jobs/999/holds/new").status_code == 404
+    array = nobody.get(f"/jobs/{job}").json()["array_id"]
+    assert nobody.post(f"/jobs/array/{array}/deletions/new").status_code == 202
+
+
+def test_pages_of_jobs_are_chosen_as_the_clients_write_it(anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    jobs = [add_job(database, user=user) for user in ("alice", "bob", "alice")]
+    done = add_job(database, JobState.TERMINATED, on=resources[:1])
+
+    def ids(query: str) -> list[int]:
+        return [item["id"] for item in anonymous.get(f"/jobs.json?{query}").json()["items"]]
+
+    assert ids("") == jobs
+    assert ids("state=waiting,terminated") == ids("states=Waiting&states=Terminated") == [*jobs, done]
+    assert ids(f"ids={jobs[0]},{done}") == ids(f"job_ids={jobs[0]}&job_ids={done}") == [jobs[0], done]
+    assert (ids("user=bob"), ids("offset=99"), ids("limit=2&offset=1")) == (jobs[1:2], [], jobs[1:3])
+    assert set(anonymous.get("/jobs?structure=oar").json()) == set(map(str, jobs))
+    row = anonymous.get("/jobs/table").json()["items"][0]
+    assert (row["job_user"], row["command"], row["env"]) == ("alice", "", None)
+    assert anonymous.get(f"/jobs/{done}/state_log").json()["items"][-1]["state"] == "Terminated"
+    for bad in ("limit=x", "offset=1000000", "state=odd", "ids=1;2", "from=never"):
+        assert anonymous.get(f"/jobs?{bad}").status_code == 400, bad
+    assert anonymous.get("/jobs?sql=1=1").status_code == anonymous.get("/jobs?user=me").status_code == 401
+
+
+def test_answers_are_json_yaml_or_html(anonymous: httpx.Client, database: Database) -> None:
+    job = add_job(database, name="<script>")
+    as_json = anonymous.get(f"/jobs/{job}.json").json()
+    as_yaml = read_yaml(anonymous.get(f"/jobs/{job}", headers={"Accept": "text/yaml"}).text)
+    assert isinstance(as_yaml, dict)
+    assert {**as_yaml, "api_timestamp": 0} == {**as_json, "api_timestamp": 0}
+    page = anonymous.get(f"/jobs/{job}.html")
+    assert (page.headers["content-type"], "<script>" in page.text) == ("text/html; charset=utf-8", False)
+    assert f'<a href="/jobs/{job}/resources">' in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert anonymous.get("/jobs", headers={"Accept": "image/png"}).status_code == 406
+    wrong = anonymous.post("/jobs", content=b"x", headers={"Content-Type": "image/png", "X-OAR-Request": "1"})
+    assert wrong.status_code == 406
+    for content in (b"{", b"[" * 50_000, b"\xff", b'{"command": "\\ud800"}', b'{"command": "\\u0000"}'):
+        assert anonymous.post("/jobs", content=content, headers={"Content-Type": "application/json"}).status_code == 400
+    assert anonymous.head("/jobs").status_code == 200
+
+
+def test_other_addresses_and_methods_are_told_so(api: Api, anonymous: httpx.Client, nobody: httpx.Client) -> None:
+    for address, status in (
+        ("/oarapi/nothing", 404),
+        ("/jobs/999", 404),
+        ("/jobs/999.json", 404),
+        (f"/jobs/{2**64}", 400),
+        ("/resources/999", 404),
+        ("/resources/nodes/none", 404),
+        ("/authentication?basic_user=x&basic_password=y", 410),
+        ("/media/ls/~", 410),
+        ("/accounting", 400),
+        ("/accounting?from=0&to=2000000000", 200),
+        ("/whoami.json", 200),
+        ("/timezone", 200),
+        ("/queues", 200),
+        ("/jobs?user=%00", 400),
+        ("/resources/nodes/%00", 400),
+        ("/oarapi/jobs/%2e%2e/whoami", 404),
+    ):
+        assert anonymous.get(address).status_code == status, address
+    assert anonymous.get("/check_token").status_code == 401
+    assert nobody.get("/check_token").json()["auth"] == "Token valid"
+    assert nobody.get("/oarapi-priv/whoami.json").json()["authenticated_user"] == "nobody"
+    assert anonymous.put("/resources").headers["allow"] == "GET, POST"
+    assert anonymous.get("/jobs/999.json").json()["message"] == "Job not found"
+    prefix = {"X-Api-Path-Prefix": "/elsewhere"}
+    assert anonymous.get("/jobs", headers=prefix).json()["links"][0]["href"].startswith("/jobs")
+    api.runtime.config = Config(api_trusted_proxies=("127.0.0.1/32",), api_rate_read=0)
+    assert anonymous.get("/jobs", headers=prefix).json()["links"][0]["href"].startswith("/elsewhere/jobs")
+
+
+def test_administrators_change_resources(
+    known: Callable[[str, str], httpx.Client], nobody: httpx.Client, database: Database
+) -> None:
+    admin = known(pwd.getpwuid(os.geteuid()).pw_name, "admin")
+    assert nobody.post("/resources", json={"hostname": "n"}).status_code == 403
+    made = admin.post(
+        "/resources", json=[{"hostname": "n", "cpuset": 3}, {"hostname": "n", "properties": {"cpuset": 4}}]
+    )
+    assert (made.status_code, made.json()["total"]) == (201, 2)
+    first = made.json()["items"][0]["id"]
+    assert admin.get(f"/resources/{first}").json()["cpuset"] == 3
+    asked = admin.post(f"/resources/{first}/state", json={"state": "Absent"})
+    assert (asked.status_code, asked.json()["status"]) == (202, "Change state request registered")
+    assert admin.post("/resources/nodes/n/state", json={"state": "Absent"}).status_code == 202
+    assert admin.post(f"/resources/{first}/state", json={"state": "Odd"}).status_code == 400
+    assert admin.delete(f"/resources/{first}").status_code == 403
+    with database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Dead'")
+    assert admin.delete(f"/resources/{first}").json()["status"] == "deleted"
+    assert json.loads(admin.get("/resources/nodes").content)["items"][0]["network_address"] == "n"
