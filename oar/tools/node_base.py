@@ -403,9 +403,9 @@ def read_state(files: JobFiles) -> "Data | None":
     return state if isinstance(state, dict) and isinstance(state.get("phase"), str) else None
 
 
-def write_state(files: JobFiles, state: "Data") -> None:
-    """Replace the state file, durably: what it says holds after a power cut too."""
-    write_file(files.state, json.dumps(state).encode("ascii"), 0o600, durable=True)
+def write_state(files: JobFiles, state: "Data", durable: bool = True) -> None:
+    """Replace the state file; ``durable``: what it says holds after a power cut, too."""
+    write_file(files.state, json.dumps(state).encode("ascii"), 0o600, durable)
 
 
 def lock_is_held(files: JobFiles) -> bool:

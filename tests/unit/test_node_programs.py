@@ -4,9 +4,11 @@ import ast
 import subprocess
 import sys
 import tomllib
+import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import node_base
 import pytest
 from parso.grammar import load_grammar
 
@@ -175,3 +177,26 @@ def documented_parts(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.ClassDe
                 is_inherited = node.bases and isinstance(method, ast.FunctionDef) and method.name in described
                 if isinstance(method, ast.FunctionDef) and method.name != "__init__" and not is_inherited:
                     yield method
+
+
+def test_only_what_a_power_cut_must_not_take_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes before the start of the command is on the way of each job, and is worth nothing after a power cut."""
+    oarexec = types.ModuleType("oarexec")
+    exec(compile((ROOT / "oar" / "tools" / "oarexec").read_text(), "oarexec", "exec"), oarexec.__dict__)
+    waited: list[bool] = []
+    monkeypatch.setattr(node_base, "write_file", lambda path, content, mode, durable: waited.append(durable))
+    run = oarexec.Oarexec({"tmp_directory": str(tmp_path), "job_id": 1, "mode": "PASSIVE"})
+    run.state = {"times": {}}
+    phases = ("init", "ready", "started", "running", "ended", "aborted")
+    for phase in phases:
+        run.enter(phase)
+    assert dict(zip(phases, waited, strict=True)) == {
+        "init": False,
+        "ready": False,
+        "started": True,
+        "running": True,
+        "ended": True,
+        "aborted": True,
+    }
