@@ -32,6 +32,7 @@ LONGEST_ID = 9
 LONGEST_RANGE = 1_000_000
 
 _SWITCH = ("on", "off")
+_SAID_BY_NODES = (ResourceState.ALIVE, ResourceState.ABSENT)
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ class Targets:
 @option("-p", "--property", "texts", multiple=True, metavar="NAME=VALUE", help="Set a property; NAME! unsets it.")
 @option("-n", "--no-wait", is_flag=True, help="Do not wait for the jobs that must end.")
 @option("--wait", "patience", type=NUMBER, default=PATIENCE, metavar="SECONDS", help="Wait so long for each job.")
+@option("--from-node", "from_node", is_flag=True, help="The host itself says with -s that it goes, or is back.")
 @option("--force", is_flag=True, help="Change it although that breaks an advance reservation.")
 @option("--last-property-value", "last", metavar="NAME", help="Print the largest value of a property.")
 def main(
@@ -81,6 +83,7 @@ def main(
     texts: tuple[str, ...],
     no_wait: bool,
     patience: int,
+    from_node: bool,
     force: bool,
     last: str | None,
 ) -> int:
@@ -95,6 +98,8 @@ def main(
         raise Stop("/!\\ You cannot use -r|--resource or --sql and -h|--hostname or -f|--file options at a same time")
     if not (add or state or maintenance or drain or texts):
         return show_usage()
+    if from_node and (by_resource or add or maintenance or drain or texts or state not in _SAID_BY_NODES):
+        raise Stop("/!\\ --from-node goes with -s Alive or -s Absent and hosts, and with nothing else")
     try:
         wish = _wish(context, state, maintenance, drain, texts)._replace(is_forced=force)
         names = [] if by_resource else _names(hosts, path)
@@ -103,7 +108,8 @@ def main(
         targets = _by_id(context, ranges, sql, wish) if by_resource else _by_name(context, names)
         if not targets.ids:
             return _code(targets.codes) or NOTHING_SELECTED
-        return _change(context, targets, wish, 0 if no_wait else patience)
+        change = _note_words if from_node else _change
+        return change(context, targets, wish, 0 if no_wait else patience)
     except BadSettings as error:
         return _tell(error.problems)
 
@@ -260,6 +266,17 @@ def _change(context: Context, targets: Targets, wish: NodeChange, patience: int)
     if wish.state is ResourceState.ALIVE and not targets.by_node:
         click.echo("Done")
     return _code(codes)
+
+
+def _note_words(context: Context, targets: Targets, wish: NodeChange, _patience: int) -> int:
+    """Do what nodes say of themselves; what an administrator decided of them stays, and no job is waited for."""
+    say = nodes.welcome if wish.state is ResourceState.ALIVE else nodes.take_leave
+    with context.database.begin() as tx:
+        changed = {name: say(tx, name) for name in targets.names}
+    note(context)
+    for name, ids in changed.items():
+        click.echo(f"{name} --> {wish.state}" if ids else f"{name} stays as it is")
+    return _code(targets.codes)
 
 
 def _labelled(targets: Targets) -> Mapping[str, list[int]]:

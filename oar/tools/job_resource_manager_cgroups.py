@@ -443,7 +443,9 @@ def reboot_if_old(data: "Data", directory: str) -> None:
 
 
 def sweep(data: "Data") -> None:
-    """Remove every trace of jobs that may not be here; raise NodeError if the node is not clean then."""
+    """Remove every trace of jobs that may not be here; raise NodeError if the node is not clean then, or goes down."""
+    if node_kernel.is_going_down():
+        raise NodeError(ManagerExit.REMOVAL, "%s goes down" % node_base.this_node())
     node_base.require(data, dict(COMMON, jobs=list))
     directory = node_base.runtime_directory(data["oar_tmp_directory"], ManagerExit.RUNTIME_DIRECTORY)
     job_ids = {job["job_id"] for job in data["jobs"]}

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import struct
 import time
 
 import node_base
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 ONLINE = "/sys/devices/system/cpu/online"  #: the processors of this node
+SHUTDOWN_PROGRAM = "systemd-shutdown"[:15]  #: the kernel keeps 15 bytes of the name of a program
+SHUTDOWN_LEVELS = ("0", "6")
+UTMP_RECORD = 384  #: bytes of a record of ``utmp``
+UTMP_RUNLEVEL = 1  #: the kind of record that notes the runlevel, as the process that it names
 
 
 # -- files of the kernel -----------------------------------------------------------------------------------------------
@@ -68,6 +73,32 @@ def waited(condition: "Callable[[], bool]", seconds: float) -> bool:
         time.sleep(pause)
         pause = min(0.02, pause * 1.5)
     return True
+
+
+# -- the life of this node ---------------------------------------------------------------------------------------------
+
+
+def is_going_down(first: str = "/proc/1/comm", log: str = "/run/utmp") -> bool:
+    """Return whether this node ends its processes, because it is to halt or to boot again.
+
+    systemd then puts another program in its place, ``first``; an init of System V notes the runlevel in ``log``.
+    """
+    if read(first).strip() == SHUTDOWN_PROGRAM:
+        return True
+    try:
+        with open(log, "rb") as file:
+            return runlevel(file.read()) in SHUTDOWN_LEVELS
+    except OSError:
+        return False
+
+
+def runlevel(log: bytes) -> str:
+    """Return the runlevel that a log of logins (``utmp``) notes, a letter; empty if it notes none."""
+    for start in range(0, len(log) - UTMP_RECORD + 1, UTMP_RECORD):
+        kind, level = struct.unpack_from("=hxxi", log, start)
+        if kind == UTMP_RUNLEVEL:
+            return chr(level & 0x7F)
+    return ""
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------

@@ -106,6 +106,7 @@ class OarexecExit:
     CHECKPOINTED = 40  #: ended, and had been asked for a checkpoint
     CHECKPOINTED_EPILOGUE = 41  #: that, and the epilogue failed
     SIGNALLED = 42  #: ended, and had been sent a signal
+    SHUTDOWN = 43  #: ended by the shutdown of this node
     UNEXPECTED = 70  #: an error of oarexec itself
 
 

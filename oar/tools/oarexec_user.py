@@ -116,6 +116,12 @@ def is_hung_up(descriptor: int) -> bool:
     return any(event & select.POLLHUP for _, event in poll.poll(0))
 
 
+def is_going_down() -> bool:
+    """Return whether this node ends its processes; root sees that where others cannot see who does."""
+    with as_root():
+        return node_kernel.is_going_down()
+
+
 def act_as(account: "pwd.struct_passwd") -> None:
     """Be an account in all that is opened and signalled, and keep the way back to root."""
     if os.getuid() == 0:

@@ -48,6 +48,7 @@ def _server(target: Target, programs: Programs) -> None:
     """Modules, administrators' commands, database files, units."""
     programs.modules()
     programs.of_administrators()
+    shipped(target, "setup/nodes/oarnodesetting_ssh", f"{target.confdir}/oarnodesetting_ssh", 0o755)
     copy_readable(SOURCE / "setup" / "database", target.under(f"{target.programs}/setup/database"))
     _configuration(target)
     _log_file(target)

@@ -116,7 +116,8 @@ ACTS: dict[Command, dict[str, str]] = {
     | {"renamed": "property_rename", "quiet": READ},
     oarnodesetting.main: {"add": "resources_add", "hosts": "resources_change", "path": LOCAL}
     | dict.fromkeys(("ranges", "sql", "state", "maintenance", "drain", "texts", "force"), "resources_change")
-    | {"no_wait": "the stream tells when a job ends", "patience": "the same", "last": "property"},
+    | {"no_wait": "the stream tells when a job ends", "patience": "the same", "last": "property"}
+    | {"from_node": "nodes say it by a key that does nothing else"},
     oarremoveresource.main: {"purge_jobs": "resource_remove", "force": "resource_remove"}
     | {"identifiers": "resource_remove", "sql": "each resource is removed by itself, with an answer of its own"},
     oar_resources_add.main: dict.fromkeys(

@@ -27,6 +27,11 @@ class Console:
         """Run oarnodesetting."""
         return self.type(oarnodesetting.main, *arguments, user=user)
 
+    def ids(self) -> list[int]:
+        """Return the ids of all resources."""
+        with self.database.begin() as tx:
+            return [resource.id for resource in tx.resources.all()]
+
     def values(self, name: str) -> list[PropertyValue]:
         """Return a property of all resources, by id."""
         with self.database.begin() as tx:

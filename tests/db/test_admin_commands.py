@@ -10,7 +10,8 @@ from oar.cli.common.command import Command, CommandResult
 from oar.lib.facts.messages import Effect, Tag, Wake
 from oar.lib.facts.states import JobState, ResourceState
 from oar.lib.jobs import lifecycle
-from tests.builders import add_job, add_resources
+from oar.lib.resources import nodes
+from tests.builders import add_job, add_resources, state_of
 from tests.db.console import EVE, Console
 
 # -- rights -----------------------------------------------------------------------------------------------------------
@@ -316,6 +317,51 @@ def test_maintenance_takes_away_and_brings_back(console: Console) -> None:
             ("MAINTENANCE_ENDED", "User root ended the maintenance of node-1", "node-1"),
         ]
     assert console.history("available_upto")[-1] == ("2147483646", True)
+
+
+def test_a_node_says_that_it_goes_and_that_it_is_back_and_its_jobs_are_its_own(console: Console) -> None:
+    for names in ("node-1", "node-1", "node-2"):
+        console.nodesetting("-a", "-h", names)
+    job = add_job(console.database, state=JobState.RUNNING, on=console.ids()[:1])
+    assert console.nodesetting("--from-node", "-s", "Absent", "-h", "node-1") == CommandResult(
+        0, "node-1 --> Absent\n", ""
+    )
+    assert console.values("next_state") == ["Absent", "Absent", "UnChanged"]
+    with console.database.begin() as tx:
+        assert nodes.apply_pending(tx, sweeps=False).doomed == {}
+    assert console.values("state") == ["Absent", "Absent", "Alive"]
+    assert console.nodesetting("--from-node", "-s", "Absent", "-h", "node-1").out == "node-1 stays as it is\n"
+    assert console.nodesetting("--from-node", "-s", "Alive", "-h", "node-1").out == "node-1 --> Alive\n"
+    assert console.values("next_state") == ["Alive", "Alive", "UnChanged"]
+    assert state_of(console.database, job) is JobState.RUNNING
+
+
+def test_what_an_administrator_decided_of_a_node_stays_whatever_it_says(console: Console) -> None:
+    console.nodesetting("-a", "-h", "node-1,node-2,node-3,node-4")
+    console.nodesetting("-m", "on", "-h", "node-1", "-n")
+    _, broken, silent, dead = console.ids()
+    with console.database.begin() as tx:
+        tx.resources.move([broken], ResourceState.SUSPECTED, finaud=False)
+        tx.resources.move([silent], ResourceState.SUSPECTED, finaud=True)
+        tx.resources.move([dead], ResourceState.DEAD, finaud=False)
+        nodes.apply_pending(tx, sweeps=False)
+    said = console.nodesetting("--from-node", "-s", "Alive", "-h", "node-1,node-2,node-3,node-4,node-5")
+    assert said.out.splitlines() == [
+        "node-1 stays as it is",
+        "node-2 stays as it is",
+        "node-3 --> Alive",
+        "node-4 stays as it is",
+    ]
+    assert (said.exit, said.err) == (4, "/!\\ Node node-5 does not exist in OAR database.\n")
+    assert console.values("next_state") == ["UnChanged", "UnChanged", "Alive", "UnChanged"]
+
+
+@pytest.mark.parametrize("words", ["-s Dead", "-s Alive -p cpu=1", "-s Alive -r 1", "-s Alive -d on", "-a -s Alive"])
+def test_a_node_says_nothing_else(console: Console, words: str) -> None:
+    console.nodesetting("-a", "-h", "node-1")
+    said = console.nodesetting("--from-node", *words.split())
+    assert (said.exit, said.out) == (1, "")
+    assert "--from-node goes with -s Alive or -s Absent and hosts" in said.err
 
 
 @pytest.mark.parametrize("name", ["nothing", "cpu", "x'; DROP TABLE jobs"])

@@ -173,6 +173,15 @@ class NodeBox:
         words += [f"PATH={os.environ['PATH']}", *(f"{name}={value}" for name, value in environment.items())]
         return subprocess.run([*words, "sh", "-c", script], check=False, capture_output=True, text=True, timeout=60)
 
+    @contextlib.contextmanager
+    def going_down(self) -> Iterator[None]:
+        """In here the node looks as if systemd had begun to end its processes."""
+        self.sh("echo systemd-shutdow >/tmp/first; mount --bind /tmp/first /proc/1/comm")
+        try:
+            yield
+        finally:
+            self.sh("umount /proc/1/comm; rm /tmp/first")
+
     def launch(self, job: Mapping[str, Any], remote: Remote | None = None) -> "Launch":
         """Start oarexec for a job as the Runner does."""
         return Launch((remote or self.remote).dialogue(NODE, NodeRequest("oarexec", "run", job), 60), job)

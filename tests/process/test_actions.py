@@ -26,12 +26,12 @@ from oar.lib.facts.states import (
 )
 from oar.lib.io.remote.channels import SessionChannel
 from oar.lib.io.remote.pool import Remote
-from oar.lib.io.remote.requests import RemoteSettings
+from oar.lib.io.remote.requests import CommandRan, RemoteSettings
 from oar.lib.io.remote.transports import CannotReach, LocalTransport
 from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
-from oar.modules.runner.actions import finish, launch, probe, signals
+from oar.modules.runner.actions import finish, launch, nodes, probe, signals
 from oar.modules.runner.actions.context import ActionContext, RetryAfter
 from oar.modules.runner.actions.launch import launch_job
 from oar.modules.runner.actions.tell import tell
@@ -354,6 +354,48 @@ def test_a_job_whose_node_was_rebooted_ends_with_that_cause_and_the_node_returns
     node_change_state.run(Runtime(world.context.config, world.database))
     with world.database.begin() as tx:
         assert {one.state for one in tx.resources.of_nodes([NODE])} == {ResourceState.ALIVE}
+
+
+def shut_down(world: World, job_id: int) -> None:
+    """Let the node of a job go down as far as the job can see it."""
+    pid = (world.box.runtime / f"pid_of_oarexec_for_jobId_{job_id}").read_text()
+
+    def found() -> bool:
+        probe.probe(world.context, NODE)
+        return world.phase(job_id) is Phase.REPORTED
+
+    with world.box.going_down():
+        world.box.sh(f"kill {pid}")
+        wait_until(found)
+
+
+@pytest.mark.parametrize("is_back", [False, True], ids=["still down", "booted again"])
+def test_a_job_whose_node_was_shut_down_is_run_again_and_the_node_comes_back_by_itself(
+    world: World, is_back: bool
+) -> None:
+    job_id = world.job("sleep 100", types=["idempotent"])
+    launch_job(world.context, job_id)
+    shut_down(world, job_id)
+    if is_back:  # nothing else of a boot can be had in a box
+        with world.database.begin() as tx:
+            tx.job_runs.update(job_id, boot_id="the boot before")
+    finish.finish(world.context, job_id)
+    assert world.events(job_id) == [EventType.NODE_SHUTDOWN]
+    assert world.cause(job_id) == Cause(EndCode.NODE_SHUTDOWN, {"nodes": [NODE]})
+    assert EventType.RESUBMIT_JOB_AUTOMATICALLY in world.events(job_id)
+    with world.database.begin() as tx:
+        resources = tx.resources.of_nodes([NODE])
+    expected = ResourceState.ALIVE if is_back else ResourceState.SUSPECTED
+    assert {(one.state, one.finaud_decision) for one in resources} == {(expected, not is_back)}
+
+
+def test_a_node_that_goes_down_is_neither_blamed_for_its_clean_up_nor_swept(world: World) -> None:
+    outcome = CommandRan(143, (), "")
+    assert not nodes.answer_of(outcome).reached
+    with world.box.going_down():
+        answer = world.box.run("job_resource_manager_cgroups", "sweep", world.box.init_data() | {"jobs": []})
+    assert isinstance(answer, CommandRan)
+    assert (answer.exit, "goes down" in answer.stderr) == (6, True)
 
 
 def test_a_working_directory_that_is_not_there_is_the_user_s_error(world: World) -> None:

@@ -463,6 +463,57 @@ def test_the_end_is_reported_until_the_server_has_it(box: NodeBox) -> None:
     box.clean(job)
 
 
+@pytest.mark.parametrize("who", ["oarexec", "sleep"], ids=["oarexec first", "the command first"])
+def test_a_node_that_goes_down_ends_its_jobs_and_says_so_whom_ever_its_signal_reaches_first(
+    box: NodeBox, who: str
+) -> None:
+    server = Almighty(b"OK\n")
+    job = box.job_data(125, command="exec sleep 1000", challenge="98765", almighty_port=server.port)
+    box.start(job)
+    pid = (box.runtime / "pid_of_oarexec_for_jobId_125").read_text()
+    with box.going_down():
+        box.sh(f"kill {pid}" if who == "oarexec" else "pkill -u alice sleep")
+        server.join()
+        wait_until(lambda: box.sh("pgrep -u oar || true") == "")
+    assert server.reports == [f"OAREXEC_125_43_{'N' if who == 'oarexec' else 15}_98765\n"]
+    box.clean(job)
+
+
+def test_a_command_that_ends_well_while_its_node_goes_down_has_ended_well(box: NodeBox) -> None:
+    job = box.job_data(126, command="trap 'exit 0' TERM; while :; do sleep 0.1; done")
+    box.start(job)
+    with box.going_down():
+        box.sh("pkill -u alice bash")
+        assert (box.ended(job)["code"], box.ended(job)["status"]) == (0, "0")
+    box.clean(job)
+
+
+def test_an_oarexec_that_nobody_answers_does_not_keep_its_node_from_going_down(box: NodeBox) -> None:
+    server = Almighty(b"")
+    job = box.job_data(127, command="exit 3", almighty_port=server.port)
+    box.start(job)
+    server.join()
+    with box.going_down():
+        box.sh("pkill -u oar")
+        wait_until(lambda: box.sh("pgrep -u oar || true") == "")
+    found = box.probe(job)
+    assert (found["answer"], found["code"], found["status"]) == ("ended", 0, "768")
+    box.clean(job)
+
+
+def test_a_launch_that_meets_a_node_going_down_says_that_the_command_was_not_started(box: NodeBox) -> None:
+    job = box.job_data(128, command="touch ran")
+    with box.launch(job) as launch:
+        launch.until(READY)
+        pid = (box.runtime / "pid_of_oarexec_for_jobId_128").read_text()
+        with box.going_down():
+            box.sh(f"kill {pid}")
+            end = launch.end()
+    assert (end.exit, end.stderr.strip()) == (43, "node1 was shut down; the command was not started")
+    assert not (box.home("alice") / "ran").exists()
+    box.clean(job)
+
+
 def test_an_attached_oarexec_stays_until_the_end(box: NodeBox) -> None:
     job = box.job_data(121, command="cat; exit 4", detach_oarexec=0)
     with box.launch(job) as launch:

@@ -115,6 +115,19 @@ class Reader:
     def _names_of_the_nodes(self, block: str) -> None:
         self._site["server"].write(f"{self._directory}/nodes.txt", block)
 
+    def _key_with_which_nodes_report(self, block: str) -> None:
+        """The line of the server, and the private half on each node."""
+        server, key = self._site["server"], "/var/lib/oar/.ssh/oarnodesetting_ssh.key"
+        public = server.run(f"cat {key}.pub").split()
+        line = re.sub(r"ssh-ed25519 AAAA.+", f"{public[0]} {public[1]}", block)
+        self._give(server, "/var/lib/oar/.ssh/authorized_keys", line)
+        for machine in self._machines("node"):
+            self._copy(machine, key)
+
+    def _where_nodes_report(self, block: str) -> None:
+        for machine in self._machines("node"):
+            machine.write("/etc/default/oar-node", block)
+
     def _copy(self, machine: Machine, path: str) -> None:
         self._give(machine, path, self._site["server"].run(f"cat {path}"))
 

@@ -83,6 +83,42 @@ def test_a_node_that_lost_its_power_is_back_when_it_answers(site: Site) -> None:
     wait_until(lambda: all_alive(site["frontend"]))
 
 
+def test_a_node_reboots_in_order_and_its_jobs_end_as_after_a_crash(site: Site) -> None:
+    on_the_node = """-l core=1,walltime=0:30 -p "network_address='node-1'" """
+    once = "'if [ -e again ]; then rm again; else touch again; sleep 1000; fi'"
+    plain = submit(site, f"{on_the_node} 'sleep 1000'")
+    idempotent = submit(site, f"{on_the_node} -t idempotent {once}")
+    for job in (plain, idempotent):
+        wait_for(site, job, "Running")
+    wait_until(lambda: "again" in files_of_alice(site))
+    site["node-1"].reboot()
+    assert site["node-1"].run("systemctl is-active oar-node-script") == "active\n"
+    for job in (plain, idempotent):
+        wait_for(site, job, "Error")
+        explained = site["frontend"].run(f"oarstat --explain {job}", user="alice")
+        assert "node-1 was shut down, or rebooted in order, while the job was there." in explained
+    wait_until(lambda: all_alive(site["frontend"]))
+    wait_until(lambda: "again" not in files_of_alice(site))
+    events = site["server"].run("oarnodes --events 'last 100' node-1")
+    assert "node-1 said that it goes" in events
+    assert "node-1 said that it is back" in events
+    assert "CPUSET_CLEAN_ERROR" not in events
+
+
+def test_the_key_of_the_nodes_opens_nothing_but_the_node_s_own_state(site: Site) -> None:
+    ssh = "sudo -u oar ssh -i /var/lib/oar/.ssh/oarnodesetting_ssh.key -oIdentitiesOnly=yes -oBatchMode=yes oar@server"
+    refused = site["node-2"].attempt(f"{ssh} id")
+    assert (refused.code, refused.err) == (1, "oarnodesetting_ssh: say alive or absent\n")
+    assert site["node-2"].run(f"{ssh} absent") == "node-2 --> Absent\n"
+    wait_until(lambda: not all_alive(site["frontend"]))
+    assert site["node-2"].run(f"{ssh} alive") == "node-2 --> Alive\n"
+    wait_until(lambda: all_alive(site["frontend"]))
+
+
+def files_of_alice(site: Site) -> list[str]:
+    return site["frontend"].run("ls", user="alice").split()
+
+
 def runs_on_both(site: Site) -> bool:
     """Submit a job for both nodes; whether it ends well."""
     job = submit(site, "-l nodes=2,walltime=0:5 true")

@@ -93,6 +93,12 @@ def fault(kind: NodeFaultKind, errno: str = "", path: str = "/data/x", **more: s
             "NODE_REBOOTED",
             {"nodes": ["node1"]},
         ),
+        (reported(ExecCode.SHUTDOWN, 15), "NODE_SHUTDOWN", {"nodes": ["node1"]}),
+        (reported(ExecCode.SHUTDOWN, None, kill=DELETED), "DELETED", {"by": "alice"}),
+        (
+            EndFacts(7, phase=Phase.FAILED, events=[EndEvent("NODE_SHUTDOWN", "x", ("node1",))]),
+            *("NODE_SHUTDOWN", {"text": "x", "nodes": ["node1"]}),
+        ),
         (reported(events=[EndEvent("SERVER_EPILOGUE_ERROR", "no file")]), "SERVER_EPILOGUE", {"text": "no file"}),
         (reported(status=256, events=[EndEvent("SERVER_EPILOGUE_ERROR", "")]), "EXIT_STATUS", {"status": 1}),
         (EndFacts(7, kill=DELETED), "DELETED", {"by": "alice"}),
@@ -171,6 +177,12 @@ def test_each_trouble_with_an_output_file_is_a_cause_of_its_own(found: NodeFault
 def test_what_the_nodes_saw_explains_a_bad_status_and_nothing_else(more: dict[str, Any], code: str) -> None:
     assert end_causes.decide(reported(status=127 << 8, **more)).code == code
     assert end_causes.decide(reported(status=0, **more)).code is EndCode.SUCCESS
+
+
+def test_a_shutdown_of_the_node_is_told_in_a_sentence() -> None:
+    told = cause_text(end_causes.decide(reported(ExecCode.SHUTDOWN, None)), 7)
+    assert told.sentence == "node1 was shut down, or rebooted in order, while the job was there."
+    assert told.advice == "The job itself is correct. Submit it again: oarsub --resubmit 7"
 
 
 def test_a_job_that_ran_out_of_memory_is_told_where_and_how_much() -> None:

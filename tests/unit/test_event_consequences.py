@@ -168,6 +168,14 @@ def test_a_node_that_was_rebooted_returns_unless_that_happens_again_and_again() 
     assert (no_repair.by_finaud, no_repair.returning) == (True, ())
 
 
+def test_a_node_that_was_shut_down_may_come_back_and_its_jobs_run_again_as_after_a_crash() -> None:
+    found = verdict("NODE_SHUTDOWN", facts("idempotent"), hosts=("node-1",))
+    assert (found.state, found.suspects, found.by_finaud, found.resubmit) == (JobState.ERROR, HOSTS[:1], True, True)
+    assert not verdict("NODE_SHUTDOWN", facts(), hosts=("node-1",)).resubmit
+    text = "node-1 was shut down; the command was not started"
+    assert judge(Event(1, "NODE_SHUTDOWN", 42, 0, text, True, HOSTS[:1]), facts(), SITE).resubmit
+
+
 def test_a_wrong_description_suspects_two_nodes_at_most() -> None:
     first = verdict("CPUSET_PROPERTY_ERROR", facts(job=job(state=JobState.LAUNCHING)), hosts=("node-1",))
     assert (first.state, first.suspects, first.resubmit) == (JobState.ERROR, ("node-1",), True)

@@ -260,6 +260,7 @@ class EventType(StrEnum):
     EXIT_VALUE_OAREXEC = "EXIT_VALUE_OAREXEC"
     OAREXEC_DIED = "OAREXEC_DIED"
     NODE_REBOOTED = "NODE_REBOOTED"
+    NODE_SHUTDOWN = "NODE_SHUTDOWN"
     NODE_LOST = "NODE_LOST"
     SEND_KILL_JOB = "SEND_KILL_JOB"
     LEON_KILL_BIPBIP_TIMEOUT = "LEON_KILL_BIPBIP_TIMEOUT"
@@ -326,6 +327,9 @@ class EventType(StrEnum):
     FINAUD_RECOVER = "FINAUD_RECOVER"
     #: A node was cleaned and may be Alive; written by the Runner to be checked, consumed by NodeChangeState.
     NODE_SWEPT = "NODE_SWEPT"
+    #: A node said that it goes: its jobs are not to be ended; written to be checked, consumed by NodeChangeState.
+    NODE_LEAVES = "NODE_LEAVES"
+    NODE_IS_BACK = "NODE_IS_BACK"
     HALT_NODE = "HALT_NODE"
     WAKEUP_NODE = "WAKEUP_NODE"
     DATABASE_RESTORED = "DATABASE_RESTORED"
@@ -378,6 +382,7 @@ class ExecCode(IntEnum):
     CHECKPOINTED = 40  #: ended, and had been asked for a checkpoint
     CHECKPOINTED_EPILOGUE = 41  #: that, and the epilogue failed
     SIGNALLED = 42  #: ended, and had been sent a signal
+    SHUTDOWN = 43  #: ended by the shutdown of its node
     NOT_CONFIRMED = 50  #: made by the server: the launch was not confirmed
     DIED = 60  #: made by the server: oarexec died without a result
 
@@ -411,6 +416,7 @@ class EndCode(StrEnum):
     FORCED = "FORCED"  #: an administrator ended it without waiting for the clean-up of its nodes
     NODE_LOST = "NODE_LOST"  #: a node of it does not answer any more
     NODE_REBOOTED = "NODE_REBOOTED"  #: its node was rebooted while it ran
+    NODE_SHUTDOWN = "NODE_SHUTDOWN"  #: its node was shut down, or rebooted in order, while it ran
     OAREXEC_LOST = "OAREXEC_LOST"  #: the program that ran it (oarexec) was killed on its node
     NODE_SETUP = "NODE_SETUP"  #: a node of it could not be prepared
     NODE_DESCRIPTION = "NODE_DESCRIPTION"  #: a property of its resources names what a node does not have

@@ -19,6 +19,7 @@ from oar.lib.resources.properties import Setting, logged
 if TYPE_CHECKING:
     from oar.lib.db.resources import PendingChange
     from oar.lib.db.transaction import Transaction
+    from oar.lib.facts.records import Resource
 
 #: A node that has not become Alive after so many wake-ups is given up.
 WAKES = 2
@@ -64,9 +65,11 @@ def apply_pending(tx: "Transaction", *, sweeps: bool) -> StateChanges:
     """Apply the changes of state that are asked for.
 
     With ``sweeps``, a node that comes back is cleaned first: until the Runner has written that it is clean, its change
-    stays pending, and the Runner is asked again.
+    stays pending, and the Runner is asked again.  The jobs of a node that said itself that it goes are not ended: they
+    end with it.
     """
     swept = tx.events.take_hosts(EventType.NODE_SWEPT)
+    leaving = tx.events.take_hosts(EventType.NODE_LEAVES)
     pending = tx.resources.pending()
     unclean = {change.network_address for change in pending if sweeps and change.comes_back} - swept
     ready = [change for change in pending if not (change.comes_back and change.network_address in unclean)]
@@ -80,7 +83,11 @@ def apply_pending(tx: "Transaction", *, sweeps: bool) -> StateChanges:
     tx.outbox.extend(_heal({change.id: change.network_address for change in suspected}))
     if moved:
         tx.outbox.append(Mail("Resource state modifications", "\n".join(_lines(moved))))
-    nodes_by_resource = {change.id: change.network_address for change in moved if change.next_state in _ENDS_JOBS}
+    nodes_by_resource = {
+        change.id: change.network_address
+        for change in moved
+        if change.next_state in _ENDS_JOBS and change.network_address not in leaving
+    }
     lost_nodes = {
         job: tuple(sorted({nodes_by_resource[resource] for resource in job_resources}))
         for job, job_resources in doomed(tx, nodes_by_resource).items()
@@ -168,6 +175,44 @@ def ask_state(tx: "Transaction", resources: Collection[int], to: ResourceState) 
     """Ask for a state of resources, as an administrator's decision."""
     tx.resources.ask_state(resources, to)
     tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+def take_leave(tx: "Transaction", name: str) -> list[int]:
+    """Note that a node said that it goes: its resources that work, or may by themselves, are asked to be Absent.
+
+    Its jobs go on as long as it does.  Return these resources.
+    """
+    ids = [one.id for one in tx.resources.of_nodes([name]) if one.state is ResourceState.ALIVE or _may_return(one)]
+    if ids:
+        text = f"{name} said that it goes: {len(ids)} resources"
+        tx.events.add(EventType.NODE_LEAVES, 0, text, to_check=True, hosts=[name])
+        ask_state(tx, ids, ResourceState.ABSENT)
+    return ids
+
+
+def welcome(tx: "Transaction", name: str) -> list[int]:
+    """Note that a node said that it is back: its resources are asked to be Alive.  Return them.
+
+    What somebody decided stays: a maintenance, a suspicion that an administrator is to look at, and Dead.
+    """
+    resources = tx.resources.of_nodes([name])
+    kept = tx.resources.in_maintenance([one.id for one in resources])
+    away = [one.id for one in resources if _is_away(one) or _may_return(one)]
+    ids = [resource for resource in away if resource not in kept]
+    if ids:
+        text = f"{name} said that it is back: {len(ids)} resources"
+        tx.events.add(EventType.NODE_IS_BACK, 0, text, hosts=[name])
+        ask_state(tx, ids, ResourceState.ALIVE)
+    return ids
+
+
+def _is_away(resource: "Resource") -> bool:
+    return ResourceState.ABSENT in (resource.state, resource.next_state)
+
+
+def _may_return(resource: "Resource") -> bool:
+    """Whether the system suspects a resource until its node answers."""
+    return resource.state is ResourceState.SUSPECTED and resource.finaud_decision
 
 
 def begin_maintenance(tx: "Transaction", resources: Collection[int], *, by: str) -> None:

@@ -95,6 +95,7 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
     EndCode.FORCED: ("An administrator ended it without waiting for the clean-up of its nodes{detail}.", ""),
     EndCode.NODE_LOST: ("{names} does not answer any more{detail}.", _REPORT),
     EndCode.NODE_REBOOTED: ("{names} was rebooted while the job ran there.", _REPORT),
+    EndCode.NODE_SHUTDOWN: ("{names} was shut down, or rebooted in order, while the job was there.", _JOB_IS_RIGHT),
     EndCode.OAREXEC_LOST: ("The program that ran it (oarexec){on} was killed; the node itself works.", _REPORT),
     EndCode.NODE_SETUP: ("{names} could not be prepared for it{detail}.", _REPORT),
     EndCode.NODE_DESCRIPTION: (

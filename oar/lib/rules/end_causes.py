@@ -61,6 +61,7 @@ EVENTS: Mapping[EventType, EndCode] = {
     EventType.EXIT_VALUE_OAREXEC: EndCode.NODE_LOST,
     EventType.NODE_LOST: EndCode.NODE_LOST,
     EventType.NODE_REBOOTED: EndCode.NODE_REBOOTED,
+    EventType.NODE_SHUTDOWN: EndCode.NODE_SHUTDOWN,
     EventType.BIPBIP_BAD_JOBID: EndCode.NO_RESOURCES,
     EventType.LOST_SESSION: EndCode.SESSION_LOST,
 }
@@ -286,12 +287,18 @@ def _of_death(facts: EndFacts) -> Cause:
     return Cause(EndCode.OAREXEC_LOST, {"node": facts.head})
 
 
-#: Exit codes of oarexec whose cause depends on the fault on the head.
+def _of_shutdown(facts: EndFacts) -> Cause:
+    """Return the cause of a job that ended as its node went down: the kill, if one was asked for before."""
+    return _killed(facts, {}) if facts.kill else Cause(EndCode.NODE_SHUTDOWN, {"nodes": [facts.head]})
+
+
+#: Exit codes of oarexec whose cause depends on more than the code.
 _SPECIAL: Mapping[int, Callable[[EndFacts], Cause]] = {
     **dict.fromkeys((ExecCode.DIRECTORY, ExecCode.DIRECTORY_EPILOGUE), _of_directory),
     **dict.fromkeys((ExecCode.OUTPUT, ExecCode.OUTPUT_EPILOGUE), _of_output),
     **dict.fromkeys((ExecCode.SESSION, ExecCode.SESSION_EPILOGUE), _of_session),
     ExecCode.DIED: _of_death,
+    ExecCode.SHUTDOWN: _of_shutdown,
 }
 
 

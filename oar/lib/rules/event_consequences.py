@@ -33,7 +33,7 @@ RERUN_LEAST_SECONDS = 60
 REBOOTS_FORGIVEN = 3
 REBOOTS_SECONDS = 24 * 3600
 
-#: In the description of LAUNCHING_OAREXEC_TIMEOUT: it is proved that the command has not been started.
+#: In descriptions of LAUNCHING_OAREXEC_TIMEOUT and NODE_SHUTDOWN: it is proved that the command has not been started.
 NOT_STARTED = "not started"
 
 
@@ -103,6 +103,8 @@ CONSEQUENCES: Mapping[EventType, Consequence] = {
     EventType.NODE_REBOOTED: Consequence(
         _ERROR, Suspects.HOSTS, by_finaud=True, returns=True, resubmit=ResubmitRule.IF_IDEMPOTENT
     ),
+    # The Runner names no host if it was booted again and cleaned.
+    EventType.NODE_SHUTDOWN: Consequence(_ERROR, Suspects.HOSTS, by_finaud=True, resubmit=ResubmitRule.IF_NOT_STARTED),
     # Hosts whose clean-up failed come as CPUSET_CLEAN_ERROR.
     EventType.EXTERMINATE_JOB: Consequence(_ERROR, Suspects.ALL_UNCONFINED),
     EventType.SSH_TRANSFER_TIMEOUT: _HEAD_ERROR,
@@ -154,6 +156,7 @@ EXEC_EVENTS: Mapping[int, tuple[EventType, ...]] = {
     ExecCode.CHECKPOINTED: (_ENDED,),
     ExecCode.CHECKPOINTED_EPILOGUE: (_ENDED, _EPILOGUE),
     ExecCode.SIGNALLED: (_ENDED,),
+    ExecCode.SHUTDOWN: (EventType.NODE_SHUTDOWN,),
     ExecCode.NOT_CONFIRMED: (EventType.LAUNCHING_OAREXEC_TIMEOUT,),
     ExecCode.DIED: (EventType.OAREXEC_DIED, EventType.EXIT_VALUE_OAREXEC),
 }

@@ -32,6 +32,7 @@ PROGRAMS = (
     "site_script.py",
     "node_faults.py",
     "oarexec_user.py",
+    "oarexec_report.py",
     "oarexec",
     "user_command.py",
 )

@@ -38,9 +38,13 @@ _PHRASES = {
     EventType.SWITCH_INTO_ERROR_STATE: "Ask to change the job state",
 }
 
+#: Events of an end that name the head.
+_HEAD_EVENTS = frozenset({EventType.EXIT_VALUE_OAREXEC, EventType.NODE_SHUTDOWN})
+
 #: Descriptions of exit codes of oarexec that come without one.
 _DESCRIPTIONS: Mapping[int, str] = {
     ExecCode.DIED: "the node answers and was not rebooted, but nothing is left of the job there: oarexec was killed",
+    ExecCode.SHUTDOWN: "the node was shut down, or rebooted in order, while the job ran there",
 }
 
 
@@ -153,15 +157,18 @@ def _clean(context: ActionContext, data: JobData) -> dict[str, nodes.NodeAnswer]
 def _node_failures(context: ActionContext, data: JobData, answers: Mapping[str, nodes.NodeAnswer]) -> list[Trace]:
     """Return the events of nodes that could not be cleaned, or do not answer.
 
-    A node that was not reached is swept when it answers again.
+    A node that was not reached is swept when it answers again; so is a head that went down, whatever it answers.
     """
+    leaving = data.exec_host(context.config) if _is_shutdown(data) else ""
     traces = []
     for event, reached in (
         (EventType.CPUSET_CLEAN_ERROR, True),
         (EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB, False),
     ):
         failures = {
-            host: answer.error for host, answer in answers.items() if not answer.succeeded and answer.reached is reached
+            host: answer.error
+            for host, answer in answers.items()
+            if not answer.succeeded and (answer.reached and host != leaving) is reached
         }
         if failures:
             text = "; ".join(f"{host}: {error}" for host, error in sorted(failures.items()))
@@ -262,17 +269,32 @@ def _end_traces(context: ActionContext, data: JobData, answers: Mapping[str, nod
         if lost:
             return [lost]
     detail = run.detail.strip() or _DESCRIPTIONS.get(code, f"exit code {code} of oarexec")
+    hosts = () if data.is_elsewhere else _faulty_hosts(context, data, run, answers)
     return [
-        Trace(event, _PHRASES.get(event, detail), _faulty_hosts(context, data, event, code))
+        Trace(event, _PHRASES.get(event, detail), hosts if event in _HEAD_EVENTS else ())
         for event in event_consequences.events_of(code)
     ]
 
 
-def _faulty_hosts(context: ActionContext, data: JobData, event: EventType, code: int) -> tuple[str, ...]:
-    """Return the hosts of an event: the head, if the failure was the head's."""
-    if event is not EventType.EXIT_VALUE_OAREXEC or data.is_elsewhere or code == ExecCode.DIED:
+def _is_shutdown(data: JobData) -> bool:
+    """Whether the head of the job went down, and the job with it."""
+    return data.run is not None and data.run.oarexec_code == ExecCode.SHUTDOWN
+
+
+def _faulty_hosts(
+    context: ActionContext, data: JobData, run: JobRun, answers: Mapping[str, nodes.NodeAnswer]
+) -> tuple[str, ...]:
+    """Return the hosts of an event of the head: none if it works, or works again after its shutdown."""
+    from oar.modules.runner.actions import probe
+
+    head = data.exec_host(context.config)
+    cleaned = answers.get(head)
+    if run.oarexec_code == ExecCode.DIED:
         return ()
-    return (data.exec_host(context.config),)
+    if _is_shutdown(data) and run.boot_id and cleaned and cleaned.succeeded:
+        boot_id = probe.ask_one(context, head, data).boot_id
+        return () if boot_id and boot_id != run.boot_id else (head,)
+    return (head,)
 
 
 def _loss_of_head(

@@ -1,5 +1,6 @@
 """Many nodes at once: the job resource manager, and whether nodes answer."""
 
+import signal
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -60,7 +61,12 @@ def manage(
 
 
 def answer_of(outcome: Outcome) -> NodeAnswer:
-    """Return the answer that an outcome stands for; exit code 0 means success."""
+    """Return the answer that an outcome stands for; exit code 0 means success.
+
+    A program that was ended by SIGTERM has answered nothing: the node goes down.
+    """
+    if isinstance(outcome, CommandRan) and outcome.exit == 128 + signal.SIGTERM:
+        return NodeAnswer(False, "it was ended by SIGTERM: the node goes down", reached=False)
     if isinstance(outcome, CommandRan):
         text = outcome.stderr.strip().replace("\n", " ")
         return NodeAnswer(outcome.exit == 0, text or f"exit code {outcome.exit}", outcome.lines, code=outcome.exit)

@@ -1,0 +1,71 @@
+"""How oarexec tells the server the end of its job (docs/design/bus.rst, "End reports")."""
+
+import contextlib
+import os
+import socket
+import time
+
+import oarexec_user
+from node_protocol import EndReceipt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from node_base import Data
+
+#: How long the server may take to answer.
+SECONDS = 15.0
+CHALLENGE_REFUSED_PAUSE = 900.0
+LONGEST_PAUSE = 60.0
+
+
+def report(data: "Data", code: int, status: str, wakeup: "oarexec_user.Wakeup", seconds: float) -> bool:
+    """Tell the server how the job ended until it says that it knows.  ``seconds``: how long it may take to answer.
+
+    A node that goes down does not wait for that, and False is returned: the server reads the state file later.
+    """
+    line = "OAREXEC_%d_%d_%s_%s\n" % (data["job_id"], code, status, data["challenge"])
+    # As bytes: a text would be encoded by a codec that is loaded on demand, which oar may not be able to read.
+    address = (data["almighty_hostname"].encode("ascii"), data["almighty_port"])
+    pause = 1.0
+    while True:
+        receipt = converse(address, line, seconds)
+        if receipt in (EndReceipt.OK, EndReceipt.GONE):
+            return True
+        if not rested(wakeup, CHALLENGE_REFUSED_PAUSE if receipt == EndReceipt.KO else pause * jitter()):
+            return False
+        pause = min(LONGEST_PAUSE, pause * 2)
+
+
+def rested(wakeup: "oarexec_user.Wakeup", seconds: float) -> bool:
+    """Wait for so long; return False as soon as the signal comes by which a node that goes down ends its processes."""
+    limit = time.monotonic() + seconds
+    while not oarexec_user.is_going_down():
+        remaining = limit - time.monotonic()
+        if remaining <= 0:
+            return True
+        wakeup.wait([], remaining)
+        wakeup.received()
+    return False
+
+
+def jitter() -> float:
+    """Return a factor near 1, so that many nodes do not come back all at once."""
+    return 0.8 + os.urandom(1)[0] / 640.0
+
+
+def converse(address: "tuple[Any, int]", line: str, seconds: float) -> str:
+    """Send the report; return the answer, empty if there was none.  ``seconds``: how long to wait for each step."""
+    try:
+        with contextlib.closing(socket.create_connection(address, timeout=seconds)) as connection:
+            connection.sendall(line.encode("ascii"))
+            answer = b""
+            while b"\n" not in answer and len(answer) < 100:
+                block = connection.recv(100)
+                if not block:
+                    break
+                answer += block
+            return answer.decode("ascii", "replace").strip()
+    except OSError:
+        return ""
