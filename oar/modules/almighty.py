@@ -105,6 +105,7 @@ class Almighty:
         self._failure_mails = HourlyLimit(1)
         self._bad_messages = HourlyLimit(BAD_MESSAGES_LOGGED)
         self._restarts = RunnerRestarts(orphan_patience)
+        self._database = f"{config.db_hostname}:{config.db_port}"
         self._load = Load(0, 0)
         self._waiters: list[_RoundWaiter] = []
         self._started = time.time()
@@ -161,6 +162,8 @@ class Almighty:
             dates.append(now + self._automaton.wait(now))
         if self._children.workers[RUNNER].state is State.DOWN:
             dates.append(self._restarts.next_start)
+        if (word := self._restarts.next_word()) is not None:
+            dates.append(word)
         if self._manager.watchdog_period is not None:
             dates.append(now + self._manager.watchdog_period)
         return max(0.0, min(dates) - now)
@@ -304,6 +307,7 @@ class Almighty:
             self._children.start(module, now)
         self._automaton.start()
         self._manager.ready()
+        self._manager.status("up")
         log.info("OAR server %s is up", VERSION)
         self._mailer.administrators("Start OAR server", f"The OAR server {VERSION} has started.")
 
@@ -323,6 +327,9 @@ class Almighty:
     def _sign_of_life(self, now: float) -> None:
         if self._manager.watchdog_period is not None:
             self._manager.alive()
+        if word := self._restarts.word(self._database, now):
+            log.warning("%s", word)
+            self._manager.status(word)
         if now >= self._next_status:
             self._next_status = now + STATUS_PERIOD
             log.info("status: %s", self.status(now))

@@ -15,6 +15,11 @@ LONGEST_PAUSE = 60.0
 EXIT_CONFIGURATION = 1
 EXIT_DATABASE = 3
 EXIT_RUNNING = 4
+#: Of the Runner alone: the database does not let it in.
+EXIT_REFUSED = 5
+
+#: Between two words about the wait for the database, in seconds.
+WORD_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -30,6 +35,7 @@ class RunnerRestarts:
     next_start: float = 0.0
     locked_out_since: float | None = None  #: since when another Runner holds the lock
     pause: float = RETRY_SECONDS
+    words: int = 0  #: that were said about the wait for the database
 
     def note_start(self, now: float) -> None:
         """Plan the next start, in case this one fails."""
@@ -44,6 +50,19 @@ class RunnerRestarts:
         self.locked_out_since = None
         return is_first
 
+    def next_word(self) -> float | None:
+        """Return when something is to be said about the wait for the database; None once the Runner was ready."""
+        return None if self.is_ready else self.first_start + (self.words + 1) * WORD_SECONDS
+
+    def word(self, database: str, now: float) -> str:
+        """Return what is to be said about the wait for the database, '' if nothing is due."""
+        due = self.next_word()
+        if due is None or now < due:
+            return ""
+        waited = now - self.first_start
+        self.words = int(waited // WORD_SECONDS)
+        return f"waiting for the database at {database}, for {waited:.0f} s until now"
+
     def exit_code_after(self, runner_code: int | None, now: float) -> int | None:
         """Return the exit code of the server if it must end after this end of the Runner; None if it goes on."""
         is_locked_out = runner_code == EXIT_RUNNING
@@ -54,6 +73,9 @@ class RunnerRestarts:
         if runner_code == EXIT_CONFIGURATION and not self.is_ready:
             log.error("the Runner cannot start: see above")
             return EXIT_CONFIGURATION
+        if runner_code == EXIT_REFUSED and not self.is_ready:
+            log.error("the database does not let the server in: see above")
+            return EXIT_DATABASE
         if not self.is_ready and now - self.first_start > DATABASE_PATIENCE:
             log.error("the database could not be reached for %d s", DATABASE_PATIENCE)
             return EXIT_DATABASE

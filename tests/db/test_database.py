@@ -15,7 +15,7 @@ from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import job_lock
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import DatabaseFull, DatabaseUnavailable
+from oar.lib.facts.errors import DatabaseFull, DatabaseRefused, DatabaseUnavailable
 from oar.lib.facts.messages import Effect, Tag, Wake
 from oar.lib.facts.records import User
 from tests.postgres import PostgreSQL
@@ -237,6 +237,50 @@ def test_who_waits_for_a_connection_gives_up_after_the_time_that_is_set(
         pass
     assert 10 <= clock.now - 1000.0 <= 20
     assert [isinstance(each, DatabaseFull) for each in (*told, error.value)] == [is_full, is_full]
+
+
+@pytest.mark.parametrize("wrong", ["user", "ro_user", "name"])
+def test_a_login_that_is_refused_is_told_at_once(
+    settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    clock, told = _FakeTime(), list[DatabaseUnavailable]()
+    monkeypatch.setattr(connections, "time", clock)
+    database = Database(DatabaseSettings(**{**settings._asdict(), "patience": 20, wrong: "nobody_here"}))
+    database.when_waiting(told.append)
+    with pytest.raises(DatabaseRefused, match="nobody_here"):
+        (database.readonly if wrong == "ro_user" else database.begin)().__enter__()
+    assert (clock.now, told) == (1000.0, [])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'connection to server at "db", port 5432 failed: FATAL:  password authentication failed for user "oar"',
+        'connection to server at "db" (192.0.2.1), port 5432 failed: fe_sendauth: no password supplied',
+        'connection to server at "::1", port 5432 failed: Connection refused\n'
+        'connection to server at "127.0.0.1", port 5432 failed: FATAL:  no pg_hba.conf entry for host "127.0.0.1"',
+    ],
+)
+def test_refusals_are_known_by_their_words(said: str) -> None:
+    found = connections.unavailable(RuntimeError(said))
+    assert isinstance(found, DatabaseRefused)
+    assert str(found) == said.splitlines()[-1]
+
+
+def test_a_server_that_is_down_or_starting_refuses_nobody() -> None:
+    for said in ("Connection refused", "FATAL:  the database system is starting up", ""):
+        assert type(connections.unavailable(RuntimeError(said))) is DatabaseUnavailable
+
+
+def test_a_command_says_who_can_mend_a_refused_login(settings: DatabaseSettings, tmp_path: Path) -> None:
+    conf = tmp_path / "oar.conf"
+    conf.write_text(f'DB_HOSTNAME="{settings.host}"\nDB_BASE_NAME="nothing_here"\n')
+    result = invoke(oarqueue.main, ["-l"], user=User("root", 0), environment={"OARCONFFILE": str(conf)})
+    assert result == CommandResult(
+        3,
+        "",
+        "[ERROR] the OAR database refuses its login: an administrator has to correct DB_* in oar.conf, or there.\n",
+    )
 
 
 def test_a_command_tells_the_time_for_which_it_waits_for_a_free_connection(

@@ -22,7 +22,15 @@ import click
 from oar.cli.common.option_reader import OptionReader
 from oar.cli.common.options import EXIT_BAD_OPTION, USER, BadOption, PlainOption, Stop, Style
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import DatabaseFull, DatabaseUnavailable, NotAllowed, OarError, Refused, WordedRefusal
+from oar.lib.facts.errors import (
+    DatabaseFull,
+    DatabaseRefused,
+    DatabaseUnavailable,
+    NotAllowed,
+    OarError,
+    Refused,
+    WordedRefusal,
+)
 from oar.lib.facts.records import User
 from oar.lib.facts.version import VERSION
 from oar.lib.runtime import LATER, Runtime, command_delivery, conf_file, open_runtime
@@ -31,7 +39,12 @@ if TYPE_CHECKING:
     from oar.lib.db.user_sql import Asker
     from oar.lib.user_files import Start, UserFiles
 
-_FULL = "the OAR database has no free connection, try again later."
+#: What is said of a database that cannot be used, the closest kind first.
+_UNAVAILABLE = {
+    DatabaseFull: "the OAR database has no free connection, try again later.",
+    DatabaseRefused: "the OAR database refuses its login: an administrator has to correct DB_* in oar.conf, or there.",
+    DatabaseUnavailable: "cannot reach the OAR database.",
+}
 ExitCodes = Mapping[type[BaseException], int]
 
 EXIT_INTERNAL = 3
@@ -270,7 +283,8 @@ class Command(click.Command):
         if isinstance(error, Stop | Refused | WordedRefusal):
             return str(error)
         if isinstance(error, DatabaseUnavailable):
-            return self.style.error + (_FULL if isinstance(error, DatabaseFull) else "cannot reach the OAR database.")
+            kinds = (kind for kind in _UNAVAILABLE if isinstance(error, kind))
+            return self.style.error + _UNAVAILABLE[next(kinds)]
         if isinstance(error, OarError):
             return f"{self.style.error}{error}"
         if isinstance(error, click.UsageError):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from oar.lib.db.statements import PreparingConnection, psycopg2
-from oar.lib.facts.errors import DatabaseFull, DatabaseUnavailable
+from oar.lib.facts.errors import DatabaseFull, DatabaseRefused, DatabaseUnavailable
 
 #: Who waits for a connection is told so after this time, in seconds.
 SILENT_SECONDS = 0.8
@@ -28,6 +28,17 @@ _SESSION = (
 _SESSION_RO = (
     "SET jit TO off; SET TimeZone TO 'UTC'; SET standard_conforming_strings TO on;"
     " SET search_path TO oar_public, public; SET default_transaction_read_only TO on"
+)
+
+#: How PostgreSQL says that it is there and has no connection left, and that it does not let us in: it gives no code to
+#: those whom it does not let in.
+_FULL = ("too many clients", "too many connections", "connection slots")
+_REFUSED = (
+    "authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    'FATAL:  role "',
+    'FATAL:  database "',
 )
 
 
@@ -151,7 +162,7 @@ class ConnectionPool:
             self.close()
 
     def _connect(self, *logins: _Login) -> list[PreparingConnection]:
-        """Connect with each login, trying again for ``settings.patience`` seconds.
+        """Connect with each login, trying again for ``settings.patience`` seconds, unless the login is refused.
 
         Who waits keeps no connection: PostgreSQL may be full because many wait for their second one.
         """
@@ -167,7 +178,7 @@ class ConnectionPool:
                     connection.close()
                 self.close()
                 waited, problem = time.monotonic() - begin, unavailable(error)
-                if waited + pause > self._settings.patience:
+                if waited + pause > self._settings.patience or isinstance(problem, DatabaseRefused):
                     raise problem from error
                 self._tell_of_wait(waited, problem)
                 time.sleep(random_pause(pause / 2, pause))
@@ -201,8 +212,13 @@ class ConnectionPool:
 
 def unavailable(error: Exception) -> DatabaseUnavailable:
     """Return the error of a database that cannot be reached, in one line."""
-    kind = DatabaseFull if _is_full(error) else DatabaseUnavailable
-    return kind(str(error).strip().partition("\n")[0] or type(error).__name__)
+    kinds = {DatabaseFull: _FULL, DatabaseRefused: _REFUSED}
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    for kind, words in kinds.items():
+        found = next((line for line in lines if any(word in line for word in words)), None)
+        if found:
+            return kind(found.strip())
+    return DatabaseUnavailable(lines[0])
 
 
 def random_pause(shortest: float, longest: float) -> float:
@@ -217,8 +233,3 @@ def _popped(idle: list[PreparingConnection]) -> PreparingConnection | None:
     with suppress(IndexError):
         return idle.pop()
     return None
-
-
-def _is_full(error: Exception) -> bool:
-    """Whether PostgreSQL is there and has no connection left (it gives no code to those whom it does not let in)."""
-    return any(words in str(error) for words in ("too many clients", "too many connections", "connection slots"))

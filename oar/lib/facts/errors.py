@@ -12,7 +12,8 @@
     ├── SchemaError        the database is not as this version needs it: oar-database
     ├── Unavailable        database, bus or node: try again
     │   ├── DatabaseUnavailable
-    │   │   └── DatabaseFull       it has no connection left
+    │   │   ├── DatabaseFull       it has no connection left
+    │   │   └── DatabaseRefused    it does not let us in: trying again does not help
     │   ├── ServerUnavailable
     │   ├── Busy               somebody else is working on the same
     │   ├── AlreadyRunning     another server has the ports or the lock
@@ -113,6 +114,12 @@ class DatabaseUnavailable(Unavailable):
 
 class DatabaseFull(DatabaseUnavailable):
     """PostgreSQL is there, and has no connection left."""
+
+
+class DatabaseRefused(DatabaseUnavailable):
+    """PostgreSQL is there, and does not accept the login, or does not have the database."""
+
+    exit_code = 3
 
 
 class ServerUnavailable(Unavailable):

@@ -18,7 +18,7 @@ from oar.lib.db.locks import Lock
 from oar.lib.db.reservation_predicates import ReservationFault
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts import frames
-from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.errors import DatabaseRefused, DatabaseUnavailable
 from oar.lib.facts.frames import BadFrame, EndReport, Frame, Hello, Load, Ping, Pong, Ready, ReportReply, StopChild
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, ReservationMail, Tag, Wake
 from oar.lib.facts.states import EventType, ExecCode
@@ -60,6 +60,7 @@ LOAD_SECONDS = 10.0
 STALE_KILL_SECONDS = 10
 BAD_SCHEMA = NOT_CONFIGURED = 1
 NO_DATABASE = 3
+REFUSED_BY_DATABASE = 5
 ALREADY_RUNNING = 4
 
 
@@ -419,6 +420,9 @@ def main() -> None:
     with logs.logging_to(opened.config, "Runner"):
         try:
             code = serve(opened, sys.argv[2])
+        except DatabaseRefused as error:
+            log.error("the database %s does not let us in (DB_* in oar.conf): %s", opened.database.settings, error)
+            code = REFUSED_BY_DATABASE
         except DatabaseUnavailable as error:
             log.error("the database cannot be reached: %s", error)
             code = NO_DATABASE

@@ -1,0 +1,50 @@
+"""When the server waits for its database, what it says meanwhile, and when it gives up."""
+
+import pytest
+
+from oar.modules.runner_restarts import (
+    EXIT_CONFIGURATION,
+    EXIT_DATABASE,
+    EXIT_REFUSED,
+    EXIT_RUNNING,
+    RunnerRestarts,
+)
+
+DATABASE = "db:5432"
+
+
+def test_a_word_is_said_each_ten_seconds_until_the_runner_is_ready() -> None:
+    restarts = RunnerRestarts(20.0, first_start=100.0)
+    said = {now: word for now in range(100, 146) if (word := restarts.word(DATABASE, now))}
+    assert sorted(said) == [110, 120, 130, 140]
+    assert said[120] == "waiting for the database at db:5432, for 20 s until now"
+    assert restarts.next_word() == 150.0
+    restarts.note_ready()
+    assert (restarts.next_word(), restarts.word(DATABASE, 1000.0)) == (None, "")
+
+
+def test_words_that_came_late_are_said_once() -> None:
+    restarts = RunnerRestarts(20.0, first_start=100.0)
+    assert restarts.word(DATABASE, 137.0)
+    assert not restarts.word(DATABASE, 139.0)
+    assert restarts.word(DATABASE, 140.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "waited", "expected"),
+    [
+        (EXIT_REFUSED, 1.0, EXIT_DATABASE),
+        (EXIT_CONFIGURATION, 1.0, EXIT_CONFIGURATION),
+        (EXIT_DATABASE, 1.0, None),
+        (EXIT_DATABASE, 301.0, EXIT_DATABASE),
+        (EXIT_RUNNING, 1.0, None),
+    ],
+)
+def test_what_the_first_start_ends_with(code: int, waited: float, expected: int | None) -> None:
+    assert RunnerRestarts(20.0, first_start=100.0).exit_code_after(code, 100.0 + waited) == expected
+
+
+def test_a_server_that_was_up_outlives_a_database_that_refuses_it() -> None:
+    restarts = RunnerRestarts(20.0, first_start=100.0)
+    restarts.note_ready()
+    assert restarts.exit_code_after(EXIT_REFUSED, 1000.0) is None
