@@ -1,11 +1,12 @@
 """What the administrators' commands print and do."""
 
+import json
 import threading
 from pathlib import Path
 
 import pytest
 
-from oar.cli import oar_resources_add, oarnodesetting, oarnotify, oarproperty, oarqueue, oarremoveresource
+from oar.cli import oar_resources_add, oarnodes, oarnodesetting, oarnotify, oarproperty, oarqueue, oarremoveresource
 from oar.cli.common.command import Command, CommandResult
 from oar.lib.facts.messages import Effect, Tag, Wake
 from oar.lib.facts.states import JobState, ResourceState
@@ -317,6 +318,24 @@ def test_maintenance_takes_away_and_brings_back(console: Console) -> None:
             ("MAINTENANCE_ENDED", "User root ended the maintenance of node-1", "node-1"),
         ]
     assert console.history("available_upto")[-1] == ("2147483646", True)
+
+
+def test_a_drain_leaves_an_event_and_shows_among_the_states(console: Console) -> None:
+    console.nodesetting("-a", "-h", "node-1,node-2")
+    first, second = console.ids()
+    for switch in ("on", "on", "off"):
+        console.nodesetting("-d", switch, "-h", "node-1")
+        shown = console.type(oarnodes.main, "-s", user=EVE).out
+        assert shown == (
+            f"node-1:\n    {first}: Alive{' (draining)' if switch == 'on' else ''}\nnode-2:\n    {second}: Alive\n"
+        )
+    record = console.type(oarnodes.main, "-s", "--json", user=EVE).out
+    assert json.loads(record) == {"node-1": {str(first): "Alive"}, "node-2": {str(second): "Alive"}}
+    with console.database.snapshot() as tx:
+        assert tx.rows("SELECT type, description FROM event_logs ORDER BY event_id") == [
+            ("DRAIN_BEGUN", "User root began the drain of node-1"),
+            ("DRAIN_ENDED", "User root ended the drain of node-1"),
+        ]
 
 
 def test_a_node_says_that_it_goes_and_that_it_is_back_and_its_jobs_are_its_own(console: Console) -> None:

@@ -308,6 +308,20 @@ class TestRulesOfSites:
         assert "'big'" not in site.submit("-l", "nodes=1", "x").out
         assert "'big'" in site.submit("-l", "nodes=2", "x").out
 
+    @pytest.mark.parametrize(
+        "rule",
+        ["estimate(resource_request, properties)", "estimate_job_nb_resources(0, 0, resource_request, properties)"],
+    )
+    @pytest.mark.parametrize("words", [("-l", "nodez=2"), ("-l", "nodes=2,walltime=x"), ("-p", "corre = 1")])
+    def test_an_estimate_of_a_typo_is_the_user_s_fault_not_the_rule_s(
+        self, site: Site, rule: str, words: tuple[str, ...]
+    ) -> None:
+        add_rules(site.database, rule, defaults=False)
+        result = site.submit(*words, "x")
+        assert result.exit != 0
+        assert "admission rule failed" not in result.err
+        assert words[1].partition("=")[0].split()[0] in result.err or "walltime" in result.err
+
     def test_a_rule_of_oar_3_asks_its_session(self, site: Site) -> None:
         add_rules(
             site.database,

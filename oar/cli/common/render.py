@@ -457,13 +457,17 @@ def node_states(resources: "Iterable[ResourceView]") -> str:
         if resource.node != node:
             node = resource.node
             lines.append(f"{visible(node)}:\n")
-        lines.append(f"    {resource.id}: {resource.state}\n")
+        lines.append(f"    {_state(resource)}\n")
     return "".join(lines)
 
 
 def resource_states(resources: "Iterable[ResourceView]") -> str:
     """Return the states of resources."""
-    return "".join(f"{resource.id}: {resource.state}\n" for resource in resources)
+    return "".join(f"{_state(resource)}\n" for resource in resources)
+
+
+def _state(resource: "ResourceView") -> str:
+    return f"{resource.id}: {resource.state}{' (draining)' if resource.is_drained else ''}"
 
 
 def node_names(names: Iterable[str]) -> str:

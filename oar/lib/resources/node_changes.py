@@ -101,6 +101,8 @@ def change_resources(tx: "Transaction", user: User, ids: Sequence[int], change: 
         nodes.begin_maintenance(tx, ids, by=user.name)
     elif change.is_maintained is False:
         nodes.end_maintenance(tx, ids, by=user.name)
+    if "drain" in change.values:
+        nodes.tell_drain(tx, ids, begins=change.values["drain"] == "YES", by=user.name)
     counts = properties.set_properties(tx, ids, change.settings)
     if before:
         reserved.check_conditions(tx, ids, before, [setting.name for setting in change.settings])

@@ -220,7 +220,7 @@ def begin_maintenance(tx: "Transaction", resources: Collection[int], *, by: str)
     fresh = set(resources) - tx.resources.in_maintenance(resources)
     if fresh:
         tx.resources.log(fresh, "maintenance", "on")
-        _tell_maintenance(tx, EventType.MAINTENANCE_BEGUN, f"User {by} began the maintenance of", fresh)
+        _tell_change(tx, EventType.MAINTENANCE_BEGUN, f"User {by} began the maintenance of", fresh)
     changed = tx.resources.keep_asleep(resources)
     if changed:
         tx.resources.log(changed, "available_upto", "0")
@@ -232,7 +232,7 @@ def end_maintenance(tx: "Transaction", resources: Collection[int], *, by: str) -
     over = tx.resources.in_maintenance(resources)
     if over:
         tx.resources.close_log(resources, "maintenance")
-        _tell_maintenance(tx, EventType.MAINTENANCE_ENDED, f"User {by} ended the maintenance of", over)
+        _tell_change(tx, EventType.MAINTENANCE_ENDED, f"User {by} ended the maintenance of", over)
     dates: dict[int, list[int]] = defaultdict(list)
     for resource, date in tx.resources.wake_as_before(resources):
         dates[date].append(resource)
@@ -241,7 +241,16 @@ def end_maintenance(tx: "Transaction", resources: Collection[int], *, by: str) -
     ask_state(tx, resources, ResourceState.ALIVE)
 
 
-def _tell_maintenance(tx: "Transaction", type_: EventType, text: str, resources: Collection[int]) -> None:
+def tell_drain(tx: "Transaction", resources: Collection[int], *, begins: bool, by: str) -> None:
+    """Write the event of resources whose drain begins or ends; those that are as asked already are left out."""
+    drained = {one.id for one in tx.resources.select(sorted(resources)) if one.properties["drain"] == "YES"}
+    changed = set(resources) - drained if begins else drained
+    if changed:
+        type_, verb = (EventType.DRAIN_BEGUN, "began") if begins else (EventType.DRAIN_ENDED, "ended")
+        _tell_change(tx, type_, f"User {by} {verb} the drain of", changed)
+
+
+def _tell_change(tx: "Transaction", type_: EventType, text: str, resources: Collection[int]) -> None:
     selected = tx.resources.select(sorted(resources))
     hosts = sorted({resource.network_address for resource in selected} - {""})
     others = [f"resource {resource.id}" for resource in selected if not resource.network_address]

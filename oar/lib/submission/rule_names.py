@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.config.files import Config
 from oar.lib.db import oar3_names
-from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.errors import BadRequest, UserError
 from oar.lib.facts.records import Group, JobSpec
 from oar.lib.facts.request import ResourceRequest, format_quantity, parse_request
 from oar.lib.facts.states import Reservation
@@ -70,7 +70,7 @@ def makers(tx: "Transaction", database: "Database") -> Iterator[dict[str, Callab
 
 
 def _questions(tx: "Transaction", cluster: Cluster, config: Config) -> dict[str, Any]:
-    def estimate(resource_request: Sequence[Sequence[Any]], properties: str | None) -> list[AlternativeEstimate]:
+    def sizes(resource_request: Sequence[Sequence[Any]], properties: str | None) -> list[AlternativeEstimate]:
         estimates = []
         for alternative in resource_request:
             request = _read_request(alternative)
@@ -78,12 +78,18 @@ def _questions(tx: "Transaction", cluster: Cluster, config: Config) -> dict[str,
             estimates.append(AlternativeEstimate(size or 0, request.walltime or config.default_job_walltime))
         return estimates
 
+    def estimate(resource_request: Sequence[Sequence[Any]], properties: str | None) -> list[AlternativeEstimate]:
+        try:
+            return sizes(resource_request, properties)
+        except UserError as error:  # what the user wrote, not what the rule did with it
+            raise admission_rules.Rejection(str(error)) from None
+
     def estimate_job_nb_resources(
         session: object, config: object, resource_request: Sequence[Sequence[Any]], properties: str | None
     ) -> tuple[tuple[int, str], int, list[tuple[int, int]]]:
         try:
-            estimates = estimate(resource_request, properties)
-        except BadRequest as error:
+            estimates = sizes(resource_request, properties)
+        except UserError as error:
             return (-1, str(error)), 0, []
         if not all(alternative.nbresources for alternative in estimates):
             return (-5, "There are not enough resources for your request"), 0, []

@@ -36,6 +36,11 @@ class ResourceView(NamedTuple):
         """The state of the resource."""
         return ResourceState(self.columns["state"])
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether no job is started on it any more."""
+        return bool(self.columns["drain"] == "YES")
+
     def is_standby(self, now: int) -> bool:
         """Whether it is Absent, and will be woken when a job needs it."""
         until = self.columns["available_upto"]
@@ -58,7 +63,7 @@ class ResourceView(NamedTuple):
         return {**self.columns, **jobs, **({"reserved": list(self.reserved)} if self.reserved else {})}
 
 
-_STATE_COLUMNS = ("resource_id", "network_address", "state")
+_STATE_COLUMNS = ("resource_id", "network_address", "state", "drain")
 
 
 def resource_views(
