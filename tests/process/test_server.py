@@ -231,6 +231,14 @@ def test_the_server_goes_on_when_the_database_has_a_free_connection_again(
     database.close()
 
 
+def test_a_server_whose_login_is_refused_says_so_and_ends_at_once(installation: Installation) -> None:
+    installation.configure(DB_BASE_LOGIN="nobody_here")
+    start = installation.control("start")
+    assert start.returncode != 0
+    assert re.search(r"does not let us in \(DB_\* in oar\.conf\): .*nobody_here", installation.log())
+    assert "the database does not let the server in: see above" in installation.log()
+
+
 def test_a_reload_is_heard(installation: Installation) -> None:
     assert installation.control("reload").returncode == 1
     assert installation.control("start").returncode == 0
