@@ -92,7 +92,7 @@ def test_a_node_reboots_in_order_and_its_jobs_end_as_after_a_crash(site: Site) -
         wait_for(site, job, "Running")
     wait_until(lambda: "again" in files_of_alice(site))
     site["node-1"].reboot()
-    assert site["node-1"].run("systemctl is-active oar-node-script") == "active\n"
+    wait_until(lambda: site["node-1"].run("systemctl is-active oar-node-script") == "active\n")
     for job in (plain, idempotent):
         wait_for(site, job, "Error")
         explained = site["frontend"].run(f"oarstat --explain {job}", user="alice")
