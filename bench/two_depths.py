@@ -1,7 +1,8 @@
 """Cost of an urgent pass after one change, without the database: ``python -m bench.two_depths [word ...]``.
 
 The machines and the jobs are those of ``bench/snapshots.py``, all different; in some cases with requests up to an
-eighth of the machine, with 200 users under fair share, with nodes that sleep, or with thousands of besteffort jobs.
+eighth of the machine, each for one of four parts of it, with 200 users under fair share, with nodes that sleep, or with
+thousands of besteffort jobs.
 Seconds of CPU of one thread, from the snapshot to the decisions, beside what is allowed.  On 10,000 cores a full plan
 is made, too, with what the last one left: it must start the same.  On 100,000 cores that takes minutes.
 """
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bench import snapshots
-from bench.changes import carried_out
+from bench.changes import carried_out, in_parts
 from bench.figures import Figures, heading
 from oar.kao.facts.snapshot import ConsumptionSums, RunningJob, Snapshot, Weights
 from oar.kao.planner.schedule import Round
@@ -159,6 +160,7 @@ END = {"a job ends early": ENDS["a job ends early"]}
 SITES = {
     "10,000 jobs, 10,000 cores": Site(lambda: snapshots.plain(10000, 10000), ENDS, 1.0),
     "up to an eighth of the machine": Site(lambda: snapshots.wide(10000, 10000), ENDS, 1.0),
+    "four parts of the machine": Site(lambda: in_parts(snapshots.plain(10000, 10000)), ENDS, 1.0),
     "fair share": Site(lambda: shared(JobPriority.FAIRSHARE), {"accounting moves": accounted, **END}, 1.0),
     "several factors": Site(lambda: shared(JobPriority.MULTIFACTOR), {"accounting moves": accounted, **END}, 1.0),
     "nodes sleep": Site(sleeping, {"ten nodes have booted": awake, **END}, 1.0),
@@ -187,7 +189,9 @@ def measure(name: str, site: Site, figures: Figures) -> None:
             full = Round(snapshot, memory=memory)
             expected = full.plan()
             figures.note("a full plan", time.process_time() - begin, "s")
-            if {each.placement for each in expected.started} != {each.placement for each in plan.started}:
+            if plan.failures or {each.placement for each in expected.started} != {
+                each.placement for each in plan.started
+            }:
                 raise SystemExit("a full plan starts other jobs")
             memory, plan = full.memory(expected), expected
 

@@ -4,10 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import SharingKey
+from oar.kao.facts.snapshot import FOREVER
 from oar.kao.planner.resources.slots import FEW, SlotSet
 from oar.lib.facts.states import JobTypeName
 
 TAG: SharingKey = (JobTypeName.TIMESHARING, "*,*")
+ASKERS: list[frozenset[SharingKey]] = [frozenset(), frozenset({TAG})]
 
 occupants = st.lists(
     st.tuples(
@@ -45,3 +47,43 @@ def test_many_that_share_nothing_fill_pages() -> None:
     slots.occupy_all([(2 * date, 2 * date + 1, 3, None) for date in range(1000)])
     assert len(slots.pages) > 10
     assert [slots.free_between(date, date + 1) for date in (0, 1, 1200, 1201, 5000)] == [252, 255, 252, 255, 255]
+
+
+def longest_of_each_second(slots: SlotSet, resources: int, begin: int, end: int, keys: frozenset[SharingKey]) -> int:
+    """How long one of some resources stays free from a second of an interval on: second by second."""
+    last = 200  #: behind it nothing is occupied
+    found = 0
+    for bit in (1 << position for position in range(8) if resources >> position & 1):
+        for start in range(begin, end):
+            date = start
+            while date < last and slots.free_between(date, date + 1, keys) & bit:
+                date += 1
+            found = max(found, FOREVER if date == last else date - start)
+    return found
+
+
+@settings(max_examples=60, derandomize=True)
+@given(occupants, st.integers(1, 255), st.integers(10, 60), st.integers(1, 60), st.sampled_from(ASKERS))
+def test_the_longest_time_of_some_resources_is_that_of_each_second(
+    wanted: list[tuple[int, int, int, SharingKey | None]],
+    resources: int,
+    begin: int,
+    length: int,
+    keys: frozenset[SharingKey],
+) -> None:
+    slots = SlotSet(10, 255)
+    for start, duration, occupied, key in wanted[: 2 + resources % FEW]:
+        slots.occupy(start, start + duration, occupied, key)
+    expected = longest_of_each_second(slots, resources, begin, begin + length, keys)
+    assert slots.longest_free(resources, begin, begin + length, keys) == expected
+
+
+def test_the_longest_time_is_found_over_many_pages() -> None:
+    slots = SlotSet(0, 255)
+    slots.occupy_all([(2 * date, 2 * date + 1, 3, None) for date in range(1000)])
+    assert slots.longest_free(1, 0, 500) == 1
+    assert slots.longest_free(1, 0, 1999) == 1
+    assert slots.longest_free(1, 0, 2000) == FOREVER
+    assert slots.longest_free(5, 0, 1) == FOREVER
+    slots.occupy(1500, 1501, 4)
+    assert slots.longest_free(5, 0, 1) == 1500

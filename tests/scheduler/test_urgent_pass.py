@@ -9,7 +9,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from oar.kao.facts.plan import Placement, Plan
-from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas, Snapshot, StoredPlacement, WaitingJob
+from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, Snapshot, StoredPlacement, WaitingJob
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.resources.slot_search import _Search
 from oar.kao.planner.resources.slots import SlotMatch
@@ -100,6 +100,35 @@ def _promised(job: WaitingJob, place: Placement | None, now: int) -> WaitingJob:
     return replace(job, promised=StoredPlacement(place.alternative, place.start, place.resources))
 
 
+def in_parts(seed: int) -> Snapshot:
+    """A machine of parts that meet, for each of which jobs wait: ones of arrays with a limit, and ones of workflows."""
+    dice = random.Random(seed)
+    cluster = Cluster(dice.randint(4, 10), dice.choice([1, 2]), max_jobs=0)
+    nodes = cluster.resources.everything.bit_count() // cluster.cores
+    for _ in range(dice.randint(1, 3)):
+        first = dice.randrange(nodes)
+        width = dice.randint(1, nodes - first)
+        cluster.pools.append(Pool(cluster.node(*range(first, first + width)), f"from {first}, {width}"))
+    for node in range(nodes):
+        if dice.random() < 0.7:
+            cluster.run(cluster.node(node), dice.randint(1, 300))
+    for _ in range(dice.randint(5, 40)):
+        number = len(cluster.running) + len(cluster.waiting) + 1
+        pool, walltime = dice.randrange(len(cluster.pools)), dice.choice([3, 10, 30, 100, 300])
+        types = dice.choice([(), (), (), (), (), ("timesharing",), ("container=c",), ("inner=c",)])
+        earlier = [job.id for job in cluster.waiting]
+        after = [dice.choice(earlier)] if earlier and dice.random() < 0.2 else []
+        cluster.job(f"{dice.choice(SIMPLE)},walltime=0:0:{walltime}", id=number, types=types, after=after)
+        job = cluster.waiting[-1]
+        alternatives = tuple(
+            replace(each, groups=tuple(replace(group, pool=pool) for group in each.groups)) for each in job.alternatives
+        )
+        limit = dice.choice([0, 0, 1, 2])
+        cluster.waiting[-1] = replace(job, alternatives=alternatives, array_id=limit, array_limit=limit)
+    cluster.settings = replace(cluster.settings, backfill_depths=dice.choice([{}, {}, {}, {"_": 2}, {"_": 8}]))
+    return cluster.snapshot()
+
+
 def reserved(seed: int) -> Snapshot:
     """A machine with advance reservations, jobs in them and jobs outside."""
     dice = random.Random(seed)
@@ -151,6 +180,13 @@ def test_an_urgent_pass_starts_kills_and_answers_what_a_full_plan_does(seed: int
 @given(st.integers(0, 10**9))
 def test_a_long_queue_of_few_kinds_is_decided_as_by_a_full_plan(seed: int) -> None:
     snapshot = busy(seed)
+    check(urgent(snapshot), schedule(snapshot))
+
+
+@settings(max_examples=60, derandomize=True)
+@given(st.integers(0, 10**9))
+def test_in_parts_that_meet_arrays_and_workflows_are_decided_as_by_a_full_plan(seed: int) -> None:
+    snapshot = in_parts(seed)
     check(urgent(snapshot), schedule(snapshot))
 
 
@@ -243,6 +279,56 @@ def test_what_an_early_end_costs_does_not_grow_with_the_queue(monkeypatch: pytes
 
     assert cost(1500) == cost(150)
     assert cost(1500)[1] < 10
+
+
+def test_an_early_end_in_one_part_of_the_machine_lets_no_job_be_placed_that_waits_for_another() -> None:
+    cluster = Cluster(nodes=20, cores=4, max_jobs=0, timeout=0)
+    cluster.pools = [Pool(cluster.node(*range(10)), "first"), Pool(cluster.node(*range(10, 20)), "second")]
+    for node in range(20):
+        cluster.run(cluster.node(node), walltime=100 + node)
+    for number in range(200):
+        cluster.job(("/node=1", "/node=2")[number % 2], walltime=300 + number)
+    cluster.job("/core=1", walltime=1000)
+    waiting = [
+        replace(
+            job,
+            alternatives=tuple(replace(each, groups=(replace(each.groups[0], pool=1),)) for each in job.alternatives),
+        )
+        for job in cluster.waiting[:-1]
+    ]
+    snapshot = replace(cluster.snapshot(), waiting=(*waiting, cluster.waiting[-1]), running=tuple(cluster.running[1:]))
+    plan = urgent(snapshot)
+    assert [start.placement.job_id for start in plan.started] == [cluster.waiting[-1].id]
+    assert len(plan.placements) == 1
+    assert decisions(plan) == decisions(schedule(snapshot))
+
+
+def test_a_passed_job_is_placed_only_with_those_that_may_be_in_its_way() -> None:
+    cluster = Cluster(nodes=20, cores=1, max_jobs=0, timeout=0).run((1 << 18) - 1, walltime=100)
+    for number in range(200):
+        cluster.job("/node=20", walltime=1000 + number)
+    cluster.job("/node=3", walltime=50)
+    cluster.job("/node=1", walltime=120)
+    plan = urgent(cluster.snapshot())
+    assert decisions(plan) == decisions(schedule(cluster.snapshot()))
+    assert len(plan.placements) == 1
+
+
+def test_a_job_of_an_array_counts_also_in_a_container_that_is_passed_over() -> None:
+    cluster = Cluster(nodes=3, cores=1).run(0b011, walltime=50)
+    cluster.job("/node=2", walltime=100, types=("container",), id=10)
+    cluster.job("/node=1", walltime=20, types=("inner=10",), id=11, array_id=7, array_limit=1)
+    cluster.job("/node=1", walltime=200, id=12, array_id=7, array_limit=1)
+    plan = urgent(cluster.snapshot())
+    assert not plan.started
+    assert decisions(plan) == decisions(schedule(cluster.snapshot()))
+
+
+def test_a_job_that_a_quota_delays_hides_no_other_that_asks_for_the_same() -> None:
+    snapshot = saving(busy(841733906), random.Random(841733906))
+    plan, full = urgent(snapshot), schedule(snapshot)
+    assert set(plan.placements) <= set(full.placements)
+    assert decisions(plan) == decisions(full)
 
 
 def test_a_new_reservation_is_answered_by_a_full_plan() -> None:

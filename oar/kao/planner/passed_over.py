@@ -1,77 +1,50 @@
 """The jobs that an urgent pass has passed over: they do not start now, and where they start later is not searched for.
 
 A job that is passed over occupies nothing, so the jobs behind it find more free than in a full plan.  What they are
-given all the same is what a full plan gives them, for of each passed job a date is known before which it cannot begin:
-a placement that ends before all these dates meets none of them.  The dates are searched for when they are needed, for
-all jobs that ask for the same at once, and stay right, because resources only get scarcer.
+given all the same is what a full plan gives them: a place is given only when no passed job can meet it, for want of
+time, of resources, or of room that lasts.  Passed jobs that might are placed before, where a full plan places them, and
+before these the ones that might be in their way (``_clear``).  What is found out about dates stays right, because
+resources only get scarcer.
 
-The jobs that would begin before such a date are placed, if that is certain; else all that were passed over are placed
-in their order (``catch_up``), as a full plan does.
+Where that does not help, all that were passed over are placed in their order (``catch_up``), as a full plan does.
 
 See docs/design/planner.rst, "Two depths".
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from oar.kao.facts.job_types import NO_TYPES, ParsedTypes, has_plugin
+from oar.kao.facts.job_types import NO_TYPES, ParsedTypes, SharingKey, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, WaitingJob
+from oar.kao.planner.passed_jobs import EVERYTHING, Kind, Place, Turn, connected
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
 from oar.kao.planner.placement.placer import PlacementOutcome, Placer
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.kao.planner.resources.slot_search import earliest
-from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
 from oar.lib.facts.records import Dependency
+from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.states import ReasonCode
-
-#: Places a job as a full plan does; a job that was checked at its turn is not checked again.
-Place = Callable[[WaitingJob, PlacementTask | None], None]
 
 #: So often the certain time is made longer for the sake of one job.
 MAX_EXTENSIONS = 4
+
+#: So many places are cleared for the sake of one job, before passed jobs are placed in their order.
+MAX_CLEARED = 64
 
 
 class TimeIsUp(Exception):
     """The urgent pass has no time to place all jobs that it has passed over."""
 
 
-@dataclass(slots=True)
-class Turn:
-    """The turn of one job in the order."""
+@dataclass(frozen=True, slots=True)
+class _Footprint:
+    """What a place that is not booked yet depends on."""
 
-    number: int
-    job: WaitingJob
-    types: ParsedTypes
-    rules: PlacementRules
-    place: Place
-    task: PlacementTask | None = None  #: what is searched for; None: it has not been checked
-    until: int = 0  #: it cannot begin before this date
-    is_doubtful: bool = False  #: it is not known whether it is behind the depth of its queue
-
-
-@dataclass(slots=True)
-class _Kind:
-    """The passed jobs that ask for the same in one space; they differ in their durations."""
-
-    space: Space
-    query: SlotQuery  #: of any duration
-    shortest: int = FOREVER  #: the shortest duration
-    fails_from: int = FOREVER  #: one of this duration or longer cannot begin soon
-    closed_from: int = FOREVER  #: one of this duration or longer cannot begin ...
-    closed_until: int = 0  #: ... before this date
-    members: list[tuple[int, Turn]] = field(default_factory=list)  #: with their durations
-
-    def has_room(self, duration: int, begin: int, latest: int) -> bool:
-        """Whether there is room for so long that begins between two dates."""
-        return earliest(self.space.slots, replace(self.query, duration=duration), begin, latest) is not None
-
-    def add(self, duration: int, turn: Turn) -> None:
-        """Add a job."""
-        self.shortest = min(self.shortest, duration)
-        self.members.append((duration, turn))
+    resources: ResourceSet
+    end: int  #: until then others must leave the resources alone
+    region: ResourceSet  #: jobs that reach none of these have nothing to do with it; more than the resources if counted
 
 
 class PassedOver:
@@ -95,13 +68,18 @@ class PassedOver:
         self._search = search
         self._soon = soon
         self._is_late = is_late
-        self._kinds: dict[tuple[object, ...], _Kind] = {}
-        self._plain: dict[tuple[int, bool], _Kind] = {}  #: of jobs without types, by request and whether quotas hold
+        self._kinds: dict[tuple[object, ...], Kind] = {}
+        self._plain: dict[tuple[int, bool], Kind] = {}  #: of jobs without types, by request and whether quotas hold
         self._turns: dict[int, Turn] = {}  #: the passed jobs, in their order
         self._without_place: set[int] = set()  #: jobs that are not placed because they do not start now
         self._names: set[str] = set()  #: names of containers that are passed over
+        #: a job in a container that is passed over is passed, too; when it begins it counts for others, wherever it is
+        self._has_hidden = False
+        self._arrays: dict[int, ResourceSet] = {}  #: reach of the passed jobs of each array that has a limit
         self._besteffort_until = FOREVER  #: no besteffort job that is passed over begins before this date
         self._count = 0
+        self._has_quotas = context.bookings.quotas.has_rules
+        self._cleared = 0  #: so many places have been cleared for the sake of the present job
 
     @property
     def ids(self) -> set[int]:
@@ -163,6 +141,7 @@ class PassedOver:
             return False
         self._count += 1
         self._turns[job.id] = turn = Turn(self._count, job, types, rules, place)
+        self._link(turn, kind.query.request.reach)
         kind.add(duration, turn)
         return True
 
@@ -239,7 +218,7 @@ class PassedOver:
 
         False: that cannot be said.
         """
-        for _ in range(MAX_EXTENSIONS):
+        for _ in range(0 if self._has_hidden else MAX_EXTENSIONS):
             later = self._settle(date)
             if later <= date:
                 return True
@@ -258,23 +237,23 @@ class PassedOver:
         self._kinds.clear()
         self._plain.clear()
         self._names.clear()
+        self._has_hidden = False
 
     # -- one job -----------------------------------------------------------------------------------------------------
 
     def _take_now(self, turn: Turn, task: PlacementTask) -> None:
         """Decide on a job behind the depth of its queue, which begins now or has no place."""
-        for _ in range(MAX_EXTENSIONS):
+        self._cleared = 0
+        cleared: Placement | None = None
+        while True:
             found = self._search.now(task)
             if not isinstance(found, Placement):
                 self._leave(turn, found)
                 return
-            remaining = len(self._turns)
-            if not self.settle(self._end(task, found)):
-                break
-            if len(self._turns) == remaining:
+            if found == cleared:
                 turn.place(turn.job, turn.task)
                 return
-        self._place_exactly(turn)
+            cleared = found if self._clear(turn, task, found) else None
 
     def _leave(self, turn: Turn, reason: Reason | None) -> None:
         """Leave a job without a place; with its reason, unless that may be another beside the passed jobs."""
@@ -285,7 +264,9 @@ class PassedOver:
 
     def _decide(self, turn: Turn, task: PlacementTask) -> None:
         """Decide on a job for which there is room now."""
-        for _ in range(MAX_EXTENSIONS):
+        self._cleared = 0
+        cleared: Placement | None = None
+        while True:
             best, _ = self._search.best(task)
             if turn.is_doubtful and best and self._now < best.start <= self._soon:
                 break
@@ -296,11 +277,12 @@ class PassedOver:
                 return
             if best is None:
                 break
-            remaining = len(self._turns)
-            if not self.settle(self._end(task, best)):
-                break
-            if len(self._turns) == remaining:
+            if best == cleared:
                 turn.place(turn.job, turn.task)
+                return
+            cleared = best if self._clear(turn, task, best) else None
+            if not cleared and not self._may_begin(task, self._soon):
+                self._pass(turn)
                 return
         self._place_exactly(turn)
 
@@ -314,6 +296,9 @@ class PassedOver:
             return
         self._note_turn(turn)
         self._names.update(turn.types.container_names(turn.job.id))
+        is_hidden = turn.types.inner in self._names
+        self._has_hidden |= is_hidden and (self._has_quotas or bool(turn.job.array_limit))
+        self._link(turn, 0 if is_hidden else self._context.requests.reach(turn.job))
         for duration, kind in self._kinds_of(turn.job, turn.types, turn.rules, turn.task):
             kind.add(duration, turn)
 
@@ -322,6 +307,16 @@ class PassedOver:
             self._without_place.add(turn.job.id)
         else:
             self._turns[turn.job.id] = turn
+
+    def _link(self, turn: Turn, reach: ResourceSet) -> None:
+        """Note with which jobs before it a passed job is connected, besides those that share its ``reach``."""
+        job = turn.job
+        for dependency in job.dependencies:
+            required = self._turns.get(dependency.required)
+            reach |= required.reach if required else 0
+        if job.array_limit:
+            reach = self._arrays[job.array_id] = reach | self._arrays.get(job.array_id, 0)
+        turn.reach = reach
 
     def is_sure_to_wait(self, job_id: int) -> bool:
         """Whether a full plan gives a passed job a place for which it waits because of resources."""
@@ -356,11 +351,11 @@ class PassedOver:
 
     def _kinds_of(
         self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules, task: PlacementTask | None
-    ) -> Iterator[tuple[int, _Kind]]:
+    ) -> Iterator[tuple[int, Kind]]:
         """Iterate over the durations of the alternatives that can be evaluated, with their kinds."""
-        space = task.space if task else self._context.spaces.common
-        if task is None and types.inner:
-            return  # its space is not open yet
+        space = task.space if task else self._space_of(types)
+        if space is None:
+            return
         for alternative in job.alternatives:
             query = self._search.query(job, alternative, types, rules)
             if isinstance(query, Reason):
@@ -368,8 +363,14 @@ class PassedOver:
             key = id(query.request), query.kind, query.keys, id(space)
             kind = self._kinds.get(key)
             if kind is None:
-                kind = self._kinds[key] = _Kind(space, query)
+                kind = self._kinds[key] = Kind(space, query)
             yield self._search.least_duration(query, alternative), kind
+
+    def _space_of(self, types: ParsedTypes) -> Space | None:
+        """Return the space of a job that has not been checked; None if it is not open yet, or will be another."""
+        if not types.inner:
+            return self._context.spaces.common
+        return None if types.inner in self._names else self._context.spaces.find(types.inner)
 
     def _waits_for_passed(self, turn: Turn) -> bool:
         """Whether a job waits for a passed one; not if it is given up in any case."""
@@ -379,7 +380,7 @@ class PassedOver:
 
     def _is_regular(self, task: PlacementTask) -> bool:
         """Whether a job, where it finds less free, begins later and not elsewhere, as nearly all do."""
-        if has_plugin(task.job):
+        if has_plugin(task.job) or self._has_hidden:
             return False
         if task.types.container and self._context.spaces.find(task.types.container):
             return False  # it adds to a space in which jobs have been looked at already
@@ -407,8 +408,12 @@ class PassedOver:
         return first if isinstance(first, int) else FOREVER
 
     def _end(self, task: PlacementTask, best: Placement) -> int:
-        """Return until when a placement depends on others."""
-        return max(best.start + self._gap(task, best), best.end + self._security_time)
+        """Return until when a placement depends on others.
+
+        The reason of a job that begins when it ends tells whether it was counted one second before.
+        """
+        is_counted = self._has_quotas or bool(task.job.array_limit)
+        return max(best.start + self._gap(task, best), best.end + self._security_time) + is_counted
 
     def _gap(self, task: PlacementTask, best: Placement) -> int:
         """Return for how long the resources of a placement must be free."""
@@ -423,33 +428,13 @@ class PassedOver:
 
     def _settle(self, date: int) -> int:
         """Settle the passed jobs until a date; return a later one if they must be settled until then."""
-        early: dict[int, Turn] = {}
-        for kind in self._kinds.values():
-            for turn in self._early(kind, date):
-                early[turn.number] = turn
+        turns = (turn for kind in self._kinds.values() for turn in kind.early(self._turns, self._now, date))
+        early = {turn.number: turn for turn in turns}
         for number in sorted(early):
             later = self._settle_one(early[number], date)
             if later > date:
                 return later
         return date
-
-    def _early(self, kind: _Kind, date: int) -> Iterator[Turn]:
-        """Iterate over the passed jobs of a kind for which there is room before a date."""
-        if kind.closed_until >= date and kind.closed_from <= kind.shortest:
-            return
-        kind.members = [member for member in kind.members if member[1].job.id in self._turns]
-        kind.members.sort(key=_duration_and_number)
-        kind.shortest = kind.members[0][0] if kind.members else FOREVER
-        for duration, turn in kind.members:
-            is_closed = duration >= kind.closed_from
-            if is_closed and kind.closed_until >= date:
-                return
-            if turn.until >= date:
-                continue
-            if not kind.has_room(duration, max(self._now, turn.until, kind.closed_until if is_closed else 0), date - 1):
-                kind.closed_from, kind.closed_until = duration, date
-                return
-            yield turn
 
     def _settle_one(self, turn: Turn, date: int) -> int:
         """Place a passed job that begins before a date; return when the place ends if that is later: it is uncertain.
@@ -480,9 +465,128 @@ class PassedOver:
         del self._turns[turn.job.id]
         turn.place(turn.job, turn.task)
 
+    # -- the passed jobs in the way of a place -----------------------------------------------------------------------
 
-def _duration_and_number(member: tuple[int, Turn]) -> tuple[int, int]:
-    return member[0], member[1].number
+    def _clear(self, turn: Turn, task: PlacementTask, best: Placement) -> bool:
+        """Place the passed jobs before a job that may meet its place; False: one does, or did.
+
+        Those that are left behind meet it in no case.
+        """
+        self._cleared += 1
+        place = self._claim(task, best)
+        early = self._early_touching(place, turn.number)
+        booked = len(self._context.bookings.placements)
+        for number in sorted(early):
+            is_sure = len(self._context.bookings.placements) == booked
+            if (is_sure or self._begins_before(early[number], place.end)) and self._meets(early[number], place):
+                return False
+        return True
+
+    def _claim(self, task: PlacementTask, best: Placement) -> _Footprint:
+        """Return what others must leave alone if a place is to be that of a full plan."""
+        job = task.job
+        if self._has_quotas or job.promised:
+            return _Footprint(best.resources, self._end(task, best), EVERYTHING)
+        linked = self._arrays.get(job.array_id, 0) if job.array_limit else 0
+        return _Footprint(best.resources, self._end(task, best), best.resources | linked)
+
+    def _early_touching(self, claim: _Footprint, before: int) -> dict[int, Turn]:
+        """Return the turns before one, by number, that may meet a claim."""
+        early: dict[int, Turn] = {}
+        longest: dict[tuple[int, frozenset[SharingKey]], int] = {}
+        for kind in self._kinds.values():
+            if kind.first >= before or not kind.reach & claim.region:
+                continue
+            key = id(kind.space), kind.query.keys
+            if key not in longest:
+                longest[key] = self._longest(kind, claim)
+            for turn in kind.early(self._turns, self._now, claim.end, longest[key]):
+                if turn.number < before:
+                    early[turn.number] = turn
+        return early
+
+    def _longest(self, kind: Kind, claim: _Footprint) -> int:
+        """Return how long a job of a kind is at most that has some of the resources of a claim before its end."""
+        if claim.region != claim.resources:
+            return FOREVER
+        return kind.space.slots.longest_free(claim.resources, self._now, claim.end, kind.query.keys)
+
+    def _begins_before(self, turn: Turn, date: int) -> bool:
+        """Whether a job is still passed over, and there is room for it before a date."""
+        if turn.job.id not in self._turns:
+            return False
+        begin = max(self._now, turn.until)
+        kinds = self._kinds_of(turn.job, turn.types, turn.rules, turn.task)
+        if begin < date and any(kind.has_room(duration, begin, date - 1) for duration, kind in kinds):
+            return True
+        turn.until = max(turn.until, date)
+        return False
+
+    def _meets(self, turn: Turn, claim: _Footprint) -> bool:
+        """Whether the place of a passed job meets a claim; it is placed unless it begins behind that."""
+        if self._first_date(turn) >= claim.end:
+            return False
+        task = turn.task
+        if task is None and not self._waits_for_passed(turn):
+            checked = self._placer.checked(turn.job, turn.types, turn.rules)
+            task = checked if isinstance(checked, PlacementTask) and self._is_regular(checked) else None
+        if task is None or turn.is_doubtful or self._cleared > MAX_CLEARED:
+            return self._catch_up_to(turn, claim)
+        return self._place_alone(turn, task, claim)
+
+    def _first_date(self, turn: Turn) -> int:
+        """Return a date before which a passed job does not begin: that of the job that it waits for, if it does."""
+        while self._waits_for_passed(turn):
+            required = [each.required for each in turn.job.dependencies if each.required in self._turns]
+            if not required or any(map(_may_precede, turn.job.dependencies)):
+                return turn.until
+            turn = self._turns[required[0]]
+        if turn.task:
+            best, _ = self._search.best(turn.task)
+            turn.until = max(turn.until, self._first_start(turn.task, best))
+        return turn.until
+
+    def _place_alone(self, turn: Turn, task: PlacementTask, claim: _Footprint) -> bool:
+        """Place a passed job, and before it only those that may meet its place; return whether it meets a claim."""
+        cleared: Placement | None = None
+        while turn.job.id in self._turns:
+            if self._is_late():
+                raise TimeIsUp
+            best, _ = self._search.best(task)
+            turn.until = max(turn.until, self._first_start(task, best))
+            if best is None or turn.until >= claim.end:
+                return False
+            if best == cleared:
+                self._place_passed(turn)
+            elif self._clear(turn, task, best):
+                cleared = best
+        return self._is_met(claim, turn)
+
+    def _catch_up_to(self, last: Turn, claim: _Footprint) -> bool:
+        """Place the passed jobs as far as one, in their order, as far as they are connected with it.
+
+        Return whether one of them meets a claim; then those behind it are left.
+        """
+        is_partial = claim.region != EVERYTHING
+        region = connected(self._kinds.values(), claim.region | last.reach) if is_partial else EVERYTHING
+        for turn in list(self._turns.values()):
+            if turn.number > last.number:
+                return False
+            if region != EVERYTHING and not turn.reach & region:
+                continue
+            if region != EVERYTHING and self._waits_for_passed(turn):
+                return self._catch_up_to(last, replace(claim, region=EVERYTHING))
+            if self._is_late():
+                raise TimeIsUp
+            self._place_passed(turn)
+            if self._is_met(claim, turn):
+                return True
+        return False
+
+    def _is_met(self, claim: _Footprint, turn: Turn) -> bool:
+        """Whether a job that has been placed has some of the resources of a claim before its end."""
+        place = self._context.bookings.placements.get(turn.job.id)
+        return place is not None and bool(place.resources & claim.resources) and place.start < claim.end
 
 
 def _may_precede(dependency: Dependency) -> bool:

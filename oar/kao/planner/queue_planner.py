@@ -10,7 +10,8 @@ from oar.kao.facts.queue_policies import QueuePolicy, policy_of
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.job_order import JobOrder, behind_required_jobs
 from oar.kao.planner.limits.backfill_depth import BackfillDepth, Standing
-from oar.kao.planner.passed_over import PassedOver, Place, TimeIsUp
+from oar.kao.planner.passed_jobs import Place
+from oar.kao.planner.passed_over import PassedOver, TimeIsUp
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
 from oar.kao.planner.placement.placer import Placer
 from oar.kao.planner.placement.round_context import RoundContext

@@ -21,7 +21,7 @@ from oar.kao.facts.job_types import SharingKey
 from oar.kao.facts.snapshot import FOREVER
 from oar.kao.planner.resources.shared_slots import SharedSlots
 from oar.lib.facts.hierarchy import RequestFit
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.resource_set import ResourceSet, union
 
 #: Start, end, resources and sharing key of a job.
 Occupant = tuple[int, int, ResourceSet, SharingKey | None]
@@ -279,6 +279,32 @@ class SlotSet:
         if slot_index + 1 < len(starts):
             return starts[slot_index + 1]
         return self._firsts[page_index + 1] if page_index + 1 < len(self.pages) else None
+
+    def longest_free(
+        self, resources: ResourceSet, begin: int, end: int, keys: frozenset[SharingKey] = frozenset()
+    ) -> int:
+        """Return for how long one of some resources is free at most, of the times that begin in an interval."""
+        runs: dict[int, ResourceSet] = {}  #: begin of a time -> the resources that are free since then
+        longest = 0
+        page_index, slot_index = self.locate(max(begin, self.begin))
+        for page in self.pages[page_index:]:
+            is_behind = page.starts[slot_index] >= end
+            if is_behind and not union(runs.values()) & ~page.common:
+                continue
+            frees = page.free_for(keys)
+            for start, slot in zip(page.starts[slot_index:], frees[slot_index:], strict=True):
+                free = slot & page.open & resources
+                for since in [since for since, members in runs.items() if members & ~free]:
+                    longest = max(longest, start - since)
+                    runs[since] &= free
+                    if not runs[since]:
+                        del runs[since]
+                if start < end and (begun := free & ~union(runs.values())):
+                    runs[max(start, begin)] = begun
+            if is_behind and not runs:
+                return longest
+            slot_index = 0
+        return FOREVER if runs else longest
 
     def locate(self, date: int) -> tuple[int, int]:
         """Return the index of the page, and of the slot in that page, in which ``date`` lies."""

@@ -1,0 +1,122 @@
+"""The jobs that an urgent pass has passed over, and those that ask for the same together.
+
+See docs/design/planner.rst, "Two depths".
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.snapshot import FOREVER, WaitingJob
+from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
+from oar.kao.planner.resources.slot_search import earliest
+from oar.kao.planner.resources.slots import SlotQuery
+from oar.kao.planner.resources.spaces import Space
+from oar.lib.facts.resource_set import ResourceSet
+
+#: Places a job as a full plan does; a job that was checked at its turn is not checked again.
+Place = Callable[[WaitingJob, PlacementTask | None], None]
+
+#: As resources by which jobs are connected: they are connected with all others.
+EVERYTHING: ResourceSet = -1
+
+
+@dataclass(slots=True)
+class Turn:
+    """The turn of one job in the order."""
+
+    number: int
+    job: WaitingJob
+    types: ParsedTypes
+    rules: PlacementRules
+    place: Place
+    task: PlacementTask | None = None  #: what is searched for; None: it has not been checked
+    until: int = 0  #: it cannot begin before this date
+    is_doubtful: bool = False  #: it is not known whether it is behind the depth of its queue
+    #: what it may be given, and the jobs before it with which its array or a dependency connects it: it makes no
+    #: difference for others
+    reach: ResourceSet = 0
+
+
+@dataclass(slots=True)
+class Kind:
+    """The passed jobs that ask for the same in one space; they differ in their durations."""
+
+    space: Space
+    query: SlotQuery  #: of any duration
+    shortest: int = FOREVER  #: the shortest duration, or less
+    fails_from: int = FOREVER  #: one of this duration or longer cannot begin soon
+    closed_from: int = FOREVER  #: one of this duration or longer cannot begin ...
+    closed_until: int = 0  #: ... before this date
+    first: int = FOREVER  #: the least number of a turn that ever was a member
+    reach: ResourceSet = 0  #: of all that ever were members
+    has_doubtful: bool = False  #: whether there ever was a doubtful member
+    members: list[tuple[int, Turn]] = field(default_factory=list)  #: with their durations; some may be placed
+    is_in_order: bool = True  #: the members are, the shortest first
+
+    def has_room(self, duration: int, begin: int, latest: int) -> bool:
+        """Whether there is room for so long that begins between two dates."""
+        return earliest(self.space.slots, replace(self.query, duration=duration), begin, latest) is not None
+
+    def add(self, duration: int, turn: Turn) -> None:
+        """Add a job."""
+        self.shortest = min(self.shortest, duration)
+        self.first = min(self.first, turn.number)
+        self.reach |= turn.reach
+        self.has_doubtful |= turn.is_doubtful
+        self.members.append((duration, turn))
+        self.is_in_order = False
+
+    def early(self, turns: Collection[int], now: int, date: int, longest: int = FOREVER) -> Iterator[Turn]:
+        """Iterate over the members that are no longer than that and for which there is room before a date.
+
+        ``turns``: the jobs that still are passed over.
+        """
+        if self._is_closed(date, longest):
+            return
+        self._put_in_order(turns)
+        for duration, turn in self.members:
+            is_closed = duration >= self.closed_from
+            if duration > longest or (is_closed and self.closed_until >= date):
+                return
+            if turn.until >= date or turn.job.id not in turns:
+                continue
+            begin = max(now, self.closed_until if is_closed else 0)
+            if self.has_room(duration, max(begin, turn.until), date - 1):
+                yield turn
+            elif turn.until <= begin or not self.has_room(duration, begin, date - 1):
+                self.closed_from, self.closed_until = duration, date
+                return
+            else:
+                turn.until = date  # others of the kind may begin sooner
+
+    def _is_closed(self, date: int, longest: int) -> bool:
+        """Whether no member is short enough, or there is room for none before a date."""
+        return self.shortest > longest or (self.closed_until >= date and self.closed_from <= self.shortest)
+
+    def _put_in_order(self, turns: Collection[int]) -> None:
+        if not self.is_in_order:
+            self.members = [member for member in self.members if member[1].job.id in turns]
+            self.members.sort(key=_duration_and_number)
+            self.shortest = self.members[0][0] if self.members else FOREVER
+            self.is_in_order = True
+
+
+def connected(kinds: Iterable[Kind], region: ResourceSet) -> ResourceSet:
+    """Return the resources by which passed jobs are connected with some resources, by way of others too.
+
+    Whether a doubtful job is placed depends on all jobs before it.
+    """
+    before: ResourceSet = 0
+    while before != region:
+        before = region
+        for kind in kinds:
+            if kind.reach & region:
+                if kind.has_doubtful:
+                    return EVERYTHING
+                region |= kind.reach
+    return region
+
+
+def _duration_and_number(member: tuple[int, Turn]) -> tuple[int, int]:
+    return member[0], member[1].number
