@@ -11,6 +11,7 @@ from oar.api.answers import Answer, answer_unless_known
 from oar.api.jobs import PRINTABLE, words_of
 from oar.api.service import asking, service_of
 from oar.lib.facts.errors import BadRequest, NoSuchResource
+from oar.lib.facts.records import SYSTEM_PROPERTIES
 from oar.lib.facts.states import NOT_STARTED
 from oar.lib.views.gantt_chunks import DAY, ranges
 
@@ -29,14 +30,24 @@ Seconds = Annotated[int, Query(ge=0, le=LAST_DAY * DAY)]
 
 @router.get("/index", operation_id="gantt_index", summary="The days that have chunks")
 def gantt_index(request: Request, begin: Annotated[Seconds, Query(alias="from")], to: Seconds) -> Answer:
-    """Return the days of a period on which something ended, with the version by which a chunk is asked for."""
+    """Return the days of a period on which something ended, with the version by which a chunk is asked for.
+
+    `from` of a day is when the first of what ended on it had begun: what was at a date is in the days from there on of
+    which it is not later.
+    """
     who = asking(request)
     if not begin <= to < begin + MOST_DAYS * DAY:
         raise BadRequest(f"a period goes from a date to a later one, over {MOST_DAYS} days at most")
     with who.database.snapshot() as tx:
         versions = tx.gantt_days.versions(begin - begin % DAY, to - to % DAY + DAY)
     items = [
-        {"day": _written(each.day), "version": _version(each), "jobs": each.jobs, "states": each.states}
+        {
+            "day": _written(each.day),
+            "version": _version(each),
+            "jobs": each.jobs,
+            "states": each.states,
+            "from": each.first,
+        }
         for each in versions
     ]
     return answer_unless_known(request, {"items": items})
@@ -109,7 +120,8 @@ def gantt_rows(
     who = asking(request)
     levels = words_of(rows) or ("network_address",)
     with who.database.snapshot() as tx:
-        unknown = [level for level in levels if level not in tx.resources.columns()]
+        properties = tx.resources.columns()
+        unknown = [level for level in levels if level not in properties]
         if unknown:
             raise BadRequest(f"{unknown[0]!r} is no property of resources")
         resources = tx.listings.resources(columns=tuple(dict.fromkeys(("resource_id", "type", *levels))))
@@ -121,7 +133,8 @@ def gantt_rows(
         {"type": kind, "labels": labels, "number": len(ids), "resources": list(ranges(sorted(ids)))}
         for (kind, labels), ids in sorted(groups.items(), key=lambda group: _natural(*group[0]))
     ]
-    return answer_unless_known(request, {"levels": levels, "items": items})
+    named = sorted(name for name in properties if name not in SYSTEM_PROPERTIES)
+    return answer_unless_known(request, {"levels": levels, "items": items, "properties": named})
 
 
 def _natural(kind: str, labels: Iterable[str]) -> tuple[object, ...]:

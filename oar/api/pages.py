@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
@@ -13,13 +12,18 @@ from oar.api.answers import Answer
 from oar.api.callers import Caller
 from oar.api.dashboard import dashboard_record
 from oar.api.event_log import EventListing, event_page
+from oar.api.gantt_table import gantt_table, period_of
 from oar.api.grid import totals
 from oar.api.jobs import JobListing, job_page, job_record
 from oar.api.nodes import NodeListing, node_record, nodes_record, queues_record
+from oar.api.old_links import drawgantt_place, monika_place
+from oar.api.reservations import ReservationListing, reservation_items, reservation_with_log
 from oar.api.service import Asking, asking, service_of
 from oar.api.statuses import status_of
+from oar.api.usage import usage_record
 from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.reservations.recurrence import local_zone
+from oar.lib.views.gantt_chunks import DAY
 from oar.web.documents import POLICY, Documents, Visit
 from oar.web.words import LANGUAGES, preferred
 
@@ -29,6 +33,8 @@ router = APIRouter(prefix="/ui", include_in_schema=False)
 FIRST_JOBS = 50
 FIRST_EVENTS = 100
 FIRST_NODES = 200
+#: Days of the first view of consumption.
+USAGE_DAYS = 30
 _LANGUAGE_COOKIE = "oar_language"
 _YEAR = 365 * 86400
 _HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
@@ -98,6 +104,46 @@ def node(request: Request, name: str) -> Answer:
     return _page(request, "node", lambda who: {"node": node_record(who, name)})
 
 
+@router.get("/gantt")
+def gantt(request: Request) -> Answer:
+    """Show who was, is and will be where."""
+    return _page(request, "gantt", lambda who: gantt_table(who, period_of(request.query_params)))
+
+
+@router.get("/submit")
+def submit(request: Request) -> Answer:
+    """Show the form of a submission."""
+    return _page(request, "submit", lambda who: {})
+
+
+@router.get("/usage")
+@router.get("/fairshare")
+def usage(request: Request) -> Answer:
+    """Show who used what."""
+    to = int(time.time())
+
+    def load(who: Asking) -> Record:
+        return {"usage": usage_record(who, to - USAGE_DAYS * DAY, to), "begin": to - USAGE_DAYS * DAY, "end": to}
+
+    return _page(request, "usage", load)
+
+
+@router.get("/reservations")
+def reservations(request: Request) -> Answer:
+    """Show the advance reservations."""
+    return _page(
+        request, "reservations", lambda who: {"items": reservation_items(who, ReservationListing.model_validate({}))}
+    )
+
+
+@router.get("/reservations/{number}")
+def reservation(request: Request, number: str) -> Answer:
+    """Show an advance reservation."""
+    return _page(
+        request, "reservation", lambda who: {"reservation": reservation_with_log(who, _number(number, "reservation"))}
+    )
+
+
 @router.get("/queues")
 def queues(request: Request) -> Answer:
     """Show the queues."""
@@ -135,16 +181,26 @@ def tokens(request: Request) -> Answer:
 @router.get("/monika.cgi")
 def monika(request: Request) -> Answer:
     """Lead links of Monika to the pages that show the same."""
-    asked = request.query_params
-    kind = next((kind for kind in ("job", "node") if asked.get(kind)), None)
-    place = f"{kind}s/{quote(asked[kind], safe='')}" if kind else "nodes"
-    return Response(status_code=HTTPStatus.MOVED_PERMANENTLY, headers={"Location": place})
+    return _moved(monika_place(request.query_params))
+
+
+@router.get("/drawgantt")
+@router.get("/drawgantt.php")
+@router.get("/drawgantt.cgi")
+@router.get("/drawgantt-svg.php")
+def drawgantt(request: Request) -> Answer:
+    """Lead links of DrawGantt to the view that they showed."""
+    return _moved(drawgantt_place(request.query_params, int(time.time())), HTTPStatus.FOUND)
 
 
 @router.get("/{path:path}")
 def nothing(request: Request) -> Answer:
     """Tell that there is no such page."""
     return _problem(request, HTTPStatus.NOT_FOUND, "", Caller())
+
+
+def _moved(place: str, status: HTTPStatus = HTTPStatus.MOVED_PERMANENTLY) -> Answer:
+    return Response(status_code=status, headers={"Location": place})
 
 
 def _documents(request: Request) -> Documents:
@@ -204,8 +260,8 @@ def _jobs(who: Asking, asked: Mapping[str, str]) -> Record:
     return job_page(who, listing)
 
 
-def _number(text: str) -> int:
-    """Return the id of a job.  Raises BadRequest."""
+def _number(text: str, of: str = "job") -> int:
+    """Return the id of a job, or of something else.  Raises BadRequest."""
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise BadRequest(f"{text!r} is no id of a job")
+        raise BadRequest(f"{text!r} is no id of a {of}")
     return int(text)

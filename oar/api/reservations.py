@@ -1,6 +1,6 @@
 """Advance reservations, as everybody sees them: lists, a calendar, one of them with what happened to it."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -37,7 +37,11 @@ class ReservationListing(BaseModel):
 @router.get("", operation_id="reservations_list", summary="Advance reservations")
 def reservations_list(request: Request, listing: Annotated[ReservationListing, Query()]) -> Answer:
     """Return the advance reservations by their numbers; with `from` and `to`, a page of a calendar."""
-    who = asking(request)
+    return answer_unless_known(request, {"items": reservation_items(asking(request), listing)})
+
+
+def reservation_items(who: Asking, listing: ReservationListing) -> list[dict[str, Any]]:
+    """Return the advance reservations that are asked for."""
     owners = words_of(listing.owner)
     with who.database.snapshot() as tx:
         rows = tx.advance_reservations.ever_granted() if listing.ended else tx.advance_reservations.live()
@@ -50,20 +54,24 @@ def reservations_list(request: Request, listing: Annotated[ReservationListing, Q
             and (listing.to is None or each.start < listing.to)
         ]
         items = shown(tx, sorted(chosen, key=lambda each: (each.number, each.id)), reader_for(tx, who))
-    return answer_unless_known(request, {"items": [reservation_record(item) for item in items]})
+    return [reservation_record(item) for item in items]
 
 
 @router.get("/{number}", operation_id="reservation", summary="One advance reservation")
 def reservation_one(request: Request, number: Annotated[int, Path(ge=1, le=9_999_999)]) -> Answer:
     """Return a reservation by its number, and what happened to it."""
-    who = asking(request)
+    return answer_unless_known(request, reservation_with_log(asking(request), number))
+
+
+def reservation_with_log(who: Asking, number: int) -> dict[str, Any]:
+    """Return a reservation and what happened to it.  Raises NoSuchResource."""
     with who.database.snapshot() as tx:
         found = tx.advance_reservations.by_numbers([number]).get(number)
         if found is None or found.state in HIDDEN:
             raise NoSuchResource(f"there is no advance reservation {number}")
         (item,) = shown(tx, [found], reader_for(tx, who))
         log = [log_record(row) for row in tx.advance_reservations.logs([found.id])]
-    return answer_unless_known(request, {**reservation_record(item), "log": log})
+    return {**reservation_record(item), "log": log}
 
 
 def reader_for(tx: "Transaction", who: Asking) -> ReservationReader:

@@ -31,9 +31,13 @@ def usage(
     bucket: Literal["day", "week", "month"] = "day",
 ) -> Answer:
     """Return what was used and asked for, in resource seconds, by buckets of time and by groups."""
-    who = asking(request)
     if begin >= to:
         raise BadRequest("a period goes from a date to a later one")
+    return answer_unless_known(request, usage_record(asking(request), begin, to, group, bucket))
+
+
+def usage_record(who: Asking, begin: int, to: int, group: str = "user", bucket: str = "day") -> dict[str, object]:
+    """Return the consumption of a period as far as the caller may see it."""
     with who.database.snapshot() as tx:
         rows = tx.usage.series(begin, to, group=group, bucket=bucket)
         lost = tx.usage.unavailable(begin, to)
@@ -42,7 +46,7 @@ def usage(
         {"from": row.begin, group: row.group, "used": row.used, "asked": row.asked}
         for row in _shown(rows, who, by_user=group == "user")
     ]
-    return answer_unless_known(request, {"items": items, "capacity": capacity, "unavailable": lost})
+    return {"items": items, "capacity": capacity, "unavailable": lost}
 
 
 @router.get("/fairshare/{user}", operation_id="fairshare", summary="The fair share of a user")

@@ -3,11 +3,15 @@
 import gzip
 import hashlib
 import mimetypes
+import posixpath
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 #: Where the files of the pages are.
 DIRECTORY = Path(__file__).parent / "static"
+#: How scripts name others that they need.
+_IMPORT = re.compile(r"""^(?:import|export)\b[^"\n]*"(\.[^"]+)";""", re.MULTILINE)
 _TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".json": "application/json"}
 
 
@@ -35,9 +39,22 @@ class Assets:
         """Return a file, None if there is none of this name."""
         return self._files.get(name)
 
-    def names(self, suffix: str) -> list[str]:
-        """Return the names of the files that end so."""
-        return [name for name in self._files if name.endswith(suffix)]
+    def imported(self, script: str) -> list[str]:
+        """Return the scripts that one needs, those that they need among them, by name; none if it is not there."""
+        found: set[str] = set()
+        todo = [script]
+        while todo:
+            name = todo.pop()
+            for other in self._imports(name):
+                if other not in found:
+                    found.add(other)
+                    todo.append(other)
+        return sorted(found)
+
+    def _imports(self, script: str) -> list[str]:
+        asset = self._files.get(script)
+        named = _IMPORT.findall(asset.content.decode()) if asset else []
+        return [posixpath.normpath(posixpath.join(posixpath.dirname(script), name)) for name in named]
 
 
 def _read(path: Path) -> Asset:

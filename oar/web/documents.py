@@ -18,7 +18,7 @@ POLICY = (
     "require-trusted-types-for 'script'; trusted-types oar"
 )
 #: The pages of the menu, in their order.
-MENU = ("dashboard", "nodes", "jobs", "queues", "events", "help")
+MENU = ("dashboard", "nodes", "jobs", "gantt", "submit", "usage", "reservations", "queues", "events", "help")
 
 
 class Visit(NamedTuple):
@@ -46,7 +46,8 @@ class Documents:
         words = self._words[visit.language]
         template = self._templates.get_template(f"{name}.html")
         static = f"{visit.root}ui/static/{self.assets.version}"
-        return template.render(record, t=words, visit=visit, page=name, menu=MENU, static=static, modules=self._modules)
+        modules = self.assets.imported(f"js/pages/{name}.js")  # named in the document, they come at once
+        return template.render(record, t=words, visit=visit, page=name, menu=MENU, static=static, modules=modules)
 
     @cached_property
     def _templates(self) -> Environment:
@@ -59,11 +60,6 @@ class Documents:
         )
         templates.filters |= {"date": _date, "iso": _iso, "duration": _duration}
         return templates
-
-    @cached_property
-    def _modules(self) -> list[str]:
-        """The scripts that every page needs: named in the document, they come at once and not one after another."""
-        return [name for name in self.assets.names(".js") if name.startswith("js/common/")]
 
 
 def _date(seconds: int | None) -> str:

@@ -1,10 +1,12 @@
 """What the service gives to pages: their files, their first views, the records that only they need."""
 
 from collections.abc import Callable
+from datetime import datetime
 
 import httpx
 import pytest
 
+from oar.api.old_links import drawgantt_place
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState, ResourceState
 from oar.lib.resources import nodes
@@ -183,3 +185,36 @@ def test_a_job_comes_with_all_that_its_page_shows(anonymous: httpx.Client, datab
     assert [state["state"] for state in record["states"]] == ["Waiting"]
     (listed,) = anonymous.get("/v1/jobs", params={"outlook": True}).json()["items"]
     assert listed["outlook"]["why"] == ""
+
+
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ("", "/ui/gantt"),
+        ("?start=1700000000&stop=1700086400&filter=all&timezone=UTC", "/ui/gantt?from=1700000000&to=1700086400"),
+        ("?start=1700000000&timespan=3600", "/ui/gantt?from=1700000000&to=1700003600"),
+        (
+            "?start=5&stop=9&resource_base=cpuset&scale=20",
+            "/ui/gantt?rows=network_address%2Ccpuset&from=5&to=9",
+        ),
+        ("?start=9&stop=5", "/ui/gantt"),
+        ("?start=1%20OR%201=1&stop=99999999999999999999", "/ui/gantt"),
+        ("?year=20x4&month=Nov", "/ui/gantt"),
+        ("?resource_base=%22%3E%3Cscript%3E", "/ui/gantt"),
+    ],
+)
+def test_links_of_drawgantt_lead_to_what_they_showed(anonymous: httpx.Client, query: str, place: str) -> None:
+    answer = anonymous.get(f"/ui/drawgantt.php{query}")
+    assert answer.status_code == 302
+    assert str(answer.url.join(answer.headers["location"])).removeprefix(str(anonymous.base_url).rstrip("/")) == place
+
+
+def test_relative_dates_of_drawgantt_count_from_now() -> None:
+    asked = {"relative_start": "-3600", "relative_stop": "7200"}
+    assert drawgantt_place(asked, 100_000) == "gantt?from=96400&to=107200"
+
+
+def test_dates_of_the_first_drawgantt_are_understood() -> None:
+    asked = {"year": "2024", "month": "Nov", "day": "5", "hour": "12", "range": "3 days"}
+    begin = int(datetime(2024, 11, 5, 12).astimezone().timestamp())
+    assert drawgantt_place(asked, 0) == f"gantt?from={begin}&to={begin + 3 * 86400}"

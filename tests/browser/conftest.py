@@ -42,7 +42,7 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture
 def api(database: Database, tmp_path: Path) -> Iterator[Api]:
     """A service of a site as shipped."""
-    made = Api(Runtime(Config(instance_name="testbed"), database), tmp_path / "api.sock")
+    made = Api(Runtime(Config(instance_name="testbed", estimate_timeout=120), database), tmp_path / "api.sock")
     made.start()
     yield made
     made.stop()

@@ -25,6 +25,13 @@ PAGES = {
     "jobs/{running}": "node-1",
     "jobs/{waiting}": "Why it waits",
     "jobs/{ended}": "post",
+    "gantt": "Jobs over time",
+    "gantt?view=table&color=user": "rests",
+    "submit": "When would a job start?",
+    "usage": "Usage",
+    "fairshare?who=alice": "has the karma",
+    "reservations": "There are no reservations here.",
+    "reservations?view=all": "Advance reservations",
     "queues": "besteffort",
     "events": "PING_CHECKER_NODE_SUSPECTED",
     "help": "Ctrl",
@@ -36,6 +43,8 @@ PLAIN = {
     "nodes": "4 resources: 1 free",
     "nodes?view=table": "4 resources: 1 free",
     "nodes/node-1": "2 resources: 1 free",
+    "gantt": "rests",
+    "fairshare?who=alice": "Usage",
 }
 #: How people look: their screen, their wishes.
 LOOKS: dict[str, dict[str, Any]] = {

@@ -19,6 +19,10 @@ _ENDED = f"""
     WHERE j.stop_time >= %(start)s AND j.stop_time < %(stop)s AND j.state IN ('Terminated', 'Error')
       AND j.start_time > 0 AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
     ORDER BY j.job_id"""
+#: The first of them that ended at a date or later.
+_FIRST_ENDED = _ENDED.replace("j.stop_time < %(stop)s", "j.start_time < %(stop)s").replace(
+    "ORDER BY j.job_id", "ORDER BY j.stop_time, j.job_id LIMIT %(most)s"
+)
 #: The same of jobs that are on resources now.
 _RUNNING = f"""
     SELECT j.job_id, j.start_time, 0,
@@ -57,17 +61,18 @@ _OPEN = """
 _PAUSES = """
     SELECT job_id, date_start, date_stop FROM job_state_logs
     WHERE job_id = ANY(%s) AND job_state = 'Suspended' ORDER BY job_id, date_start"""
-#: How often something ended on each day, and a sum by which another set of jobs is noticed.
+#: How often something ended on each day, a sum by which another set of jobs is noticed, and when the first of it began.
 _VERSIONS = """
     WITH ended AS (
-        SELECT j.stop_time / 86400 AS day, count(*) AS jobs, sum(hashint8(j.job_id))::bigint AS sum FROM jobs j
+        SELECT j.stop_time / 86400 AS day, count(*) AS jobs, sum(hashint8(j.job_id))::bigint AS sum,
+            min(j.start_time) AS first FROM jobs j
         WHERE j.stop_time >= %(start)s AND j.stop_time < %(stop)s AND j.state IN ('Terminated', 'Error')
           AND j.start_time > 0 AND j.assigned_moldable_job <> 0 GROUP BY 1),
     closed AS (
-        SELECT l.date_stop / 86400 AS day, count(*) AS intervals FROM resource_logs l
+        SELECT l.date_stop / 86400 AS day, count(*) AS intervals, min(l.date_start) AS first FROM resource_logs l
         WHERE l.attribute = 'state' AND l.date_stop >= %(start)s AND l.date_stop < %(stop)s
           AND l.value IN ('Absent', 'Dead', 'Suspected') GROUP BY 1)
-    SELECT day, COALESCE(jobs, 0), COALESCE(sum, 0), COALESCE(intervals, 0)
+    SELECT day, COALESCE(jobs, 0), COALESCE(sum, 0), COALESCE(intervals, 0), LEAST(ended.first, closed.first)
     FROM ended FULL JOIN closed USING (day) ORDER BY day"""
 
 
@@ -105,6 +110,7 @@ class DayVersion(NamedTuple):
     jobs: int
     sum: int
     states: int
+    first: int  #: when the first of what ended on it had begun
 
 
 class GanttDays(Table):
@@ -113,6 +119,10 @@ class GanttDays(Table):
     def ended(self, start: int, stop: int) -> list[DrawnJob]:
         """Return the jobs that ran and ended between two dates, by id."""
         return [DrawnJob(*row) for row in self._tx.rows(_ENDED, {"start": start, "stop": stop})]
+
+    def first_ended(self, start: int, stop: int, most: int) -> list[DrawnJob]:
+        """Return jobs that had begun before ``stop`` and ended at ``start`` or later, those that ended first."""
+        return [DrawnJob(*row) for row in self._tx.rows(_FIRST_ENDED, {"start": start, "stop": stop, "most": most})]
 
     def running(self) -> list[DrawnJob]:
         """Return the jobs that are on resources, by id."""

@@ -11,7 +11,7 @@ const SIZES = [[160, 44], [600, 18], [6000, 13], [60_000, 9], [Infinity, 6]];
 const GOLDEN = 0.618033988749895;
 
 export class Grid {
-  /** An element that shows and scrolls; `data` = {groups, letters, jobs, colour}. */
+  /** An element that shows and scrolls; `data` = {groups, letters, jobs, colour, isLarge}: large boxes name their jobs. */
   constructor(element) {
     this.element = element;
     this.canvas = document.createElement("canvas");
@@ -47,7 +47,7 @@ export class Grid {
     const all = groups.flatMap((group) => group.nodes);
     const boxes = all.reduce((sum, node) => sum + node.marks.length, 0);
     const largest = all.reduce((most, node) => Math.max(most, node.marks.length), 1);
-    const size = (this.size = SIZES.find(([most]) => boxes <= most)[1]);
+    const size = (this.size = this.data.isLarge ? SIZES[0][1] : SIZES.find(([most]) => boxes <= most)[1]);
     const width = Math.max(Math.min(PER_LINE, largest) * size, size > 6 ? 72 : 40);
     const height = Math.ceil(largest / PER_LINE) * size + LABEL;
     this.columns = Math.max(1, Math.floor((this.window.clientWidth - GAP) / (width + GAP)));

@@ -30,8 +30,8 @@ export function get(path, parameters, signal) {
 }
 
 /** Ask the service to do something.  Throws Problem. */
-export function post(path, body) {
-  const headers = { "X-OAR-Request": "1", ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
+export function post(path, body, more = {}) {
+  const headers = { "X-OAR-Request": "1", ...more, ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
   return send(path, null, { method: "POST", headers, body: body === undefined ? null : JSON.stringify(body) });
 }
 

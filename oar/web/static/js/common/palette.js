@@ -8,7 +8,8 @@ import { t } from "./words.js";
 /** So many things of a kind are offered. */
 const MOST = 6;
 const PAGES = {
-  dashboard: t("menu.dashboard"), nodes: t("menu.nodes"), jobs: t("menu.jobs"),
+  dashboard: t("menu.dashboard"), nodes: t("menu.nodes"), jobs: t("menu.jobs"), gantt: t("menu.gantt"), submit: t("menu.submit"),
+  usage: t("menu.usage"), reservations: t("menu.reservations"),
   queues: t("menu.queues"), events: t("menu.events"), help: t("menu.help"),
 };
 

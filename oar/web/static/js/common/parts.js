@@ -29,6 +29,11 @@ export function jobLink(job) {
   return h("a", { href: page("jobs", job.id), class: "job" }, h("b", {}, job.id), job.name ? h("bdi", {}, ` ${job.name}`) : null);
 }
 
+/** Show an advance reservation: its number and name, which open it. */
+export function reservationLink(reservation) {
+  return h("a", { href: page("reservations", reservation.id), class: "job" }, h("b", {}, reservation.id), reservation.ar_name ? h("bdi", {}, ` ${reservation.ar_name}`) : null);
+}
+
 /** Show a node, which opens it. */
 export function nodeLink(name) {
   return h("a", { href: page("nodes", name), class: "node" }, h("bdi", {}, name));

@@ -2,11 +2,12 @@
 import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { bytes, duration, time } from "../common/format.js";
-import { now, page } from "../common/site.js";
+import { now, page, site } from "../common/site.js";
 import { copy, jobLink, nodeLink, nodeLinks, shareBar, stateChip, table } from "../common/parts.js";
 import { jobActs, keepFocus } from "../common/job-acts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
+import { JobOutput } from "../job-output.js";
 
 const id = Number(location.pathname.split("/").pop());
 let saidState = null;
@@ -25,7 +26,7 @@ function view(job) {
       h("a", { href: page("jobs", null, { queue: job.queue }) }, job.queue),
       job.project && [" · ", h("bdi", {}, t("job.of_project", { project: job.project }))],
       job.array !== job.id || job.array_index > 1 ? [" · ", h("a", { href: page("jobs", null, { array: job.array, state: "all" }) }, t("job.of_array", { array: job.array, index: job.array_index }))] : null),
-    jobActs(job, () => actions.show(), () => actions.refresh()), waiting(job), running(job), ended(job), facts(job), timeline(job), request(job), resources(job), events(job),
+    jobActs(job, () => actions.show(), () => actions.refresh()), waiting(job), running(job), ended(job), written(job), facts(job), timeline(job), request(job), resources(job), events(job),
   ];
 }
 
@@ -74,6 +75,16 @@ function ended(job) {
     end.advice && h("p", { class: "advice" }, end.advice),
     job.cpu_efficiency != null && h("p", {}, t("end.cpu"), " ", shareBar(job.cpu_efficiency, 1), " · ", t("end.memory", { memory: bytes(job.max_rss) })),
     job.resubmitted_as && h("p", {}, t("end.resubmitted"), " ", jobLink({ id: job.resubmitted_as })));
+}
+
+const output = new JobOutput(id, () => actions.show());
+let looks = false;
+
+/** Show what a job writes, to its owner: nobody else may read it. */
+function written(job) {
+  if (!job.started || site.user !== job.user || job.kind === "INTERACTIVE") return null;
+  if (!looks) (looks = true), queueMicrotask(() => output.look());
+  return output.view();
 }
 
 function facts(job) {
@@ -129,4 +140,4 @@ function events(job) {
 
 const ofThisJob = new Set(["state", "event"]);
 const ofAll = new Set(["jobs", "gantt"]);
-const actions = run({ load, view, shown: keepFocus, concerns: ({ name, data }) => ofAll.has(name) || (ofThisJob.has(name) && data.job === id) });
+const actions = run({ load, view, shown: () => (keepFocus(), output.scroll()), concerns: ({ name, data }) => ofAll.has(name) || (ofThisJob.has(name) && data.job === id) });

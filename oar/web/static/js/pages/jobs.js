@@ -1,10 +1,11 @@
 // Which jobs there are, and why they wait.
 import { change, parameters } from "../common/address.js";
 import { get } from "../common/api.js";
+import { csv } from "../csv.js";
 import { h } from "../common/dom.js";
-import { duration, fullDate, number, time } from "../common/format.js";
+import { duration, number, time } from "../common/format.js";
 import { filters } from "../common/filters.js";
-import { now, site } from "../common/site.js";
+import { now, page, site } from "../common/site.js";
 import { copy, download, jobLink, nodeLinks, quoted, shareBar, stateChip, table } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
@@ -84,6 +85,7 @@ function view({ items, next, total }) {
     h("h1", {}, t("jobs.title"), " ", h("small", {}, t("jobs.count", { n: total }))),
     filters(FIELDS, parameters(), select),
     h("div", { class: "row", key: "tools" }, columnChoice(), exports(), copyButton(),
+      h("a", { key: "submit", href: page("submit") }, t("jobs.submit")),
       fresh > 0 && h("button", { type: "button", class: "fresh", key: "fresh", on: { click: showFresh } }, t("jobs.fresh", { n: fresh }))),
     table(t("jobs.title"), chosenColumns(), known, (job) => job.id, t("jobs.none")),
     next !== null && (items.length < MOST
@@ -133,20 +135,11 @@ async function give(kind) {
     after = page.next;
     announce(t("jobs.exported", { n: items.length }));
   } while (after !== null && items.length < 100_000);
-  const lines = { json: () => JSON.stringify(items), ndjson: () => items.map((job) => JSON.stringify(job)).join("\n"), csv: () => csv(items) };
+  const lines = { json: () => JSON.stringify(items), ndjson: () => items.map((job) => JSON.stringify(job)).join("\n"), csv: () => csv(items, EXPORTED, ["submitted", "started", "ended"]) };
   download(`jobs.${kind}`, lines[kind](), kind === "csv" ? "text/csv" : "application/json");
 }
 
-function csv(items) {
-  const names = ["id", "name", "user", "project", "queue", "state", "resources_asked", "walltime", "submitted", "started", "ended", "exit_code", "message"];
-  const dates = new Set(["submitted", "started", "ended"]);
-  const cell = (job, name) => {
-    const value = job[name] == null ? "" : dates.has(name) ? fullDate(job[name]) : String(job[name]);
-    const safe = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value; // a table program would compute it
-    return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-  };
-  return [names.join(), ...items.map((job) => names.map((name) => cell(job, name)).join())].join("\r\n");
-}
+const EXPORTED = ["id", "name", "user", "project", "queue", "state", "resources_asked", "walltime", "submitted", "started", "ended", "exit_code", "message"];
 
 function showFresh() {
   newest = Infinity;

@@ -22,7 +22,7 @@ function fields(properties) {
     { name: "group", label: t("nodes.group"), options: [["", t("nodes.no_group")], ...properties.map((each) => [each, each])] },
     { name: "color", label: t("nodes.colour"), options: Object.entries(COLOURS).map(([key, word]) => [key === "state" ? "" : key, word]) },
     { name: "q", label: t("nodes.find") },
-    { name: "view", label: t("nodes.view"), options: [["", t("nodes.grid")], ["table", t("nodes.table")]] },
+    { name: "view", label: t("nodes.view"), options: [["", t("nodes.grid")], ["monika", t("nodes.as_monika")], ["table", t("nodes.table")]] },
   ];
 }
 
@@ -77,7 +77,8 @@ const grid = new Grid(document.createElement("div"));
 
 function gridOf(groups, record) {
   const jobs = new Map(record.jobs.map((job) => [job.id, job]));
-  grid.data = { groups, letters: record.letters, jobs, colour: parameters().color ?? "state" };
+  const { color, view: kind } = parameters(), isLarge = kind === "monika";
+  grid.data = { groups, letters: record.letters, jobs, colour: color ?? (isLarge ? "job" : "state"), isLarge };
   return h("div", { class: "grid", key: "grid", id: "grid" });
 }
 

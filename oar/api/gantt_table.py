@@ -1,0 +1,88 @@
+"""Jobs on nodes in a period as a list: what the Gantt page shows without scripts."""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from oar.api.gantt import LAST_DAY
+from oar.api.service import Asking
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.states import NOT_STARTED
+from oar.lib.views.gantt_chunks import DAY
+
+if TYPE_CHECKING:
+    from oar.lib.db.gantt_days import DrawnJob
+
+#: Jobs that are listed; nodes that are named of each.
+MOST_JOBS = 100
+MOST_NODES = 6
+#: Seconds before and after now that are shown if nobody asks for others.
+BEFORE, AFTER = DAY // 2, DAY // 2
+
+
+class Period(NamedTuple):
+    """From a date to a later one."""
+
+    begin: int
+    end: int
+
+
+def period_of(asked: Mapping[str, str]) -> Period:
+    """Return the period that an address asks for.  Raises BadRequest."""
+    now = int(time.time())
+    if not asked.get("from"):
+        return Period(now - BEFORE, now + AFTER)
+    begin, end = _date(asked["from"]), _date(asked.get("to") or str(int(time.time())))
+    if not begin < end:
+        raise BadRequest("a period goes from a date to a later one")
+    return Period(begin, end)
+
+
+def gantt_table(who: Asking, period: Period) -> dict[str, Any]:
+    """Return jobs of a period by their start, those that are planned among them; of many those that end first."""
+    with who.database.snapshot() as tx:
+        ended = tx.gantt_days.first_ended(period.begin, period.end, MOST_JOBS)
+        others = [job for job in (*tx.gantt_days.running(), *tx.gantt_days.planned()) if _meets(job, period)]
+        shown = sorted([*ended, *others][:MOST_JOBS], key=lambda job: (job.start, job.id))
+        rows = tx.resources.select({number for job in shown for number in job.resources})
+    names = {row.id: row.network_address for row in rows}
+    return {
+        "begin": period.begin,
+        "end": period.end,
+        "jobs": [_record(job, names) for job in shown],
+        "is_cut": len(ended) + len(others) > MOST_JOBS or len(ended) == MOST_JOBS,
+    }
+
+
+def _date(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 12 and int(text) <= LAST_DAY * DAY):
+        raise BadRequest(f"{text!r} is no date in epoch seconds")
+    return int(text)
+
+
+def _end(job: "DrawnJob") -> int:
+    return job.stop or (job.start + job.walltime if job.walltime else 0)
+
+
+def _meets(job: "DrawnJob", period: Period) -> bool:
+    return job.start < period.end and not 0 < _end(job) <= period.begin
+
+
+def _record(job: "DrawnJob", names: Mapping[int, str]) -> dict[str, Any]:
+    nodes = _distinct(names.get(number, "") for number in job.resources)
+    return {
+        "id": job.id,
+        "name": job.name,
+        "user": job.user,
+        "queue": job.queue,
+        "state": job.state,
+        "start": job.start,
+        "end": _end(job),
+        "is_planned": job.state in NOT_STARTED,
+        "nodes": nodes[:MOST_NODES],
+        "more": max(0, len(nodes) - MOST_NODES),
+    }
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if name]

@@ -1,0 +1,72 @@
+"""Links of Monika and DrawGantt, which people have in mails and bookmarks: where the pages show the same."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from urllib.parse import quote, urlencode
+
+_DAY = 86400
+#: Lengths of time as the first DrawGantt wrote them in its addresses.
+_RANGES = {
+    "1/6 day": _DAY // 6,
+    "1/2 day": _DAY // 2,
+    "1 day": _DAY,
+    "3 days": 3 * _DAY,
+    "week": 7 * _DAY,
+    "month": 31 * _DAY,
+}
+#: Properties by which DrawGantt made its rows, and which every site has.
+_ROWS = {"resource_id": "network_address,resource_id", "cpuset": "network_address,cpuset"}
+#: The latest date that the diagram knows.
+_LATEST = 2**32 - 1
+
+
+def monika_place(asked: Mapping[str, str]) -> str:
+    """Return the page that shows what a link of Monika did, from where Monika was."""
+    kind = next((kind for kind in ("job", "node") if asked.get(kind)), None)
+    return f"{kind}s/{quote(asked[kind], safe='')}" if kind else "nodes"
+
+
+def drawgantt_place(asked: Mapping[str, str], now: int) -> str:
+    """Return the view of the diagram that a link of DrawGantt, of either generation, showed."""
+    begin, end = _period(asked, now)
+    values = {"rows": _ROWS.get(asked.get("resource_base", ""), "")}
+    if begin is not None and end is not None and 0 <= begin < end <= _LATEST:
+        values |= {"from": str(begin), "to": str(end)}
+    given = {name: value for name, value in values.items() if value}
+    return f"gantt?{urlencode(given)}" if given else "gantt"
+
+
+def _period(asked: Mapping[str, str], now: int) -> tuple[int | None, int | None]:
+    if asked.get("year"):
+        begin = _first_generation(asked)
+        return begin, None if begin is None else begin + _RANGES.get(asked.get("range", ""), _DAY)
+    begin = _date(asked, "start", "relative_start", now)
+    end = _date(asked, "stop", "relative_stop", now)
+    span = _number(asked.get("timespan", ""))
+    if begin is not None and end is None and span:
+        end = begin + span
+    return begin, end
+
+
+def _date(asked: Mapping[str, str], name: str, relative_name: str, now: int) -> int | None:
+    """Return a date that is given in epoch seconds, or in seconds from now on."""
+    found = _number(asked.get(name, ""))
+    relative = _number(asked.get(relative_name, ""))
+    return found if found or relative is None else now + relative
+
+
+def _first_generation(asked: Mapping[str, str]) -> int | None:
+    """Return the date that is written as a year, a month such as ``Nov`` or ``11``, a day, an hour, local time."""
+    words = [asked.get(name) or usual for name, usual in (("year", ""), ("month", "1"), ("day", "1"), ("hour", "0"))]
+    text = " ".join(words)
+    for form in ("%Y %m %d %H", "%Y %b %d %H", "%Y %m %d %H:%M", "%Y %b %d %H:%M"):
+        try:
+            return int(datetime.strptime(text, form).astimezone().timestamp())
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,12}", text) else None

@@ -1,0 +1,121 @@
+// Jobs and states of resources as columns of numbers: a day that is over, or what goes on.
+
+const HEAD = 32;
+const JOB_COLUMNS = ["id", "begin", "length", "walltime", "submitted", "user", "project", "queue", "name", "types", "state", "kind", "ranges"];
+const WORDS = { user: "users", project: "projects", queue: "queues", name: "names", types: "types", state: "states", kind: "kinds" };
+/** What goes on without an end that is known. */
+export const FOR_EVER = 2 ** 32;
+/** Rows for which pieces are found together. */
+const BAND = 32;
+/** What a job is doing that has not ended; 0: it has. */
+export const RUNNING = 1, PLANNED = 2;
+
+/** Read a chunk: its layout is described in docs/api.rst, "The Gantt diagram".  Throws if it is none. */
+export function readChunk(buffer) {
+  const magic = String.fromCharCode(...new Uint8Array(buffer, 0, 4));
+  const head = new Uint32Array(buffer, 0, HEAD / 4);
+  if (magic !== "OARG" || head[1] !== 1) throw new Error("this is no chunk of the Gantt diagram");
+  const [, , zero, jobs, ranges, states, pauses, length] = head;
+  const words = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, HEAD, length)));
+  let at = HEAD + length;
+  const column = (number) => (at += 4 * number, new Uint32Array(buffer, at - 4 * number, number));
+  const block = { words, jobs, ...Object.fromEntries(JOB_COLUMNS.map((name) => [name, column(jobs)])) };
+  const absolute = (numbers) => numbers.map((each) => each + zero);
+  block.begin = absolute(block.begin);
+  block.submitted = absolute(block.submitted);
+  block.end = block.begin.map((begin, job) => begin + block.length[job]);
+  block.phase = new Uint8Array(jobs);
+  block.rangeFirst = column(ranges);
+  block.rangeCount = column(ranges);
+  block.states = { first: column(states), count: column(states), begin: absolute(column(states)), end: absolute(column(states)), state: column(states) };
+  block.pauses = { job: column(pauses), begin: absolute(column(pauses)), end: absolute(column(pauses)) };
+  return block;
+}
+
+/** Make the same of the answer of /v1/gantt/live. */
+export function readLive(record) {
+  const all = [...record.running, ...record.planned], words = {}, numbers = {};
+  for (const name of Object.values(WORDS)) (words[name] = []), (numbers[name] = new Map());
+  const number = (name, text) => {
+    const known = numbers[name].get(text);
+    if (known !== undefined) return known;
+    numbers[name].set(text, words[name].length);
+    return words[name].push(text) - 1;
+  };
+  const column = (value) => Uint32Array.from(all, value);
+  const block = {
+    words, jobs: all.length, id: column((job) => job.id), begin: column((job) => job.start),
+    walltime: column((job) => job.walltime), submitted: column((job) => job.submitted),
+    end: Float64Array.from(all, (job) => (job.walltime ? job.start + job.walltime : FOR_EVER)),
+    phase: Uint8Array.from(all, (_, place) => (place < record.running.length ? RUNNING : PLANNED)),
+    ranges: column((job) => job.resources.length), reason: all.map((job) => job.reason ?? ""),
+    rangeFirst: Uint32Array.from(all.flatMap((job) => job.resources.map(([first]) => first))),
+    rangeCount: Uint32Array.from(all.flatMap((job) => job.resources.map(([, count]) => count))),
+  };
+  for (const [name, list] of Object.entries(WORDS)) {
+    block[name] = column((job) => number(list, name === "types" ? job.types.join(" ") : job[name] ?? ""));
+  }
+  const parts = record.states.flatMap((state) => state.resources.map(([first, count]) => ({ first, count, begin: state.from, state: number("states", state.state) })));
+  const of = (name) => Uint32Array.from(parts, (part) => part[name]);
+  block.states = { first: of("first"), count: of("count"), begin: of("begin"), end: new Float64Array(parts.length).fill(FOR_EVER), state: of("state") };
+  block.pauses = {
+    job: Uint32Array.from(record.suspended, (each) => each.job), begin: Uint32Array.from(record.suspended, (each) => each.from),
+    end: Float64Array.from(record.suspended, (each) => each.to ?? FOR_EVER),
+  };
+  block.frames = record.reservations;
+  return block;
+}
+
+/** Return a word of a job: its user, its queue. */
+export function word(block, name, job) {
+  return block.words[WORDS[name]][block[name][job]];
+}
+
+/** Find the pieces of a block on the rows of a layout. */
+export function place(block, segments, pieces) {
+  const spans = { job: [], top: [], bottom: [] };
+  for (let job = 0, range = 0; job < block.jobs; job++) {
+    for (const stop = range + block.ranges[job]; range < stop; range++) {
+      pieces(segments, block.rangeFirst[range], block.rangeCount[range], (top, bottom) => (spans.job.push(job), spans.top.push(top), spans.bottom.push(bottom)));
+    }
+  }
+  block.spans = { job: Uint32Array.from(spans.job), top: Float64Array.from(spans.top), bottom: Float64Array.from(spans.bottom) };
+  block.bands = banded(block.spans);
+  const { first, count } = block.states, state = { of: [], top: [], bottom: [] };
+  for (let each = 0; each < first.length; each++) pieces(segments, first[each], count[each], (top, bottom) => (state.of.push(each), state.top.push(top), state.bottom.push(bottom)));
+  block.stateSpans = state;
+  for (const frame of block.frames ?? []) {
+    frame.pieces = [];
+    for (const [one, many] of frame.resources) pieces(segments, one, many, (top, bottom) => frame.pieces.push([top, bottom]));
+  }
+  block.earliest = Math.min(...[block.begin, block.states.begin].map((dates) => dates.reduce((least, each) => Math.min(least, each), FOR_EVER)));
+  block.latest = Math.max(...[block.end, block.states.end].map((dates) => dates.reduce((most, each) => Math.max(most, each), 0)));
+}
+
+/** Return for each band of rows which spans begin in it, and how far up one has to look for those that reach into it. */
+function banded({ top, bottom }) {
+  const number = top.reduce((most, each) => Math.max(most, Math.floor(each / BAND) + 1), 0);
+  const starts = new Uint32Array(number + 1);
+  for (const each of top) starts[Math.floor(each / BAND) + 1]++;
+  for (let band = 0; band < number; band++) starts[band + 1] += starts[band];
+  const next = starts.slice(), order = new Uint32Array(top.length);
+  let tallest = 0;
+  for (let span = 0; span < top.length; span++) {
+    order[next[Math.floor(top[span] / BAND)]++] = span;
+    tallest = Math.max(tallest, bottom[span] - top[span]);
+  }
+  return { starts, order, tallest };
+}
+
+/** Call `take(job, top, bottom)` for each piece of a job between two dates and two heights. */
+export function visit(block, from, to, above, below, take) {
+  if (block.earliest >= to || block.latest <= from) return;
+  const { starts, order, tallest } = block.bands, { job, top, bottom } = block.spans, last = starts.length - 1;
+  if (last < 1) return;
+  const start = starts[Math.min(last, Math.max(0, Math.floor((above - tallest) / BAND)))];
+  const stop = starts[Math.min(last, Math.max(0, Math.floor(below / BAND) + 1))];
+  for (let place = start; place < stop; place++) {
+    const span = order[place], of = job[span];
+    if (block.begin[of] < to && block.end[of] > from && top[span] < below && bottom[span] > above) take(of, top[span], bottom[span]);
+  }
+}

@@ -1,0 +1,454 @@
+// The diagram as it is seen: tiles of the worker, rows, dates, and what eyes and hands do with them.
+import { now } from "../common/site.js";
+import { dates } from "./ruler.js";
+
+/** Room for names of rows and for dates; on narrow screens less. */
+const NAMES = 132, NAMES_NARROW = 74, RULER = 26, GROUP = 12;
+const TILE_WIDTH = 512, TILE_HEIGHT = 256;
+/** Tiles that are kept. */
+const KEPT = 140;
+/** Seconds in sight; pixels of a row. */
+const SHORTEST = 300, LONGEST = 86_400 * 366 * 3, LOWEST = 0.02, HIGHEST = 64, COMFORTABLE = 22;
+/** How far a key moves, as a part of what is seen; how much it enlarges. */
+const STEP = 1 / 8, ZOOM = Math.SQRT2;
+/** From this height on rows have a name and a line. */
+const NAMED = 11, LINED = 6;
+/** Seconds after which what goes on has grown and is painted anew, at least. */
+const GROWING = 10;
+
+export class View {
+  /** `engine` paints; `told` = {moved(), chosen(hit), opened(id), folded(group)} is called. */
+  constructor(canvas, engine, told) {
+    Object.assign(this, { canvas, engine, told, from: 0, span: 86_400, top: 0, unit: 10, width: 0, height: 0, isFitted: true, rows: [], groups: [] });
+    this.tiles = new Map();
+    this.former = [];
+    this.asked = new Set();
+    this.generation = 0;
+    this.isComplete = false;
+    this.boxes = [];
+    this.script = [];
+    this.touches = new Map();
+    this.pen = canvas.getContext("2d");
+    const on = (name, act, options) => canvas.addEventListener(name, act.bind(this), options);
+    on("pointerdown", this.press), on("pointermove", this.point), on("pointerup", this.release), on("pointercancel", this.release);
+    on("wheel", this.wheel, { passive: false });
+    on("keydown", this.key), on("dblclick", this.open);
+    new ResizeObserver(() => this.resize()).observe(canvas.parentElement);
+    for (const [target, name] of [[globalThis, "oar:theme"], [matchMedia("(prefers-color-scheme: dark)"), "change"]]) target.addEventListener(name, () => (this.style(), told.restyled()));
+    setInterval(() => this.draw(), 1000);
+    this.style();
+  }
+
+  get left() {
+    return this.width < 600 ? NAMES_NARROW : NAMES;
+  }
+
+  get to() {
+    return this.from + this.span;
+  }
+
+  /** Seconds of a pixel. */
+  get scale() {
+    return this.span / Math.max(1, this.width - this.left);
+  }
+
+  get bottom() {
+    return this.top + (this.height - RULER) / this.unit;
+  }
+
+  style() {
+    const style = getComputedStyle(document.documentElement), colour = (name) => style.getPropertyValue(`--${name}`).trim();
+    this.paint = Object.fromEntries(["ink", "faint", "line", "card", "mark", "hover", "focus"].map((name) => [name, colour(name)]));
+    this.font = style.fontFamily;
+    this.renew();
+  }
+
+  resize() {
+    const ratio = devicePixelRatio || 1;
+    this.width = this.canvas.parentElement.clientWidth;
+    this.height = this.canvas.parentElement.clientHeight;
+    this.canvas.width = Math.round(this.width * ratio);
+    this.canvas.height = Math.round(this.height * ratio);
+    this.ratio = ratio;
+    this.fit();
+    this.renew();
+  }
+
+  /** Show a period. */
+  show(from, to) {
+    this.span = Math.min(LONGEST, Math.max(SHORTEST, to - from));
+    this.from = Math.max(0, from);
+    this.renew();
+  }
+
+  /** Take rows. */
+  setRows({ rows, groups }) {
+    Object.assign(this, { rows, groups });
+    this.fit();
+    this.renew();
+  }
+
+  /** Give all rows the same place on the screen, unless somebody has chosen their height. */
+  fit() {
+    if (!this.height || !this.rows.length) return;
+    if (this.isFitted) this.unit = Math.min(COMFORTABLE, Math.max(LOWEST, (this.height - RULER) / this.rows.length));
+    this.top = Math.max(0, Math.min(this.top, this.rows.length - (this.height - RULER) / this.unit));
+  }
+
+  /** What the tiles show is old: they stay until there are new ones. */
+  renew() {
+    this.generation += 1;
+    const fresh = [...this.tiles.values()].filter((tile) => tile.picture);
+    const all = this.isComplete ? fresh : [...this.former, ...fresh];
+    if (this.isComplete) this.forget();
+    for (const tile of all.slice(0, -KEPT)) tile.picture.close();
+    this.former = all.slice(-KEPT);
+    this.isComplete = false;
+    this.tiles.clear();
+    this.asked.clear();
+    this.draw();
+  }
+
+  isSeen(tile) {
+    return tile.from < this.to && tile.from + tile.width * tile.scale > this.from && tile.top < this.bottom && tile.top + tile.height / tile.unit > this.top;
+  }
+
+  /** Return where tiles are wanted, those in the middle first. */
+  places() {
+    const found = [], ratio = this.ratio || 1;
+    const long = TILE_WIDTH * this.scale, tall = TILE_HEIGHT / this.unit;
+    for (let column = Math.floor(this.from / long); column * long < this.to; column++) {
+      for (let line = Math.floor(this.top / tall); line * tall < Math.min(this.bottom, this.rows.length); line++) {
+        found.push({
+          key: `${this.generation} ${column} ${line}`, from: column * long, top: line * tall, scale: this.scale / ratio, unit: this.unit * ratio,
+          width: Math.round(TILE_WIDTH * ratio), height: Math.round(TILE_HEIGHT * ratio),
+        });
+      }
+    }
+    return found;
+  }
+
+  /** Ask for the tiles that are not there, and for those in which what goes on has grown. */
+  want() {
+    const places = this.places(), due = now() - Math.max(GROWING, this.scale), missing = [];
+    this.isComplete = true;
+    for (const place of places) {
+      const known = this.tiles.get(place.key);
+      this.isComplete &&= Boolean(known?.picture);
+      const hasGrown = known?.picture && known.painted < due && place.from < now() && place.from + place.width * place.scale > known.painted;
+      if (!known) this.tiles.set(place.key, place);
+      if (!known?.picture || hasGrown) missing.push(place);
+    }
+    if (missing.some((place) => !this.asked.has(place.key))) {
+      this.asked = new Set(missing.map((place) => place.key));
+      this.engine.tell("tiles", { tiles: missing });
+    }
+    for (const [key, tile] of this.tiles) {
+      if (this.tiles.size <= KEPT) break;
+      if (!this.isSeen(tile)) this.tiles.delete(key), tile.picture?.close();
+    }
+  }
+
+  /** Take a tile that was painted. */
+  take({ tile, picture, names, painted }) {
+    const place = this.tiles.get(tile);
+    this.asked.delete(tile);
+    if (!place) return picture.close();
+    place.picture?.close();
+    Object.assign(place, { picture, names, painted });
+    this.draw();
+  }
+
+  /** Draw, once before the next picture of the screen. */
+  draw() {
+    this.isDue ||= Boolean(requestAnimationFrame(() => {
+      const begun = performance.now();
+      this.isDue = false;
+      if (this.width && this.rows.length) this.drawNow();
+      this.script.push(performance.now() - begun);
+      if (this.script.length > 2000) this.script.splice(0, 1000);
+    }));
+  }
+
+  drawNow() {
+    const { pen, width, height, left, paint, ratio } = this;
+    this.want();
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.fillStyle = paint.card;
+    pen.fillRect(0, 0, width, height);
+    pen.save();
+    pen.beginPath();
+    pen.rect(left, RULER, width - left, height - RULER);
+    pen.clip();
+    if (!this.isComplete) for (const tile of this.former) this.drawTile(tile);
+    else if (this.former.length) this.forget();
+    for (const tile of this.tiles.values()) if (tile.picture && this.isSeen(tile)) this.drawTile(tile);
+    this.drawLines();
+    this.drawNames();
+    this.drawBoxes();
+    pen.restore();
+    this.drawRows();
+    this.drawDates();
+    if (this.isComplete) this.told.complete();
+  }
+
+  forget() {
+    for (const tile of this.former) tile.picture.close();
+    this.former = [];
+  }
+
+  drawTile({ picture, from, top, scale, unit, width, height }) {
+    if (!picture?.width) return;
+    const x = this.x(from), y = this.y(top);
+    this.pen.imageSmoothingEnabled = scale * this.ratio !== this.scale || unit !== this.unit * this.ratio;
+    const right = this.x(from + width * scale), low = this.y(top + height / unit);
+    this.pen.drawImage(picture, Math.round(x), Math.round(y), Math.round(right) - Math.round(x), Math.round(low) - Math.round(y));
+  }
+
+  x(date) {
+    return this.left + (date - this.from) / this.scale;
+  }
+
+  y(row) {
+    return RULER + (row - this.top) * this.unit;
+  }
+
+  drawLines() {
+    const { pen, paint, unit } = this, last = Math.min(this.rows.length, Math.ceil(this.bottom));
+    pen.fillStyle = paint.line;
+    if (unit >= LINED) for (let row = Math.floor(this.top); row <= last; row++) pen.fillRect(this.left, Math.round(this.y(row)), this.width, 0.5);
+    for (const { date, isDay } of this.marks()) pen.fillRect(Math.round(this.x(date)), RULER, isDay ? 1 : 0.5, this.height);
+    for (const group of this.groups) if (group.count * unit > LINED) pen.fillRect(this.left, Math.round(this.y(group.first)), this.width, 1);
+  }
+
+  marks() {
+    const key = `${this.from} ${this.scale} ${this.width}`;
+    if (this.marked?.key !== key) this.marked = { key, dates: dates(this.from, this.to, this.scale) };
+    return this.marked.dates;
+  }
+
+  /** Write on each job with room for it what it is. */
+  drawNames() {
+    const { pen } = this, done = new Set();
+    pen.font = `11px ${this.font}`;
+    pen.textBaseline = "middle";
+    pen.fillStyle = this.paint.ink;
+    for (const tile of this.tiles.values()) {
+      if (!tile.picture || !this.isSeen(tile)) continue;
+      for (const [id, begin, end, top, bottom, text] of tile.names) {
+        const key = `${id} ${top}`;
+        if (done.has(key)) continue;
+        done.add(key);
+        const x = Math.max(this.left, this.x(begin)) + 4, room = Math.min(this.width, this.x(end)) - x - 3;
+        if (room < 28) continue;
+        const whole = `${id}${text && room > 110 ? ` ${text}` : ""}`;
+        this.write(whole.length * 6.2 > room ? whole.slice(0, Math.max(1, Math.floor(room / 6.6))) : whole, x, (this.y(Math.max(top, this.top)) + this.y(Math.min(bottom, this.bottom))) / 2);
+      }
+    }
+  }
+
+  /** Write a text that is read on every colour: with a rim of the paper's. */
+  write(text, x, y) {
+    const { pen, paint } = this;
+    pen.lineWidth = 2.5;
+    pen.lineJoin = "round";
+    pen.strokeStyle = paint.card;
+    pen.strokeText(text, x, y);
+    pen.fillText(text, x, y);
+  }
+
+  drawBoxes() {
+    const { pen, paint } = this;
+    pen.strokeStyle = paint.ink;
+    pen.lineWidth = 2;
+    for (const [begin, end, top, bottom] of this.boxes) {
+      pen.strokeRect(this.x(begin), this.y(top), Math.max(2, (Math.min(end, this.to + 86400) - begin) / this.scale), Math.max(2, (bottom - top) * this.unit));
+    }
+    const at = this.x(now());
+    pen.fillStyle = paint.mark;
+    if (at >= this.left) pen.fillRect(at - 1, RULER, 2, this.height);
+  }
+
+  drawRows() {
+    const { pen, paint, left, unit, height } = this;
+    pen.fillStyle = paint.card;
+    pen.fillRect(0, RULER, left, height);
+    pen.save();
+    pen.beginPath();
+    pen.rect(0, RULER, left - 4, height);
+    pen.clip();
+    pen.textBaseline = "middle";
+    pen.font = `11px ${this.font}`;
+    pen.fillStyle = paint.ink;
+    const every = Math.max(1, Math.ceil(NAMED / unit)), indent = this.groups.length ? GROUP : 4;
+    if (!this.groups.length || unit >= NAMED) {
+      for (let row = Math.floor(this.top / every) * every; row < Math.min(this.rows.length, this.bottom); row += every) {
+        if (!this.rows[row].group || unit >= NAMED) pen.fillText(shortened(this.rows[row].label, left - indent), indent + (this.groups.length ? 12 : 0), this.y(row) + Math.max(unit, NAMED) / 2);
+      }
+    }
+    pen.font = `600 11px ${this.font}`;
+    let free = RULER;
+    for (const group of this.groups) {
+      const y = this.y(group.first), low = y + group.count * unit;
+      if (low < RULER || y > height) continue;
+      const middle = Math.max(y, free) + 7;
+      if (middle + 5 > Math.max(low, y + NAMED) && middle - y > NAMED) continue;
+      if (unit < NAMED || group.isFolded) pen.fillText(`${group.isFolded ? "▸" : "▾"} ${shortened(group.name, left - 16)}`, 4, middle);
+      else pen.fillText("▾", 3, middle);
+      free = middle + 7;
+    }
+    pen.restore();
+  }
+
+  drawDates() {
+    const { pen, paint, width, left } = this;
+    pen.fillStyle = paint.card;
+    pen.fillRect(0, 0, width, RULER);
+    pen.fillStyle = paint.faint;
+    pen.fillRect(0, RULER - 1, width, 1);
+    pen.textBaseline = "middle";
+    for (const { date, text, isDay } of this.marks()) {
+      const x = this.x(date);
+      if (x < left) continue;
+      pen.font = `${isDay ? "600 " : ""}11px ${this.font}`;
+      pen.fillStyle = isDay ? paint.ink : paint.faint;
+      pen.fillText(text, x + 3, RULER / 2);
+    }
+    const at = this.x(now());
+    if (at < left || at > width) return;
+    pen.fillStyle = paint.mark;
+    pen.beginPath();
+    pen.moveTo(at - 5, RULER - 8);
+    pen.lineTo(at + 5, RULER - 8);
+    pen.lineTo(at, RULER);
+    pen.fill();
+  }
+
+  // -- hands ----------------------------------------------------------------------------------------------------------
+
+  /** Move by a part of what is seen. */
+  move(across, down) {
+    this.from = Math.max(0, this.from + across * (this.to - this.from));
+    this.top += (down * (this.height - RULER)) / this.unit;
+    this.fit();
+    this.draw();
+    this.told.moved();
+  }
+
+  /** Enlarge time about a place of the screen. */
+  zoom(factor, x = (this.left + this.width) / 2) {
+    const date = this.from + (x - this.left) * this.scale;
+    this.span = Math.min(LONGEST, Math.max(SHORTEST, this.span / factor));
+    this.from = Math.max(0, date - (x - this.left) * this.scale);
+    this.renew();
+    this.told.moved();
+  }
+
+  /** Enlarge rows about a place of the screen; null: all of them are seen. */
+  stretch(factor, y = RULER + (this.height - RULER) / 2) {
+    const row = this.top + (y - RULER) / this.unit;
+    this.isFitted = factor === null;
+    if (factor !== null) {
+      this.unit = Math.min(HIGHEST, Math.max(LOWEST, this.unit * factor));
+      this.top = row - (y - RULER) / this.unit;
+    }
+    this.fit();
+    this.renew();
+    this.told.moved();
+  }
+
+  place(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return { x: event.clientX - box.left, y: event.clientY - box.top };
+  }
+
+  press(event) {
+    this.canvas.setPointerCapture(event.pointerId);
+    this.touches.set(event.pointerId, this.place(event));
+    this.hasMoved = false;
+  }
+
+  point(event) {
+    const here = this.place(event), old = this.touches.get(event.pointerId);
+    if (!old) return this.hover(here);
+    const other = [...this.touches].find(([id]) => id !== event.pointerId)?.[1];
+    if (other) {
+      const before = Math.hypot(old.x - other.x, old.y - other.y), after = Math.hypot(here.x - other.x, here.y - other.y);
+      if (before > 10 && after > 10) this.zoom(after / before, (here.x + other.x) / 2);
+    } else {
+      if (Math.hypot(here.x - old.x, here.y - old.y) < 3 && !this.hasMoved) return;
+      this.hasMoved = true;
+      this.from = Math.max(0, this.from - (here.x - old.x) * this.scale);
+      this.top -= (here.y - old.y) / this.unit;
+      this.fit();
+      this.draw();
+      this.told.moved();
+    }
+    this.touches.set(event.pointerId, here);
+  }
+
+  release(event) {
+    const here = this.place(event), wasPressed = this.touches.delete(event.pointerId);
+    if (!wasPressed || this.hasMoved) return;
+    const group = here.x < this.left && here.x < 20 && this.groups.find((each) => here.y >= this.y(each.first) && here.y < this.y(each.first + each.count));
+    if (group) this.told.folded(group.name);
+    else this.look(here);
+  }
+
+  hover(here) {
+    clearTimeout(this.hovering);
+    this.hovering = setTimeout(() => this.look(here), 40);
+  }
+
+  /** Ask what is at a place. */
+  async look({ x, y }) {
+    if (x < this.left || y < RULER || !this.rows.length) return;
+    const date = this.from + (x - this.left) * this.scale;
+    this.told.chosen(await this.engine.ask("hit", { date, height: this.top + (y - RULER) / this.unit, reach: this.scale }), date);
+  }
+
+  open() {
+    this.told.opened();
+  }
+
+  wheel(event) {
+    const { x, y } = this.place(event), turned = event.deltaMode ? event.deltaY * 30 : event.deltaY;
+    if (event.ctrlKey || event.metaKey) this.zoom(2 ** (-turned / 240), x);
+    else if (event.altKey) this.stretch(2 ** (-turned / 240), y);
+    else if (event.shiftKey || event.deltaX) this.move((event.deltaX || turned) / (this.width - this.left), 0);
+    else if (this.rows.length * this.unit <= this.height - RULER + 1) return;
+    else this.move(0, turned / (this.height - RULER));
+    event.preventDefault();
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const acts = {
+      ArrowLeft: () => this.move(-STEP, 0), ArrowRight: () => this.move(STEP, 0), ArrowUp: () => this.move(0, -STEP), ArrowDown: () => this.move(0, STEP),
+      PageUp: () => this.move(0, -1), PageDown: () => this.move(0, 1), "+": () => this.zoom(ZOOM), "-": () => this.zoom(1 / ZOOM),
+      "]": () => this.stretch(ZOOM), "[": () => this.stretch(1 / ZOOM), 0: () => this.stretch(null), Home: () => this.told.home(),
+      n: () => this.told.walked(1), p: () => this.told.walked(-1), Enter: () => this.told.opened(),
+    };
+    const act = acts[event.key] ?? (event.key === "=" ? acts["+"] : null);
+    if (!act) return;
+    event.preventDefault();
+    act();
+  }
+
+  /** Outline the pieces of a job, and bring it into sight if it is not. */
+  outline(boxes, isSought = false) {
+    this.boxes = boxes;
+    if (isSought && boxes.length) {
+      const [begin, end, top] = boxes[0];
+      if (end < this.from || begin > this.to) this.from = Math.max(0, begin - (this.to - this.from) / 4);
+      if (top < this.top || top > this.bottom - 1) (this.top = top - 2), this.fit();
+      this.told.moved();
+    }
+    this.draw();
+  }
+}
+
+function shortened(text, width) {
+  const most = Math.floor(width / 6.3), short = text.length > most ? text.split(".")[0] : text;
+  return short.length > most ? `${short.slice(0, most - 1)}…` : short;
+}

@@ -1,0 +1,243 @@
+// Holds the jobs of the diagram, and paints tiles of it, so that the page never waits.
+import { place, readChunk, readLive, visit, word } from "./blocks.js";
+import { ofWord, STATE_COLOURS } from "./colours.js";
+import { layOut, pieces } from "./rows.js";
+import { lookOf, Tile } from "./paint.js";
+
+/** Days of one question; jobs that are held at most. */
+const MOST_DAYS = 300, MOST_JOBS = 500_000;
+const DAY = 86400;
+/** Jobs of a list; groups of the legend. */
+const LISTED = 1000, COUNTED = 12;
+/** So many days are fetched at the same time. */
+const AT_ONCE = 4;
+
+const chunks = new Map(); // day -> block
+let root = "", layout = null, rowRecord = null, live = null, look = null, filter = {}, ahead = 0, asked = 0, rowsAsked = "";
+let tiles = [], isPainting = false;
+let shape = { folded: new Set(), word: "" };
+
+function now() {
+  return Date.now() / 1000 + ahead;
+}
+
+function blocks() {
+  return live ? [...chunks.values(), live] : [...chunks.values()];
+}
+
+async function ask(path, kind = "json") {
+  const answer = await fetch(new URL(`v1/gantt/${path}`, root), { cache: path.includes("v=") ? "default" : "no-cache" });
+  if (answer.ok) return answer[kind]();
+  const record = await answer.json().catch(() => null);
+  throw new Error(record?.detail ?? `${answer.status} ${answer.statusText}`);
+}
+
+/** What is done with each message of the page; what it answers goes back with the number of the message. */
+const TAKES = {
+  begin(message) {
+    ({ root, ahead } = message);
+    look = lookOf(message.look);
+    filter = message.filter;
+  },
+  look(message) {
+    look = lookOf(message.look);
+  },
+  filter(message) {
+    filter = message.filter;
+  },
+  async rows({ levels }) {
+    rowsAsked = levels;
+    const record = await ask(`rows?rows=${encodeURIComponent(levels)}`);
+    if (levels !== rowsAsked) return null;
+    rowRecord = record;
+    return arrange();
+  },
+  shape({ folded, word: text }) {
+    shape = { folded: new Set(folded), word: text };
+    return rowRecord && arrange();
+  },
+  async live() {
+    const record = await ask("live");
+    live = readLive(record);
+    if (layout) place(live, layout.segments, pieces);
+    return true;
+  },
+  period,
+  tiles(message) {
+    tiles = message.tiles;
+    if (!isPainting) paint();
+  },
+  hit: ({ date, height, reach }) => hit(date, height, reach),
+  box: ({ id }) => boxes(id),
+  walk: (message) => walk(message),
+  count: (message) => count(message),
+  list: ({ from, to }) => list(from, to),
+};
+
+onmessage = async ({ data }) => {
+  try {
+    const answer = await TAKES[data.kind](data);
+    if (data.number) postMessage({ number: data.number, answer });
+  } catch (error) {
+    postMessage({ number: data.number, trouble: error instanceof TypeError ? "" : error.message });
+  }
+};
+
+function arrange() {
+  layout = layOut(rowRecord, shape.folded, shape.word);
+  for (const block of blocks()) place(block, layout.segments, pieces);
+  return { rows: layout.rows, groups: layout.groups, properties: rowRecord.properties };
+}
+
+/** Fetch the days on which something ended that began before the end of the period. */
+async function period({ from, to }) {
+  const mine = ++asked, items = [];
+  const start = Math.max(0, Math.floor(from / DAY) * DAY), last = now() + DAY;
+  for (let day = start; day < last; day += MOST_DAYS * DAY) {
+    items.push(...(await ask(`index?from=${Math.floor(day)}&to=${Math.floor(Math.min(last, day + MOST_DAYS * DAY - 1))}`)).items);
+    if (mine !== asked) return null;
+  }
+  const met = items.filter((item) => item.from < to).sort((a, b) => (a.day < b.day ? 1 : -1));
+  let jobs = 0;
+  const wanted = met.filter((item) => (jobs += item.jobs) <= MOST_JOBS);
+  const missing = wanted.filter((item) => chunks.get(item.day)?.version !== item.version);
+  const fresh = missing.length;
+  const take = async () => {
+    while (missing.length && mine === asked) await chunk(missing.shift());
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, take));
+  if (mine !== asked) return null;
+  for (const day of chunks.keys()) if (jobs > MOST_JOBS && !wanted.some((item) => item.day === day)) chunks.delete(day);
+  return { isCut: wanted.length < met.length, since: wanted.at(-1)?.day, fresh };
+}
+
+async function chunk({ day, version }) {
+  const block = readChunk(await ask(`chunks/${day}?v=${encodeURIComponent(version)}`, "arrayBuffer"));
+  block.version = version;
+  if (layout) place(block, layout.segments, pieces);
+  chunks.set(day, block);
+}
+
+/** Whether a job is one that the filters choose. */
+function wanted(block, job) {
+  for (const name of ["user", "queue", "project", "state"]) if (filter[name] && word(block, name, job) !== filter[name]) return false;
+  if (filter.type && !word(block, "types", job).split(" ").includes(filter.type)) return false;
+  const text = filter.q?.toLowerCase();
+  return !text || String(block.id[job]) === text || word(block, "name", job).toLowerCase().includes(text) || word(block, "user", job).toLowerCase().includes(text);
+}
+
+/** Paint the tiles that are wanted, one by one; what is wanted may change meanwhile. */
+function paint() {
+  const next = layout && tiles.shift();
+  isPainting = Boolean(next);
+  if (!next) return;
+  const tile = new Tile(next.width, next.height);
+  tile.paint({ blocks: blocks(), wanted, look, now: now() }, next);
+  createImageBitmap(tile.pixels).then((picture) => {
+    postMessage({ tile: next.key, picture, names: tile.names, painted: now() }, [picture]);
+    setTimeout(paint);
+  });
+}
+
+/** Return a job as a record. */
+function record(block, job) {
+  const words = Object.fromEntries(["user", "project", "queue", "name", "types", "state", "kind"].map((name) => [name, word(block, name, job)]));
+  return {
+    ...words, id: block.id[job], begin: block.begin[job], end: block.end[job], walltime: block.walltime[job],
+    submitted: block.submitted[job], phase: block.phase[job], reason: block.reason?.[job] ?? "",
+    resources: resources(block, job),
+  };
+}
+
+function resources(block, job) {
+  let range = 0, sum = 0;
+  for (let other = 0; other < job; other++) range += block.ranges[other];
+  for (let each = range; each < range + block.ranges[job]; each++) sum += block.rangeCount[each];
+  return sum;
+}
+
+/** Return what is at a place: a job, else a state of resources. */
+function hit(date, height, reach) {
+  let best = null, least = Infinity;
+  for (const block of blocks()) {
+    visit(block, date - reach, date + reach, height, height + 1e-9, (job, top, bottom) => {
+      if (bottom - top <= least) (best = [block, job]), (least = bottom - top);
+    });
+  }
+  const row = layout?.rows[Math.floor(height)];
+  const label = row && { label: row.label, group: row.group, number: row.number };
+  if (best) return { job: record(...best), row: label };
+  return { states: blocks().flatMap((block) => statesAt(block, date, height)), row: label };
+}
+
+function statesAt(block, date, height) {
+  const { of, top, bottom } = block.stateSpans, { begin, end, state } = block.states, found = [];
+  of.forEach((each, span) => {
+    if (begin[each] <= date && end[each] > date && top[span] <= height && bottom[span] > height) {
+      found.push({ state: block.words.states[state[each]], begin: begin[each], end: end[each] });
+    }
+  });
+  return found;
+}
+
+/** Return the pieces of a job, and its record. */
+function boxes(id) {
+  const found = [];
+  let told = null;
+  for (const block of blocks()) {
+    const job = block.id.indexOf(id);
+    if (job < 0) continue;
+    told = record(block, job);
+    block.spans.job.forEach((of, span) => of === job && found.push([block.begin[job], block.end[job], block.spans.top[span], block.spans.bottom[span]]));
+  }
+  return { job: told, boxes: found };
+}
+
+/** Return each job between two dates and two heights once: {id, block, job, top, begin}. */
+function seen(from, to, top, bottom) {
+  const found = new Map();
+  for (const block of blocks()) {
+    visit(block, from, to, top, bottom, (job, height) => {
+      const id = block.id[job];
+      if (!wanted(block, job) || found.get(id)?.top <= height) return;
+      found.set(id, { id, block, job, top: height, begin: block.begin[job] });
+    });
+  }
+  return [...found.values()];
+}
+
+/** Return the job behind another one, or before it, as one reads: by rows, then by dates. */
+function walk({ from, to, top, bottom, id, step }) {
+  const all = seen(from, to, top, bottom).sort((a, b) => a.top - b.top || a.begin - b.begin || a.id - b.id);
+  const here = all.findIndex((each) => each.id === id);
+  const next = all[here < 0 ? (step > 0 ? 0 : all.length - 1) : here + step];
+  return next ? { ...boxes(next.id) } : null;
+}
+
+/** Count the jobs in sight by what gives them their colour. */
+function count({ from, to, top, bottom }) {
+  const name = look.by === "job" ? "state" : look.by, numbers = new Map();
+  const all = seen(from, to, top, bottom);
+  for (const { block, job } of all) {
+    const told = word(block, name, job);
+    numbers.set(told, (numbers.get(told) ?? 0) + 1);
+  }
+  const groups = [...numbers].sort(([, a], [, b]) => b - a);
+  const colour = (told) => (look.by === "job" ? null : look.by === "state" ? look[STATE_COLOURS[told] ?? "used"] : ofWord(told));
+  return { jobs: all.length, name, rest: groups.slice(COUNTED).length, groups: groups.slice(0, COUNTED).map(([told, number]) => ({ told, number, colour: colour(told) })) };
+}
+
+function list(from, to) {
+  const all = seen(from, to, -1, layout ? layout.rows.length + 1 : 0).sort((a, b) => a.begin - b.begin || a.id - b.id);
+  return { total: all.length, items: all.slice(-LISTED).map(({ block, job }) => ({ ...record(block, job), nodes: namesOf(block, job) })) };
+}
+
+/** Return the rows on which a job is. */
+function namesOf(block, job) {
+  const names = new Set();
+  block.spans.job.forEach((of, span) => {
+    if (of !== job) return;
+    for (let row = Math.floor(block.spans.top[span] + 1e-6); row < block.spans.bottom[span] - 1e-6; row++) names.add(layout.rows[row].label);
+  });
+  return [...names];
+}

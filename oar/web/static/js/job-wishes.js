@@ -1,0 +1,50 @@
+// What somebody wishes of a job, as the form has it: texts of fields.
+import { t } from "./common/words.js";
+
+const HOUR = 3600, MINUTE = 60;
+
+/** Return the body of a request for the job. */
+export function jobOf(wishes) {
+  const { command, name, queue, project, properties } = wishes, types = wishes.types.split(/[ ,]+/).filter(Boolean);
+  const body = { command: command || "true", name, queue, project, properties, resources: resourcesOf(wishes), types };
+  return Object.fromEntries(Object.entries(body).filter(([, value]) => value.length));
+}
+
+/** Return what stands behind -l, "" for nothing. */
+function resourcesOf({ nodes, each, unit, walltime }) {
+  const levels = [nodes && `/network_address=${nodes}`, each && `/${unit}=${each}`].filter(Boolean).join("");
+  return [levels, walltime && `walltime=${walltime}`].filter(Boolean).join(",");
+}
+
+/** Return the options of oarsub that ask for the same. */
+export function optionsOf(wishes) {
+  const { resources, name, queue, project, properties, types } = jobOf(wishes);
+  const single = [["-l", resources], ["-n", name], ["-q", queue], ["--project", project], ["-p", properties]];
+  return [...single.filter(([, value]) => value).flat(), ...(types ?? []).flatMap((type) => ["-t", type])];
+}
+
+/** Return what else somebody might wish, {label, changes}: a shorter job, a smaller one, one that may be ended early. */
+export function others(wishes) {
+  const found = [], seconds = secondsOf(wishes.walltime);
+  for (const part of [2, 4]) {
+    const walltime = written(seconds / part);
+    if (seconds >= part * MINUTE) found.push({ label: t("submit.shorter", { walltime }), changes: { walltime } });
+  }
+  const half = (name) => Math.floor(Number(wishes[name]) / 2);
+  if (half("nodes")) found.push({ label: t("submit.fewer_nodes", { n: half("nodes") }), changes: { nodes: String(half("nodes")) } });
+  else if (half("each")) found.push({ label: t("submit.fewer_resources", { n: half("each") }), changes: { each: String(half("each")) } });
+  if (!wishes.types.includes("besteffort")) found.push({ label: t("submit.besteffort"), changes: { types: `${wishes.types} besteffort`.trim() } });
+  return found;
+}
+
+/** Return the seconds of h, h:m or h:m:s; NaN if it is none of them. */
+function secondsOf(walltime) {
+  if (!/^\d+(:\d{1,2}){0,2}$/.test(walltime)) return NaN;
+  const [hours, minutes = 0, seconds = 0] = walltime.split(":").map(Number);
+  return hours * HOUR + minutes * MINUTE + seconds;
+}
+
+function written(seconds) {
+  const minutes = Math.floor(seconds / MINUTE);
+  return `${Math.floor(minutes / 60)}:${String(minutes % 60).padStart(2, "0")}`;
+}

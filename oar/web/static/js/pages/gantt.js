@@ -1,0 +1,332 @@
+// Who was, is and will be where.
+import { change, parameters } from "../common/address.js";
+import { csv } from "../csv.js";
+import { draw, h } from "../common/dom.js";
+import { duration, fullDate, number, time } from "../common/format.js";
+import { filters } from "../common/filters.js";
+import { now, page } from "../common/site.js";
+import { download, jobLink, nodeLink, stateChip, table } from "../common/parts.js";
+import { announce, run } from "../common/page.js";
+import { t } from "../common/words.js";
+import { Engine, surroundings } from "../gantt/engine.js";
+import { offset } from "../gantt/ruler.js";
+import { View } from "../gantt/view.js";
+
+const HOUR = 3600, DAY = 24 * HOUR;
+/** Periods of the buttons; of the one that is shown at first two thirds are past. */
+const PERIODS = [["12h", 12 * HOUR, t("gantt.half_day")], ["day", DAY, t("gantt.day")], ["week", 7 * DAY, t("gantt.week")], ["month", 30 * DAY, t("gantt.month")]];
+const PAST = 0.6;
+const COLOURS = { job: t("colour.job"), user: t("colour.user"), queue: t("colour.queue"), project: t("job.project"), state: t("colour.state") };
+const STATES = ["Running", "Waiting", "Suspended", "Terminated", "Error"];
+const FIELDS = ["user", "queue", "project", "state", "type", "q"];
+const LOOK = ["faint", "state-used", "state-reserved", "state-draining", "state-standby", "state-absent", "state-suspected", "state-dead"];
+const UNITS = new Set(["network_address"]);
+/** Milliseconds after the last move at which the address and the legend follow. */
+const REST = 250;
+/** Fields of a job for other programs. */
+const EXPORTED = ["id", "name", "user", "project", "queue", "types", "state", "kind", "resources", "walltime", "submitted", "begin", "end", "nodes"];
+
+const figures = (globalThis.oarPerf = { complete: 0, frames: [] });
+const frame = document.createElement("div"), canvas = document.createElement("canvas");
+let chosen = null, legend = null, listed = null, isCut = "", rowsShown = null, properties = [], isReady = false, timer = 0, follows = !parameters().from;
+
+frame.className = "gantt-frame";
+canvas.tabIndex = 0;
+canvas.setAttribute("role", "application");
+canvas.setAttribute("aria-label", t("gantt.label"));
+canvas.setAttribute("aria-describedby", "gantt-keys");
+frame.append(canvas);
+
+const engine = new Engine((tile) => view.take(tile));
+const view = new View(canvas, engine, {
+  moved, restyled: () => engine.tell("look", { look: look() }), home, folded,
+  complete: () => ((figures.complete ||= performance.now()), (frame.dataset.complete = "yes")),
+  chosen: (hit) => ((chosen = hit), say()),
+  opened: () => chosen?.job && location.assign(page("jobs", chosen.job.id)),
+  walked,
+});
+figures.frames = view.script;
+engine.tell("begin", { ...surroundings(now()), look: look(), filter: filter() });
+
+function look() {
+  const style = getComputedStyle(document.documentElement);
+  const colours = Object.fromEntries(LOOK.map((name) => [name.replace("state-", ""), style.getPropertyValue(`--${name}`).trim()]));
+  return { by: COLOURS[parameters().color] ? parameters().color : "job", isDark: style.getPropertyValue("--dark").trim() === "1", colours };
+}
+
+function filter() {
+  const given = parameters();
+  return Object.fromEntries(FIELDS.map((name) => [name, given[name] ?? ""]));
+}
+
+/** DrawGantt has a row for each resource, this high, and shows what goes beyond the screen by scrolling. */
+const AS_DRAWGANTT = { rows: "network_address,resource_id", unit: 20 };
+
+function levels() {
+  const { rows, view: kind } = parameters();
+  return rows || (kind === "drawgantt" ? AS_DRAWGANTT.rows : "network_address");
+}
+
+/** Return the height of rows that the address asks for, 0 for none. */
+function unit() {
+  const { unit: given, view: kind } = parameters();
+  return Number(given) > 0 ? Number(given) : kind === "drawgantt" ? AS_DRAWGANTT.unit : 0;
+}
+
+function period() {
+  const { from, to } = parameters(), begin = Number(from), end = Number(to);
+  if (begin >= 0 && end > begin && from) return [begin, end];
+  return [now() - PAST * DAY, now() + (1 - PAST) * DAY];
+}
+
+// -- what is loaded ------------------------------------------------------------------------------------------------
+
+async function load() {
+  const [from, to] = isReady ? [view.from, view.to] : period();
+  const isNew = rowsShown !== levels();
+  const [rows, , days] = await Promise.all([isNew || resourcesChanged ? engine.ask("rows", { levels: levels() }) : null, engine.ask("live"), engine.ask("period", { from, to })]);
+  resourcesChanged = false;
+  rowsShown = levels();
+  if (rows) properties = rows.properties;
+  if (days) isCut = days.isCut ? days.since : "";
+  return { rows, from, to };
+}
+
+let resourcesChanged = false;
+function concerns({ name }) {
+  resourcesChanged ||= name === "resources";
+  return ["state", "gantt", "jobs", "resources", "reservations"].includes(name);
+}
+
+function shown() {
+  const place = document.getElementById("gantt");
+  if (!place) return;
+  if (frame.parentNode !== place) place.append(frame);
+  say();
+}
+
+/** Take what was loaded into the diagram, which stays while the page is drawn again. */
+function take({ rows, from, to }) {
+  if (rows) {
+    frame.style.setProperty("--rows", String(Math.max(4, rows.rows.length)));
+    view.setRows(rows);
+  }
+  if (!isReady) {
+    if (unit()) view.stretch(unit() / view.unit);
+    view.show(from, to);
+    if (Number(parameters().top) > 0) (view.top = Number(parameters().top)), view.fit();
+    isReady = true;
+    if (Number(parameters().job)) choose(Number(parameters().job));
+  } else if (follows && from > 0) {
+    view.from = now() - PAST * (view.to - view.from);
+    view.renew();
+  } else view.renew();
+  settle();
+}
+
+async function choose(id) {
+  const found = await engine.ask("box", { id });
+  if (!found.job) return;
+  chosen = found;
+  view.outline(found.boxes, true);
+  say();
+}
+
+// -- what moves ----------------------------------------------------------------------------------------------------
+
+function moved() {
+  follows = false;
+  settle();
+}
+
+/** Some time after the last move: the address, the days that are missing, the legend. */
+function settle() {
+  clearTimeout(timer);
+  timer = setTimeout(async () => {
+    if (!isReady) return;
+    const given = follows ? { from: "", to: "" } : { from: Math.round(view.from), to: Math.round(view.to) };
+    change({ ...given, unit: view.isFitted ? "" : view.unit.toFixed(2), top: view.top > 0 ? view.top.toFixed(1) : "" });
+    const days = await engine.ask("period", { from: view.from, to: view.to }).catch(() => null);
+    if (days?.fresh) view.renew();
+    if (days) isCut = days.isCut ? days.since : "";
+    legend = await engine.ask("count", sight()).catch(() => null);
+    listed = parameters().view === "table" ? await engine.ask("list", sight()).catch(() => null) : null;
+    actions.show();
+  }, REST);
+}
+
+function sight() {
+  return { from: view.from, to: view.to, top: view.top, bottom: view.bottom };
+}
+
+function home() {
+  follows = true;
+  span(view.to - view.from);
+}
+
+function span(seconds) {
+  const from = follows ? now() - PAST * seconds : (view.from + view.to - seconds) / 2;
+  view.show(from, from + seconds);
+  settle();
+}
+
+function go(event) {
+  const midnight = Date.parse(`${event.target.value}T00:00:00Z`) / 1000, date = midnight - offset(midnight);
+  if (!(date > 0)) return;
+  follows = false;
+  view.show(date, date + (view.to - view.from));
+  settle();
+}
+
+async function folded(group) {
+  const all = new Set(parameters().fold?.split(",").filter(Boolean));
+  if (!all.delete(group)) all.add(group);
+  change({ fold: [...all].join() });
+  await shape();
+}
+
+async function shape() {
+  const rows = await engine.ask("shape", { folded: parameters().fold?.split(",") ?? [], word: parameters().node ?? "" });
+  if (rows) view.setRows(rows);
+  settle();
+}
+
+async function walked(step) {
+  const found = await engine.ask("walk", { ...sight(), id: chosen?.job?.id ?? 0, step });
+  if (!found) return;
+  chosen = found;
+  view.outline(found.boxes, true);
+  announce(described(found.job));
+  say();
+}
+
+async function select(changes) {
+  const old = parameters(), fresh = change("view" in changes ? { ...changes, unit: "", top: "" } : changes);
+  if (old.color !== fresh.color) engine.tell("look", { look: look() });
+  engine.tell("filter", { filter: filter() });
+  if ((old.node ?? "") !== (fresh.node ?? "")) await shape();
+  if ("view" in changes) unit() ? view.stretch(unit() / view.unit) : view.stretch(null);
+  if (rowsShown !== levels()) return actions.refresh();
+  view.renew();
+  settle();
+  actions.show();
+}
+
+// -- what is shown -------------------------------------------------------------------------------------------------
+
+function fields() {
+  const { rows } = parameters();
+  const choices = [["", t("gantt.nodes")], ["network_address,resource_id", t("gantt.resources")], ...properties.filter((each) => !UNITS.has(each)).map((each) => [`${each},network_address`, `${each}, ${t("gantt.nodes")}`])];
+  return [
+    { name: "rows", label: t("gantt.rows"), options: rows && !choices.some(([key]) => key === rows) ? [...choices, [rows, rows]] : choices },
+    { name: "color", label: t("nodes.colour"), options: Object.entries(COLOURS).map(([key, word]) => [key === "job" ? "" : key, word]) },
+    { name: "user", label: t("filter.user") },
+    { name: "queue", label: t("filter.queue") },
+    { name: "project", label: t("filter.project") },
+    { name: "state", label: t("filter.state"), options: [["", t("states.all")], ...STATES.map((each) => [each, each])] },
+    { name: "type", label: t("filter.type") },
+    { name: "q", label: t("gantt.find") },
+    { name: "node", label: t("nodes.find") },
+    { name: "view", label: t("nodes.view"), options: [["", t("gantt.diagram")], ["drawgantt", t("gantt.as_drawgantt")], ["table", t("nodes.table")]] },
+  ];
+}
+
+function button(key, label, act, title) {
+  return h("button", { type: "button", key, title, "aria-label": title, on: { click: act } }, label);
+}
+
+function tools() {
+  const past = (step) => () => view.move(step, 0);
+  return h("div", { class: "row", key: "tools" },
+    button("back", "←", past(-0.5), t("gantt.back")), button("now", t("gantt.now"), home), button("on", "→", past(0.5), t("gantt.on")),
+    PERIODS.map(([key, seconds, label]) => button(key, label, () => span(seconds))),
+    button("in", "+", () => view.zoom(Math.SQRT2), t("gantt.zoom_in")), button("out", "−", () => view.zoom(Math.SQRT1_2), t("gantt.zoom_out")),
+    button("tall", "↕ +", () => view.stretch(Math.SQRT2), t("gantt.taller")), button("low", "↕ −", () => view.stretch(Math.SQRT1_2), t("gantt.lower")),
+    button("all", t("gantt.all_rows"), () => view.stretch(null)),
+    h("label", { key: "date" }, h("span", { class: "faint" }, t("gantt.date"), " "), h("input", { type: "date", on: { change: go } })),
+    h("details", { class: "drop", key: "exports" }, h("summary", {}, t("jobs.export")), h("div", {},
+      h("button", { type: "button", class: "link", key: "png", on: { click: picture } }, "PNG"), h("button", { type: "button", class: "link", key: "csv", on: { click: give } }, "CSV"))));
+}
+
+let before = null;
+function layout(records) {
+  if (records !== before) (before = records), queueMicrotask(() => take(records));
+  return [
+    h("h1", {}, t("gantt.title"), " ", legend && h("small", {}, t("jobs.count", { n: legend.jobs }))),
+    filters(fields(), parameters(), select), tools(),
+    isCut && h("p", { class: "notice", key: "cut" }, t("gantt.cut", { day: isCut })),
+    h("div", { key: "gantt", id: "gantt" }),
+    h("div", { key: "says", id: "gantt-says", class: "says" }),
+    legendOf(), key(), h("p", { class: "faint", key: "keys", id: "gantt-keys" }, t("gantt.keys")),
+    listed && listing(),
+  ];
+}
+
+/** Say what is under the pointer, or what the keys have chosen. */
+function say() {
+  const place = document.getElementById("gantt-says");
+  if (!place) return;
+  if (chosen?.job) draw(place, jobLink(chosen.job), " ", stateChip(chosen.job.state), ` ${details(chosen.job)} `, chosen.row && ["· ", rowOf(chosen.row)]);
+  else if (chosen?.row) draw(place, rowOf(chosen.row), chosen.states.map((each) => ` · ${each.state}: ${fullDate(each.begin)} → ${each.end < 2 ** 32 ? fullDate(each.end) : t("gantt.lasts")}`));
+  else draw(place, t("gantt.hint"));
+}
+
+function rowOf(row) {
+  return [levels() === "network_address" ? nodeLink(row.label) : h("bdi", {}, [row.group, row.label].filter(Boolean).join(" ")), ` (${t("job.resources", { n: row.number })})`];
+}
+
+function details(job) {
+  const end = job.phase ? job.begin + job.walltime : job.end;
+  const words = [job.user, job.queue, job.project, job.types, job.kind === "INTERACTIVE" ? job.kind : "", t("job.resources", { n: job.resources }),
+    `${fullDate(job.begin)} → ${job.walltime || !job.phase ? fullDate(end) : t("gantt.lasts")}${job.phase === 1 ? ` (${t("job.walltime")})` : job.phase === 2 ? ` (${t("job.planned")})` : ""}`,
+    job.walltime ? `${t("job.walltime")} ${duration(job.walltime)}` : "", `${t("job.submitted")} ${fullDate(job.submitted)}`, job.reason];
+  return words.filter(Boolean).join(" · ");
+}
+
+function described(job) {
+  return `${job.id} ${job.name} ${job.state} ${details(job)}`;
+}
+
+function legendOf() {
+  if (!legend?.groups.length) return null;
+  const colour = (rgb) => (rgb ? h("svg", { class: "swatch", viewBox: "0 0 1 1", "aria-hidden": "true" }, h("rect", { width: 1, height: 1, fill: `rgb(${rgb.join()})` })) : null);
+  const isChosen = (group) => filter()[legend.name] === group.told;
+  return h("ul", { class: "legend", key: "legend" },
+    legend.groups.map((group) => h("li", { key: group.told }, h("button", { type: "button", class: "chip", "aria-pressed": String(isChosen(group)), on: { click: () => select({ [legend.name]: isChosen(group) ? "" : group.told }) } },
+      colour(group.colour), h("bdi", {}, ` ${group.told || "–"} `), h("b", {}, number(group.number))))),
+    legend.rest > 0 && h("li", { key: " rest" }, t("nodes.more", { n: legend.rest })));
+}
+
+/** Explain the patterns. */
+function key() {
+  const words = { plain: t("gantt.ran"), rest: t("gantt.rest"), plan: t("gantt.planned"), pause: t("gantt.suspended"), absent: t("condition.absent"), suspected: t("condition.suspected"), dead: t("condition.dead"), frame: t("gantt.reserved") };
+  return h("ul", { class: "legend", key: "patterns" }, Object.entries(words).map(([name, word]) => h("li", { key: name, class: "chip" }, h("i", { class: `pattern ${name}`, "aria-hidden": "true" }), ` ${word}`)));
+}
+
+const COLUMNS = [
+  { key: "job", label: t("job.job"), cell: jobLink },
+  { key: "user", label: t("job.user"), cell: (job) => h("bdi", {}, job.user) },
+  { key: "queue", label: t("job.queue"), cell: (job) => job.queue },
+  { key: "state", label: t("job.state"), cell: (job) => stateChip(job.state) },
+  { key: "start", label: t("job.start"), cell: (job) => [time(job.begin), job.phase === 2 && ` (${t("job.planned")})`] },
+  { key: "end", label: t("job.until"), cell: (job) => (job.end < 2 ** 32 ? time(job.end) : "–") },
+  { key: "nodes", label: t("nodes.title"), kind: "text", cell: (job) => h("bdi", {}, job.nodes.slice(0, 8).join(", "), job.nodes.length > 8 && ` ${t("nodes.more", { n: job.nodes.length - 8 })}`) },
+];
+
+function listing() {
+  const rest = listed.total - listed.items.length;
+  return h("section", { key: "table" }, table(t("gantt.title"), COLUMNS, listed.items, (job) => job.id, t("jobs.none")), rest > 0 && h("p", { class: "faint" }, t("nodes.more", { n: rest })));
+}
+
+function picture() {
+  canvas.toBlob(async (blob) => download("gantt.png", blob, "image/png"));
+}
+
+async function give() {
+  const { items } = await engine.ask("list", sight());
+  const rows = items.map((job) => ({ ...job, end: job.end < 2 ** 32 ? job.end : null, nodes: job.nodes.join(" ") }));
+  download("gantt.csv", csv(rows, EXPORTED, ["submitted", "begin", "end"]), "text/csv");
+}
+
+const actions = run({ load, view: layout, shown, concerns });
+if (parameters().fold || parameters().node) engine.tell("shape", { folded: parameters().fold?.split(",") ?? [], word: parameters().node ?? "" });

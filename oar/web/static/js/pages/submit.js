@@ -1,0 +1,140 @@
+// When would a job start?  What if it asked for less?  And its submission.
+import { change, parameters } from "../common/address.js";
+import { get, post } from "../common/api.js";
+import { h } from "../common/dom.js";
+import { time } from "../common/format.js";
+import { copy, nodeLinks, quoted } from "../common/parts.js";
+import { announce, run } from "../common/page.js";
+import { now, page, site } from "../common/site.js";
+import { t } from "../common/words.js";
+import { jobOf, optionsOf, others } from "../job-wishes.js";
+
+/** Milliseconds after the last key at which the question is asked. */
+const PAUSE = 400;
+/** Seconds from now that still are "now". */
+const SOON = 60;
+const FIELDS = ["command", "name", "queue", "project", "nodes", "each", "walltime", "properties", "types"];
+
+let answers = null, trouble = "", isOld = false, isAsking = false, isSending = false, timer = 0, key = newKey();
+/** What is counted on a node: its cores, where resources have such a property. */
+let unit = "resource_id";
+
+function wishes() {
+  const given = parameters();
+  return { ...Object.fromEntries(FIELDS.map((name) => [name, given[name] ?? ""])), unit };
+}
+
+/** Return a name for a request, by which the service knows it when it comes twice. */
+function newKey() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+function alter(changes) {
+  change(changes);
+  key = newKey();
+  isOld = true;
+  trouble = "";
+  clearTimeout(timer);
+  timer = setTimeout(estimate, PAUSE);
+  actions.show();
+}
+
+/** Ask when the job and its alternatives would start; one question at a time. */
+async function estimate() {
+  if (!site.user) return;
+  if (isAsking) return void (timer = setTimeout(estimate, PAUSE));
+  const asked = wishes(), list = [{ label: t("submit.as_asked"), changes: {} }, ...others(asked)];
+  isAsking = true;
+  actions.show();
+  try {
+    const { items } = await post("estimates", { alternatives: list.map(({ changes }) => jobOf({ ...asked, ...changes })) });
+    answers = items.map((item, place) => ({ ...item, ...list[place] }));
+    trouble = "";
+    isOld = JSON.stringify(asked) !== JSON.stringify(wishes());
+    announce(`${t("submit.as_asked")}: ${startText(answers[0])}`);
+  } catch (error) {
+    trouble = error.record ? error.message : t("problem.unreachable");
+    answers = null;
+  }
+  isAsking = false;
+  actions.show();
+}
+
+async function submit(event) {
+  event.preventDefault();
+  if (isSending) return;
+  isSending = true;
+  actions.show();
+  try {
+    const answer = await post("jobs", jobOf(wishes()), { "Idempotency-Key": key });
+    location.assign(page("jobs", answer.id));
+  } catch (error) {
+    trouble = error.record ? error.message : t("problem.unreachable");
+    isSending = false;
+    actions.show();
+  }
+}
+
+// -- what is shown -------------------------------------------------------------------------------------------------
+
+function field(name, label, more = {}) {
+  return h("label", { key: name, class: more.kind }, h("span", {}, label),
+    h("input", { name, autocomplete: "off", spellcheck: "false", initial: wishes()[name], on: { input: (event) => alter({ [name]: event.target.value.trim() }) }, ...more.attributes }));
+}
+
+function choice(name, label, options) {
+  return h("label", { key: name }, h("span", {}, label),
+    h("select", { name, value: wishes()[name], on: { change: (event) => alter({ [name]: event.target.value }) } }, options.map(([value, word]) => h("option", { key: value, value }, word))));
+}
+
+function view({ queues }) {
+  const asked = wishes(), command = ["oarsub", ...optionsOf(asked).map(quoted), ...(asked.command ? [quoted(asked.command)] : [])].join(" ");
+  const isBesteffort = asked.types.split(/[ ,]+/).includes("besteffort");
+  const toggle = (event) => alter({ types: [...asked.types.split(/[ ,]+/).filter((type) => type && type !== "besteffort"), ...(event.target.checked ? ["besteffort"] : [])].join(" ") });
+  return [
+    h("h1", {}, t("submit.title")),
+    !site.user && h("p", { class: "notice", key: "login" }, t("submit.login"), " ", h("a", { href: page("login") }, t("login.begin"))),
+    h("form", { class: "card submit", key: "form", on: { submit } },
+      h("div", { class: "filters" },
+        field("command", t("job.command"), { kind: "long", attributes: { required: true, placeholder: "./run.sh" } }), field("name", t("filter.name")),
+        field("nodes", t("submit.nodes"), { attributes: { type: "number", min: 1 } }), field("each", t("submit.each"), { attributes: { type: "number", min: 1 } }),
+        field("walltime", t("job.walltime"), { attributes: { placeholder: "4:00", pattern: "\\d+(:\\d{1,2}){0,2}" } }),
+        choice("queue", t("filter.queue"), [["", t("submit.usual")], ...queues.map((name) => [name, name])]), field("project", t("filter.project")),
+        field("properties", t("submit.properties"), { kind: "long", attributes: { placeholder: "gpu = 'YES'" } }), field("types", t("job.types")),
+        h("label", { key: "besteffort", class: "tick" }, h("input", { type: "checkbox", checked: isBesteffort, on: { change: toggle } }), " besteffort")),
+      h("p", { class: "code", key: "command" }, h("span", { class: "faint" }, "oarsub"), h("pre", { tabindex: "0", "aria-label": t("submit.same") }, command),
+        h("button", { type: "button", class: "quiet", on: { click: (event) => copy(command, event.currentTarget) } }, t("copy"))),
+      h("p", { key: "send" }, h("button", { disabled: !site.user || isSending }, t("submit.send")))),
+    trouble && h("p", { class: "notice bad", role: "alert", key: "trouble" }, h("bdi", {}, trouble)),
+    h("section", { class: `card${isOld || isAsking ? " aged" : ""}`, key: "when", id: "when" }, h("h2", {}, t("submit.when")), estimates()),
+  ];
+}
+
+function estimates() {
+  if (!site.user) return h("p", { class: "faint" }, t("submit.login"));
+  if (!answers) return h("p", { class: "faint" }, isAsking ? t("submit.asking") : trouble ? "–" : t("submit.hint"));
+  return h("ul", { class: "plain" }, answers.map((answer) => h("li", { key: answer.label },
+    h("b", {}, answer.label), ": ", start(answer), answer.hosts?.length > 0 && [" ", t("why.on"), " ", nodeLinks(answer.hosts)],
+    answer.sentence && !answer.feasible && h("span", { class: "faint" }, ` ${answer.sentence}`),
+    Object.keys(answer.changes).length > 0 && !answer.problem && [" ", h("button", { type: "button", class: "link", "aria-label": `${t("submit.use")}: ${answer.label}`, on: { click: () => alter(answer.changes) } }, t("submit.use"))],
+    answer.warnings?.map((warning, place) => h("p", { key: place, class: "faint" }, warning)))));
+}
+
+function start(answer) {
+  return answer.start > now() + SOON ? [t("submit.starts"), " ", time(answer.start)] : startText(answer);
+}
+
+function startText(answer) {
+  if (answer.problem) return answer.problem.detail;
+  if (answer.start) return answer.start > now() + SOON ? `${t("submit.starts")} ${new Date(answer.start * 1000).toISOString()}` : t("submit.now");
+  return answer.not_before ? t("submit.later") : t("submit.unknown");
+}
+
+async function load(signal) {
+  const { queues, properties } = await get("site", {}, signal);
+  unit = "core" in properties ? "core" : "resource_id";
+  if (!answers && !isAsking && FIELDS.some((name) => parameters()[name])) (clearTimeout(timer), (timer = setTimeout(estimate, PAUSE)));
+  return { queues };
+}
+
+const actions = run({ load, view, concerns: ({ name }) => name === "queues" });

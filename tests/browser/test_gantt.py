@@ -1,0 +1,182 @@
+"""The Gantt page: the past, what goes on and what is planned, moved through by hand and by keyboard."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState
+from oar.lib.resources import nodes
+from tests.browser.conftest import Visitor
+from tests.browser.test_pages import faults
+from tests.builders import add_job, add_resources
+
+HOUR = 3600
+#: Everything in sight is drawn.
+COMPLETE = ".gantt-frame[data-complete]"
+#: The colours of a line of pixels of the diagram, by its distance from the top in units of the style sheet.
+LINE = """
+(y) => {
+  const canvas = document.querySelector(".gantt-frame canvas");
+  const { data } = canvas.getContext("2d").getImageData(0, y * devicePixelRatio, canvas.width, 1);
+  return Array.from({ length: canvas.width }, (_, x) => data.slice(4 * x, 4 * x + 3).join());
+}
+"""
+#: The room for names of rows; the first row below the dates, and its height.
+LEFT, TOP, ROW = 132, 26, 22
+
+
+@pytest.fixture
+def resources(database: Database) -> list[int]:
+    """Two nodes of two resources."""
+    return add_resources(database)
+
+
+def ended(database: Database, on: Sequence[int], begin: float, stop: float, name: str = "past") -> int:
+    """Add a job that ran between two dates, in hours before now."""
+    job, now = add_job(database, JobState.TERMINATED, on=on, name=name), int(time.time())
+    with database.begin() as tx:
+        dates = (now - int(begin * HOUR), now - int(stop * HOUR), job)
+        tx.execute("UPDATE jobs SET start_time = %s, stop_time = %s WHERE job_id = %s", dates)
+    return job
+
+
+def planned(database: Database, on: Sequence[int], start: float) -> int:
+    """Add a job that is to start in some hours."""
+    job = add_job(database, user="bob", name="future")
+    with database.begin() as tx:
+        moldable = tx.jobs.moldables([job])[job][0].id
+        values = (moldable, int(time.time() + start * HOUR))
+        tx.execute("INSERT INTO gantt_jobs_predictions_visu (moldable_job_id, start_time) VALUES (%s, %s)", values)
+        places = (moldable, list(on))
+        tx.execute("INSERT INTO gantt_jobs_sets_visu (moldable_job_id, resources) VALUES (%s, %s)", places)
+    return job
+
+
+def diagram(visitor: Visitor, query: str = "") -> Page:
+    """Open the page, and wait until the diagram is drawn."""
+    page = visitor.open(f"gantt{query}")
+    page.wait_for_selector(COMPLETE)
+    return page
+
+
+def point(page: Page, hours: float, row: float) -> None:
+    """Point at a date, in hours from now, of the view that is shown at first."""
+    box = page.locator(".gantt-frame canvas").bounding_box()
+    assert box
+    x = LEFT + (box["width"] - LEFT) * (0.6 + hours / 24)
+    page.mouse.move(box["x"] + x, box["y"] + TOP + row * ROW)
+
+
+def test_past_present_and_future_are_pointed_at(visitor: Visitor, database: Database, resources: list[int]) -> None:
+    past = ended(database, resources[2:], 8, 4)
+    future = planned(database, resources[:2], 3)
+    page = diagram(visitor)
+    says = page.locator("#gantt-says")
+    point(page, -6, 1.5)
+    expect(says).to_contain_text(f"{past} past")
+    expect(says).to_contain_text("node-2 (2 resources)")
+    point(page, 3.5, 0.5)
+    expect(says).to_contain_text(f"{future} future")
+    expect(says).to_contain_text("planned start")
+    point(page, 6, 1.5)
+    expect(says).to_contain_text("node-2")
+
+
+def test_a_running_job_is_drawn_up_to_now_and_its_rest_otherwise(
+    visitor: Visitor, database: Database, resources: list[int]
+) -> None:
+    job = add_job(database, JobState.RUNNING, on=resources[:2], walltime=6 * HOUR)
+    with database.begin() as tx:
+        tx.jobs.update(job, start_time=tx.now - 4 * HOUR)
+    page = diagram(visitor)
+    line: list[str] = page.evaluate(LINE, TOP + 5)
+
+    def colours(hours: float) -> set[str]:
+        """The colours round a date; those of one pixel are lines between dates."""
+        place = int(LEFT + (len(line) - LEFT) * (0.6 + hours / 24))
+        return {colour for colour, number in Counter(line[place : place + 9]).items() if number > 1}
+
+    assert len(colours(-2)) == 1  # one colour: it runs
+    assert len(colours(1)) > 1  # hatched: it may run on
+    assert colours(-2).isdisjoint(colours(4))  # nothing is there
+
+
+def test_times_out_of_use_are_told(visitor: Visitor, database: Database, resources: list[int]) -> None:
+    with database.begin() as tx:
+        nodes.suspect(tx, ["node-2"], finaud=False)
+    page = diagram(visitor)
+    point(page, 2, 1.5)
+    expect(page.locator("#gantt-says")).to_contain_text("Suspected")
+
+
+def test_the_diagram_is_walked_and_opened_by_keyboard(
+    visitor: Visitor, database: Database, resources: list[int]
+) -> None:
+    first, second = ended(database, resources[:2], 8, 4), ended(database, resources[2:], 8, 4)
+    page = diagram(visitor)
+    canvas = page.get_by_role("application", name="Diagram of jobs over time")
+    canvas.focus()
+    page.keyboard.press("n")
+    expect(page.locator("#gantt-says")).to_contain_text(f"{first} past")
+    page.keyboard.press("n")
+    expect(page.locator("#gantt-says")).to_contain_text(f"{second} past")
+    page.keyboard.press("p")
+    expect(page.locator("#gantt-says")).to_contain_text(f"{first} past")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/ui/jobs/{first}")
+
+
+def test_a_view_is_a_link(visitor: Visitor, database: Database, resources: list[int]) -> None:
+    ended(database, resources[:2], 60, 52)
+    page = diagram(visitor)
+    page.get_by_role("application").focus()
+    for _ in range(16):
+        page.keyboard.press("ArrowLeft")  # an eighth of a day each
+    page.wait_for_url("**from=**")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("1 job")
+    page.reload()
+    page.wait_for_selector(COMPLETE)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("1 job")
+    page.get_by_role("button", name="now", exact=True).click()
+    page.wait_for_url(lambda address: "from=" not in address)
+
+
+def test_what_happens_is_drawn_as_it_happens(visitor: Visitor, database: Database, resources: list[int]) -> None:
+    page = diagram(visitor)
+    expect(page.locator("#live")).to_have_attribute("data-status", "live")
+    add_job(database, JobState.RUNNING, on=resources)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("1 job")
+    expect(page.get_by_role("button", name="Running 1")).to_be_visible()
+
+
+def test_jobs_are_chosen_and_listed(visitor: Visitor, database: Database, resources: list[int]) -> None:
+    ended(database, resources[:2], 8, 4, name="sim")
+    ended(database, resources[2:], 8, 4, name="train")
+    page = diagram(visitor, "?view=table")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.get_by_role("searchbox", name="id, or part of a name or user").fill("train")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody")).to_contain_text("node-2")
+    assert "q=train" in page.url
+    assert faults(page) == []
+
+
+def test_rows_are_grouped_and_folded(visitor: Visitor, database: Database, resources: list[int]) -> None:
+    ended(database, resources[2:], 8, 4)
+    page = diagram(visitor, "?rows=network_address,resource_id&fold=node-1")
+    point(page, -6, 1.5)  # behind the one row of node-1 there are those of the resources of node-2
+    expect(page.locator("#gantt-says")).to_contain_text(f"node-2 {resources[2]} (1 resource)")
+    point(page, -6, 0.5)
+    expect(page.locator("#gantt-says")).to_contain_text("node-1 node-1 (2 resources)")
+
+
+def test_names_of_jobs_are_text_in_the_diagram(visitor: Visitor, database: Database, resources: list[int]) -> None:
+    ended(database, resources, 8, 4, name="<img src=x onerror=alert(1)>")
+    page = diagram(visitor)
+    point(page, -6, 0.5)
+    expect(page.locator("#gantt-says")).to_contain_text("<img src=x onerror=alert(1)>")
+    assert page.locator("main img").count() == 0

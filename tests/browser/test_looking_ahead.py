@@ -1,0 +1,111 @@
+"""When a job would start, its submission, and what it writes; consumption and advance reservations."""
+
+import os
+import time
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState
+from tests.api.test_output import NOBODY, home, needs_root
+from tests.browser.conftest import Visitor
+from tests.browser.test_acting import USER, owner
+from tests.browser.test_pages import faults
+from tests.builders import add_job, add_resources, state_of
+from tests.db.reservation_rows import add_reservation
+
+__all__ = ["home", "owner"]  # fixtures
+
+DAY = 86400
+_ACCOUNTED = """
+    INSERT INTO accounting (window_start, window_stop, accounting_user, accounting_project, queue_name,
+        consumption_type, consumption) VALUES (%s, %s, %s, 'ml', 'default', %s, %s)"""
+
+
+def test_alternatives_are_compared_before_one_is_submitted(owner: Visitor, database: Database) -> None:
+    add_resources(database)
+    page = owner.open("submit?nodes=2&walltime=4:00")
+    when = page.locator("#when")
+    expect(when).to_contain_text("as asked: starts now")
+    expect(when).to_contain_text("walltime 2:00: starts now")
+    when.get_by_role("button", name="use this: walltime 2:00").click()
+    expect(page.get_by_role("textbox", name="walltime")).to_have_value("2:00")
+    expect(page.locator("pre").first).to_contain_text("/network_address=2,walltime=2:00")
+    page.get_by_role("textbox", name="command").fill("sleep 1")
+    page.get_by_role("button", name="submit", exact=True).click()
+    page.wait_for_url("**/ui/jobs/*")
+    job = int(page.url.rpartition("/")[2])
+    assert state_of(database, job) is JobState.WAITING
+    with database.snapshot() as tx:
+        assert tx.jobs.get(job).user == USER
+
+
+def test_a_request_that_cannot_be_is_told_in_a_sentence(owner: Visitor, database: Database) -> None:
+    add_resources(database)
+    page = owner.open("submit?nodes=99")
+    expect(page.locator("#when li").first).not_to_contain_text("starts now")
+    expect(page.locator("#when li").first).to_contain_text("as asked:")
+
+
+def test_who_is_nobody_is_led_to_the_login(visitor: Visitor) -> None:
+    page = visitor.open("submit")
+    expect(page.get_by_role("main")).to_contain_text("Log in to ask")
+    expect(page.get_by_role("button", name="submit", exact=True)).to_be_disabled()
+
+
+@needs_root
+def test_the_output_of_a_job_is_shown_as_it_is_written(owner: Visitor, database: Database, home: Path) -> None:
+    file = home / "out"
+    file.write_bytes(b"\x1b[32mone\x1b[0m\n<b>two</b>\n")
+    os.chown(file, NOBODY.pw_uid, NOBODY.pw_gid)
+    job = add_job(
+        database,
+        JobState.RUNNING,
+        on=add_resources(database)[:1],
+        user=USER,
+        launching_directory=str(home),
+        stdout_file="out",
+    )
+    page = owner.open(f"jobs/{job}")
+    expect(page.locator("#output")).to_have_text("one\n<b>two</b>\n")
+    with file.open("ab") as more:
+        more.write("trois é\n".encode())
+    expect(page.locator("#output")).to_contain_text("trois é")
+    page.get_by_role("button", name="stderr", exact=True).click()
+    expect(page.locator("main")).to_contain_text("cannot be read")
+
+
+def test_consumption_is_drawn_and_told(visitor: Visitor, database: Database) -> None:
+    add_resources(database)
+    day = int(time.time()) // DAY * DAY - DAY
+    with database.begin() as tx:
+        for user, used in (("alice", 7200), ("<i>bob</i>", 3600)):
+            tx.execute(_ACCOUNTED, (day, day + DAY - 1, user, "USED", used))
+            tx.execute(_ACCOUNTED, (day, day + DAY - 1, user, "ASKED", 2 * used))
+    page = visitor.open("usage?days=7")
+    expect(page.locator("svg.chart rect")).to_have_count(2)
+    row = page.get_by_role("row").filter(has_text="alice")
+    expect(row).to_contain_text("2")
+    expect(row).to_contain_text("50 %")
+    expect(page.get_by_role("row").filter(has_text="<i>bob</i>")).to_have_count(1)
+    assert faults(page) == []
+
+
+def test_a_reservation_is_found_in_its_week_and_opened(visitor: Visitor, database: Database) -> None:
+    resources, now = add_resources(database), int(time.time())
+    number = add_reservation(
+        database,
+        state="r",
+        ar_name="course",
+        start_time=now - 60,
+        end_time=now + 7200,
+        resources=resources[:2],
+    )
+    page = visitor.open("reservations")
+    expect(page.locator("svg.week rect")).to_have_count(1)
+    page.get_by_role("link", name="course").click()
+    page.wait_for_url(f"**/ui/reservations/{number}")
+    expect(page.locator("main")).to_contain_text("course")
+    expect(page.locator("main")).to_contain_text("node-1")
+    assert faults(page) == []
