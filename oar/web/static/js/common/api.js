@@ -31,8 +31,18 @@ export function get(path, parameters, signal) {
 
 /** Ask the service to do something.  Throws Problem. */
 export function post(path, body, more = {}) {
+  return change("POST", path, body, more);
+}
+
+/** Ask the service to change something.  Throws Problem. */
+export function patch(path, body) {
+  return change("PATCH", path, body, {});
+}
+
+/** Send a record; `more`: headers.  The header of ours shows that it is a page of ours that asks. */
+function change(method, path, body, more) {
   const headers = { "X-OAR-Request": "1", ...more, ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
-  return send(path, null, { method: "POST", headers, body: body === undefined ? null : JSON.stringify(body) });
+  return send(path, null, { method, headers, body: body === undefined ? null : JSON.stringify(body) });
 }
 
 /** Ask the service to end something, or to forget it.  Throws Problem. */

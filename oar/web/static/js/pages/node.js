@@ -1,8 +1,9 @@
 // What happened to a node, and what runs there.
-import { get } from "../common/api.js";
+import { Acts } from "../acts.js";
+import { get, patch } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { duration, naturally, time } from "../common/format.js";
-import { now, page } from "../common/site.js";
+import { now, page, site } from "../common/site.js";
 import { conditionBar, jobLink, stateChip, table, CONDITIONS, CONDITION_WORDS } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
@@ -22,12 +23,31 @@ function view({ node, jobs }) {
     h("h1", {}, h("bdi", {}, node.name)),
     h("p", { class: "lead" }, text, node.drain && [" · ", h("b", { class: "bad" }, t("node.drains"))]),
     conditionBar(node, node.total),
+    nodeActs(node, jobs),
     common(node.resources),
     h("section", { class: "card", key: "jobs" }, h("h2", {}, t("node.now")), table(t("node.now"), JOBS, jobs.filter((job) => job.started), (job) => job.id, t("node.idle"))),
     resources(node.resources),
     h("section", { class: "card", key: "events" }, h("h2", {}, t("events.title"), " ", h("a", { class: "more", href: page("events", null, { node: name }) }, t("dashboard.all"))),
       table(t("events.title"), EVENTS, node.events.toReversed(), (event) => event.id, t("events.none"))),
   ];
+}
+
+const acts = new Acts(() => actions.show(), () => actions.refresh());
+
+/** Show administrators what can be done with the node; what ends its jobs is asked. */
+function nodeActs(node, jobs) {
+  if (!site.administers) return null;
+  const running = jobs.filter((job) => job.started).map((job) => job.id).join(", ");
+  const ending = running ? t("node.ends", { jobs: running }) : t("node.ends_none");
+  const change = (key, label, what, question) => ({ key, label, question, run: () => patch("resources", { nodes: [name], ...what }) });
+  const isIn = (state) => node.resources.every((resource) => resource.state === state);
+  return acts.view([
+    node.drain ? change("undrain", t("node.undrain"), { drain: false }) : change("drain", t("node.drain"), { drain: true }),
+    !isIn("Alive") && change("alive", t("node.alive"), { state: "Alive" }),
+    !isIn("Absent") && change("absent", t("node.absent"), { state: "Absent" }, ending),
+    change("maintenance", t("node.maintenance"), { maintenance: true }, ending),
+    change("end", t("node.maintenance_end"), { maintenance: false }),
+  ].filter(Boolean));
 }
 
 const JOBS = [
@@ -66,4 +86,4 @@ function resources(list) {
   return h("section", { class: "card", key: "resources" }, h("h2", {}, t("node.resources")), table(t("node.resources"), columns, list, (resource) => resource.id, t("nodes.none")));
 }
 
-run({ load, view, concerns: ({ name: kind, data }) => kind === "resources" || kind === "state" || (kind === "event" && data.nodes.includes(name)) });
+const actions = run({ load, view, concerns: ({ name: kind, data }) => kind === "resources" || kind === "state" || (kind === "event" && data.nodes.includes(name)) });

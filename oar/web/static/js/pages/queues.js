@@ -1,8 +1,9 @@
 // Which queues there are, and what they hold.
-import { get } from "../common/api.js";
+import { Acts } from "../acts.js";
+import { get, patch } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { number } from "../common/format.js";
-import { page } from "../common/site.js";
+import { page, site } from "../common/site.js";
 import { table } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
@@ -21,10 +22,19 @@ function columns() {
     { key: "priority", label: t("queue.priority"), kind: "number", cell: (queue) => queue.priority },
     { key: "policy", label: t("queue.policy"), cell: (queue) => queue.policy },
     ...counted,
+    ...(site.administers ? [{ key: "acts", label: t("queue.acts"), cell: queueActs }] : []),
   ];
 }
 
-run({
+const acts = new Acts(() => actions.show(), () => actions.refresh());
+
+/** Let administrators stop a queue and start it again. */
+function queueActs({ name, state }) {
+  const change = (key, label, enabled, question) => ({ key, label, question, run: () => patch(`queues/${encodeURIComponent(name)}`, { enabled }) });
+  return acts.view([state === "Active" ? change("stop", t("queue.stop"), false, t("queue.stop_question", { queue: name })) : change("start", t("queue.start"), true)], name);
+}
+
+const actions = run({
   load: (signal) => get("queues", {}, signal),
   view: (queues) => [h("h1", {}, t("queues.title")), table(t("queues.title"), columns(), queues.items, (queue) => queue.name, t("queues.none"))],
   concerns: (message) => ["state", "jobs", "queues"].includes(message.name),

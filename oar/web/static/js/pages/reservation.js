@@ -1,10 +1,11 @@
 // An advance reservation: what it holds, who may use it, what runs in it, what happened to it.
-import { get } from "../common/api.js";
+import { Acts } from "../acts.js";
+import { get, remove } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { duration, number, percent, time } from "../common/format.js";
 import { jobLink, nodeLink, table } from "../common/parts.js";
 import { run } from "../common/page.js";
-import { page } from "../common/site.js";
+import { page, site } from "../common/site.js";
 import { t } from "../common/words.js";
 
 const id = Number(location.pathname.split("/").pop());
@@ -21,8 +22,17 @@ function view(record) {
     h("p", { class: "lead" }, h("bdi", {}, record.owner), " · ", time(record.start_time), " → ", time(record.end_time), ` (${duration(record.duration)}) · `,
       h("a", { href: page("gantt", null, { from: Math.floor(record.start_time - margin), to: Math.ceil(record.end_time + margin) }) }, t("ar.in_gantt"))),
     record.reasons.map((reason, place) => h("p", { key: `reason ${place}`, class: "notice bad" }, h("bdi", {}, reason))),
+    may(record) && acts.view([{ key: "delete", label: t("act.delete"), question: t("ar.delete_question", { n: record.jobs.running.length }), run: () => remove(`reservations/${id}`) }]),
     facts(record), slots(record), jobs(record), bill(record), log(record),
   ];
+}
+
+const acts = new Acts(() => actions.show(), () => actions.refresh());
+const LIVE = ["w", "W", "r", "E"];
+
+/** Whether who looks may delete it: it lasts, and is his, or he is an administrator. */
+function may(record) {
+  return LIVE.includes(record.state) && (site.administers || site.user === record.owner);
 }
 
 function facts(record) {
@@ -76,4 +86,4 @@ function log({ log: rows }) {
   return h("section", { class: "card", key: "log" }, h("h2", {}, t("ar.log")), table(t("ar.log"), LOG, rows.map((row, place) => ({ ...row, place })), (row) => row.place, t("events.none")));
 }
 
-run({ load, view, concerns: ({ name }) => ["reservations", "jobs", "state"].includes(name) });
+const actions = run({ load, view, concerns: ({ name }) => ["reservations", "jobs", "state"].includes(name) });
