@@ -1,5 +1,6 @@
 """Fixtures of all tests: a private PostgreSQL and a database whose tables are empty at the start of each test."""
 
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -17,8 +18,14 @@ from tests.postgres import PostgreSQL
 # A suite that a shell has started in the background ignores ^C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says how busy the machine is, not whether the code is right.
-hypothesis.settings.register_profile("suite", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# How long an example takes says how busy the machine is, not whether the code is right.  Whoever runs tests looks at
+# new examples each time; continuous integration looks at the same ones, so that it judges the change and nothing else.
+hypothesis.settings.register_profile(
+    "suite",
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("suite")
 
 SETUP = Path(__file__).parent.parent / "setup" / "database"
