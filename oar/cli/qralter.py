@@ -1,7 +1,7 @@
 """qralter: change advance reservations."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -9,15 +9,17 @@ import click
 
 from oar.cli.common.command import Context, Hangup, oar_command
 from oar.cli.common.end_with_caller import ending_with_caller
-from oar.cli.common.options import RESERVATIONS, Stop, option
-from oar.cli.common.render import visible
+from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option
+from oar.cli.common.reservation_words import ToldAnswers, listed
 from oar.cli.qrsub import NO_ANSWER, NOBODY, UNANSWERED, slots_line
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
 from oar.lib.facts.errors import UserError
+from oar.lib.facts.formats import Format
 from oar.lib.facts.grid_engine_times import write_date, write_option_date
-from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer
-from oar.lib.reservations import alteration, answers, listed_users, preparation
+from oar.lib.facts.reservation_series import Series
+from oar.lib.facts.reservation_states import GRANTED, STARTED, ChangeAnswer, ReservationState
+from oar.lib.reservations import alteration, answers, listed_users, occurrences, preparation
 from oar.lib.reservations.alteration import NO_ACCESS, WantedChange
 from oar.lib.reservations.change_requests import AskedChange, Changer, ChangeWish
 from oar.lib.reservations.preparation import BadReservation
@@ -25,6 +27,9 @@ from oar.lib.runtime import LATER
 from oar.lib.views.reservations import granted_slots
 
 WITHDRAWN = "the change was withdrawn"
+#: What is said of a series, and of what could not be altered of it.
+GOES_ON = "Your series {} asks for this from now on"
+STAYS = "  reservation {} stays as it is, series {} goes on with the change"
 
 
 class QralterOptions(NamedTuple):
@@ -49,6 +54,7 @@ class QralterOptions(NamedTuple):
     verify: str
     is_forced: bool
     series: bool
+    machine: Format | None
     words: tuple[str, ...]
 
     @property
@@ -83,81 +89,154 @@ class QralterOptions(NamedTuple):
 @option("-w", "verify", default="e", metavar="e|v", help="e: change; v: only tell whether it could be changed.")
 @option("-f", "is_forced", is_flag=True, help="Jobs that run beyond a new end are ended with it.")
 @option("-series", "series", is_flag=True, help="Also all that come after it in its series (no dates).")
+@machine_formats
 @click.argument("words", nargs=-1, metavar="AR_LIST")
 def main(context: Context, **values: object) -> int:
     """Change each reservation that is named; the exit code is the last one that is not 0."""
     options = QralterOptions(**values)  # type: ignore[arg-type]
-    numbers = [name for word in options.words for name in word.split(",") if name]
-    if not numbers:
+    if not options.words:
         click.echo(context.command.get_help(click.get_current_context()))
         return 1
+    with ToldAnswers(options.machine) as told:
+        return _change_all(context, options, listed("qralter", options.words), told)
+
+
+def _change_all(context: Context, options: QralterOptions, names: Sequence[str], told: ToldAnswers) -> int:
+    """Change what is named, and tell what became of each; return the exit code.  Raises Stop."""
     is_trial = preparation.check_verify(preparation.ReservationWish(verify=options.verify), "qralter")
     alter = _verify if is_trial else _alter
     if options.series and (options.start is not None or options.end is not None):
         raise Stop("qralter: -a and -e are dates of one reservation: with -series write -d for the duration of all")
-    code = 0
+    code, series, numbers = 0, dict[str, int](), list(names)
     with ending_with_caller(once=True):
         if options.series:
-            numbers, code = _occurrences(context, options, numbers, is_trial=is_trial)
+            series, code = _change_series(context, options, names, told, is_trial=is_trial)
+            numbers = list(series)
         for place, number in enumerate(numbers, start=1):
             try:
-                has_left = alter(context, options, number)
+                has_left = alter(context, options, number, told)
             except UserError as error:
-                click.echo("\n".join(map(visible, str(error).split("\n"))), err=True)
+                stays = STAYS.format(number, series[number]) if number in series and not is_trial else ""
+                _tell_refusal(told, number, error, stays)
                 code = 1
                 continue
             if has_left and numbers[place:]:
                 raise Stop(f"not changed: {', '.join(numbers[place:])}", NO_ANSWER)
+        for series_id in dict.fromkeys(series.values()):
+            text = f"verification: series {series_id} can be altered" if is_trial else GOES_ON.format(series_id)
+            told.done(f"series {series_id}", text)
     return code
 
 
-def _occurrences(
-    context: Context, options: QralterOptions, numbers: Sequence[str], *, is_trial: bool
-) -> tuple[list[str], int]:
+class NotAltered(BadReservation):
+    """The scheduler refuses a change."""
+
+    def __init__(self, text: str, reason: str, proposal: int) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.proposal = proposal
+
+
+def _tell_refusal(told: ToldAnswers, name: str, error: UserError, more: str = "") -> None:
+    """Tell that something stays as it is; ``more``: a further line."""
+    text = f"{error}\n{more}" if more else str(error)
+    if isinstance(error, NotAltered):
+        told.refused(name, text, error.reason, error.proposal or None)
+    else:
+        told.refused(name, text)
+
+
+def _change_series(
+    context: Context,
+    options: QralterOptions,
+    names: Sequence[str],
+    told: ToldAnswers,
+    *,
+    is_trial: bool,
+) -> tuple[dict[str, int], int]:
     """Change what is asked for in some series from now on; return what was granted of them, and the exit code.
 
-    The template comes first, so that there is no occurrence which gets neither.
+    By number, the series.  The template comes first, so that there is no occurrence which gets neither.
     """
-    found, code = list[str](), 0
-    for number in numbers:
+    found, code = dict[str, int](), 0
+    for name in names:
         try:
-            found += _change_series(context, options, number, is_trial=is_trial)
+            found |= _change_one_series(context, options, name, is_trial=is_trial)
         except UserError as error:
-            click.echo("\n".join(map(visible, str(error).split("\n"))), err=True)
+            _tell_refusal(told, name, error)
             code = error.exit_code
-    return list(dict.fromkeys(found)), code
+    return found, code
+
+
+class _ChangedSeries(NamedTuple):
+    """A series with its new template, and its live reservations from the one that was named on."""
+
+    series: Series
+    coming: Sequence[AdvanceReservation]
 
 
 class _RehearsedSeries(Exception):
     """The end of a rehearsal: nothing of it is committed."""
 
-    def __init__(self, coming: Sequence[AdvanceReservation]) -> None:
+    def __init__(self, changed: _ChangedSeries) -> None:
         super().__init__()
-        self.coming = coming
+        self.changed = changed
 
 
-def _change_series(context: Context, options: QralterOptions, name: str, *, is_trial: bool) -> Iterator[str]:
-    """Change the template of the series of a reservation; iterate over its number and those of the ones to come.
+def _change_one_series(context: Context, options: QralterOptions, name: str, *, is_trial: bool) -> dict[str, int]:
+    """Change the template of the series of a reservation; return its number and those of the ones to come.
 
     Who was asked for just now is waited for, but not for a trial, in which nothing is stored.  Raises UserError.
     """
     database, patience = context.database, context.runtime.config.reservation_answer_timeout
+    changed = _rehearse_template(context, options, name)
+    _check_overlaps(context, changed)
+    if is_trial:
+        return {str(each.number): changed.series.id for each in changed.coming if each.state in GRANTED}
+    with database.begin() as tx:
+        changed = _change_template(context, tx, options, name)
+    answered = [answers.wait(database, partial(answers.find, database, each.id), patience) for each in changed.coming]
+    return {str(each.number): changed.series.id for each in answered if each is not None and each.state in GRANTED}
+
+
+def _rehearse_template(context: Context, options: QralterOptions, name: str) -> _ChangedSeries:
+    """Return what the template and the reservations of a series would be.  Raises UserError."""
     try:
-        with database.begin() as tx:
-            coming = _change_template(context, tx, options, name)
-            if is_trial:
-                raise _RehearsedSeries(coming)
+        with context.database.begin() as tx:
+            raise _RehearsedSeries(_change_template(context, tx, options, name))
     except _RehearsedSeries as rehearsed:
-        yield from (str(each.number) for each in rehearsed.coming if each.state in GRANTED)
+        return rehearsed.changed
+
+
+def _check_overlaps(context: Context, changed: _ChangedSeries) -> None:
+    """Refuse a series whose occurrences would be in each other's way.  Raises BadReservation."""
+    series, live = changed.series, [each for each in changed.coming if each.state not in STARTED]
+    if not (together := occurrences.overlapping(series, live)):
         return
-    for each in coming:
-        answer = answers.wait(database, partial(answers.find, database, each.id), patience)
-        if answer is not None and answer.state in GRANTED:
-            yield str(answer.number)
+    from oar.kao.rounds.hypothetical import reservation_trials
+
+    ids = [each.id for each in live]
+    steps = reservation_trials.answers(
+        context.database, context.runtime.config, together, skips_conflicts=True, without=ids
+    )
+    refused = {step.reservation_id for step in steps if step.state is ReservationState.REFUSED}
+    for step, occurrence in zip(steps, together, strict=True):
+        others = [
+            each
+            for other, each in zip(steps, together, strict=True)
+            if other.reservation_id not in refused and each.start < occurrence.end and occurrence.start < each.end
+        ]
+        if step.reservation_id in refused and others:
+            raise BadReservation(
+                f"denied: Series {series.id} can't be altered\n"
+                f"  occurrence {occurrence.series_index}, {write_date(occurrence.start)}: there is no place for it"
+                f" beside occurrence {others[0].series_index}, until {write_date(others[0].end)}",
+                "nothing was changed; write a duration (-d) that ends before the next one begins, or ask for less",
+            )
 
 
-def _change_template(context: Context, tx: Transaction, options: QralterOptions, name: str) -> list[AdvanceReservation]:
-    """Change what is asked for in the series of a reservation; return it and the live ones behind it."""
+def _change_template(context: Context, tx: Transaction, options: QralterOptions, name: str) -> _ChangedSeries:
+    """Change what is asked for in the series of a reservation."""
     changer, wish = _changer(context), options.wish
     attributes = wish.attributes(context.user.name)
     if attributes.access is not None:
@@ -167,12 +246,13 @@ def _change_template(context: Context, tx: Transaction, options: QralterOptions,
     duration = preparation.read_dates(None, None, options.duration, tx.now, "qralter").duration
     preparation.check_horizon(tx.now + (duration or 0), tx.now)
     asked = {"request": other.request, **other.columns} if other else {}
-    alteration.change_series(tx, first, attributes, duration, asked)
+    series = alteration.change_series(tx, first, attributes, duration, asked)
     behind = tx.advance_reservations.of_series([first.series_id])
-    return [each for each in behind if each.is_live and each.series_index >= first.series_index]
+    coming = [each for each in behind if each.is_live and each.series_index >= first.series_index]
+    return _ChangedSeries(series, coming)
 
 
-def _alter(context: Context, options: QralterOptions, name: str) -> bool:
+def _alter(context: Context, options: QralterOptions, name: str, told: ToldAnswers) -> bool:
     """Change one reservation; return whether the user has left meanwhile, and the answer was first.
 
     Like a request of qrsub, a change does not stay when nobody waits for it: then Stop is raised.  Raises UserError.
@@ -196,7 +276,7 @@ def _alter(context: Context, options: QralterOptions, name: str) -> bool:
         answer = _give_up(context, written)
         if answer is None:
             raise Stop(f"{why}{WITHDRAWN}", NO_ANSWER)
-    click.echo("\n".join(_lines(context, written[0], answer)))
+    told.done(name, "\n".join(_lines(context, written[0], answer)))
     return has_left
 
 
@@ -208,7 +288,7 @@ class _RehearsedChange(Exception):
         self.asked = asked
 
 
-def _verify(context: Context, options: QralterOptions, name: str) -> bool:
+def _verify(context: Context, options: QralterOptions, name: str, told: ToldAnswers) -> bool:
     """Print what would be answered now; nothing is stored.  Raises UserError."""
     from oar.kao.rounds.hypothetical import reservation_trials
 
@@ -223,12 +303,12 @@ def _verify(context: Context, options: QralterOptions, name: str) -> bool:
     if asked.wanted:
         step = reservation_trials.alter(context.database, context.runtime.config, asked.reservation, asked.wanted)
         if not step.is_granted:
-            raise BadReservation(_refusal(asked.reservation, asked.wanted, step.message, step.proposal))
+            raise _refusal(asked.reservation, asked.wanted, step.message, step.proposal)
         lines.append(f"then {write_date(step.start)} to {write_date(step.end)}")
         misfits = [job_id for job_id in step.ended_jobs if job_id not in asked.lost]
         lines += [f"job {job_id} would be deleted: it would not fit any more" for job_id in misfits]
     lines += [f"job {job_id} would be deleted: its owner could not use the reservation" for job_id in asked.lost]
-    click.echo("\n".join(lines))
+    told.done(name, "\n".join(lines))
     return False
 
 
@@ -255,7 +335,7 @@ def _told(context: Context, answer: ReservationChange, asked: AskedChange) -> li
     reservation = asked.reservation
     if answer.answer is not ChangeAnswer.GRANTED:
         wanted = asked.wanted or WantedChange()
-        raise BadReservation(_refusal(reservation, wanted, answer.message, answer.proposal))
+        raise _refusal(reservation, wanted, answer.message, answer.proposal)
     with context.database.snapshot() as tx:
         (present,) = tx.advance_reservations.select([reservation.id])
         slots = granted_slots(tx, present.queue, present.resources)
@@ -264,9 +344,10 @@ def _told(context: Context, answer: ReservationChange, asked: AskedChange) -> li
     return lines + ([slots_line(slots)] if present.resources != reservation.resources else [])
 
 
-def _refusal(reservation: AdvanceReservation, wanted: WantedChange, message: str, proposal: int) -> str:
+def _refusal(reservation: AdvanceReservation, wanted: WantedChange, message: str, proposal: int) -> NotAltered:
     lines = [f"denied: Reservation {reservation.number} can't be altered", f"  {message}"]
-    return "\n".join([*lines, f"  {_proposal(reservation, wanted, proposal)}"] if proposal else lines)
+    lines += [f"  {_proposal(reservation, wanted, proposal)}"] if proposal else []
+    return NotAltered("\n".join(lines), message, proposal)
 
 
 def _proposal(reservation: AdvanceReservation, wanted: WantedChange, date: int) -> str:

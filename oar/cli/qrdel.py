@@ -1,70 +1,84 @@
 """qrdel: delete advance reservations."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.options import RESERVATIONS, Stop, option
+from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option
 from oar.cli.common.render import visible
+from oar.cli.common.reservation_words import ToldAnswers, is_number, listed
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.formats import Format
 from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.reservations import deletion, rights
-from oar.lib.reservations.deletion import Deletion
+from oar.lib.reservations.deletion import Deletion, DeletionAnswer
 
 
 @oar_command("qrdel", summary="Delete advance reservations.", style=RESERVATIONS, help_names=("-help",))
 @option("-f", "-force", "force", is_flag=True, help="Their jobs end at once, whether their nodes answer or not.")
 @option("-u", "-user", "owners", multiple=True, metavar="LIST", help="Of these owners; $user is you, patterns too.")
 @option("-series", "series", multiple=True, metavar="LIST", help="The series of these numbers, with all that is left.")
+@machine_formats
 @click.argument("words", nargs=-1, metavar="AR_LIST")
 def main(
-    context: Context, force: bool, owners: tuple[str, ...], series: tuple[str, ...], words: tuple[str, ...]
+    context: Context,
+    *,
+    force: bool,
+    owners: tuple[str, ...],
+    series: tuple[str, ...],
+    words: tuple[str, ...],
+    machine: Format | None,
 ) -> int:
     """Delete the reservations that are named, in their order, each in a transaction of its own.
 
     A series is deleted as a whole; with a name or a pattern the series of what it means.
     """
-    names, users = _split(words), [context.user.name if word == "$user" else word for word in _split(owners)]
-    if not names and not users and not series:
+    if not (words or owners or series):
         click.echo(context.command.get_help(click.get_current_context()))
         return 1
-    if users:
-        _check_users(context, users)
-    code, has_found = 0, False
-    for number in _split(series):
-        code = _delete_series(context, number, force=force) or code
-    for name in names or (["*"] if users else []):
-        targets, is_known = _targets(context, name, users)
-        if not is_known and names:
-            click.echo(f'denied: advance_reservation "{visible(name)}" does not exist', err=True)
-            code = 1
-        for target in targets if _is_number(name) else _without_series(targets):
-            has_found = True
-            code = _delete(context, target, force=force) or code
-        for series_id in () if _is_number(name) else dict.fromkeys(each.series_id for each in targets):
-            if series_id:
-                has_found = True
-                code = _delete_series(context, str(series_id), force=force) or code
-    if users and not has_found and not code and not series:
-        listed = visible(",".join(users))
-        raise Stop(f"There is no advance_reservation registered for the following users: {listed}")
-    return code
+    with ToldAnswers(machine) as answers:
+        names, numbers = listed("qrdel", words), listed("qrdel", series, "-series")
+        users = [context.user.name if word == "$user" else word for word in listed("qrdel", owners, "-u")]
+        if users:
+            _check_users(context, users)
+        wanted = _Wanted(context, answers, users, force)
+        codes = [code for number in numbers for code in _delete_series(wanted, number)]
+        for name in names or (["*"] if users and not numbers else []):
+            codes += _delete_named(wanted, name, must_exist=bool(names))
+        if users and not codes:
+            listed_users = visible(",".join(users))
+            raise Stop(f"There is no advance_reservation registered for the following users: {listed_users}")
+    return next((code for code in reversed(codes) if code), 0)
 
 
-def _without_series(targets: Sequence[AdvanceReservation]) -> list[AdvanceReservation]:
-    return [each for each in targets if not each.series_id]
+class _Wanted(NamedTuple):
+    """What goes for all that is named."""
+
+    context: Context
+    answers: ToldAnswers
+    users: Sequence[str]  #: only what belongs to them; () = to anybody
+    force: bool
 
 
-def _is_number(word: str) -> bool:
-    return word.isascii() and word.isdigit() and len(word) <= 7
+def _delete_named(wanted: _Wanted, name: str, *, must_exist: bool) -> Iterator[int]:
+    """Delete what a word means; iterate over an exit code for each of it.
 
-
-def _split(texts: Sequence[str]) -> list[str]:
-    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
+    A number means an occurrence of a series alone, a name and a pattern the whole series.
+    """
+    targets, is_known = _targets(wanted.context, name, wanted.users)
+    if not is_known and must_exist:
+        wanted.answers.refused(name, f'denied: advance_reservation "{visible(name)}" does not exist')
+        yield 1
+    for target in targets:
+        if is_number(name) or not target.series_id:
+            yield _delete(wanted, target)
+    for series_id in () if is_number(name) else dict.fromkeys(each.series_id for each in targets if each.series_id):
+        yield from _delete_series(wanted, str(series_id))
 
 
 def _check_users(context: Context, users: Sequence[str]) -> None:
@@ -91,46 +105,57 @@ def _named(tx: Transaction, context: Context, name: str, *, others: bool) -> lis
     A pattern means one's own, for operators everybody's.  A name means one's own, if there are some.
     ``others``: the owners were checked.
     """
-    if _is_number(name):
+    if is_number(name):
         own = tx.advance_reservations.by_numbers([int(name)]).get(int(name))
         return [own] if own and own.is_live and own.state is not ReservationState.ASKED else []
     is_pattern = any(letter in name for letter in "*?[")
     live = tx.advance_reservations.live() if is_pattern else tx.advance_reservations.live_by_name(name)
-    granted = [each for each in live if each.state is not ReservationState.ASKED and fnmatchcase(each.name, name)]
-    granted.sort(key=lambda each: each.number)
+    named = sorted((each for each in live if fnmatchcase(each.name, name)), key=lambda each: each.number)
+    asked = {each.id for each in named if each.state is ReservationState.ASKED}
+    following = deletion.following(tx, [each for each in named if each.id in asked])
+    granted = [each for each in named if each.id not in asked or each.id in following]
     if others or rights.is_operator(tx, context.user):
         return granted
     mine = [each for each in granted if each.owner == context.user.name]
     return mine if is_pattern else mine or granted
 
 
-def _delete(context: Context, target: AdvanceReservation, *, force: bool) -> int:
-    with context.database.begin() as tx:
-        answer = deletion.delete(tx, context.user, target, target.number, force=force)
-    text, code = _text(answer.outcome, context.user.name, target.number)
-    click.echo(text, err=code != 0)
+def _delete(wanted: _Wanted, target: AdvanceReservation) -> int:
+    user = wanted.context.user
+    with wanted.context.database.begin() as tx:
+        answer = deletion.delete(tx, user, target, target.number, force=wanted.force)
+    return _tell(wanted, answer)
+
+
+def _tell(wanted: _Wanted, answer: DeletionAnswer) -> int:
+    """Tell the answer about one reservation; return its exit code."""
+    text, code = _text(answer.outcome, wanted.context.user.name, answer.number)
+    (wanted.answers.refused if code else wanted.answers.done)(str(answer.number), text)
     return code
 
 
-def _delete_series(context: Context, word: str, *, force: bool) -> int:
-    """Delete a series with all that is left of it, in one transaction."""
-    user, name, code = context.user.name, visible(word), 0
-    with context.database.begin() as tx:
-        number = int(word) if _is_number(word) else 0
-        answer = deletion.delete_series(tx, context.user, number, force=force)
+def _delete_series(wanted: _Wanted, word: str) -> Iterator[int]:
+    """Delete a series with all that is left of it, in one transaction; iterate over exit codes.
+
+    It stays if it belongs to none of the wanted users, as if nobody had named it.
+    """
+    user, name = wanted.context.user.name, visible(word)
+    with wanted.context.database.begin() as tx:
+        number = int(word) if is_number(word) else 0
+        series = tx.reservation_series.select([number]).get(number)
+        if series and wanted.users and not any(fnmatchcase(series.owner, each) for each in wanted.users):
+            return
+        answer = deletion.delete_series(tx, wanted.context.user, number, force=wanted.force)
     for each in answer.reservations:
-        text, code_of_one = _text(each.outcome, user, each.number)
-        click.echo(text, err=code_of_one != 0)
-        code = code_of_one or code
-    texts = {
-        Deletion.DELETED: f"{user} has deleted series {name}",
-        Deletion.DENIED: f'denied: "{user}" is not allowed to delete series {name}',
-    }
+        yield _tell(wanted, each)
     if answer.outcome is Deletion.DELETED:
-        click.echo(texts[answer.outcome])
-        return code
-    click.echo(texts.get(answer.outcome, f'denied: series "{name}" does not exist'), err=True)
-    return 1
+        wanted.answers.done(f"series {name}", f"{user} has deleted series {name}")
+        yield 0
+        return
+    denied = f'denied: "{user}" is not allowed to delete series {name}'
+    unknown = f'denied: series "{name}" does not exist'
+    wanted.answers.refused(f"series {name}", denied if answer.outcome is Deletion.DENIED else unknown)
+    yield 1
 
 
 def _text(outcome: Deletion, user: str, number: int) -> tuple[str, int]:

@@ -10,8 +10,9 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option
 from oar.cli.common.render import visible
+from oar.cli.common.reservation_words import is_number, listed
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange, ReservationLog
+from oar.lib.facts.advance_reservations import SOON, AdvanceReservation, ReservationChange, ReservationLog
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.grid_engine_times import write_date, write_long_date
 from oar.lib.facts.reservation_states import ReservationState
@@ -74,13 +75,12 @@ class QrstatOptions(NamedTuple):
 @option("-iso", "is_iso", is_flag=True, help="Print dates as YYYY-MM-DD hh:mm:ss.")
 @machine_formats
 def main(context: Context, **values: object) -> int:
-    """Show reservations; XML is in the layout of Grid Engine."""
-    options = QrstatOptions(**values)  # type: ignore[arg-type]
-    _check_states(options.states)
+    """Show reservations; XML is in the layout of Grid Engine, with -log in that of the other machine formats."""
+    options = _read(QrstatOptions(**values))  # type: ignore[arg-type]
     if options.series:
         return _show_series(context, options)
     with context.database.snapshot() as tx:
-        reservations, unknown = _select(tx, _words(options.wanted), ended=options.ended)
+        reservations, unknown = _select(tx, options.wanted, ended=options.ended)
         chosen = [each for each in reservations if _is_meant(each, options, context)]
         text = _text(context, tx, options, chosen, unknown)
         has_ended = not options.ended and any(tx.advance_reservations.ids_of(name) for name in unknown)
@@ -92,13 +92,12 @@ def main(context: Context, **values: object) -> int:
     return 1 if unknown else 0
 
 
-def _check_states(letters: str) -> None:
-    if set(letters) - set(LETTERS):
-        raise Stop(f'qrstat: invalid option argument "-s {visible(letters)}"')
-
-
-def _words(texts: Sequence[str]) -> list[str]:
-    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
+def _read(options: QrstatOptions) -> QrstatOptions:
+    """Return the options with the single words of their lists.  Raises Stop."""
+    if set(options.states) - set(LETTERS):
+        raise Stop(f'qrstat: invalid option argument "-s {visible(options.states)}"\n  write letters of {LETTERS}')
+    wanted, owners = listed("qrstat", options.wanted, "-ar"), listed("qrstat", options.owners, "-u")
+    return options._replace(wanted=tuple(wanted), owners=tuple(owners))
 
 
 def _is_meant(reservation: AdvanceReservation, options: QrstatOptions, context: Context) -> bool:
@@ -107,20 +106,20 @@ def _is_meant(reservation: AdvanceReservation, options: QrstatOptions, context: 
 
 
 def _has_owner(owner: str, options: QrstatOptions, context: Context) -> bool:
-    owners = [context.user.name if word == "$user" else word for word in _words(options.owners)]
+    owners = [context.user.name if word == "$user" else word for word in options.owners]
     return not owners or any(fnmatchcase(owner, pattern) for pattern in owners)
 
 
 def _select(tx: Transaction, names: Sequence[str], *, ended: bool) -> tuple[list[AdvanceReservation], list[str]]:
     """Return the reservations that are meant, by number, and the words that mean none."""
-    needs_all = not names or not all(map(_is_number, names))
+    needs_all = not names or not all(map(is_number, names))
     rows = (tx.advance_reservations.ever_granted() if ended else tx.advance_reservations.live()) if needs_all else []
     candidates = [each for each in rows if each.state not in HIDDEN]
-    numbers = tx.advance_reservations.by_numbers([int(name) for name in names if _is_number(name)])
+    numbers = tx.advance_reservations.by_numbers([int(name) for name in names if is_number(name)])
     chosen = {} if names else {each.id: each for each in candidates}
     unknown = []
     for name in names:
-        if _is_number(name):
+        if is_number(name):
             own = numbers.get(int(name))
             found = [own] if own and own.state not in HIDDEN else []
         else:
@@ -128,10 +127,6 @@ def _select(tx: Transaction, names: Sequence[str], *, ended: bool) -> tuple[list
         chosen |= {each.id: each for each in found}
         unknown += [] if found else [name]
     return sorted(chosen.values(), key=lambda each: (each.number, each.id)), unknown
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 7
 
 
 def _text(
@@ -167,7 +162,7 @@ def _dates(options: QrstatOptions, write: Callable[[int], str]) -> Callable[[int
 def _machine(
     tx: Transaction, options: QrstatOptions, items: Sequence[ShownReservation], unknown: Sequence[str], machine: Format
 ) -> str:
-    if machine is Format.XML:
+    if machine is Format.XML and not options.log:
         from oar.lib.views.reservation_xml import reservations_xml
 
         return reservations_xml(items, unknown, explains=options.explains)
@@ -296,7 +291,15 @@ def _fields(item: ShownReservation, date: Callable[[int], str], *, explains: boo
         ("flex", "yes" if each.is_flexible else ""),
         ("xacl_list", ",".join(entry.text for entry in item.access if entry.denied)),
         ("granted_parallel_environment", f"{each.granted_pe} slots {each.granted_slots}" if each.granted_pe else ""),
+        ("parallel_environment", f"{each.pe} slots {each.pe_range}" if each.pe else ""),
+        ("queue_list", each.queue_list),
         ("master_queue_list", ",".join(item.master_queues)),
+        ("host_list", each.host_list),
+        ("properties", each.properties),
+        ("interactive", "yes" if each.is_interactive else ""),
+        ("ignore_jobs", "yes" if each.ignores_jobs else ""),
+        ("idle_limit", format_duration(each.idle_limit) if each.idle_limit else ""),
+        ("start_window", format_duration(each.start_window) if each.start_window > SOON else ""),
         ("checkpoint_name", each.checkpoint_name),
         ("mail_options", each.mail_options if each.mail_options != "n" else ""),
         ("mail_list", ",".join(item.mail_addresses)),

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -113,10 +114,10 @@ class OutputOptions(NamedTuple):
 class NotGranted(Stop):
     """There is no place for a request."""
 
-    def __init__(self, first_line: str, answer: "AdvanceReservation | ReservationStep", *, is_series: bool) -> None:
-        super().__init__(f"{first_line}\n{_refusal(answer, is_series=is_series)}")
-        self.reason = answer.message
-        self.proposal = answer.proposal
+    def __init__(self, first_line: str, reason: str, proposal: int, *, is_series: bool) -> None:
+        super().__init__(f"{first_line}\n{_refusal(reason, proposal, is_series=is_series)}")
+        self.reason = reason
+        self.proposal = proposal
 
 
 def _check_output(output: OutputOptions, wish: ReservationWish) -> None:
@@ -148,7 +149,10 @@ def _request(context: Context, requester: Requester, wish: ReservationWish, outp
     answered = _series_of(context, answer)
     granted = [each for each in answered if each.state is not ReservationState.REFUSED]
     if not granted:
-        raise NotGranted("denied: Reservation can't be granted", answer, is_series=bool(answer.series_id))
+        proposal = _proposal_of_series(context, answered) if answer.series_id else answer.proposal
+        raise NotGranted(
+            "denied: Reservation can't be granted", answer.message, proposal, is_series=bool(answer.series_id)
+        )
     if output.is_terse:
         click.echo("\n".join(str(each.number) for each in granted))
     elif output.machine:
@@ -238,13 +242,14 @@ def slots_line(slots: tuple[GrantedSlots, ...]) -> str:
     return f"{'granted_slots:':<28}{','.join(f'{each.place}={each.slots}' for each in slots)}"
 
 
-def _refusal(answer: "AdvanceReservation | ReservationStep", *, is_series: bool = False) -> str:
-    """Return the lines that say why there is no place, and when there would be one; that is not known of a series."""
-    later = "\n  no later start was found"
-    if answer.proposal:
-        date = answer.proposal
-        later = f"\n  the earliest possible start is {write_date(date)} (-a {write_option_date(date)})"
-    return f"  {answer.message}{'' if is_series else later}"
+def _refusal(reason: str, proposal: int, *, is_series: bool) -> str:
+    """Return the lines that say why there is no place, and when there would be one; of a series only if there is."""
+    later = "" if is_series else "\n  no later start was found"
+    if proposal:
+        of = " of the whole series" if is_series else ""
+        option = write_option_date(proposal)
+        later = f"\n  the earliest possible start{of} is {write_date(proposal)} (-a {option})"
+    return f"  {reason}{later}"
 
 
 # -- series -----------------------------------------------------------------------------------------------------------
@@ -257,6 +262,23 @@ def _series_of(context: Context, answer: AdvanceReservation) -> list[AdvanceRese
     with context.database.snapshot() as tx:
         depth = tx.reservation_series.select([answer.series_id])[answer.series_id].depth
         return [each for each in tx.advance_reservations.of_series([answer.series_id]) if each.series_index <= depth]
+
+
+def _proposal_of_series(context: Context, refused: Sequence[AdvanceReservation]) -> int:
+    """Return the later start of a series that was refused, if its rule gives the dates that were tried; 0 = none."""
+    with context.database.snapshot() as tx:
+        series = tx.reservation_series.select([refused[0].series_id])[refused[0].series_id]
+    starts = [each.start for each in refused]
+    return _fitting(series.rule, series.time_zone, starts, refused[0].proposal)
+
+
+def _fitting(rule: str, zone: str, starts: Sequence[int], proposal: int) -> int:
+    """Return a later start of a series, 0 if its rule does not give the same dates from it on, only later."""
+    from oar.lib.reservations import recurrence
+
+    shifted = [proposal + start - starts[0] for start in starts]
+    is_given = proposal and list(islice(recurrence.dates(rule, proposal, zone), len(starts))) == shifted
+    return proposal if is_given else 0
 
 
 def _series_lines(
@@ -290,7 +312,12 @@ def _verify(context: Context, requester: Requester, wish: ReservationWish, machi
     steps = reservation_trials.answers(context.database, config, draft.occurrences, skips_conflicts=skips)
     found = [step for step in steps if step.state is not ReservationState.REFUSED]
     if not found:
-        raise NotGranted("verification: no suitable queues", steps[0], is_series=draft.series is not None)
+        proposal = steps[0].proposal
+        if draft.series:
+            proposal = _fitting(draft.series.rule, draft.series.time_zone, draft.starts, proposal)
+        raise NotGranted(
+            "verification: no suitable queues", steps[0].message, proposal, is_series=draft.series is not None
+        )
     with context.database.snapshot() as tx:
         slots = [granted_slots(tx, draft.new.queue, step.resources) for step in found]
     if machine:

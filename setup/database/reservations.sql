@@ -35,6 +35,8 @@ CREATE TABLE reservations (
     resource_list text NOT NULL DEFAULT '[]',
     queue_list text NOT NULL DEFAULT '',
     master_queue_list text NOT NULL DEFAULT '',
+    host_list text NOT NULL DEFAULT '',
+    properties text NOT NULL DEFAULT '',
     checkpoint_name text NOT NULL DEFAULT '',
     pe text NOT NULL DEFAULT '',
     pe_range text NOT NULL DEFAULT '',

@@ -150,7 +150,7 @@ def test_an_overlap_is_refused_and_its_proposal_is_granted(cluster: Cluster, ali
     first = alice.run(f"qrsub -a +1h -d 1h {EVERYTHING} -terse").strip()
     refused = alice.attempt(f"qrsub -a +90m -d 1h {EVERYTHING}")
     assert (refused.code, refused.out) == (1, "")
-    assert refused.err.startswith("denied: Reservation can't be granted\n  only 0 of 8 suitable slots are free")
+    assert refused.err.startswith("denied: Reservation can't be granted\n  only 0 of 4 suitable nodes are free")
     back_to_back = proposal(refused.err)
     assert alice.run(f"qrsub -a {back_to_back} -d 1h {EVERYTHING} -w v").startswith("verification: found suitable")
     second = alice.run(f"qrsub -a {back_to_back} -d 1h {EVERYTHING} -terse").strip()

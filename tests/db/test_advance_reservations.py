@@ -1,6 +1,7 @@
 """Advance reservations on the real database: asked, answered, begun, ended, deleted, by rounds with a clock."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any, NoReturn
 
 import pytest
@@ -292,6 +293,9 @@ def test_mails_tell_begin_error_repair_and_end(site: Site, sent: list[Effect]) -
         "reserved host node-2 is Suspected\n"
         "No job of it starts until it is satisfied again (hard error handling).\n"
     )
+    shown = [datetime.fromtimestamp(NOW + seconds).astimezone().isoformat(" ") for seconds in (10, 100)]
+    start, end = (f"{date[:19]} {date[19:]}" for date in shown)
+    assert mail.text.splitlines()[-3:-1] == [f"Start:     {start}", f"End:       {end}"]
     assert lose("Alive", NOW + 100) == []  # the Runner tells the end
 
 

@@ -19,9 +19,9 @@ def test_one_who_may_not_use_all_that_is_reserved_is_refused(desk: Desk) -> None
     number = desk.granted("-d", "60", "-l", "nodes=2").number
     refused = desk.type(qralter.main, "-u", "alice,daemon", number)
     assert refused.exit == 1
-    assert refused.err.startswith("Error: No queue instances to reserve\ndaemon: There are not enough resources")
+    assert refused.err.startswith("Error: No queue instances to reserve\n  daemon: There are not enough resources")
     other = desk.granted("-d", "60", "-a", "+1h", "-l", "nodes=1").number
-    text = "Error: No queue instances to reserve\ndaemon may not use all that is reserved\n"
+    text = "Error: No queue instances to reserve\n  daemon may not use all that is reserved\n"
     assert desk.type(qralter.main, "-u", "alice,daemon", other) == CommandResult(1, "", text)
     assert (listed(desk, number), listed(desk, other)) == (["alice"], ["alice"])
 
@@ -37,6 +37,6 @@ def test_a_rule_that_refuses_one_is_quoted_and_those_who_stay_are_not_asked_agai
     number = desk.granted("-d", "60", "-u", "alice,daemon").number
     add_rules(desk.database, "if user in ('daemon', 'root'):\n    reject('not he')", defaults=False)
     refused = desk.type(qralter.main, "-u", "alice,daemon,root", number)
-    assert refused == CommandResult(1, "", "Error: No queue instances to reserve\nroot: not he\n")
+    assert refused == CommandResult(1, "", "Error: No queue instances to reserve\n  root: not he\n")
     assert desk.type(qralter.main, "-u", "daemon", number).exit == 0
     assert listed(desk, number) == ["daemon"]

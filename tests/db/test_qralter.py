@@ -1,5 +1,6 @@
 """qralter: attributes at once, windows by the scheduler; a refused change changes nothing."""
 
+import json
 import os
 import signal
 from collections.abc import Sequence
@@ -7,20 +8,24 @@ from typing import Any
 
 import pytest
 
-from oar.cli.common.command import CommandResult
+from oar.cli import qrsub
+from oar.cli.common.command import CommandResult, invoke
 from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.facts.grid_engine_times import write_date
 from oar.lib.facts.messages import Effect
-from oar.lib.facts.records import Cause
+from oar.lib.facts.records import Cause, User
 from oar.lib.facts.reservation_states import ChangeAnswer
 from oar.lib.facts.states import EndCode, JobState
 from oar.lib.jobs import lifecycle
 from oar.lib.reservations import drafts
 from oar.lib.reservations.drafts import OtherResources
+from oar.lib.runtime import Runtime
 from tests.builders import add_resources
 from tests.db.reservation_site import ALICE, BOB, HOUR, NOW, Site, Typed
 from tests.frontend import add_rules
 from tests.plain import without_way_out
+
+ROOT = User("root", 0)
 
 
 @pytest.fixture
@@ -56,14 +61,15 @@ def test_with_the_start_alone_the_duration_stays_and_with_the_end_alone_the_star
 
 
 def test_a_refused_change_names_what_is_possible_and_changes_nothing(site: Site, alter: Typed, number: int) -> None:
-    site.ask("/resource_id=1", NOW + HOUR, NOW + 2 * HOUR)
+    other = site.ask("/resource_id=1", NOW + HOUR, NOW + 2 * HOUR)
     site.round()
     with site.database.begin() as tx:
         before = tx.advance_reservations.by_numbers([number])
     assert alter("-e", "+7000", str(number)) == CommandResult(
         1,
         "",
-        f"denied: Reservation {number} can't be altered\n  there is a place for it only until {_shown(NOW + HOUR)}\n",
+        f"denied: Reservation {number} can't be altered\n"
+        f"  there is a place for it only until {_shown(NOW + HOUR)} (advance reservation {other})\n",
     )
     with site.database.begin() as tx:
         assert tx.advance_reservations.by_numbers([number]) == before
@@ -214,13 +220,14 @@ def test_resources_that_are_not_free_are_refused_and_nothing_changes(site: Site,
     with site.database.begin() as tx:
         before = tx.advance_reservations.by_numbers([number])
     add_resources(site.database, nodes=1, cores=2)
-    site.ask("/resource_id=1", NOW + 200, NOW + 300)
+    other = site.ask("/resource_id=1", NOW + 200, NOW + 300)
     site.round()
     assert alter("-l", "/resource_id=4", str(number)) == CommandResult(
         1,
         "",
         f"denied: Reservation {number} can't be altered\n"
-        f"  there is no place for it from {_shown(NOW + 100)} to {_shown(NOW + HOUR)}\n",
+        f"  there is no place for it from {_shown(NOW + 100)} to {_shown(NOW + HOUR)}"
+        f" (advance reservation {other})\n",
     )
     never = alter("-l", "/resource_id=5", str(number))
     assert never.err.startswith("Error: No queue instances to reserve\n")
@@ -261,6 +268,46 @@ def test_a_condition_narrows_what_a_reservation_has(site: Site, alter: Typed, nu
     assert list(site.get(reservation_id).resources) == added
     refused = alter("-q", "nosuch", str(number)).err
     assert without_way_out(refused) == 'Job was rejected because job requests unknown queue "nosuch"\n'
+
+
+def test_answers_are_one_document(site: Site, alter: Typed, number: int) -> None:
+    site.ask("/resource_id=1", NOW + HOUR, NOW + 2 * HOUR)
+    site.round()
+    done = alter("-N", "night", str(number), "-J")
+    altered = {"ok": True, "message": f"Your reservation {number} has been altered", "reason": None, "proposal": None}
+    assert (done.exit, done.err, json.loads(done.out)) == (0, "", {str(number): altered})
+    refused = alter("-a", "+200", "-d", "7000", str(number), "none", "-J")
+    document = json.loads(refused.out)
+    lines = refused.err.splitlines()
+    assert (refused.exit, list(document)) == (1, [str(number), "none"])
+    assert document[str(number)]["message"].splitlines() == lines[:3]
+    assert document[str(number)]["reason"] == lines[1].strip()
+    assert document[str(number)]["proposal"] == NOW + 2 * HOUR
+    assert document["none"]["message"] == 'denied: advance_reservation "none" does not exist'
+
+
+def test_options_that_are_not_given_stay(site: Site, alter: Typed, runtime: Runtime) -> None:
+    add_resources(site.database, nodes=4, cores=2)
+    words = ("-a", "+1h", "-d", "60", "-h", "node-2,node-3", "-p", "cpuset = '1'\nOR cpuset = '0'", "-pe", "mpi", "1")
+    number = int(invoke(qrsub.main, [*words, "-terse"], runtime=runtime, user=ROOT).out)
+
+    def asked() -> tuple[set[str], int, str, str, str]:
+        with site.database.begin() as tx:
+            row = tx.advance_reservations.by_numbers([number])[number]
+            hosts = {each.network_address for each in tx.resources.select(row.resources)}
+        return hosts, len(row.resources), row.host_list, row.pe, row.properties
+
+    condition = "cpuset = '1' OR cpuset = '0'"
+    assert asked() == ({"node-2"}, 1, "node-2,node-3", "mpi", condition)
+    assert alter("-pe", "slots", "4", str(number), user=ROOT).exit == 0
+    assert asked() == ({"node-2", "node-3"}, 4, "node-2,node-3", "slots", condition)
+    assert alter("-l", "nodes=1", str(number), user=ROOT).exit == 0
+    hosts, slots, *told = asked()
+    assert (hosts <= {"node-2", "node-3"}, slots, *told) == (True, 2, "node-2,node-3", "", condition)
+    assert alter("-l", "h=node-4", str(number), user=ROOT).exit == 0
+    assert asked() == ({"node-4"}, 1, "", "", condition)
+    assert alter("-p", "cpuset = '1'", str(number), user=ROOT).exit == 0
+    assert asked()[4] == f"({condition}) AND (cpuset = '1')"
 
 
 def test_a_trial_tells_what_would_be_answered_and_changes_nothing(site: Site, alter: Typed, number: int) -> None:

@@ -1,5 +1,7 @@
 """What qrdel prints and does."""
 
+import json
+
 import pytest
 
 from oar.cli import qrdel
@@ -13,6 +15,7 @@ from oar.lib.runtime import Runtime
 from oar.modules import leon
 from tests.builders import add_resources
 from tests.db.reservation_site import ALICE, BOB, HOUR, NOW, Site
+from tests.plain import same_in_all_formats
 
 ROOT = User("root", 0)
 
@@ -134,6 +137,34 @@ def test_those_of_the_list_that_belong_to_some_users(site: Site) -> None:
     result = delete(site, "-u", "alice", "a", foreign, user=ROOT)
     assert result == CommandResult(0, f"root has deleted advance_reservation {first}\n", "")
     assert [site.state(number) for number in (second, foreign)] == [S.WAITING, S.WAITING]
+
+
+def test_answers_are_one_document_in_each_format(site: Site) -> None:
+    (foreign,) = grant(site, "x", owner="bob")
+    names = grant(site, "a", "b", "c", "d")
+    told = [delete(site, number, 999, foreign, f"-{letter}") for number, letter in zip(names, "JYXD", strict=True)]
+    assert {each.exit for each in told} == {1}
+    documents = (each.out.replace(str(number), "N") for each, number in zip(told, names, strict=True))
+    unknown = 'denied: advance_reservation "999" does not exist'
+    denied = f'denied: "alice" is not allowed to delete advance_reservation {foreign}'
+    assert same_in_all_formats(*documents) == {
+        "N": {"ok": True, "message": "alice has deleted advance_reservation N", "reason": None, "proposal": None},
+        "999": {"ok": False, "message": unknown, "reason": None, "proposal": None},
+        str(foreign): {"ok": False, "message": denied, "reason": None, "proposal": None},
+    }
+    assert told[0].err == f"{unknown}\n{denied}\n"
+    refused = delete(site, "-u", "bob", "-J")
+    whole = {"ok": False, "message": refused.err.rstrip("\n"), "reason": None, "proposal": None}
+    assert (refused.exit, json.loads(refused.out)) == (1, whole)
+
+
+@pytest.mark.parametrize("words", [("",), (",",), ("-u", ""), ("-series", " , "), ("12", "")])
+def test_an_empty_word_is_refused_and_means_neither_all_nor_nothing(site: Site, words: tuple[str, ...]) -> None:
+    (number,) = grant(site, "")
+    result = delete(site, *words)
+    assert (result.exit, result.out) == (1, "")
+    assert "names nothing\n" in result.err
+    assert site.state(number) is S.WAITING
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from oar.lib.facts.states import JobState
 from tests.builders import add_job, add_resources
 from tests.db.console import Console
 from tests.db.reservation_rows import add_reservation
+from tests.plain import same_in_all_formats
 
 USER1, USER2 = User("user1", 1001), User("user2", 1002)
 SCHEMA = xmlschema.XMLSchema(Path(__file__).parents[2] / "setup" / "qrstat.xsd")
@@ -328,6 +329,34 @@ def test_ended_ones_are_shown_by_number_or_on_demand(console: Console) -> None:
     assert numbers(console, "-all", "-ar", "o*") == [11, 12]
 
 
+def test_how_it_was_asked_for_is_shown(console: Console) -> None:
+    add_reservation(
+        console.database,
+        5,
+        pe="mpi",
+        pe_range="2-4",
+        queue_list="all.q",
+        host_list="node-1,node-2",
+        properties="memnode > 1",
+        interactive="YES",
+        ignore_jobs="YES",
+        flex="YES",
+        idle_limit=300,
+        start_window=7200,
+    )
+    detail = dict(line.split(": ", 1) for line in show(console, "-ar", "5").splitlines() if ": " in line)
+    asked = {name: value.strip() for name, value in detail.items()}
+    assert (asked["parallel_environment"], asked["queue_list"]) == ("mpi slots 2-4", "all.q")
+    assert (asked["host_list"], asked["properties"]) == ("node-1,node-2", "memnode > 1")
+    assert (asked["interactive"], asked["ignore_jobs"], asked["flex"]) == ("yes", "yes", "yes")
+    assert (asked["idle_limit"], asked["start_window"]) == ("0:5:0", "2:0:0")
+    record = json.loads(show(console, "-ar", "5", "-J"))["5"]
+    assert record["parallel_environment"] == {"name": "mpi", "range": "2-4"}
+    assert (record["queue_list"], record["host_list"]) == (["all.q"], ["node-1", "node-2"])
+    assert (record["properties"], record["start_window"]) == ("memnode > 1", 7200)
+    assert record["interactive"] is record["ignore_jobs"] is record["flex"] is True
+
+
 def test_reservations_are_chosen_by_owner_and_state(console: Console) -> None:
     for place, state in enumerate("wWrExd"):
         add_reservation(console.database, 20 + place, state=state, owner=("user1", "user2")[place % 2])
@@ -338,7 +367,11 @@ def test_reservations_are_chosen_by_owner_and_state(console: Console) -> None:
     assert numbers(console, "-s", "wE") == [20, 23]
     assert numbers(console, "-ar", "20,21,22", "-u", "user1") == [20, 22]
     refused = console.type(qrstat.main, "-s", "q", user=USER1)
-    assert refused == CommandResult(1, "", 'qrstat: invalid option argument "-s q"\n')
+    assert refused == CommandResult(1, "", 'qrstat: invalid option argument "-s q"\n  write letters of wWrExd\n')
+    for option in ("-ar", "-u"):
+        empty = console.type(qrstat.main, option, "", user=USER1)
+        assert (empty.exit, empty.out) == (1, "")
+        assert empty.err.startswith(f'qrstat: {option} "" names nothing\n')
 
 
 def test_the_history_is_told(console: Console) -> None:
@@ -354,6 +387,8 @@ def test_the_history_is_told(console: Console) -> None:
         "      5 12/14/2006 09:00:00 W     RESOURCES UNSATISFIED               a; b",
     ]
     events = json.loads(show(console, "-log", "-J"))["5"]["log"]
+    documents = [show(console, "-log", f"-{letter}") for letter in "JYXD"]
+    assert same_in_all_formats(*documents)["5"]["log"] == events
     assert [event["event"] for event in events] == ["CREATED", "RESOURCES UNSATISFIED"]
 
 

@@ -172,9 +172,9 @@ REFUSALS = [
     ("-d 60 -l /core=1 -l cpuset=1", "denied: OAR's and Grid Engine's requests cannot be mixed"),
     ("-d 60 -l nodes=1,walltime=1", "denied: write -d for the duration, and no walltime in -l"),
     ("-d 60 -l /network_address=1,walltime=1", "denied: write -d for the duration, and no walltime in -l"),
-    ("-d 60 -pe slots 5", "Error: No queue instances to reserve\n5 slots asked, there are 4"),
-    ("-d 60 -l h=other*", "Error: No queue instances to reserve\nno resource has network_address=other*"),
-    ("-d 60 -l /network_address=3", "Error: No queue instances to reserve\n2 nodes can be used, 3 asked"),
+    ("-d 60 -pe slots 5", "Error: No queue instances to reserve"),
+    ("-d 60 -l h=other*", "Error: No queue instances to reserve"),
+    ("-d 60 -l /network_address=3", "Error: No queue instances to reserve"),
     ("-d 60 -owner root", 'denied: "alice" must be manager for -owner and -ignore_jobs'),
     ("-d 60 -M a\nb", 'denied: "a\nb" is no mail address'),
 ]
@@ -245,7 +245,7 @@ def test_only_what_all_listed_users_may_use_is_reserved(desk: Desk) -> None:
     assert desk.hosts(desk.granted("-d", "60", "-u", "alice,daemon")) == ["node-2"]
     refused = desk.qrsub("-d", "60", "-u", "alice,daemon", "-pe", "slots", "3")
     assert refused.exit == 1
-    assert refused.err.startswith("Error: No queue instances to reserve\ndaemon: ")
+    assert refused.err.startswith("Error: No queue instances to reserve\n  daemon: ")
 
 
 def test_nobody_who_is_denied_with_a_group_must_be_able_to_use_it(desk: Desk) -> None:
@@ -256,13 +256,13 @@ def test_nobody_who_is_denied_with_a_group_must_be_able_to_use_it(desk: Desk) ->
     for users in ("alice,!@team", "!@team", "daemon,alice,!@team"):
         assert desk.qrsub("-d", "60", "-u", users).exit == 0
     refused = desk.qrsub("-d", "60", "-u", "@team")
-    assert refused == CommandResult(1, "", "Error: No queue instances to reserve\ndaemon: not he\n")
+    assert refused == CommandResult(1, "", "Error: No queue instances to reserve\n  daemon: not he\n")
 
 
 def test_a_rule_that_refuses_is_quoted_with_the_user(site: Desk) -> None:
     add_rules(site.database, "if user == 'daemon' and is_advance_reservation:\n    reject('not he')", defaults=False)
     refused = site.qrsub("-d", "60", "-u", "alice,daemon")
-    assert refused == CommandResult(1, "", "Error: No queue instances to reserve\ndaemon: not he\n")
+    assert refused == CommandResult(1, "", "Error: No queue instances to reserve\n  daemon: not he\n")
     assert site.count("reservations") == 0
 
 
@@ -597,7 +597,9 @@ def test_a_series_that_is_refused_leaves_no_reservation(desk: Desk) -> None:
     assert (refused.exit, refused.out) == (1, "")
     start = "denied: Reservation can't be granted\n  occurrence 2, 01/16/2027 09:00:00: only 0 of 4 suitable slots"
     assert refused.err.startswith(start)
-    assert refused.err.count("\n") == 2
+    assert refused.err.splitlines()[2:] == [
+        "  the earliest possible start of the whole series is 01/15/2027 10:00:00 (-a 202701151000.00)"
+    ]
     assert {each.state for each in series_of(desk, desk.last().number)} == {ReservationState.REFUSED}
     verified = desk.qrsub(*words, "-w", "v")
     assert verified.err.startswith("verification: no suitable queues\n  occurrence 2, 01/16/2027 09:00:00: only 0 of 4")
@@ -651,4 +653,4 @@ def test_a_series_that_makes_no_sense_is_refused(site: Desk, words: tuple[str, .
 def test_rules_of_the_site_see_the_series(site: Desk) -> None:
     add_rules(site.database, "if ar and ar['series'] and ar['end'] - ar['start'] > 60:\n    reject(ar['series'])")
     result = site.qrsub("-a", "+1h", "-d", "30m", "-rrule", "FREQ=DAILY")
-    assert result.err == "Error: No queue instances to reserve\nalice: FREQ=DAILY\n"
+    assert result.err == "Error: No queue instances to reserve\n  alice: FREQ=DAILY\n"

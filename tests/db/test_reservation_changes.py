@@ -98,10 +98,10 @@ def test_before_the_start_the_start_moves_sooner_and_later_and_never_into_the_pa
 def test_a_start_without_place_is_refused_with_the_next_one(
     site: Site, alter: Typed, reservation: int, refused: Refused
 ) -> None:
-    _book_others(site, END, END + HOUR)
+    other = _book_others(site, END, END + HOUR)
     later, date = END + HOUR, write_date(END + HOUR)
     assert refused("-a", "+200") == [
-        f"  there is no place for 0:58:20 from {format_date(NOW + 200)} on",
+        f"  there is no place for 0:58:20 from {format_date(NOW + 200)} on (advance reservation {other})",
         f"  the earliest possible start is {date} (-a {write_option_date(later)})",
     ]
     assert refused("-a", "+200", "-l", "/resource_id=3")[1].startswith(f"  the earliest possible start is {date} (-a ")
@@ -112,9 +112,9 @@ def test_before_the_start_the_end_moves_later_until_the_resources_are_not_free(
     site: Site, alter: Typed, reservation: int, refused: Refused
 ) -> None:
     resources = site.get(reservation).resources
-    _book_others(site, END + HOUR, END + 2 * HOUR)
+    other = _book_others(site, END + HOUR, END + 2 * HOUR)
     assert refused("-e", write_option_date(END + HOUR + 1)) == [
-        f"  there is a place for it only until {format_date(END + HOUR)}",
+        f"  there is a place for it only until {format_date(END + HOUR)} (advance reservation {other})",
         f"  the latest possible end is {write_date(END + HOUR)}",
     ]
     latest = write_option_date(END + HOUR)
@@ -149,17 +149,17 @@ def test_before_the_start_those_of_higher_number_go_first_and_what_is_had_stays(
     more = _granted(site, alter, reservation, "-l", "/resource_id=3")[2]
     assert set(own) < set(more)
     assert _granted(site, alter, reservation, "-l", "/resource_id=1")[2] == (min(more),)
-    _book_others(site, START, END, count=2)
+    other = _book_others(site, START, END, count=2)
     there_is_none = f"  there is no place for it from {format_date(START)} to {format_date(END)}"
-    assert refused("-l", "/resource_id=3") == [there_is_none]
+    assert refused("-l", "/resource_id=3") == [f"{there_is_none} (advance reservation {other})"]
 
 
 def test_other_resources_for_longer_name_the_date_until_which_they_are_free(
     site: Site, alter: Typed, reservation: int, refused: Refused
 ) -> None:
-    _book_others(site, END + 600, END + HOUR, count=2)
+    other = _book_others(site, END + 600, END + HOUR, count=2)
     assert refused("-l", "/resource_id=3", "-e", write_option_date(END + HOUR)) == [
-        f"  there is a place for it only until {format_date(END + 600)}",
+        f"  there is a place for it only until {format_date(END + 600)} (advance reservation {other})",
         f"  the latest possible end is {write_date(END + 600)}",
     ]
     end = write_option_date(END + 600)
@@ -180,9 +180,10 @@ def test_the_end_of_a_running_reservation_moves_later_on_its_own_resources_only(
 ) -> None:
     _begin(site)
     own = site.get(reservation).resources
-    assert site.get(_book_others(site, END + 600, END + HOUR, count=2)).resources == own
+    other = _book_others(site, END + 600, END + HOUR, count=2)
+    assert site.get(other).resources == own
     assert refused("-e", write_option_date(END + 601)) == [
-        f"  its resources are free only until {format_date(END + 600)}",
+        f"  its resources are free only until {format_date(END + 600)} (advance reservation {other})",
         f"  the latest possible end is {write_date(END + 600)}",
     ]
     assert _granted(site, alter, reservation, "-e", write_option_date(END + 600)) == (START, END + 600, own)
@@ -225,8 +226,9 @@ def test_a_running_reservation_gets_more_resources_and_keeps_what_its_jobs_hold(
     assert refused("-l", "/resource_id=1") == ["  its jobs hold resources that it would give up"]
     assert set(own) < set(_granted(site, alter, reservation, "-l", "/resource_id=3")[2])
     assert _granted(site, alter, reservation, "-l", "/resource_id=2")[2] == own
-    _book_others(site, START + 600, END, count=2)
-    none = f"  there is no place for it from {format_date(START)} to {format_date(END)}"
+    other = _book_others(site, START + 600, END, count=2)
+    window = f"from {format_date(START)} to {format_date(END)}"
+    none = f"  there is no place for it {window} (advance reservation {other})"
     assert refused("-l", "/resource_id=3") == [none]
 
 
@@ -292,9 +294,9 @@ def test_attributes_that_are_asked_for_with_a_window_come_with_it(
 
 def test_attributes_do_not_stay_when_the_window_is_refused(site: Site, reservation: int, refused: Refused) -> None:
     site.submit_inside(reservation)
-    _book_others(site, END, END + HOUR)
+    other = _book_others(site, END, END + HOUR)
     assert refused("-N", "night", "-u", "root", "-e", write_option_date(END + 600)) == [
-        f"  there is a place for it only until {format_date(END)}"
+        f"  there is a place for it only until {format_date(END)} (advance reservation {other})"
     ]
 
 

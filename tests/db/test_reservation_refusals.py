@@ -33,6 +33,17 @@ WAYS_OUT = [
     ("-d 60 -q nosuch", "the queues are admin, besteffort, default"),
     ("-d 60 -q default@nosuch", 'no host matches "nosuch"'),
     ("-d 60 -q default@@nosuch", "this site has no host groups"),
+    ("-d 60 -h node-1,node-9", "there are node-1, node-2"),
+    ("-d 60 -h node-9", "there are node-1, node-2"),
+    ("-d 60 -l h=node-2,nodes=2", "write -l nodes=2 -h node-2"),
+    ("-d 60 -l nodes=2,q=default,cpuset=1", "write -l nodes=2 -q default -p \"cpuset = '1'\""),
+    ("-d 60 -l network_address=2,h_rt=1:0:0", "write -l network_address=2 -d 1:0:0"),
+    ("-d 60 -l nodes=1 -l h=node-1", "ask for all in one of them: -h, -q and -p go with both"),
+    ("-d 60 -l nodes=-1", "write nodes=2 for two nodes: a number from 1 on, ALL or BEST"),
+    ("-d 60 -pe slots 9999", "write at most 4"),
+    ("-d 60 -alloc 2 3", "write a multiple of 2"),
+    ("-a 202702291200 -d 60", f"2027 has no such day or time: {DATE}"),
+    ("-a 02291200 -d 60", f"2027 has no such day or time: {DATE}"),
     ("-d 60 -nosuch", "qrsub -help tells the options"),
     ("-d 60 word", "qrsub -help tells the options"),
 ]
@@ -58,16 +69,66 @@ def test_a_request_that_no_later_start_helps_is_told_so_and_nothing_is_reserved(
 @pytest.mark.parametrize(
     ("line", "lack"),
     [
-        ("-pe alloc_pe_slots 3", "no node with 3 resources can be used, 1 asked"),
-        ("-pe smp 2 -h node-1 -p cpuset='1'", "no node with 2 resources matches -h node-1 -p cpuset='1', 1 asked"),
+        ("-pe alloc_pe_slots 3", "no node with 3 resources can be used, 1 asked\n  a node has at most 2"),
+        ("-l /nodes=2/resource_id=3", "no node with 3 resources can be used, 2 asked\n  2 nodes have at most 2 each"),
+        (
+            "-pe smp 2 -h node-1 -p cpuset='1'",
+            "no node with 2 resources matches -h node-1 -p cpuset='1', 1 asked\n  a node has at most 1",
+        ),
         ("-pe slots 3 -l h=node-2,h_rt=9", "2 resources match -l h=node-2, 3 asked"),
+        ("-pe slots 5", "5 slots asked, there are 4\n  write at most 4"),
+        ("-l h=other*", "no resource has network_address=other*\n  there are node-1, node-2"),
+        ("-l /network_address=3", "2 nodes can be used, 3 asked"),
         ("-l {cpuset='7'}/nodes=1", "no node matches -l {cpuset='7'}/nodes=1, 1 asked"),
         ("-l nodes=3 -q all.q@node-1", "1 node matches -q all.q@node-1, 3 asked"),
     ],
 )
 def test_what_can_never_be_had_is_told_in_the_words_of_the_request(silent_desk: Desk, line: str, lack: str) -> None:
-    refused = f"Error: No queue instances to reserve\n{lack}\n"
+    refused = f"Error: No queue instances to reserve\n  {lack}\n"
     assert silent_desk.qrsub("-d", "60", *line.split(" ")) == CommandResult(1, "", refused)
+
+
+def test_a_number_that_is_too_large_is_told_the_largest(silent_desk: Desk) -> None:
+    refused = silent_desk.qrsub("-d", "60", "-pe", "mpi", "9" * 60).err
+    assert refused == f'denied: "{"9" * 40}" is no slot range: the largest number is 9999999\n'
+
+
+def test_an_unknown_name_is_told_those_that_there_are(silent_desk: Desk) -> None:
+    first, second = silent_desk.qrsub("-d", "60", "-l", "nosuch=3").err.splitlines()
+    assert first == 'unknown resource "nosuch"'
+    assert second.startswith("  there are h, q, h_rt")
+    assert "properties (" in second
+
+
+def test_nodes_are_counted_where_nodes_are_asked_for(desk: Desk) -> None:
+    number = desk.granted("-a", "+1h", "-d", "1h", "-l", "nodes=1").number
+    refused = desk.qrsub("-a", "+1h", "-d", "1h", "-l", "nodes=2")
+    assert refused.err.splitlines()[1].startswith("  only 1 of 2 suitable nodes are free until ")
+    assert refused.err.splitlines()[1].endswith(f"(advance reservation {number})")
+
+
+def test_occurrences_in_each_others_way_name_each_other(desk: Desk) -> None:
+    words = ("-a", "+1h", "-d", "2h", "-l", "nodes=2", "-rrule", "FREQ=HOURLY", "-depth", "2", "-w", "v")
+    assert "(another one of its series)" in desk.qrsub(*words).err
+
+
+@pytest.mark.parametrize("words", [(), ("-w", "v")])
+def test_a_refused_series_is_told_when_all_of_it_has_a_place(desk: Desk, words: tuple[str, ...]) -> None:
+    desk.granted("-a", "+25h", "-d", "2h", "-l", "nodes=2")
+    asked = ("-d", "1h", "-l", "nodes=2", "-rrule", "FREQ=DAILY;COUNT=3", "-depth", "3")
+    refused = desk.qrsub("-a", "+1h", *asked, *words, "-J")
+    assert refused.err.splitlines()[-1] == (
+        "  the earliest possible start of the whole series is 01/15/2027 11:00:00 (-a 202701151100.00)"
+    )
+    assert json.loads(refused.out)["proposal"] == NOW + 3 * HOUR
+    assert desk.qrsub("-a", "202701151100.00", *asked).exit == 0
+
+
+def test_no_start_of_a_series_is_proposed_at_which_its_rule_gives_other_dates(desk: Desk) -> None:
+    desk.granted("-a", "+1h", "-d", "2h", "-l", "nodes=2")
+    refused = desk.qrsub("-a", "+1h", "-d", "1h", "-l", "nodes=2", "-rrule", "FREQ=DAILY;BYHOUR=9")
+    assert refused.err.splitlines()[1].startswith("  occurrence 1, 01/15/2027 09:00:00: only 0 of 2 suitable nodes")
+    assert len(refused.err.splitlines()) == 2
 
 
 def test_a_rule_is_refused_with_what_its_part_may_be(silent_desk: Desk) -> None:
@@ -83,7 +144,7 @@ def test_a_rule_is_refused_with_what_its_part_may_be(silent_desk: Desk) -> None:
         (("-u", "-d", "60"), "Option u requires an argument: LIST"),
         (("-d", "60", "-he"), "Option he requires an argument: yes|no"),
         (("-d", "60", "-pe", "smp", "-N", "x"), "Option pe requires an argument: NAME RANGE"),
-        (("-d", "60", "-verbos"), "Unknown option: verbos\n# Did you mean -verbose?"),
+        (("-d", "60", "-verbos"), "Unknown option: verbos\n  did you mean -verbose?"),
     ],
 )
 def test_a_forgotten_argument_swallows_no_option(silent_desk: Desk, words: tuple[str, ...], text: str) -> None:
@@ -93,6 +154,24 @@ def test_a_forgotten_argument_swallows_no_option(silent_desk: Desk, words: tuple
 def test_a_negative_range_and_what_looks_like_an_option_behind_an_equals_sign_are_arguments(desk: Desk) -> None:
     assert desk.granted("-d", "60", "-pe", "slots", "-3").granted_slots == 3
     assert desk.granted("-a", "+1h", "-d", "60", "-A=-d").account == "-d"
+
+
+@pytest.mark.parametrize("option", ["-A", "-N", "-project", "-u", "-h", "-q", "-masterq", "-ckpt", "-rrule", "-owner"])
+@pytest.mark.parametrize("letter", ["\n", "\r", "\x85", "\u2028", "\x9b"])
+def test_a_text_that_would_forge_a_line_is_refused(silent_desk: Desk, option: str, letter: str) -> None:
+    before = silent_desk.counts()
+    result = silent_desk.qrsub("-d", "60", option, f"root{letter}root")
+    first, *others = result.err.splitlines()
+    assert (result.exit, result.out, first.startswith("denied: ")) == (1, "", True)
+    assert first.endswith("has control characters or is not UTF-8 text")
+    assert others == ["  write it on one line"]
+    assert silent_desk.counts() == before
+
+
+def test_line_ends_are_white_space_in_a_request_and_a_condition(desk: Desk) -> None:
+    request = "{cpuset =\n '1'}/nodes=1"
+    granted = desk.granted("-d", "60", "-l", request, "-p", "cpuset = '1'\n AND\n type = 'default'")
+    assert json.loads(granted.resource_list) == [["oar", "{cpuset = '1'}/nodes=1"]]
 
 
 # -- machine formats --------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 from oar.cli import qralter, qrdel, qrstat
 from oar.cli.common.command import CommandResult, invoke
+from oar.lib.facts.grid_engine_times import write_date
 from oar.lib.facts.messages import ReservationMail
 from oar.lib.facts.records import Queue, User
 from oar.lib.facts.reservation_states import ReservationState as S
@@ -229,6 +230,37 @@ def test_a_series_is_deleted_with_all_that_is_left_of_it(site: Site, way: str) -
     assert delete(site, "-series", series) == CommandResult(1, "", f'denied: series "{series}" does not exist\n')
 
 
+def test_a_series_of_somebody_is_deleted_alone(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=1)
+    other = site.ask_series("/resource_id=1", NOW + 60, 600, depth=1)
+    alone = site.ask("/resource_id=1", NOW + 2 * HOUR, NOW + 3 * HOUR)
+    site.round()
+    nothing = "There is no advance_reservation registered for the following users: bob\n"
+    assert delete(site, "-u", "bob", "-series", series, user=ROOT) == CommandResult(1, "", nothing)
+    assert site.series(series).ended == 0
+    told = delete(site, "-u", "alice", "-series", series)
+    assert told.out.splitlines()[-1] == f"alice has deleted series {series}"
+    assert (site.series(other).ended, site.state(alone)) == (0, S.WAITING)
+    both = delete(site, "-u", "$user", "-series", other, site.get(alone).number)
+    assert (both.exit, site.state(alone), site.series(other).ended) == (0, S.DELETED, NOW)
+
+
+@pytest.mark.parametrize("word", ["course", "c*"])
+def test_a_name_means_a_series_whose_only_occurrence_has_just_gone(site: Site, word: str) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=1, name="course")
+    site.round()
+    delete(site, site.occurrences(series)[0].number)
+    assert starts(site, series, S.ASKED) == [1]
+    assert delete(site, word) == CommandResult(0, f"alice has deleted series {series}\n", "")
+    site.round()
+    assert (starts(site, series, S.ASKED, S.WAITING), site.series(series).ended) == ([], NOW)
+
+
+def test_a_name_does_not_mean_a_series_whose_asker_waits(site: Site) -> None:
+    site.ask_series("/resource_id=1", NOW + 60, 600, depth=2, name="course")
+    assert delete(site, "course").err == 'denied: advance_reservation "course" does not exist\n'
+
+
 def test_a_number_is_one_occurrence(site: Site) -> None:
     series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=2)
     site.round()
@@ -324,7 +356,9 @@ def test_a_series_gets_other_resources_and_one_that_was_altered_by_itself_does_n
     first, second, third = site.occurrences(series)
     assert [len(each.resources) for each in (first, second, third)] == [2, 1, 1]
     assert second.resources == third.resources
-    assert alter(site, "-series", third.number, "-pe", "slots", "2").exit == 0
+    kept = alter(site, "-series", third.number, "-pe", "slots", "2")
+    assert kept.err == "Error: No queue instances to reserve\n  1 resource matches -p cpuset = '1', 2 asked\n"
+    assert alter(site, "-series", third.number, "-pe", "slots", "2", "-p", "cpuset >= '0'").exit == 0
     site.delete(ALICE, third.id)
     site.round()
     fourth = site.occurrences(series)[3]
@@ -346,6 +380,36 @@ def test_a_change_of_a_series_is_tried_and_nothing_is_stored(site: Site) -> None
     assert (site.series(series), site.occurrences(series)) == before
 
 
+@pytest.mark.parametrize("words", [(), ("-w", "v")])
+def test_a_series_that_would_be_in_its_own_way_is_not_altered(site: Site, words: tuple[str, ...]) -> None:
+    series = site.ask_series("/resource_id=2", NOW + 60, 600, depth=2)
+    site.round()
+    first, _ = site.occurrences(series)
+    before = site.series(series), site.occurrences(series)
+    told = alter(site, "-series", first.number, "-d", "2:0:0", *words)
+    assert told == CommandResult(
+        1,
+        "",
+        f"denied: Series {series} can't be altered\n"
+        f"  occurrence 2, {write_date(NOW + 60 + HOUR)}: there is no place for it beside occurrence 1,"
+        f" until {write_date(NOW + 60 + 2 * HOUR)}\n"
+        "  nothing was changed; write a duration (-d) that ends before the next one begins, or ask for less\n",
+    )
+    assert (site.series(series), site.occurrences(series)) == before
+
+
+def test_a_series_whose_occurrences_have_places_beside_each_other_may_overlap(site: Site) -> None:
+    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=2)
+    site.round()
+    first, _ = site.occurrences(series)
+    told = alter(site, "-series", first.number, "-d", "2:0:0")
+    assert told.out.splitlines()[-1] == f"Your series {series} asks for this from now on"
+    assert {each.duration for each in site.occurrences(series)} == {2 * HOUR}
+    site.ask("/resource_id=1", NOW + 60 + 10 * HOUR, NOW + 11 * HOUR)
+    site.round()
+    assert alter(site, "-series", first.number, "-d", "3:0:0").err.startswith(f"denied: Series {series} can't")
+
+
 def test_what_cannot_be_altered_of_a_series_is_told(site: Site) -> None:
     alone = site.ask("/resource_id=1", NOW + 60, NOW + 660)
     series = site.ask_series("/resource_id=1", NOW + 2 * HOUR, 600, depth=2)
@@ -363,7 +427,10 @@ def test_what_cannot_be_altered_of_a_series_is_told(site: Site) -> None:
     part = alter(site, "-series", number, "-d", 1000)
     assert part.exit == 1
     assert part.out.startswith(f"Your reservation {number} has been altered\n")
-    assert "can't be altered" in part.err
+    assert part.out.endswith(f"\nYour series {series} asks for this from now on\n")
+    second = site.occurrences(series)[1].number
+    assert part.err.startswith(f"denied: Reservation {second} can't be altered\n")
+    assert part.err.endswith(f"\n  reservation {second} stays as it is, series {series} goes on with the change\n")
 
 
 # -- shown ------------------------------------------------------------------------------------------------------------

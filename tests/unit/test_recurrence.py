@@ -126,3 +126,13 @@ def test_the_zone_of_the_server_has_a_name(monkeypatch: pytest.MonkeyPatch) -> N
     for variable, name in (("Europe/Paris", "Europe/Paris"), (":UTC", "UTC"), ("CET-1", ""), ("../../etc/passwd", "")):
         monkeypatch.setenv("TZ", variable)
         assert recurrence.local_zone() == name
+
+
+def test_a_zone_is_kept_under_its_name_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, name in (("Europe/Paris", "Europe/Paris"), ("", "UTC"), ("/usr/share/zoneinfo/UTC", "UTC")):
+        monkeypatch.setenv("TZ", variable)
+        assert recurrence.lasting_zone().removeprefix("Etc/") == name
+    for variable in ("CET-1CEST", "CET-1CEST,M3.5.0,M10.5.0/3", "Nowhere/City"):
+        monkeypatch.setenv("TZ", variable)
+        with pytest.raises(BadRequest, match="has no name"):
+            recurrence.lasting_zone()

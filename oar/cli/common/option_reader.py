@@ -105,6 +105,8 @@ class OptionReader:
             dashes = "-" if self._words else "--"
             known = [f"{dashes}{each}" for each in self._long if each != "debug"]
             guess = did_you_mean(f"{dashes}{written}", known, quote="")
+            if self._words:
+                guess = guess.replace("# Did", "  did")
             raise BadOption(f"Unknown option: {written}{guess}")
         return shortest
 

@@ -14,8 +14,8 @@ from oar.kao.facts.plan import Reason
 from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, PlannedReservation
 from oar.kao.facts.snapshot import FOREVER, RunningJob, WaitingJob
 from oar.kao.planner.placement.first_fit import fit_first
+from oar.kao.planner.placement.obstacles import Obstacles
 from oar.kao.planner.placement.reservable import ReservableResources
-from oar.kao.planner.placement.reservation_search import MAX_NAMED
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.search_clock import NoTimeLeft, SearchClock
 from oar.kao.planner.resources.endings import Occupation
@@ -39,6 +39,7 @@ class ReservationChanges:
         self._reservable = reservable
         self._now = context.now
         self._context = context
+        self._obstacles = Obstacles(context)
         self._reservations = {each.id: each for each in context.snapshot.reservations}
 
     def decide(self, reservation_ids: Collection[int]) -> Iterator[ChangeStep]:
@@ -100,8 +101,8 @@ class ReservationChanges:
                 reservation, self._without(reservation), reservation.end, lambda free: not reservation.resources & ~free
             )
             if free_until < end:
-                message = f"its resources are free only until {format_date(free_until)}"
-                message += self._sleepers(reservation, reservation.resources)
+                holders = self._holders(reservation, reservation.resources, (free_until, end))
+                message = f"its resources are free only until {format_date(free_until)}{holders}"
                 proposal = free_until if free_until > reservation.end else 0
                 return _refusal(change, reservation, message, proposal)
         if refusal := self._cut_job(change, reservation, end):
@@ -153,8 +154,8 @@ class ReservationChanges:
         usable = self._context.usable.present & ~self._reservable.asleep(reservation)
         query = SlotQuery(request, usable, end - start, kind="any change")
         later = earliest(self._without(reservation).slots, query, start + 1)
-        message = f"there is no place for {format_duration(end - start)} from {format_date(start)} on"
-        message += self._sleepers(reservation, request.reach)
+        holders = self._holders(reservation, request.reach, window)
+        message = f"there is no place for {format_duration(end - start)} from {format_date(start)} on{holders}"
         return _refusal(change, reservation, message, later.start if later else 0)
 
     def _too_late(
@@ -162,11 +163,11 @@ class ReservationChanges:
     ) -> ChangeStep:
         """Refuse a window in which there is no place; with the latest end, if the end was to be later."""
         start, end = window
-        asleep = self._sleepers(reservation, self._reach(change, reservation))
+        holders = self._holders(reservation, self._reach(change, reservation), (max(start, latest), end))
         if end <= reservation.end or latest - start <= reservation.time_offset or latest < self._now:
-            message = f"there is no place for it from {format_date(start)} to {format_date(end)}"
-            return _refusal(change, reservation, message + asleep)
-        message = f"there is a place for it only until {format_date(latest)}{asleep}"
+            message = f"there is no place for it from {format_date(start)} to {format_date(end)}{holders}"
+            return _refusal(change, reservation, message)
+        message = f"there is a place for it only until {format_date(latest)}{holders}"
         has_it = latest <= reservation.end and not change.alternatives
         return _refusal(change, reservation, message, 0 if has_it else latest)
 
@@ -233,10 +234,12 @@ class ReservationChanges:
         requests = [self._context.requests.get(groups) for groups in change.alternatives or (reservation.groups,)]
         return union(request.reach for request in requests if not isinstance(request, Reason))
 
-    def _sleepers(self, reservation: PlannedReservation, resources: ResourceSet) -> str:
-        """Return which suspended jobs keep some of these resources from a reservation, in brackets."""
-        names = self._reservable.sleepers(resources, reservation)
-        return f" ({', '.join(names[:MAX_NAMED])})" if names else ""
+    def _holders(self, reservation: PlannedReservation, resources: ResourceSet, window: tuple[int, int]) -> str:
+        """Return who keeps some of these resources from a reservation, in brackets; '' = nobody."""
+        start, end = window
+        asleep = self._reservable.sleepers(resources, reservation)
+        present = resources & self._context.usable.present | reservation.resources & resources
+        return self._obstacles.named(self._without(reservation), present, start, end, asleep)
 
     def _free(self, reservation: PlannedReservation, space: Space, start: int, end: int) -> ResourceSet:
         """Return what a reservation may have in a window; of what suspended jobs hold what it has then already."""

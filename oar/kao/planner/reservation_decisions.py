@@ -284,8 +284,9 @@ class ReservationDecisions:
         """Refuse all first occurrences of a series, because there is no place for one of them."""
         reason = place.message if isinstance(place, NoPlace) else ""
         message = f"occurrence {conflict.occurrence}, {write_date(conflict.start)}: {reason}"
+        proposal = self._search.later_start_of_all(requests)
         for reservation, _ in requests:
-            self._refuse(reservation, NoPlace(message))
+            self._refuse(reservation, NoPlace(message, proposal if reservation is requests[0][0] else 0))
 
     def _refuse(
         self,

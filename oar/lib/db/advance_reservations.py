@@ -28,8 +28,9 @@ _COLUMNS = (
     "reservation_id, ar_id, ar_name, account, owner, owner_group, project, queue_name, submission_time, start_time,"
     " end_time, start_window, time_offset, state, state_date, ended, error_handling = 'YES', replace_lost = 'YES',"
     " flex = 'YES', interactive = 'YES', ignore_jobs = 'YES', idle_limit, request, alternative, resource_list,"
-    " queue_list, master_queue_list, checkpoint_name, pe, pe_range, granted_pe, granted_slots, mail_options, mail_list,"
-    " resources, missing, frame_id, series_id, series_index, revision, message, proposal, deleted_by"
+    " queue_list, master_queue_list, host_list, properties, checkpoint_name, pe, pe_range, granted_pe, granted_slots,"
+    " mail_options, mail_list, resources, missing, frame_id, series_id, series_index, revision, message, proposal,"
+    " deleted_by"
 )
 _SELECT = f"SELECT {_COLUMNS} FROM reservations"
 _LIVE = f"{_SELECT} WHERE ended = 0 ORDER BY reservation_id"
@@ -57,13 +58,13 @@ _SHARE = f"{_SELECT} WHERE reservation_id = %s FOR SHARE"
 _INSERT = """
     INSERT INTO reservations (ar_name, account, owner, owner_group, project, queue_name, submission_time, start_time,
         end_time, start_window, time_offset, state_date, error_handling, replace_lost, flex, interactive, ignore_jobs,
-        idle_limit, request, resource_list, queue_list, master_queue_list, checkpoint_name, pe, pe_range, mail_options,
-        mail_list, series_id, series_index)
+        idle_limit, request, resource_list, queue_list, master_queue_list, host_list, properties, checkpoint_name, pe,
+        pe_range, mail_options, mail_list, series_id, series_index)
     VALUES (%(name)s, %(account)s, %(owner)s, %(owner_group)s, %(project)s, %(queue)s, %(now)s, %(start)s, %(end)s,
         %(start_window)s, %(time_offset)s, %(now)s, %(is_hard)s, %(replaces_lost)s, %(is_flexible)s,
         %(is_interactive)s, %(ignores_jobs)s, %(idle_limit)s, %(request)s, %(resource_list)s, %(queue_list)s,
-        %(master_queue_list)s, %(checkpoint_name)s, %(pe)s, %(pe_range)s, %(mail_options)s, %(mail_list)s,
-        %(series_id)s, %(series_index)s)
+        %(master_queue_list)s, %(host_list)s, %(properties)s, %(checkpoint_name)s, %(pe)s, %(pe_range)s,
+        %(mail_options)s, %(mail_list)s, %(series_id)s, %(series_index)s)
     RETURNING reservation_id, ar_id"""
 _MOVE = """
     UPDATE reservations SET state = %s, state_date = %s WHERE reservation_id = %s AND ended = 0 AND state = ANY(%s)"""

@@ -41,6 +41,8 @@ reservations = table(
     long_text("resource_list", "[]"),
     long_text("queue_list"),
     long_text("master_queue_list"),
+    long_text("host_list"),
+    long_text("properties"),
     long_text("checkpoint_name"),
     long_text("pe"),
     long_text("pe_range"),

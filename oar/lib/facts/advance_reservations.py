@@ -11,6 +11,9 @@ from oar.lib.facts.states import JobTypeName
 #: Numbers that users see begin again after this one.
 LARGEST_NUMBER = 9999999
 
+#: Seconds by which the start may be later of a request without a start and an end.
+SOON = 60
+
 #: The userset whose members may create advance reservations, and the one whose members may change all of them.
 CREATORS, OPERATORS = "arusers", "aroperators"
 
@@ -52,6 +55,8 @@ class AdvanceReservation(NamedTuple):
     resource_list: str  #: JSON: pairs of a name and a value, as they were given
     queue_list: str
     master_queue_list: str
+    host_list: str  #: of ``-h``, as it was given
+    properties: str  #: the condition of ``-p``, as it was given
     checkpoint_name: str
     pe: str
     pe_range: str
@@ -126,6 +131,8 @@ class NewReservation(NamedTuple):
     resource_list: str = "[]"
     queue_list: str = ""
     master_queue_list: str = ""
+    host_list: str = ""
+    properties: str = ""
     checkpoint_name: str = ""
     pe: str = ""
     pe_range: str = ""

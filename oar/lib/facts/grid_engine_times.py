@@ -22,6 +22,14 @@ _UNITS = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,6})h)?(?:(\d{1,7})m)?(?:(\d{1,9})s
 _UNIT_SECONDS = (86400, 3600, 60, 1)
 
 
+class NoSuchDay(BadRequest):
+    """A date is written as it should be, and the year has no such day or time."""
+
+    def __init__(self, year: int, text: str) -> None:
+        super().__init__(f'{year} has no such day or time: "{text}"')
+        self.year = year
+
+
 def read_date(text: str, now: int) -> int:
     """Return the epoch of ``[[CC]YY]MMDDhhmm[.SS]``, ``YYYY-MM-DD hh:mm[:ss]``, ``now`` or ``+<duration>``.
 
@@ -55,13 +63,13 @@ def _epoch(text: str, *fields: int) -> int:
     """Return the epoch of a local date.  Raises BadRequest if there is no such day or time."""
     year, month, day, hour, minute, second = fields
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour <= 23 and minute <= 59 and second <= 59):
-        raise BadRequest(f'"{text}" is no date')
+        raise NoSuchDay(year, text)
     try:
         date = int(time.mktime((year, month, day, hour, minute, second, 0, 0, -1)))
     except (OverflowError, ValueError):
-        raise BadRequest(f'"{text}" is no date') from None
+        raise NoSuchDay(year, text) from None
     if time.localtime(date).tm_mday != day:  # 31 April
-        raise BadRequest(f'"{text}" is no date')
+        raise NoSuchDay(year, text)
     return date
 
 

@@ -69,6 +69,13 @@ def format_date(date: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date)) if date else ""
 
 
+def zone_offset(date: int) -> str:
+    """Return how far local time is ahead of universal time at a date, as ISO 8601 writes it: ``+01:00``."""
+    minutes = time.localtime(date).tm_gmtoff // 60
+    sign = "-" if minutes < 0 else "+"
+    return f"{sign}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
+
+
 def parse_date(text: str) -> int:
     """Return the epoch of ``YYYY-MM-DD[ hh:mm[:ss]]`` in local time (a date alone: its midnight).
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.config.files import Config
+from oar.lib.db.request_sizes import FINEST
 from oar.lib.facts.records import Group, JobSpec
 from oar.lib.facts.request import ResourceRequest
 from oar.lib.facts.reservation_requests import ReservationAlternative
 from oar.lib.facts.states import JobType
-from oar.lib.reservations.preparation import BadReservation
+from oar.lib.reservations.preparation import nothing_suits
 from oar.lib.submission import admission
 from oar.lib.submission.admission_rules import RuleOutput, RuleRefused
 from oar.lib.submission.checks import BadSubmission
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from oar.lib.db.database import Database
     from oar.lib.db.transaction import Transaction
 
-NOTHING_SUITS = "Error: No queue instances to reserve"
+#: No node has more slots.
+MOST_ON_A_NODE = 4096
 
 
 class ReservationProposal(NamedTuple):
@@ -88,7 +90,7 @@ def admit(
         )
         suiting = _from_first_that_fits(alternatives, lambda each: cluster.size(each.groups, "") is not None)
     if not suiting:
-        raise BadReservation(f"{NOTHING_SUITS}\nno resource may be used by all users of the access list")
+        raise nothing_suits("no resource may be used by all users of the access list")
     return AdmittedReservation(amended.spec.queue, amended.spec.project, suiting, output)
 
 
@@ -115,8 +117,27 @@ def _possible(cluster: Cluster, proposal: ReservationProposal) -> tuple[Reservat
     if not possible:
         filters = [group.filter for group in _narrowed(checked[-1].groups, [properties])]
         lack = cluster.lack(checked[-1].groups, properties, filters, proposal.restrictions)
-        raise BadReservation(f"{NOTHING_SUITS}\n{lack}")
+        largest = _largest(cluster, checked[-1].groups, properties)
+        raise nothing_suits(lack, largest)
     return possible
+
+
+def _largest(cluster: Cluster, groups: Sequence[Group], properties: str) -> str:
+    """Return what could be had instead of too many slots on each of some nodes; '' if fewer do not help."""
+    if len(groups) != 1 or [level.property for level in groups[0].levels] != ["network_address", FINEST]:
+        return ""
+    nodes, slots = groups[0].levels
+    if min(nodes.quantity, slots.quantity) < 1:
+        return ""
+    fewer = [
+        (groups[0]._replace(levels=(nodes, slots._replace(quantity=number))),)
+        for number in range(min(slots.quantity, MOST_ON_A_NODE) - 1, 0, -1)
+    ]
+    found = bisect_left(fewer, True, key=lambda each: cluster.size(each, properties) is not None)
+    if found == len(fewer):
+        return ""
+    most = fewer[found][0].levels[1].quantity
+    return f"a node has at most {most}" if nodes.quantity == 1 else f"{nodes.quantity} nodes have at most {most} each"
 
 
 def _from_first_that_fits(
@@ -180,7 +201,7 @@ def _amended(
     try:
         admitted = admission.admit(tx, database, cluster, config, job)
     except (RuleRefused, BadSubmission) as error:
-        raise BadReservation(f"{NOTHING_SUITS}\n{user}: {error}") from None
+        raise nothing_suits(f"{user}: {error}") from None
     return admitted.proposal, admitted.output
 
 

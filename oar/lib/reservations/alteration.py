@@ -15,6 +15,7 @@ from oar.lib.facts.advance_reservations import (
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import User
+from oar.lib.facts.reservation_series import Series
 from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer, ReservationEvent
 from oar.lib.reservations import deletion, lifecycle, occurrences, rights
 from oar.lib.reservations.granted import add_revision
@@ -167,8 +168,8 @@ def change_series(
     change: AttributeChange,
     duration: int | None,
     asked: Mapping[str, str],
-) -> None:
-    """Change what is asked for with the occurrences to come in the series of a locked reservation.
+) -> Series:
+    """Change what is asked for with the occurrences to come in the series of a locked reservation; return the series.
 
     ``duration``: None = as it is.  ``asked``: other resources, by field of the template.  Raises ChangeDenied.
     """
@@ -178,4 +179,4 @@ def change_series(
     offset = reservation.time_offset
     if duration is not None and duration <= offset:
         raise ChangeDenied(f"denied: the duration must be longer than {offset} seconds")
-    occurrences.alter(tx, series, duration, **{**change._asdict(), **asked})
+    return occurrences.alter(tx, series, duration, **{**change._asdict(), **asked})

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib.config.files import Config
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation
 from oar.lib.facts.records import User
-from oar.lib.reservations import alteration, drafts, listed_users, preparation
+from oar.lib.facts.reservation_states import GRANTED
+from oar.lib.reservations import alteration, asked_before, drafts, listed_users, preparation
 from oar.lib.reservations.alteration import AttributeChange, WantedChange
 from oar.lib.reservations.drafts import OtherResources
 from oar.lib.reservations.preparation import BadReservation, ReservationWish
@@ -44,20 +45,18 @@ class ChangeWish(NamedTuple):
 
     def attributes(self, asker: str) -> AttributeChange:
         """Return the changes that need no scheduler.  Raises BadReservation."""
-        read = preparation.read_attributes(
-            ReservationWish(
-                name=self.name or "",
-                account=self.account or "",
-                users=self.users,
-                hard=self.hard,
-                mail_options=self.mail_options or "n",
-                mail_list=self.mail_list,
-                replace=self.replace,
-                idle=self.idle,
-            ),
-            asker,
-            _PROGRAM,
+        wish = ReservationWish(
+            name=self.name or "",
+            account=self.account or "",
+            users=self.users,
+            hard=self.hard,
+            mail_options=self.mail_options or "n",
+            mail_list=self.mail_list,
+            replace=self.replace,
+            idle=self.idle,
         )
+        preparation.check_letters(wish)
+        read = preparation.read_attributes(wish, asker, _PROGRAM)
         return AttributeChange(
             name=None if self.name is None else read.name,
             account=None if self.account is None else read.account,
@@ -162,7 +161,7 @@ class Changer(NamedTuple):
         It is not locked yet: the rules of the site may take long, and rounds would wait for them.  ``access``: a new
         access list.  ``of_series``: what is asked for in its series, whatever it has itself.  Raises UserError.
         """
-        found = _find(tx, name)
+        found = _find(tx, self.user, name)
         reservation = alteration.check(tx, self.user, found, _number(found, name))
         if wish.other == ReservationWish():
             if access is not None:
@@ -172,13 +171,13 @@ class Changer(NamedTuple):
             access = tx.advance_reservations.access([reservation.id])[reservation.id]
         if of_series and reservation.series_id:
             series = tx.reservation_series.select([reservation.series_id])[reservation.series_id]
-            reservation = reservation._replace(request=series.read_template.new.request)
+            reservation = asked_before.as_template(reservation, series.read_template.new)
         other = drafts.other_resources(tx, self.database, self.config, wish.other, reservation, access=access)
         return reservation, other
 
     def locked(self, tx: "Transaction", name: str) -> AdvanceReservation:
         """Return the reservation that a word means, locked.  Raises UserError."""
-        found = _find(tx, name)
+        found = _find(tx, self.user, name)
         return alteration.lock(tx, self.user, found, _number(found, name))
 
 
@@ -186,10 +185,11 @@ def _number(found: AdvanceReservation | None, name: str) -> int:
     return found.number if found else int(name) if name.isascii() and name.isdigit() else 0
 
 
-def _find(tx: "Transaction", name: str) -> AdvanceReservation | None:
+def _find(tx: "Transaction", user: User, name: str) -> AdvanceReservation | None:
+    """Return the reservation that a word means; a name means one's own first.  Raises BadReservation."""
     if name.isascii() and name.isdigit() and len(name) <= 7:
         return tx.advance_reservations.by_numbers([int(name)]).get(int(name))
-    named = tx.advance_reservations.live_by_name(name)
+    named = [each for each in tx.advance_reservations.live_by_name(name) if each.state in GRANTED]
     if not named:
         raise BadReservation(f'denied: advance_reservation "{name}" does not exist')
-    return named[0]
+    return min(named, key=lambda each: (each.owner != user.name, each.number))

@@ -1,6 +1,6 @@
 """The deletion of advance reservations, and the end of their jobs."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -80,6 +80,12 @@ def delete_series(tx: "Transaction", user: User, series_id: int, *, force: bool 
         else:
             answers.append(delete(tx, user, reservation, reservation.number, force=force))
     return SeriesDeletion(Deletion.DELETED, tuple(answers))
+
+
+def following(tx: "Transaction", asked: Sequence[AdvanceReservation]) -> set[int]:
+    """Return the ids of those of some requests that follow others in a series: nobody waits for them."""
+    series = tx.reservation_series.select({each.series_id for each in asked if each.series_id})
+    return {each.id for each in asked if each.series_id in series and each.series_index > series[each.series_id].depth}
 
 
 def _locked_series(tx: "Transaction", series_id: int) -> list[AdvanceReservation]:

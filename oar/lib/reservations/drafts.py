@@ -15,6 +15,7 @@ from oar.lib.facts.reservation_requests import ReservationAlternative, decode, e
 from oar.lib.facts.reservation_series import NewSeries
 from oar.lib.reservations import (
     admission,
+    asked_before,
     asking,
     environments,
     listed_users,
@@ -25,7 +26,13 @@ from oar.lib.reservations import (
 )
 from oar.lib.reservations.admission import AdmittedReservation, ReservationProposal
 from oar.lib.reservations.insertion import AskedReservation
-from oar.lib.reservations.preparation import BadReservation, PreparedReservation, PreparedSeries, ReservationWish
+from oar.lib.reservations.preparation import (
+    BadReservation,
+    PreparedReservation,
+    PreparedSeries,
+    ReservationWish,
+    nothing_suits,
+)
 from oar.lib.reservations.queue_lists import QueueCandidate
 from oar.lib.reservations.requests import AskedResources
 from oar.lib.submission.admission_rules import RuleOutput
@@ -183,17 +190,28 @@ def other_resources(
 ) -> OtherResources:
     """Return what a wish asks for in the place of what a reservation has, for all that ``access`` names.
 
-    Without ``-l``, ``-pe`` and ``-alloc`` the reservation asks for the same as before, under further conditions.
+    Without ``-l``, ``-pe`` and ``-alloc`` the reservation asks for the same as before, under further conditions; with
+    one of them it asks anew, and the options that are not given stay.
     Raises BadReservation, BadCondition, RuleFailed.
     """
+    preparation.check_letters(wish)
+    given = wish
+    if asks_anew := bool(wish.resources or wish.pe or wish.allocation):
+        wish = asked_before.completed(wish, reservation, config.hierarchy_labels)
     named = listed_users.expand(tx, access, limit=config.reservation_acl_checked_users, known=(reservation.owner,))
     site = requests.site_of(tx, wish, environments.read(config.reservation_environments_file))
-    columns = {}
+    columns = {"properties": requests.all_of([reservation.properties, requests.on_one_line(wish.properties)])}
     asked = AskedResources(decode(reservation.request), ())
-    if wish.resources or wish.pe or wish.allocation:
+    if asks_anew:
         asked = requests.read(wish, config, site)
         pe, pe_range = wish.pe or wish.allocation or ("", "")
-        columns = {"resource_list": json.dumps(asked.pairs), "pe": pe, "pe_range": pe_range}
+        columns = {
+            "resource_list": json.dumps(asked.pairs),
+            "pe": pe,
+            "pe_range": pe_range,
+            "host_list": wish.hosts,
+            "properties": requests.on_one_line(wish.properties),
+        }
     queues = ",".join(filter(None, [wish.queues, asked.queues]))
     candidates = [
         each._replace(queue=reservation.queue)
@@ -215,8 +233,8 @@ def other_resources(
         restrictions=requests.restrictions(wish, config.hierarchy_labels),
     )
     admitted = _admitted(tx, database, config, proposal, candidates)
-    if wish.queues:
-        columns["queue_list"] = wish.queues
+    if given.queues:
+        columns["queue_list"] = given.queues
     return OtherResources(_encoded(admitted.alternatives), columns)
 
 
@@ -252,7 +270,7 @@ def check_new_users(
     for user, condition in admission.conditions_of(tx, database, config, proposal).items():
         allowed = satisfying(tx, condition, reservation.resources) if condition else None
         if allowed is not None and not allowed.issuperset(reservation.resources):
-            raise BadReservation(f"{admission.NOTHING_SUITS}\n{user} may not use all that is reserved")
+            raise nothing_suits(f"{user} may not use all that is reserved")
 
 
 def _encoded(alternatives: Sequence[ReservationAlternative]) -> str:
@@ -339,6 +357,8 @@ def _new(
         resource_list=json.dumps(asked.pairs),
         queue_list=wish.queues,
         master_queue_list=wish.master_queues,
+        host_list=wish.hosts,
+        properties=requests.on_one_line(wish.properties),
         checkpoint_name=wish.checkpoint,
         pe=pe,
         pe_range=pe_range,

@@ -5,7 +5,7 @@ for from the template of the series, whatever became of the others.  See docs/de
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import dropwhile
+from itertools import dropwhile, islice, pairwise
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation, ReservationLog
@@ -93,6 +93,24 @@ def _note_passed(tx: "Transaction", closed: AdvanceReservation, passed: int) -> 
         tx.advance_reservations.log(row)
 
 
+#: So many occurrences of a series are looked at when it is altered.
+MOST_TOGETHER = 50
+
+
+def overlapping(series: Series, live: Sequence[AdvanceReservation]) -> list[NewReservation]:
+    """Return the next occurrences of a series, as it asks for them, by start, if some overlap each other; else [].
+
+    ``live``: those that were asked for and have not begun.
+    """
+    known = [(each.series_index, each.start) for each in live]
+    following = islice(coming(series), max(0, MOST_TOGETHER - len(known)))
+    dates = sorted([*known, *following], key=lambda each: each[1])
+    if all(later - start >= series.duration for (_, start), (_, later) in pairwise(dates)):
+        return []
+    new = series.read_template.new
+    return [_occurrence(new, series.id, index, (start, start + series.duration)) for index, start in dates]
+
+
 def alter(
     tx: "Transaction",
     series: Series,
@@ -100,11 +118,15 @@ def alter(
     *,
     access: Sequence[AccessEntry] | None,
     **new: object,
-) -> None:
-    """Change what is asked for with the occurrences to come; None = as it is.  The series is locked."""
+) -> Series:
+    """Change what is asked for with the occurrences to come; None = as it is.  Return the series, which is locked."""
     template = series.read_template
     changed = SeriesTemplate(
         template.new._replace(**{name: value for name, value in new.items() if value is not None}),  # type: ignore[arg-type]
         template.access if access is None else tuple(access),
     )
-    tx.reservation_series.change(series.id, changed.encode(), series.duration if duration is None else duration)
+    changed_series = series._replace(
+        template=changed.encode(), duration=series.duration if duration is None else duration
+    )
+    tx.reservation_series.change(series.id, changed_series.template, changed_series.duration)
+    return changed_series

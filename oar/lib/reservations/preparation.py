@@ -7,18 +7,15 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from oar.lib.facts.advance_reservations import AccessEntry
+from oar.lib.facts.advance_reservations import SOON, AccessEntry
 from oar.lib.facts.errors import BadRequest, WordedRefusal
-from oar.lib.facts.grid_engine_times import read_date, read_duration, write_date
+from oar.lib.facts.grid_engine_times import NoSuchDay, read_date, read_duration, write_date
 from oar.lib.rules import access_lists
 
 #: Seconds by which ``-earliest`` lets the start be later.
 ONE_YEAR = 365 * 86400
 #: A reservation is over so many years after it was asked for, at the latest.
 MOST_YEARS = 10
-
-#: Seconds by which the start may be later of a request without a start and an end.
-SOON = 60
 
 LONGEST_ACCOUNT = 255
 LONGEST_NAME = 128
@@ -30,11 +27,21 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*", re.ASCII)
 _MAIL_LETTERS = "bea"
 _ADDRESS = re.compile(r"[A-Za-z0-9._%+-]{1,64}(@[A-Za-z0-9.-]{1,255})?", re.ASCII)
 _DEPTH = re.compile(r"[1-9]\d{0,2}|1000", re.ASCII)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+#: What ends a line somewhere or moves a cursor, and what no database takes: bytes that are not UTF-8.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+#: Options whose line ends are white space, and one that is refused in its own words; the others may have no control
+#: characters.
+_FREE_TEXTS = frozenset({"resources", "properties", "mail_list"})
 
 
 class BadReservation(WordedRefusal):
     """A request cannot be read, or makes no sense; the message is a whole line."""
+
+
+def nothing_suits(why: str, way_out: str = "") -> BadReservation:
+    """Return the refusal of what no resource can ever be; ``why``: in one line or several, each behind two blanks."""
+    reasons = "".join(f"\n  {line.removeprefix('# ')}" for line in why.split("\n"))
+    return BadReservation(f"Error: No queue instances to reserve{reasons}", way_out)
 
 
 class ReservationWish(NamedTuple):
@@ -124,6 +131,7 @@ class PreparedReservation(NamedTuple):
 def prepare(wish: ReservationWish, asker: str, now: int, offset: int, program: str = "qrsub") -> PreparedReservation:
     """Return a wish, read.  ``offset``: RESERVATION_DURATION_OFFSET.  Raises BadReservation."""
     _check_size(wish)
+    check_letters(wish)
     check_verify(wish, program)
     start, end = _window(wish, now, program)
     if end - start <= offset:
@@ -135,8 +143,13 @@ def prepare(wish: ReservationWish, asker: str, now: int, offset: int, program: s
         start, end = series.starts[0], series.starts[0] + end - start
     elif wish.start is None and wish.end is None:  # it starts when it is granted, and keeps its duration
         window = max(window, SOON)
-    for what, text in (("queue list", wish.queues), ("queue list", wish.master_queues), ("host list", wish.hosts)):
-        _text(what, text, LONGEST_LIST)
+    for what, text in (
+        ("queue list", wish.queues),
+        ("queue list", wish.master_queues),
+        ("host list", wish.hosts),
+        ("project", wish.project),
+    ):
+        _text(what, text, LONGEST_LIST if what != "project" else LONGEST_ACCOUNT)
     for each in wish.now:
         _yes_or_no(each, "now", program)
     is_flexible = bool(_yes_or_no(wish.flex, "flex", program))
@@ -171,6 +184,28 @@ def _invalid(program: str, option: str, text: str, way_out: str) -> BadReservati
 def _check_size(wish: ReservationWish) -> None:
     if sum(map(len, _texts(wish))) > LONGEST_TEXT:
         raise BadReservation(f"denied: the request is longer than {LONGEST_TEXT} characters")
+
+
+#: How a refusal names the texts of a wish that are no word of their option.
+_LABELS = {
+    "users": "user list",
+    "hosts": "host list",
+    "queues": "queue list",
+    "master_queues": "queue list",
+    "pe": "parallel environment",
+    "allocation": "allocation rule",
+    "checkpoint": "checkpointing environment",
+}
+
+
+def check_letters(wish: ReservationWish) -> None:
+    """Refuse a wish with control characters: none of its texts may forge a line.  Raises BadReservation."""
+    for field, value in wish._asdict().items():
+        if field not in _FREE_TEXTS and any(_CONTROL.search(text) for text in _texts(value)):
+            label = _LABELS.get(field, field.replace("_", " "))
+            raise BadReservation(
+                f"denied: the {label} has control characters or is not UTF-8 text", "write it on one line"
+            )
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -222,10 +257,11 @@ def _date(text: str | None, option: str, now: int, program: str) -> int | None:
         return None
     try:
         return read_date(text, now)
-    except BadRequest:
+    except BadRequest as error:
+        lack = f"{error.year} has no such day or time: " if isinstance(error, NoSuchDay) else ""
         raise BadReservation(
             f'{program}: Wrong date/time format "{text}" specified to -{option} option',
-            "write [[CC]YY]MMDDhhmm[.SS], YYYY-MM-DD hh:mm[:ss], now, or +DURATION",
+            f"{lack}write [[CC]YY]MMDDhhmm[.SS], YYYY-MM-DD hh:mm[:ss], now, or +DURATION",
         ) from None
 
 
@@ -257,7 +293,12 @@ def _series(wish: ReservationWish, start: int, program: str) -> PreparedSeries |
         raise _invalid(program, "conflict", wish.conflict, "write fail or skip")
     from oar.lib.reservations import recurrence
 
-    zone = recurrence.local_zone()
+    try:
+        zone = recurrence.lasting_zone()
+    except BadRequest as error:
+        raise BadReservation(
+            f"denied: {error}, and a series needs one", "write a name, as TZ=Europe/Berlin, or leave TZ out"
+        ) from None
     try:
         starts = tuple(recurrence.dates(wish.rule, start, zone))
     except BadRequest as error:
@@ -291,8 +332,8 @@ def _name(text: str) -> str:
 
 
 def _text(what: str, text: str, longest: int) -> str:
-    if len(text) > longest or _CONTROL.search(text):
-        raise BadReservation(f"denied: the {what} is longer than {longest} characters or has control characters")
+    if len(text) > longest:
+        raise BadReservation(f"denied: the {what} is longer than {longest} characters")
     return text
 
 

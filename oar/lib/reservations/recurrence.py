@@ -152,13 +152,26 @@ def _within_the_calendar(moments: Iterable[datetime]) -> Iterator[datetime]:
 
 
 def local_zone() -> str:
-    """Return the name of the zone of this machine; '' if it has none."""
-    name = os.environ.get("TZ", "").removeprefix(":")
-    name = name or os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
+    """Return the name of the zone in which dates are read; '' if it has none."""
+    text = os.environ.get("TZ")
+    name = "UTC" if text == "" else (text or "").removeprefix(":")  # an empty one means UTC
+    if not name or name.startswith("/"):
+        name = os.path.realpath(name or "/etc/localtime").partition("/zoneinfo/")[2]
     try:
         return _zone(name).key if name else ""
     except (ValueError, LookupError, OSError):
         return ""
+
+
+def lasting_zone() -> str:
+    """Return the name of the zone in which a series goes on; '' = that of this machine, which has none.
+
+    Raises BadRequest if TZ describes a zone instead of naming one: the server would go on in another one.
+    """
+    zone, text = local_zone(), os.environ.get("TZ")
+    if text and not zone:
+        raise BadRequest(f'the time zone TZ="{text}" has no name')
+    return zone
 
 
 class WallClock:

@@ -15,10 +15,10 @@ from oar.lib.facts.request import NODE_ALIASES, name_nodes
 from oar.lib.facts.reservation_requests import ReservationAlternative
 from oar.lib.reservations import queue_lists
 from oar.lib.reservations.environments import ParallelEnvironment, SiteEnvironments
-from oar.lib.reservations.preparation import BadReservation, ReservationWish
+from oar.lib.reservations.preparation import BadReservation, ReservationWish, nothing_suits
 from oar.lib.reservations.queue_lists import SiteQueues
 from oar.lib.rules import parallel_environments
-from oar.lib.rules.name_patterns import matching
+from oar.lib.rules.name_patterns import is_pattern, matching
 from oar.lib.rules.parallel_environments import AllocationRule, Shape
 from oar.lib.submission import checks
 
@@ -36,10 +36,13 @@ TIME_LIMIT = "h_rt"
 SLOT_TYPE = "default"
 SLOTS = '"advance_reservation" denied: use parallel environments instead of requesting slots explicitly'
 
+MIXED = "denied: OAR's and Grid Engine's requests cannot be mixed"
+
 #: What a resource of the type is asked for: a number, or a part of the number of slots, as ``1/2``.
 _AMOUNT = re.compile(r"(\d{1,7})(?:/(\d{1,7}))?", re.ASCII)
 #: How a request of OAR begins; in Grid Engine's language ``1/2`` is one for two slots, and a comma begins a pair.
 _LEVEL = re.compile(r"(\w+)=(?:\d+|ALL|BEST|BESTHALF)(?:$|/[A-Za-z]|\+|,walltime=)", re.ASCII)
+_QUANTITY = re.compile(r"\d+|ALL|BEST|BESTHALF", re.ASCII)
 _PATTERN_LETTERS = re.compile(r"[A-Za-z0-9_.:+*?\[\]!^-]{1,255}", re.ASCII)
 
 
@@ -91,6 +94,12 @@ def time_limit(resources: Sequence[str]) -> str | None:
     return dict(_pairs(resources)).get(TIME_LIMIT)
 
 
+def names_hosts(resources: Sequence[str], labels: Sequence[str]) -> bool:
+    """Whether some ``-l`` in Grid Engine's language name the hosts of the slots."""
+    texts = [text for text in resources if not is_oar_request(text, labels)]
+    return any(name in HOST_NAMES for name, _ in _pairs(texts))
+
+
 def restrictions(wish: ReservationWish, labels: Sequence[str]) -> str:
     """Return the options by which a wish says which resources may be taken, as they were written."""
     pairs = [
@@ -118,9 +127,10 @@ def read(wish: ReservationWish, config: Config, site: Site) -> AskedResources:
     """Return what is asked for.  Raises BadReservation."""
     oar = [text for text in wish.resources if is_oar_request(text, config.hierarchy_labels)]
     if not oar:
+        _check_unmixed(_pairs(wish.resources), config.hierarchy_labels)
         return _grid_engine_request(wish, site)
     if len(oar) != len(wish.resources) or wish.pe or wish.allocation:
-        raise BadReservation("denied: OAR's and Grid Engine's requests cannot be mixed")
+        raise BadReservation(MIXED, "ask for all in one of them: -h, -q and -p go with both")
     if wish.master_queues:
         raise BadReservation("denied: -masterq needs slots: ask for them with -pe or -alloc")
     return _oar_request(oar, wish, config, site)
@@ -142,7 +152,34 @@ def _oar_request(texts: Sequence[str], wish: ReservationWish, config: Config, si
             raise _unknown_resource(level.property, site)
     conditions = [queue_lists.of_slots(each) for each in _common_conditions(wish, site)]
     narrowed = tuple(group._replace(filter=all_of([*conditions, group.filter])) for group in groups)
-    return AskedResources((ReservationAlternative(narrowed),), tuple(("oar", text) for text in texts))
+    return AskedResources((ReservationAlternative(narrowed),), tuple(("oar", on_one_line(text)) for text in texts))
+
+
+def on_one_line(text: str) -> str:
+    """Return a text without line ends and tabulators, which are white space in requests and conditions."""
+    return re.sub(r"\s*[\r\n\t\v\f]\s*", " ", text)
+
+
+def _check_unmixed(pairs: Sequence[tuple[str, str]], labels: Sequence[str]) -> None:
+    """Refuse numbers of levels among names of Grid Engine, where they would be something else.  Raises BadReservation.
+
+    ``core=2`` alone asks for two cores; with ``h=node-1`` it would be one slot whose property is two at least.
+    """
+    is_level = [name in {*labels, *NODE_ALIASES} and _QUANTITY.fullmatch(value) is not None for name, value in pairs]
+    if not any(is_level):
+        return
+    levels = "/".join(f"{name}={value}" for (name, value), yes in zip(pairs, is_level, strict=True) if yes)
+    others = [_as_option(*pair) for pair, yes in zip(pairs, is_level, strict=True) if not yes]
+    raise BadReservation(MIXED, " ".join(["write", f"-l {levels}", *others]))
+
+
+def _as_option(name: str, value: str) -> str:
+    """Return the option that says the same as a name of Grid Engine."""
+    if name in HOST_NAMES:
+        return f"-h {value.replace('|', ',')}"
+    if name in QUEUE_NAMES:
+        return f"-q {value}"
+    return f"-d {value}" if name == TIME_LIMIT else f'-p "{name} = {_literal(value)}"'
 
 
 def all_of(conditions: Iterable[str]) -> str:
@@ -154,6 +191,8 @@ def all_of(conditions: Iterable[str]) -> str:
 def _common_conditions(wish: ReservationWish, site: Site) -> list[str]:
     """Return the conditions on the slots that options besides ``-l`` put: ``-h``, ``-ckpt``, ``-now``."""
     environments = site.environments
+    if wish.hosts:
+        _check_hosts(wish.hosts.split(","), site)
     conditions = [_host_condition(wish.hosts, site)] if wish.hosts else []
     if wish.checkpoint:
         if wish.checkpoint not in environments.checkpointing:
@@ -175,8 +214,13 @@ def _there_are(names: Iterable[str]) -> str:
 def _unknown_resource(name: str, site: Site) -> BadReservation:
     from oar.lib.facts.did_you_mean import nearest
 
-    guess = nearest(name, {*site.columns, *site.types, *HOST_NAMES, *QUEUE_NAMES, TIME_LIMIT})
-    return BadReservation(f'unknown resource "{name}"', f'did you mean "{guess}"?' if guess else "")
+    first = f'unknown resource "{name}"'
+    if name in NODE_ALIASES:
+        return BadReservation(first, "write nodes=2 for two nodes: a number from 1 on, ALL or BEST")
+    if guess := nearest(name, {*site.columns, *site.types, *HOST_NAMES, *QUEUE_NAMES, TIME_LIMIT}):
+        return BadReservation(first, f'did you mean "{guess}"?')
+    types = f", types of resources ({queue_lists.listed(site.types)})" if site.types else ""
+    return BadReservation(first, f"there are h, q, h_rt{types} and properties ({queue_lists.listed(site.columns)})")
 
 
 def is_interactive(wish: ReservationWish) -> bool:
@@ -276,14 +320,19 @@ def _numbers(rule: str, text: str, resources: int) -> list[int]:
         raise BadReservation(f"denied: {error}") from None
     least = min(each.least for each in ranges)
     if least > resources:
-        raise BadReservation(f"Error: No queue instances to reserve\n{least} slots asked, there are {resources}")
+        raise nothing_suits(
+            f"{least} slots asked, there are {resources}",
+            f"write at most {resources}" if resources else "this site has no resources",
+        )
     step = parallel_environments.slots_on_each_host(rule) or 1
     cut = parallel_environments.numbers_of(ranges, resources)
     numbers = [
         number for each in cut for number in parallel_environments.spread(each.least, each.most, MAX_NUMBERS, step)
     ]
     if not numbers:
-        raise BadReservation(f"denied: {text} slots cannot be divided into {rule} on each host")
+        raise BadReservation(
+            f"denied: {text} slots cannot be divided into {rule} on each host", f"write a multiple of {rule}"
+        )
     return list(dict.fromkeys(numbers))
 
 
@@ -307,8 +356,23 @@ def _groups(
 def _amount(name: str, value: str) -> tuple[int, int]:
     match = _AMOUNT.fullmatch(value)
     if not match or not int(match[1]) or match[2] == "0":
-        raise BadReservation(f'denied: "{value}" is no number of {name}')
+        raise BadReservation(
+            f'denied: "{value}" is no number of {name}', f"write {name}=2, or {name}=1/2 for one for two slots"
+        )
     return int(match[1]), int(match[2] or 1)
+
+
+def _check_hosts(hosts: Sequence[str], site: Site) -> None:
+    """Refuse a list in which one host of several does not exist.  Raises BadReservation.
+
+    (In Grid Engine's ``h=a|b`` one of them is enough.)
+    """
+    known = site.values.get("network_address", frozenset())
+    for host in hosts if len(hosts) > 1 else ():
+        if host not in known and not is_pattern(host) and _PATTERN_LETTERS.fullmatch(host):
+            raise BadReservation(
+                f'denied: there is no host "{host}"', _values_there_are("network_address", host, known)
+            )
 
 
 def _host_condition(text: str, site: Site) -> str:
@@ -321,7 +385,9 @@ def _property_condition(name: str, value: str, site: Site) -> str:
         raise _unknown_resource(name, site)
     if kind in ("integer", "bigint", "smallint"):
         if not (value.isascii() and value.isdigit()):
-            raise BadReservation(f'denied: "{value}" is no number, and {name} is one')
+            raise BadReservation(
+                f'denied: "{value}" is no number, and {name} is one', f"write the least value, as {name}=2"
+            )
         return f"{name} >= {int(value)}"
     return _among(name, value, site)
 
@@ -331,17 +397,31 @@ def _among(name: str, text: str, site: Site) -> str:
     patterns = list(dict.fromkeys(text.split("|")))
     for pattern in patterns:
         if not _PATTERN_LETTERS.fullmatch(pattern):
-            raise BadReservation(f'denied: "{pattern}" is no pattern for {name}')
+            raise BadReservation(
+                f'denied: "{pattern}" is no pattern for {name}',
+                "write names with | between them; * ? [...] stand for letters of others",
+            )
     known = site.values.get(name, frozenset())
     try:
         values = matching(patterns, known)
     except BadRequest as error:
         raise BadReservation(f"denied: {error} of {name}", "write names, or a condition (-p)") from None
     if not values:
-        raise BadReservation(f"Error: No queue instances to reserve\nno resource has {name}={text}")
+        raise nothing_suits(f"no resource has {name}={text}", _values_there_are(name, text, known))
     if values == known:
         return f"{name} IS NOT NULL"
     return f"{name} IN ({', '.join(map(_literal, sorted(values)))})"
+
+
+def _values_there_are(name: str, text: str, known: frozenset[str]) -> str:
+    """Return the way out for a value that no resource has."""
+    from oar.lib.facts.did_you_mean import nearest
+
+    values = known - {""}
+    guess = nearest(text, values) if len(values) > queue_lists.SHOWN_NAMES else None
+    if guess:
+        return f'did you mean "{guess}"?'
+    return f"there are {queue_lists.listed(values)}" if values else f"no resource has a value of {name}"
 
 
 def _literal(text: str) -> str:

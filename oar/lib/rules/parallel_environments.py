@@ -65,7 +65,9 @@ def read_ranges(text: str) -> tuple[SlotRange, ...]:
 
 
 def _no_range(text: str) -> BadRequest:
-    return BadRequest(f'"{text}" is no slot range: write n, n-m, n-, -m, or several with commas')
+    if re.search(r"\d{8}", text, re.ASCII):
+        return BadRequest(f'"{text[:40]}" is no slot range: the largest number is {MAX_SLOTS}')
+    return BadRequest(f'"{text[:40]}" is no slot range: write n, n-m, n-, -m, or several with commas')
 
 
 def numbers_of(ranges: Sequence[SlotRange], largest: int) -> Iterator[SlotRange]:
@@ -75,9 +77,14 @@ def numbers_of(ranges: Sequence[SlotRange], largest: int) -> Iterator[SlotRange]
             yield SlotRange(each.least, min(each.most, largest))
 
 
+def is_rule(text: str) -> bool:
+    """Whether a text is an allocation rule, and no name of a parallel environment."""
+    return text in tuple(AllocationRule) or slots_on_each_host(text) > 0
+
+
 def check_rule(rule: str) -> None:
     """Refuse what is no allocation rule.  Raises BadRequest."""
-    if rule not in tuple(AllocationRule) and not slots_on_each_host(rule):
+    if not is_rule(rule):
         raise BadRequest(f'"{rule}" is no allocation rule: write $fill_up, $pe_slots, $round_robin or a number')
 
 

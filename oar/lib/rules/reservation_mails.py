@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationUsage
 from oar.lib.facts.reservation_states import ReservationEvent, ReservationState
-from oar.lib.facts.times import format_date
+from oar.lib.facts.times import format_date, zone_offset
 
 #: The word in the subject of each event that is told, and the letter of ``-m`` that asks for it.
 _TOLD: Mapping[ReservationEvent, tuple[str, str]] = {
@@ -97,11 +97,16 @@ def _text(news: ReservationNews, word: str) -> str:
         [
             *lines,
             "",
-            f"Start:     {format_date(reservation.start)}",
-            f"End:       {format_date(reservation.real_end)}",
+            f"Start:     {_date(reservation.start)}",
+            f"End:       {_date(reservation.real_end)}",
             f"Resources: {news.granted}",
         ]
     )
+
+
+def _date(date: int) -> str:
+    """Return a date with its zone: a mail is read anywhere."""
+    return f"{format_date(date)} {zone_offset(date)}"
 
 
 def _consequence(news: ReservationNews) -> str:

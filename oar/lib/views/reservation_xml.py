@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from oar.lib.facts.formats import xml_text
+from oar.lib.facts.times import zone_offset
 from oar.lib.views.reservations import ShownReservation, change_text, reasons
 
 INDENT = "   "
@@ -57,11 +58,7 @@ def _mail(address: str) -> str:
 
 def _date(date: int) -> str:
     """Return a date as XML has it: ``2006-11-27T17:11:34+01:00``."""
-    local = time.localtime(date)
-    minutes = local.tm_gmtoff // 60
-    sign = "-" if minutes < 0 else "+"
-    zone = f"{sign}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
-    return time.strftime("%Y-%m-%dT%H:%M:%S", local) + zone
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(date)) + zone_offset(date)
 
 
 def _if_given(*pairs: tuple[str, str]) -> Iterator[str]:

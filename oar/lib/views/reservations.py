@@ -262,7 +262,14 @@ def reservation_record(item: ShownReservation) -> dict[str, Any]:
         "idle_limit": each.idle_limit,
         "xacl_list": [entry.text for entry in item.access if entry.denied],
         "granted_parallel_environment": environment,
+        "parallel_environment": _asked_environment(each),
+        "queue_list": [word for word in each.queue_list.split(",") if word],
         "master_queue_list": item.master_queues,
+        "host_list": [word for word in each.host_list.split(",") if word],
+        "properties": each.properties,
+        "interactive": each.is_interactive,
+        "ignore_jobs": each.ignores_jobs,
+        "start_window": each.start_window,
         "checkpoint_name": each.checkpoint_name,
         "mail_options": each.mail_options,
         "mail_list": item.mail_addresses,
@@ -276,6 +283,11 @@ def reservation_record(item: ShownReservation) -> dict[str, Any]:
         "ended": each.ended,
         "usage": [_usage_record(row) for row in item.usage],
     }
+
+
+def _asked_environment(reservation: AdvanceReservation) -> dict[str, str] | None:
+    """Return what ``-pe`` or ``-alloc`` said."""
+    return {"name": reservation.pe, "range": reservation.pe_range} if reservation.pe else None
 
 
 def _usage_record(row: ReservationUsage) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from oar.kao.facts.plan import Reason
 from oar.kao.facts.planned_reservations import PlannedReservation
 from oar.kao.facts.snapshot import WaitingJob
+from oar.kao.planner.placement.obstacles import Obstacles
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.reservable import ReservableResources
 from oar.kao.planner.placement.round_context import RoundContext
@@ -20,8 +21,11 @@ from oar.kao.planner.resources.spaces import Space
 from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.times import format_date, format_duration
 
-#: So many obstacles are named in a refusal.
-MAX_NAMED = 5
+#: The property of resources that is a node.
+NODE = "network_address"
+
+#: So many dates are tried at which a whole series might begin.
+MAX_SHIFTS = 16
 
 NO_TIME = "the scheduler had no time to look for a later start"
 
@@ -57,7 +61,8 @@ class ReservationSearch:
         self._spaces = context.spaces
         self._reservable = reservable
         self._running = {job.id for job in context.snapshot.running}
-        self._numbers = {each.frame_id: each.number for each in context.snapshot.reservations}
+        self._frames = {each.frame_id for each in context.snapshot.reservations}
+        self._obstacles = Obstacles(context)
 
     def find(
         self, reservation: PlannedReservation, frame: WaitingJob, *, proposes: bool = True
@@ -80,6 +85,38 @@ class ReservationSearch:
                 space.enter(taken, self._context.types[frame.id])
         return places
 
+    def later_start_of_all(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]]) -> int:
+        """Return the earliest later start of the first of some requests of one kind at which all of them have a place.
+
+        The others are as much later as the first one.  0 = none was found, or there is no time.  Raises NoTimeLeft.
+        """
+        shift = 1
+        for _ in range(MAX_SHIFTS):
+            needed = self._needed_shift(requests, shift)
+            if needed in (0, shift):
+                return requests[0][0].start + shift if needed else 0
+            shift = needed
+        return 0
+
+    def _needed_shift(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]], shift: int) -> int:
+        """Return ``shift`` if all requests have a place so much later, else how much later the first misfit has one.
+
+        0 = it has none.
+        """
+        space = self._space(requests[0][0]).copy()
+        for reservation, frame in requests:
+            self._clock.check()
+            if self._clock.is_over:
+                return 0
+            start, duration = reservation.start + shift, reservation.end - reservation.start
+            queries = [query for _, query in self._queries(reservation, frame, duration)]
+            if taken := next(filter(None, (self._choose(space, query, start) for query in queries)), 0):
+                space.enter(Occupation(frame.id, start, start + duration, taken), self._context.types[frame.id])
+                continue
+            found = filter(None, (earliest(space.slots, query, start + 1) for query in queries))
+            return min((match.start for match in found), default=reservation.start) - reservation.start
+        return shift
+
     def _find(
         self, reservation: PlannedReservation, frame: WaitingJob, space: Space, *, proposes: bool = True
     ) -> GrantedPlace | NoPlace:
@@ -99,7 +136,7 @@ class ReservationSearch:
         latest = reservation.start + reservation.start_window
         if reservation.start_window and (later := self._in_window(reservation, queries, space, start, latest)):
             return later
-        message = self._obstacles(space, queries[0][1], start)
+        message = self._lack(space, queries[0][1], start, counts_nodes=_asks_for_nodes(frame, queries[0][0]))
         if not proposes or self._clock.is_over:
             return NoPlace(f"{message}; {NO_TIME}" if proposes else message)
         match = earliest(space.slots, queries[0][1], max(start, latest) + 1)
@@ -141,26 +178,26 @@ class ReservationSearch:
         """Return the common space; without the running jobs if they are to be ignored."""
         if not reservation.ignores_jobs:
             return self._spaces.common
-        return self._spaces.common_without(self._running - self._numbers.keys())
+        return self._spaces.common_without(self._running - self._frames)
 
-    def _obstacles(self, space: Space, query: SlotQuery, start: int) -> str:
+    def _lack(self, space: Space, query: SlotQuery, start: int, *, counts_nodes: bool) -> str:
         """Return the sentence about what is in the way at the date that was asked for."""
         end = start + query.duration
         suitable = query.request.reach & self._context.usable.present
         free = space.slots.free_between(start, end, query.keys) & suitable & ~self._reservable.asleep()
-        asleep = self._reservable.sleepers(suitable)
-        holders = [
-            self._name(job_id)
-            for occupation, _ in space.entered
-            if occupation.start < end and occupation.end > start and occupation.resources & suitable
-            for job_id, held in occupation.holders()
-            if held & suitable and f"suspended {self._name(job_id)}" not in asleep
-        ]
-        holders += asleep
-        named = ", ".join(holders[:MAX_NAMED]) + (" and others" if len(holders) > MAX_NAMED else "")
-        found = f"only {free.bit_count()} of {suitable.bit_count()} suitable slots are free until {format_date(end)}"
-        return f"{found} ({named})" if named else found
+        holders = self._obstacles.named(space, suitable, start, end, self._reservable.sleepers(suitable))
+        found = f"only {self._count(free, suitable, counts_nodes=counts_nodes)} are free until {format_date(end)}"
+        return f"{found}{holders}"
 
-    def _name(self, job_id: int) -> str:
-        number = self._numbers.get(job_id)
-        return f"advance reservation {number}" if number else f"job {job_id}"
+    def _count(self, free: ResourceSet, suitable: ResourceSet, *, counts_nodes: bool) -> str:
+        """Return how much of what suits is free, in what was asked for: nodes are free as a whole."""
+        if not counts_nodes:
+            return f"{free.bit_count()} of {suitable.bit_count()} suitable slots"
+        nodes_of = self._context.snapshot.resources.nodes_of
+        nodes = nodes_of(suitable)
+        return f"{len(nodes) - len(nodes_of(suitable & ~free))} of {len(nodes)} suitable nodes"
+
+
+def _asks_for_nodes(frame: WaitingJob, alternative: int) -> bool:
+    """Whether a request is one for whole nodes, and nothing inside or beside them."""
+    return all([level.property for level in group.levels] == [NODE] for group in frame.alternatives[alternative].groups)

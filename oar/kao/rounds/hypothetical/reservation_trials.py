@@ -4,7 +4,7 @@ The planner itself answers, on the present situation; nothing is written.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -29,17 +29,23 @@ _ID, _FIRST_ALTERNATIVE = 2**61, 2**61
 
 
 def answers(
-    database: Database, config: Config, new: Sequence[NewReservation], *, skips_conflicts: bool = False
+    database: Database,
+    config: Config,
+    new: Sequence[NewReservation],
+    *,
+    skips_conflicts: bool = False,
+    without: Collection[int] = (),
 ) -> list[ReservationStep]:
     """Return what a round would decide about a request, or those of the first occurrences of a series.
 
-    ``skips_conflicts``: what cannot be granted of a series is left out.  Raises DatabaseUnavailable.
+    ``skips_conflicts``: what cannot be granted of a series is left out.  ``without``: ids of reservations in the place
+    of which it is asked for, as if they were not there.  Raises DatabaseUnavailable.
     """
     begin = time.monotonic()
     with database.snapshot() as tx:
         first_job, numbers = tx.rounds.next_job(), count(_FIRST_ALTERNATIVE)
         frames_of = [_frame(each, place, first_job + place, tx.now, numbers) for place, each in enumerate(new)]
-    snapshot = present(database, config, frames_of).snapshot
+    snapshot = _without(present(database, config, frames_of).snapshot, without)
     planned = [_planned(each, _ID + place, first_job + place) for place, each in enumerate(new)]
     if len(planned) > 1:
         planned = [
@@ -68,6 +74,15 @@ def alter(database: Database, config: Config, reservation: AdvanceReservation, c
     tried: Snapshot = replace(snapshot, waiting=waiting, reservation_changes=changes)
     planning = Round(tried, lambda: time.monotonic() - begin, site=plugins.site_of(config))
     return next(step for step in planning.answer_changes() if step.change_id == _ID)
+
+
+def _without(snapshot: Snapshot, ids: Collection[int]) -> Snapshot:
+    """Return a situation without some reservations that have not begun."""
+    gone = {each.frame_id for each in snapshot.reservations if each.id in ids}
+    reservations = tuple(each for each in snapshot.reservations if each.id not in ids)
+    return replace(
+        snapshot, reservations=reservations, waiting=tuple(job for job in snapshot.waiting if job.id not in gone)
+    )
 
 
 def _planned(new: NewReservation, number: int, frame_id: int) -> PlannedReservation:
