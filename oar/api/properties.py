@@ -72,7 +72,13 @@ def property_one(request: Request, name: PathName) -> Answer:
     return answer_unless_known(request, {"name": name, "type": properties.type_name(columns[name]), "largest": largest})
 
 
-@router.post("", operation_id="property_add", summary="Add a property", status_code=HTTPStatus.CREATED)
+@router.post(
+    "",
+    operation_id="property_add",
+    summary="Add a property",
+    status_code=HTTPStatus.CREATED,
+    responses={200: {"description": "It was there."}},
+)
 def property_add(request: Request, wish: NewProperty) -> Answer:
     """Add a property to the resources, as `oarproperty -a` does (administrators); one that exists stays."""
     with administering(request) as act:

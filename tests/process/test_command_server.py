@@ -211,8 +211,8 @@ def test_output_that_nobody_reads_ends_the_command_as_everywhere(server: Command
     assert server.ask("oarstat").code == 0
 
 
-def test_a_service_that_is_stopped_finishes_what_it_has_begun(shared_settings: DatabaseSettings) -> None:
-    with command_server(shared_settings) as server:
+def test_a_service_that_is_stopped_finishes_what_it_has_begun(settings: DatabaseSettings) -> None:
+    with command_server(settings) as server:
         process = asking(server)
         assert server.process
         server.process.send_signal(signal.SIGTERM)
