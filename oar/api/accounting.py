@@ -15,7 +15,7 @@ from oar.api.tasks import Desk, Outcome
 from oar.lib.facts.errors import BadRequest
 from oar.lib.jobs import accounting
 
-router = APIRouter(prefix="/accounting", tags=["administration"])
+router = APIRouter(prefix="/v1/accounting", tags=["administration"])
 
 #: Seconds of one request: what is left then is counted by the next one.
 SECONDS = 10.0

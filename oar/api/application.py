@@ -10,6 +10,7 @@ import anyio.to_thread
 from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oar.api import (
@@ -43,6 +44,7 @@ from oar.api import (
 from oar.api.description import description
 from oar.api.gate import Gate
 from oar.api.legacy import LegacyRoute
+from oar.api.routes import Routes
 from oar.api.service import Service
 from oar.lib.facts.version import VERSION
 
@@ -64,21 +66,24 @@ def application(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.metrics = metrics.Metrics(service)
-    state = (general, site, dashboard, nodes, grid, reservations, reservation_changes, gantt, usage, history, event_log)
-    of_jobs = (jobs.router, changes.router, changes.estimates, bulk.router, output.router)
-    of_administrators = (queue_changes, properties, node_changes, rules, usersets, accounting, server_control)
-    for router in (*(each.router for each in (*state, *of_administrators)), *of_jobs, sessions.router):
-        app.include_router(router, prefix="/v1")
-    app.include_router(general.health)
-    app.include_router(metrics.router)
-    app.include_router(pages.router)
-    app.router.routes.append(LegacyRoute())
-    app.openapi = partial(description, app)  # type: ignore[method-assign]
+    routes = all_routes()
+    app.router.routes += [routes, LegacyRoute()]
+    app.openapi = partial(description, app, routes.all)  # type: ignore[method-assign]
     problems.install(app)
     app.add_middleware(GZipMiddleware, minimum_size=_PACKED_FROM, compresslevel=1)
     app.add_middleware(Gate, config=lambda: service.runtime.config)
     app.add_middleware(Frame)
     return app
+
+
+def all_routes() -> Routes:
+    """Return the routes, in the order in which they are asked and described."""
+    state = (general, site, dashboard, nodes, grid, reservations, reservation_changes, gantt, usage, history, event_log)
+    of_jobs = (jobs.router, changes.router, changes.estimates, bulk.router, output.router)
+    of_administrators = (queue_changes, properties, node_changes, rules, usersets, accounting, server_control)
+    routers = (*(each.router for each in (*state, *of_administrators)), *of_jobs, sessions.router)
+    others = (general.health, metrics.router, pages.router)
+    return Routes([each for router in (*routers, *others) for each in router.routes if isinstance(each, Route)])
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from oar.lib.submission.checks import parse_signal
 if TYPE_CHECKING:
     from oar.lib.facts.records import User
 
-router = APIRouter(prefix="/job-acts", tags=["jobs"])
+router = APIRouter(prefix="/v1/job-acts", tags=["jobs"])
 
 #: Jobs of one request, at most.
 MOST = 10_000

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from oar.api.tasks import WorkerTask
     from oar.lib.facts.records import User
 
-router = APIRouter(prefix="/jobs", tags=["jobs"])
-estimates = APIRouter(prefix="/estimates", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+estimates = APIRouter(prefix="/v1/estimates", tags=["jobs"])
 _CHANGES_REFUSED = {
     WalltimeOutcome.BAD_REQUEST: HTTPStatus.BAD_REQUEST,
     WalltimeOutcome.FORBIDDEN: HTTPStatus.FORBIDDEN,

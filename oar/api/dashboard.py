@@ -9,7 +9,7 @@ from oar.api.jobs import JobListing, job_page
 from oar.api.nodes import queues_record
 from oar.api.service import Asking, asking
 
-router = APIRouter(tags=["general"])
+router = APIRouter(prefix="/v1", tags=["general"])
 
 #: Events that a first look shows.
 EVENTS = 8

@@ -3,12 +3,13 @@
 ``docs/openapi.json`` is this document; a test compares them, so that a change of the interface is seen.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.routing import BaseRoute
 
 Schema = dict[str, Any]
 
@@ -44,11 +45,11 @@ _OTHER_TYPES = {
 }
 
 
-def description(app: FastAPI) -> Schema:
-    """Return the OpenAPI document of an application."""
+def description(app: FastAPI, routes: Sequence[BaseRoute]) -> Schema:
+    """Return the OpenAPI document of an application and its routes."""
     if app.openapi_schema:
         return app.openapi_schema
-    document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+    document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=routes)
     parts = document.setdefault("components", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         parts.get("schemas", {}).pop(unused, None)

@@ -10,7 +10,7 @@ from oar.api.jobs import PRINTABLE
 from oar.api.records import event_item
 from oar.api.service import LARGEST_ID, Asking, asking
 
-router = APIRouter(tags=["history"])
+router = APIRouter(prefix="/v1", tags=["history"])
 
 
 class EventListing(BaseModel):

@@ -18,7 +18,7 @@ from oar.lib.views.gantt_chunks import DAY, ranges
 if TYPE_CHECKING:
     from oar.lib.db.gantt_days import DayVersion, DrawnJob, DrawnState
 
-router = APIRouter(prefix="/gantt", tags=["gantt"])
+router = APIRouter(prefix="/v1/gantt", tags=["gantt"])
 
 #: The last day that can be asked for: so far the columns reach.
 LAST_DAY = 2**32 // DAY - 1

@@ -9,7 +9,7 @@ from oar.api.service import asking, service_of
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.version import VERSION
 
-router = APIRouter(tags=["general"])
+router = APIRouter(prefix="/v1", tags=["general"])
 health = APIRouter(prefix="/health", tags=["health"])
 
 #: Counts the additions to the interface within /v1.

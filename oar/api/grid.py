@@ -16,7 +16,7 @@ from oar.lib.facts.records import SYSTEM_PROPERTIES
 from oar.lib.views.nodes import ResourceView, resource_views
 from oar.lib.views.occupancy import Condition, condition, condition_of
 
-router = APIRouter(tags=["nodes"])
+router = APIRouter(prefix="/v1", tags=["nodes"])
 
 STANDBY = "standby"
 #: The letter of each condition; an absent resource that is woken when a job needs it has one of its own.

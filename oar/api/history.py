@@ -19,7 +19,7 @@ from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.topics import Topic
 
-router = APIRouter(tags=["history"])
+router = APIRouter(prefix="/v1", tags=["history"])
 
 #: Seconds without a message after which a comment shows that the connection lives.
 QUIET_SECONDS = 15.0

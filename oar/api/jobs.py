@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a job.")]
 #: No character that is none: PostgreSQL takes no NUL, terminals should get none of the others.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.resources.properties import Setting
 
-router = APIRouter(prefix="/resources", tags=["administration"])
+router = APIRouter(prefix="/v1/resources", tags=["administration"])
 
 #: Resources of one request, at most.
 MOST = 100_000

@@ -15,7 +15,7 @@ from oar.lib.facts.states import ResourceState
 from oar.lib.views.nodes import ResourceView, resource_views
 from oar.lib.views.occupancy import NodeOccupancy, by_node, total
 
-router = APIRouter(tags=["nodes"])
+router = APIRouter(prefix="/v1", tags=["nodes"])
 
 #: Events that a node shows, at most.
 LAST_EVENTS = 50

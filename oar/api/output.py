@@ -21,7 +21,7 @@ from oar.lib.facts.states import JobType
 from oar.lib.user_files import FilePart, UserFiles
 from oar.lib.views.jobs import JobView, job_views
 
-router = APIRouter(prefix="/jobs/{job_id}/output", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs/{job_id}/output", tags=["jobs"])
 
 #: Bytes of one answer, at most.
 MOST = 1 << 20

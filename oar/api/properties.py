@@ -13,7 +13,7 @@ from oar.lib.facts.messages import Tag, Wake
 from oar.lib.resources import properties
 from oar.lib.resources.properties import NoProperty
 
-router = APIRouter(prefix="/properties", tags=["administration"])
+router = APIRouter(prefix="/v1/properties", tags=["administration"])
 
 #: What a name may look like is decided below; here it is something that a path can hold.
 _NAME = r"^[A-Za-z][A-Za-z0-9_]*$"

@@ -14,7 +14,7 @@ from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.jobs import queues
 
-router = APIRouter(prefix="/queues", tags=["administration"])
+router = APIRouter(prefix="/v1/queues", tags=["administration"])
 
 QueueName = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]
 Priority = Annotated[int | None, Field(ge=-999_999_999, le=999_999_999)]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
     from oar.lib.facts.records import User
 
-router = APIRouter(tags=["reservations"])
+router = APIRouter(prefix="/v1", tags=["reservations"])
 
 Found = TypeVar("Found")
 Number = Annotated[int, Path(ge=1, le=9_999_999, description="Number of an advance reservation.")]

@@ -17,7 +17,7 @@ from oar.lib.views.reservations import ReservationReader, log_record, reservatio
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/reservations", tags=["reservations"])
+router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
 
 #: States that are never shown: nothing was granted.
 HIDDEN = frozenset({ReservationState.ASKED, ReservationState.REFUSED})

@@ -25,7 +25,7 @@ from oar.lib.submission import admission, admission_rules, rule_changes
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
-router = APIRouter(prefix="/admission-rules", tags=["administration"])
+router = APIRouter(prefix="/v1/admission-rules", tags=["administration"])
 
 RuleId = Annotated[int, Path(ge=1, le=2**31 - 1, description="Id of a rule.")]
 Priority = Annotated[int, Field(ge=0, le=2**31 - 1, description="Rules run in the order of their priorities.")]

@@ -13,7 +13,7 @@ from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.messages import Wake
 from oar.lib.io import control
 
-router = APIRouter(prefix="/server", tags=["administration"])
+router = APIRouter(prefix="/v1/server", tags=["administration"])
 
 
 class ServerNotice(BaseModel):

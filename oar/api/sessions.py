@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from oar.api.service import Service
     from oar.lib.db.api_tokens import ApiToken
 
-router = APIRouter(tags=["access"])
+router = APIRouter(prefix="/v1", tags=["access"])
 
 Secret = Annotated[str | None, Field(max_length=1024)]
 

@@ -8,7 +8,7 @@ from oar.api.answers import Answer, answer_unless_known
 from oar.api.service import asking
 from oar.lib.facts.states import QueueState
 
-router = APIRouter(tags=["general"])
+router = APIRouter(prefix="/v1", tags=["general"])
 
 
 @router.get("/site", operation_id="site", summary="What programs need to know about the site")

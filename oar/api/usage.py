@@ -14,7 +14,7 @@ from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.lib.db.usage import UsedByGroup
 from oar.lib.facts.errors import BadRequest, NotAllowed
 
-router = APIRouter(tags=["usage"])
+router = APIRouter(prefix="/v1", tags=["usage"])
 
 #: What is shown of all others, where their consumption is private.
 OTHERS = "others"

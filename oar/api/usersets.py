@@ -12,7 +12,7 @@ from oar.api.jobs import PRINTABLE
 from oar.api.service import asking
 from oar.lib.reservations import userset_changes
 
-router = APIRouter(prefix="/usersets", tags=["administration"])
+router = APIRouter(prefix="/v1/usersets", tags=["administration"])
 
 SetName = Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Name of a userset.")]
 Entry = Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="A user, `@group` or pattern.")]

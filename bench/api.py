@@ -1,0 +1,136 @@
+"""Cost of requests of the API: ``python -m bench.api [REQUESTS]``.
+
+CPU is that of the serving process alone, for each request, over one connection that stays open; the database's work is
+not in it.  The first figure is a route of FastAPI that answers nothing, served alike: what stands above it is ours.
+"""
+
+import multiprocessing
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection
+from pathlib import Path
+from statistics import median
+
+import uvicorn
+from fastapi import FastAPI, Response
+
+from bench.commands import CORES, NODES, RUNNING, add_jobs
+from bench.figures import Figures, heading
+from bench.ground import ground
+from oar.api.protocol import PeerProtocol
+from oar.api.server import listening_sockets, server_of
+from oar.api.service import Service
+from oar.lib.access import tokens
+from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.facts.records import User
+from oar.lib.io.processes import ServiceManager
+from oar.lib.runtime import Runtime
+
+WAITING = 2_000
+REQUESTS = 1_000
+#: Measured so often; the median counts.
+RUNS = 3
+_TICK = os.sysconf("SC_CLK_TCK")
+_ADDRESSES = {
+    "one job, anonymous": ("/v1/jobs/1", 2.0, False),
+    "one job, with a token": ("/v1/jobs/1", 2.0, True),
+    "page of 100 jobs": ("/v1/jobs?limit=100", 3.0, False),
+    "page of 100 jobs with all details": ("/v1/jobs?limit=100&details=true", 8.0, False),
+    "no such address": ("/v1/nothing", 2.0, False),
+}
+
+
+def main() -> None:
+    """Print the figures."""
+    requests = int(sys.argv[1]) if len(sys.argv) > 1 else REQUESTS
+    figures = Figures()
+    with ground() as stand:
+        add_jobs(stand, 1, RUNNING, "Running", CORES)
+        add_jobs(stand, RUNNING + 1, WAITING, "Waiting")
+        stand.analyze()
+        with stand.database.begin() as tx:
+            _, token = tokens.create(tx, User("nobody", 65534), scope="ro")
+        settings = stand.database.settings
+        heading(f"CPU of a request; {RUNNING} running jobs of {NODES} nodes, {WAITING} waiting")
+        with _served(_empty) as server:
+            figures.note("an empty route of FastAPI", server.cost("/", {}, requests))
+        with _served(lambda listening: _service(settings, listening)) as server:
+            for what, (address, most, is_known) in _ADDRESSES.items():
+                headers = {"Authorization": f"Bearer {token}"} if is_known else {}
+                figures.add(what, server.cost(address, headers, requests), most)
+    figures.end()
+
+
+class _Server:
+    """A process that serves, and a client of it."""
+
+    def __init__(self, process: int, port: int) -> None:
+        self._process = process
+        self._client = HTTPConnection("127.0.0.1", port, timeout=60)
+
+    def cost(self, address: str, headers: Mapping[str, str], requests: int) -> float:
+        """Return the milliseconds of CPU that a request takes."""
+        self._ask(address, headers, requests // 10 + 1)
+        return median(self._measured(address, headers, requests) for _ in range(RUNS))
+
+    def _measured(self, address: str, headers: Mapping[str, str], requests: int) -> float:
+        before = self._cpu()
+        self._ask(address, headers, requests)
+        return (self._cpu() - before) * 1000 / requests
+
+    def _ask(self, address: str, headers: Mapping[str, str], requests: int) -> None:
+        for _ in range(requests):
+            self._client.request("GET", address, headers=headers)
+            answer = self._client.getresponse()
+            answer.read()
+            if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                sys.exit(f"{address} was answered {answer.status}")
+
+    def _cpu(self) -> float:
+        """Return the seconds of CPU that the process has used."""
+        fields = Path(f"/proc/{self._process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+@contextmanager
+def _served(serve: Callable[[socket.socket], None]) -> Iterator[_Server]:
+    """Serve in a process of its own, which ends with the block."""
+    (listening,) = listening_sockets(["127.0.0.1:0"])
+    process = multiprocessing.get_context("fork").Process(target=serve, args=(listening,), daemon=True)
+    process.start()
+    try:
+        assert process.pid
+        yield _Server(process.pid, listening.getsockname()[1])
+    finally:
+        process.kill()
+        process.join()
+        listening.close()
+
+
+def _empty(listening: socket.socket) -> None:
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.get("/")
+    def nothing() -> Response:
+        return Response(b"{}", media_type="application/json")
+
+    config = uvicorn.Config(app, http=PeerProtocol, proxy_headers=False, access_log=False, log_config=None, ws="none")
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def _service(settings: DatabaseSettings, listening: socket.socket) -> None:
+    config = Config(api_rate_read=0, api_rate_change=0)
+    with tempfile.TemporaryDirectory() as directory:
+        runtime = Runtime(config, Database(settings), oardir=directory)
+        server_of(Service(runtime), ServiceManager({})).run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    main()

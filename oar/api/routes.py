@@ -1,0 +1,64 @@
+"""Which route answers a request: found by the words of its address, without a try of every route."""
+
+from collections.abc import Sequence
+
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
+
+#: What a fixed word of an address never begins with.
+_PARAMETER = "{"
+#: First words by which routes are told apart: ``/v1/jobs``.
+_TOLD_APART = 2
+
+#: How many words an address has, and the first ones.
+Key = tuple[int, tuple[str, ...]]
+
+
+class Routes(BaseRoute):
+    """Routes that are asked as if one after the other, the first one first; only those are that can match.
+
+    An address of a route has as many words as the request has, and the same first ones, but for routes that take
+    several words at once or begin with a parameter: these are always asked.
+    """
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.all = tuple(routes)
+        keys = [_key_of(route) for route in self.all]
+        self._always = self._chosen(keys, None)
+        self._by_key = {key: self._chosen(keys, key) for key in keys if key}
+
+    def candidates(self, path: str) -> Sequence[Route]:
+        """Return the routes that can match the path of a request, in their order."""
+        return self._by_key.get(_key(path.split("/")), self._always)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return the first route that takes a request, else the first one that takes only other methods."""
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        best: tuple[Match, Scope] = (Match.NONE, {})
+        for route in self.candidates(scope["path"]):
+            match, found = route.matches(scope)
+            if match is Match.FULL:
+                return match, {**found, "route": route}
+            if match is Match.PARTIAL and best[0] is Match.NONE:
+                best = match, {**found, "route": route}
+        return best
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request by the route that was found."""
+        await scope["route"].handle(scope, receive, send)
+
+    def _chosen(self, keys: Sequence[Key | None], key: Key | None) -> tuple[Route, ...]:
+        return tuple(route for route, own in zip(self.all, keys, strict=True) if own is None or own == key)
+
+
+def _key_of(route: Route) -> Key | None:
+    """Return the key of all addresses of a route, None if they have several."""
+    words = route.path.split("/")
+    takes_several = any(word.startswith(_PARAMETER) and word.endswith(":path}") for word in words)
+    begins_with_one = any(_PARAMETER in word for word in words[1 : 1 + _TOLD_APART])
+    return None if takes_several or begins_with_one else _key(words)
+
+
+def _key(words: Sequence[str]) -> Key:
+    return len(words), tuple(words[1 : 1 + _TOLD_APART])
