@@ -19,8 +19,21 @@ WAITING_FOR_A_THREAD = 8
 _UNCOUNTED = frozenset({"/health/live", "/v1/stream"})
 
 
+class Seat:
+    """A seat among the requests under way; who waits without a thread gives it back before the end."""
+
+    def __init__(self, leave: Callable[[], None]) -> None:
+        self._leave: Callable[[], None] | None = leave
+
+    def give_back(self) -> None:
+        """Count no more; the second time nothing happens."""
+        leave, self._leave = self._leave, None
+        if leave:
+            leave()
+
+
 class Gate:
-    """Stands before the application."""
+    """Stands before the application; each request's ``state`` holds its ``seat``."""
 
     def __init__(self, app: ASGIApp, config: "Callable[[], Config]") -> None:
         self._app = app
@@ -41,10 +54,14 @@ class Gate:
             )
         else:
             self._under_way += 1
+            seat = scope.setdefault("state", {})["seat"] = Seat(self._leave)
             try:
                 await self._let_in(scope, receive, send, config)
             finally:
-                self._under_way -= 1
+                seat.give_back()
+
+    def _leave(self) -> None:
+        self._under_way -= 1
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send, config: "Config") -> None:
         most = config.api_max_body

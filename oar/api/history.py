@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers import Answer, answer
-from oar.api.hub import Hub, Message, Row, Subscriber, row_messages
+from oar.api.hub import BYE, Hub, Message, Row, Subscriber, row_messages
 from oar.api.jobs import PRINTABLE
 from oar.api.records import change_item, event_item
 from oar.api.service import asking, service_of
@@ -130,10 +130,10 @@ async def _told(
         while True:
             messages = await listener.next(QUIET_SECONDS)
             if any(message.name == Topic.TOKENS for message in messages) and not await is_known():
-                yield _written(Message("bye", {}, messages[-1].position), shows=False)
+                yield _written(Message(BYE, {}, messages[-1].position), shows=False)
                 return
             yield b"".join(_written(message, shows=shows) for message in messages) or b": nothing new\n\n"
-            if any(message.name == "bye" for message in messages):
+            if any(message.name == BYE for message in messages):
                 return
     except asyncio.CancelledError:
         raise

@@ -25,6 +25,9 @@ QUEUE = 1000
 #: Seconds that the thread waits for news, and after the loss of the database.
 _PATIENCE = 5.0
 
+#: Name of the message that the service ends.
+BYE = "bye"
+
 Row = JobStateChange | Event
 Takes = Callable[[Row], bool]
 
@@ -68,7 +71,7 @@ class Subscriber:
     def wants(self, message: Message) -> bool:
         """Whether a message is for it."""
         if isinstance(message.data, dict):
-            return message.name in ("reset", "bye") or message.name in self._topics
+            return message.name in ("reset", BYE) or message.name in self._topics
         return self._takes(message.data)
 
 
@@ -102,10 +105,11 @@ class Hub:
     def stop(self) -> None:
         """Follow no more, and tell all who listen.  Not to be called on the event loop."""
         self._ends.set()
-        if self._thread and self._loop:
+        thread, self._thread = self._thread, None
+        if thread and self._loop:
             if self._feed:
                 self._feed.interrupt()
-            self._thread.join()
+            thread.join()
             self._loop.call_soon_threadsafe(self._say_goodbye)
 
     def add(self, listener: Subscriber) -> Position:
@@ -151,7 +155,7 @@ class Hub:
 
     def _say_goodbye(self) -> None:
         if self.position:
-            self._tell([Message("bye", {}, self.position)])
+            self._tell([Message(BYE, {}, self.position)])
 
     def _topic_messages(self, news: News) -> list[Message]:
         return [Message(topic, {"counter": self.counters[topic]}, news.position) for topic in sorted(news.topics)]

@@ -4,10 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers import Answer, answer_unless_known
 from oar.api.records import job_details, job_item
 from oar.api.service import LARGEST_ID, Asking, asking
+from oar.api.waiting import wait_while
 from oar.lib.db.job_pages import MOST_COUNTED
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
@@ -25,6 +27,16 @@ Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a job.")]
 #: No character that is none: PostgreSQL takes no NUL, terminals should get none of the others.
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 Everything = Annotated[bool, Query(description="With `explanation` and `states`, in the same answer.")]
+Wait = Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for another state, 30 at most.")]
+Stays = Annotated[
+    str | None,
+    Query(
+        alias="while",
+        max_length=200,
+        pattern=PRINTABLE,
+        description="States in which it waits, `live` for all before the end; by default the one that the job has.",
+    ),
+]
 Words = Annotated[str | None, Field(max_length=2000, pattern=PRINTABLE)]
 
 
@@ -79,9 +91,20 @@ def jobs_list(request: Request, listing: Annotated[JobListing, Query()]) -> Answ
 
 
 @router.get("/{job_id}", operation_id="job", summary="One job")
-def job_one(request: Request, job_id: Id, everything: Everything = False) -> Answer:
-    """Return everything of a job that the caller may see."""
-    return answer_unless_known(request, job_record(asking(request), job_id, everything=everything))
+async def job_one(
+    request: Request, job_id: Id, everything: Everything = False, wait: Wait = 0, stays: Stays = None
+) -> Answer:
+    """Return everything of a job that the caller may see; with `wait` as soon as its state is another."""
+    if stays is not None and not wait:
+        raise BadRequest("'while' belongs to 'wait': the seconds to wait for another state")
+    if wait:
+        awaited = None if stays is None else _states(stays, ended=False) or frozenset(JobState)
+        await wait_while(request, job_id, awaited, wait)
+
+    def found() -> Answer:
+        return answer_unless_known(request, job_record(asking(request), job_id, everything=everything))
+
+    return await run_in_threadpool(found)
 
 
 @router.get("/{job_id}/explanation", operation_id="job_explanation", summary="Why a job waits, and until when")

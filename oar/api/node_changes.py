@@ -124,7 +124,13 @@ def resources_add(request: Request, wish: NewResources) -> Answer:
     return answer({"ids": ids, "warnings": act.warnings}, status=HTTPStatus.CREATED)
 
 
-@router.post("/machines", operation_id="machines_add", summary="Add the resources of machines", status_code=201)
+@router.post(
+    "/machines",
+    operation_id="machines_add",
+    summary="Add the resources of machines",
+    status_code=HTTPStatus.CREATED,
+    responses={200: {"description": "Nothing is created: what would be (`dry_run`)."}},
+)
 def machines_add(request: Request, wish: NewMachines) -> Answer:
     """Create the resources of machines that are all alike, as `oar_resources_add -x` does (administrators)."""
     with administering(request) as act:

@@ -1,0 +1,99 @@
+"""Requests that wait for another state of a job hold neither a thread nor a seat of those who ask."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import httpx
+import pytest
+
+from oar.api import waiting
+from oar.api.gate import WAITING_FOR_A_THREAD
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.states import JobState
+from oar.lib.jobs import lifecycle
+from tests.api.conftest import Api
+from tests.builders import add_job
+
+#: More seconds than any test takes: what ends a wait is what happens.
+LONG = 3600
+Ask = Callable[[int], "Future[httpx.Response]"]
+
+
+@pytest.fixture
+def ask(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
+    """Lets somebody wait for a job in a thread of its own; at the end nobody waits any more."""
+    monkeypatch.setattr(waiting, "LONGEST_WAIT", LONG)
+    address = f"http://127.0.0.1:{api.port}/v1/jobs"
+    with ThreadPoolExecutor(WAITING_FOR_A_THREAD + 1) as pool:
+
+        def asked(job: int, **parameters: str) -> "Future[httpx.Response]":
+            before = api.service.hub.listeners
+            told: dict[str, str | int] = {"wait": LONG, **parameters}
+            future = pool.submit(httpx.get, f"{address}/{job}", params=told, timeout=None)
+            while api.service.hub.listeners == before and not future.done():
+                wait([future], 0.01)
+            return future
+
+        yield asked
+        api.service.hub.stop()
+
+
+def _move(database: Database, job: int, state: JobState) -> None:
+    with database.begin() as tx:
+        lifecycle.move(tx, job, state)
+
+
+def test_an_answer_comes_with_the_next_state(ask: Ask, database: Database) -> None:
+    job, other = add_job(database), add_job(database)
+    answer = ask(job)
+    _move(database, other, JobState.HOLD)
+    _move(database, job, JobState.HOLD)
+    assert answer.result().json()["state"] == "Hold"
+
+
+def test_nobody_who_waits_keeps_others_from_asking(
+    ask: Ask, api: Api, anonymous: httpx.Client, database: Database
+) -> None:
+    api.runtime.config = Config(api_threads=1, api_rate_read=0)
+    job = add_job(database)
+    answers = [ask(job) for _ in range(WAITING_FOR_A_THREAD + 1)]
+    assert anonymous.get(f"/v1/jobs/{job}").json()["state"] == "Waiting"
+    _move(database, job, JobState.HOLD)
+    assert {answer.result().json()["state"] for answer in answers} == {"Hold"}
+
+
+@pytest.mark.parametrize(
+    ("state", "stays"),
+    [(JobState.TERMINATED, {}), (JobState.TERMINATED, {"while": "all"}), (JobState.HOLD, {"while": "Waiting,running"})],
+)
+def test_what_has_happened_already_is_told_at_once(
+    ask: Ask, api: Api, database: Database, state: JobState, stays: dict[str, str]
+) -> None:
+    job = add_job(database, state)
+    assert ask(job, **stays).result().json()["state"] == state
+    assert api.service.hub.listeners == 0
+
+
+def test_the_end_of_the_wait_and_of_the_service_tell_what_is(
+    ask: Ask, api: Api, anonymous: httpx.Client, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = add_job(database)
+    answer = ask(job, **{"while": "live"})
+    monkeypatch.setattr(waiting, "LONGEST_WAIT", 0.01)
+    assert anonymous.get(f"/v1/jobs/{job}", params={"wait": 30}).json()["state"] == "Waiting"
+    api.service.hub.stop()
+    assert answer.result().json()["state"] == "Waiting"
+    assert api.service.hub.listeners == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [("9999?wait=30", 404), ("1?wait=30&while=gone", 400), ("1?wait=-1", 400), ("1?while=live", 400)],
+)
+def test_what_cannot_be_awaited_is_refused(
+    api: Api, anonymous: httpx.Client, database: Database, asked: str, status: int
+) -> None:
+    add_job(database)
+    assert anonymous.get(f"/v1/jobs/{asked}").status_code == status
+    assert api.service.hub.listeners == 0
