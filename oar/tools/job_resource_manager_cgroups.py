@@ -114,7 +114,7 @@ def init(data: "Data", by_oarexec: bool = False) -> None:
         if confinement.groups is not None:
             make_group(data, confinement, confinement.groups)
         with node_base.acting_as(oar):
-            write_job_files(data, files)
+            write_job_files(data, files, hides_devices(data, confinement))
             node_keys.add(data, files, oar)
 
 
@@ -234,6 +234,17 @@ def allowed_devices(data: "Data") -> "list[str] | None":
     return devices
 
 
+def hides_devices(data: "Data", confinement: "Confinement") -> bool:
+    """Return whether a job is refused the GPUs of others here."""
+    return bool(node_base.options_of(data).get("devices")) and confinement.groups is not None
+
+
+def gpu_variables(data: "Data", hidden: bool) -> "dict[str, str]":
+    """Return what tells a job its GPUs on this node; nothing where ``gpudevice`` is not used."""
+    allowed = allowed_devices(data)
+    return {} if allowed is None else node_devices.gpu_variables(allowed, hidden, node_devices.has_amd())
+
+
 def make_links(groups: "Groups") -> None:
     """Make the links that scripts of sites use; only where /dev is this machine's own."""
     if not isinstance(groups, node_cgroups.GroupsV1) or os.readlink("/proc/self/ns/pid") != INITIAL_PID_NAMESPACE:
@@ -298,10 +309,14 @@ def leave_sharing(data: "Data", confinement: "Confinement", groups: "Groups") ->
 # -- files of a job ----------------------------------------------------------------------------------------------------
 
 
-def write_job_files(data: "Data", files: JobFiles) -> None:
-    """Write node file, resource properties, environment: each whole or not at all.  Raises NodeError."""
+def write_job_files(data: "Data", files: JobFiles, hidden: bool = False) -> None:
+    """Write node file, resource properties, environment: each whole or not at all.  Raises NodeError.
+
+    ``hidden``: the job is refused the GPUs of others here.
+    """
     cpuset = "%s/%s" % (data["cpuset_path"], data["name"]) if data["cpuset_path"] else ""
     variables = node_base.job_variables(data, data["job_name"], cpuset)
+    variables.update(gpu_variables(data, hidden))
     contents = {
         files.nodes: node_base.node_file(data),
         files.resources: node_base.resources_file(data),

@@ -24,7 +24,7 @@ from node_protocol import ManagerExit, OarexecExit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     #: A JSON object from the server; ``require`` checks its keys.
@@ -40,6 +40,7 @@ SYSTEM_PROPERTIES = {
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?\Z")
+EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)='((?:[^']|'\\'')*)'\Z")
 CONTROL = re.compile("[\x00-\x1f\x7f]")
 #: Lines to the session, not to the server: from now on this process is its own master; its request is over.
 INDEPENDENT, DETACHED = "\0independent", "\0detached"
@@ -453,6 +454,8 @@ def job_variables(data: "Data", job_name: "str | None", cpuset: str) -> "dict[st
         ("OAR_NODEFILE OAR_NODE_FILE OAR_FILE_NODES OAR_RESOURCE_FILE", files.nodes),
     ):
         variables.update(dict.fromkeys(names.split(), value))
+    if cpuset:  # without a group there is no oarsh between the nodes
+        variables.update(mpi_variables(files.nodes))
     reservation = data.get("advance_reservation")
     if reservation:
         variables["OAR_AR_ID"] = str(reservation["number"])
@@ -462,6 +465,22 @@ def job_variables(data: "Data", job_name: "str | None", cpuset: str) -> "dict[st
         if data.get(key):
             variables[name] = output_name(data[key], data["job_id"])
     return variables
+
+
+def mpi_variables(nodes: str) -> "dict[str, str]":
+    """Return what lets the launchers of MPI reach the nodes of a job by oarsh; ``nodes``: path of the node file.
+
+    They are those of Open MPI up to version 4, of Open MPI since version 5 (PRRTE), and of MPICH (Hydra).
+    """
+    agents = ("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC")
+    hosts = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE")
+    return {**dict.fromkeys(agents, "oarsh"), **dict.fromkeys(hosts, nodes), "HYDRA_LAUNCHER": "ssh"}
+
+
+def exported(lines: "Iterable[str]") -> "dict[str, str]":
+    """Return the variables of the environment file of a job: parsed, never given to a shell."""
+    matches = (EXPORT.match(line.rstrip("\n")) for line in lines)
+    return {match.group(1): match.group(2).replace("'\\''", "'") for match in matches if match}
 
 
 def output_name(name: str, job_id: int) -> str:

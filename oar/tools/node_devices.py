@@ -1,5 +1,7 @@
 """Which GPUs of a node a job may use: the others are refused to its processes (``JRM_DEVICES``).
 
+Its processes are told which they are by the variables that the libraries of the GPUs' makers read.
+
 Version 2 of control groups refuses devices by a program of the kernel's BPF machine, made and attached here through
 the ``bpf`` system call; version 1 by lines in ``devices.deny``.
 """
@@ -29,6 +31,16 @@ CANDIDATES = (
     (re.compile(r"/dev/dri/card([0-9]+)\Z"), 0),
     (re.compile(r"/dev/dri/renderD([0-9]+)\Z"), 128),
 )
+NUMBER = re.compile(r"[0-9]{1,9}\Z")
+#: GPUs, and instances of them, that the libraries know by their names.
+NAMED = re.compile(r"(GPU|MIG)-[A-Za-z0-9/-]+\Z")
+#: What the processes of a job read.
+CUDA, CUDA_ORDER, ROCM, ROCM_ORDINAL = (
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
+    *("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
+)
+VARIABLES = (CUDA, CUDA_ORDER, ROCM, ROCM_ORDINAL)
+NVIDIA_DRIVER, AMD_DRIVER = "/dev/nvidiactl", "/dev/kfd"
 ALWAYS_REFUSED = ("/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2")
 
 
@@ -73,8 +85,8 @@ def index_of(path: str) -> "int | None":
 
 def refused_numbers(devices: "Mapping[str, DeviceNumber]", allowed: "Iterable[str]") -> "list[DeviceNumber]":
     """Return the devices that a job with these values of ``gpudevice`` may not open."""
-    words = {word for value in allowed for word in re.split(r"[,+\s]+", value) if word}
-    indexes = {int(word) for word in words if word.isdigit()}
+    words = {word for value in allowed for word in words_of(value)}
+    indexes = {int(word) for word in words if NUMBER.match(word)}
     refused = set()
     for path, device in devices.items():
         index = index_of(path)
@@ -82,6 +94,44 @@ def refused_numbers(devices: "Mapping[str, DeviceNumber]", allowed: "Iterable[st
         if path in ALWAYS_REFUSED or (index is not None and not is_allowed):
             refused.add(device)
     return sorted(refused)
+
+
+def words_of(value: str) -> "list[str]":
+    """Return the words of a value of ``gpudevice``."""
+    return [word for word in re.split(r"[,+\s]+", value) if word]
+
+
+def gpu_variables(values: "Iterable[str]", hidden: bool, amd: bool) -> "dict[str, str]":
+    """Return what tells a job its GPUs here, by its values of ``gpudevice``; nothing if they name none we know.
+
+    A job without GPUs is told so: the variables are empty.  ``hidden``: it is refused the others, which the libraries
+    then do not count.  ``amd``: the GPUs here are of that maker, whose libraries read all of the variables, and count
+    in the others what ROCR_VISIBLE_DEVICES leaves.
+    """
+    words = [words_of(value) for value in values]
+    opened = sorted({index for some in words for index in map(number_of, some) if index is not None})
+    named = [word for some in words for word in some if NAMED.match(word)]
+    by_number = {number_of(word) for some in words if not any(map(NAMED.match, some)) for word in some}
+    numbers = [str(opened.index(index) if hidden else index) for index in opened if index in by_number]
+    names = list(dict.fromkeys(named))
+    if not numbers and not names and any(words):
+        return {}
+    rocm = numbers + [name for name in names if name.startswith("GPU-")]
+    ordinals = ",".join(map(str, range(len(rocm))))
+    variables = {CUDA: ordinals if amd else ",".join(numbers + names), ROCM: ",".join(rocm), ROCM_ORDINAL: ordinals}
+    if numbers:
+        variables[CUDA_ORDER] = "PCI_BUS_ID"
+    return variables
+
+
+def number_of(word: str) -> "int | None":
+    """Return the number of the GPU that a word of ``gpudevice`` names; None for what has a name, or is no GPU."""
+    return int(word) if NUMBER.match(word) else index_of(word)
+
+
+def has_amd() -> bool:
+    """Return whether the GPUs of this node are AMD's."""
+    return os.path.exists(AMD_DRIVER) and not os.path.exists(NVIDIA_DRIVER)
 
 
 def instruction(code: int, target: int = 0, source: int = 0, offset: int = 0, value: int = 0) -> bytes:

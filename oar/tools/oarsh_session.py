@@ -40,7 +40,6 @@ NO_CPUSET = (
     "computing nodes?"
 )
 NO_KEY = "The OAR_KEY environment variable is not defined and this seems to be a oar user connection."
-EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)='((?:[^']|'\\'')*)'\Z")
 LIVING = (OarexecPhase.STARTED, OarexecPhase.RUNNING)
 #: Bytes of the fault that a shell which cannot be executed may make, at most.
 LONGEST_FAULT = 1 << 16
@@ -181,10 +180,7 @@ class UserSession:
         with os.fdopen(fd, encoding="utf-8", errors="surrogateescape") as file:
             if os.fstat(fd).st_uid != node_base.oar_account().pw_uid:
                 raise self.not_found()
-            for line in file:
-                match = EXPORT.match(line.rstrip("\n"))
-                if match:
-                    self.variables[match.group(1)] = match.group(2).replace("'\\''", "'")
+            self.variables.update(node_base.exported(file))
         content = node_base.read_file(self.files.user_variables(self.account.pw_name))
         if content:
             import json
@@ -238,6 +234,9 @@ class UserSession:
             node_devices.restrict(confinement.groups, self.leaf, [str(device) for device in devices])
         except (OSError, NodeError):
             return False
+        if re.match(r"[0-9,]*\Z", self.variables.get(node_devices.CUDA, "")):  # what has a name keeps it
+            here = node_devices.gpu_variables(map(str, devices), True, node_devices.has_amd())
+            self.variables.update(here)
         return True
 
     def hand_over_terminal(self) -> None:

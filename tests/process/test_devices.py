@@ -79,6 +79,36 @@ def test_jobs_side_by_side_have_a_gpu_each(box: NodeBox) -> None:
     box.clean(first)
 
 
+SHOW = "echo ${CUDA_VISIBLE_DEVICES-unset} ${ROCR_VISIBLE_DEVICES-unset} ${GPU_DEVICE_ORDINAL-unset}"
+
+
+def shown(box: NodeBox, number: int, gpudevice: str | None, **more: Any) -> str:
+    """Run a job that has a GPU, or none; what its variables tell it."""
+    job = box.job_data(number, command=SHOW, stdout_file=f"gpus{number}", **more)
+    resource = {"resource_id": 7, "type": "default", "network_address": NODE, "cpuset": "0", "gpudevice": gpudevice}
+    job["init"] |= {"resources": [resource, dict(resource, resource_id=8, network_address="other", gpudevice="7")]}
+    box.start(job)
+    box.ended(job)
+    environment = (box.runtime / f"alice_{number}.env").read_text()
+    box.clean(job)
+    said = (box.home("alice") / f"gpus{number}").read_text().strip()
+    if not more:
+        assert (f"export CUDA_VISIBLE_DEVICES='{said.split()[0]}'" in environment) is (gpudevice is not None)
+    return said
+
+
+def test_a_job_and_its_sessions_are_told_their_gpus_of_this_node(box: NodeBox) -> None:
+    assert shown(box, 307, "2,3") == "2,3 2,3 0,1"
+
+
+def test_nothing_is_told_where_no_resource_has_a_gpu(box: NodeBox) -> None:
+    assert shown(box, 308, None) == "unset unset unset"
+
+
+def test_what_a_user_gave_to_his_job_himself_counts(box: NodeBox) -> None:
+    assert shown(box, 309, "2,3", job_env={"CUDA_VISIBLE_DEVICES": "3"}) == "3 2,3 0,1"
+
+
 def test_the_server_tells_the_nodes_that_have_gpus_of_which_the_job_has_none(database: Database) -> None:
     with database.begin() as tx:
         tx.execute("ALTER TABLE resources ADD COLUMN gpudevice varchar(255)")

@@ -99,6 +99,10 @@ def test_the_environment_is_built_from_nothing_but_what_is_documented(box: NodeB
     expected |= dict.fromkeys(["OAR_WORKDIR", "OAR_WORKING_DIRECTORY", "OAR_O_WORKDIR", "HOME"], home)
     nodes = ["OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES", "OAR_RESOURCE_FILE"]
     expected |= dict.fromkeys(nodes, f"{runtime}/106")
+    mpi = ["OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE"]
+    expected |= dict.fromkeys(mpi, f"{runtime}/106") | {"HYDRA_LAUNCHER": "ssh"}
+    agents = ["OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC"]
+    expected |= dict.fromkeys(agents, "oarsh")
     expected |= dict.fromkeys(["USER", "LOGNAME", "OAR_USER"], "alice")
     expected |= {
         "OAR_RESOURCE_PROPERTIES_FILE": f"{runtime}/106_resources", "OAR_JOB_NAME": "n", "OAR_PROJECT_NAME": "p",

@@ -179,6 +179,16 @@ def test_tasks_have_the_variables_and_the_directory_of_the_caller(job: Job) -> N
     assert job.run("-n1", "-d", "/", "pwd") == (0, ["/"], "")
 
 
+def test_numbers_of_gpus_are_each_node_s_own_unless_they_are_given(job: Job) -> None:
+    names = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+    session = f'#!/bin/sh\nshift\nexport {" ".join(f"{name}=7" for name in names)}\nexec sh -c "$1"\n'
+    (job.directory / "oarsh").write_text(session)
+    job.environment.update(dict.fromkeys(names, "3"))
+    show = f"echo {' '.join('$' + name for name in names)}"
+    assert job.run("-n1", show)[1] == ["7 7 7"]
+    assert job.run("-n1", "-x", "CUDA_VISIBLE_DEVICES=1", show)[1] == ["1 7 7"]
+
+
 def test_a_fresh_environment_has_only_what_is_named(job: Job) -> None:
     """The session on the node has what this machine gives it, here the same: so look at what is sent."""
     (job.directory / "oarsh").write_text('#!/bin/sh\nshift\nunset MINE OTHER\nexec sh -c "$1"\n')

@@ -104,6 +104,19 @@ def test_variables_that_a_user_gave_to_his_job_are_on_all_its_nodes(site: Site) 
     assert said == value
 
 
+def test_sessions_are_told_the_gpus_of_their_node_and_of_the_part_that_they_ask_for(site: Site) -> None:
+    resource = {"resource_id": 7, "type": "default", "network_address": NODE, "cpuset": "0", "gpudevice": "2,3"}
+    show = f"{site.box.oardir}/oarsh {NODE} 'echo $CUDA_VISIBLE_DEVICES'"
+    said = site.in_job(6, f"{show}; OAR_USER_GPUDEVICE=3 {show}", resources=[resource])
+    assert said.splitlines() == ["2,3", "0"]
+
+
+def test_sessions_have_what_starts_mpi_programs_over_oarsh(site: Site) -> None:
+    show = "echo $OMPI_MCA_plm_rsh_agent $PRTE_MCA_plm_ssh_agent $HYDRA_LAUNCHER_EXEC $HYDRA_HOST_FILE"
+    said = site.in_job(7, f"{show}; {site.box.oardir}/oarsh {NODE} '{show}'")
+    assert said.splitlines() == [f"oarsh oarsh oarsh {site.box.runtime}/7"] * 2
+
+
 @pytest.mark.parametrize("program", ["oarcp", "scp -S {oarsh}", "scp -O -S {oarsh}"])
 def test_files_are_copied_between_the_nodes_of_a_job(site: Site, program: str) -> None:
     home = site.box.home("alice")
