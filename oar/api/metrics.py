@@ -2,8 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from fastapi import APIRouter, Request
 from prometheus_client import CollectorRegistry, generate_latest
@@ -15,9 +14,8 @@ from oar.api.callers import peer_of_request
 from oar.api.service import Service, service_of
 from oar.lib.facts.errors import NotAllowed
 from oar.lib.io.allowed_networks import Networks
-
-if TYPE_CHECKING:
-    from oar.lib.db.transaction import Transaction
+from oar.lib.rules.metric_texts import MetricFamily
+from oar.lib.views.metrics import families
 
 router = APIRouter(tags=["health"])
 
@@ -35,19 +33,18 @@ class Measured(Collector):
     def collect(self) -> Iterator[Metric]:
         """Give the metrics."""
         with self._service.runtime.database.snapshot() as tx:
-            yield from _of_jobs(tx)
-            yield from _of_resources(tx)
-            date = tx.usage.last_round()
-            yield _gauge(
-                "oar_round_age_seconds",
-                "Seconds since the last round of the scheduler.",
-                [],
-                [((), tx.now - date if date else float("inf"))],
-            )
+            present = list(families(tx))
         hub = self._service.hub
-        yield _gauge("oar_api_streams", "Clients that follow what happens.", [], [((), hub.listeners)])
-        lag = time.monotonic() - hub.told_at
-        yield _gauge("oar_api_feed_lag_seconds", "Seconds since the database was looked at.", [], [((), lag)])
+        present += [
+            MetricFamily("oar_api_streams", "Clients that follow what happens.", (), [((), float(hub.listeners))]),
+            MetricFamily(
+                "oar_api_feed_lag_seconds",
+                "Seconds since the database was looked at.",
+                (),
+                [((), time.monotonic() - hub.told_at)],
+            ),
+        ]
+        yield from map(_gauge, present)
 
 
 class Metrics:
@@ -79,29 +76,8 @@ def metrics(request: Request) -> Answer:
     return Answer(found.text(), 200, {"Cache-Control": "no-store"}, TYPE)
 
 
-def _of_jobs(tx: "Transaction") -> Iterator[Metric]:
-    by_state = tx.job_pages.live_by_queue()
-    rows = [((state, queue), float(number)) for (queue, state), number in by_state.items()]
-    yield _gauge("oar_jobs", "Live jobs.", ["state", "queue"], rows)
-    waiting = [((queue, code), float(number)) for (queue, code), number in tx.usage.reasons().items()]
-    yield _gauge("oar_jobs_waiting", "Waiting jobs by the code of their reason.", ["queue", "reason"], waiting)
-    oldest = [((wait.queue,), float(tx.now - wait.oldest)) for wait in tx.usage.waits()]
-    yield _gauge("oar_oldest_wait_seconds", "How long the oldest waiting job has waited.", ["queue"], oldest)
-
-
-def _of_resources(tx: "Transaction") -> Iterator[Metric]:
-    numbers: dict[tuple[str, ...], float] = {}
-    for kind, state, is_used, drains, sleeps, number, _ in tx.usage.conditions():
-        if state == "Alive":
-            condition = "busy" if is_used else "drain" if drains else "free"
-        else:
-            condition = "standby" if state == "Absent" and sleeps else state.lower()
-        numbers[kind, condition] = numbers.get((kind, condition), 0.0) + number
-    yield _gauge("oar_resources", "Resources by type and condition.", ["type", "state"], list(numbers.items()))
-
-
-def _gauge(name: str, text: str, labels: list[str], rows: Sequence[tuple[tuple[str, ...], float]]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for values, number in rows:
-        family.add_metric(list(values), number)
-    return family
+def _gauge(family: MetricFamily) -> GaugeMetricFamily:
+    gauge = GaugeMetricFamily(family.name, family.help, labels=family.labels)
+    for values, number in family.rows:
+        gauge.add_metric(values, number)
+    return gauge

@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
+from oar.lib.views.metrics import families as present
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 
@@ -82,6 +83,20 @@ def test_prometheus_reads_the_metrics(anonymous: httpx.Client, database: Databas
     found = {sample.labels["state"]: sample.value for sample in families["oar_resources"].samples}
     assert found == {"busy": 1, "free": 3}
     assert families["oar_api_feed_lag_seconds"].samples[0].value < 60
+
+
+def test_the_numbers_of_the_present_are_those_of_the_server_s_file(anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    add_job(database, JobState.RUNNING, on=resources[:1])
+    with database.snapshot() as tx:
+        made = {family.name: family for family in present(tx)}
+    found = {each.name: each for each in text_string_to_metric_families(anonymous.get("/metrics").text)}
+    assert {name for name in found if not name.startswith("oar_api_")} == set(made)
+    for name in ("oar_jobs", "oar_resources"):
+        labels = made[name].labels
+        samples = {tuple(map(sample.labels.get, labels)): sample.value for sample in found[name].samples}
+        assert samples == dict(made[name].rows)
+        assert {frozenset(sample.labels) for sample in found[name].samples} == {frozenset(labels)}
 
 
 def test_metrics_are_for_the_networks_of_the_site(api: Api, anonymous: httpx.Client) -> None:
