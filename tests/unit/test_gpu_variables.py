@@ -1,7 +1,10 @@
 """What tells the processes of a job which GPUs of their node are theirs."""
 
+import node_base
 import node_devices
 import pytest
+
+from oar.lib.submission import job_environment
 
 NUMBERED = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
@@ -58,3 +61,9 @@ def test_a_job_without_a_gpu_is_told_that_it_has_none() -> None:
 def test_what_is_neither_number_nor_name_says_nothing(value: str) -> None:
     assert told(value) == {}
     assert node_devices.refused_numbers({"/dev/nvidia0": (195, 0)}, [value]) == [(195, 0)]
+
+
+def test_a_job_that_is_submitted_in_a_job_does_not_inherit_its_gpus_and_nodes() -> None:
+    of_job = {**node_base.mpi_variables("/nodes"), **dict.fromkeys(node_devices.VARIABLES, "3")}
+    assert job_environment.chosen(["ALL"], {**of_job, "MINE": "1"}) == {"MINE": "1"}
+    assert job_environment.chosen(["CUDA_VISIBLE_DEVICES"], of_job) == {"CUDA_VISIBLE_DEVICES": "3"}

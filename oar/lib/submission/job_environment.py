@@ -29,6 +29,16 @@ _OF_SESSION = frozenset(
         *("DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "WINDOWID", "DBUS_SESSION_BUS_ADDRESS", "TMUX", "STY"),
     }
 )
+#: Variables that each job has of its own, so that those of the job from which another is submitted are wrong there:
+#: ``mpi_variables`` and ``gpu_variables`` of the programs for nodes.
+_OF_JOB = frozenset(
+    {
+        *("OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_default_hostfile"),
+        *("PRTE_MCA_plm_ssh_agent", "PRTE_MCA_prte_default_hostfile"),
+        *("HYDRA_LAUNCHER", "HYDRA_LAUNCHER_EXEC", "HYDRA_HOST_FILE"),
+        *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
+    }
+)
 _SESSIONS = ("SSH_", "SUDO_", "XDG_", "BASH_FUNC_", _RESERVED)
 
 
@@ -61,7 +71,7 @@ def chosen(requests: Iterable[str], caller: Mapping[str, str]) -> dict[str, str]
 
 
 def _is_portable(name: str, value: str) -> bool:
-    if not re.match(_NAME, name) or name in _OF_SESSION or name.startswith(_SESSIONS):
+    if not re.match(_NAME, name) or name in _OF_SESSION | _OF_JOB or name.startswith(_SESSIONS):
         return False
     return _is_text(value)
 
