@@ -10,9 +10,11 @@ from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.config.files import Config, Parsed, option_of, quoted, sample
 from oar.lib.config.keys import UNREAD
 from oar.lib.config.kinds import Key
+from oar.lib.db.database import Database
+from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.policies import PolicyChange, PolicyKind
 from oar.lib.facts.times import format_date
-from oar.lib.runtime import conf_file, read_config
+from oar.lib.runtime import conf_file, database_settings, read_config
 
 
 @oar_command("oar-conf", summary="Show and check the configuration.", style=ADMIN)
@@ -46,12 +48,34 @@ def main(context: Context, key: str | None, *, check: bool, as_sample: bool, his
 
 def _check(parsed: Parsed) -> int:
     """Print all that is wrong or without effect; 1 if a value or a key is bad."""
-    for problem in (*parsed.warnings, *parsed.unread):
+    for problem in (*parsed.warnings, *parsed.unread, *_of_queues(parsed.config)):
         click.echo(f"/!\\ {problem}", err=True)
     for problem in parsed.errors:
         click.echo(f"[ERROR] {problem}", err=True)
     has_unknown = any(option_of(problem.key) is None for problem in parsed.warnings)
     return 1 if parsed.errors or has_unknown else 0
+
+
+def _of_queues(config: Config) -> Iterator[str]:
+    """Give what the file asks for and no queue does; without a database nobody knows, and that is said."""
+    if not config.quotas:
+        return
+    from oar.kao.rounds.reading.planner_settings import settings_of
+    from oar.kao.rounds.reading.policy_files import NO_QUOTAS, have_quotas
+
+    database = Database(database_settings(config, patience=0), application="oar:oar-conf")
+    try:
+        with database.snapshot() as tx:
+            queues = tx.queues.all() if tx.schema_version.find() else None
+    except DatabaseUnavailable as error:
+        yield f"QUOTAS: which queues obey quotas is not known: {error}"
+        return
+    finally:
+        database.close()
+    if queues is None:
+        yield "QUOTAS: which queues obey quotas is not known: the database has no schema, oar-database --setup makes it"
+    elif not have_quotas([queue.policy for queue in queues], settings_of(config)):
+        yield NO_QUOTAS
 
 
 def _history(context: Context, name: str | None, *, alone: bool) -> int:

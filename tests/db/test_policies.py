@@ -8,6 +8,7 @@ import pytest
 from oar.cli import oar_conf, oaradmissionrules, oarqueue
 from oar.cli.common.command import CommandResult, invoke
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.reading.policy_files import NO_QUOTAS
 from oar.lib.config.deciding import DECIDING, FILES, NOT_DECIDING
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -16,6 +17,7 @@ from oar.lib.jobs import policies
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
 from tests.db.console import EVE, ROOT, Console
+from tests.db.test_replay import configured
 from tests.unit.sources import ROOT as SOURCES
 from tests.unit.test_unread_keys import read_by
 
@@ -143,6 +145,24 @@ def test_rules_are_noted_with_their_text_and_their_state(console: Console, chang
     assert (disabled.value or "").startswith("# priority 0, disabled\n")
     assert console.type(oaradmissionrules.main, "-d", number).exit == 0
     assert [change.value for change in changes()] == [None]
+
+
+# -- oar-conf --check -------------------------------------------------------------------------------------------------
+
+
+def test_a_check_tells_of_quotas_that_no_queue_obeys(database: Database, tmp_path: Path) -> None:
+    file = configured(database.settings, tmp_path)
+    file.write_text(file.read_text() + 'QUOTAS="yes"\n')
+
+    def check() -> CommandResult:
+        return invoke(oar_conf.main, ["--check"], environment={"OARCONFFILE": str(file)}, user=ROOT)
+
+    with database.begin() as tx:
+        tx.execute("UPDATE queues SET scheduler_policy = 'oar_sched_gantt_with_timesharing'")
+    assert check() == CommandResult(0, "", f"/!\\ {NO_QUOTAS}\n")
+    with database.begin() as tx:
+        tx.execute("UPDATE queues SET scheduler_policy = 'kamelot' WHERE queue_name = 'default'")
+    assert check() == CommandResult(0, "", "")
 
 
 # -- oar-conf --history -----------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_a_word_that_means_nothing_beside_an_option_is_not_passed_over(file: Pat
 
 
 def test_keys_of_other_versions_are_named(file: Path) -> None:
-    file.write_text("QUOTAS=yes\nSTAGEOUT_DIR=/x\nPHOENIX_DBFILE=/x\n")
+    file.write_text("QUOTAS=no\nSTAGEOUT_DIR=/x\nPHOENIX_DBFILE=/x\n")
     assert oar_conf(file, "--check") == CommandResult(
         0,
         "",
@@ -99,6 +99,14 @@ def test_keys_of_other_versions_are_named(file: Path) -> None:
 def test_a_check_is_good_unless_a_key_or_a_value_is_bad(file: Path, text: str, code: int) -> None:
     file.write_text(text)
     assert oar_conf(file, "--check").exit == code
+
+
+def test_quotas_without_a_database_are_said_not_to_be_known(file: Path) -> None:
+    file.write_text(f"QUOTAS=yes\nDB_HOSTNAME={file.parent}\n")
+    result = oar_conf(file, "--check")
+    assert (result.exit, result.out) == (0, "")
+    assert result.err.startswith("/!\\ QUOTAS: which queues obey quotas is not known: ")
+    assert result.err.count("\n") == 1
 
 
 def test_a_bad_value_is_told_beside_the_values_in_force(file: Path) -> None:

@@ -6,12 +6,12 @@ in force, and the administrator is told once.
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Generic, TypeVar
 
 from oar.kao.facts.queue_policies import policy_of
-from oar.kao.facts.snapshot import Quotas, ResourceColumns, Snapshot, Weights
+from oar.kao.facts.snapshot import Quotas, ResourceColumns, Settings, Snapshot, Weights
 from oar.kao.planner.limits.quota_files import NOTHING, QuotaFile, parse_json, parse_statements
 from oar.kao.planner.limits.quota_rules import COUNTED_TYPE
 from oar.lib.config.files import Config
@@ -34,6 +34,11 @@ NO_QUOTAS = (
 
 #: Walltimes above are taken for that long when the calendar of quotas is laid out.
 LONGEST = 366 * 86400
+
+
+def have_quotas(policies: Iterable[str], settings: Settings) -> bool:
+    """Return whether quotas hold in a queue with one of these policies."""
+    return any(policy.has_quotas(settings) for policy in map(policy_of, policies) if policy)
 
 
 class PolicyFile(Generic[T]):
@@ -81,8 +86,7 @@ class PolicyFiles:
     def quotas(self, snapshot: Snapshot, mails: list[Mail]) -> Quotas | None:
         """Return the quotas as they hold from now on; None where no queue has any."""
         settings = snapshot.settings
-        policies = [policy for policy in (policy_of(queue.policy) for queue in snapshot.queues) if policy]
-        if not any(policy.has_quotas(settings) for policy in policies):
+        if not have_quotas([queue.policy for queue in snapshot.queues], settings):
             if settings.has_quotas:
                 self._warn(NO_QUOTAS)
             return None
