@@ -94,6 +94,16 @@ def test_a_job_that_would_wait_is_told_why(site: Site) -> None:
     ]
 
 
+def test_behind_a_job_whose_time_is_over_no_start_is_foreseen(site: Site) -> None:
+    first = site.fill()
+    at(site.database, NOW + 4000)
+    why = f"Its resources are still held by job {first}, though their time is over."
+    code, lines = answer(site.estimate("-l", "resource_id=1,walltime=1", "true"))
+    assert (code, lines) == (0, [f"# Job would start not before {format_date(NOW + 4001)}: {why}"])
+    record = site.record("-l", "resource_id=1,walltime=1", "true")
+    assert (record["feasible"], record["start"], record["sentence"]) == (None, None, why)
+
+
 def test_the_other_spellings_mean_the_same(site: Site) -> None:
     for option in ("--dry-run", "--test-only"):
         assert "# Job would start at" in site.oarsub(option, "true").out

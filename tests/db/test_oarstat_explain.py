@@ -76,6 +76,25 @@ def test_a_reservation_on_a_node_that_does_not_answer_is_not_as_agreed(site: Sit
     assert f"    Start: {start} on node-1, as things are; node-1 must answer again\n" in site.explain(agreed).out
 
 
+def test_behind_a_job_whose_time_is_over_no_date_is_told(site: Site) -> None:
+    first, second = submit(site.database, "/resource_id=2", user="bob"), submit(site.database, "/resource_id=1")
+    site.round()
+    site.move(first, JobState.LAUNCHING, JobState.RUNNING)
+    site.round(NOW + 4000)
+    assert site.explain(second).out == (
+        f"Job {second} of alice, Waiting, in the queue default since {format_date(NOW)}\n"
+        f"    Why: Its resources are still held by job {first}, though their time is over.\n"
+        "    Start: not foreseen\n"
+        f"    In front: job {first} of bob, Running\n"
+        "    Waited: 1:6:40\n"
+        "          1:6:40 for resources that others used\n"
+    )
+    record = site.record(second)
+    assert (record["start"], record["in_front"][0]["end"]) == (None, None)
+    starts = invoke(main, ["--start", "-J", str(second)], runtime=site.runtime, user=ALICE)
+    assert json.loads(starts.out)[str(second)]["scheduled_start"] is None
+
+
 def test_a_waiting_job_is_told_why_until_when_and_behind_whom(site: Site) -> None:
     first = submit(site.database, "/resource_id=2", user="bob")
     second = submit(site.database, "/resource_id=1")

@@ -102,6 +102,36 @@ def test_a_busy_machine_names_the_date_and_the_jobs() -> None:
     assert expect(cluster, 3, ReasonCode.BUSY, text) == {"date": NOW + H + 1, "jobs": [1, 2], "count": 2}
 
 
+def overdue() -> Cluster:
+    """A cluster of one node, on which job 1 holds a core longer than it may."""
+    return Cluster(nodes=1).run(1, walltime=600, since=700)
+
+
+def test_a_job_behind_one_whose_time_is_over_is_told_no_date() -> None:
+    text = "Its resources are still held by job 1, though their time is over."
+    data = expect(overdue().job("/core=2"), 2, ReasonCode.BUSY, text)
+    assert data == {"advance_reservations": [], "jobs": [1], "count": 1, "overdue": True}
+    both = "Its resources are still held by jobs 1 and 2, though their time is over."
+    expect(overdue().run(2, walltime=60, since=90).job("/core=2"), 3, ReasonCode.BUSY, both)
+    later = f"Its resources are taken until {LATER} at the latest, by job 2."
+    expect(overdue().run(2).job("/core=2"), 3, ReasonCode.BUSY, later)
+
+
+def test_a_job_that_ends_in_this_second_or_was_suspended_is_not_over() -> None:
+    ending = Cluster(nodes=1).run(3, walltime=600, since=600).job("/core=2")
+    text = f"Its resources are taken until {format_date(NOW + 1)} at the latest, by job 1."
+    expect(ending, 2, ReasonCode.BUSY, text)
+    suspended = Cluster(nodes=1).run(3, walltime=600, since=700, suspended_time=300).job("/core=2")
+    text = f"Its resources are taken until {format_date(NOW + 201)} at the latest, by job 1."
+    expect(suspended, 2, ReasonCode.BUSY, text)
+
+
+def test_a_job_that_depends_on_one_whose_time_is_over_is_told_no_date() -> None:
+    cluster = overdue().job("/core=1", after=[1])
+    text = "It waits for job 1, which has not ended, though its time is over."
+    assert expect(cluster, 2, ReasonCode.DEPENDENCY, text) == {"job": 1, "overdue": True}
+
+
 def test_a_job_behind_a_reservation_names_it() -> None:
     cluster = Cluster(nodes=1).reservation("/core=2", NOW + 600, held=3).job("/core=1")
     end = format_date(NOW + 600 + H + 1)

@@ -113,3 +113,22 @@ def test_a_stored_reservation_job_of_a_removed_queue_keeps_its_place() -> None:
     site.reservation("/core=1", NOW + 100, held=1, id=3)
     result = site.plan()
     assert (result.where(3), result.started()) == (1, [])
+
+
+def test_a_job_on_a_node_that_hangs_is_told_without_a_date_that_moves() -> None:
+    inside = running()
+    inside.run(3, walltime=600, since=700, types=("inner=1001",))
+    reason = reason_of(inside.inside(1), 2)
+    assert (reason.code, reason.text) == (
+        ReasonCode.BUSY,
+        "waiting for resources that are held beyond their time (jobs 1)",
+    )
+    assert told(reason) == "Its resources are still held by job 1, though their time is over."
+
+
+def test_a_job_behind_a_reservation_whose_jobs_do_not_leave_is_told_so() -> None:
+    site = Site(nodes=1).reserve("/core=2", NOW - 100, NOW - 10, held=3, state=S.EXITED, live_jobs=(5,))
+    site.run(3, id=5, walltime=50, since=90, types=("inner=1001",)).job("/core=2", id=6)
+    assert (
+        told(reason_of(site, 6)) == "Its resources are still held by advance reservation 1, though their time is over."
+    )

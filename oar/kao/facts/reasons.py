@@ -57,6 +57,21 @@ def busy(date: int, jobs: Sequence[int]) -> Reason:
     return Reason(ReasonCode.BUSY, f"waiting for resources until {format_date(date)}{named}", data)
 
 
+def overdue(numbers: Sequence[int], jobs: Sequence[int]) -> Reason:
+    """Jobs and advance reservations whose time is over still hold what the job needs: no date can be told."""
+    data: dict[str, Json] = {
+        "advance_reservations": list(numbers[:NAMED]),
+        "jobs": list(jobs[:NAMED]),
+        "count": len(jobs),
+        "overdue": True,
+    }
+    holders = [f"advance reservations {_listed(numbers)}"] if numbers else []
+    holders += [f"jobs {_listed(jobs)}"] if jobs else []
+    return Reason(
+        ReasonCode.BUSY, f"waiting for resources that are held beyond their time ({', '.join(holders)})", data
+    )
+
+
 def behind(date: int, reservations: Sequence[int], jobs: Sequence[int]) -> Reason:
     """The job starts when a reservation has ended; ``jobs`` end at the same date."""
     data: dict[str, Json] = {
@@ -97,7 +112,7 @@ def _listed(jobs: Sequence[int]) -> str:
 def is_busy(reason: Reason, date: int, jobs: Sequence[int]) -> bool:
     """Whether this is what ``busy`` says of the same date and jobs."""
     data = reason.data
-    is_same = reason.code is ReasonCode.BUSY and data["date"] == date and data["count"] == len(jobs)
+    is_same = reason.code is ReasonCode.BUSY and data.get("date") == date and data["count"] == len(jobs)
     return is_same and data["jobs"] == list(jobs[:NAMED])
 
 
@@ -132,6 +147,12 @@ def broken_dependency(job: int) -> Reason:
 def dependency_until(job: int, date: int) -> Reason:
     """The job starts when the required job is expected to allow it."""
     return Reason(ReasonCode.DEPENDENCY, f"waiting for job {job} until {format_date(date)}", {"job": job, "date": date})
+
+
+def overdue_dependency(job: int) -> Reason:
+    """The required job has not ended though its time is over: no date can be told."""
+    text = f"waiting for job {job}, whose time is over"
+    return Reason(ReasonCode.DEPENDENCY, text, {"job": job, "overdue": True})
 
 
 def cyclic_dependency(jobs: Sequence[int]) -> Reason:

@@ -73,7 +73,7 @@ class AwaitedJob(NamedTuple):
     id: int
     user: str
     state: JobState
-    end: int  #: at the latest; 0 = not known
+    end: int  #: at the latest; 0 = not known, or over already
 
 
 class JobWaits(Table):
@@ -143,7 +143,9 @@ class JobWaits(Table):
     def awaited_jobs(self, ids: Collection[int]) -> dict[int, AwaitedJob]:
         """Return those of some jobs that exist, as jobs that others wait for."""
         rows = self._tx.rows(_AWAITED, (list(ids),)) if ids else []
-        return {row[0]: AwaitedJob(row[0], row[1], JobState(row[2]), row[3] or 0) for row in rows}
+        now = self._tx.now
+        ends = ((row, row[3] if row[3] and row[3] >= now else 0) for row in rows)
+        return {row[0]: AwaitedJob(row[0], row[1], JobState(row[2]), end) for row, end in ends}
 
     def foreseen_starts(self) -> list[int]:
         """Return the dates at which waiting jobs are foreseen to start, ascending."""

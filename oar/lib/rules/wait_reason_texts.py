@@ -77,6 +77,11 @@ def reason_sentence(reason: WaitReason) -> str:
     return text or f"{reason.text[:1].upper()}{reason.text[1:].rstrip('.')}."
 
 
+def is_overdue(reason: WaitReason) -> bool:
+    """Whether a job waits for others whose time is over (a node that hangs): nobody can foresee its start."""
+    return reason.data.get("overdue") is True
+
+
 def reason_label(reason: WaitReason) -> str:
     """Return a reason in a few words, in parentheses."""
     form = _LABELS.get(reason.code, reason.code.lower())
@@ -122,6 +127,11 @@ def _not_alive(data: Mapping[str, Any]) -> str:
 
 
 def _busy(data: Mapping[str, Any]) -> str:
+    if data.get("overdue"):
+        numbers, jobs = data["advance_reservations"], data["jobs"]
+        holders = [_named("advance reservation", numbers)] if numbers else []
+        holders += [_named("job", jobs, data["count"])] if jobs else []
+        return f"Its resources are still held by {' and '.join(holders)}, though their time is over."
     if not data["jobs"]:
         return f"Enough resources are free for long enough from {format_date(data['date'])} on."
     jobs = _named("job", data["jobs"], data["count"])
@@ -193,6 +203,8 @@ def _quota(data: Mapping[str, Any]) -> str:
 def _dependency(data: Mapping[str, Any]) -> str:
     if "jobs" in data:
         return f"The {_named('job', data['jobs'])} wait for each other: none of them can start."
+    if data.get("overdue"):
+        return f"It waits for job {data['job']}, which has not ended, though its time is over."
     return f"It waits for job {data['job']}, until {format_date(data['date'])}." if "date" in data else ""
 
 

@@ -26,7 +26,7 @@ from oar.lib.facts.states import (
     Reservation,
     ResourceState,
 )
-from oar.lib.rules.wait_reason_texts import reason_label, reason_sentence
+from oar.lib.rules.wait_reason_texts import is_overdue, reason_label, reason_sentence
 from oar.lib.rules.wait_times import BEFORE_ITS_START, Waits, divide_waiting_time
 from oar.lib.views.advice import Advice, LostNode, advise_on_dependencies, advise_on_lost_nodes, advise_on_request
 
@@ -189,8 +189,13 @@ def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Ex
 
 
 def _is_blocked(reason: WaitReason | None) -> bool:
-    """Whether nobody can foresee a start: the plan holds only if the job's advance reservation is no more in error."""
-    return reason is not None and reason.code == ReasonCode.ADVANCE and "error" in reason.data
+    """Whether nobody can foresee a start, whatever the plan says.
+
+    The job's advance reservation is in error, or others have what it needs longer than they may.
+    """
+    if reason is None:
+        return False
+    return is_overdue(reason) or (reason.code == ReasonCode.ADVANCE and "error" in reason.data)
 
 
 def _lost_nodes(tx: "Transaction", jobs: Sequence[Job]) -> dict[int, list[LostNode]]:

@@ -32,6 +32,9 @@ class PlacementReasons:
         self._usable = context.usable
         self._requests = context.requests
         self._frames = {each.frame_id: each for each in context.snapshot.reservations}
+        now = context.snapshot.now
+        #: jobs whose time is over: a node that does not answer, or a clean-up, keeps them
+        self._overdue = {job.id for job in context.snapshot.running if job.end < now}
         #: request, groups (two filters may have one pool), class of jobs, container -> the obstacle
         self._obstacles: dict[tuple[int, tuple[RequestGroup, ...], str, str], Reason | None] = {}
 
@@ -133,6 +136,9 @@ class PlacementReasons:
         if rule:
             return rule
         jobs = task.space.ending_at(start, placement.resources)
+        if not self._overdue.isdisjoint(jobs):
+            frames = [self._frames[job].number for job in jobs if job in self._frames]
+            return reasons.overdue(frames, [job for job in jobs if job not in self._frames])
         if around := self._reservation_around(task.types):
             if start == around.start:
                 return reasons.before_reservation(around.number, start)
@@ -146,7 +152,7 @@ class PlacementReasons:
         if begin == task.types.postpone:
             return reasons.postponed(begin)
         if begin == task.window.begin:
-            return reasons.dependency_until(task.window.begin_job, begin)
+            return self._after_required(task.window.begin_job, begin)
         if around := self._reservation_around(task.types):
             return reasons.before_reservation(around.number, begin)
         return reasons.container_until(task.types.inner, begin)
@@ -167,10 +173,14 @@ class PlacementReasons:
         if start == task.types.postpone:
             return reasons.postponed(start)
         if start == task.window.begin:
-            return reasons.dependency_until(task.window.begin_job, start)
+            return self._after_required(task.window.begin_job, start)
         if self._bookings.arrays.delays(task.job, start, placement.walltime):
             return reasons.array_limit(task.job.array_id, task.job.array_limit)
         return None
+
+    def _after_required(self, job: int, date: int) -> Reason:
+        """Return that a job waits for one that it depends on."""
+        return reasons.overdue_dependency(job) if job in self._overdue else reasons.dependency_until(job, date)
 
     def _quota(self, task: PlacementTask, placement: Placement, last: Reason | None) -> Reason | None:
         """Return the quota that forbids a job to start one second earlier; ``last``, if given, tells which does."""

@@ -9,7 +9,7 @@ from oar.kao.rounds.reading.situation import HypotheticalJob, Situation
 from oar.lib.facts.records import WaitReason
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import EndCode, ResourceState
-from oar.lib.rules.wait_reason_texts import reason_sentence
+from oar.lib.rules.wait_reason_texts import is_overdue, reason_sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,8 @@ def _estimate(snapshot: Snapshot, forecast: JobForecast, job: HypotheticalJob) -
     if placement is None:
         walltime = job.moldables[0].walltime
         return Estimate(None, walltime, (), (), why, forecast.refusal, _not_before(forecast))
+    if why and is_overdue(why):
+        return Estimate(None, placement.walltime, (), (), why, forecast.refusal, placement.start)
     resources = snapshot.resources
     ids, hosts = resources.ids_of(placement.resources), resources.nodes_of(placement.resources)
     earliest = 0 if job.row.start_time else _boot_date(snapshot, job, placement)
