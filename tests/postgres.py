@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg2
@@ -99,6 +101,17 @@ class PostgreSQL:
         connection = psycopg2.connect(host=self.socket, dbname=database, user=user)
         connection.autocommit = True
         return connection
+
+    @contextmanager
+    def outage(self, database: str) -> Iterator[None]:
+        """Let nobody but administrators reach a database for a while; those who were connected are cut off."""
+        ours = f"backend_type = 'client backend' AND datname = '{database}'"
+        self.execute(f"ALTER DATABASE {database} CONNECTION LIMIT 0")
+        try:
+            self.execute(f"SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE {ours}")
+            yield
+        finally:
+            self.execute(f"ALTER DATABASE {database} CONNECTION LIMIT -1")
 
     def _environment(self) -> dict[str, str]:
         return {"LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "/usr/bin:/bin")}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,15 +12,18 @@ from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AccessEntry, NewReservation
+from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.module_codes import SarkoCode
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from oar.lib.reservations import alteration, asking, deletion, repairs
 from oar.lib.reservations.alteration import AttributeChange, WantedChange
 from oar.lib.runtime import Runtime
-from oar.modules import leon
-from tests.builders import add_resources, for_no_reason
+from oar.modules import leon, sarko
+from tests.builders import add_job, add_resources, for_no_reason
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
+from tests.postgres import PostgreSQL
 
 LIFE = ["CREATED", "START TIME REACHED", "END TIME REACHED", "TERMINATED"]
 
@@ -138,6 +142,39 @@ def test_what_happened_while_the_server_was_down_is_written_late(site: Site) -> 
         lifecycle.move(tx, inside, JobState.ERROR)
     site.round(NOW + 9501)
     assert site.get(begun).ended == NOW + 9501
+
+
+def test_what_ends_in_an_outage_of_the_database_ends_when_it_is_back(
+    site: Site, settings: DatabaseSettings, postgres: PostgreSQL
+) -> None:
+    ids = add_resources(site.database, nodes=1, cores=3)
+    number = site.ask("/resource_id=2", NOW + 100, NOW + 1000)
+    outside = add_job(site.database, JobState.RUNNING, on=ids[2:], walltime=500, start_time=NOW)
+    site.round()
+    site.round(NOW + 100)
+    inside = site.submit_inside(number)
+    site.round(NOW + 101)
+    with site.database.begin() as tx:
+        for state in (JobState.LAUNCHING, JobState.RUNNING):
+            assert lifecycle.move(tx, inside, state)
+    with postgres.outage(settings.name):
+        site.go_to(NOW + 2000)
+        for work in (site.round, partial(sarko.run, site.runtime)):
+            with pytest.raises(DatabaseUnavailable):
+                work()
+    assert sarko.run(site.runtime).code == SarkoCode.KILL
+    site.round()
+    assert site.state(number) is S.EXITED
+    with site.database.begin() as tx:
+        assert tx.kill_requests.jobs([inside, outside]) == {inside, outside}
+        for job in (inside, outside):
+            assert lifecycle.move(tx, job, JobState.FINISHING)
+            assert lifecycle.move(tx, job, JobState.ERROR)
+    site.round(NOW + 2001)
+    assert (site.get(number).ended, site.events(number)) == (NOW + 2001, LIFE)
+    assert site.job(site.get(number).frame_id) is JobState.TERMINATED
+    with site.database.begin() as tx:
+        assert tx.invariants.violations(settings.ro_user) == []
 
 
 def test_no_occurrence_of_a_series_is_lost_or_doubled(site: Site, dying: DyingDatabase) -> None:
