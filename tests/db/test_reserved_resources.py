@@ -41,19 +41,22 @@ def number(site: Site, ids: list[int]) -> int:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("-s", "Dead"), "host node-1 is reserved by"),
-        (("-m", "on"), "host node-1 is reserved by"),
-        (("-p", f"available_upto={NOW + 1000}"), "host node-1 is reserved by"),
-        (("-p", "mem=32"), "the change of mem would break"),
-        (("-p", "mem!"), "the change of mem would break"),
-        (("-p", "type=desktop"), "the change of type would break"),
-        (("-p", "network_address=node-9"), "the change of network_address would break"),
+        (("-s", "Dead"), "denied: host node-1 is reserved by the advance reservation {}"),
+        (("-m", "on"), "denied: host node-1 is reserved by the advance reservation {}"),
+        (("-p", f"available_upto={NOW + 1000}"), "denied: host node-1 is reserved by the advance reservation {}"),
+        (("-p", "mem=32"), "denied: the change of mem would break the advance reservation {}"),
+        (("-p", "mem!"), "denied: the change of mem would break the advance reservation {}"),
+        (("-p", "type=desktop"), "denied: the change of type would break the advance reservation {}"),
+        (
+            ("-p", "network_address=node-9"),
+            "denied: the change of network_address would break the advance reservation {}",
+        ),
     ],
 )
 def test_settings_of_nodes(site: Site, console: Console, number: int, words: tuple[str, ...], text: str) -> None:
     before = site.get(number)
     result = console.nodesetting("-h", "node-1", "-n", *words)
-    assert (result.exit, result.err) == (9, f"denied: {text} the advance reservation {number}\n{FORCE}")
+    assert (result.exit, result.err) == (9, f"{text.format(number)}\n{FORCE}")
     site.round(NOW + 10)
     assert site.get(number) == before
     assert console.nodesetting("-h", "node-2", "-n", *words).exit == 0
