@@ -41,6 +41,7 @@ class Machine:
         self._directory = site / self._name
         self._binds: Sequence[str] = order["binds"]
         self._groups = cgroups.create_machine(group, self._name)
+        self._link = f"v{order['number']}"
         self._mount(order["root"])
         self._plug_in(order["number"])
         self._process = self._start()
@@ -58,7 +59,8 @@ class Machine:
             for child in _children(self._process.pid):
                 os.kill(child, signal.SIGKILL)
         self._process.wait()
-        subprocess.run(["ip", "netns", "delete", self._name], check=True)
+        # The cable goes at once only if it is taken away: with the network of the machine it would go some time later.
+        _ip([f"link delete {self._link}", f"netns delete {self._name}"])
         kernel.detach(self._directory / "top")
         for path in self._groups:
             cgroups.remove_tree(Path(path))
@@ -87,9 +89,9 @@ class Machine:
 
     def _plug_in(self, number: int) -> None:
         """Give it its addresses on the bridge; the others remember its hardware address over a loss of power."""
-        link, hardware = f"v{number}", layout.hardware_address(number)
-        peer = f"peer name eth0 address {hardware} netns {self._name}"
-        _ip([f"netns add {self._name}", f"link add {link} type veth {peer}", f"link set {link} master {_BRIDGE} up"])
+        cable = f"link add {self._link} type veth peer name eth0"
+        cable += f" address {layout.hardware_address(number)} netns {self._name}"
+        _ip([f"netns add {self._name}", cable, f"link set {self._link} master {_BRIDGE} up"])
         address = f"address add {layout.address(number)}/16 dev eth0"
         _ip(["link set lo up", address, "link set eth0 up"], self._name)
 
@@ -130,12 +132,16 @@ def main() -> int:
 
 def _answer(machines: dict[str, Machine], directory: Path, group: str, order: dict[str, Any]) -> dict[str, object]:
     try:
-        if name := order.get("halt"):
-            machines.pop(name).halt()
-            return {}
         if name := order.get("boot"):
             machines[name] = Machine(directory, group, order)
-        return {"pid": machines[name or order["pid"]].pid}
+            return {"pid": machines[name].pid}
+        name = order.get("halt") or order["pid"]
+        if name not in machines:
+            return {"error": f"{name} is off"}
+        if "pid" in order:
+            return {"pid": machines[name].pid}
+        machines.pop(name).halt()
+        return {}
     except (OSError, subprocess.CalledProcessError) as error:
         return {"error": str(error)}
 
