@@ -44,7 +44,10 @@ class Part:
     commands: tuple[tuple[str, ...], ...]
 
 
-_PYTEST = ("pytest", "-p", "tests.journal")
+#: Tests run in an order of chance, so that none leans on another; in continuous integration always in the same one, so
+#: that it judges the change and nothing else.
+ORDER = ("--randomly-seed=1361225378",) if os.environ.get("CI") else ()
+_PYTEST = ("pytest", "-p", "tests.journal", *ORDER)
 PARTS = (
     Part("style", (("ruff", "check", "--no-cache", "."), ("ruff", "format", "--no-cache", "--check", "."))),
     Part("types", (("mypy",),)),
