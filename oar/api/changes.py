@@ -169,9 +169,20 @@ def job_walltime(request: Request, job_id: Id, wish: WalltimeWish) -> Answer:
 )
 def job_resubmit(request: Request, job_id: Id, key: RequestKey = None) -> Answer:
     """Submit a copy of a job that has ended, as `oarsub --resubmit` does."""
-    who = asking(request)
+    record, headers = resubmitted(request, asking(request), job_id, key, request.url.path)
+    headers["Location"] = f"/v1/jobs/{record['id']}"
+    return answer(record, status=HTTPStatus.CREATED, headers=headers)
+
+
+def resubmitted(
+    request: Request, who: Asking, job_id: int, key: str | None, what: str
+) -> tuple[Mapping[str, Any], dict[str, str]]:
+    """Submit a copy of a job once for a key of the client; the record of the new job, and headers of the answer.
+
+    ``what`` tells this request from others with the same key.  Raises Unidentified, NotAllowed, UserError.
+    """
     user = who.caller.acting(JobAct.RESUBMIT, [job_id])
-    once = Once.of(user.name, key, request.url.path) if key else None
+    once = Once.of(user.name, key, what) if key else None
     headers: dict[str, str] = {}
     try:
         with service_of(request).warnings() as warnings, who.database.begin() as tx:
@@ -182,8 +193,7 @@ def job_resubmit(request: Request, job_id: Id, key: RequestKey = None) -> Answer
                 once.end(tx, record)
     except AlreadyDone as done:
         record, headers = done.answer, {"Idempotency-Replayed": "true"}
-    headers["Location"] = f"/v1/jobs/{record['id']}"
-    return answer({**record, "warnings": warnings}, status=HTTPStatus.CREATED, headers=headers)
+    return {**record, "warnings": warnings}, headers
 
 
 @router.patch("/{job_id}", operation_id="job_alter", summary="Alter a job that waits")

@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.api.acts import Acted, JobOrders
+from oar.api.changes import resubmitted
 from oar.api.legacy_calls import LegacyCall, PageOf, Reply, is_on, link, number_of, timed
 from oar.api.legacy_records import (
     full_job,
@@ -26,9 +27,8 @@ from oar.lib.facts.states import JobState
 from oar.lib.facts.times import format_duration, parse_date
 from oar.lib.jobs import walltime
 from oar.lib.jobs.walltime import ChangeRefused, WalltimeOutcome, WalltimeRequest
-from oar.lib.submission import resubmission
 from oar.lib.submission.checks import parse_signal
-from oar.lib.submission.once import AlreadyDone, Once
+from oar.lib.submission.once import Once
 from oar.lib.user_files import UserFiles
 from oar.lib.views.events import event_record
 from oar.lib.views.jobs import JobView, job_views
@@ -244,21 +244,9 @@ def _submitted(call: LegacyCall, record: Mapping[str, Any], headers: Mapping[str
 
 def resubmit(call: LegacyCall, job_id: int) -> Reply:
     """Submit a copy of a job that has ended."""
-    who = call.who
-    user = who.caller.acting(JobAct.RESUBMIT, [job_id])
     key = call.request.headers.get("idempotency-key")
-    once = Once.of(user.name, key[:255], f"resubmission {job_id}") if key else None
-    headers: dict[str, str] = {}
-    try:
-        with service_of(call.request).warnings() as warnings, who.database.begin() as tx:
-            if once:
-                once.begin(tx, who.config.api_idempotency_hours)
-            record: Mapping[str, Any] = {"id": resubmission.resubmit(tx, who.config, user, job_id)}
-            if once:
-                once.end(tx, record)
-    except AlreadyDone as done:
-        record, headers = done.answer, {"Idempotency-Replayed": "true"}
-    reply = _submitted(call, {**record, "warnings": warnings}, headers)
+    record, headers = resubmitted(call.request, call.who, job_id, key and key[:255], f"resubmission {job_id}")
+    reply = _submitted(call, record, headers)
     return reply._replace(record={**reply.record, "status": "submitted"})
 
 
