@@ -228,3 +228,14 @@ def test_administrators_change_resources(
         tx.execute("UPDATE resources SET state = 'Dead'")
     assert admin.delete(f"/resources/{first}").json()["status"] == "deleted"
     assert json.loads(admin.get("/resources/nodes").content)["items"][0]["network_address"] == "n"
+
+
+def test_a_job_is_submitted_again_once_on_its_old_address(nobody: httpx.Client, database: Database) -> None:
+    job = add_job(database, JobState.TERMINATED, user="nobody")
+    headers = {"Idempotency-Key": "again"}
+    answers = [nobody.post(f"/oarapi/jobs/{job}/resubmissions/new", headers=headers) for _ in range(2)]
+    assert [each.status_code for each in answers] == [201, 201]
+    first, second = (each.json() for each in answers)
+    assert first["id"] == second["id"] != job
+    assert first["status"] == "submitted"
+    assert [each.headers.get("Idempotency-Replayed") for each in answers] == [None, "true"]
